@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import re
@@ -15,6 +16,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -85,7 +87,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
     found.end()
 
 
-def until(ready: Callable[[], bool], what: str) -> None:
+def until(ready: Callable[[], object], what: str) -> None:
     end = time.monotonic() + GUARD_S
     while not ready():
         assert time.monotonic() < end, f"no {what} after {GUARD_S} s"
@@ -107,12 +109,17 @@ def computed(folder: Path) -> Counter[int]:
     return Counter(int(path.name.partition("-")[0]) for path in folder.iterdir())
 
 
-def kill_whoever_computes_0(folder: Path, killed: list[int]) -> None:
-    """Kill the worker that computes item 0, once all other items are computed."""
-    until(lambda: len(computed(folder)) == 20, "items")
+def disturbed(pool: DaskPool, folder: Path, strike: Callable[[int], object]) -> dict[tuple[str, int], Any]:
+    """Compute 20 items. When 19 are back, call `strike` with the process that computes item 0.
+
+    A worker keeps a result until it is fetched, so that an earlier death may lose one.
+    """
+    results = pool.map(marked, [(str(folder), number) for number in range(20)])
+    found = dict(itertools.islice(results, 19))
+    until(lambda: matching(folder, "0-*"), "item 0")
     (path,) = folder.glob("0-*")
-    killed.append(int(path.name.partition("-")[2]))
-    psutil.Process(killed[0]).kill()
+    strike(int(path.name.partition("-")[2]))
+    return found | dict(results)
 
 
 def test_after_the_death_of_a_worker_only_the_item_that_it_computed_is_computed_again(
@@ -121,11 +128,13 @@ def test_after_the_death_of_a_worker_only_the_item_that_it_computed_is_computed_
     marks, killed = tmp_path / "marks", list[int]()
     marks.mkdir()
     workers = [cluster.worker() for _ in range(2)]
-    murderer = threading.Thread(target=kill_whoever_computes_0, args=(marks, killed))
-    murderer.start()
+
+    def kill(worker: int) -> None:
+        killed.append(worker)
+        psutil.Process(worker).kill()
+
     with DaskPool(cluster.address) as pool:
-        found = dict(pool.map(marked, [(str(marks), number) for number in range(20)]))
-    murderer.join()
+        found = disturbed(pool, marks, kill)
     assert found == {(str(marks), number): 10 * number for number in range(20)}
     assert computed(marks) == Counter({0: 2} | dict.fromkeys(range(1, 20), 1))
     assert killed[0] in [worker.pid for worker in workers]
@@ -209,7 +218,7 @@ def test_without_workers_the_command_says_so_and_waits(
 
 @pytest.mark.skipif(bool(slurmd.reason_to_skip()), reason=slurmd.reason_to_skip() or "")
 def test_workers_are_jobs_of_slurm_one_of_which_is_cancelled(cluster: Cluster, tmp_path: Path) -> None:
-    marks, killed = tmp_path / "marks", list[int]()
+    marks = tmp_path / "marks"
     marks.mkdir()
     slurm = slurmd.Slurm(tmp_path / "slurm", nodes=2)
     slurm.folder.mkdir()
@@ -219,18 +228,11 @@ def test_workers_are_jobs_of_slurm_one_of_which_is_cancelled(cluster: Cluster, t
         said = slurm("sbatch", "--parsable", "--array=1-2", "--wrap", f"exec {worker}", **HERE_TOO)
         jobs = said.strip()
 
-        def cancel() -> None:
-            until(lambda: len(computed(marks)) == 20, "items")
-            (path,) = marks.glob("0-*")
-            killed.append(int(path.name.partition("-")[2]))
-            number = psutil.Process(killed[0]).environ()["SLURM_ARRAY_TASK_ID"]
-            slurm("scancel", f"{jobs}_{number}")
+        def cancel(worker: int) -> None:
+            slurm("scancel", f"{jobs}_{psutil.Process(worker).environ()['SLURM_ARRAY_TASK_ID']}")
 
-        canceller = threading.Thread(target=cancel)
-        canceller.start()
         with DaskPool(cluster.address) as pool:
-            found = dict(pool.map(marked, [(str(marks), number) for number in range(20)]))
-        canceller.join()
+            found = disturbed(pool, marks, cancel)
         assert found == {(str(marks), number): 10 * number for number in range(20)}
         assert computed(marks) == Counter({0: 2} | dict.fromkeys(range(1, 20), 1))
         slurm("scancel", jobs)
