@@ -22,7 +22,7 @@ import psutil
 import pytest
 
 import slurmd
-from patience import GUARD_S, matching
+from patience import GUARD_S, matching, until
 from test_simulated_experiments import HERE, run, study
 from tracebed.errors import InputError
 from tracebed.validation.experiments.simulated import pools
@@ -46,11 +46,9 @@ class Cluster:
         self.started: list[subprocess.Popen[bytes]] = []
         self.scheduler = self.start("dask_scheduler", "--port", "0", "--scheduler-file", str(self.file), *LOOPBACK)
         self.address = ""
-        try:
-            until(self.has_address, "address of the scheduler")
-        except AssertionError:
+        if not until(self.has_address):
             self.end()
-            raise
+            raise AssertionError(f"no address of the scheduler after {GUARD_S} s")
 
     def has_address(self) -> bool:
         """Read the address from the file of the scheduler, which is empty for a while before its content appears."""
@@ -87,13 +85,6 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
     found.end()
 
 
-def until(ready: Callable[[], object], what: str) -> None:
-    end = time.monotonic() + GUARD_S
-    while not ready():
-        assert time.monotonic() < end, f"no {what} after {GUARD_S} s"
-        time.sleep(0.05)
-
-
 def marked(item: tuple[str, int]) -> int:
     """Note in a file that the item is computed and by whom; the first computation of item 0 waits for its end."""
     folder, number = Path(item[0]), item[1]
@@ -116,7 +107,7 @@ def disturbed(pool: DaskPool, folder: Path, strike: Callable[[int], object]) -> 
     """
     results = pool.map(marked, [(str(folder), number) for number in range(20)])
     found = dict(itertools.islice(results, 19))
-    until(lambda: matching(folder, "0-*"), "item 0")
+    assert until(lambda: matching(folder, "0-*")), "item 0 does not begin"
     (path,) = folder.glob("0-*")
     strike(int(path.name.partition("-")[2]))
     return found | dict(results)
@@ -147,7 +138,7 @@ def test_after_the_death_of_the_scheduler_the_same_command_computes_what_is_miss
     cluster.worker()
 
     def kill_the_scheduler() -> None:
-        until(lambda: len(matching(out, "**/cells/*.json")) >= 3, "cells")
+        assert until(lambda: len(matching(out, "**/cells/*.json")) >= 3), "too few cells"
         cluster.scheduler.kill()
 
     murderer = threading.Thread(target=kill_the_scheduler)

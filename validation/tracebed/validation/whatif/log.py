@@ -142,12 +142,12 @@ def _cores(workload: Workload, lines: Sequence[Line], machine: Machine) -> tuple
     Slurm counts a hardware thread as a CPU, and allocates whole cores. The CPUs of a log are threads if they are those
     of sacct, or if a job has more of them than any node has cores.
     """
-    cores = cores_used(workload)
-    threads = max((whole(line.of("ThreadsPerCore"), 1) for line in node_lines(lines)), default=1)
+    cores, nodes = cores_used(workload), node_lines(lines)
+    threads = max((whole(line.of("ThreadsPerCore"), 1) for line in nodes), default=1)
     steps = workload.provenance.steps
     of_sacct = bool(steps) and steps[0].parameters.get("format") == "sacct"
     most = max(kind.cores for kind in machine.kinds)
-    fits = any(cpus(line) > most for line in node_lines(lines))
+    fits = any(cpus(line) > most for line in nodes)
     if threads < 2 or not fits or not (of_sacct or int(cores.max()) > most):
         return np.maximum(cores, 1), 1
     return np.maximum(np.ceil(cores / threads), 1).astype(np.int64), threads
