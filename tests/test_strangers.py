@@ -39,18 +39,25 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (folder / "installed").exists():
             install = yaml.safe_load((ROOT / "action.yml").read_text())["runs"]["steps"][0]["run"]
-            shell(install, folder, RUNNER_TEMP=str(folder), INSTALL=str(wheel(folder)))
+            # Commands compile the modules that they import; pip would compile all modules of all packages.
+            more = {"INSTALL": str(wheel(folder)), "PIP_COMPILE": "false"}
+            shell(install, folder, RUNNER_TEMP=str(folder), **more)
             (folder / "installed").touch()
     return folder
 
 
 def shell(script: str, folder: Path, **more: str) -> str:
     """Run a script as a CI server does, without the paths of this environment, and return its output."""
-    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
-    command = ["bash", "-eo", "pipefail", "-c", script]
-    done = subprocess.run(command, cwd=folder, env={**environment, **more}, capture_output=True, text=True, check=False)
+    done = run("bash", "-eo", "pipefail", "-c", script, folder=folder, **more)
     assert done.returncode == 0, f"{script}\n{done.stdout}{done.stderr}"
     return done.stdout
+
+
+def run(*command: str | Path, folder: Path, **more: str) -> subprocess.CompletedProcess[str]:
+    """Run a command without the variables of this environment that change imports."""
+    own = ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "VIRTUAL_ENV")
+    environment = {name: value for name, value in os.environ.items() if name not in own} | more
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 
 def follow(page: Path, runner: Path, folder: Path, until: str | None = None) -> str:
@@ -67,9 +74,7 @@ def follow(page: Path, runner: Path, folder: Path, until: str | None = None) -> 
         for before, word in itertools.pairwise(command):
             if before not in ("-o", "--output"):
                 provide(word, folder)
-        done = subprocess.run(
-            [program / "tracebed", *command[1:]], cwd=folder, capture_output=True, text=True, check=False
-        )
+        done = run(program / "tracebed", *command[1:], folder=folder)
         accepted = {int(status) for status in VERDICTS} if command[1] in ("compare", "validate") else {0}
         assert done.returncode in accepted, f"{command}\n{done.stdout}{done.stderr}"
         printed.append(done.stdout)

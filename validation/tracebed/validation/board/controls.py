@@ -60,7 +60,8 @@ def _with(case: Case, run: Run) -> Case:
 
 
 def _waits(run: Run) -> FloatArray:
-    return (run.jobs["start"] - run.jobs["submit"]).to_numpy(dtype=np.float64)
+    jobs = run.table("jobs")
+    return np.asarray(jobs["start"] - jobs["submit"], dtype=np.float64)
 
 
 def _shuffled(waits: FloatArray, seed: int) -> FloatArray:
@@ -78,15 +79,17 @@ def _changed(case: Case, waits: FloatArray | None, *, observed: bool = False) ->
         waits: the wait of each job, in the order of the real run, s; None: those of the prediction.
         observed: whether the run times are those of the real run.
     """
-    base, real = case.predicted[0], case.real[0]
-    jobs = base.jobs.copy()
-    order = pd.Series(np.arange(len(real.jobs)), index=real.jobs["job_id"]).reindex(jobs["job_id"]).to_numpy()
+    base = case.predicted[0]
+    # Runs with frames would convert them for each of the many uses of their tables.
+    jobs, allocations = (base.table(name).frame() for name in ("jobs", "allocations"))
+    real = case.real[0].table("jobs").frame()
+    order = pd.Series(np.arange(len(real)), index=real["job_id"]).reindex(jobs["job_id"]).to_numpy()
     ran = (jobs["end"] - jobs["start"]).to_numpy(dtype=np.float64)
     if observed:
-        ran = (real.jobs["end"] - real.jobs["start"]).to_numpy(dtype=np.float64)[order]
+        ran = (real["end"] - real["start"]).to_numpy(dtype=np.float64)[order]
     if waits is not None:
         jobs["start"] = jobs["submit"].to_numpy(dtype=np.float64) + waits[order]
     jobs["end"] = jobs["start"].to_numpy(dtype=np.float64) + ran
-    times = jobs.set_index("job_id")[["start", "end"]].reindex(base.allocations["job_id"])
-    allocations = base.allocations.assign(start=times["start"].to_numpy(), end=times["end"].to_numpy())
-    return Run(base.info, jobs, allocations, base.reconfigurations)
+    times = jobs.set_index("job_id")[["start", "end"]].reindex(allocations["job_id"])
+    moved = allocations.assign(start=times["start"].to_numpy(), end=times["end"].to_numpy())
+    return Run(base.info, jobs, moved, base.table("reconfigurations"))

@@ -63,7 +63,7 @@ def unused_nodes(run: Run) -> UnusedNodes | None:
     if (
         info.policy_parameters.get("contiguous")
         or not info.nodes
-        or not len(run.allocations)
+        or not len(run.table("allocations"))
         or {"nodes", "allocations"} & info.unknown.keys()
     ):
         return None
@@ -85,11 +85,11 @@ def unused_nodes(run: Run) -> UnusedNodes | None:
 
 def _spare(run: Run) -> tuple[BoolArray, int]:
     """Return which nodes were never used and could have been, shape (nodes,), and the number of nodes ever lost."""
-    rows = run.allocations
-    first, held = rows["node"].to_numpy(), ~(rows["end"] <= rows["start"]).to_numpy()
+    rows = run.table("allocations")
+    first, held = rows["node"], ~(rows["end"] <= rows["start"])
     changes = np.zeros(run.total_nodes + 1, dtype=np.int64)
     np.add.at(changes, first[held], 1)
-    np.add.at(changes, (first + rows["count"].to_numpy())[held], -1)
+    np.add.at(changes, (first + rows["count"])[held], -1)
     used = np.cumsum(changes[:-1]) > 0
     cores = np.array([node.cores for node in run.info.nodes])
     names = {outage.get("node") for outage in run.info.outages}
@@ -105,13 +105,13 @@ def _longest_wait(run: Run, spare: int, lost: int, limit: float) -> tuple[str, f
         lost: number of nodes that were lost at some time; they are not counted as idle.
         limit: longest accepted wait, s; shorter waits are not measured.
     """
-    rows = run.allocations
-    start, end = (rows[name].to_numpy(dtype=np.float64) for name in ("start", "end"))
-    end = np.where(np.isnan(end), np.nanmax([*end, *run.jobs["end"], start.max()]), end)
-    count = rows["count"].to_numpy(dtype=np.float64)
-    size = np.array([node.cores for node in run.info.nodes])[rows["node"].to_numpy()]
+    rows = run.table("allocations")
+    start, end = rows["start"], rows["end"]
+    end = np.where(np.isnan(end), np.nanmax([*end, *run.table("jobs")["end"], start.max()]), end)
+    count = rows["count"].astype(np.float64)
+    size = np.array([node.cores for node in run.info.nodes])[rows["node"]]
     holders = Steps.count(start, end, count)  # a node that jobs share counts several times
-    whole = Steps.count(start, end, count * rows["cores"].to_numpy() / size)
+    whole = Steps.count(start, end, count * rows["cores"] / size)
     names, need, begin, until = _heads(run)
     worst = ("", 0.0)
     for row in np.flatnonzero((until - begin > limit) & (need > 0)):
@@ -130,9 +130,10 @@ def _heads(run: Run) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
     A job leaves the queue at its first start. A job that never started counts as gone: why it waited is unknown. A job
     with a deadline also counts as gone, since it may have an earliest start.
     """
-    jobs = run.jobs[run.jobs["submit"].notna()].sort_values("submit", kind="stable")
+    jobs, rows = (run.table(name).frame() for name in ("jobs", "allocations"))
+    jobs = jobs[jobs["submit"].notna()].sort_values("submit", kind="stable")
     submit = jobs["submit"].to_numpy(dtype=np.float64)
-    first = run.allocations.groupby("job_id")["start"].min().reindex(jobs["job_id"]).to_numpy(dtype=np.float64)
+    first = rows.groupby("job_id")["start"].min().reindex(jobs["job_id"]).to_numpy(dtype=np.float64)
     left = np.fmin(first, jobs["start"].to_numpy(dtype=np.float64))
     left = np.where(np.isnan(left) | jobs["deadline"].notna(), submit, np.maximum(left, submit))
     before = np.maximum.accumulate(np.concatenate(([-np.inf], left)))[:-1]

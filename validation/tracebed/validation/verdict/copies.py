@@ -27,7 +27,7 @@ MANY = 10
 
 def log_sha256(run: Run) -> str:
     """Return a hash of the times and states of the jobs, in any order of rows: equal on all machines."""
-    rows = run.jobs[COLUMNS].sort_values("job_id")
+    rows = run.table("jobs").frame()[COLUMNS].sort_values("job_id")
     digest = hashlib.sha256()
     for column in ("job_id", "state"):
         digest.update("\n".join(map(str, rows[column])).encode())
@@ -47,13 +47,14 @@ def is_copy(run: Run, other: Run) -> bool:
     The differences of the times of copies are equal. If one of the two logs was rounded, the differences spread by at
     most its unit. The times of two repetitions vary from job to job.
     """
-    if len(run.jobs) != len(other.jobs):
+    ours, others = run.table("jobs"), other.table("jobs")
+    if len(ours) != len(others):
         return False
-    row = rows_of(run.jobs["job_id"], other.jobs["job_id"])
-    states, their_states = (each.jobs["state"].to_numpy(dtype=object) for each in (run, other))
+    row = rows_of(ours.raw("job_id"), others.raw("job_id"))
+    states, their_states = ours["state"], others["state"]
     if (row < 0).any() or (states != their_states[row]).any():
         return False
-    tables = [each.jobs[list(TIMES)].to_numpy(dtype=np.float64) for each in (run, other)]
+    tables = [np.column_stack([each[name] for name in TIMES]) for each in (ours, others)]
     times, theirs = tables[0].ravel(), tables[1][row].ravel()
     known = ~np.isnan(times)
     if (known == np.isnan(theirs)).any():

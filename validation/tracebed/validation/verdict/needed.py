@@ -48,19 +48,14 @@ def needed(samples: Samples, amount: float, compression: FloatArray, alpha: floa
     real = np.abs(samples.real)
     size = max(float(np.max(real)), float(np.max(np.abs(samples.predicted))))
 
-    def accurate(margins: FloatArray) -> BoolArray:
-        """Return whether the metric is accurate with margins of the shape (trials, cases)."""
+    def accurate(values: FloatArray) -> BoolArray:
+        """Return whether the metric is accurate with the values of the three searches, shape (3, trials)."""
+        alone, share, amounts = values[..., None]
+        margins = np.stack((alone * real, np.maximum(share * real, amount * compression), amounts * compression))
         return estimate(replace(samples, margin=margins), alpha, kappa).accurate
 
-    def of_share(share: FloatArray, least: float) -> BoolArray:
-        return accurate(np.maximum(share[:, None] * real, least * compression))
-
-    alone = _smallest(lambda share: of_share(share, 0.0), 1.0)
-    return Needed(
-        relative=_smallest(lambda share: of_share(share, amount), 1.0) if amount else alone,
-        alone=alone,
-        absolute=_smallest(lambda amounts: accurate(amounts[:, None] * compression), size or 1.0),
-    )
+    alone, relative, absolute = _smallest(accurate, np.array([1.0, 1.0, size or 1.0])).tolist()
+    return Needed(relative=relative, alone=alone, absolute=absolute)
 
 
 def rounded_up(value: float) -> float:
@@ -77,22 +72,27 @@ def margin_text(value: float, unit: str) -> str:
     return f"{rounded_up(value):.12g}{unit}" if math.isfinite(value) else "-"
 
 
-def _smallest(passes: Callable[[FloatArray], BoolArray], unit: float) -> float:
-    """Return the smallest value that passes, and from which all larger ones pass; 0 if all pass, NaN if there is none.
+def _smallest(passes: Callable[[FloatArray], BoolArray], units: FloatArray) -> FloatArray:
+    """Return the smallest values that pass, and from which all larger ones pass; 0 if all pass, NaN if there is none.
+
+    The searches run side by side: the arrays of one search are so small that most of its time are calls of NumPy.
 
     Args:
-        passes: whether each of several values passes.
-        unit: scale of the values.
+        passes: whether each of several values passes, shape (searches, trials).
+        units: scale of the values of each search, shape (searches,).
     """
-    grid = unit * np.geomspace(ROUNDING, WIDEST, STEPS)
-    failing = np.flatnonzero(~passes(grid))
-    if not len(failing):
-        return 0.0
-    if failing[-1] == len(grid) - 1:
-        return math.nan
-    low, high = grid[failing[-1]], grid[failing[-1] + 1]
-    while high - low > 1e-12 * high:
-        values = np.linspace(low, high, 33)
-        beyond = int(np.flatnonzero(~passes(values[:-1]))[-1])
-        low, high = values[beyond], values[beyond + 1]
-    return float(high)
+    grid = units[:, None] * np.geomspace(ROUNDING, WIDEST, STEPS)
+    failing = [np.flatnonzero(row) for row in ~passes(grid)]
+    last = np.array([row[-1] if len(row) else -1 for row in failing])
+    found = np.where(last < 0, 0.0, np.nan)
+    searched = (last >= 0) & (last < STEPS - 1)
+    below = np.where(searched, last, 0)  # the other searches go on without effect
+    rows = np.arange(len(units))
+    low, high = grid[rows, below], grid[rows, below + 1]
+    while (going := searched & (high - low > 1e-12 * high)).any():
+        values = np.linspace(low, high, 33, axis=-1)
+        failed = ~passes(values[:, :-1])
+        for row in np.flatnonzero(going).tolist():
+            beyond = int(np.flatnonzero(failed[row])[-1])
+            low[row], high[row] = values[row, beyond], values[row, beyond + 1]
+    return np.where(searched, high, found)

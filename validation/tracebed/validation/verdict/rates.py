@@ -50,6 +50,8 @@ def paired_rates(real: MeasuredRun, predicted: MeasuredRun, *, alpha: float = AL
 
     The guarantee rate is over the jobs that both runs accepted. The list is empty without such jobs.
     """
+    if not all(np.isfinite(side.run.table("jobs")["deadline"]).any() for side in (real, predicted)):
+        return []
     a, b = outcomes(real), outcomes(predicted)
     common = a.index[a.index.isin(b.index)]
     a, b = a.loc[common], b.loc[common]

@@ -109,7 +109,8 @@ def identity(run: Run) -> dict[str, Any]:
     """Return the identity of a run as JSON values."""
     names = ["source", "execution", "state", "created", "seed", "speed", "resolution_s", "parameters", "calibration"]
     names += ["lateness_ms", "hosts", "versions", "warnings"]
-    return {"jobs": len(run.jobs), "nodes": run.total_nodes} | {name: getattr(run.info, name) for name in names}
+    facts = {"jobs": len(run.table("jobs")), "nodes": run.total_nodes}
+    return facts | {name: getattr(run.info, name) for name in names}
 
 
 def screen(
@@ -154,8 +155,8 @@ def screen(
 
 def lateness(run: Run, figures: Figures) -> str:
     """Return by how much submissions deviate from their planned times, as text; empty if within the limits of H3."""
-    jobs = run.jobs
-    off = (jobs["submit"] - jobs["submit_planned"]).abs().max()
+    jobs = run.table("jobs")
+    off = np.fmax.reduce(np.abs(jobs["submit"] - jobs["submit_planned"]), initial=0.0)
     between = figures["utilization_window"]["end_s"] / max(len(jobs) - 1, 1)
     if not off > max(LATE_S, LATE_SHARE * between):
         return ""
@@ -182,7 +183,11 @@ def different_states(runs: Sequence[Run]) -> list[float]:
     if len(runs) < MAJORITY:
         return [0.0] * len(runs)
     states = pd.concat(
-        [run.jobs.set_index("job_id")["state"].astype(str).rename(index) for index, run in enumerate(runs)], axis=1
+        [
+            run.table("jobs").frame().set_index("job_id")["state"].astype(str).rename(index)
+            for index, run in enumerate(runs)
+        ],
+        axis=1,
     ).fillna("missing")
     codes, names = pd.factorize(states.to_numpy().ravel())
     table = codes.reshape(states.shape)

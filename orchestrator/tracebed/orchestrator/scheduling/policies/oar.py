@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import ClassVar, NamedTuple
 
 from tracebed.errors import InputError
@@ -195,7 +195,7 @@ class Oar(ParameterTable):
             server.at = max(whole_second(now + self.call_s), server.at) + 1
             yield from self._pass(state, int(server.at))
             server.passed(now + self.call_s + self.pass_s, least)
-        for name, value in asdict(server).items():
+        for name, value in vars(server).items():
             yield Note(name, value)
         wake = min((hold.start for hold in state.reservations.holds.values()), default=math.inf)
         if len(state.queue) or server.wanted or server.command:
@@ -206,22 +206,27 @@ class Oar(ParameterTable):
     def _pass(self, state: State, at: int) -> Iterator[Reserve]:
         """Plan the waiting jobs, and reserve the nodes of the jobs that are launched at `at`."""
         jobs, cluster, launched = state.jobs, state.cluster, dict(state.reservations.holds)
-        lost, idle = mask_of(cluster.lost), mask_of(cluster.idle)
+        idle = mask_of(cluster.idle)
+        for hold in launched.values():
+            idle &= ~mask_of(hold.nodes)
+        waiting = [job for job in state.queue.jobs() if job not in launched]
+        first = first_of_users(waiting, jobs.user, self.fairsharing_max_job_per_user)
+        asked = [Waiting(job, jobs.nodes[job], self._limit(state, job)) for job in first]
+        while asked and asked[-1].nodes > idle.bit_count():
+            asked.pop()  # the last ones cannot start, and the plan is discarded
+        if not asked:
+            return
+        lost = mask_of(cluster.lost)
         running = [
             Occupied(
                 whole_second(self._wall(state.expected_end[job] - jobs.limit[job])), self._limit(state, job), nodes
             )
             for job, nodes in ((job, mask_of(cluster.owned(job)) & ~lost) for job in state.size)
         ]
-        for job, hold in launched.items():
-            nodes = mask_of(hold.nodes)
-            idle &= ~nodes
-            running.append(Occupied(whole_second(self._wall(hold.start)), self._limit(state, job), nodes))
-        waiting = [job for job in state.queue.jobs() if job not in launched]
-        first = first_of_users(waiting, jobs.user, self.fairsharing_max_job_per_user)
-        asked = [Waiting(job, jobs.nodes[job], self._limit(state, job)) for job in first]
-        while asked and asked[-1].nodes > idle.bit_count():
-            asked.pop()  # the last ones cannot start, and the plan is discarded
+        running += [
+            Occupied(whole_second(self._wall(hold.start)), self._limit(state, job), mask_of(hold.nodes))
+            for job, hold in launched.items()
+        ]
         planned = plan(at, idle, running, asked, security=self.job_security_time, hole=self.gantt_hole_minimum_time)
         for job, start, nodes in planned:
             if start <= at:
@@ -245,9 +250,9 @@ class Oar(ParameterTable):
 
 def _launch(state: State) -> Iterator[Decision]:
     """Start the jobs that a pass has planned for now or earlier, on their nodes."""
-    idle = mask_of(state.cluster.idle)
-    for job, hold in list(state.reservations.holds.items()):
-        if hold.start <= state.now:
-            yield Reserve(job, math.inf)
-            if not mask_of(hold.nodes) & ~idle:  # none has been lost since
-                yield Start(job, len(hold.nodes), on=hold.nodes)
+    due = [(job, hold) for job, hold in state.reservations.holds.items() if hold.start <= state.now]
+    idle = mask_of(state.cluster.idle) if due else 0
+    for job, hold in due:
+        yield Reserve(job, math.inf)
+        if not mask_of(hold.nodes) & ~idle:  # none has been lost since
+            yield Start(job, len(hold.nodes), on=hold.nodes)
