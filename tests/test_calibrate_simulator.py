@@ -505,11 +505,19 @@ def test_a_space_has_scales_integers_and_rounded_values() -> None:
     assert not np.array_equal(sets, random_sets(space, 200, seed=1))
 
 
+class TracebedInProcess(InProcess):
+    """A stand-in for a running command: the command `tracebed`, in this process."""
+
+    def __enter__(self) -> InProcess:
+        self.log.write_text("tracebed\n")
+        self.status = call(*self.words).exit_code
+        return self
+
+
 @pytest.mark.slow
 def test_the_overheads_of_elastisim_are_recovered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     program = elastisim(tmp_path)
-    monkeypatch.undo()
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(simulators, "BackgroundCommand", TracebedInProcess)
     of = tb.scale(tb.generate("cirne", jobs=20, nodes=64, seed=3), nodes=NODES)
     tb.write(of, "w.parquet")
     tracebed_command = shlex.join([sys.executable, "-c", "from tracebed.cli import main; main()"])
@@ -536,7 +544,7 @@ def test_the_overheads_of_elastisim_are_recovered(monkeypatch: pytest.MonkeyPatc
         },
     }
     Path("s.yaml").write_text(json.dumps(text))
-    made = fit_simulator("s.yaml", "out", budget=16, workers=2)
+    made = calibrated(budget=16)
     assert made.values["launch_s"] + made.values["end_s"] == pytest.approx(25, rel=0.1)
     assert made.search_value < 0.5 * (made.random_value or 1)
     assert made.failures.simulations == 0
