@@ -49,7 +49,7 @@ policies: [fcfs]
 recorded: {{runs: "real/{{workload}}-*.csv", from: csv, nodes: {nodes}}}
 simulators:
   toy:
-    command: "python3 -S {toy} {{workload}} {{nodes}} {{output}}.csv {arguments}"
+    command: "{python} -S {toy} {{workload}} {{nodes}} {{output}}.csv {arguments}"
     from: csv
     {keys}
 """
@@ -78,7 +78,12 @@ def suite(parameters: str, *workloads: str, fixed: str = "", keys: str = "") -> 
     arguments = " ".join([f"{name}={{{name}}}" for name in names] + ([fixed] if fixed else []))
     listed = ", ".join(workloads or ("w3: w3.csv", "w4: w4.csv"))
     text = SUITE.format(
-        workloads=listed, nodes=NODES, toy=TOY, arguments=arguments, keys=f"parameters: {parameters}\n    {keys}"
+        workloads=listed,
+        nodes=NODES,
+        python=sys.executable,
+        toy=TOY,
+        arguments=arguments,
+        keys=f"parameters: {parameters}\n    {keys}",
     )
     Path("s.yaml").write_text(text)
 
@@ -294,11 +299,11 @@ def test_two_processes_do_not_share_a_folder() -> None:
 def test_the_result_does_not_depend_on_the_number_of_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     prepare(3, 4, jobs=10)
     suite("{launch: [0.01, 100], end: [0.01, 100]}", fixed="fails=status")
-    alone = calibrated("one", budget=20)
+    alone = calibrated("one", budget=12)
     place = Path.cwd()
     monkeypatch.undo()
     monkeypatch.chdir(place)
-    several = fit_simulator("s.yaml", "several", budget=20, workers=3)
+    several = fit_simulator("s.yaml", "several", budget=12, workers=2)
     assert json.loads(json.dumps(contents(several)).replace("several/", "one/")) == contents(alone)
     assert several.failures.simulations > 0
 
