@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 
 import numpy as np
 from scipy import stats
 
-from tracebed.converters.workload import FloatArray
-from tracebed.validation.verdict.decision import Samples, estimate, rejected, third_moment
+from tracebed.converters.workload import BoolArray, FloatArray
+from tracebed.validation.verdict.decision import Estimate, Samples, estimate, rejected, third_moment
 from tracebed.validation.verdict.tolerances import Tolerances
 
 MARGINS = np.array([0.03, 0.10, 0.05, 0.10, 0.03])
@@ -45,17 +46,48 @@ RULE = Tolerances.default()
 class Rates:
     """Shares of the trials, by metric."""
 
-    accept: FloatArray
-    unguarded: FloatArray
-    """Accepted if the guard of each case is ignored."""
-    unreserved: FloatArray
-    """Accepted if the reserve for skewed noise is ignored."""
-    reject: FloatArray
-    """Found inaccurate, by Holm's procedure over the metrics."""
-    any_reject: float
-    """At least one metric found inaccurate."""
-    all_accept: float
-    """All metrics accepted: the overall verdict is accurate."""
+    found: list[Estimate]
+    """The errors of each metric in all trials."""
+
+    @cached_property
+    def accepted(self) -> BoolArray:
+        """The trials in which a metric is accepted, shape (metrics, trials)."""
+        return np.array([each.accurate for each in self.found])
+
+    @cached_property
+    def rejected(self) -> BoolArray:
+        """The trials in which a metric is found inaccurate, by Holm's procedure, shape (metrics, trials)."""
+        return np.array(rejected([each.p for each in self.found], RULE.alpha))
+
+    @property
+    def accept(self) -> FloatArray:
+        """Accepted."""
+        return self.accepted.mean(axis=1)
+
+    @property
+    def unguarded(self) -> FloatArray:
+        """Accepted if the guard of each case is ignored."""
+        return np.array([np.abs(each.mean) + each.half + each.reserve < 1 for each in self.found]).mean(axis=1)
+
+    @property
+    def unreserved(self) -> FloatArray:
+        """Accepted if the reserve for skewed noise is ignored."""
+        return np.array([each.inside & ~each.outlier for each in self.found]).mean(axis=1)
+
+    @property
+    def reject(self) -> FloatArray:
+        """Found inaccurate, by Holm's procedure over the metrics."""
+        return self.rejected.mean(axis=1)
+
+    @property
+    def any_reject(self) -> float:
+        """At least one metric found inaccurate."""
+        return float(self.rejected.any(axis=0).mean())
+
+    @property
+    def all_accept(self) -> float:
+        """All metrics accepted: the overall verdict is accurate."""
+        return float(self.accepted.all(axis=0).mean())
 
 
 def drawn(noise: Noise, shape: tuple[int, ...], generator: np.random.Generator) -> Iterator[FloatArray]:
@@ -98,27 +130,30 @@ def rates(
         trials: number of validations.
         seed: seed of the noise.
     """
+    found = []
+    parts = _noises(noise, cases, repeats, runs, trials, seed)
+    for margin, width, (samples, spread) in zip(MARGINS, NOISE, parts, strict=True):
+        predicted = np.asarray(100 * (1 + margin * (np.asarray(errors) + width * spread)))
+        of_error = replace(samples, predicted=np.broadcast_to(predicted, samples.real.shape))
+        found.append(estimate(of_error, RULE.alpha, RULE.kappa))
+    return Rates(found)
+
+
+@lru_cache(maxsize=len(DESIGNS))  # other errors, of both signs, are tried on the same noise
+def _noises(
+    noise: Noise, cases: int, repeats: int, runs: int, trials: int, seed: int
+) -> list[tuple[Samples, FloatArray]]:
+    """Return the samples of each metric, their predictions unknown, and the means of the noise of the predictions."""
     generator = np.random.default_rng(seed)
     of_real = drawn(noise, (trials, cases, repeats), generator)
     of_runs = drawn(noise, (trials, cases, runs), generator) if runs else (np.zeros(1) for _ in NOISE)
     found = []
     for margin, width, own, spread in zip(MARGINS, NOISE, of_real, of_runs, strict=True):
         real = 100 * (1 + margin * width * own)
-        predicted = np.asarray(100 * (1 + margin * (np.asarray(errors) + width * spread.mean(axis=-1))))
         more = {"predicted_sd": 100 * margin * width * spread.std(axis=-1, ddof=1), "runs": runs} if runs else {}
-        predicted = np.broadcast_to(predicted, real.shape[:2])
-        samples = Samples.of(real, predicted, margin * np.abs(real.mean(axis=-1)), **more)
-        found.append(estimate(samples, RULE.alpha, RULE.kappa))
-    accept = np.array([each.accurate for each in found])
-    inaccurate = np.array(rejected([each.p for each in found], RULE.alpha))
-    return Rates(
-        accept=accept.mean(axis=1),
-        unguarded=np.array([np.abs(each.mean) + each.half + each.reserve < 1 for each in found]).mean(axis=1),
-        unreserved=np.array([each.inside & ~each.outlier for each in found]).mean(axis=1),
-        reject=inaccurate.mean(axis=1),
-        any_reject=float(inaccurate.any(axis=0).mean()),
-        all_accept=float(accept.all(axis=0).mean()),
-    )
+        samples = Samples.of(real, np.nan, margin * np.abs(real.mean(axis=-1)), **more)
+        found.append((samples, spread.mean(axis=-1)))
+    return found
 
 
 def cancelling(cases: int) -> FloatArray:

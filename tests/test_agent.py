@@ -11,6 +11,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -363,10 +364,21 @@ def test_a_rank_inherits_no_descriptors_of_the_agent(agent: Agent) -> None:
 
 
 def test_an_agent_imports_few_modules() -> None:
-    heavy = ("numpy", "pandas", "pydantic", "yaml", "click", "rich", "dataclasses", "asyncio", "psutil")
+    heavy = ("numpy", "pandas", "pydantic", "yaml", "click", "rich", "dataclasses", "asyncio", "psutil", "platform")
     code = f"import sys, tracebed.orchestrator.testbeds.agent.agent; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_an_agent_searches_no_other_packages_for_its_version_and_its_applications() -> None:
+    code = (
+        "import sys, tracebed.orchestrator.testbeds.agent.agent as agent\n"
+        "from tracebed.benchmarks.applications import registry\n"
+        "print(agent.version(), type(registry.load('pils', {})).__name__)\n"
+        "print([module for module in ('importlib.metadata', 'sqlite3', 'difflib') if module in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == f"{metadata.version('tracebed')} Pils\n[]\n"
 
 
 def test_a_calibration_makes_no_heartbeat_late(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ policies: [fcfs]
 recorded: {{runs: "real/{{workload}}-*.csv", from: csv, nodes: {nodes}}}
 simulators:
   toy:
-    command: "python3 -S {toy} {{workload}} {{nodes}} {{output}}.csv {arguments}"
+    command: "{python} -S {toy} {{workload}} {{nodes}} {{output}}.csv {arguments}"
     from: csv
     {keys}
 """
@@ -78,7 +78,12 @@ def suite(parameters: str, *workloads: str, fixed: str = "", keys: str = "") -> 
     arguments = " ".join([f"{name}={{{name}}}" for name in names] + ([fixed] if fixed else []))
     listed = ", ".join(workloads or ("w3: w3.csv", "w4: w4.csv"))
     text = SUITE.format(
-        workloads=listed, nodes=NODES, toy=TOY, arguments=arguments, keys=f"parameters: {parameters}\n    {keys}"
+        workloads=listed,
+        nodes=NODES,
+        python=sys.executable,
+        toy=TOY,
+        arguments=arguments,
+        keys=f"parameters: {parameters}\n    {keys}",
     )
     Path("s.yaml").write_text(text)
 
@@ -294,11 +299,11 @@ def test_two_processes_do_not_share_a_folder() -> None:
 def test_the_result_does_not_depend_on_the_number_of_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     prepare(3, 4, jobs=10)
     suite("{launch: [0.01, 100], end: [0.01, 100]}", fixed="fails=status")
-    alone = calibrated("one", budget=20)
+    alone = calibrated("one", budget=12)
     place = Path.cwd()
     monkeypatch.undo()
     monkeypatch.chdir(place)
-    several = fit_simulator("s.yaml", "several", budget=20, workers=3)
+    several = fit_simulator("s.yaml", "several", budget=12, workers=2)
     assert json.loads(json.dumps(contents(several)).replace("several/", "one/")) == contents(alone)
     assert several.failures.simulations > 0
 
@@ -505,11 +510,19 @@ def test_a_space_has_scales_integers_and_rounded_values() -> None:
     assert not np.array_equal(sets, random_sets(space, 200, seed=1))
 
 
+class TracebedInProcess(InProcess):
+    """A stand-in for a running command: the command `tracebed`, in this process."""
+
+    def __enter__(self) -> InProcess:
+        self.log.write_text("tracebed\n")
+        self.status = call(*self.words).exit_code
+        return self
+
+
 @pytest.mark.slow
 def test_the_overheads_of_elastisim_are_recovered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     program = elastisim(tmp_path)
-    monkeypatch.undo()
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(simulators, "BackgroundCommand", TracebedInProcess)
     of = tb.scale(tb.generate("cirne", jobs=20, nodes=64, seed=3), nodes=NODES)
     tb.write(of, "w.parquet")
     tracebed_command = shlex.join([sys.executable, "-c", "from tracebed.cli import main; main()"])
@@ -536,7 +549,7 @@ def test_the_overheads_of_elastisim_are_recovered(monkeypatch: pytest.MonkeyPatc
         },
     }
     Path("s.yaml").write_text(json.dumps(text))
-    made = fit_simulator("s.yaml", "out", budget=16, workers=2)
+    made = calibrated(budget=16)
     assert made.values["launch_s"] + made.values["end_s"] == pytest.approx(25, rel=0.1)
     assert made.search_value < 0.5 * (made.random_value or 1)
     assert made.failures.simulations == 0

@@ -6,18 +6,22 @@ package adds an extension by one line in its own `pyproject.toml`. An extension 
 
 from __future__ import annotations
 
-import ast
-import difflib
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache, cached_property
-from importlib.metadata import EntryPoint, EntryPoints, entry_points
+from functools import cache, cached_property, partial
+from importlib import import_module
 from importlib.util import find_spec
+from operator import attrgetter
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from tracebed.errors import InputError
+from tracebed.version import own_entry_points
+
+if TYPE_CHECKING:  # agents use a registry, and must start fast
+    import ast
+    from importlib.metadata import EntryPoint, EntryPoints
 
 Extension = TypeVar("Extension")
 
@@ -54,14 +58,21 @@ class Registry(Generic[Extension]):
         Raises:
             InputError: the extension is not installed, or cannot be imported.
         """
-        entry = self.entries.get(name)
-        if entry is None:
-            raise unknown(self.noun, name, self.names())
+        value = None if "entries" in vars(self) else own_entry_points().get(self.group, {}).get(name)
+        # An extension of tracebed has precedence, so the other packages need not be searched for it.
+        load = partial(_imported, value) if value else self._entry(name).load
         try:
-            extension: Extension = entry.load()
+            extension: Extension = load()
         except (ImportError, AttributeError) as error:
-            raise InputError(f"{self.noun} {name} cannot be loaded: {error}", where=entry.value) from error
+            where = value or self._entry(name).value
+            raise InputError(f"{self.noun} {name} cannot be loaded: {error}", where=where) from error
         return extension
+
+    def _entry(self, name: str) -> EntryPoint:
+        """Return the entry point of an installed extension. Raises InputError if it is not installed."""
+        if name not in self.entries:
+            raise unknown(self.noun, name, self.names())
+        return self.entries[name]
 
     def summary(self, name: str) -> str:
         """Return the first line of the documentation of an extension; empty if unknown.
@@ -85,13 +96,23 @@ class Registry(Generic[Extension]):
 @cache
 def _installed() -> Callable[..., EntryPoints]:
     """Return what selects entry points of all installed packages. The search of 130 packages takes 4 ms."""
+    from importlib.metadata import entry_points
+
     return entry_points().select
+
+
+def _imported(value: str) -> Any:
+    """Import an object of tracebed, `module:object`, as `EntryPoint.load` does."""
+    module, _, attribute = value.partition(":")
+    return attrgetter(attribute)(import_module(module))
 
 
 def unknown(noun: str, name: Any, known: list[str]) -> InputError:
     """Return the error for an unknown name, with the most similar known name as a hint."""
     if not known:
         return InputError(f"unknown {noun} {name!r}", hint="none is installed")
+    import difflib
+
     near = difflib.get_close_matches(str(name), known, 1)
     hint = f"did you mean {near[0]}? " if near else ""
     return InputError(f"unknown {noun} {name!r}", hint=f"{hint}one of {', '.join(known)}")
@@ -120,11 +141,15 @@ def _natural(name: str) -> list[tuple[str, int]]:
 @cache
 def _parsed(text: str) -> ast.Module:
     """Return the syntax tree of a module. A module may have many extensions, and help texts name them all."""
+    import ast
+
     return ast.parse(text)
 
 
 def _documented(module: ast.Module, name: str) -> str:
     """Return the docstring of a function, class or assigned name."""
+    import ast
+
     for index, node in enumerate(module.body):
         if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == name:
             return ast.get_docstring(node) or ""

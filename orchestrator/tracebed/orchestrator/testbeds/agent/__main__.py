@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -22,6 +23,7 @@ def main(arguments: Sequence[str]) -> int | str:
         from tracebed.orchestrator.testbeds.agent.attaching import join  # starts faster than an agent
 
         return join(arguments[1])
+    gc.disable()  # nothing of what the start makes is garbage; `Agent.run` enables it
     from tracebed.orchestrator.testbeds.agent.agent import Agent
 
     os.umask(0o077)  # only the user may read the output and heartbeats of jobs

@@ -55,6 +55,7 @@ class Agent:
         self.machine.wake_by_signals(self.selector, self.terminate)
         importlib.import_module("hmac")  # ranks need it to join; forked ranks inherit the import
         gc.freeze()
+        gc.enable()
         try:
             while not self.ended:
                 self.turn(world.current().wait(self.selector, self.due()))

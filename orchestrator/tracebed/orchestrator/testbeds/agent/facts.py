@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import platform
 import shutil
 import sys
 import time
@@ -38,7 +37,7 @@ def host_facts() -> dict[str, Any]:
         "cores": shape["cores"],
         "cpus": shape["cpus"],
         "memory_mib": memory()["total_mib"],
-        "python": platform.python_version(),
+        "python": sys.version.split()[0],
     }
 
 
@@ -53,6 +52,8 @@ def node_facts(spool: Path) -> dict[str, Any]:
     Args:
         spool: the folder for the files of jobs, whose disk is described.
     """
+    import platform  # slow to import, and an agent must start fast
+
     return {
         "host": machine_facts(),
         "topology": topology(),

@@ -14,13 +14,15 @@ import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 from types import TracebackType
-from typing import Self
-
-import psutil
+from typing import TYPE_CHECKING, Self
 
 from tracebed.errors import TestbedError
+
+if TYPE_CHECKING:  # a supervisor is started for each run of a command, and must start fast
+    from pathlib import Path
+
+    import psutil
 
 PATIENCE_S = 10.0
 """Longest time to wait until all processes of a command have ended, wall s."""
@@ -105,7 +107,16 @@ def supervise(command: str) -> int:
 
 
 def kill_descendants() -> None:
-    """Kill the descendants of this process until none remains. Several passes are needed: descendants may fork."""
+    """Kill the descendants of this process until none remains. Several passes are needed: descendants may fork.
+
+    Most commands leave none. This process is a subreaper, so without children it has no descendants either.
+    """
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return
+    import psutil
+
     deadline = time.monotonic() + PATIENCE_S / 2
     while (found := descendants(psutil.Process())) and time.monotonic() < deadline:
         for process in found:
@@ -116,6 +127,8 @@ def kill_descendants() -> None:
 
 def descendants(ancestor: psutil.Process) -> list[psutil.Process]:
     """Return the descendants of a process that have not ended, also those in other sessions."""
+    import psutil
+
     ended = (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
     found = []
     for process in ancestor.children(recursive=True):
