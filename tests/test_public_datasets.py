@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -331,7 +332,10 @@ def test_damaged_parquet_is_refused_or_tolerated(name: str, data: st.DataObject)
 
 @pytest.mark.slow
 def test_no_damaged_byte_of_the_metadata_of_parquet_ends_the_process() -> None:
-    data = VALID["fdata"]
+    buffer = io.BytesIO()  # without the JSON of pandas, which no reader parses: more than half of the metadata
+    pq.write_table(pq.read_table(io.BytesIO(VALID["fdata"])).replace_schema_metadata(None), buffer, compression="none")
+    data = buffer.getvalue()
+    assert read_or_refuse(data, "log.parquet", "fdata") is not None
     metadata = range(len(data) - 8 - int.from_bytes(data[-8:-4], "little"), len(data) - 8)
     for place, change in zip(metadata, itertools.cycle((1, 2, 254)), strict=False):
         damaged = bytearray(data)

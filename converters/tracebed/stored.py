@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -77,14 +78,19 @@ class StoredFile(Part):
     @property
     def text(self) -> str:
         """The content of the file as YAML."""
-        raw = self.model_dump(mode="json", by_alias=True)
-        lines = {key: _lines(value) for key, value in raw.items()}
-        return yaml.dump(lines, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1000)
+        return _yaml(json.dumps(self.model_dump(mode="json", by_alias=True)))
 
     @property
     def sha256(self) -> str:
         """The SHA-256 of the content, in hexadecimal digits. Comments and layout of the file do not count."""
         return hashlib.sha256(self.text.encode()).hexdigest()
+
+
+@lru_cache(maxsize=8)  # many predictions and replays name the hash of one calibration
+def _yaml(content: str) -> str:
+    """Return JSON as YAML."""
+    lines = {key: _lines(value) for key, value in json.loads(content).items()}
+    return yaml.dump(lines, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=1000)
 
 
 def compact_json(value: Any, margin: str = "\n") -> str:

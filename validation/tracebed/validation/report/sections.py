@@ -136,8 +136,9 @@ def figure_html(picture: Picture, sizes: Mapping[str, Figure], name: str, title:
     """
     data = drawn_in(next(iter(sizes.values()))) if picture.data is None else picture.data()
     drawn = [(size, Markup(svg(figure, f"{name}-{size}"))) for size, figure in sizes.items()]
-    text = data.to_csv(index=False, float_format="%.10g").encode()
-    table = base64.b64encode(zlib.compress(text, 9)).decode() if len(text) <= MOST_DATA else ""
+    # Each value takes at least the byte of its separator, so that large data need not be written.
+    text = data.to_csv(index=False, float_format="%.10g").encode() if data.size <= MOST_DATA else None
+    table = base64.b64encode(zlib.compress(text, 9)).decode() if text is not None and len(text) <= MOST_DATA else ""
     return fill("picture", picture=picture, drawn=drawn, alt=picture.alt or title, name=name, table=table)
 
 

@@ -160,8 +160,9 @@ def read_columns(
     """
     tables, absolute, unread = [], [], dict[str, None]()
     for file in files:
-        found = _names(file, wanted)
-        others = [name for name in _original_names(file) if name not in found.values() and name not in skip]
+        spelt = _original_names(file)
+        found = _names(file, spelt, wanted)
+        others = [name for name in spelt if name not in found.values() and name not in skip]
         unread.update(dict.fromkeys(others if not extras else []))
         table, zoned = _read(file, wanted, found, others if extras else [], quoted)
         absolute.append(zoned)
@@ -190,9 +191,8 @@ def _original_names(file: Input) -> list[str]:
     return [name.strip().strip('"') for name in file.header.split(delimiter_of(file.header))]
 
 
-def _names(file: Input, wanted: Mapping[str, ColumnSpec]) -> dict[str, str]:
-    """Return our name -> the file's name, for each wanted column that the file has."""
-    spelt = _original_names(file)
+def _names(file: Input, spelt: Sequence[str], wanted: Mapping[str, ColumnSpec]) -> dict[str, str]:
+    """Return our name -> the file's name, one of `spelt`, for each wanted column that the file has."""
     by_lower = {name.lower(): name for name in reversed(spelt)}
     found = {}
     for ours, (_, names, needed) in wanted.items():
