@@ -12,13 +12,15 @@ import os
 import random
 import secrets
 import selectors
-import sqlite3
 import threading
 import time as real_time
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import sqlite3
 
 Ready = list[tuple[selectors.SelectorKey, int]]
 Call = Callable[[], None]
@@ -148,6 +150,8 @@ class World:
 
     def database(self, path: Path) -> sqlite3.Connection:
         """Open a database for writing, without implicit transactions."""
+        import sqlite3  # an agent, which starts faster without it, has no database
+
         return sqlite3.connect(path, isolation_level=None)
 
     def pwrite(self, descriptor: int, data: bytes, offset: int) -> int:
