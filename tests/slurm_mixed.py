@@ -212,6 +212,11 @@ class Forced(Simulation):
     def _nodes(self, text: str) -> list[int]:
         return sorted(self._number[name] for name in host_names(text))
 
+    def _copy(self) -> Forced:
+        """Return a copy that a pass may change. The inputs and the recorded events, which no pass changes, are shared."""
+        shared = (self._in, self._events_of, self._rows, self._number)
+        return deepcopy(self, {id(each): each for each in shared})
+
     def _count_pass(self, kind: str, equal: bool) -> None:
         if self.now - self._ended_at < COMPLETING_S:
             self.counts[f"{kind} left out"] += 1
@@ -230,7 +235,7 @@ class Forced(Simulation):
             if kind == "start":
                 real.append((self._rows[more[0]][0], self._nodes(more[1])))
         self._refresh()
-        other, found = deepcopy(self), list[tuple[int, list[int]]]()
+        other, found = self._copy(), list[tuple[int, list[int]]]()
 
         def start(job: int, parts: Any) -> None:
             found.append((job, sorted(parts)))
@@ -244,7 +249,7 @@ class Forced(Simulation):
     def _pass(self, tests: list[Any]) -> None:
         """Compare a backfill pass, and start its jobs."""
         self._refresh()
-        other, found, plan = deepcopy(self), list[tuple[int, Any]](), slurm_plan._plan
+        other, found, plan = self._copy(), list[tuple[int, Any]](), slurm_plan._plan
 
         def planned(job: Any, now: int, *more: Any) -> Any:
             own = plan(job, now, *more)
