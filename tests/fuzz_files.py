@@ -58,7 +58,7 @@ policies: [easy, {policy: pref, parameters: {count_idle: false}}]
 seeds: 1
 """
 REAL_CELLS = """workloads: {small: small.csv}
-policies: [pref, easy]
+policies: [pref]
 testbeds:
   one: {inventory: emulated-4, speed: 20000}
   two: {inventory: emulated-4, speed: 30000, repetitions: 1}
@@ -127,7 +127,9 @@ def prepare(folder: Path, call: Call) -> list[Case]:
 
     done(f"simulate {workload} --policy easy {speed} -o sim")
     done(f"simulate {workload} --policy easy {speed} --perturb 3 -o perturbed")
-    done("validate suite/suite.yaml -o out-suite --baseline baseline.yaml --update-baseline better", 1, 3)
+    done(
+        "validate suite/suite.yaml --no-case-pages -o out-suite --baseline baseline.yaml --update-baseline better", 1, 3
+    )
     done(f"metrics {REAL} --noise noise.yaml")
     done("replay small.csv --policy pref --inventory emulated-4 --speed 20000 -o replayed", 4)
     for name in RUNS:

@@ -37,7 +37,11 @@ HANGING_S = 300
 MOST_MIB = 1024
 ADDRESS_SPACE = 4 * 2**30
 """Bound of the address space of a process in bytes. Libraries reserve two of it without use."""
-MODULES = ("pandas", "pyarrow.parquet", "pyarrow.csv", "tracebed.api", "scipy.stats", "yaml", "sqlite3")
+MODULES = (
+    *("pandas", "pyarrow.parquet", "pyarrow.csv", "scipy.stats", "yaml", "sqlite3", "rich.console", "rich.table"),
+    *("tracebed.api", "tracebed.cli.logs", "tracebed.orchestrator.replay.session"),
+    *("tracebed.orchestrator.simulation.simulator", "tracebed.validation.experiments.views.fitted"),
+)
 """Modules that are imported once, before the processes are forked."""
 
 
