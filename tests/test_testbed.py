@@ -29,6 +29,7 @@ from patience import GUARD_S, patience
 from redecided import workload
 from runs import replaying
 from tracebed import world
+from tracebed.benchmarks.lines import Lines
 from tracebed.benchmarks.program import Program
 from tracebed.converters.workload import Workload
 from tracebed.errors import TestbedError, TracebedError
@@ -76,6 +77,20 @@ def works(testbed: AgentTestbed, node: int, job: str) -> None:
     ended = hear(testbed, "ended", node)
     assert (ended.message["job"], ended.message["state"]) == (job, "completed"), ended.message
     assert begun - testbed._links[node].clock.error_s < ended.message["time"] <= ended.time <= time.monotonic()
+
+
+def test_an_event_arrives_when_it_has_been_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An event that was sent while the controller was about to read had happened after its arrival."""
+    receive, ready = Lines.receive, list[float]()
+
+    def read_late(lines: Lines) -> list[bytes]:
+        ready.append(time.monotonic())
+        return receive(lines)
+
+    monkeypatch.setattr(Lines, "receive", read_late)
+    with AgentTestbed(inventory(here=1), tmp_path / "spool") as testbed:
+        launch(testbed, 0, "a", 1000)
+        assert hear(testbed, "ended").time > ready[-1]
 
 
 @needs_namespaces

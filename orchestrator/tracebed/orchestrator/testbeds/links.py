@@ -244,12 +244,13 @@ class Links:
 
     def _from_agent(self, link: Link, mask: int) -> None:
         """Process the messages of an agent."""
-        lines, now = link.lines, world.monotonic()
+        lines = link.lines
         if lines is None:  # the link was given up in this turn
             return
         if mask & selectors.EVENT_WRITE:
             lines.flush()
-        for line in lines.receive():
+        received, now = lines.receive(), world.monotonic()  # no message is sent after its arrival
+        for line in received:
             message = read_event(line)
             if link.repeats(message):
                 continue
