@@ -11,6 +11,7 @@ from tracebed.converters.workload import BoolArray, IntArray, Kind, Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.runs.checks import ROUNDING_S
 from tracebed.orchestrator.runs.nodes import NodeFacts, nodes_of
+from tracebed.table import Table, repeated, take
 from tracebed.validation.simulators.history import assign_nodes
 from tracebed.validation.simulators.observed import Observed
 from tracebed.validation.simulators.pairing import Pairing, sizes_of
@@ -28,7 +29,7 @@ RESIZABLE = (Kind.MALLEABLE, Kind.EVOLVING)
 
 def allocations_of(
     observed: Observed, workload: Workload, pairing: Pairing, times: Times, options: ReadOptions
-) -> tuple[list[NodeFacts], pd.DataFrame | None, dict[str, str], list[str]]:
+) -> tuple[list[NodeFacts], pd.DataFrame | Table | None, dict[str, str], list[str]]:
     """Return the nodes of the run, the table of allocations, the unknown data, and warnings."""
     resizable = np.isin(workload.column("kind"), RESIZABLE) & np.isfinite(times.start)
     unknown = {}
@@ -82,7 +83,7 @@ def _assigned(
     ran: BoolArray,
     nodes: list[NodeFacts],
     options: ReadOptions,
-) -> tuple[pd.DataFrame, list[NodeFacts], list[str]]:
+) -> tuple[Table, list[NodeFacts], list[str]]:
     """Assign nodes to jobs of constant size, so that as many are busy as in the file.
 
     Rounded times of two jobs may overlap by the resolution, so that nodes are released that much earlier.
@@ -104,15 +105,15 @@ def _assigned(
             raise InputError(what, where=observed.where, hint=hint)
         warnings.append(what)
         nodes = nodes_of(System(busiest, nodes[0].cores))
-    table = pd.DataFrame(
+    table = Table(
         {
-            "job_id": workload.column("job_id").astype(object)[jobs][owner],
+            "job_id": take(workload.arrow("job_id"), jobs[owner]),
             "node": node,
             "count": count,
             "start": start[owner],
             "end": times.end[jobs][owner],
-            "cores": nodes[0].cores,
-            "cpus": "",
+            "cores": np.full(len(owner), nodes[0].cores),
+            "cpus": repeated("", len(owner)),
         }
     )
     return table, nodes, warnings

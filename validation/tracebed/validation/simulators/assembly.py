@@ -16,6 +16,7 @@ from tracebed.orchestrator.run import Run, RunInfo, workload_facts
 from tracebed.orchestrator.scheduling.policies.registry import POLICIES
 from tracebed.orchestrator.setup import UNKNOWN_POLICY, Setup
 from tracebed.states import JobState
+from tracebed.table import Table, texts
 from tracebed.validation.simulators.allocations import allocations_of, reconfigurations_of
 from tracebed.validation.simulators.observed import SEVERAL_RUNS, Observed, states_of
 from tracebed.validation.simulators.pairing import Pairing, pair
@@ -56,21 +57,20 @@ def run_of(observed: Observed, workload: Workload | None, options: ReadOptions) 
         warnings.append(f"{int(never.sum()):,} jobs cancelled with a run time of 0 count as not started")
     warnings += [*_counts(observed, workload, pairing, options), *_partial_nodes(observed, workload)]
     nodes, allocations, unknown, more = allocations_of(observed, workload, pairing, times, options)
-    ids = workload.column("job_id").astype(object)
-    jobs = pd.DataFrame(
+    jobs = Table(
         {
-            "job_id": ids,
-            "kind": workload.column("kind"),
+            "job_id": workload.arrow("job_id"),
+            "kind": workload.arrow("kind"),
             "submit_planned": workload.floats("submit_time"),
             "submit": times.submit,
             "start": times.start,
             "end": times.end,
             "state": states,
-            "reason": reasons,
+            "reason": texts(reasons),
             "nodes": workload.ints("nodes"),
             "run_time": workload.floats("run_time"),
             "time_limit": workload.floats("time_limit"),
-            "user": workload.column("user"),
+            "user": workload.arrow("user"),
         }
     )
     real = options.side == "real"
@@ -223,7 +223,7 @@ def _partial_nodes(observed: Observed, workload: Workload) -> list[str]:
     return [f"{part:,} of {len(cores):,} jobs hold a part of a node of {whole} cores: the node counts whole for each"]
 
 
-def _origin_of_nodes(observed: Observed, allocations: pd.DataFrame | None) -> str:
+def _origin_of_nodes(observed: Observed, allocations: pd.DataFrame | Table | None) -> str:
     """Return the origin of the nodes of each job: `recorded`, `assigned` (their number is recorded) or `unknown`."""
     if allocations is None:
         return "unknown"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import pandas as pd
@@ -94,6 +95,10 @@ class Observed:
     facts: Mapping[str, object] = field(default_factory=dict)
     """Further facts for `RunInfo.imported`: units, columns, ..."""
     warnings: Sequence[str] = ()
+    _texts: dict[str, pd.Series[str]] = field(default_factory=dict, init=False, repr=False)
+    """What `texts` has returned: columns are used several times."""
+    _known: dict[str, bool] = field(default_factory=dict, init=False, repr=False)
+    """What `is_known` has returned."""
 
     def floats(self, name: str) -> FloatArray:
         """Return a numeric column, shape (rows,); NaN where unknown."""
@@ -103,18 +108,20 @@ class Observed:
 
     def texts(self, name: str) -> pd.Series[str]:
         """Return a text column, shape (rows,); empty where unknown."""
-        if name not in self.jobs:
-            return pd.Series([""] * len(self.jobs), dtype="str")
-        return self.jobs[name].fillna("").astype("str").reset_index(drop=True)
+        if name not in self._texts:
+            missing = name not in self.jobs
+            values = pd.Series([""] * len(self.jobs), dtype="str") if missing else self.jobs[name].fillna("")
+            self._texts[name] = values.astype("str").reset_index(drop=True)
+        return self._texts[name]
 
     def is_known(self, name: str) -> bool:
         """Return whether the column `name` has a known value."""
-        if name not in self.jobs:
-            return False
-        values = self.jobs[name]
-        return bool((values != "").any() if name in TEXTS else values.notna().any())
+        if name not in self._known and name in self.jobs:
+            values = self.jobs[name]
+            self._known[name] = bool((values != "").any() if name in TEXTS else values.notna().any())
+        return self._known.get(name, False)
 
-    @property
+    @cached_property
     def resolution(self) -> float:
         """Resolution of the times, s; 0: exact."""
         if self.resolution_s is not None:
