@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tracebed.benchmarks.kernels.stream import StreamKernels
 
 FLAGS = [
-    *("-std=gnu11", "-O1", "-g", "-fno-omit-frame-pointer", "-fPIC", "-shared", "-ffp-contract=off"),
+    *("-std=gnu11", "-O0", "-g", "-fno-omit-frame-pointer", "-fPIC", "-shared", "-ffp-contract=off"),
     *("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-DTRACEBED_CHECK"),
 ]
 PLANTED = {
