@@ -148,6 +148,26 @@ def test_cores_that_are_changed_before_the_news_of_a_start_are_not_those_of_the_
     )
 
 
+def test_a_rank_that_begins_with_fewer_cores_than_those_of_its_launch_has_them_since_then() -> None:
+    """The cores of a job were shared in the round of its launch. The network delayed the request to its rank, which had
+    begun without the cores of the other job: its run had the smaller number of cores too late.
+
+    Seed 5000920, rebuilt by hand.
+    """
+    scenario = Scenario(
+        seed=17,
+        policy="sd",
+        nodes=2,
+        jobs=(
+            JobSpec(0.0, 100.0, 200.0, 2, 2, 2),
+            JobSpec(10.0, 150.0, 300.0, 2, 1, 2),
+            JobSpec(20.0, 20.0, 25.0, 2, 1, 2),
+        ),
+        faults=(Fault("slow_network", 1.1, "v1", 2.0, 0.9),),
+    )
+    assert violations(scenario) == []
+
+
 def test_a_rank_that_was_continued_while_its_agent_had_stopped_it_computes_again() -> None:
     """A rank was stopped from outside. Its controller was killed, and the rank continued before the controller was
     resumed: the virtual world did not let its job compute again. This was a defect of the virtual world alone.

@@ -183,6 +183,7 @@ class RankManager:
         rank.lines.flush()
         for line in rank.lines.receive():
             message = decode(line)
+            self.masks.begin(rank)
             if message["type"] == "finished":
                 rank.finished = message
             elif message["type"] == "table_lost":

@@ -70,13 +70,23 @@ class Masks:
         result = self._call(lambda: self.administrator.set_mask(rank.pid, cpus, CHANGE))
         if result.error and result is not DromResult.NO_PROCESS:  # the end of the process is reported anyway
             raise TestbedError(f"the mask of the rank cannot be set: {result.name}")
-        rank.last_mask = (request, cpus)
+        asked_before, rank.last_mask = rank.last_mask, (request, cpus)
         rank.pending_masks.append(pending)
         if result is DromResult.SUCCESS:  # the rank holds these CPUs already, or has not started
+            at = pending.time
+            if rank.first_mask and rank.first_mask[0] == cpus and not asked_before:
+                # Another rank had taken the other CPUs before this rank began, and before this request was here.
+                at = rank.first_mask[1]
             message = {"type": "resized", "time": world.monotonic(), "cpus": format_cpus(cpus), "iteration": None}
-            message |= {"seen": pending.time, "decided": pending.time, "applied": pending.time}
+            message |= {"seen": at, "decided": at, "applied": at}
             self.send(rank, self.answer(rank, message))
         self.ring()
+
+    def begin(self, rank: RankProcess) -> None:
+        """Note the CPUs that a rank has when it begins."""
+        if rank.first_mask is None:
+            self._call(self._refresh)
+            rank.first_mask = self._known.get(rank.pid, CpuMasks()).held, _now(rank)
 
     def answer(self, rank: RankProcess, message: Mapping[str, Any]) -> dict[str, Any]:
         """Return a message `resized` of a rank with the request that it answers; null: it answers no request.

@@ -50,6 +50,7 @@ class RankProcess:
         lines: the connection to the rank.
         pending_masks: the requests for masks that the rank has not answered, in order.
         last_mask: number and mask of the last request.
+        first_mask: the CPUs at the first message of the rank, and its time; None: it has not begun.
         last_doorbell: number of the last posted change for which the doorbell of the rank was rung.
         finished: the message `finished` of the rank; empty if the rank has not sent it.
         killed: reason for which the agent killed the rank; None: not killed.
@@ -64,6 +65,7 @@ class RankProcess:
         self.pid, self.launch, self.control, self.output = pid, launch, control, output
         self.pending_masks: list[PendingMask] = []
         self.last_mask: tuple[int, tuple[int, ...]] | None = None
+        self.first_mask: tuple[tuple[int, ...], float] | None = None
         self.last_doorbell = 0
         self.finished: dict[str, Any] = {}
         self.killed: str | None = None
