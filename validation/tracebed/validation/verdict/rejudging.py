@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from tracebed.errors import InputError
 from tracebed.orchestrator.replay.health import Value, execution_kind, judged, rounded, times_of
 from tracebed.orchestrator.replay.thresholds import SEVERE, SIGNALS, HealthThresholds
@@ -54,7 +56,7 @@ def reassessed_health(run: Run) -> ReassessedHealth:
             notes.append(f"run.json says {recorded['state']}, but the journal and the limits say {again['state']}")
         found = again or recorded
     own = _with_counts(found.get("signals", {}), run)
-    jobs = run.jobs
+    jobs = run.table("jobs")
     times = times_of(jobs["run_time"].tolist(), jobs["submit_planned"].tolist(), run.info.speed)
     usual = judged(own, HealthThresholds.read(), execution_kind(run.info), times)
     causes = _merged(found, usual["causes"])
@@ -89,9 +91,10 @@ def _from_journal(run: Run) -> tuple[dict[str, Any] | None, list[str]]:
 
 def _same_jobs(run: Run, other: Run) -> bool:
     """Return whether two runs have the same jobs with the same states and times."""
-    if len(run.jobs) != len(other.jobs):
+    tables = [each.table("jobs") for each in (run, other)]
+    if len(tables[0]) != len(tables[1]):
         return False
-    ours, theirs = (each.jobs[TIMES].sort_values("job_id", ignore_index=True) for each in (run, other))
+    ours, theirs = (each.frame()[TIMES].sort_values("job_id", ignore_index=True) for each in tables)
     if not ours[["job_id", "state"]].equals(theirs[["job_id", "state"]]):
         return False
     far = (ours[TIMES[1:4]] - theirs[TIMES[1:4]]).abs() > ROUNDING_S * max(1.0, run.info.speed)
@@ -100,11 +103,11 @@ def _same_jobs(run: Run, other: Run) -> bool:
 
 def _with_counts(signals: Mapping[str, Any], run: Run) -> dict[str, Value]:
     """Return the values of the signals: recorded, or counted in the tables if that is more."""
-    info, jobs = run.info, run.jobs
-    requeued = ((jobs["state"] == JobState.COMPLETED) & (jobs["restarts"] > 0)).sum()
-    ended = jobs["state"].isin([JobState.FAILED, JobState.INTERRUPTED]).sum()
+    info, jobs = run.info, run.table("jobs")
+    requeued = (jobs.equal("state", JobState.COMPLETED) & (jobs["restarts"] > 0)).sum()
+    ended = jobs.among("state", [JobState.FAILED, JobState.INTERRUPTED]).sum()
     lost = {str(outage.get("node")) for outage in info.outages}
-    late = ((jobs["submit"] - jobs["submit_planned"]).max()) / info.speed
+    late = np.fmax.reduce(jobs["submit"] - jobs["submit_planned"], initial=np.nan) / info.speed
     counted = {
         "agents_lost": Value(len(lost), ", ".join(sorted(lost))),
         "pauses": Value(len(info.pauses)),

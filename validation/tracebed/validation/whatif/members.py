@@ -123,11 +123,11 @@ def predicted(member: Member) -> Predicted:
         warnings.simplefilter("ignore")
         run = predict(given, None, member.setup())
     edges = member.edges - origin(run)
-    rows = pd.Index(run.jobs["job_id"]).get_indexer(pd.Index(workload.column("job_id")))
-    jobs = run.jobs.iloc[rows]
+    jobs, allocations = (run.table(name).frame() for name in ("jobs", "allocations"))
+    jobs = jobs.iloc[pd.Index(jobs["job_id"]).get_indexer(pd.Index(workload.column("job_id")))]
     rejected = (jobs["state"] == JobState.REJECTED).to_numpy()
     reasons = zip(workload.partitions()[rejected], jobs["reason"][rejected], strict=True)
-    held = run.allocations.assign(cores=run.allocations["cores"] * run.allocations["count"]).groupby("job_id")["cores"]
+    held = allocations.assign(cores=allocations["cores"] * allocations["count"]).groupby("job_id")["cores"]
     return Predicted(
         wait=(jobs["start"] - jobs["submit"]).to_numpy(dtype=np.float64),
         cores=held.sum().reindex(workload.column("job_id"), fill_value=0).to_numpy(dtype=np.float64),
