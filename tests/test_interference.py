@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -85,8 +86,11 @@ def test_an_agent_measures_a_kernel_beside_another_one(tmp_path: Path, cores: in
 @pytest.mark.slow
 @two_cpus
 @pytest.mark.usefixtures("no_process_is_left")
-def test_pils_and_stream_are_measured_beside_each_other_on_two_cpus(tmp_path: Path) -> None:
+def test_pils_and_stream_are_measured_beside_each_other_on_two_cpus(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The factors depend on the machine and its load, so they are only bounded. No process of the nodes is left."""
+    monkeypatch.setattr(sys.modules[interference.__module__], "WINDOW_S", 0.03)
     nodes = (Node("n1", 2, 1, tuple(CPUS), False, 1.0),)
     inventory = Inventory("two", "agents", nodes)
     testbed = TESTBEDS.load(inventory.testbed)(inventory, tmp_path / "cores")
