@@ -123,14 +123,15 @@ def predicted(member: Member) -> Predicted:
         warnings.simplefilter("ignore")
         run = predict(given, None, member.setup())
     edges = member.edges - origin(run)
-    jobs, allocations = (run.table(name).frame() for name in ("jobs", "allocations"))
-    jobs = jobs.iloc[pd.Index(jobs["job_id"]).get_indexer(pd.Index(workload.column("job_id")))]
-    rejected = (jobs["state"] == JobState.REJECTED).to_numpy()
-    reasons = zip(workload.partitions()[rejected], jobs["reason"][rejected], strict=True)
-    held = allocations.assign(cores=allocations["cores"] * allocations["count"]).groupby("job_id")["cores"]
+    jobs, held = run.table("jobs"), run.table("allocations")
+    ids = workload.column("job_id")
+    rows = pd.Index(jobs["job_id"]).get_indexer(pd.Index(ids))
+    rejected = jobs.equal("state", JobState.REJECTED)[rows]
+    reasons = zip(workload.partitions()[rejected], jobs["reason"][rows][rejected], strict=True)
+    cores = pd.Series(held["cores"] * held["count"]).groupby(held["job_id"]).sum()
     return Predicted(
-        wait=(jobs["start"] - jobs["submit"]).to_numpy(dtype=np.float64),
-        cores=held.sum().reindex(workload.column("job_id"), fill_value=0).to_numpy(dtype=np.float64),
+        wait=(jobs["start"] - jobs["submit"])[rows],
+        cores=cores.reindex(ids, fill_value=0).to_numpy(dtype=np.float64),
         waiting=waiting(run).means(edges),
         busy=busy_cores(run).means(edges),
         rejected=Counter(reasons),
