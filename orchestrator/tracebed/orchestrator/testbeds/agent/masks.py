@@ -83,9 +83,8 @@ class Masks:
         self.ring()
 
     def begin(self, rank: RankProcess) -> None:
-        """Note the CPUs that a rank has when it begins."""
+        """Note the CPUs that a rank has when it begins: only this agent has changed them."""
         if rank.first_mask is None:
-            self._call(self._refresh)
             rank.first_mask = self._known.get(rank.pid, CpuMasks()).held, _now(rank)
 
     def answer(self, rank: RankProcess, message: Mapping[str, Any]) -> dict[str, Any]:
