@@ -26,6 +26,7 @@ def test_a_documented_program_runs_as_printed(name: str, tmp_path: Path) -> None
     for file, code in FILES.items():
         (tmp_path / file).write_text(code)
     command, environment = [sys.executable, name], {**os.environ, "TMPDIR": str(tmp_path)}
+    environment.pop("PYTHONUNBUFFERED", None)  # it makes `print` write a line in pieces; another process may be between
     done = subprocess.run(
         command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=GUARD_S, check=False
     )
