@@ -10,6 +10,7 @@ import subprocess
 from pathlib import Path
 
 import pandas as pd
+import psutil
 import pytest
 from click.testing import CliRunner
 
@@ -175,9 +176,11 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     try:
         wait_for(folder, "effect", "*")
         wait_for(folder, "end", "*")
+        agents = psutil.Process(process.pid).children(recursive=True)
     finally:
         process.kill()
         process.wait()
+    assert not psutil.wait_procs(agents, GUARD_S)[1]  # they write files until they end
     return folder
 
 
