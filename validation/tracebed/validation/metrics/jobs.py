@@ -87,12 +87,8 @@ def measures(run: Run, tau: float = TAU) -> Table:
 
 def _resizes(run: Run) -> dict[str, IntArray]:
     """Return the numbers of executed and requested reconfigurations of each job, as columns of `per_job`."""
-    changes, jobs = run.table("reconfigurations"), run.table("jobs")
-    if not len(changes):
-        names = ("expands", "expands_requested", "shrinks", "shrinks_requested")
-        return {name: np.zeros(len(jobs), dtype=np.int64) for name in names}
-    asked = changes.take(run.are_resizes)
-    row = rows_of(asked.raw("job_id"), jobs.raw("job_id"))
+    asked, jobs = run.table("reconfigurations").take(run.are_resizes), run.table("jobs")
+    row = rows_of(asked.raw("job_id"), jobs.raw("job_id")) if len(asked) else np.empty(0, dtype=np.int64)
     executed = asked.equal("state", "applied") & (row >= 0)
     counts = {}
     for kind in ("expand", "shrink"):
