@@ -14,6 +14,7 @@ import psutil
 import pytest
 from click.testing import CliRunner
 
+from agents import gone
 from journals import change, forge
 from patience import GUARD_S
 from redecided import emulated, virtual, workload
@@ -180,7 +181,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     finally:
         process.kill()
         process.wait()
-    assert not psutil.wait_procs(agents, GUARD_S)[1]  # they write files until they end
+    assert all(gone(agent) for agent in agents)  # they write files until they end
     return folder
 
 
