@@ -73,7 +73,7 @@ def margin_text(value: float, unit: str) -> str:
 
 
 def _smallest(passes: Callable[[FloatArray], BoolArray], units: FloatArray) -> FloatArray:
-    """Return the smallest values that pass, and from which all larger ones pass; 0 if all pass, NaN if there is none.
+    """Return the smallest values that pass, such that all larger ones pass; 0: all pass; NaN: the largest one fails.
 
     The searches run side by side: the arrays of one search are so small that most of its time are calls of NumPy.
 
