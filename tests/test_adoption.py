@@ -196,7 +196,8 @@ def test_a_stopped_rank_dies_with_its_agent(agent: Agent, way: str) -> None:
         agent.process.send_signal(signal.Signals[way])
         agent.process.wait(GUARD_S)
     assert gone(rank)
-    assert Path(socket_of(agent)).parent.exists() == (way == "SIGKILL")
+    # The next agent of this machine, also one of another test, removes the folder of an agent that was killed.
+    assert way == "SIGKILL" or not Path(socket_of(agent)).parent.exists()
 
 
 def test_an_agent_that_ends_accepts_no_controller(agent: Agent) -> None:
