@@ -30,8 +30,8 @@ from tracebed.orchestrator.testbeds.local import AGENT
 
 pytestmark = pytest.mark.usefixtures("no_process_is_left")
 
-SECOND = Program("pils", 0, 4_000_000, 20, rate=1e6)
-"""One second of work on four cores."""
+SECONDS = Program("pils", 0, 12_000_000, 60, rate=1e6)
+"""Three seconds of work on four cores: a busy machine must not lose the controller only after them."""
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def test_a_rank_that_has_just_been_forked_does_not_outlive_its_agent(tmp_path: P
 
 @pytest.mark.slow
 def test_a_rank_goes_on_with_its_plan_after_the_pause(agent: Agent) -> None:
-    agent.launch("a", SECOND)
+    agent.launch("a", SECONDS)
     agent.hear("progress")
     lose(agent)
     time.sleep(4.0)
@@ -100,8 +100,8 @@ def test_a_rank_goes_on_with_its_plan_after_the_pause(agent: Agent) -> None:
         assert hello["adopted"] == ["a"] and hello["paused_s"] >= 4.0
         assert hello["pid"] == agent.process.pid
         ended = other.hear("ended")
-    assert (ended["state"], ended["units_done"]) == ("completed", 4_000_000)
-    assert ended["planned_s"] == pytest.approx(1.0, abs=0.01)
+    assert (ended["state"], ended["units_done"]) == ("completed", 12_000_000)
+    assert ended["planned_s"] == pytest.approx(3.0, abs=0.01)
     assert ended["residual_s"] < 2.0 and ended["late_s"] < 2.0  # less than the pause of 4 s
 
 
@@ -124,7 +124,7 @@ def test_a_computing_rank_leaves_out_the_pause(tmp_path: Path) -> None:
 
 def test_a_stopped_rank_holds_the_steady_clock(agent: Agent, tmp_path: Path) -> None:
     clock = SteadyClock.create(tmp_path / "clock", 2)
-    agent.launch("a", SECOND, clock=clock.path)
+    agent.launch("a", Program("pils", 0, 4_000_000_000, 20_000, rate=1e6), clock=clock.path)
     agent.hear("progress")
     stop_within_a_part(agent, clock)
     lose(agent)
@@ -133,8 +133,7 @@ def test_a_stopped_rank_holds_the_steady_clock(agent: Agent, tmp_path: Path) -> 
     assert clock.now() < stood_still
     with agent.attach(socket_of(agent)) as other:
         other.greet()
-        ended = other.hear("ended")
-    assert ended["state"] == "completed" and ended["residual_s"] < 1.0
+        assert until(lambda: clock.now() > stood_still)
     clock.close()
 
 
@@ -247,7 +246,7 @@ def test_another_controller_replaces_a_connected_one(agent: Agent) -> None:
 
 def test_no_held_rank_works_before_it_may_continue(agent: Agent) -> None:
     """A controller that takes over several agents lets all of their ranks continue at the same instant."""
-    agent.launch("a", SECOND)
+    agent.launch("a", SECONDS)
     agent.hear("started")
     lose(agent)
     with agent.attach(socket_of(agent)) as other:
@@ -261,7 +260,7 @@ def test_no_held_rank_works_before_it_may_continue(agent: Agent) -> None:
         assert stopped(rank)
         other.tell({"type": "continue", "left_out_s": again["paused_s"]})
         ended = other.hear("ended")
-    assert (ended["state"], ended["units_done"]) == ("completed", 4_000_000)
+    assert (ended["state"], ended["units_done"]) == ("completed", 12_000_000)
 
 
 def test_a_connection_without_a_valid_hello_changes_nothing(agent: Agent) -> None:
@@ -299,7 +298,7 @@ def test_attaching_to_no_agent_is_an_error_in_one_line(tmp_path: Path) -> None:
 
 
 def test_a_repeated_request_is_ignored(agent: Agent) -> None:
-    agent.launch("a", SECOND)
+    agent.launch("a", SECONDS)
     agent.hear("started")
     for request in (1, 1, 2, 2):
         agent.tell({"type": "resize", "job": "a", "request": request, "members": ["n1"]})
