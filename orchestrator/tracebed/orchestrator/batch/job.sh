@@ -88,6 +88,9 @@ resize() {
 work() {
     unset SLURM_NNODES SLURM_JOB_NUM_NODES SLURM_NODELIST SLURM_JOB_NODELIST SLURM_NTASKS SLURM_NPROCS \
         SLURM_TASKS_PER_NODE SLURM_JOB_CPUS_PER_NODE # Slurm does not change them when it resizes the job
+    # Of the nodes that a job is given, Slurm knows the CPUs of the first one only. Steps of one CPU start on all, but
+    # srun of newer versions (26.05) takes the CPUs of a task from these variables, and would wait for ever.
+    unset SLURM_CPUS_PER_TASK SLURM_TRES_PER_TASK
     pipe=$(mktemp -u) && mkfifo "$pipe" && exec 3<>"$pipe" && rm -f "$pipe" || exit 1
     ranks='' request=0 rate=0 worked=0 last=$start
     while :; do

@@ -30,6 +30,8 @@ OWN_OPTIONS = frozenset(
 """Options of `sbatch` that tracebed sets, or that are not possible in a replay."""
 EXPANSION, NO_SHRINK = "permit_job_expansion", "disable_job_shrink"
 """Words of `SchedulerParameters` that permit expansions and forbid shrinks."""
+EXCLUSIVE = ("OverSubscribe=EXCLUSIVE", "Exclusive=NODE", "Exclusive=TOPO")
+"""Settings of a partition whose jobs are exclusive, to Slurm 25.11 and from 26.05 on."""
 GRANT_S = 5
 """Time after which a request for nodes that Slurm has not granted is withdrawn, s."""
 DECIDING = (
@@ -150,11 +152,12 @@ class SlurmSystem:
         if not self._configuration.get("SelectType", "").endswith(("/cons_tres", "/cons_res")):
             what = f"Slurm has {self._configuration.get('SelectType')}, which never allocates again what a job released"
             raise InputError(what, hint="set SelectType=select/cons_tres")
-        if "OverSubscribe=EXCLUSIVE" in self._run("scontrol", "show", "partition", self._chosen_partition):
+        shown = self._run("scontrol", "show", "partition", self._chosen_partition)
+        if any(setting in shown for setting in EXCLUSIVE):
             what = (
                 f"the jobs of partition {self._chosen_partition!r} are exclusive: nodes that they release stay unused"
             )
-            raise InputError(what, hint="choose a partition without OverSubscribe=EXCLUSIVE")
+            raise InputError(what, hint=f"choose a partition without {' or '.join(EXCLUSIVE)}")
         if not self._accounts:
             what = "Slurm has no database: it would refuse to shrink a job that was expanded"
             raise InputError(what, hint="set AccountingStorageType=accounting_storage/slurmdbd, and run slurmdbd")
