@@ -108,6 +108,31 @@ def minutes_of(found: tb.Forecast, column: str = "start") -> dict[str, float]:
 # -- the state --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("says", "whole"),
+    [
+        ("OverSubscribe=OK", False),
+        ("OverSubscribe=NO", True),
+        ("OverSubscribe=NO Exclusive=NO", False),  # from Slurm 26.05 on
+        ("OverSubscribe=NO Exclusive=NODE", True),
+        ("OverSubscribe=NO Exclusive=TOPO", True),
+        ("OverSubscribe=NO Exclusive=USER", False),
+    ],
+)
+def test_an_exclusive_job_has_whole_nodes_in_each_version_of_slurm(says: str, whole: bool, tmp_path: Path) -> None:
+    state = read_state(folder_of(tmp_path, waiting(1).replace("OverSubscribe=OK", says)))
+    assert [job.whole for job in state.jobs] == [whole]
+
+
+@pytest.mark.parametrize("says", ["OverSubscribe=EXCLUSIVE", "OverSubscribe=NO Exclusive=NODE"])
+def test_a_partition_has_exclusive_jobs_in_each_version_of_slurm(says: str, tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, waiting(1))
+    (folder / "partition.txt").write_text(PARTITION.replace("OverSubscribe=NO", says) + "\n")
+    state = read_state(folder)
+    assert [partition.exclusive for partition in state.machine.partitions] == [True]
+    assert not any("xclusive" in note for note in state.notes)
+
+
 def test_a_state_has_the_running_and_waiting_jobs(tmp_path: Path) -> None:
     found = read_state(folder_of(tmp_path / "state", running(1, "n1"), waiting(2), waiting(3, state="COMPLETED")))
     assert [(job.id, job.held, job.limit_s) for job in found.jobs] == [("1", {"n1": 4}, 6000.0), ("2", {}, 6000.0)]

@@ -93,6 +93,40 @@ def test_no_key_of_a_newer_slurm_is_ignored_without_a_warning(tmp_path: Path) ->
     assert "2 settings of an unknown kind are not modeled: Colour=red, Future=yes" in conf.differences
 
 
+@pytest.mark.parametrize(
+    ("select", "memory"),
+    [
+        ("SelectType=select/cons_tres", True),  # `scontrol show config` of Slurm 22.05 then says CR_CORE_MEMORY
+        ("SelectType=select/cons_tres\nSelectTypeParameters=CR_Core", False),
+        ("SelectType=select/cons_tres\nSelectTypeParameters=CR_CPU_Memory,CR_LLN", True),
+        ("SelectType=select/linear", False),
+    ],
+)
+def test_memory_is_consumed_as_slurm_consumes_it(select: str, memory: bool, tmp_path: Path) -> None:
+    nodes = "NodeName=n[1-2] CPUs=4\nPartitionName=a Nodes=n1\nPartitionName=b Nodes=n2\n"
+    machine = conf_of(tmp_path, f"ClusterName=c\n{select}\n{nodes}").machine
+    assert machine is not None and machine.memory == memory
+
+
+def test_settings_of_slurm_26_05_are_known(tmp_path: Path) -> None:
+    """The partitions of this version say Exclusive=NODE in place of OverSubscribe=EXCLUSIVE."""
+    text = f"""{CONF}HealthCheckTimeout=60
+LicenseParameters=RemoteFuzzyMatch
+PowerAction=up Location=slurmctld Program="/bin/up -f"
+NodeName=n[1-4] CPUs=4 SuspendTime=INFINITE
+PartitionName=a Nodes=n1 Exclusive=NODE
+PartitionName=b Nodes=n2 Exclusive=NO
+PartitionName=c Nodes=n3 Exclusive=USER
+PartitionName=d Nodes=n4 Exclusive=TOPO
+"""
+    conf = conf_of(tmp_path, text)
+    assert conf.machine is not None
+    assert [each.exclusive for each in conf.machine.partitions] == [True, False, False, True]
+    assert not any("unknown kind" in text for text in conf.differences)
+    [partitions] = [text for text in conf.differences if "by partition" in text]
+    assert partitions.endswith(": Exclusive=USER (c), Exclusive=TOPO (d)")
+
+
 def test_weights_without_effect_give_no_warning(tmp_path: Path) -> None:
     text = "SelectType=select/linear\nPriorityWeightAge=5\nPriorityType=priority/{}\n"
     assert conf_of(tmp_path, text.format("basic")).differences == ()

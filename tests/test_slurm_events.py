@@ -258,7 +258,7 @@ def inputs_of(folder: Path, columns: dict[str, Any], conf: str = "") -> tuple[Wo
     path = folder / "slurm.conf"
     path.write_text("SelectType=select/cons_tres\nNodeName=n[1-2] CPUs=4\nPartitionName=main Nodes=ALL\n" + conf)
     table = pd.DataFrame({"job_id": ["1", "2"], "submit_time": [0.0, 1.0], "run_time": [9.0, 9.0]})
-    table = table.assign(nodes=1, cores_per_node=4, time_limit=60.0, **columns)
+    table = table.assign(**{"nodes": 1, "cores_per_node": 4, "time_limit": 60.0, "memory_mib": 1.0} | columns)
     return Workload(table, Provenance(system=System(2, 4))), {**read(path).parameters}
 
 
@@ -300,6 +300,19 @@ def test_ignored_columns_are_named(tmp_path: Path) -> None:
     warnings = predict(workload, None, "slurm").info.warnings
     assert [text.split()[2] for text in warnings] == ["earliest_start", "array", "reservation"]
     assert predict(workload, None, "easy").info.warnings == []
+
+
+def test_jobs_that_hold_all_memory_for_want_of_a_request_are_named(tmp_path: Path) -> None:
+    """A log without memory requests, such as most of SWF, would have one job on each node."""
+    halves = {"cores_per_node": 1, "memory_mib": [1.0, float("nan")]}
+    workload, given = inputs_of(tmp_path, halves, "PartitionName=other Nodes=ALL DefMemPerCPU=1\n")
+    run = predict(workload, None, "slurm", policy_parameters=given)
+    assert [text.split(":")[0] for text in run.info.warnings] == ["1 job without a memory request"]
+    for columns in ({"memory_mib": 1.0}, {"partition": "other"}):
+        workload, given = inputs_of(tmp_path, halves | columns, "PartitionName=other Nodes=ALL DefMemPerCPU=1\n")
+        assert predict(workload, None, "slurm", policy_parameters=given).info.warnings == []
+    workload, given = inputs_of(tmp_path, halves, "SelectTypeParameters=CR_Core\n")
+    assert predict(workload, None, "slurm", policy_parameters=given).info.warnings == []
 
 
 def test_preemption_by_qos_needs_the_database(tmp_path: Path) -> None:

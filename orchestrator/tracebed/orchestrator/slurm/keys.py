@@ -1,7 +1,7 @@
 """The keys of a slurm.conf: those that affect scheduling, by group, and all others that Slurm accepts.
 
 Source: the manual page slurm.conf(5) of Slurm 22.05, and which keys the parser of Slurm 22.05.8 accepts; in addition
-keys of older versions (to 15.08) and newer ones (to 25.05).
+keys of older versions (to 15.08) and newer ones (to 26.05).
 """
 
 from __future__ import annotations
@@ -55,7 +55,10 @@ PARTITION_GROUPS: Mapping[str, tuple[str, ...]] = {
         *("MaxCPUsPerNode", "MaxCPUsPerSocket", "MaxMemPerCPU", "MaxMemPerNode", "MaxNodes", "MaxTime", "MinNodes"),
         *("QOS", "ReqResv"),
     ),
-    RESOURCES: ("ExclusiveTopo", "ExclusiveUser", "LLN", "OverSubscribe", "SelectTypeParameters", "Shared", "Topology"),
+    RESOURCES: (
+        *("Exclusive", "ExclusiveTopo", "ExclusiveUser", "LLN", "OverSubscribe", "SelectTypeParameters", "Shared"),
+        "Topology",
+    ),
     DELAYS: ("OverTimeLimit", "PowerDownOnIdle", "ResumeTimeout", "SuspendTime", "SuspendTimeout"),
     STATES: ("State",),
     ACCESS: (
@@ -66,6 +69,7 @@ PARTITION_GROUPS: Mapping[str, tuple[str, ...]] = {
 """What the policy does not model -> the keys of a PartitionName line that set it."""
 NODE_GROUPS: Mapping[str, tuple[str, ...]] = {
     RESOURCES: ("CoreSpecCount", "CpuSpecList", "Gres", "MemSpecLimit", "RestrictedCoresPerGPU"),
+    DELAYS: ("SuspendTime",),
     ORDER: ("Feature", "Features", "Weight"),
     STATES: ("State",),
 }
@@ -85,6 +89,7 @@ LINES: Mapping[str, frozenset[str]] = {
         ("NodeSet", ("Feature", "Nodes")),
         ("SwitchName", ("LinkSpeed", "Nodes", "Switches")),  # of topology.conf
         ("DownNodes", DOWN),
+        ("PowerAction", ("Location", "Program")),
         ("FrontendName", ("AllowGroups", "AllowUsers", "DenyGroups", "DenyUsers", *("FrontendAddr", "Port"), *DOWN)),
     )
 }
@@ -143,21 +148,23 @@ WITHOUT_EFFECT = frozenset(
     DefaultStorageLoc DefaultStoragePass DefaultStoragePort DefaultStorageType DefaultStorageUser DisableRootJobs
     DynAllocPort EioTimeout EpilogMsgTime EpilogTimeout ExtSensorsFreq ExtSensorsType FastSchedule FirstJobId
     GetEnvTimeout GpuFreqDef GroupUpdateForce GroupUpdateTime HashPlugin HealthCheckInterval HealthCheckNodeState
-    HealthCheckProgram InactiveLimit InteractiveStepOptions JobAcctGatherFrequency JobAcctGatherParams JobAcctGatherType
-    JobCheckpointDir JobCompHost JobCompLoc JobCompParams JobCompPass JobCompPassScript JobCompPort JobCompType
-    JobCompUser JobContainerType JobCredentialPrivateKey JobCredentialPublicCertificate JobFileAppend KeepAliveTime
-    KillOnBadExit LaunchParameters LaunchType Layouts LogTimeFormat MailDomain MailProg MaxArraySize MaxDBDMsgs MaxJobId
-    MaxNodeCount MaxStepCount MaxTasksPerNode MemLimitEnforce MessageTimeout MetricsType MinJobAge MpiDefault MpiParams
-    MsgAggregationParams NamespaceType PlugStackConfig PluginDir PrEpParameters PrEpPlugins PrivateData ProctrackType
-    PrologEpilogTimeout PrologTimeout PropagatePrioProcess PropagateResourceLimits PropagateResourceLimitsExcept
-    RebootProgram ReconfigFlags ResumeFailProgram ResvEpilog ResvProlog ReturnToService RoutePlugin SallocDefaultCommand
-    SbcastParameters SchedulerAuth SchedulerPort SchedulerRootFilter ScronParameters SlurmSchedLogFile
-    SlurmSchedLogLevel SlurmUser SlurmctldAddr SlurmctldDebug SlurmctldHost SlurmctldLogFile SlurmctldParameters
-    SlurmctldPidFile SlurmctldPlugstack SlurmctldPort SlurmctldPrimaryOffProg SlurmctldPrimaryOnProg
-    SlurmctldSyslogDebug SlurmctldTimeout SlurmdDebug SlurmdLogFile SlurmdParameters SlurmdPidFile SlurmdPort
-    SlurmdSpoolDir SlurmdSyslogDebug SlurmdTimeout SlurmdUser SrunEpilog SrunPortRange SrunProlog StateSaveLocation
-    SwitchParameters SwitchType TCPTimeout TLSParameters TLSType TaskEpilog TaskPlugin TaskPluginParam TaskProlog TmpFS
-    TrackWCKey TreeWidth UnkillableStepProgram UnkillableStepTimeout UsePAM VSizeFactor WaitTime X11Parameters
+    HealthCheckProgram HealthCheckTimeout HttpParserType InactiveLimit InteractiveStepOptions JobAcctGatherFrequency
+    JobAcctGatherParams JobAcctGatherType JobCheckpointDir JobCompHost JobCompLoc JobCompParams JobCompPass
+    JobCompPassScript JobCompPort JobCompType JobCompUser JobContainerType JobCredentialPrivateKey
+    JobCredentialPublicCertificate JobFileAppend KeepAliveTime KillOnBadExit LaunchParameters LaunchType Layouts
+    LicenseParameters LogTimeFormat MailDomain MailProg MaxArraySize MaxDBDMsgs MaxJobId MaxNodeCount MaxStepCount
+    MaxTasksPerNode MemLimitEnforce MessageTimeout MetricsAuthUsers MetricsParameters MetricsType MinJobAge MpiDefault
+    MpiParams MsgAggregationParams NamespaceType PlugStackConfig PluginDir PrEpParameters PrEpPlugins PrivateData
+    ProctrackType PrologEpilogTimeout PrologTimeout PropagatePrioProcess PropagateResourceLimits
+    PropagateResourceLimitsExcept RebootProgram ReconfigFlags ResumeFailProgram ResvEpilog ResvProlog ReturnToService
+    RoutePlugin SallocDefaultCommand SbcastParameters SchedulerAuth SchedulerPort SchedulerRootFilter ScronParameters
+    SlurmSchedLogFile SlurmSchedLogLevel SlurmUser SlurmctldAddr SlurmctldDebug SlurmctldHost
+    SlurmctldHttpAuthParameters SlurmctldLogFile SlurmctldParameters SlurmctldPidFile SlurmctldPlugstack SlurmctldPort
+    SlurmctldPrimaryOffProg SlurmctldPrimaryOnProg SlurmctldSyslogDebug SlurmctldTimeout SlurmdDebug
+    SlurmdHttpAuthParameters SlurmdLogFile SlurmdParameters SlurmdPidFile SlurmdPort SlurmdSpoolDir SlurmdSyslogDebug
+    SlurmdTimeout SlurmdUser SrunEpilog SrunPortRange SrunProlog StateSaveLocation SwitchParameters SwitchType
+    TCPTimeout TLSParameters TLSType TaskEpilog TaskPlugin TaskPluginParam TaskProlog TmpFS TrackWCKey TreeWidth
+    UnkillableStepProgram UnkillableStepTimeout UrlParserType UsePAM VSizeFactor WaitTime X11Parameters
     """.lower().split()
 )
 """Keys, in lower case, that change no decision of the scheduler about a batch job."""
@@ -169,8 +176,8 @@ KNOWN = (
 """All keys at the begin of a line, in lower case."""
 OFF = frozenset(
     (
-        *("0", "no", "none", "off", "(null)", "n/a", "infinite", "unlimited", "up", "unknown", "idle", "exclusive"),
-        *("future",),
+        *("0", "no", "none", "off", "(null)", "n/a", "infinite", "unlimited", "up", "unknown", "idle"),
+        *("future", "exclusive", "node"),
         *("preempt/none", "mcs/none", "power/none", "burst_buffer/none"),
     )
 )

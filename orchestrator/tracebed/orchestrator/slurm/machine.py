@@ -42,7 +42,11 @@ FOREVER_S = 10**9
 OVER_S = 60.0
 """By how much the logged run time of a job that was killed may exceed its limit, s."""
 SHARED = ("select/cons_tres", "select/cons_res")
+CONSUMED = "CR_Core_Memory"
+"""SelectTypeParameters that Slurm assumes for nodes that jobs share (slurm.conf(5); `scontrol show config`)."""
 WITH_MEMORY = ("cr_core_memory", "cr_cpu_memory", "cr_socket_memory", "cr_memory")
+WHOLE = ("NODE", "TOPO")
+"""Values of `Exclusive` with which a job has whole nodes."""
 TREES = ("topology/tree",)
 NO_TIME = ("", "NONE")
 
@@ -85,7 +89,7 @@ class Partition(Fact):
         default_s: time limit of a job that asks for none, s; 0: the largest one (`DefaultTime`).
         most_nodes: largest number of nodes of a job; 0: any (`MaxNodes`).
         memory_per_core_mib: memory for each core of a job that asks for no memory; 0: all memory of a node.
-        exclusive: whether jobs get whole nodes (`OverSubscribe=EXCLUSIVE`).
+        exclusive: whether jobs get whole nodes (`OverSubscribe=EXCLUSIVE`; from Slurm 26.05 on, `Exclusive=NODE`).
         qos: the QOS of the partition, whose limits apply to its jobs.
         billing: weights of `TRESBillingWeights`, that of memory for each MiB; empty: the cores are billed.
         preempt_mode: what happens to its jobs if they are preempted (`PreemptMode`); empty: as in the whole cluster.
@@ -236,11 +240,12 @@ def machine_of(lines: Sequence[Line], path: Path, database: Database | None = No
     of_most = Counter(kind.threads for kind in kinds for _ in host_names(kind.names)).most_common(1)[0][0]
     multifactor = values.get("prioritytype", "priority/basic").lower() == "priority/multifactor"
     scheduler = _parameters(values, "schedulerparameters")
-    parameters = values.get("selecttypeparameters", "").lower().split(",")
+    shared = values.get("selecttype", "").lower() in SHARED
+    parameters = (values.get("selecttypeparameters") or (CONSUMED if shared else "")).lower().split(",")
     return Machine(
         kinds=tuple(kinds),
         partitions=tuple(partitions or [Partition(name="", default=True)]),
-        shared=values.get("selecttype", "").lower() in SHARED,
+        shared=shared,
         memory=any(parameter in WITH_MEMORY for parameter in parameters),
         weights=weights_of(values) if multifactor else Weights(),
         kill_wait_s=whole(values.get("killwait", ""), 30),
@@ -350,7 +355,7 @@ def _partition(line: Line, threads_of: Mapping[str, int], values: Mapping[str, s
         default_s=duration_s(line.of("DefaultTime"), line.where) if line.of("DefaultTime") not in NO_TIME else 0.0,
         most_nodes=whole(line.of("MaxNodes"), 0),
         memory_per_core_mib=threads * whole(per_cpu, 0),
-        exclusive=oversubscribe == "EXCLUSIVE",
+        exclusive=oversubscribe == "EXCLUSIVE" or line.of("Exclusive").upper() in WHOLE,
         qos=line.of("QOS"),
         billing={name: weight * threads if name == "cpu" else weight for name, weight in billing.items()},
         preempt_mode=_mode(line.of("PreemptMode"), values),

@@ -18,7 +18,7 @@ from tracebed.orchestrator.slurm.conf import SlurmConf, of_lines
 from tracebed.orchestrator.slurm.database import ASSOCIATIONS, Database, read_associations, read_qos
 from tracebed.orchestrator.slurm.host_lists import host_names
 from tracebed.orchestrator.slurm.lines import Line
-from tracebed.orchestrator.slurm.machine import Machine, gres_of
+from tracebed.orchestrator.slurm.machine import WHOLE, Machine, gres_of
 from tracebed.orchestrator.slurm.scontrol import (
     YEAR_S,
     Record,
@@ -66,7 +66,7 @@ BLOCKING = frozenset(
 MODELED = frozenset(
     {
         *("", "Priority", "Resources", "BeginTime", "Prolog", "Cleaning", "ReqNodeNotAvail", "Licenses"),
-        "JobArrayTaskLimit",
+        *("JobArrayTaskLimit", "Nodes_required_for_job_are_DOWN"),  # goes on: or reserved for other partitions
     }
 )
 USED_UP = re.compile(r"Minutes|GrpWallLimit")
@@ -380,7 +380,7 @@ def _job(record: Record, state: str, threads: int) -> LiveJob:
         cores=math.ceil(record.number("NumCPUs") / threads),
         per_node=math.ceil(int(tasks[1]) * per_task / threads) if tasks else 0,
         fewest=int(fewest) if fewest.isdecimal() else record.number("NumNodes"),
-        whole=record.of("OverSubscribe") in ("NO", "EXCLUSIVE"),
+        whole=_whole(record),
         memory_mib=memory * threads if by_core else memory,
         by_core=by_core,
         features=record.of("Features"),
@@ -397,6 +397,13 @@ def _job(record: Record, state: str, threads: int) -> LiveJob:
         array=f"{array}%{limit}" if limit else array,
         name=record.of("JobName"),
     )
+
+
+def _whole(record: Record) -> bool:
+    """Return whether a job has whole nodes. From Slurm 26.05 on, OverSubscribe=NO no longer says so."""
+    if "Exclusive" in record.fields:
+        return record.fields["Exclusive"] in WHOLE
+    return record.of("OverSubscribe") in ("NO", "EXCLUSIVE")
 
 
 def _memory(record: Record) -> tuple[float, bool]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -212,7 +213,7 @@ EVENTS = ("earliest_start", "dependency", "array", "reservation", "licenses")
 
 
 def ignored(workload: Workload, policy: Slurm) -> list[str]:
-    """Return a warning for each column of a workload that a simulation of `policy` ignores."""
+    """Return a warning for each column of a workload that a simulation of `policy` ignores or lacks."""
     warnings = []
     for name in EVENTS if not policy.cluster else () if policy.reservations else ("reservation",):
         if name == "earliest_start":
@@ -224,14 +225,37 @@ def ignored(workload: Workload, policy: Slurm) -> list[str]:
             of_cluster = "it needs a slurm.conf whose nodes differ, are shared, or are in partitions"
             why = "the reservations are not given (-P @FILE)" if policy.cluster else of_cluster
             warnings.append(f"the column {name} of {counted(count, 'job')} is ignored: {why}")
-    return [*warnings, *_partial(policy)]
+    if policy.cluster:
+        machine = Machine.model_validate_json(policy.cluster)
+        warnings += [*_of_all_memory(workload, machine), *_partial(policy, machine)]
+    return warnings
 
 
-def _partial(policy: Slurm) -> Iterator[str]:
+def _of_all_memory(workload: Workload, machine: Machine) -> Iterator[str]:
+    """Yield a warning about the jobs that hold all memory of shared nodes because no request and no default is known.
+
+    In Slurm, a job without a request does so. A log without requests, such as most of SWF, must not.
+    """
+    if not (machine.memory and machine.shared):
+        return
+    unknown = np.isnan(workload.floats("memory_mib"))
+    count = 0
+    for names, jobs in Counter(workload.texts("partition")[unknown].tolist()).items():
+        number = machine.partition(names.split(",")[0])
+        if number is not None and not machine.partitions[number].memory_per_core_mib:
+            count += 0 if machine.partitions[number].exclusive else jobs
+    if count:
+        yield (
+            f"{counted(count, 'job')} without a memory request: each holds all memory of its nodes, as in a Slurm"
+            " without DefMemPerCPU. If the log lacks the requests, set SelectTypeParameters=CR_Core in slurm.conf"
+        )
+
+
+def _partial(policy: Slurm, machine: Machine) -> Iterator[str]:
     """Yield a warning for each reservation of some cores of its nodes."""
     cores: dict[str, int] = {}
-    for each in parsed(policy.reservations) if policy.cluster else ():
-        cores = cores or {name: kind.cores for name, kind in Machine.model_validate_json(policy.cluster).nodes}
+    for each in parsed(policy.reservations):
+        cores = cores or {name: kind.cores for name, kind in machine.nodes}
         all_cores = sum(cores.get(name, 0) for name in (host_names(each.nodes) if each.nodes else ()))
         if 0 < each.cores < all_cores:
             yield f"the reservation {each.name} has {each.cores} of {all_cores} cores; all cores are assumed"
