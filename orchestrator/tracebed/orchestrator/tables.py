@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from tracebed.converters.workload import FloatArray
 from tracebed.cpus import format_cpus
+from tracebed.display import counted
 from tracebed.orchestrator.run import Run, RunInfo
 from tracebed.orchestrator.runs.schema import NAN, TABLES, conform
 from tracebed.orchestrator.scheduling.cluster import Cluster
@@ -48,9 +49,10 @@ def make_run(
     if rejected := info.counts.get(JobState.REJECTED):
         large = sum(reason.endswith(f"the machine has {len(cluster)}") for reason in record.reason)
         if large:
-            info.warnings.append(f"{large:,} jobs rejected: they need more than {len(cluster):,} nodes")
+            info.warnings.append(f"{counted(large, 'job')} rejected: the machine has only {len(cluster):,} nodes")
         if rejected > large:
-            info.warnings.append(f"{rejected - large:,} jobs rejected by the policy: the table jobs has the reasons")
+            by_policy = counted(rejected - large, "job")
+            info.warnings.append(f"{by_policy} rejected by the policy: the table jobs has the reasons")
     allocations = allocations_table(cluster.ledger, _ids(record), cluster.cores, cpus or [()] * len(cluster))
     return Run(info, table, allocations, reconfigurations_table(record), samples)
 
