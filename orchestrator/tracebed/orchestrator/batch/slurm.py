@@ -170,8 +170,8 @@ class SlurmSystem:
     def start(self, id: str, nodes: Sequence[str]) -> None:
         """Let a held job start on `nodes`, by `scontrol update` and `scontrol release`."""
         count = len(nodes)
-        size = (f"NumNodes={count}-{count}", f"NumCPUs={count * self._cpus}", f"ReqNodeList={','.join(nodes)}")
-        self._run("scontrol", "update", f"JobId={id}", *size, refusing=True)
+        size = (f"NumNodes={count}-{count}", f"NumTasks={count}", f"NumCPUs={count * self._cpus}")
+        self._run("scontrol", "update", f"JobId={id}", *size, f"ReqNodeList={','.join(nodes)}", refusing=True)
         self._run("scontrol", "release", id, refusing=True)
 
     def hold(self, id: str) -> None:
