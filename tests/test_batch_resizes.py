@@ -250,7 +250,7 @@ def test_slurmctld_is_killed_between_grant_and_merge(
     @once
     def kill(second: str) -> None:
         kill_after_a_save(slurm)
-        slurm.serve("slurmctld", "-D")
+        slurm.serve("slurmctld", "-D", "-i")
 
     monkeypatch.setattr(SlurmSystem, "merge", lambda self, second: (kill(second), merge(self, second)))
     run = tb.replay_on(mixed(8, 1), "slurm", "pref", output=tmp_path / "run", configuration=slurm.conf)

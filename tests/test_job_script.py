@@ -40,13 +40,15 @@ def test_a_program_has_the_application_and_the_state_of_its_job(tmp_path: Path) 
     ("reason", "refusals", "status", "calls"),
     [
         ("Job credential revoked", 2, 0, ["n1", "n2", "n2", "n2", "n3"]),
+        ("Invalid job credential", 2, 0, ["n1", "n2", "n2", "n2", "n3"]),  # Slurm 26.05
+        ("Invalid job credential", 99, 1, ["n1", *["n2"] * 30, "n3"]),
         ("Node failure", 1, 1, ["n1", "n2", "n3"]),
     ],
 )
 def test_a_rank_on_a_node_that_the_job_has_just_left_is_launched_again(
     tmp_path: Path, reason: str, refusals: int, status: int, calls: list[str]
 ) -> None:
-    """Within a second, slurmd refuses steps on a node that has returned to the job: its credential is revoked."""
+    """Within a second, slurmd refuses steps on a node that has returned to the job."""
     programs = tmp_path / "bin"
     programs.mkdir()
     srun = SRUN.replace("FOLDER", str(tmp_path)).replace("REFUSALS", str(refusals)).replace("REASON", reason)

@@ -60,7 +60,7 @@ relaunch() {
 
 # resize NODES...: ends the ranks on other nodes, and runs ranks on new nodes. `ranks` has NODE:PID of each rank.
 resize() {
-    kept='' ended='' added=''
+    kept='' ended='' added='' tries=30
     for rank in $ranks; do
         case " $* " in
             *" ${rank%:*} "*) kept="$kept $rank" ;;
@@ -76,8 +76,10 @@ resize() {
     for node in $added; do
         while read -r line <&3 && [ "$line" != up ]; do # messages of ranks that have ended come first
             case $line in
-                *'Task launch'*'on node '*': Job credential revoked') # the job has left the node within this second
-                    again=${line##*on node } && relaunch "${again%%:*}" ;;
+                *'Task launch'*'on node '*'ob credential'*) # revoked, or invalid: it left the node within this second
+                    again=${line##*on node } tries=$((tries - 1))
+                    [ "$tries" -gt 0 ] || { printf '%s\n' "$line"; finish failed; exit 1; }
+                    relaunch "${again%%:*}" ;;
                 *'error: Unable'* | *'error: Task launch'*) printf '%s\n' "$line"; finish failed; exit 1 ;; esac
         done
     done
