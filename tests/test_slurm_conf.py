@@ -108,6 +108,21 @@ def test_memory_is_consumed_as_slurm_consumes_it(select: str, memory: bool, tmp_
     assert machine is not None and machine.memory == memory
 
 
+def test_a_partition_that_has_a_default_of_memory_ignores_those_of_the_cluster(tmp_path: Path) -> None:
+    text = """ClusterName=c
+SelectType=select/cons_tres
+DefMemPerNode=700
+NodeName=n[1-3] CPUs=4
+PartitionName=a Nodes=n1 DefMemPerCPU=20
+PartitionName=b Nodes=n2 DefMemPerNode=UNLIMITED
+PartitionName=c Nodes=n3
+"""
+    conf = conf_of(tmp_path, text)
+    assert conf.machine is not None and not any("DefMem" in text for text in conf.differences)
+    found = [(each.memory_per_core_mib, each.memory_per_node_mib) for each in conf.machine.partitions]
+    assert found == [(20, 0), (0, 0), (0, 700)]
+
+
 def test_settings_of_slurm_26_05_are_known(tmp_path: Path) -> None:
     """The partitions of this version say Exclusive=NODE in place of OverSubscribe=EXCLUSIVE."""
     text = f"""{CONF}HealthCheckTimeout=60

@@ -311,6 +311,8 @@ def test_jobs_that_hold_all_memory_for_want_of_a_request_are_named(tmp_path: Pat
     for columns in ({"memory_mib": 1.0}, {"partition": "other"}):
         workload, given = inputs_of(tmp_path, halves | columns, "PartitionName=other Nodes=ALL DefMemPerCPU=1\n")
         assert predict(workload, None, "slurm", policy_parameters=given).info.warnings == []
+    workload, given = inputs_of(tmp_path, halves, "DefMemPerNode=1\n")
+    assert predict(workload, None, "slurm", policy_parameters=given).info.warnings == []
     workload, given = inputs_of(tmp_path, halves, "SelectTypeParameters=CR_Core\n")
     assert predict(workload, None, "slurm", policy_parameters=given).info.warnings == []
 

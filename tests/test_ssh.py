@@ -87,7 +87,7 @@ class Place:
     def signal_sessions(self, number: int) -> None:
         """Send a signal to the processes of the server that serve connections."""
         assert self.server.process is not None
-        for child in psutil.Process(self.server.process.pid).children():
+        for child in psutil.Process(self.server.process.pid).children(recursive=True):
             with contextlib.suppress(psutil.NoSuchProcess):
                 child.send_signal(number)
 

@@ -88,7 +88,8 @@ class Partition(Fact):
         limit_s: largest time limit of a job, s; 0: none.
         default_s: time limit of a job that asks for none, s; 0: the largest one (`DefaultTime`).
         most_nodes: largest number of nodes of a job; 0: any (`MaxNodes`).
-        memory_per_core_mib: memory for each core of a job that asks for no memory; 0: all memory of a node.
+        memory_per_core_mib: memory for each core of a job that asks for no memory (`DefMemPerCPU`).
+        memory_per_node_mib: the same for each node (`DefMemPerNode`); if both are 0, it is all memory of a node.
         exclusive: whether jobs get whole nodes (`OverSubscribe=EXCLUSIVE`; from Slurm 26.05 on, `Exclusive=NODE`).
         qos: the QOS of the partition, whose limits apply to its jobs.
         billing: weights of `TRESBillingWeights`, that of memory for each MiB; empty: the cores are billed.
@@ -106,6 +107,7 @@ class Partition(Fact):
     default_s: float = 0.0
     most_nodes: int = 0
     memory_per_core_mib: int = 0
+    memory_per_node_mib: int = 0
     exclusive: bool = False
     qos: str = ""
     billing: dict[str, float] = Field(default_factory=dict)
@@ -341,7 +343,9 @@ def _partition(line: Line, threads_of: Mapping[str, int], values: Mapping[str, s
             hint = "add a NodeName line, or correct the list"
             raise InputError(f"partition {line.value} has the unknown node {name}", where=line.where, hint=hint)
     oversubscribe = (line.of("OverSubscribe") or line.of("Shared")).upper()
-    per_cpu = line.of("DefMemPerCPU") or values.get("defmempercpu", "")
+    per_cpu, per_node = line.of("DefMemPerCPU"), line.of("DefMemPerNode")
+    if not (per_cpu or per_node):  # a partition that has one of them ignores both of the whole cluster
+        per_cpu, per_node = values.get("defmempercpu", ""), values.get("defmempernode", "")
     threads = min((threads_of[name] for name in names), default=1)
     billing = tres_weights(line.of("TRESBillingWeights"), line.where) or ({"cpu": 1.0} if threads > 1 else {})
     return Partition(
@@ -355,6 +359,7 @@ def _partition(line: Line, threads_of: Mapping[str, int], values: Mapping[str, s
         default_s=duration_s(line.of("DefaultTime"), line.where) if line.of("DefaultTime") not in NO_TIME else 0.0,
         most_nodes=whole(line.of("MaxNodes"), 0),
         memory_per_core_mib=threads * whole(per_cpu, 0),
+        memory_per_node_mib=whole(per_node, 0),
         exclusive=oversubscribe == "EXCLUSIVE" or line.of("Exclusive").upper() in WHOLE,
         qos=line.of("QOS"),
         billing={name: weight * threads if name == "cpu" else weight for name, weight in billing.items()},

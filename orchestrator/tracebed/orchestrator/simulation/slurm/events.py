@@ -238,16 +238,16 @@ def _of_all_memory(workload: Workload, machine: Machine) -> Iterator[str]:
     """
     if not (machine.memory and machine.shared):
         return
+    limited = [each.memory_per_core_mib or each.memory_per_node_mib or each.exclusive for each in machine.partitions]
     unknown = np.isnan(workload.floats("memory_mib"))
-    count = 0
-    for names, jobs in Counter(workload.texts("partition")[unknown].tolist()).items():
-        number = machine.partition(names.split(",")[0])
-        if number is not None and not machine.partitions[number].memory_per_core_mib:
-            count += 0 if machine.partitions[number].exclusive else jobs
+    by_partition = Counter(names.split(",")[0] for names in workload.texts("partition")[unknown].tolist())
+    numbers = {name: machine.partition(name) for name in by_partition}
+    count = sum(by_partition[name] for name, number in numbers.items() if number is not None and not limited[number])
     if count:
         yield (
             f"{counted(count, 'job')} without a memory request: each holds all memory of its nodes, as in a Slurm"
-            " without DefMemPerCPU. If the log lacks the requests, set SelectTypeParameters=CR_Core in slurm.conf"
+            " without DefMemPerCPU and DefMemPerNode. If the log lacks the requests, set"
+            " SelectTypeParameters=CR_Core in slurm.conf"
         )
 
 

@@ -280,9 +280,9 @@ def memory_of(memory_mib: float, partition: Any, machine: Machine) -> dict[str, 
         return {}
     if not math.isnan(memory_mib):
         return {"memory": math.ceil(memory_mib)}
-    if not partition.memory_per_core_mib:
-        return {"memory": ALL}
-    return {"memory": partition.memory_per_core_mib, "by_core": True}
+    if partition.memory_per_core_mib:
+        return {"memory": partition.memory_per_core_mib, "by_core": True}
+    return {"memory": partition.memory_per_node_mib or ALL}
 
 
 def _limit(limit: float, most: float, extend: bool) -> int:
