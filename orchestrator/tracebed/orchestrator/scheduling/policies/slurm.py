@@ -167,8 +167,9 @@ class Slurm(ParameterTable):
     def _catch_up(self, state: State, now: float) -> Iterator[Note]:
         """Record the last backfill pass before `now` that was not made.
 
-        As long as jobs wait, Slurm makes a pass every `bf_interval`. The passes between two events change nothing,
-        because the nodes, the jobs and the plan are the same. They only determine the instant of the next pass.
+        As long as jobs wait, Slurm makes a pass every `bf_interval`. The passes between two events hardly ever change
+        anything, because the nodes and the jobs are the same: only the reservations come nearer, so that one may begin
+        within the time limit of a job. These passes are left out, but they determine the instant of the next one.
         """
         last = state.notes.get("bf_last")
         if last is not None and self.bf_interval > 0 and self._waits(state):
