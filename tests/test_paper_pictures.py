@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import os
 import re
 import subprocess
 from itertools import product
@@ -220,6 +221,19 @@ def test_the_history_of_a_baseline_is_that_of_its_commits(tmp_path: Path) -> Non
 def test_a_history_without_git_is_an_error(tmp_path: Path) -> None:
     (path, *_) = versions(tmp_path)
     with pytest.raises(InputError, match=r"git log: .*not a git repository"):
+        tb.history(path)
+
+
+def test_an_error_of_git_is_told_without_its_advice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (path, *_) = versions(tmp_path)
+    git = tmp_path / "bin" / "git"
+    git.parent.mkdir()
+    git.write_text(
+        "#!/bin/sh\necho 'fatal: no repository up to mount point /tmp\nStopping at filesystem boundary' >&2; exit 128"
+    )
+    git.chmod(0o755)
+    monkeypatch.setenv("PATH", str(git.parent), prepend=os.pathsep)
+    with pytest.raises(InputError, match=r"git log: fatal: no repository up to mount point /tmp \(give"):
         tb.history(path)
 
 

@@ -196,7 +196,7 @@ def test_a_provenance_nested_too_deeply_is_one_line(depth: int, name: str, tmp_p
     text = path.read_text()
     plain = next(line for line in text.splitlines() if "rovenance" in line.partition("{")[0])
     path.write_text(text.replace(plain[plain.index("{") :], nested(depth)))
-    with pytest.raises(InputError, match=r"nested too deeply|recursion") as caught:
+    with pytest.raises(InputError, match="nested too deeply") as caught:
         read_workload(path)
     assert len(str(caught.value)) < 500
 

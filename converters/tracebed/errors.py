@@ -10,6 +10,7 @@ This module is the lowest layer: all parts of tracebed may import it, and it imp
 from __future__ import annotations
 
 import enum
+import sys
 from collections.abc import Mapping
 
 
@@ -99,3 +100,8 @@ def tolerate(counts: Mapping[str, int], *, where: str | None = None) -> None:
     for what, count in counts.items():
         if count:
             warnings.warn(Tolerated(what, count, where=where), stacklevel=3)
+
+
+def print_traceback(error: BaseException) -> None:
+    """Print the traceback of an error to stderr, without the module `traceback`: a node is to start fast."""
+    sys.__excepthook__(type(error), error, error.__traceback__)

@@ -12,7 +12,6 @@ import selectors
 import socket
 import sys
 import time
-import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -28,6 +27,7 @@ from tracebed.benchmarks.program import TASKS, Launch, deal
 from tracebed.benchmarks.state import DistributedState
 from tracebed.benchmarks.workers import Sample, Sleeper, Threads, Workers
 from tracebed.cpus import format_cpus
+from tracebed.errors import print_traceback
 
 MOST_SAMPLES = 10_000
 """Largest number of samples in a message `work`, which has some 100 bytes for each."""
@@ -149,7 +149,7 @@ class BenchmarkRank:
                 self.workers.tick()
         except Exception as error:  # noqa: BLE001  every error is reported to the agent
             with contextlib.suppress(OSError):  # a full disk costs the output, not the job or the reason
-                traceback.print_exc()
+                print_traceback(error)
             self.outcome = ("failed", f"{type(error).__name__}: {error}")
         state, reason = self.outcome
         self.beat(state, changed=True)

@@ -19,7 +19,6 @@ import signal
 import socket
 import subprocess
 import time
-import traceback
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
@@ -27,6 +26,7 @@ from typing import Any, NoReturn
 from tracebed.benchmarks.affinity import processes_of
 from tracebed.benchmarks.lines import decode, encode
 from tracebed.benchmarks.memory import MIB
+from tracebed.errors import print_traceback
 
 MEMORY_S = 0.1
 """Time between two checks of the memory of a command, s."""
@@ -82,8 +82,8 @@ def _become_watchdog(link: socket.socket, group: int) -> NoReturn:
                 os.closerange(descriptor, descriptor + 1)
         _become_subreaper()
         _watch_command(link, group)
-    except BaseException:
-        traceback.print_exc()
+    except BaseException as error:
+        print_traceback(error)
         raise
     finally:
         end_children()

@@ -72,6 +72,7 @@ def _git(path: Path, *command: str) -> str:
     except OSError as error:
         raise InputError(f"git: {error.strerror}", hint="install Git, or give several files") from error
     if done.returncode:
-        reason = done.stderr.strip().splitlines()[-1:] or ["failed"]
-        raise InputError(f"git {command[0]}: {reason[0]}", where=str(path), hint="give several files in their order")
+        lines = done.stderr.strip().splitlines()  # an advice may follow the error
+        reason = next((line for line in lines if line.startswith(("fatal: ", "error: "))), (lines or ["failed"])[-1])
+        raise InputError(f"git {command[0]}: {reason}", where=str(path), hint="give several files in their order")
     return done.stdout

@@ -85,8 +85,9 @@ def parse(lines: Iterable[tuple[int, str]], where: str) -> SwfHeader:
             try:
                 ours.setdefault(found[1], []).append(json.loads(found[2]))
             except (ValueError, RecursionError) as error:
+                reason = "nested too deeply" if isinstance(error, RecursionError) else error
                 raise InputError(
-                    f"broken {found[1]} comment: {error}",
+                    f"broken {found[1]} comment: {reason}",
                     where=f"{where}:{number}",
                     hint="write the file again, or remove all Tracebed- comments to read it as plain SWF",
                 ) from None

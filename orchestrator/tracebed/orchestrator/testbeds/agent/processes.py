@@ -9,7 +9,6 @@ import os
 import signal
 import socket
 import sys
-import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
@@ -18,7 +17,7 @@ from tracebed import world
 from tracebed.benchmarks.lines import Lines, decode, encode
 from tracebed.benchmarks.program import Launch, Program
 from tracebed.benchmarks.rank import heartbeat_name
-from tracebed.errors import TracebedError
+from tracebed.errors import TracebedError, print_traceback
 
 if TYPE_CHECKING:
     from tracebed.benchmarks.applications.base import Application
@@ -203,8 +202,8 @@ def _become_rank(launch: Launch, control: socket.socket, output: Path, agent: in
             status = _run(launch, pipe)
         with contextlib.suppress(OSError):  # a full disk costs the output, not the job
             sys.stdout.flush()
-    except BaseException:
-        traceback.print_exc()
+    except BaseException as error:
+        print_traceback(error)
         raise
     finally:
         os._exit(status)
@@ -225,7 +224,7 @@ def _run(launch: Launch, pipe: socket.socket) -> int:
         reason = str(error) if isinstance(error, TracebedError) else f"{type(error).__name__}: {error}"
         pipe.sendall(encode({"type": "finished", "state": "failed", "reason": reason}))
         with contextlib.suppress(OSError):  # a full disk costs the output, not the reason
-            traceback.print_exc()
+            print_traceback(error)
         return 1
 
 
