@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 from pathlib import Path
@@ -114,6 +115,17 @@ def test_without_ansible_the_error_says_what_to_write(
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(InputError, match=r"is not installed here .*--list > hosts\.json; then give hosts\.json"):
         load(tmp_path, text)
+
+
+def test_a_failure_of_ansible_is_not_called_one_of_the_inventory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "ansible-inventory"
+    program.write_text("#!/bin/sh\nprintf 'Traceback:\\n  line 1\\nAttributeError: no attribute\\n' >&2; exit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    with pytest.raises(InputError, match=r"ansible-inventory failed: AttributeError: no attribute \(see: ansible-inv"):
+        load(tmp_path, HOSTS)
 
 
 def test_hosts_with_one_connection_are_one_group(tmp_path: Path) -> None:

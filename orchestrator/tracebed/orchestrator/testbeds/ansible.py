@@ -71,7 +71,7 @@ def listed(path: Path, form: str) -> YamlFile:
     """Return what `ansible-inventory --list` prints of an inventory in `form` (yaml or ini), without lines.
 
     Raises:
-        InputError: the program is not installed, does not end in `TIMEOUT_S`, or rejects the inventory.
+        InputError: the program is not installed, fails, does not end in `TIMEOUT_S`, or rejects the inventory.
     """
     command = f"ansible-inventory -i {path} --list > hosts.json"
     program = shutil.which(PROGRAM)
@@ -90,10 +90,11 @@ def listed(path: Path, form: str) -> YamlFile:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise InputError(f"{PROGRAM} failed: {error}", where=str(path), hint=f"see: {command}") from None
     if found.returncode:
-        message = (
-            found.stderr.decode("utf-8", "replace").partition("plugin: ")[2].partition("\n")[0] or "see its message"
-        )
-        raise InputError(f"{PROGRAM} rejects the inventory: {message[:400]}", where=str(path), hint=f"see: {command}")
+        text = found.stderr.decode("utf-8", "replace")
+        reason = text.partition("plugin: ")[2].partition("\n")[0]
+        last = (text.strip() or f"exit status {found.returncode}").splitlines()[-1]  # its own failure, not the file's
+        what = f"{PROGRAM} rejects the inventory: {reason[:400]}" if reason else f"{PROGRAM} failed: {last[:400]}"
+        raise InputError(what, where=str(path), hint=f"see: {command}")
     yaml = YamlFile.parse(found.stdout.decode("utf-8", "replace"), str(path), hint=HINT)
     return replace(yaml, tree=None)
 
