@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,12 @@ all:
 """
 
 
-needs_ansible = pytest.mark.skipif(shutil.which("ansible-inventory") is None, reason="ansible-core is not installed")
+@pytest.fixture(scope="module")
+def ansible() -> None:
+    """Skip where ansible-inventory is not installed, or ends with a traceback: on a Python newer than it knows."""
+    program = shutil.which("ansible-inventory")
+    if program is None or subprocess.run([program, "--version"], capture_output=True, check=False).returncode:
+        pytest.skip("ansible-core is not installed, or does not run on this Python")
 
 
 def listing(groups: dict[str, list[str]], **hosts: Any) -> str:
@@ -82,7 +88,7 @@ def of(inventory: Inventory) -> dict[str, tuple[Node, dict[str, object]]]:
     }
 
 
-@needs_ansible
+@pytest.mark.usefixtures("ansible")
 def test_hosts_inherit_the_variables_of_their_groups(tmp_path: Path) -> None:
     (tmp_path / "group_vars").mkdir()
     (tmp_path / "group_vars" / "rest.yml").write_text("tracebed_cores: 8\n")
@@ -100,7 +106,7 @@ def test_hosts_inherit_the_variables_of_their_groups(tmp_path: Path) -> None:
     assert [node.name for node in read.nodes] == ["n8", "n9", "n10", "n11"]
 
 
-@needs_ansible
+@pytest.mark.usefixtures("ansible")
 def test_an_inventory_that_ansible_rejects_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"hosts.yaml: ansible-inventory rejects .*recursive dependency loop"):
         load(tmp_path, "a: {children: {b: }}\nb: {children: {a: }, hosts: {h: }}\n")
@@ -315,5 +321,5 @@ def test_no_reader_runs_a_command(tmp_path: Path) -> None:
         try:
             load(tmp_path, text, name=name)
         except InputError as error:
-            assert re.search(r"YAML|invalid|ansible-inventory is not installed", str(error))
+            assert re.search(r"YAML|invalid|ansible-inventory (is not installed|failed)", str(error))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["config", "hosts.yaml", "nodes.yaml", "python.yaml"]
