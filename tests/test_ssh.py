@@ -298,6 +298,29 @@ def test_no_spelling_of_a_command_in_a_configuration_is_overlooked(tmp_path: Pat
     assert not trap.exists()
 
 
+def test_a_linked_configuration_in_a_trusted_folder_is_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Debian 13 and Fedora link a file of systemd with a ProxyCommand into /etc/ssh/ssh_config.d."""
+    system, elsewhere = tmp_path / "etc", tmp_path / "systemd"
+    for folder in (system / "ssh_config.d", elsewhere):
+        folder.mkdir(parents=True)
+    (elsewhere / "proxy.conf").write_text("Host unix/*\n  ProxyCommand proxy %h %p\n")
+    (elsewhere / "plain.conf").write_text("Host a\n  ProxyCommand other %h\n")
+    (system / "ssh_config.d" / "20-proxy.conf").symlink_to(elsewhere / "proxy.conf")
+    own = system / "ssh_config"
+    own.write_text(
+        f"Include {system}/ssh_config.d/*.conf\nInclude {elsewhere}/plain.conf\nHost a\n  HostName 127.0.0.1\n"
+    )
+    with pytest.raises(InputError, match=r"20-proxy.conf:2: the SSH configuration runs a command on this machine"):
+        ssh_config(own)
+    monkeypatch.setattr(ssh_host, "TRUSTED", (str(system),))
+    assert ssh_config(own).base_ssh_config.lookup("unix/x")["proxycommand"] == "proxy unix/x 22"
+    assert ssh_config(own).base_ssh_config.lookup("a")["proxycommand"] == "other 127.0.0.1"
+    (tmp_path / "strange").symlink_to(own)
+    assert ssh_config(tmp_path / "strange").base_ssh_config.lookup("a")["hostname"] == "127.0.0.1"
+    with pytest.raises(InputError, match=r"plain.conf:2: the SSH configuration runs"):
+        ssh_config(elsewhere / "plain.conf")
+
+
 def test_a_missing_ssh_configuration_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot read the SSH configuration"):
         ssh_config(tmp_path / "absent")
