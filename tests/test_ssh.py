@@ -265,7 +265,7 @@ def test_a_trusted_ssh_configuration_may_run_a_proxy_command(place: Place, monke
     proxy.write_text(PROXY)
     command = f"ProxyCommand {sys.executable} {proxy} %h %p"
     place.config.write_text(place.server.config("web", place.known, command))
-    monkeypatch.setattr(ssh_host, "TRUSTED", (str(place.folder),))
+    monkeypatch.setattr("tracebed.orchestrator.testbeds.ssh_config.TRUSTED", (str(place.folder),))
     assert place.up()
     assert "connected" in (place.folder / "proxy.log").read_text()
 
@@ -312,7 +312,7 @@ def test_a_linked_configuration_in_a_trusted_folder_is_trusted(tmp_path: Path, m
     )
     with pytest.raises(InputError, match=r"20-proxy.conf:2: the SSH configuration runs a command on this machine"):
         ssh_config(own)
-    monkeypatch.setattr(ssh_host, "TRUSTED", (str(system),))
+    monkeypatch.setattr("tracebed.orchestrator.testbeds.ssh_config.TRUSTED", (str(system),))
     assert ssh_config(own).base_ssh_config.lookup("unix/x")["proxycommand"] == "proxy unix/x 22"
     assert ssh_config(own).base_ssh_config.lookup("a")["proxycommand"] == "other 127.0.0.1"
     (tmp_path / "strange").symlink_to(own)

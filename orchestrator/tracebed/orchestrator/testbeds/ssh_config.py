@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import os
 import re
 import shlex
 from collections.abc import Iterator
@@ -18,6 +19,8 @@ from tracebed.yaml_file import MAX_CHARACTERS, abbreviated
 
 USER_FILE = Path("~/.ssh/config")
 """The configuration of the user. SSH reads it by default."""
+TRUSTED = ("~/.ssh", "/etc/ssh")
+"""The folders whose SSH configurations, and the files that these include, may run commands on this machine."""
 BLOCKS = ("host", "match")
 """Keywords that begin a block of options for some hosts."""
 DEEPEST = 16
@@ -83,6 +86,30 @@ def lines_of(path: Path, *, depth: int = 0) -> Iterator[SshConfigLine]:
                 yield inner
             # The block of the included file ends with the file.
             yield block or SshConfigLine(path, number, "host", ("*",), "Host *")
+
+
+def trusted_lines(path: Path) -> Iterator[SshConfigLine]:
+    """Yield `lines_of(path)`.
+
+    Raises:
+        InputError: as `lines_of`; or a line runs a command on this machine, and neither its file nor `path` is trusted.
+    """
+    for line in lines_of(path):
+        if _runs_command(line) and not any(map(_is_trusted, (path, line.file))):
+            what = f"the SSH configuration runs a command on this machine: {line.text}"
+            raise InputError(what, where=line.where, hint="use ProxyJump, or move the entry to ~/.ssh/config")
+        yield line
+
+
+def _is_trusted(file: Path) -> bool:
+    """Return whether an SSH configuration, or the target of its link, is in a trusted folder."""
+    places = (Path(os.path.abspath(file)), file.resolve())  # noqa: PTH100  `resolve` follows links
+    return any(place.is_relative_to(Path(folder).expanduser()) for place in places for folder in TRUSTED)
+
+
+def _runs_command(line: SshConfigLine) -> bool:
+    """Return whether a line of an SSH configuration runs a command on this machine."""
+    return line.keyword == "proxycommand" or (line.keyword == "match" and "exec" in line.text.lower())
 
 
 def _line(path: Path, number: int, text: str) -> SshConfigLine:

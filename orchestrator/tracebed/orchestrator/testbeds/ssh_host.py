@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import re
 import shlex
 import socket
@@ -29,7 +28,7 @@ from paramiko.ssh_exception import (
 
 from tracebed import world
 from tracebed.errors import InputError, TestbedError
-from tracebed.orchestrator.testbeds.ssh_config import USER_FILE, SshConfigLine, lines_of
+from tracebed.orchestrator.testbeds.ssh_config import USER_FILE, trusted_lines
 
 ATTEMPTS = 7
 """Number of attempts to connect to a host that drops connections, as a busy sshd does (MaxStartups)."""
@@ -39,8 +38,6 @@ SYSTEM_HOSTS = Path("/etc/ssh/ssh_known_hosts")
 USER_HOSTS = Path("~/.ssh/known_hosts")
 ADDRESS_HINT = "set `address` of the node, or HostName in the SSH configuration"
 KEY_HINT = "set `identity_file` or IdentityFile to the file of a private key"
-TRUSTED = ("~/.ssh", "/etc/ssh")
-"""The folders whose SSH configurations, and the files that these include, may run commands on this machine."""
 OWN_FILES = (USER_FILE.expanduser(), Path("/etc/ssh/ssh_config"))
 """The SSH configurations of the user and of the system."""
 logging.getLogger("paramiko").addHandler(logging.NullHandler())  # its errors are reported as TestbedError
@@ -87,27 +84,12 @@ def ssh_config(path: Path | None) -> fabric.Config:
     files = [path] if path is not None else [file for file in OWN_FILES if file.exists()]
     text = ""
     for file in files:
-        for line in lines_of(file):
-            if _runs_command(line) and not any(map(_is_trusted, (file, line.file))):
-                what = f"the SSH configuration runs a command on this machine: {line.text}"
-                raise InputError(what, where=line.where, hint="use ProxyJump, or move the entry to ~/.ssh/config")
-            text += f"{line.text}\n"
+        text += "".join(f"{line.text}\n" for line in trusted_lines(file))
         text += "Host *\n"
     try:
         return fabric.Config(ssh_config=paramiko.SSHConfig.from_text(text), lazy=True)
     except (paramiko.ConfigParseError, ValueError) as error:
         raise InputError(f"the SSH configuration is invalid: {error}", where=str(path or OWN_FILES[0])) from error
-
-
-def _is_trusted(file: Path) -> bool:
-    """Return whether an SSH configuration, or the target of its link, is in a trusted folder."""
-    places = (Path(os.path.abspath(file)), file.resolve())  # noqa: PTH100  `resolve` follows links
-    return any(place.is_relative_to(Path(folder).expanduser()) for place in places for folder in TRUSTED)
-
-
-def _runs_command(line: SshConfigLine) -> bool:
-    """Return whether a line of an SSH configuration runs a command on this machine."""
-    return line.keyword == "proxycommand" or (line.keyword == "match" and "exec" in line.text.lower())
 
 
 class _Dropped(TestbedError):
