@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -94,7 +95,7 @@ def test_the_version(call: Call) -> None:
 def test_the_nearest_name_is_suggested(call: Call, words: list[str], near: str) -> None:
     status, _, err = call(*words)
     assert status == ExitCode.USAGE
-    assert near in err.lower().split("did you mean")[1].split("?")[0]
+    assert near in re.split("did you mean|possible options", err.lower())[1].split("?")[0]
 
 
 @pytest.mark.usefixtures("workload")

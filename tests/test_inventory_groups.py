@@ -176,7 +176,7 @@ BAD = {
         3,
         "longer than 10,000 characters",
     ),
-    "too deep": ("[" * 5000, 1, "nested too deeply"),
+    "too deep": ("[" * 5000, 1, "nested too deeply|expected node content"),
     "python object": ("nodes: !!python/object/apply:os.system ['true']\n", 1, "YAML"),
     "surrogate": ('nodes:\n  - {name: "\\ud800", cpus: 0}\n', 2, "."),
 }

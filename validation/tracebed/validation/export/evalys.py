@@ -32,12 +32,12 @@ def write(run: Run, file: BinaryIO) -> list[str]:
     jobs = run.jobs.drop_duplicates("job_id").set_index("job_id")
     rows = _rows(export_allocations(run))
     of = jobs.loc[rows["job_id"]].reset_index(drop=True)
-    part = rows.groupby("job_id").cumcount()
+    part, ids = rows.groupby("job_id").cumcount(), rows["job_id"].astype("str")  # without rows, of no type
     submit = np.where(part == 0, of["submit"] - origin(run), rows["start"])
     ran = rows["end"] - rows["start"]
     table = pd.DataFrame(
         {
-            "job_id": rows["job_id"].where(part == 0, rows["job_id"] + "#" + (part + 1).astype(str)),
+            "job_id": ids.where(part == 0, ids + "#" + (part + 1).astype("str")),
             "workload_name": str(run.info.workload.get("name") or "workload"),
             "submission_time": submit,
             "requested_number_of_resources": of["nodes"].where(part == 0, rows["size"]),
