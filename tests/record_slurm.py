@@ -129,7 +129,11 @@ WORKLOADS = {
 
 
 def entries(log: Path) -> Iterator[tuple[float, str, Any]]:
-    """Yield (Unix time, kind, data) of the entries of slurmctld's log that tell a decision."""
+    """Yield (Unix time, kind, data) of the entries of slurmctld's log that tell a decision.
+
+    Slurm 26.05 does not log which job a backfill pass starts, but it counts the start after it has prepared the launch.
+    """
+    launched: dict[str, str] = {}
     patterns = {
         "submit": r"_slurm_rpc_submit_batch_job: JobId=(\d+)",
         "backfilled": r"_start_job: Started JobId=(\d+) in \S+ on (\S+)",
@@ -138,6 +142,9 @@ def entries(log: Path) -> Iterator[tuple[float, str, Any]]:
         "main": r"sched: Running job scheduler for (\w+)",
         "pass": r"_attempt_backfill: beginning",
         "passed": r"completed testing|no jobs to backfill",
+        "job": r"slurm_cred_create: creating credential for JobId=(\d+)",
+        "nodes": r"laying out the \d+ tasks on \d+ hosts (\S+) ",
+        "counted": r"_start_job: BACKFILL: Jobs backfilled since boot",
         "plan": r"JobId=(\d+) to start at (\S+), end at (\S+) on nodes (\S+) in",
     }
     for line in log.read_text(errors="replace").splitlines():
@@ -145,7 +152,12 @@ def entries(log: Path) -> Iterator[tuple[float, str, Any]]:
             continue
         for kind, pattern in patterns.items():
             if found := re.search(pattern, line):
-                yield _unix(stamp[1]), kind, found.groups()
+                if kind in ("job", "nodes"):
+                    launched[kind] = found[1]
+                elif kind != "counted":
+                    yield _unix(stamp[1]), kind, found.groups()
+                elif launched:
+                    yield _unix(stamp[1]), "backfilled", (launched["job"], launched["nodes"])
 
 
 def _unix(text: str) -> float:
