@@ -299,7 +299,7 @@ def test_no_spelling_of_a_command_in_a_configuration_is_overlooked(tmp_path: Pat
 
 
 def test_a_linked_configuration_in_a_trusted_folder_is_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Debian 13 and Fedora link a file of systemd with a ProxyCommand into /etc/ssh/ssh_config.d."""
+    """Debian 13 links a file of systemd with a ProxyCommand into /etc/ssh/ssh_config.d."""
     system, elsewhere = tmp_path / "etc", tmp_path / "systemd"
     for folder in (system / "ssh_config.d", elsewhere):
         folder.mkdir(parents=True)
