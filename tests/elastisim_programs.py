@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from executables import write_program
+
 ROOT = Path(__file__).resolve().parents[1]
 FAKE = """#!{python}
 import json, os, signal, sys, time
@@ -43,10 +45,7 @@ HEADER = "ID,Type,Submit Time,Start Time,End Time,Wait Time,Makespan,Turnaround 
 
 def fake(folder: Path, body: str) -> Path:
     """Write a program that speaks the protocol of ElastiSim as `body` says."""
-    path = folder / "fake-elastisim"
-    path.write_text(FAKE.format(python=sys.executable, body=body))
-    path.chmod(0o755)
-    return path
+    return write_program(folder / "fake-elastisim", FAKE.format(python=sys.executable, body=body))
 
 
 def real(folder: Path) -> Path:

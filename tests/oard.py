@@ -16,6 +16,7 @@ from pathlib import Path
 
 import psutil
 
+from executables import write_program
 from patience import GUARD_S
 
 PROGRAMS = ("oarsub", "oarstat", "oardel", "oarnodes", "Almighty", "oar-database", "oarnodesetting", "sshd", "nsenter")
@@ -116,9 +117,8 @@ class Oar:
             assert time.monotonic() < deadline, (self.folder / "namespaces.out").read_text()
             time.sleep(0.1)
         for name in COMMANDS:  # as a user in the namespaces calls them
-            command = self.commands / name
-            command.write_text(f'#!/bin/sh\nexec {" ".join(self._inside)} {shutil.which(name, path=SEARCHED)} "$@"\n')
-            command.chmod(0o755)
+            text = f'#!/bin/sh\nexec {" ".join(self._inside)} {shutil.which(name, path=SEARCHED)} "$@"\n'
+            write_program(self.commands / name, text)
         lines = (f'{key}="{value}"\n' for key, value in self.settings.items())
         (self.folder / "settings").write_text("".join(lines))
         self("sh", "-c", SERVERS.format(nodes=self.nodes), timeout=GUARD_S)

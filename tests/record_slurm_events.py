@@ -19,6 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from executables import write_program
 from slurm_mixtures import DRAWN
 from slurm_scenarios import SCENARIOS, Scenario, Submitted
 from slurmd import SETTINGS, Slurm
@@ -39,9 +40,7 @@ class DesignedSlurm(Slurm):
     def _configure(self) -> None:
         super()._configure()
         self._replace_nodes(self.lines)
-        epilog = self.folder / "epilog"
-        epilog.write_text("#!/bin/sh\nsleep 6\n")
-        epilog.chmod(0o755)
+        write_program(self.folder / "epilog", "#!/bin/sh\nsleep 6\n")
 
 
 def options(job: Submitted, zero: float) -> list[str]:

@@ -20,6 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tracebed.api as tb
+from executables import write_program
 from patience import GUARD_S
 from tracebed.converters.workload import Provenance, System, Workload
 from tracebed.errors import InputError, TestbedError
@@ -575,12 +576,10 @@ def test_a_job_that_is_ended_records_that(tmp_path: Path) -> None:
 def test_a_job_whose_programs_are_ended_with_it_records_that(tmp_path: Path) -> None:
     # The batch system signals the whole group: the first `date` that reads the time after the start is ended too.
     programs = tmp_path / "bin"
-    programs.mkdir()
     date = shutil.which("date")
     once = tmp_path / "once"
     text = f'#!/bin/sh\n[ -e "{tmp_path}/x-0.7.start" ] && [ ! -e "{once}" ] && : >"{once}" && kill 0\n'
-    (programs / "date").write_text(f'{text}exec {date} "$@"\n')
-    (programs / "date").chmod(0o755)
+    write_program(programs / "date", f'{text}exec {date} "$@"\n')
     job = run_job(JobRecords(tmp_path), "x-0", 600, PATH=f"{programs}:{os.environ['PATH']}")
     assert job.wait(GUARD_S) == 143
     own = JobRecords(tmp_path).read("x-0", "7")
@@ -629,8 +628,7 @@ def test_a_slurm_conf_that_is_missing_is_an_error_at_once(tmp_path: Path, monkey
 
 def test_commands_of_slurm_without_a_cluster_say_what_to_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for command in ("sinfo", "scontrol", "squeue", "salloc"):
-        (tmp_path / command).write_text("#!/bin/sh\necho 'fatal: no configuration source' >&2\nexit 1\n")
-        (tmp_path / command).chmod(0o755)
+        write_program(tmp_path / command, "#!/bin/sh\necho 'fatal: no configuration source' >&2\nexit 1\n")
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     monkeypatch.delenv("SLURM_CONF", raising=False)
     group = Group("lent", "slurm", SlurmSettings(), (Node("a1", 2, emulated=True, provider="slurm"),), "mark")

@@ -19,6 +19,7 @@ import yaml
 from click.testing import CliRunner
 
 import dockerd
+from executables import write_program
 from patience import GUARD_S
 from ports import free_ports
 from redecided import workload
@@ -319,10 +320,7 @@ def greet(inventory: Inventory, spool: Path) -> None:
 def test_an_engine_on_another_host_by_ssh(boxes: Boxes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One SSH connection carries everything, and ends with the testbed. An unknown host is refused."""
     known, config, programs = tmp_path / "known_hosts", tmp_path / "ssh_config", tmp_path / "programs"
-    programs.mkdir()
-    ssh = programs / "ssh"
-    ssh.write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} -F {config} "$@"\n')
-    ssh.chmod(0o755)
+    write_program(programs / "ssh", f'#!/bin/sh\nexec {shutil.which("ssh")} -F {config} "$@"\n')
     monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
     socket_there = boxes.address.removeprefix("unix://")
     with Sshd(tmp_path / "server") as server:

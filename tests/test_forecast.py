@@ -15,6 +15,7 @@ from click.testing import CliRunner
 
 import slurm_forecasts
 import tracebed.api as tb
+from executables import write_program
 from tracebed.cli import tracebed
 from tracebed.errors import ExitCode, InputError
 from tracebed.orchestrator.batch.slurm_state import ask
@@ -604,11 +605,9 @@ def test_a_live_cluster_is_asked_by_its_commands(
 ) -> None:
     """Commands that print the files stand for those of Slurm. `sprio` fails, as without multifactor priorities."""
     tools = state.parent / "tools"
-    tools.mkdir()
     scontrol = f'#!/bin/sh\nfor last; do :; done\ncat "{state}/$last.txt"\n'
     for name, text in (("scontrol", scontrol), ("sprio", "#!/bin/sh\nexit 1\n"), ("sshare", "#!/bin/sh\nexit 1\n")):
-        (tools / name).write_text(text)
-        (tools / name).chmod(0o755)
+        write_program(tools / name, text)
     monkeypatch.setenv("PATH", f"{tools}:/usr/bin:/bin")
     monkeypatch.delenv("SLURM_CONF", raising=False)
     assert ask() == read_folder(state)

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
+from executables import write_program
 from fuzz import mutated
 from test_inventory_groups import read_or_refuse
 from tracebed.errors import InputError, Tolerated
@@ -126,9 +127,8 @@ def test_without_ansible_the_error_says_what_to_write(
 def test_a_failure_of_ansible_is_not_called_one_of_the_inventory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    program = tmp_path / "ansible-inventory"
-    program.write_text("#!/bin/sh\nprintf 'Traceback:\\n  line 1\\nAttributeError: no attribute\\n' >&2; exit 1\n")
-    program.chmod(0o755)
+    text = "#!/bin/sh\nprintf 'Traceback:\\n  line 1\\nAttributeError: no attribute\\n' >&2; exit 1\n"
+    write_program(tmp_path / "ansible-inventory", text)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     with pytest.raises(InputError, match=r"ansible-inventory failed: AttributeError: no attribute \(see: ansible-inv"):
         load(tmp_path, HOSTS)

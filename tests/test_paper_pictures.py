@@ -19,6 +19,7 @@ from matplotlib.figure import Figure
 
 import gallery
 import tracebed.api as tb
+from executables import write_program
 from pages import Outline, validated, without_pictures
 from runs import fcfs_run
 from tracebed.cli import tracebed
@@ -226,12 +227,8 @@ def test_a_history_without_git_is_an_error(tmp_path: Path) -> None:
 
 def test_an_error_of_git_is_told_without_its_advice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (path, *_) = versions(tmp_path)
-    git = tmp_path / "bin" / "git"
-    git.parent.mkdir()
-    git.write_text(
-        "#!/bin/sh\necho 'fatal: no repository up to mount point /tmp\nStopping at filesystem boundary' >&2; exit 128"
-    )
-    git.chmod(0o755)
+    told = "fatal: no repository up to mount point /tmp\nStopping at filesystem boundary"
+    git = write_program(tmp_path / "bin" / "git", f"#!/bin/sh\necho '{told}' >&2; exit 128")
     monkeypatch.setenv("PATH", str(git.parent), prepend=os.pathsep)
     with pytest.raises(InputError, match=r"git log: fatal: no repository up to mount point /tmp \(give"):
         tb.history(path)

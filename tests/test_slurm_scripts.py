@@ -15,6 +15,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from executables import write_program
 from patience import GUARD_S
 from test_elastisim import VALUES, workload_of
 from tracebed.converters.formats import slurm, ub_slurm
@@ -68,11 +69,8 @@ def submitted(script: Path, tmp_path: Path, *more: str) -> tuple[list[list[str]]
 
     Return the arguments of each call of sbatch, its time (s since the start of the script), status and error.
     """
-    (tmp_path / "bin").mkdir(exist_ok=True)
     for name, text in (("sbatch", SBATCH), ("sleep", SLEEP)):
-        fake = tmp_path / "bin" / name
-        fake.write_text(text)
-        fake.chmod(0o755)
+        write_program(tmp_path / "bin" / name, text)
     record = tmp_path / "record"
     environment = {**os.environ, "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "RECORD": str(record)}
     before = time.time()

@@ -16,6 +16,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 import tracebed.api as tb
+from executables import write_program
 from pages import without_pictures
 from patience import GUARD_S, matching
 from runs import fcfs_run
@@ -408,9 +409,7 @@ def test_a_command_that_fails_is_an_error_with_its_log(folder: Path, file: str, 
 def test_predictions_of_an_installed_simulator_are_made_again_with_another_program(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    program = folder / "elastisim"
-    program.write_text("#!/bin/sh\n")
-    program.chmod(0o755)
+    program = write_program(folder / "elastisim", "#!/bin/sh\n")
     file = folder / "s.yaml"
     file.write_text(SUITE.replace("tracebed: {}", f'other: {{with: elastisim, options: {{program: "{program}"}}}}'))
     monkeypatch.setattr(
