@@ -102,6 +102,11 @@ def tolerate(counts: Mapping[str, int], *, where: str | None = None) -> None:
             warnings.warn(Tolerated(what, count, where=where), stacklevel=3)
 
 
+def reason_of(error: Exception) -> str:
+    """Return why a text could not be parsed. That of a RecursionError differs from one Python to another."""
+    return "nested too deeply" if isinstance(error, RecursionError) else str(error)
+
+
 def print_traceback(error: BaseException) -> None:
     """Print the traceback of an error to stderr, without the module `traceback`: a node is to start fast."""
     sys.__excepthook__(type(error), error, error.__traceback__)

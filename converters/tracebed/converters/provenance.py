@@ -12,7 +12,7 @@ from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from tracebed.converters.limits import MAX_EXACT, MAX_SIZE
-from tracebed.errors import InputError
+from tracebed.errors import InputError, reason_of
 from tracebed.topology import Grid
 from tracebed.version import version
 
@@ -109,8 +109,7 @@ class Provenance:
             record._check_types()
             return record
         except (ValueError, TypeError, KeyError, InputError, RecursionError) as error:
-            reason = "nested too deeply" if isinstance(error, RecursionError) else error
-            what = f"not a provenance record of tracebed: {reason}"
+            what = f"not a provenance record of tracebed: {reason_of(error)}"
             raise InputError(what, where=where, hint="remove it: the provenance is then unknown") from error
 
     def _check_types(self) -> None:

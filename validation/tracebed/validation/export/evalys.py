@@ -32,12 +32,12 @@ def write(run: Run, file: BinaryIO) -> list[str]:
     jobs = run.jobs.drop_duplicates("job_id").set_index("job_id")
     rows = _rows(export_allocations(run))
     of = jobs.loc[rows["job_id"]].reset_index(drop=True)
-    part, ids = rows.groupby("job_id").cumcount(), rows["job_id"].astype("str")  # without rows, of no type
+    part = rows.groupby("job_id").cumcount()
     submit = np.where(part == 0, of["submit"] - origin(run), rows["start"])
     ran = rows["end"] - rows["start"]
     table = pd.DataFrame(
         {
-            "job_id": ids.where(part == 0, ids + "#" + (part + 1).astype("str")),
+            "job_id": rows["job_id"].where(part == 0, rows["job_id"] + "#" + (part + 1).astype(str)),
             "workload_name": str(run.info.workload.get("name") or "workload"),
             "submission_time": submit,
             "requested_number_of_resources": of["nodes"].where(part == 0, rows["size"]),
@@ -67,7 +67,8 @@ def _rows(allocations: pd.DataFrame) -> pd.DataFrame:
             if len(there):
                 nodes = intervals(there["node"], there["count"])
                 rows.append((job, start, end, nodes, int(there["count"].sum())))
-    return pd.DataFrame(rows, columns=["job_id", "start", "end", "nodes", "size"])
+    table = pd.DataFrame(rows, columns=["job_id", "start", "end", "nodes", "size"])
+    return table.astype({"job_id": "str"})  # without rows, it has no type
 
 
 def _notes(run: Run, jobs: pd.DataFrame, rows: pd.DataFrame, part: pd.Series[int]) -> list[str]:

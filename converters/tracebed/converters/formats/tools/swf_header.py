@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 
 from tracebed.converters.workload import MAX_SIZE, Provenance, System, dtype_of
-from tracebed.errors import InputError
+from tracebed.errors import InputError, reason_of
 
 OURS = "Tracebed-"
 LABEL = re.compile(r"[ \t]{0,3}([A-Za-z][\w-]*):(?!/)(.*)")
@@ -85,9 +85,8 @@ def parse(lines: Iterable[tuple[int, str]], where: str) -> SwfHeader:
             try:
                 ours.setdefault(found[1], []).append(json.loads(found[2]))
             except (ValueError, RecursionError) as error:
-                reason = "nested too deeply" if isinstance(error, RecursionError) else error
                 raise InputError(
-                    f"broken {found[1]} comment: {reason}",
+                    f"broken {found[1]} comment: {reason_of(error)}",
                     where=f"{where}:{number}",
                     hint="write the file again, or remove all Tracebed- comments to read it as plain SWF",
                 ) from None
