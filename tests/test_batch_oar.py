@@ -42,7 +42,7 @@ def test_recorded_output_of_oarstat_is_read() -> None:
         "x-1": JobState.COMPLETED,
         "x-4": JobState.CANCELLED,
     }
-    assert (jobs["x-1"].start, jobs["x-1"].end, jobs["x-1"].nodes) == (1795352780.0, 1795352783.0, ("oar1", "oar2"))
+    assert (jobs["x-1"].start, jobs["x-1"].end, jobs["x-1"].nodes) == (1795352778.0, 1795352783.0, ("oar1", "oar2"))
     assert (jobs["x-4"].start, jobs["x-6"].phase, jobs["x-7"].phase) == (None, Phase.WAITING, Phase.UNKNOWN)
     assert list(observations("")) == []
 

@@ -65,9 +65,10 @@ class JobObservation:
     reason: str = ""
     """Reason of the state, as given by the batch system."""
     start: float | None = None
-    """Start of the job, s since 1970, rounded down to `SystemFacts.resolution_s`. None: not started."""
+    """Earliest possible start of the job, s since 1970; the latest one is `SystemFacts.resolution_s` later. None: the
+    job has not started."""
     end: float | None = None
-    """End of the job, in the same form. None: not ended."""
+    """End of the job, s since 1970, rounded down. None: not ended."""
     nodes: tuple[str, ...] = ()
     """Names of the nodes of the job, in the order of the batch system."""
     hopeless: bool = False
@@ -102,7 +103,7 @@ class SystemFacts:
     parameters: Mapping[str, Any]
     """Parameters on which the decisions of the scheduler depend, by the names of the batch system."""
     resolution_s: float
-    """Resolution of the times that the batch system reports, wall s."""
+    """Resolution of the starts that the batch system reports, wall s."""
     limit_step_s: float
     """Time limits are multiples of this time, wall s."""
     details: Mapping[str, Any] = field(default_factory=dict)

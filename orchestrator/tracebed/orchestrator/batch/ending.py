@@ -45,7 +45,7 @@ def ended_run(
         jobs: the submission, observations and end of each job.
         info: the facts of the run. Missing nodes are added to it.
         trace: returns the trace time at a time of the replay's clock.
-        resolution_s: resolution of the times that the batch system reports, wall s.
+        resolution_s: resolution of the starts that the batch system reports, wall s.
         interrupted: reason of the interruption; None: the replay was not interrupted.
         end: time of the replay's clock at which the replay ended.
     """

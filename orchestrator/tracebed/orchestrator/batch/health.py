@@ -85,7 +85,7 @@ def run_times(
     Args:
         states: final state of each job; None: the job has not ended.
         speed: trace seconds per wall second.
-        resolution_s: resolution of the times that the batch system reports, wall s.
+        resolution_s: resolution of the starts that the batch system reports, wall s.
     """
     found = []
     for job, (state, times) in enumerate(zip(states, lifetimes, strict=True)):

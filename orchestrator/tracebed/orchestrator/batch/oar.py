@@ -24,6 +24,11 @@ OWN_OPTIONS = frozenset(
     {"array", "checkpoint", "name", "resource", "stdout", "stderr", "interactive", "hold", "queue", "scanscript"}
 )
 """Options of `oarsub` that tracebed sets, or that are not possible in a replay."""
+RESOLUTION_S = 1.0
+"""Resolution of OAR's clock, s."""
+AHEAD_S = 2.0
+"""Time by which a start that OAR reports may be too late, s. OAR dates a start no earlier than its last pass. It dates
+a pass in the next second, and after a pass in the same second in the one after that (oar_meta_sched of OAR 2.5.9)."""
 PHASES = {
     **dict.fromkeys(("Waiting", "Hold", "toAckReservation"), Phase.WAITING),
     **dict.fromkeys(("toLaunch", "Launching", "Running", "Suspended", "Resuming"), Phase.RUNNING),
@@ -61,8 +66,8 @@ class OarSystem:
             version=version[0] if version else "unknown",
             nodes=nodes,
             parameters={},
-            resolution_s=1.0,
-            limit_step_s=1.0,
+            resolution_s=RESOLUTION_S + AHEAD_S,
+            limit_step_s=RESOLUTION_S,
             details={"partition": self._queue or "default", "options": self._options, "accounting": True},
         )
 
@@ -114,7 +119,7 @@ def observations(text: str) -> Iterator[JobObservation]:
                 word=word,
                 state=_final(word, events, job.get("exit_code")) if phase is Phase.ENDED else JobState.UNKNOWN,
                 reason=" ".join(dict.fromkeys(filter(None, events))) if phase is Phase.ENDED else "",
-                start=float(start) if start and nodes else None,
+                start=start - AHEAD_S if start and nodes else None,
                 end=float(stop) if stop and phase is Phase.ENDED else None,
                 nodes=nodes,
             )
