@@ -1,6 +1,7 @@
 """Record what a real Slurm decides for a small workload: submissions, passes, starts and ends, from slurmctld's log.
 
-    python tests/record_slurm.py NAME...           # workloads of `WORKLOADS`; writes tests/slurm_recordings/NAME.json
+    python tests/record_slurm.py NAME... [-o FOLDER]  # workloads of `WORKLOADS`; writes FOLDER/NAME.json, by default
+                                                      # in tests/slurm_recordings
     python tests/record_slurm.py --workload FILE.csv -o FILE.csv [--set NAME=VALUE]...
 
 The second form records any workload (columns job_id, submit_time, run_time, nodes, time_limit) with the observed starts
@@ -100,6 +101,15 @@ WORKLOADS = {
     "resolution": Designed(
         EACH_SECOND.replace("bf_resolution=1", "bf_resolution=60"),
         _jobs((0.0, 25, 4, 3), (1.0, 30, 2, 2), (3.0, 5, 5, 1), (5.0, 5, 1, 1), (6.0, 5, 2, 2), (7.0, 5, 8, 1)),
+    ),
+    # From Slurm 24.11 on, the search of some jobs goes on after a slot that ended it before.
+    "beyond": Designed(
+        EACH_SECOND.replace("bf_resolution=1", "bf_resolution=10"),
+        _jobs(
+            *((0.0, 35, 3, 1), (0.3, 12, 8, 8), (1.5, 20, 1, 2), (4.0, 12, 5, 5), (9.0, 6, 2, 5), (14.0, 20, 1, 3)),
+            *((15.2, 6, 4, 3), (16.4, 35, 1, 1), (17.6, 6, 1, 5), (18.2, 20, 8, 1), (23.2, 50, 1, 8), (24.4, 12, 5, 2)),
+            *((25.6, 50, 1, 1), (30.6, 50, 2, 1), (35.6, 20, 3, 8), (36.2, 35, 8, 1)),
+        ),
     ),
     # The defaults: a pass of the main loop at most every 3 s, and of backfill every 30 s.
     "defaults": Designed(
@@ -240,11 +250,23 @@ def record(name: str, folder: Path) -> dict[str, Any]:
         cluster.up()
         zero, _ = run(cluster, designed.jobs)
         version = cluster("sinfo", "--version").strip()
+        started = started_of(cluster, len(designed.jobs))
     finally:
         cluster.down()
     events = recorded(folder / "slurmctld.log", zero)
     parameters = {"parameters": designed.parameters, "settings": dict(designed.settings)}
-    return {"slurm": version, **parameters, "zero": round(zero, 3), "jobs": designed.jobs, "events": events}
+    facts = {"slurm": version, **parameters, "zero": round(zero, 3), "jobs": designed.jobs}
+    return {**facts, "started": started, "events": events}
+
+
+def started_of(cluster: Slurm, count: int) -> list[int]:
+    """Return the Unix time at which each job started, as Slurm notes it.
+
+    The log tells a start of the main loop a little later, in newer releases often in the next second.
+    """
+    printed = cluster("scontrol", "--oneliner", "show", "job", SLURM_TIME_FORMAT="%s")
+    found = {int(job): int(at) for job, at in re.findall(r"^JobId=(\d+) .*? StartTime=(\d+) ", printed, re.MULTILINE)}
+    return [found[job] for job in range(1, count + 1)]
 
 
 def write(path: Path, recording: dict[str, Any]) -> None:
@@ -285,7 +307,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("names", nargs="*", choices=[[], *WORKLOADS], metavar="NAME")
     parser.add_argument("--workload", type=Path, metavar="FILE.csv")
-    parser.add_argument("-o", "--output", type=Path, metavar="FILE.csv")
+    parser.add_argument("-o", "--output", type=Path, default=FOLDER, metavar="FOLDER or FILE.csv")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="key of slurm.conf")
     given = parser.parse_args()
     if reason := reason_to_skip():
@@ -294,7 +316,7 @@ def main() -> None:
         record_file(given.workload, given.output, dict(each.split("=", 1) for each in given.set))
     for name in given.names:
         with tempfile.TemporaryDirectory() as folder:
-            write(FOLDER / f"{name}.json", record(name, Path(folder) / "slurm"))
+            write(given.output / f"{name}.json", record(name, Path(folder) / "slurm"))
             sys.stdout.write(f"{name}: recorded\n")
 
 

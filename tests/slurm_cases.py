@@ -46,6 +46,7 @@ PARAMETERS: dict[str, list[Any]] = {
     "bf_job_part_count_reserve": [0, 1],
     "epoch_s": [0.0, 1000.25],
     "sched_phase_s": [0.0, 0.75],
+    "release": [22.05, 24.11],
 }
 OF_JOBS = (
     *("submit", "run_time", "limit", "launch_s", "overrun_s", "end_s", "requests", "partition", "user", "fixed"),

@@ -86,7 +86,9 @@ class Recording:
     jobs: list[list[float]]
     """Submit time, run time, nodes and limit (minutes) of each job."""
     events: list[list[Any]]
-    parameters: dict[str, int]
+    parameters: dict[str, Any]
+    started: list[int] = field(default_factory=list)
+    """Unix time at which each job started, as Slurm notes it; empty: that of the log counts."""
 
     @classmethod
     def load(cls, name: str, folder: Path = FOLDER) -> Recording:
@@ -95,7 +97,9 @@ class Recording:
         text = file.read_bytes() if file.exists() else gzip.decompress(Path(f"{file}.gz").read_bytes())
         found = json.loads(text)
         pairs = (text.split("=") for text in found["parameters"].split(","))
-        return cls(name, found["zero"], found["jobs"], found["events"], {key: int(value) for key, value in pairs})
+        parameters: dict[str, Any] = {key: int(value) for key, value in pairs}
+        parameters["release"] = float(found["slurm"].split()[-1][:5])  # slurm-wlm 22.05.8
+        return cls(name, found["zero"], found["jobs"], found["events"], parameters, found.get("started", []))
 
     def nodes(self, job: int) -> int:
         """Return the nodes of a job."""
@@ -141,7 +145,8 @@ class Recording:
                         continue
                     queue.remove(one.job)
                     idle &= ~one.nodes
-                    running[one.job] = Running(second + self.limit(one.job), one.job, one.nodes)
+                    begun = self.started[one.job - 1] if self.started else second
+                    running[one.job] = Running(begun + self.limit(one.job), one.job, one.nodes)
                     here.started.append(one.job)
                 if kind == "start" or here.queue:
                     yield here
@@ -217,7 +222,7 @@ class Recording:
             here.idle,
             here.running,
             pending,
-            resolution=self.parameters.get("bf_resolution", 60),
+            rules=self.policy().rules,
             window=DAY_S,
             table=500,
             reservations=self.parameters.get("bf_job_part_count_reserve", 0),

@@ -247,11 +247,13 @@ def test_what_is_not_modeled_is_named(tmp_path: Path) -> None:
     config = CONFIG.replace("22.05.8", "25.05.1") + "PreemptType = preempt/qos\nPriorityWeightFairShare = 9\n"
     jobs = (waiting(2, reason="QOSMaxJobsPerUserLimit"),)
     folder = folder_of(tmp_path / "state", *jobs, states=("IDLE+DRAIN", "IDLE"), config=config)
-    notes = "\n".join(read_state(folder).notes)
+    state = read_state(folder)
+    assert state.conf.parameters["release"] == "25.05"
+    notes = "\n".join(state.notes)
     for part in (
         "PreemptType=preempt/qos",
         "the output of Slurm 25.05.1 is read as that of 22.05",
-        "no job starts on 1 node that are down, drained or reserved",
+        "no job starts on nodes that are down, drained or reserved (1)",
         "the fair-share factors stay as they are",
         "1 job: the reason QOSMaxJobsPerUserLimit is not modeled: the forecast is too early while it lasts",
     ):

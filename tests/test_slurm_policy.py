@@ -31,7 +31,7 @@ from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.node_masks import best_fit, mask_of, nodes_of
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.policies.slurm import Slurm
-from tracebed.orchestrator.scheduling.policies.slurm_backfill import Pending, Running, backfill
+from tracebed.orchestrator.scheduling.policies.slurm_backfill import Pending, Rules, Running, backfill
 from tracebed.orchestrator.scheduling.state import Decision, State
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.simulation.prediction import predict
@@ -78,6 +78,20 @@ def test_every_recorded_pass_is_planned_as_slurm_did(name: str) -> None:
     for here in passes:
         assert recording.modeled(here) == here.planned, f"pass at {here.at} s"
     assert passes
+
+
+@pytest.mark.parametrize(
+    "path", sorted((FOLDER / "releases").glob("*/*.json")), ids=lambda path: "-".join(path.parts[-2:])
+)
+def test_every_pass_of_newer_releases_is_planned_as_slurm_did(path: Path) -> None:
+    recording = Recording.load(path.stem, path.parent)
+    assert recording.policy().release == float(path.parent.name[:5])
+    passes = [here for here in recording.passes() if here.planned and recording.clear(here)]
+    assert len(passes) > 20
+    for here in passes:
+        assert recording.modeled(here) == here.planned, f"pass at {here.at} s"
+    recording.parameters["release"] = 22.05
+    assert sum(recording.modeled(here) == here.planned for here in passes) < 0.1 * len(passes)
 
 
 @pytest.mark.parametrize("name", RECORDINGS)
@@ -217,9 +231,13 @@ def test_reservations_are_rounded_down_to_bf_resolution() -> None:
     assert later
     assert all(each.end % 60 == 0 for each in later)
     running = [Running(130, 1, ALL)]
-    first, second = _plan(running, [(2, 8, 60), (3, 1, 60)], idle=0, resolution=60)
+    first, second = _plan(running, [(2, 8, 60), (3, 1, 60)], idle=0, rules=Rules(60))
     assert (first.start, first.end) == (130, 180)  # reserved from 120
     assert second.start == 180
+    first, second = _plan(running, [(2, 8, 60), (3, 1, 60)], idle=0, rules=Rules(60, newer=True))  # from Slurm 24.11 on
+    assert (first.start, first.end, second.start) == (130, 240, 240)
+    first, second = _plan([Running(120, 1, ALL)], [(2, 8, 60), (3, 1, 60)], idle=0, rules=Rules(60, newer=True))
+    assert (first.end, second.start) == (180, 180)  # a multiple stays
 
 
 def test_by_default_the_loops_run_every_3_and_30_seconds() -> None:
@@ -295,14 +313,17 @@ class Noting(Slurm):
         return (yield from super()._backfill(state, at))
 
 
+EACH = Rules(1)
+
+
 def _plan(
-    running: list[Running], queue: list[tuple[int, int, int]], idle: int | None = None, resolution: int = 1
+    running: list[Running], queue: list[tuple[int, int, int]], idle: int | None = None, rules: Rules = EACH
 ) -> Any:
     """Return the plan of a pass at 0 s. queue: (job, nodes, limit) of each job."""
     if idle is None:
         idle = ALL & ~sum(job.nodes for job in running)
     pending = [Pending(*job) for job in queue]
-    return backfill(0, idle, running, pending, resolution=resolution, window=86400, table=500)
+    return backfill(0, idle, running, pending, rules=rules, window=86400, table=500)
 
 
 # -- the policy in the simulator --------------------------------------------------------------------------------------
@@ -369,6 +390,10 @@ def test_the_configuration_of_a_recorded_slurm_gives_the_parameters_of_its_simul
     setup, policy = predicted_setup(replace(run.info, batch={"system": "slurm"}, setup=stated)).complete()
     assert setup.scheduling.policy_parameters["bf_window"] == 60
     assert policy == Slurm(bf_interval=2, bf_window=60, speed=4.0)
+    newer = replace(run.info, batch={"system": "slurm", "version": "24.11.5"}, setup=stated)
+    assert predicted_setup(newer).complete()[1] == Slurm(bf_interval=2, bf_window=60, speed=4.0, release=24.11)
+    unknown = replace(newer, batch={"system": "slurm", "version": "unknown"})
+    assert predicted_setup(unknown).complete()[1] == policy
 
 
 @pytest.mark.parametrize(
@@ -376,6 +401,7 @@ def test_the_configuration_of_a_recorded_slurm_gives_the_parameters_of_its_simul
     [
         ({"bf_interval": -2}, "bf_interval is -2"),
         ({"bf_resolution": 0}, "bf_resolution is 0"),
+        ({"release": 24.5}, "release is 24.5"),  # neither 24.05 nor 24.11
         ({"sched_loop_s": 0.0}, "sched_loop_s is 0"),
         ({"epoch_s": math.nan}, "epoch_s is nan"),
     ],

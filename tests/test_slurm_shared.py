@@ -20,7 +20,7 @@ from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.node_masks import mask_of
 from tracebed.orchestrator.scheduling.policies.slurm import Slurm
-from tracebed.orchestrator.scheduling.policies.slurm_backfill import Slots
+from tracebed.orchestrator.scheduling.policies.slurm_backfill import Rules, Slots
 from tracebed.orchestrator.scheduling.record import ScheduleRecord
 from tracebed.orchestrator.scheduling.slurm import plan
 from tracebed.orchestrator.scheduling.slurm.plan import Waiting
@@ -35,6 +35,7 @@ FOLDER = Path(__file__).parent / "slurm_recordings" / "shared"
 RECORDINGS = sorted(path.stem for path in FOLDER.glob("shared-*.json"))
 PASSES = {"shared-1": {"equal": 46, "decisions": 447}, "shared-2": {"equal": 61, "decisions": 745}}
 """Recording -> its passes, which are equal, and their decisions."""
+RULES = Rules(10)
 
 
 @cache
@@ -99,7 +100,7 @@ def compared(recording: dict[str, Any], folder: Path) -> Counter[str]:
         for job, start, nodes in tests:
             among = mask_of(machine.members(inputs.partition[job - 1]))
             waiting = Waiting(job, inputs.requests[job - 1], inputs.limit[job - 1], among=among)
-            planned = plan._plan(waiting, now, here, expected, slots, 10, 86400, machine.kill_wait_s)
+            planned = plan._plan(waiting, now, here, expected, slots, RULES, 86400, machine.kill_wait_s)
             found = None if planned is None else (0 if planned[0] <= now else planned[0], sorted(planned[1]))
             real = None if start < 0 else (start, sorted(number[name] for name in host_names(nodes)))
             equal = found == real
@@ -110,7 +111,7 @@ def compared(recording: dict[str, Any], folder: Path) -> Counter[str]:
                 continue
             begin, parts, _ = planned
             if begin > now:
-                slots.reserve(begin // 10 * 10, (begin + waiting.limit) // 10 * 10, mask_of(parts.keys()))
+                slots.reserve(*RULES.span(begin, waiting.limit), mask_of(parts.keys()))
                 continue
             here.take(waiting.request, parts)
             insort(expected, Running(now + waiting.limit, job, waiting.request, parts, mask_of(parts.keys())))

@@ -19,7 +19,7 @@ from itertools import groupby
 
 from tracebed import bounds
 from tracebed.errors import InputError
-from tracebed.orchestrator.scheduling.policies.slurm import CLOCKS, Slurm
+from tracebed.orchestrator.scheduling.policies.slurm import OF_SLURMCTLD, Slurm
 from tracebed.orchestrator.slurm.conf import WITHOUT_EFFECT
 from tracebed.orchestrator.slurm.keys import (
     GROUPS,
@@ -41,7 +41,7 @@ SPELLED = {
 }
 """Key in lower case -> as the manual spells it."""
 PARAMETERS = SCHEDULER_OF_CLUSTER | {field.name for field in fields(Slurm)} - {
-    *(*CLOCKS, "cluster", "reservations", "seed"),
+    *(*OF_SLURMCTLD, "cluster", "reservations", "seed"),
 }
 """Parameters of SchedulerParameters that the policy `slurm` or the simulation of a cluster has."""
 OF = {"partition": "PartitionName", "node": "NodeName"}

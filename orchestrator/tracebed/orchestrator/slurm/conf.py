@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -12,7 +13,7 @@ from tracebed.display import listed
 from tracebed.errors import InputError
 from tracebed.orchestrator.run import RunInfo
 from tracebed.orchestrator.scheduling.policies.registry import load
-from tracebed.orchestrator.scheduling.policies.slurm import CLOCKS, Slurm
+from tracebed.orchestrator.scheduling.policies.slurm import OF_SLURMCTLD, Slurm
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.slurm import reservations
 from tracebed.orchestrator.slurm.database import DUMP, QOS, RESERVATIONS, Database, kind_of, read_dump, read_qos
@@ -234,7 +235,7 @@ def of_config(
 
     `modeled` has the values of some keys that are modeled, `scheduler` further SchedulerParameters that are modeled.
     """
-    known = {field.name for field in fields(Slurm)} - set(CLOCKS) - {"cluster", "reservations", "seed"}
+    known = {field.name for field in fields(Slurm)} - set(OF_SLURMCTLD) - {"cluster", "reservations", "seed"}
     keys = {key.lower(): value for key, value in config.items()}
     parameters: dict[str, str] = {}
     differences, unmodeled = [], []
@@ -255,13 +256,20 @@ def of_config(
     return SlurmConf(parameters, tuple(differences), {})
 
 
+def with_release(parameters: Mapping[str, str], version: str) -> dict[str, str]:
+    """Return parameters of the policy `slurm` with the release of a version of Slurm, such as 22.05.8, if it is one."""
+    found = re.match(r"\d\d\.\d\d(?=\.|-|$)", version)
+    return {"release": found[0], **parameters} if found else dict(parameters)
+
+
 def predicted_setup(info: RunInfo, **settings: Any) -> Setup:
     """Return the setup with which a run is predicted: its own, with `settings` in place of some of its settings.
 
-    For a run of Slurm, the parameters of the policy are those of the configuration.
+    For a run of Slurm, the parameters of the policy are those of the configuration, and its release.
     """
     if info.batch and info.policy == "slurm":
-        settings = {"policy_parameters": of_config(info.policy_parameters).parameters} | settings
+        own = with_release(of_config(info.policy_parameters).parameters, info.batch.get("version", ""))
+        settings = {"policy_parameters": own} | settings
     return Setup.of(info.setup, **settings)
 
 

@@ -14,7 +14,7 @@ from tracebed.display import counted
 from tracebed.errors import InputError
 from tracebed.input_files import read_file
 from tracebed.orchestrator.slurm import reservations
-from tracebed.orchestrator.slurm.conf import SlurmConf, of_lines
+from tracebed.orchestrator.slurm.conf import SlurmConf, of_lines, with_release
 from tracebed.orchestrator.slurm.database import ASSOCIATIONS, Database, read_associations, read_qos
 from tracebed.orchestrator.slurm.host_lists import host_names
 from tracebed.orchestrator.slurm.lines import Line
@@ -239,6 +239,8 @@ def state_of(texts: Mapping[str, str], folder: Path) -> ClusterState:
         database=Database(associations=accounts, qos=qos),
         ignored=[*ignored, *more],
     )
+    version = settings.get("SLURM_VERSION", "unknown")
+    conf = replace(conf, parameters=with_release(conf.parameters, version))
     assert conf.machine is not None  # every node has its number of CPUs
     threads = max(1, nodes[0].number("ThreadsPerCore")) if nodes[0].of("ThreadsPerCore") else 1
     jobs: list[LiveJob] = []
@@ -270,11 +272,10 @@ def state_of(texts: Mapping[str, str], folder: Path) -> ClusterState:
     factors = priority_factors(texts["sprio"], where("sprio")) if "sprio" in texts else {}
     fair = conf.machine.weights.fairshare > 0
     notes = [sentence for sentence in conf.differences if sentence != EQUAL_SHARES] + unmodeled
-    version = settings.get("SLURM_VERSION", "unknown")
     if not version.startswith(TRIED):
         notes.append(f"the output of Slurm {version} is read as that of {TRIED}, the version that was compared")
     if unavailable:
-        notes.append(f"no job starts on {counted(len(unavailable), 'node')} that are down, drained or reserved")
+        notes.append(f"no job starts on nodes that are down, drained or reserved ({len(unavailable)})")
     if fair and not found:
         notes.append("the fair-share factors stay as they are (no sshare.txt, or accounts below accounts)")
     notes += [f"{counted(count, 'job')}: {what}" for what, count in sorted(odd.items())]

@@ -10,14 +10,18 @@ from typing import ClassVar
 from tracebed.errors import InputError
 from tracebed.orchestrator.scheduling.node_masks import best_fit, mask_of, nodes_of
 from tracebed.orchestrator.scheduling.parameter_table import ParameterTable
-from tracebed.orchestrator.scheduling.policies.slurm_backfill import Pending, Running, backfill, first_of_users
+from tracebed.orchestrator.scheduling.policies.slurm_backfill import Pending, Rules, Running, backfill, first_of_users
 from tracebed.orchestrator.scheduling.policies.wall_times import ROUNDING_S, at_speed, whole_limit, whole_second
 from tracebed.orchestrator.scheduling.state import Decision, Note, Start, State, Wake
 from tracebed.orchestrator.scheduling.ticks import next_multiple
 
 MINUTE_S = 60
-CLOCKS = ("speed", "epoch_s", "sched_loop_s", "sched_phase_s", "bf_loop_s", "bf_phase_s")
-"""Parameters that describe the clocks of slurmctld and are not parameters of slurm.conf."""
+OF_SLURMCTLD = ("release", "speed", "epoch_s", "sched_loop_s", "sched_phase_s", "bf_loop_s", "bf_phase_s")
+"""Parameters that describe slurmctld and its clocks, and are not parameters of slurm.conf."""
+NEWER = 24.11
+"""The first release of Slurm with other rules of backfill, see `Rules`."""
+MONTHS = (2, 5, 8, 11)
+"""Months of releases of Slurm."""
 LEAST = {
     **dict.fromkeys(("sched_interval", "bf_interval"), -1),
     **dict.fromkeys(("bf_resolution", "bf_window", "bf_max_job_test", "default_queue_depth"), 1),
@@ -29,7 +33,7 @@ LEAST = {
 class Slurm(ParameterTable):
     """Slurm with sched/backfill, select/linear and priority/basic: the main loop and the backfill pass.
 
-    The parameters have the names, units and defaults of slurm.conf, except the last six, which describe the clocks of
+    The parameters have the names, units and defaults of slurm.conf, except `release` and those after it, which describe
     slurmctld. All times of Slurm are wall seconds.
 
     Args:
@@ -46,6 +50,7 @@ class Slurm(ParameterTable):
         bf_node_space_size: largest number of slots of the plan; 0: `bf_max_job_test`.
         bf_min_age_reserve: a job that waits for less time has no reservation and does not block the main loop, s.
         bf_job_part_count_reserve: number of jobs with a reservation; 0: any number.
+        release: release of Slurm. From 24.11 on, two rules of backfill differ (see `Rules`).
         speed: trace seconds per wall second; 0: the speed of the run. A speed that differs from it is an error.
         epoch_s: Unix time of second 0 of the trace, which sets the phase of whole seconds and of `bf_resolution`.
         sched_loop_s: period of the loop of slurmctld that starts the passes of the main loop.
@@ -74,6 +79,7 @@ class Slurm(ParameterTable):
     bf_node_space_size: int = 0
     bf_min_age_reserve: int = 0
     bf_job_part_count_reserve: int = 0
+    release: float = 22.05
     speed: float = 0.0
     epoch_s: float = 0.0
     sched_loop_s: float = 1.0027
@@ -90,10 +96,17 @@ class Slurm(ParameterTable):
             value, least = getattr(self, name), LEAST.get(name, 0)
             if not least <= value < math.inf or (value == 0 and name.endswith("loop_s")):
                 raise InputError(f"slurm.{name} is {value:g}", hint=f"use a number from {least} on")
+        if round(self.release * 100) % 100 not in MONTHS:
+            raise InputError(f"slurm.release is {self.release:g}", hint="use year and month of a release, as in 24.05")
 
     def at_speed(self, speed: float) -> Slurm:
         """Return the policy in a run at `speed`. Raise InputError if the parameter `speed` differs."""
         return at_speed(self, speed)
+
+    @property
+    def rules(self) -> Rules:
+        """The rules of a backfill pass of this Slurm."""
+        return Rules(self.bf_resolution, self.release >= NEWER)
 
     def decide(self, state: State) -> Iterator[Decision]:
         """Make the passes that are due, and request the next one.
@@ -236,7 +249,7 @@ class Slurm(ParameterTable):
             mask_of(cluster.idle),
             running,
             pending,
-            resolution=self.bf_resolution,
+            rules=self.rules,
             window=self.bf_window * MINUTE_S,
             table=self.bf_node_space_size or self.bf_max_job_test,
             reservations=self.bf_job_part_count_reserve,

@@ -13,6 +13,24 @@ from typing import NamedTuple
 from tracebed.orchestrator.scheduling.node_masks import best_fit
 
 
+class Rules(NamedTuple):
+    """Rules of a pass that depend on the configuration and the release of Slurm."""
+
+    step: int
+    """Reservations begin and end at multiples of it, `bf_resolution`, s."""
+    newer: bool = False
+    """Whether the release is 24.11 or newer. There, reservations end at the next multiple, before that at the last one,
+    and the search for a start goes on after a slot that ends it (see `Slots.usable`)."""
+
+    def span(self, start: int, limit: int) -> tuple[int, int]:
+        """Return the begin and the end of a reservation for a job."""
+        return start // self.step * self.step, self.end(start + limit)
+
+    def end(self, at: int) -> int:
+        """Return the end of a reservation for a job that ends at `at`."""
+        return (at + (self.step - 1) * self.newer) // self.step * self.step
+
+
 class Pending(NamedTuple):
     """A waiting job in a pass."""
 
@@ -30,7 +48,7 @@ class Planned(NamedTuple):
     job: int
     start: int
     end: int
-    """End of the reservation, rounded down to `bf_resolution`."""
+    """End of the reservation."""
     nodes: int
     """Mask of the nodes."""
 
@@ -48,8 +66,9 @@ class Running(NamedTuple):
 class Slots:
     """The nodes without a reservation over time: consecutive slots of time, each with its nodes."""
 
-    def __init__(self, now: int, end: int, nodes: int) -> None:
-        """Create one slot with all `nodes`."""
+    def __init__(self, now: int, end: int, nodes: int, *, newer: bool = False) -> None:
+        """Create one slot with all `nodes`. newer: see `Rules`."""
+        self.newer = newer
         self.everything = nodes
         self.begins, self.ends, self.nodes = [now], [end], [nodes]
 
@@ -58,7 +77,8 @@ class Slots:
 
         A slot that begins exactly at `start + limit` counts. The next start is the end of the first slot after `start`
         that is followed by a slot with additional nodes `among` (mask), as far as the slots were searched; 0: none. The
-        search ends with the first slot that begins after the end of the job.
+        search ends with the first slot that begins after the end of the job. In a newer Slurm, the next start is then
+        the end of the slot that follows it, unless that is the last one.
         """
         usable, later, last = self.everything, 0, len(self.begins) - 1
         for slot, (begin, end, nodes) in enumerate(zip(self.begins, self.ends, self.nodes, strict=True)):
@@ -67,6 +87,8 @@ class Slots:
             if not later and slot < last and self.nodes[slot + 1] & ~nodes & among:
                 later = end
             if begin > start + limit:
+                if self.newer and not later and slot + 1 < last:
+                    later = self.ends[slot + 1]
                 break
             usable &= nodes
         return usable, later
@@ -122,7 +144,7 @@ def backfill(
     running: Iterable[Running],
     pending: Iterable[Pending],
     *,
-    resolution: int,
+    rules: Rules,
     window: int,
     table: int,
     reservations: int = 0,
@@ -134,7 +156,7 @@ def backfill(
         idle: mask of the idle nodes.
         running: the running jobs.
         pending: the waiting jobs.
-        resolution: `bf_resolution`, s.
+        rules: those of this Slurm.
         window: `bf_window`, s.
         table: largest number of slots, `bf_node_space_size`.
         reservations: most jobs with a reservation, `bf_job_part_count_reserve`; 0: any number.
@@ -144,9 +166,9 @@ def backfill(
     everything = idle
     for busy in expected:
         everything |= busy.nodes
-    slots = Slots(now, now + window, everything)
+    slots = Slots(now, now + window, everything, newer=rules.newer)
     for job in pending:
-        planned = _plan(job, now, idle, expected, slots, resolution, window)
+        planned = _plan(job, now, idle, expected, slots, rules, window)
         if planned is None:
             continue
         if planned.start <= now:
@@ -158,12 +180,12 @@ def backfill(
             return
         else:
             reserved += 1
-            slots.reserve(planned.start // resolution * resolution, planned.end, planned.nodes)
+            slots.reserve(*rules.span(planned.start, job.limit), planned.nodes)
         yield planned
 
 
 def _plan(
-    job: Pending, now: int, idle: int, running: list[Running], slots: Slots, resolution: int, window: int
+    job: Pending, now: int, idle: int, running: list[Running], slots: Slots, rules: Rules, window: int
 ) -> Planned | None:
     """Return when and where `job` can start at the earliest; None: the search ends without a start."""
     later = now
@@ -177,8 +199,8 @@ def _plan(
                 if start > now + window:
                     return None
                 nodes = best_fit(free, job.nodes)
-                end = (start + job.limit) // resolution * resolution
-                if start <= now or not slots.overlap(start // resolution * resolution, end, nodes):
+                begin, end = rules.span(start, job.limit)
+                if start <= now or not slots.overlap(begin, end, nodes):
                     return Planned(job.job, start, end, nodes)
                 later = start  # other nodes may be usable then
         if later <= since:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tracebed.orchestrator.scheduling.node_masks import mask_of
-from tracebed.orchestrator.scheduling.policies.slurm_backfill import Slots
+from tracebed.orchestrator.scheduling.policies.slurm_backfill import Rules, Slots
 from tracebed.orchestrator.scheduling.slurm.outlook import Outlook
 from tracebed.orchestrator.scheduling.slurm.resources import Request, Resources, Running
 
@@ -77,7 +77,7 @@ def backfill(
     waiting: Iterable[Waiting],
     *,
     everything: int,
-    resolution: int,
+    rules: Rules,
     window: int,
     table: int,
     reservations: int = 0,
@@ -91,7 +91,7 @@ def backfill(
         now: the instant of the pass, s.
         running: the running jobs, in the order of their expected ends.
         everything: mask of all nodes.
-        resolution: `bf_resolution`, s.
+        rules: those of this Slurm.
         window: `bf_window`, s.
         table: largest number of slots, `bf_node_space_size`.
         reservations: most jobs with a reservation, `bf_job_part_count_reserve`; 0: any number.
@@ -100,7 +100,7 @@ def backfill(
         outlook: advance reservations and licences; None: there are none.
     """
     reserved, booked = 0, set[int]()
-    slots = Slots(now, now + window, everything)
+    slots = Slots(now, now + window, everything, newer=rules.newer)
     tasks, skipped = tasks or Tasks([], 0), -1
     for job in waiting:
         if 0 <= job.entry == skipped:
@@ -110,7 +110,7 @@ def backfill(
             continue
         if outlook and not outlook.licenses.considered(job.job):
             continue
-        planned = _plan(job, now, free, running, slots, resolution, window, kill_wait, outlook)
+        planned = _plan(job, now, free, running, slots, rules, window, kill_wait, outlook)
         if planned is None:
             skipped = job.entry
             continue
@@ -132,7 +132,7 @@ def backfill(
             return
         else:
             reserved += 1
-            begin, end = start // resolution * resolution, (start + job.limit) // resolution * resolution
+            begin, end = rules.span(start, job.limit)
             slots.reserve(begin, end, nodes)
             if tasks.one_reservation:
                 booked.add(job.first)
@@ -150,7 +150,7 @@ def _plan(
     free: Resources,
     running: Sequence[Running],
     slots: Slots,
-    resolution: int,
+    rules: Rules,
     window: int,
     kill_wait: int,
     outlook: Outlook | None = None,
@@ -172,7 +172,7 @@ def _plan(
                 if not later or start <= later:
                     if start > now + window:
                         return None
-                    begin, end = start // resolution * resolution, (start + job.limit) // resolution * resolution
+                    begin, end = rules.span(start, job.limit)
                     nodes = mask_of(parts.keys())
                     beyond = start > since and outlook and nodes & ~outlook.usable(job.job, start, job.limit, now)
                     if not beyond and (start <= now or not slots.overlap(begin, end, nodes)):

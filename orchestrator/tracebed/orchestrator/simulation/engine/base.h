@@ -45,7 +45,8 @@
     _(double, speed) _(int64_t, sched_interval) _(int64_t, batch_sched_delay) _(int64_t, default_queue_depth) \
     _(int64_t, sched_max_job_start) _(int64_t, bf_interval) _(int64_t, bf_resolution) _(int64_t, bf_window) \
     _(int64_t, bf_max_job_test) _(int64_t, bf_max_job_start) _(int64_t, bf_max_job_user) _(int64_t, bf_node_space_size) \
-    _(int64_t, bf_min_age_reserve) _(int64_t, bf_job_part_count_reserve) _(double, epoch_s) _(double, sched_loop_s) \
+    _(int64_t, bf_min_age_reserve) _(int64_t, bf_job_part_count_reserve) _(double, release) _(double, epoch_s) \
+    _(double, sched_loop_s) \
     _(double, sched_phase_s) _(double, bf_loop_s) _(double, bf_phase_s) /* of slurm */ \
     _(int64_t, serial) _(int64_t, as_asked) /* of drom-share */ _(int64_t, shrinks_below_pref) /* of dmr */ \
     _(double, launch_s) _(double, end_s) _(double, reconfiguration_s) _(double, launch_join_s) \

@@ -115,7 +115,7 @@ static int64_t slurm_first(struct engine *e, int64_t nodes, int64_t now, int64_t
 /* When `job` can start at the earliest, -1: never; its nodes are in s->picked. */
 static int64_t slurm_plan(struct engine *e, int32_t job, int64_t now) {
     struct slurm *s = e->slurm;
-    int64_t later = now, limit = slurm_limit(e, job), nodes = e->in.requested[job], resolution = e->in.bf_resolution;
+    int64_t later = now, limit = slurm_limit(e, job), nodes = e->in.requested[job], unit = e->in.bf_resolution;
     int64_t released = -1; /* running jobs whose nodes are in s->ready */
     slots_next_job(&s->slots);
     for (;;) {
@@ -137,7 +137,7 @@ static int64_t slurm_plan(struct engine *e, int32_t job, int64_t now) {
             if (start >= 0 && start < since) start = since;
             if (start >= 0 && (!later || start <= later)) {
                 if (start > now + 60 * e->in.bf_window) return -1;
-                int64_t begin = start / resolution * resolution, end = (start + limit) / resolution * resolution;
+                int64_t begin = slots_round(start, unit), end = slots_round_end(&s->slots, start + limit, unit);
                 best_fit(e->words, s->idle_then, nodes, s->picked, s->blocks);
                 if (start <= now || !slots_overlap(&s->slots, begin, end, s->picked)) return start;
                 later = start; /* other nodes may be usable then */
@@ -174,10 +174,10 @@ static int64_t slurm_backfill_pass(struct engine *e, double at, int *left) {
             double begun = at_wall(e, e->expected_end[job] - in->limit[job]);
             slurm_runs(s, loops_second(&s->loops, begun) + slurm_limit(e, job), job);
         }
-    slots_begin(&s->slots, e->words, now, now + 60 * in->bf_window, s->everything);
+    slots_begin(&s->slots, e->words, now, now + 60 * in->bf_window, s->everything, in->release);
     for (int64_t k = 0; k < last && !s->slots.failed && !e->failed; k++) {
         int32_t job = s->pending[k];
-        int64_t begin = slurm_plan(e, job, now), limit = slurm_limit(e, job), resolution = in->bf_resolution;
+        int64_t begin = slurm_plan(e, job, now), limit = slurm_limit(e, job), unit = in->bf_resolution;
         if (begin < 0) continue;
         if (begin <= now) {
             start_among(e, job, s->picked);
@@ -190,7 +190,7 @@ static int64_t slurm_backfill_pass(struct engine *e, double at, int *left) {
         else if (s->slots.count >= table) break;
         else {
             reserved++;
-            slots_reserve(&s->slots, begin / resolution * resolution, (begin + limit) / resolution * resolution, s->picked);
+            slots_reserve(&s->slots, slots_round(begin, unit), slots_round_end(&s->slots, begin + limit, unit), s->picked);
         }
         while (last > k && !slurm_may_start(e, s->pending[last - 1])) last--; /* those jobs change nothing */
     }

@@ -10,6 +10,7 @@ from typing import Any
 
 from tracebed.orchestrator.scheduling.node_masks import mask_of
 from tracebed.orchestrator.scheduling.policies.slurm import Slurm
+from tracebed.orchestrator.scheduling.policies.slurm_backfill import Rules
 from tracebed.orchestrator.scheduling.slurm.conditions import (
     DONE,
     FAILED,
@@ -329,13 +330,13 @@ class Simulation(Accounted, Queued, Preempting):
             self._running,
             self._tested(policy),
             everything=self._everything,
-            resolution=policy.bf_resolution,
+            rules=policy.rules,
             window=policy.bf_window * 60,
             table=policy.bf_node_space_size or policy.bf_max_job_test,
             reservations=policy.bf_job_part_count_reserve,
             kill_wait=self._in.kill_wait_s,
             tasks=Tasks(room, self._in.array_reservations, one_reservation=self._entries.one_reservation),
-            outlook=self._outlook(second, policy.bf_resolution),
+            outlook=self._outlook(second, policy.rules),
         )
         started = 0
         for planned in plan:
@@ -348,14 +349,14 @@ class Simulation(Accounted, Queued, Preempting):
                 return True, True
         return started > 0, policy.bf_min_age_reserve > 0 and bool(self.queue)
 
-    def _outlook(self, now: int, resolution: int) -> Outlook | None:
+    def _outlook(self, now: int, rules: Rules) -> Outlook | None:
         """Return the reservations and licences for a backfill pass; None: there are none."""
         preempts = any(self._preemption.may)
         if not self._bookings.booked and not self._licenses.total and not preempts:
             return None
         licenses = LicensePlan(self._licenses, self._left_licenses)
         for each in self._running:
-            licenses.hold(each.job, now, max(each.end // resolution * resolution, now + 1))
+            licenses.hold(each.job, now, max(rules.end(each.end), now + 1))
         return Outlook(self._bookings, licenses, self if preempts else None)
 
     def _tested(self, policy: _Shared) -> Iterator[Waiting]:

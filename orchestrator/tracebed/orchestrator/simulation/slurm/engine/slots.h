@@ -24,8 +24,15 @@ struct slots {
     const uint64_t *everything;
     int64_t middle, after; /* see `slots_usable` */
     uint64_t *rest;
+    int newer; /* whether Slurm is of release 24.11 or newer */
     int failed; /* out of memory */
 };
+
+/* The multiple of `unit` at which a reservation begins, and that at which it ends. */
+static int64_t slots_round(int64_t at, int64_t unit) { return at / unit * unit; }
+static int64_t slots_round_end(const struct slots *p, int64_t at, int64_t unit) {
+    return slots_round(p->newer ? at + unit - 1 : at, unit);
+}
 
 HOT static int64_t nodes_in(int64_t words, const uint64_t *mask) {
     int64_t count = 0;
@@ -106,11 +113,14 @@ static struct slot *slot_new(struct slots *p, int64_t where) {
     return &p->slot[where];
 }
 
-/* Begin a plan with one slot from `now` to `end`, in which `everything` is free. */
-static void slots_begin(struct slots *p, int64_t words, int64_t now, int64_t end, const uint64_t *everything) {
+/* Begin a plan of a release of Slurm with one slot from `now` to `end`, in which `everything` is free. */
+static void slots_begin(
+    struct slots *p, int64_t words, int64_t now, int64_t end, const uint64_t *everything, double release
+) {
     size_t size = (size_t)words * sizeof(uint64_t);
     p->words = words;
     p->everything = everything;
+    p->newer = release >= 24.11;
     p->count = 0;
     if (!p->rest && !(p->rest = malloc(size))) { p->failed = 1; return; }
     struct slot *all = slot_new(p, 0);
@@ -191,7 +201,7 @@ static int64_t slots_later(const struct slots *p, int64_t start, int64_t limit, 
     for (int64_t k = slot_after(p, start); k < p->count; k++) {
         const struct slot *own = &p->slot[k];
         if (more_among(p, own, among)) return own->end;
-        if (own->begin > start + limit) return 0;
+        if (own->begin > start + limit) return p->newer && k + 2 < p->count ? own[1].end : 0;
     }
     return 0;
 }

@@ -65,7 +65,8 @@ __asm__(".symver pow,pow@GLIBC_2.17");
     _(int64_t, sched_interval) _(int64_t, batch_sched_delay) _(int64_t, default_queue_depth) \
     _(int64_t, sched_max_job_start) _(int64_t, bf_interval) _(int64_t, bf_resolution) _(int64_t, bf_window) \
     _(int64_t, bf_max_job_test) _(int64_t, bf_max_job_start) _(int64_t, bf_max_job_user) _(int64_t, bf_node_space_size) \
-    _(int64_t, bf_min_age_reserve) _(int64_t, bf_job_part_count_reserve) _(double, epoch_s) _(double, sched_loop_s) \
+    _(int64_t, bf_min_age_reserve) _(int64_t, bf_job_part_count_reserve) _(double, release) _(double, epoch_s) \
+    _(double, sched_loop_s) \
     _(double, sched_phase_s) _(double, bf_loop_s) _(double, bf_phase_s) \
     _(double, begin_s) _(const double *, since) /* null: no job runs at the begin */ _(int64_t, held_count) \
     _(const int32_t *, held) /* (job, node, cores), by job */ _(const double *, usage) _(const double *, factors) \
@@ -1014,7 +1015,7 @@ static int64_t first_start(struct engine *e, int32_t job, int64_t now, int64_t l
 static int64_t plan(struct engine *e, int32_t job, int64_t now) {
     const struct setup *s = e->s;
     gather(e, job);
-    int64_t later = now, resolution = s->bf_resolution, first = -1;
+    int64_t later = now, unit = s->bf_resolution, first = -1;
     const uint64_t *partition = e->partition_nodes + s->partition[job] * e->words;
     int step = e->classes[s->class[job]].step && !e->candidate_count;
     slots_next_job(&e->slots);
@@ -1040,7 +1041,7 @@ static int64_t plan(struct engine *e, int32_t job, int64_t now) {
                 if (start < since) start = since;
                 if (!later || start <= later) {
                     if (start > now + s->bf_window * MINUTE_S) return -1;
-                    int64_t begin = start / resolution * resolution, end = (start + s->limit[job]) / resolution * resolution;
+                    int64_t begin = slots_round(start, unit), end = slots_round_end(&e->slots, start + s->limit[job], unit);
                     int blocked = 0;
                     if (start > since && outlook(e)) {
                         open_nodes(e, job, start, now, e->open);
@@ -1076,7 +1077,7 @@ static int64_t backfill_pass(struct engine *e, double at, int *left) {
     }
     int64_t now = whole_second(e, at), waiting = order_queue(e), started = 0, reserved = 0, considered = 0;
     int64_t table = s->bf_node_space_size ? s->bf_node_space_size : s->bf_max_job_test;
-    slots_begin(&e->slots, e->words, now, now + s->bf_window * MINUTE_S, e->everything);
+    slots_begin(&e->slots, e->words, now, now + s->bf_window * MINUTE_S, e->everything, s->release);
     if (s->bf_max_job_user) memset(e->jobs_of_user, 0, (size_t)s->users * sizeof *e->jobs_of_user);
     memset(e->jobs_of_part, 0, (size_t)s->partitions * sizeof *e->jobs_of_part);
     if (s->user_part_test) memset(e->jobs_of_both, 0, (size_t)(s->users * s->partitions) * sizeof *e->jobs_of_both);
@@ -1099,7 +1100,7 @@ static int64_t backfill_pass(struct engine *e, double at, int *left) {
     if (s->one_reservation) memset(e->booked, 0, (size_t)s->jobs);
     e->license_count = 0;
     for (int64_t k = 0; s->plan_licenses && k < e->running_count; k++) {
-        int64_t until = e->running[k].end / s->bf_resolution * s->bf_resolution;
+        int64_t until = slots_round_end(&e->slots, e->running[k].end, s->bf_resolution);
         hold_licenses(e, e->running[k].job, now, until > now + 1 ? until : now + 1);
     }
     for (int64_t k = 0; k < s->arrays; k++) {
@@ -1147,8 +1148,8 @@ static int64_t backfill_pass(struct engine *e, double at, int *left) {
                    (s->bf_job_part_count_reserve && reserved == s->bf_job_part_count_reserve)) skipped = entry;
         else if (e->slots.count >= table) break;
         else {
-            int64_t resolution = s->bf_resolution, end = (begin + s->limit[job]) / resolution * resolution;
-            begin = begin / resolution * resolution;
+            int64_t end = slots_round_end(&e->slots, begin + s->limit[job], s->bf_resolution);
+            begin = slots_round(begin, s->bf_resolution);
             reserved++;
             if (s->one_reservation) e->booked[s->first_entry[job]] = 1;
             slots_reserve(&e->slots, begin, end, nodes);
