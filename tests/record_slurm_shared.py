@@ -163,7 +163,7 @@ def decided(log: str) -> dict[str, Any]:
             passes.append([now, len(events), []])
         elif own := re.search(r"BACKFILL: test for JobId=(\d+) ", text):
             passes[-1][2].append([int(own[1]), -1, ""])
-        elif own := re.search(r"_dump_job_sched: JobId=\d+ to start at (\S+), end at \S+ on nodes (\S+) in", text):
+        elif own := re.search(r"JobId=\d+ to start at (\S+), end at \S+ on nodes (\S+) in", text):
             passes[-1][2][-1][1:] = [instant(own[1]), own[2]]
         elif own := re.search(r"_start_job: Started JobId=(\d+) in \S+ on (\S+)", text):
             passes[-1][2][-1][1:] = [0, own[2]]
