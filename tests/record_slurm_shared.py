@@ -200,7 +200,8 @@ def main() -> None:
             Path(folder).chmod(0o755)  # the users of the jobs read their scripts there
             found = run(Path(folder), jobs)
         runs.append(found if not runs else {name: found[name] for name in ("asked", "start", "end")})
-        content = {"slurm": "22.05.8", "conf": CONF + NODES, "jobs": jobs, "runs": runs}
+        version = subprocess.check_output(["slurmctld", "-V"], text=True).split()[-1]
+        content = {"slurm": version, "conf": CONF + NODES, "jobs": jobs, "runs": runs}
         given.file.write_text(json.dumps(content, separators=(",", ":")) + "\n")
 
 

@@ -320,9 +320,12 @@ def compared(seed: int, *, large: bool = False) -> str:
     inputs, policy = drawn(seed, large=large)
     if not inputs.requests or not engine.available():
         return ""
-    if equal(engine.simulate(inputs, policy), Simulation(inputs, policy).run()):
-        return ""
-    return "the compiled simulation of Slurm differs from that in Python"
+    simulation = Simulation(inputs, policy)
+    if not equal(engine.simulate(inputs, policy), simulation.run()):
+        return "the compiled simulation of Slurm differs from that in Python"
+    if any(free > total for free, total in zip(simulation._free.cores, inputs.free.total, strict=True)):
+        return "cores were released twice"
+    return ""
 
 
 def equal(a: Outcome, b: Outcome) -> bool:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -209,19 +210,37 @@ def served(slurm: Slurm, name: str) -> subprocess.Popen[bytes]:
 
 
 def kill_after_a_save(slurm: Slurm) -> None:
-    """Kill slurmctld when it has saved all that it knows of jobs. It would lose jobs that start or end after a save."""
+    """Kill slurmctld when it has saved all that it knows of jobs. It would lose jobs that start or end after a save.
+
+    A job whose index in the database is requested, but not known at the save, could never be updated again.
+    """
     controller, state = served(slurm, "slurmctld"), slurm.folder / "state" / "job_state"
+
+    def log() -> str:
+        return (slurm.folder / "slurmctld.log").read_text(errors="replace")
+
+    def jobs() -> int:
+        """Return the number of jobs that the log names."""
+        return len(set(re.findall(r"JobId=(\d+)", log())))
+
+    def index_is_known(job: str) -> bool:
+        """Return whether Slurm accepts an update of a job, which it refuses until the index is known."""
+        given = ("scontrol", "update", f"JobId={job}", "AdminComment=indexed")
+        return "DB index" not in subprocess.run(given, env=slurm.environment, capture_output=True, text=True).stderr
 
     def all_is_saved() -> bool:
         """Return whether the last event of a job in the log is older than the saved state."""
-        times = re.findall(r"^\[(\S+)\] .*JobId=", (slurm.folder / "slurmctld.log").read_text(errors="replace"), re.M)
+        times = re.findall(r"^\[(\S+)\] .*JobId=", log(), re.M)
         event = datetime.fromisoformat(times[-1]).replace(tzinfo=UTC).timestamp()
         return event + 0.1 < state.stat().st_mtime  # Slurm collects what it saves within milliseconds
 
     while True:
+        before = jobs()
+        for job in slurm("squeue", "-h", "-o", "%A").split():
+            slurm.until(partial(index_is_known, job), "slurmctld gets no index of a job")
         slurm.until(all_is_saved, "slurmctld does not save its state")
         controller.send_signal(signal.SIGSTOP)
-        if all_is_saved():
+        if all_is_saved() and jobs() == before:
             break
         controller.send_signal(signal.SIGCONT)
     controller.send_signal(signal.SIGKILL)

@@ -50,7 +50,7 @@ class Slurm(ParameterTable):
         bf_node_space_size: largest number of slots of the plan; 0: `bf_max_job_test`.
         bf_min_age_reserve: a job that waits for less time has no reservation and does not block the main loop, s.
         bf_job_part_count_reserve: number of jobs with a reservation; 0: any number.
-        release: release of Slurm. From 24.11 on, two rules of backfill differ (see `Rules`).
+        release: release of Slurm. From 24.11 on, some rules of backfill differ (see `Rules`).
         speed: trace seconds per wall second; 0: the speed of the run. A speed that differs from it is an error.
         epoch_s: Unix time of second 0 of the trace, which sets the phase of whole seconds and of `bf_resolution`.
         sched_loop_s: period of the loop of slurmctld that starts the passes of the main loop.

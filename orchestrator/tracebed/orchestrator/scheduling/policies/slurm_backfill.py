@@ -20,7 +20,8 @@ class Rules(NamedTuple):
     """Reservations begin and end at multiples of it, `bf_resolution`, s."""
     newer: bool = False
     """Whether the release is 24.11 or newer. There, reservations end at the next multiple, before that at the last one,
-    and the search for a start goes on after a slot that ends it (see `Slots.usable`)."""
+    and the search for a start goes on after a slot that ends it (see `Slots.usable`; for jobs that share nodes, also
+    `scheduling.slurm.plan.first_start` and `Resources`)."""
 
     def span(self, start: int, limit: int) -> tuple[int, int]:
         """Return the begin and the end of a reservation for a job."""

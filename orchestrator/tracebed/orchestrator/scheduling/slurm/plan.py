@@ -6,8 +6,10 @@ Slurm's documentation, and the passes recorded for `scheduling/policies/slurm_ba
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import NamedTuple
 
 from tracebed.orchestrator.scheduling.node_masks import mask_of
@@ -166,7 +168,8 @@ def _plan(
             usable &= outlook.usable(job.job, since, job.limit, now)
             later = outlook.later(job.job, since, later)
         if usable.bit_count() >= job.request.fewest:
-            found = first_start(job.request, usable, now, free, running, kill_wait, candidates)
+            search = (since, later) if rules.newer else (now, 0)
+            found = first_start(job.request, usable, now, free, running, kill_wait, candidates, *search)
             if found is not None:
                 start, parts = max(found[0], since), found[1]
                 if not later or start <= later:
@@ -191,6 +194,8 @@ def first_start(
     running: Sequence[Running],
     kill_wait: int,
     candidates: Sequence[Running] = (),
+    since: int = 0,
+    latest: int = 0,
 ) -> tuple[int, dict[int, int]] | None:
     """Return the first instant at which the running jobs leave enough of the `usable` nodes, and the nodes then.
 
@@ -198,11 +203,20 @@ def first_start(
     A group ends with the first job after which the next running job, on any node, ends later than a barrier by more
     than a window. From group to group the window doubles, until the next running job ends within it. The barrier is the
     first multiple of `WINDOW_S` after the first end. The jobs that may be preempted, `candidates`, end at once.
+
+    A newer Slurm (see `Rules`) searches from `since` on: the jobs that end before it have ended. No group has jobs that
+    end after `latest` (0: any).
     """
-    parts = free.choose(request, usable)
+    expected = free.copy()
+    if since > now:
+        ended = bisect_left(running, since, key=attrgetter("end"))
+        for each in running[:ended]:
+            expected.release(each.request, each.parts)
+        running = running[ended:]
+        candidates = [each for each in candidates if each.end >= since]
+    parts = expected.choose(request, usable)
     if parts is not None:
         return now, parts
-    expected = free.copy()
     if candidates:
         for each in candidates:
             expected.release(each.request, each.parts)
@@ -213,15 +227,16 @@ def first_start(
         running = [each for each in running if each.job not in ending]
     window, count, barrier, last = WINDOW_S, len(running), -1, -1
     for at, job in enumerate(running, 1):
+        more = at < count and not (latest and running[at].end > latest)
         if not job.nodes & usable:
-            if at < count or last < 0:
+            if more or last < 0:
                 continue
         else:
             expected.release(job.request, job.parts)
             last = job.end
             if barrier < 0:
                 barrier = (last // WINDOW_S + 1) * WINDOW_S
-            if at < count and running[at].end <= barrier + window:
+            if more and running[at].end <= barrier + window:
                 continue
         window *= 2
         while at < count and running[at].end > barrier + window:

@@ -66,6 +66,7 @@ class Resources:
         total_memory: memory of each node, MiB.
         groups: switch of each node; None: without a topology, blocks of consecutive nodes take the place of switches.
         weights: weight of each node.
+        newer: whether the rules are those of a newer Slurm, see `Rules`.
     """
 
     cores: list[int]
@@ -75,11 +76,12 @@ class Resources:
     total_memory: Sequence[int]
     groups: Sequence[int] | None
     weights: Sequence[int]
+    newer: bool = False
 
     def copy(self) -> Resources:
         """Return a copy whose free resources change independently."""
         free = [*self.cores], [*self.memory], [*self.gres]
-        return Resources(*free, self.total, self.total_memory, self.groups, self.weights)
+        return Resources(*free, self.total, self.total_memory, self.groups, self.weights, self.newer)
 
     def take(self, request: Request, parts: Parts, sign: int = -1) -> None:
         """Allocate the cores `parts` and the resources that belong to them."""
@@ -139,7 +141,7 @@ class Resources:
         Without a topology, blocks of consecutive nodes of one weight take the place of switches, and those of the
         smallest weight come first. They compare by free cores, whatever the job can use of them. If one node of a block
         suffices, it is that with the fewest free cores. A job with generic resources compares the cores that it can
-        use: one of each node if it wants one.
+        use: one of each node if it wants one. In a newer Slurm, each job compares the cores of a single node so.
         """
         if request.cores == 1 and any(request.gres) and not request.whole:
             capacity = dict.fromkeys(capacity, 1)
@@ -172,7 +174,8 @@ class Resources:
         if self.groups is None and fewest <= 1:
             alone = [node for node in group if capacity[node] >= cores]
             if alone:
-                return [min(alone, key=capacity.__getitem__ if any(request.gres) else self.cores.__getitem__)]
+                usable = self.newer or any(request.gres)
+                return [min(alone, key=capacity.__getitem__ if usable else self.cores.__getitem__)]
         return group
 
     def _rank(

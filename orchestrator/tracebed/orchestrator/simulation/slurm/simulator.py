@@ -97,6 +97,7 @@ class Simulation(Accounted, Queued, Preempting):
         self._in, self._policy = inputs, _Shared(**{**vars(policy), "cluster": ""})
         count = len(inputs.submit)
         self._free = inputs.free.copy()
+        self._free.newer = policy.rules.newer
         self._everything = mask_of(range(len(inputs.free.total)))
         self._running: list[Running] = []
         self._priority = [0] * count
@@ -221,6 +222,7 @@ class Simulation(Accounted, Queued, Preempting):
 
     def _end(self, job: int) -> None:
         """Release the nodes of a job."""
+        self._due[job] = NEVER  # a job that is suspended and resumes at once has two events at its end
         parts = self._parts[job]
         self._free.release(self._in.requests[job], parts)
         self._running = [other for other in self._running if other.job != job]

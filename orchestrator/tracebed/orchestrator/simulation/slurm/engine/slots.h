@@ -8,6 +8,8 @@
 #define HOT
 #endif
 
+#define NEWER 24.11 /* first release of Slurm with other rules, see `Rules` in scheduling/policies/slurm_backfill.py */
+
 struct block { int32_t first, count; }; /* consecutive nodes */
 
 struct slot {
@@ -24,7 +26,7 @@ struct slots {
     const uint64_t *everything;
     int64_t middle, after; /* see `slots_usable` */
     uint64_t *rest;
-    int newer; /* whether Slurm is of release 24.11 or newer */
+    int newer; /* whether the rules are those of a newer Slurm */
     int failed; /* out of memory */
 };
 
@@ -120,7 +122,7 @@ static void slots_begin(
     size_t size = (size_t)words * sizeof(uint64_t);
     p->words = words;
     p->everything = everything;
-    p->newer = release >= 24.11;
+    p->newer = release >= NEWER;
     p->count = 0;
     if (!p->rest && !(p->rest = malloc(size))) { p->failed = 1; return; }
     struct slot *all = slot_new(p, 0);

@@ -273,7 +273,7 @@ static int spread(struct engine *e, const int32_t *free, int32_t job, int32_t co
             for (int32_t k = e->group[best].first, left = e->group[best].count; left; k++, left--) {
                 struct part *own = &e->capacity[k], *other = &e->capacity[alone < 0 ? k : alone];
                 if (own->cores < cores) continue;
-                if (alone < 0 || (gres ? own->cores < other->cores : free[own->node] < free[other->node])) alone = k;
+                if (alone < 0 || (gres || s->release >= NEWER ? own->cores < other->cores : free[own->node] < free[other->node])) alone = k;
             }
         if (alone >= 0) e->group[best] = (struct group){alone, 1, 0, 0, 0};
         for (int32_t k = e->group[best].first, left = e->group[best].count; left && (cores > 0 || fewest > 0); k++) {
@@ -638,6 +638,7 @@ static void submit(struct engine *e, int32_t job) {
 
 static void end(struct engine *e, int32_t job) {
     const struct setup *s = e->s;
+    e->ends[job] = NAN; /* a job that is suspended and resumes at once has two events at its end */
     take(e, &e->free, job, 1);
     leave(e, job);
     remove_running(e, job);
@@ -933,41 +934,55 @@ static int64_t next_window(int64_t window, int64_t barrier, int64_t next) {
     return window;
 }
 
-/* `first_start` without preemption: which nodes have room after the end of each group is known without the jobs before. */
-static int64_t first_end(struct engine *e, struct view *v, int32_t job, int64_t now, int64_t latest) {
+struct room { int64_t nodes, cores, grown; }; /* usable nodes with room, their cores; entries of the growth in them */
+
+/* Whether `job` fits on the usable nodes after the end of the running job at `end`; `room` is that after an earlier one. */
+static int fits_after(struct engine *e, struct view *v, int32_t job, int64_t end, struct room *room) {
     const struct setup *s = e->s;
-    const struct running *running = e->running;
-    int64_t count = e->running_count, k = next_holding(e, 0), window = WINDOW_S;
-    if (k == count) return -1;
-    int64_t barrier = (running[k].end / WINDOW_S + 1) * WINDOW_S;
     int step = e->classes[v->class].step;
     int32_t unit = e->classes[v->class].unit;
-    int64_t needed = nodes_for(e, job), nodes = 0, cores = 0, grown = 0;
-    if (step) order_nodes(e, v);
+    if (step) {
+        room->nodes = able_after(e, v, end + 1, nodes_for(e, job), e->later), room->cores = room->nodes * unit;
+        for (int64_t w = 0; w < e->words && room->nodes && !unit; w++)
+            for (uint64_t left = e->later[w]; left; left &= left - 1)
+                room->cores += v->cores[64 * w + __builtin_ctzll(left)];
+    } else
+        for (; room->grown < v->growth_count && v->growth[room->grown].at <= end; room->grown++)
+            if (has(e->usable, v->growth[room->grown].node))
+                room->cores += v->growth[room->grown].more, room->nodes += v->growth[room->grown].new;
+    return room->cores >= s->wanted_cores[job] && room->nodes >= s->fewest[job] &&
+           (step ? choose_after(e, job, e->later, v->cores, e->running[end].job)
+                 : choose_grown(e, v, job, room->grown, end));
+}
+
+/* `first_start` without preemption: which nodes have room after the end of each group is known without the jobs before. */
+static int64_t first_end(struct engine *e, struct view *v, int32_t job, int64_t now, int64_t ended, int64_t latest) {
+    const struct running *running = e->running;
+    int64_t count = e->running_count, window = WINDOW_S;
+    int newer = e->s->release >= NEWER;
+    struct room room = {0, 0, 0};
+    if (e->classes[v->class].step) order_nodes(e, v);
     else {
         order_growth(e, v);
         for (int64_t w = 0; w < e->words; w++)
-            for (uint64_t left = e->usable[w] & v->able[w]; left; left &= left - 1, nodes++)
-                cores += v->cores[64 * w + __builtin_ctzll(left)];
+            for (uint64_t left = e->usable[w] & v->able[w]; left; left &= left - 1, room.nodes++)
+                room.cores += v->cores[64 * w + __builtin_ctzll(left)];
     }
+    if (ended && fits_after(e, v, job, ended - 1, &room)) return now;
+    int64_t k = next_holding(e, ended);
+    if (k == count) return -1;
+    int64_t barrier = (running[k].end / WINDOW_S + 1) * WINDOW_S;
     while (k < count) {
-        int64_t closing = ended_until(e, barrier + window) - 1, last = next_holding(e, closing > k ? closing : k), end = last;
-        if (last == count) { /* the group ends with the last running job */
-            end = count - 1;
+        int64_t until = newer && latest && latest < barrier + window ? latest : barrier + window;
+        int64_t closing = ended_until(e, until) - 1, last = next_holding(e, closing > k ? closing : k), end = last;
+        int beyond = newer && latest && last < count && running[last].end > latest;
+        if (last == count || beyond) { /* the group ends with the last running job, or the last one until `latest` */
+            end = (beyond ? ended_until(e, latest) : count) - 1;
             for (last = closing - 1; last >= k && !holds_usable(e, &running[last]);) last--;
             if (last < k) return -1;
         }
         if (latest && running[last].end > latest) return -1;
-        if (step) {
-            nodes = able_after(e, v, end + 1, needed, e->later), cores = nodes * unit;
-            for (int64_t w = 0; w < e->words && nodes && !unit; w++)
-                for (uint64_t left = e->later[w]; left; left &= left - 1) cores += v->cores[64 * w + __builtin_ctzll(left)];
-        } else
-            for (; grown < v->growth_count && v->growth[grown].at <= end; grown++)
-                if (has(e->usable, v->growth[grown].node)) cores += v->growth[grown].more, nodes += v->growth[grown].new;
-        if (cores >= s->wanted_cores[job] && nodes >= s->fewest[job] &&
-            (step ? choose_after(e, job, e->later, v->cores, running[end].job) : choose_grown(e, v, job, grown, end)))
-            return start_after(e, running[last].end, now);
+        if (fits_after(e, v, job, end, &room)) return start_after(e, running[last].end, now);
         k = end + 1;
         window = next_window(window, barrier, k < count ? running[k].end : 0);
     }
@@ -975,14 +990,20 @@ static int64_t first_end(struct engine *e, struct view *v, int32_t job, int64_t 
 }
 
 /* The first instant at which the running jobs leave enough of the usable nodes; -1: none until `latest` (0: at all).
- * The nodes are those of the last choice. */
-static int64_t first_start(struct engine *e, int32_t job, int64_t now, int64_t latest) {
+ * The nodes are those of the last choice. In a newer Slurm, the running jobs that end before `since` have ended. */
+static int64_t first_start(struct engine *e, int32_t job, int64_t now, int64_t since, int64_t latest) {
+    int newer = e->s->release >= NEWER;
+    int64_t ended = newer && since > now ? ended_until(e, since - 1) : 0;
     e->preempting = 0;
-    if (choose(e, job, e->usable)) return now;
-    if (!e->candidate_count) return first_end(e, view_of(e, job), job, now, latest);
+    if (!ended && choose(e, job, e->usable)) return now;
+    if (!e->candidate_count) return first_end(e, view_of(e, job), job, now, ended, latest);
     copy_free(e);
+    for (int64_t k = 0; k < ended; k++) take(e, &e->expected, e->running[k].job, 1);
+    if (ended && choose_with(e, &e->expected, job, e->usable)) return now;
+    for (int64_t k = 0; k < ended; k++) e->yields[e->running[k].job] = 1;
     /* The jobs that may be preempted end at once. */
     for (int64_t k = 0; k < e->candidate_count; k++) {
+        if (e->yields[e->candidates[k]]) continue; /* it has ended */
         e->yields[e->candidates[k]] = 1;
         yield(e, e->candidates[k]);
     }
@@ -991,18 +1012,20 @@ static int64_t first_start(struct engine *e, int32_t job, int64_t now, int64_t l
     for (int64_t k = 0; k < e->running_count; k++)
         if (!e->yields[e->running[k].job]) e->rest[count++] = e->running[k];
     const struct running *running = e->rest;
+    for (int64_t k = 0; k < ended; k++) e->yields[e->running[k].job] = 0;
     for (int64_t k = 0; k < e->candidate_count; k++) e->yields[e->candidates[k]] = 0;
     if (e->preempting) return now;
     int64_t window = WINDOW_S, barrier = -1, last = -1;
     for (int64_t k = 0; k < count; k++) {
         const struct running *own = &running[k];
+        int more = k + 1 < count && !(newer && latest && own[1].end > latest);
         if (!holds_usable(e, own)) {
-            if (k + 1 < count || last < 0) continue;
+            if (more || last < 0) continue;
         } else {
             take(e, &e->expected, own->job, 1);
             last = own->end;
             if (barrier < 0) barrier = (last / WINDOW_S + 1) * WINDOW_S;
-            if (k + 1 < count && own[1].end <= barrier + window) continue;
+            if (more && own[1].end <= barrier + window) continue;
         }
         window = next_window(window, barrier, k + 1 < count ? own[1].end : 0);
         if (choose_with(e, &e->expected, job, e->usable)) return start_after(e, last, now);
@@ -1036,7 +1059,7 @@ static int64_t plan(struct engine *e, int32_t job, int64_t now) {
         int fits = nodes_in(e->words, e->usable) >= s->fewest[job];
         if (fits && step && later && since > now) fits = soon(e, job, later);
         if (fits) {
-            int64_t start = first_start(e, job, now, later);
+            int64_t start = first_start(e, job, now, since, later);
             if (start >= 0) {
                 if (start < since) start = since;
                 if (!later || start <= later) {
