@@ -20,7 +20,7 @@ from tracebed.converters.workload import Provenance, System, Workload
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.node_masks import mask_of
-from tracebed.orchestrator.scheduling.policies.slurm import Slurm
+from tracebed.orchestrator.scheduling.policies.slurm import NEWER, Slurm
 from tracebed.orchestrator.scheduling.policies.slurm_backfill import Rules, Slots
 from tracebed.orchestrator.scheduling.record import ScheduleRecord
 from tracebed.orchestrator.scheduling.slurm import plan
@@ -86,7 +86,7 @@ def compared(recording: dict[str, Any], folder: Path) -> Counter[str]:
         workload_of(recording), jobs, prediction.IdleCluster.of(machine), setup, ScheduleRecord(jobs)
     )
     number = {name: at for at, (name, _) in enumerate(machine.nodes)}
-    rules = Rules(10, newer=not recording["slurm"].startswith("22."))
+    rules = Rules(10, newer=float(recording["slurm"][:5]) >= NEWER)
     free, running = replace(inputs.free.copy(), newer=rules.newer), dict[int, Running]()
     started = recording["runs"][0]["start"]  # the log tells some starts in the next second
     done, counts = 0, Counter[str]()

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from itertools import groupby
 
 from tracebed import bounds
 from tracebed.errors import InputError
-from tracebed.orchestrator.scheduling.policies.slurm import OF_SLURMCTLD, Slurm
+from tracebed.orchestrator.scheduling.policies.slurm import OF_CONF
 from tracebed.orchestrator.slurm.conf import WITHOUT_EFFECT
 from tracebed.orchestrator.slurm.keys import (
     GROUPS,
@@ -40,9 +40,7 @@ SPELLED = {
     for key in keys
 }
 """Key in lower case -> as the manual spells it."""
-PARAMETERS = SCHEDULER_OF_CLUSTER | {field.name for field in fields(Slurm)} - {
-    *(*OF_SLURMCTLD, "cluster", "reservations", "seed"),
-}
+PARAMETERS = SCHEDULER_OF_CLUSTER | OF_CONF
 """Parameters of SchedulerParameters that the policy `slurm` or the simulation of a cluster has."""
 OF = {"partition": "PartitionName", "node": "NodeName"}
 """First word of a setting -> key of the lines that it changes."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from tracebed.display import listed
 from tracebed.errors import InputError
 from tracebed.orchestrator.run import RunInfo
 from tracebed.orchestrator.scheduling.policies.registry import load
-from tracebed.orchestrator.scheduling.policies.slurm import OF_SLURMCTLD, Slurm
+from tracebed.orchestrator.scheduling.policies.slurm import OF_CONF
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.slurm import reservations
 from tracebed.orchestrator.slurm.database import DUMP, QOS, RESERVATIONS, Database, kind_of, read_dump, read_qos
@@ -235,14 +235,13 @@ def of_config(
 
     `modeled` has the values of some keys that are modeled, `scheduler` further SchedulerParameters that are modeled.
     """
-    known = {field.name for field in fields(Slurm)} - set(OF_SLURMCTLD) - {"cluster", "reservations", "seed"}
     keys = {key.lower(): value for key, value in config.items()}
     parameters: dict[str, str] = {}
     differences, unmodeled = [], []
     for text in filter(None, keys.get("schedulerparameters", "").split(",")):
         name, _, value = (part.strip() for part in text.partition("="))
         name = name.lower()
-        if name in known:
+        if name in OF_CONF:
             parameters.setdefault(name, value)  # Slurm takes the first
         elif name not in WITHOUT_EFFECT and name not in scheduler:
             unmodeled.append(text.strip())

@@ -286,3 +286,7 @@ class Slurm(ParameterTable):
         """Return the second at which the running `job` is expected to end."""
         start = (state.expected_end[job] - state.jobs.limit[job]) / self._speed
         return self._second(start) + self._limit(state, job)
+
+
+OF_CONF = frozenset(field.name for field in fields(Slurm)) - {*OF_SLURMCTLD, "cluster", "reservations", "seed"}
+"""Parameters of the policy that are `SchedulerParameters` of slurm.conf."""

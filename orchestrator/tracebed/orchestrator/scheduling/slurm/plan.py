@@ -207,16 +207,17 @@ def first_start(
     A newer Slurm (see `Rules`) searches from `since` on: the jobs that end before it have ended. No group has jobs that
     end after `latest` (0: any).
     """
-    expected = free.copy()
     if since > now:
+        free = free.copy()
         ended = bisect_left(running, since, key=attrgetter("end"))
         for each in running[:ended]:
-            expected.release(each.request, each.parts)
+            free.release(each.request, each.parts)
         running = running[ended:]
         candidates = [each for each in candidates if each.end >= since]
-    parts = expected.choose(request, usable)
+    parts = free.choose(request, usable)
     if parts is not None:
         return now, parts
+    expected = free.copy()
     if candidates:
         for each in candidates:
             expected.release(each.request, each.parts)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tracebed.orchestrator.scheduling.policies.slurm import OF_SLURMCTLD, Slurm
+from tracebed.orchestrator.scheduling.policies.slurm import OF_CONF, OF_SLURMCTLD, Slurm
 from tracebed.orchestrator.scheduling.slurm.conditions import Arrays, Conditions
 from tracebed.orchestrator.scheduling.slurm.entries import Entries
 from tracebed.orchestrator.scheduling.slurm.licenses import Licenses
@@ -27,12 +27,7 @@ WORD = 64
 STINT = np.dtype([("start", "f8"), ("end", "f8"), ("range_first", "i8"), ("range_size", "i4"), ("job", "i4")])
 NUMBER = 4
 """Bytes of each of the three numbers of a range of nodes."""
-FROM_POLICY = (
-    *("sched_interval", "batch_sched_delay", "default_queue_depth", "sched_max_job_start", "bf_interval"),
-    *("bf_resolution", "bf_window", "bf_max_job_test", "bf_max_job_start", "bf_max_job_user", "bf_node_space_size"),
-    *("bf_min_age_reserve", "bf_job_part_count_reserve"),
-    *(name for name in OF_SLURMCTLD if name != "speed"),
-)
+FROM_POLICY = tuple(name for name in (*sorted(OF_CONF), *OF_SLURMCTLD) if name != "speed")
 FROM_INPUTS = (
     *("submit", "run_time", "limit", "launch_s", "overrun_s", "end_s", "partition", "user", "fixed", "tier"),
     *("association", "usage_factor", "reserve", "billing", "billing_most", "age", "max_age_s", "fairshare"),

@@ -959,7 +959,7 @@ static int fits_after(struct engine *e, struct view *v, int32_t job, int64_t end
 static int64_t first_end(struct engine *e, struct view *v, int32_t job, int64_t now, int64_t ended, int64_t latest) {
     const struct running *running = e->running;
     int64_t count = e->running_count, window = WINDOW_S;
-    int newer = e->s->release >= NEWER;
+    int newer = e->slots.newer;
     struct room room = {0, 0, 0};
     if (e->classes[v->class].step) order_nodes(e, v);
     else {
@@ -992,7 +992,7 @@ static int64_t first_end(struct engine *e, struct view *v, int32_t job, int64_t 
 /* The first instant at which the running jobs leave enough of the usable nodes; -1: none until `latest` (0: at all).
  * The nodes are those of the last choice. In a newer Slurm, the running jobs that end before `since` have ended. */
 static int64_t first_start(struct engine *e, int32_t job, int64_t now, int64_t since, int64_t latest) {
-    int newer = e->s->release >= NEWER;
+    int newer = e->slots.newer;
     int64_t ended = newer && since > now ? ended_until(e, since - 1) : 0;
     e->preempting = 0;
     if (!ended && choose(e, job, e->usable)) return now;
