@@ -324,6 +324,27 @@ class Run:
         cores = np.array([node.cores for node in self.info.nodes], dtype=np.int64)
         return len(codes_of(rows.take(rows["cores"] < cores[rows["node"]]).raw("job_id"))[1])
 
+    def check(self, folder: Path) -> None:
+        """Check the tables; docs/reference/runs.md lists the checks.
+
+        Args:
+            folder: the folder of the run, or the file that it was made from, for messages.
+
+        Raises:
+            InputError: the run is damaged. The error names the table, and the row if there is one.
+        """
+        info, observed = self.info, self.info.is_real or self.info.is_replay
+        facts = Facts(
+            cores=np.array([node.cores for node in info.nodes], dtype=np.int64),
+            counts=info.counts,
+            tolerance_s=max(info.resolution_s, ROUNDING_S),
+            skew_s=CLOCK_SKEW_S * info.speed if observed else 0.0,
+            stamp_skew_s=STAMP_SKEW_S * info.speed if observed else 0.0,
+            logged=info.execution == "logged",
+            imported=bool(info.imported),
+        )
+        check({name: self.table(name) for name in TABLES}, facts, folder)
+
     def __repr__(self) -> str:
         """Return source, policy, jobs, nodes and makespan, on one line."""
         info, jobs = self.info, self.table("jobs")
@@ -388,18 +409,10 @@ class Run:
         for name in TABLES:
             path = table_file(folder, name)
             tables[name] = conform(name, read(path, hint="repeat the run"), str(path))
-        observed = info.is_real or info.is_replay
-        facts = Facts(
-            cores=np.array([node.cores for node in info.nodes], dtype=np.int64),
-            counts=info.counts,
-            tolerance_s=max(info.resolution_s, ROUNDING_S),
-            skew_s=CLOCK_SKEW_S * info.speed if observed else 0.0,
-            stamp_skew_s=STAMP_SKEW_S * info.speed if observed else 0.0,
-            logged=info.execution == "logged",
-        )
-        check(tables, facts, folder)
+        run = cls(info, **tables, folder=folder)
+        run.check(folder)
         check_sums(raw.get("checksums"), folder)
-        return cls(info, **tables, folder=folder)
+        return run
 
 
 def check_target(folder: Path, *, replace: bool = False, real: bool = True) -> None:

@@ -45,6 +45,7 @@ class Facts:
         skew_s: longest time by which a job may start before its submission, trace s.
         stamp_skew_s: longest time by which the steps of one job may be out of order, trace s.
         logged: whether the run is a log, in which the start of a completed job may be missing.
+        imported: whether another program recorded the run, and maybe not each instant of a resize.
     """
 
     cores: IntArray
@@ -53,6 +54,7 @@ class Facts:
     skew_s: float
     stamp_skew_s: float
     logged: bool
+    imported: bool
 
 
 def check(tables: Mapping[str, Table], facts: Facts, folder: Path) -> None:
@@ -74,7 +76,7 @@ def check(tables: Mapping[str, Table], facts: Facts, folder: Path) -> None:
     _check_counts(jobs, facts.counts, folder)
     _check_allocations(tables["allocations"], jobs, facts, folder)
     if len(resizes):
-        _check_reconfigurations(resizes, jobs, facts.cores, _path(folder, "reconfigurations"))
+        _check_reconfigurations(resizes, jobs, facts, _path(folder, "reconfigurations"))
         _check_steps(resizes, jobs, facts, _path(folder, "reconfigurations"))
     if len(samples):
         _check_samples(samples, facts.cores, _path(folder, "nodes"))
@@ -189,6 +191,8 @@ def _check_allocations(rows: Table, jobs: Table, facts: Facts, folder: Path) -> 
     if len(rows):
         _check_all_hold_nodes(jobs, job, folder)
         _check_held_throughout(rows, jobs, job, facts, folder)
+    if facts.imported:  # jobs of other programs may share a node, which counts whole for each, with a warning
+        return
     until = np.where(np.isnan(until), np.inf, until) - facts.tolerance_s
     _check_no_core_twice(rows, since, until, cores, where)
 
@@ -254,7 +258,8 @@ def _check_steps(rows: Table, jobs: Table, facts: Facts, where: str) -> None:
     refuse(again, lambda row: f"the resize of {_job(rows, row)} is recorded twice", where)
 
 
-def _check_reconfigurations(rows: Table, jobs: Table, cores: IntArray, where: str) -> None:
+def _check_reconfigurations(rows: Table, jobs: Table, facts: Facts, where: str) -> None:
+    cores = facts.cores
     _rows_of(rows, jobs, where)
     of_nodes = rows["node"] == -1
     _check_words(rows, "kind", ["expand", "shrink", "move"], where)
@@ -278,9 +283,12 @@ def _check_reconfigurations(rows: Table, jobs: Table, cores: IntArray, where: st
     )
     _check_core_changes(rows, cores, where)
     unknown = np.isnan(rows["asked"]) & np.isnan(rows["applied"])  # other simulators may not record `asked`
-    refuse(unknown, lambda row: "asked and applied are missing", where)
-    applied = rows.equal("state", "applied")
-    refuse(applied == np.isnan(rows["applied"]), lambda row: "state and applied contradict each other", where)
+    if facts.imported:  # a log may have the end of a resize only
+        unknown &= np.isnan(rows["ended"])
+    refuse(unknown, lambda row: f"{_job(rows, row)} is resized, but no instant of the resize is known", where)
+    applied, stated = rows.equal("state", "applied"), ~np.isnan(rows["applied"])
+    contradict = stated & ~applied if facts.imported else applied != stated
+    refuse(contradict, lambda row: "state and applied contradict each other", where)
     for column in ("decision_s", "grant_s", "merge_s", "spawn_s", "redistribution_s", "termination_s", "moved_mib"):
         refuse(rows[column] < 0, lambda row: f"{column} is negative", where)  # noqa: B023
 

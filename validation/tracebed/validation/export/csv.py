@@ -8,7 +8,7 @@ import pandas as pd
 
 from tracebed.orchestrator.run import Run
 from tracebed.validation.export.exporter import Exporter
-from tracebed.validation.export.held import export_allocations, intervals
+from tracebed.validation.export.held import export_allocations, intervals, unknown_nodes
 from tracebed.validation.metrics import origin, per_job
 
 COLUMNS = {
@@ -37,7 +37,7 @@ COLUMNS = {
 
 
 def write(run: Run, file: BinaryIO) -> list[str]:
-    """Write the table; it lacks nothing that a row per job can hold."""
+    """Write the table, and return what it lacks."""
     jobs, figures, zero = run.jobs, per_job(run), origin(run)
     rows = export_allocations(run)
     rows = rows.assign(node_seconds=rows["count"] * (rows["end"] - rows["start"]))
@@ -55,7 +55,10 @@ def write(run: Run, file: BinaryIO) -> list[str]:
         columns=list(COLUMNS),
     )
     table.to_csv(file, index=False)
-    return []
+    changed = rows.groupby("job_id")[["start", "end"]].nunique().max(axis=1) > 1
+    if not changed.any():
+        return unknown_nodes(run)
+    return [f"{int(changed.sum()):,} jobs changed their nodes: held_nodes does not say when (--to evalys does)"]
 
 
 CSV = Exporter("table of the jobs: requests, times, slowdowns, nodes", write, rb"\Ajob_id,kind,state,reason,")

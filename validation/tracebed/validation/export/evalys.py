@@ -15,7 +15,7 @@ import pandas as pd
 from tracebed.orchestrator.run import Run
 from tracebed.states import JobState
 from tracebed.validation.export.exporter import Exporter
-from tracebed.validation.export.held import export_allocations, intervals
+from tracebed.validation.export.held import export_allocations, intervals, unknown_nodes
 from tracebed.validation.metrics import origin
 
 COLUMNS = (
@@ -30,7 +30,7 @@ MARK = rb"\Ajob_id,workload_name,submission_time,"
 def write(run: Run, file: BinaryIO) -> list[str]:
     """Write the table, and return what it lacks."""
     jobs = run.jobs.drop_duplicates("job_id").set_index("job_id")
-    rows = _rows(export_allocations(run))
+    rows = _rows(export_allocations(run)) if "allocations" not in run.info.unknown else _without_nodes(run)
     of = jobs.loc[rows["job_id"]].reset_index(drop=True)
     part = rows.groupby("job_id").cumcount()
     submit = np.where(part == 0, of["submit"] - origin(run), rows["start"])
@@ -71,9 +71,16 @@ def _rows(allocations: pd.DataFrame) -> pd.DataFrame:
     return table.astype({"job_id": "str"})  # without rows, it has no type
 
 
+def _without_nodes(run: Run) -> pd.DataFrame:
+    """Return a row per job that ran, as `_rows` does, of a run whose allocations are unknown: nodes are empty."""
+    jobs, zero = run.jobs[np.isfinite(run.jobs["start"]) & np.isfinite(run.jobs["end"])], origin(run)
+    times = {name: jobs[name].to_numpy() - zero for name in ("start", "end")}
+    return pd.DataFrame({"job_id": jobs["job_id"].to_numpy(), **times, "nodes": "", "size": jobs["nodes"].to_numpy()})
+
+
 def _notes(run: Run, jobs: pd.DataFrame, rows: pd.DataFrame, part: pd.Series[int]) -> list[str]:
     never, more = len(jobs) - rows["job_id"].nunique(), int((part > 0).sum())
-    notes = []
+    notes = unknown_nodes(run)
     if never:
         notes.append(f"{never:,} jobs that never ran have no allocation and no row")
     if more:

@@ -27,6 +27,12 @@ def export_allocations(run: Run) -> pd.DataFrame:
     return table.sort_values(["start", "node"], kind="stable", ignore_index=True)
 
 
+def unknown_nodes(run: Run) -> list[str]:
+    """Return a note if the run does not have the nodes of its jobs."""
+    reason = run.info.unknown.get("allocations")
+    return [] if reason is None else [f"which nodes the jobs held is unknown: {reason}"]
+
+
 def intervals(nodes: pd.Series[int], counts: pd.Series[int]) -> str:
     """Return blocks of nodes as an interval set: `0-3 7`."""
     blocks: list[list[int]] = []

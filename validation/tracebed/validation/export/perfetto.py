@@ -16,7 +16,7 @@ import pandas as pd
 
 from tracebed.orchestrator.run import Run
 from tracebed.validation.export.exporter import Exporter
-from tracebed.validation.export.held import export_allocations
+from tracebed.validation.export.held import export_allocations, unknown_nodes
 from tracebed.validation.metrics import busy_cores, origin, total_cores, waiting
 from tracebed.validation.steps import Steps
 
@@ -48,8 +48,7 @@ def write(run: Run, file: BinaryIO) -> list[str]:
 
 def _slices(run: Run) -> tuple[pd.DataFrame, list[str]]:
     """Return the slices with their node, number of nodes, and lane (0, or more where jobs share a node)."""
-    rows = export_allocations(run)
-    notes = []
+    rows, notes = export_allocations(run), unknown_nodes(run)
     if rows["count"].sum() <= SLICES:
         place = np.arange(rows["count"].sum()) - np.repeat(rows["count"].cumsum() - rows["count"], rows["count"])
         rows = rows.loc[rows.index.repeat(rows["count"])].reset_index(drop=True)

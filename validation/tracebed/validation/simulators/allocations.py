@@ -22,6 +22,7 @@ SHARED_S = 1.0
 """Two jobs share a node if both hold it for longer than this, s: rounded times overlap by a second."""
 NUMBERED = "check --nodes, the number of nodes of the machine, and the files of the simulation"
 NO_SIZES = "the number of nodes of each job is not in the file"
+NO_COURSES = "the file does not record from when to when a job held each of its nodes"
 NO_NODES = "the number of nodes is unknown (give --nodes)"
 NO_RESIZES = "the file does not record when malleable jobs were resized"
 RESIZABLE = (Kind.MALLEABLE, Kind.EVOLVING)
@@ -38,13 +39,14 @@ def allocations_of(
     nodes = _nodes(observed, workload, options)
     if not nodes:
         return [], None, unknown | dict.fromkeys(("nodes", "allocations"), NO_NODES), []
-    if observed.allocations is not None:
+    if observed.allocations is not None and "reconfigurations" not in unknown:
         recorded = _recorded(observed, workload, pairing, times, nodes)
         return nodes, recorded, unknown, _shared(recorded, nodes)
     size = _sizes(observed, workload, pairing)
     ran = np.isfinite(times.start)
     if resizable.any():
-        return nodes, None, unknown | {"allocations": f"{NO_SIZES}: {int(resizable.sum()):,} jobs are malleable"}, []
+        what = NO_SIZES if observed.allocations is None else NO_COURSES
+        return nodes, None, unknown | {"allocations": f"{what}: {int(resizable.sum()):,} jobs are malleable"}, []
     if not (size[ran] > 0).all():
         lacking = int((size[ran] <= 0).sum())
         return nodes, None, unknown | {"allocations": f"{NO_SIZES}: unknown for {lacking:,} of {int(ran.sum()):,}"}, []

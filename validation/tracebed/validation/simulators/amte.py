@@ -98,20 +98,10 @@ def _reconfigurations(resizes: list[tuple[int, int, int, float, bool]]) -> pd.Da
 
     The log has the decision on an expansion, and the end of a shrink; the other instants of a resize are unknown.
     """
-    table = pd.DataFrame(resizes, columns=["row", "nodes_from", "nodes_to", "time", "expands"])
-    expands = table["expands"].to_numpy(dtype=bool)
-    return pd.DataFrame(
-        {
-            "row": table["row"],
-            "kind": np.where(expands, "expand", "shrink"),
-            "nodes_from": table["nodes_from"],
-            "nodes_to": table["nodes_to"],
-            "asked": np.where(expands, table["time"], np.nan),
-            "decided": np.nan,
-            "applied": np.nan,
-            "ended": np.where(expands, np.nan, table["time"]),
-            "state": "applied",
-        }
+    changes = pd.DataFrame(resizes, columns=["row", "nodes_from", "nodes_to", "time", "expands"])
+    expands, time = changes["expands"].to_numpy(dtype=bool), changes["time"].to_numpy(dtype=np.float64)
+    return staircase.reconfigurations(
+        changes, asked=np.where(expands, time, np.nan), ended=np.where(expands, np.nan, time)
     )
 
 

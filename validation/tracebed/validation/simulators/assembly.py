@@ -10,20 +10,22 @@ import numpy.typing as npt
 import pandas as pd
 
 from tracebed.converters.provenance import Provenance, Step, System
-from tracebed.converters.workload import MAX_SIZE, Kind, Workload
-from tracebed.errors import InputError
+from tracebed.converters.workload import MAX_SIZE, BoolArray, Kind, Workload
+from tracebed.display import counted
+from tracebed.errors import InputError, tolerate
 from tracebed.orchestrator.run import Run, RunInfo, workload_facts
 from tracebed.orchestrator.scheduling.policies.registry import POLICIES
 from tracebed.orchestrator.setup import UNKNOWN_POLICY, Setup
 from tracebed.states import JobState
 from tracebed.table import Table, texts
-from tracebed.validation.simulators.allocations import allocations_of, reconfigurations_of
+from tracebed.validation.simulators.allocations import RESIZABLE, allocations_of, reconfigurations_of
 from tracebed.validation.simulators.observed import SEVERAL_RUNS, Observed, states_of
-from tracebed.validation.simulators.pairing import Pairing, pair
+from tracebed.validation.simulators.pairing import Pairing, check_unit, pair
 from tracebed.validation.simulators.simulator import ReadOptions
 from tracebed.validation.simulators.times import Times, check_times, first_of, relative, times_of
 
 MISSING = "not in the file"
+UNRECORDED = "malleable jobs without a record of their resizes, whose run times are taken to be those on their sizes"
 
 
 def run_of(observed: Observed, workload: Workload | None, options: ReadOptions) -> Run:
@@ -40,22 +42,25 @@ def run_of(observed: Observed, workload: Workload | None, options: ReadOptions) 
     """
     if not len(observed.jobs):
         raise InputError("contains no jobs", where=observed.where, hint="check that the file is complete")
-    policy, facts = options.policy or observed.policy, options.workload_facts
+    policy, facts, own = options.policy or observed.policy, options.workload_facts, list[str]()
     if workload is None:
         workload, pairing = workload_in(observed, options)
         facts = workload_facts(workload, options.name)
+        own = _own_run_times(observed, workload)
     else:
         facts = facts or workload_facts(workload, options.name)
         workload = _as_scheduled(workload, policy)
         pairing = pair(observed, workload, options)
     times = times_of(observed, workload, pairing)
+    if not options.unit and pairing.by != "itself":
+        check_unit(observed, workload, pairing, times.end - times.start)
     check_times(observed, pairing, times)
     states, reasons, warnings = _states(observed, pairing, times)
     never = (states == JobState.CANCELLED) & (times.start == times.end)
     if never.any():  # older versions of Slurm set the start of a job that never started to its end
         times = replace(times, start=np.where(never, np.nan, times.start), end=np.where(never, np.nan, times.end))
         warnings.append(f"{int(never.sum()):,} jobs cancelled with a run time of 0 count as not started")
-    warnings += [*_counts(observed, workload, pairing, options), *_partial_nodes(observed, workload)]
+    warnings += [*own, *_counts(observed, workload, pairing, options), *_partial_nodes(observed, workload, options)]
     nodes, allocations, unknown, more = allocations_of(observed, workload, pairing, times, options)
     jobs = Table(
         {
@@ -103,7 +108,8 @@ def _as_scheduled(workload: Workload, policy: str) -> Workload:
 def workload_in(observed: Observed, options: ReadOptions) -> tuple[Workload, Pairing]:
     """Return the workload made from the jobs of a file, and the row of each job.
 
-    Run times are those of the file. Time 0 is the first submission.
+    Run times are those of the file; that of a job that was resized is unknown, since it holds for no single size. Time
+    0 is the first submission.
 
     Raises:
         InputError: submit times are missing, or a job id occurs twice.
@@ -117,7 +123,7 @@ def workload_in(observed: Observed, options: ReadOptions) -> tuple[Workload, Pai
         raise observed.error(row, "has no submit time, so no workload can be made from the file", hint)
     offset = float(submit.min())
     start = first_of(start, submit + wait)
-    ran = first_of(run, end - start, response - (start - submit))
+    ran = np.where(_resized(observed), np.nan, first_of(run, end - start, response - (start - submit)))
     cores = observed.floats("cores")
     per_node = options.cores_per_node or 1
     nodes = first_of(observed.floats("nodes"), np.ceil(cores / per_node))
@@ -160,6 +166,27 @@ def workload_in(observed: Observed, options: ReadOptions) -> tuple[Workload, Pai
     rows = table.pop("row").to_numpy()
     workload = Workload(table, provenance, where=observed.where)
     return workload, Pairing(rows, "itself", offset, np.empty(0, dtype=np.int64))
+
+
+def _resized(observed: Observed) -> BoolArray:
+    """Return whether the file has a resize of each job, shape (rows,)."""
+    resizes = observed.reconfigurations
+    return np.isin(np.arange(len(observed.jobs)), [] if resizes is None else resizes["row"].to_numpy())
+
+
+def _own_run_times(observed: Observed, workload: Workload) -> list[str]:
+    """Return warnings about the run times of malleable jobs of a workload that was made from the file."""
+    resized = int((_resized(observed) & np.isnan(workload.floats("run_time"))).sum())
+    others = int(np.isin(workload.column("kind"), RESIZABLE).sum()) - resized
+    counts = {
+        "resized jobs, whose run times hold for no single size, and are unknown": resized,
+        UNRECORDED: 0 if observed.reconfigurations is not None or observed.is_known("run_time") else others,
+    }
+    return [
+        f"{what}: {counted(count, 'job')} (--workload FILE names the workload)"
+        for what, count in counts.items()
+        if count
+    ]
 
 
 # -- states and counts
@@ -212,11 +239,24 @@ def _counts(observed: Observed, workload: Workload, pairing: Pairing, options: R
     return found
 
 
-def _partial_nodes(observed: Observed, workload: Workload) -> list[str]:
-    """Return a warning if jobs hold a part of the cores of a node: a scheduler of nodes gives them the whole node."""
+def _partial_nodes(observed: Observed, workload: Workload, options: ReadOptions) -> list[str]:
+    """Return a warning if jobs hold a part of the cores of a node: a scheduler of nodes gives them the whole node.
+
+    Cores count as nodes, with a warning, if the number of cores of a node is unknown.
+    """
     if observed.is_known("nodes") or not observed.is_known("cores"):
         return []
     cores, whole = observed.floats("cores"), max(workload.ints("cores_per_node").max(initial=1), 1)
+    if not (options.cores_per_node or workload.provenance.system.cores_per_node) and whole == 1:
+        many = counted(int((cores > 1).sum()), "job")
+        return (
+            [
+                f"{many} on several cores, and the cores of a node are unknown: each core counts as a node "
+                "(--cores-per-node sets them)"
+            ]
+            if (cores > 1).any()
+            else []
+        )
     part = int((np.isfinite(cores) & (cores % whole > 0)).sum())
     if not part:
         return []
@@ -297,6 +337,17 @@ def workload_of(run: Run) -> Workload:
     if not is_whole:
         what = f"the workload {run.info.workload.get('name')} has properties of jobs that its runs lack"
         raise InputError(what, hint="use the file of the workload")
+    if run.info.imported.get("matched_by") == "itself":
+        resized = np.isin(run.jobs["job_id"], run.reconfigurations["job_id"]) & run.jobs["run_time"].isna()
+        if resized.any():
+            resized_jobs = counted(int(resized.sum()), "resized job")
+            what = (
+                f"the file is its own workload, but it has {resized_jobs}, with run times that hold for no single size"
+            )
+            raise InputError(what, hint="use the file of the workload")
+        if "reconfigurations" in run.info.unknown:
+            jobs = int(run.jobs["kind"].isin([*RESIZABLE]).sum())
+            tolerate({UNRECORDED: jobs})
     return workload
 
 

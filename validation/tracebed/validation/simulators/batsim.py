@@ -3,6 +3,8 @@
 Format: the documentation of Batsim (batsim.readthedocs.io). Columns are found by name: the versions of 2016 have
 `jobID` and processors in place of resources, versions before 1.2 have `hacky_job_id`, version 4 has `final_state` and
 `metadata`, version 5 has `profile`, too. Jobs that never started have -1 or no value as their times.
+
+`tracebed export --to evalys` writes the same columns, and a row for each allocation of a job: `17`, `17#2`, ...
 """
 
 from __future__ import annotations
@@ -21,13 +23,14 @@ import pandas as pd
 
 from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.provenance import System
-from tracebed.converters.workload import MAX_SIZE, Workload
+from tracebed.converters.workload import MAX_SIZE, IntArray, Workload
 from tracebed.errors import InputError
 from tracebed.input_files import parse_json
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.runs.nodes import nodes_of
 from tracebed.validation.simulators.assembly import run_of
-from tracebed.validation.simulators.csv import observed_of
+from tracebed.validation.simulators.csv import intervals, observed_of
+from tracebed.validation.simulators.elastisim import staircase
 from tracebed.validation.simulators.simulator import ExternalSimulator, ReadOptions
 from tracebed.validation.simulators.table import Table, names_of, read_table
 
@@ -90,16 +93,19 @@ def read(path: Path, workload: Workload | None, options: ReadOptions) -> Run:
     columns = _fields(spelt)
     columns["state"] = "final_state" if "final_state" in spelt else "success"
     table = read_table(file, replace(options, columns=columns | dict(options.columns)))
+    table = replace(table, jobs=table.jobs.assign(job_id=_ids(table.jobs["job_id"])))
     beside = _CompanionFiles(file)
     machines = beside.machines()
+    whole, courses = _joined(table)
     cores = options.cores_per_node or (workload.provenance.system.cores_per_node if workload else None) or 1
     observed = observed_of(
-        replace(table, jobs=table.jobs.assign(job_id=_ids(table.jobs["job_id"]))),
+        whole,
         "batsim",
         program="batsim",
         version=beside.version(spelt),
         nodes=nodes_of(System(options.nodes or machines, cores)) if options.nodes or machines else None,
-        warnings=list(beside.contradictions(table)),
+        warnings=[*beside.contradictions(table), *courses.pop("warnings", ())],
+        **courses,
     )
     return run_of(observed, workload, options)
 
@@ -107,6 +113,63 @@ def read(path: Path, workload: Workload | None, options: ReadOptions) -> Run:
 def _ids(ids: pd.Series[str]) -> pd.Series[str]:
     """Return job ids without the name of their workload, which precedes a `!`."""
     return ids.str.rpartition("!")[2] if len(ids) else ids
+
+
+def _joined(table: Table) -> tuple[Table, dict[str, Any]]:
+    """Join the rows of a job that has a row for each of its allocations: `17`, `17#2`, ...
+
+    Such a row is submitted when it starts. Batsim gives similar names to jobs that it submits again, but these are
+    submitted later than they start, or have the number 1.
+
+    Returns:
+        The table with a row per job, and the attributes of `Observed` that follow: allocations, resizes and warnings.
+    """
+    jobs = table.jobs
+    if table.held is None or not {"submit", "start", "end"} <= set(jobs):
+        return table, {}
+    none = staircase.reconfigurations(pd.DataFrame(columns=["row", "nodes_from", "nodes_to"], dtype=np.int64))
+    submit, start, end = (jobs[name].to_numpy(dtype=np.float64) for name in ("submit", "start", "end"))
+    found = jobs["job_id"].str.extract(r"\A(.+)#(\d{1,9})\Z")
+    later = (found[1].astype(float) > 1) & found[0].isin(jobs["job_id"]) & (submit == start)
+    if not later.any():
+        return table, {"reconfigurations": none}
+    job, _ = pd.factorize(found[0].where(later, jobs["job_id"]))
+    order = np.lexsort((start, job))
+    again = (job[order][1:] == job[order][:-1]) & (start[order][1:] > end[order][:-1])
+    # A job that was started again holds no nodes between two rows: its run begins after the last such gap.
+    after = pd.Series(np.append(False, again)[np.argsort(order)].astype(np.int64))
+    run = after.iloc[order].groupby(job[order]).cumsum().sort_index().to_numpy()
+    last = run == pd.Series(run).groupby(job).transform("max").to_numpy()
+    rows = np.flatnonzero(last)
+    first = np.flatnonzero(~pd.Series(job).duplicated())
+    begins = pd.Series(start[rows]).groupby(job[rows]).min().to_numpy()
+    ends = pd.Series(end[rows]).groupby(job[rows]).max().to_numpy()
+    whole = jobs.iloc[first].reset_index(drop=True)
+    waits = begins - whole["submit"] if "wait" in whole else None
+    whole = whole.assign(start=begins, end=ends, run=ends - begins, **({} if waits is None else {"wait": waits}))
+    held = _held(table, rows, job[rows])
+    changes = staircase.resizes(held, begins, ends)
+    lost = int((~last).sum())
+    notes = [f"{lost:,} rows are allocations before a restart of the job, and are ignored"] if lost else []
+    return replace(table, jobs=whole, held=None, kept=table.kept[first]), {
+        "allocations": staircase.allocations(held),
+        "reconfigurations": staircase.reconfigurations(changes, applied=changes["time"]),
+        "warnings": notes,
+    }
+
+
+def _held(table: Table, rows: IntArray, job: IntArray) -> staircase.NodePeriods:
+    """Return the periods in which jobs hold nodes, of rows of the table with the number of their job."""
+    assert table.held is not None
+    found = []
+    for row, owner in zip(rows.tolist(), job.tolist(), strict=True):
+        span = (table.jobs["start"].iloc[row], table.jobs["end"].iloc[row])
+        for low, high in intervals(table.held.iloc[row], table, row):
+            found += [(owner, node, *span) for node in range(low, high + 1)]
+    owner, node, start, end = (np.array(values) for values in zip(*sorted(found), strict=True))
+    goes_on = (owner[1:] == owner[:-1]) & (node[1:] == node[:-1]) & (start[1:] == end[:-1])
+    begins, stops = np.append(True, ~goes_on), np.append(~goes_on, True)
+    return staircase.NodePeriods(owner[begins], node[begins], start[begins], end[stops])
 
 
 class _CompanionFiles:

@@ -46,8 +46,12 @@ NAMES: dict[str, tuple[str, ...]] = {
     "nodes": (
         *("nodes", "numnodes", "nnodes", "nodecount", "allocnodes", "requestednodes", "reqnodes", "size"),
         *("requestednumberofresources", "requestednumberofprocessors"),  # Batsim, whose machines are nodes
+        *("numhosts", "nhosts", "hostcount", "numberofnodes", "numberofhosts", "numnodesalloc", "nodect"),
     ),
-    "cores": ("cores", "procs", "processors", "cpus", "ncpus", "alloccpus", "numcores", "requestedprocessors"),
+    "cores": (
+        *("cores", "procs", "processors", "cpus", "ncpus", "alloccpus", "numcores", "requestedprocessors"),
+        *("ncores", "nprocs", "numprocs", "numprocessors", "numcpus", "numberofcores", "cpucount", "slots", "numslots"),
+    ),
     "state": ("state", "status", "finalstate", "jobstate", "success"),
     "run_time": ("dedicatedruntime",),
     "time_limit": ("timelimit", "walltime", "requestedtime", "reqtime", "requestedwalltime", "limit"),

@@ -21,6 +21,9 @@ LATE_S = 5.0
 """Smallest difference of submit times that counts as a contradiction, s."""
 LATE_SHARE = 0.001
 """Smallest difference of submit times that counts as a contradiction, as a share of the span of all submissions."""
+UNIT = "the times seem to be in {0}: give --unit {0}"
+CLOSE = 0.01
+"""Largest relative distance from a factor between two units at which times count as of the other unit."""
 SHOWN = 5
 """Number of jobs that a message names."""
 BY_HAND = "match jobs by --match FILE, id or order"
@@ -325,12 +328,39 @@ def _check_submits(observed: Observed, workload: Workload, found: Pairing, *, re
         return
     spans = np.nanmax(submit) - np.nanmin(submit), np.ptp(planned)
     ratio = spans[0] / spans[1] if spans[1] > 0 else np.nan
-    units = {1e3: "ms", 1e6: "us", 1e9: "ns", 1 / 60: "min", 1 / 3600: "h"}
-    unit = next((name for factor, name in units.items() if abs(ratio / factor - 1) < 0.01), "")
+    unit = _unit(ratio)
     at = int(off.argmax())
     what = (
         f"was submitted at {submit[at]:,.6g} s, but at {planned[at]:,.6g} s in the workload; {int(off.sum()):,} of "
         f"{len(jobs):,} jobs matched by {found.by} differ by more than {limit:g} s"
     )
-    hint = f"the times seem to be in {unit}: give --unit {unit}" if unit else f"check --workload, or {BY_HAND}"
+    hint = UNIT.format(unit) if unit else f"check --workload, or {BY_HAND}"
     raise observed.error(int(found.rows[jobs[at]]), what, hint)
+
+
+def check_unit(observed: Observed, workload: Workload, found: Pairing, run: FloatArray) -> None:
+    """Check the run times of rigid jobs against the workload: another unit may be the only difference.
+
+    Args:
+        run: the run time of each job of the workload in the file, s, shape (jobs,); NaN: unknown.
+
+    Raises:
+        InputError: their median is that of the workload in ms, us, ns, min or h.
+    """
+    planned = workload.floats("run_time")
+    known = (workload.column("kind") == Kind.RIGID) & (planned > 0) & (run > 0)
+    if not known.any():
+        return
+    ratio = float(np.median(run[known] / planned[known]))
+    if unit := _unit(ratio):
+        at = int(known.argmax())
+        what = (
+            f"ran for {run[at]:,.6g} s, but for {planned[at]:,.6g} s in the workload; the median ratio is {ratio:,.4g}"
+        )
+        raise observed.error(int(found.rows[at]), what, UNIT.format(unit))
+
+
+def _unit(ratio: float) -> str:
+    """Return the unit in which times are that were read as s and are `ratio` times too large; empty: none."""
+    factors = {1e3: "ms", 1e6: "us", 1e9: "ns", 1 / 60: "min", 1 / 3600: "h"}
+    return next((name for factor, name in factors.items() if abs(ratio / factor - 1) < CLOSE), "")

@@ -49,10 +49,20 @@ def import_run(
         if chosen.read is None:
             readers = [name for name in SIMULATORS.names() if simulator(name).read]
             raise InputError(f"the output of {form} cannot be read", hint=f"use one of {', '.join(readers)}")
-        return chosen.read(path, workload, options)
+        return _checked(chosen.read(path, workload, options), path)
     if form in registry.FORMATS.entries:
-        return logs.read(path, form, workload, options)
+        return _checked(logs.read(path, form, workload, options), path)
     raise unknown("form of a file", form, forms())
+
+
+def _checked(run: Run, path: Path) -> Run:
+    """Return a run that other commands can read. Raises InputError if they could not."""
+    try:
+        run.check(path)
+    except InputError as error:
+        what = f"the jobs of the file are no run that other commands can read: {error.what}"
+        raise InputError(what, where=str(path), hint="correct the file; if it is right, report this line") from error
+    return run
 
 
 def forms() -> list[str]:

@@ -183,19 +183,8 @@ def _with_nodes(observed: Observed, table: pd.DataFrame, path: Path, cores: int,
         raise InputError(f"has no nodes of job {int(without.argmax())}", where=str(path), hint=hint)
     changes = staircase.resizes(held, start, end)
     applied = Stages(path.parent).applied(changes, offset)
-    reconfigurations = pd.DataFrame(
-        {
-            "row": changes["row"],
-            "kind": np.where(changes["nodes_to"] > changes["nodes_from"], "expand", "shrink"),
-            "nodes_from": changes["nodes_from"],
-            "nodes_to": changes["nodes_to"],
-            "asked": np.nan,  # ElastiSim does not print when the scheduler decided
-            "decided": changes["time"],
-            "applied": applied,
-            "ended": applied,
-            "state": "applied",
-        }
-    )
+    # ElastiSim does not print when the scheduler decided.
+    reconfigurations = staircase.reconfigurations(changes, decided=changes["time"], applied=applied, ended=applied)
     resolution = observed.resolution
     if len(changes):
         resolution = max(resolution, float(outputs.unit(changes["time"].to_numpy() - offset).max()))

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
 
 from tracebed.converters.workload import MAX_EXACT, FloatArray, IntArray
 from tracebed.errors import InputError
@@ -90,6 +91,25 @@ def allocations(held: NodePeriods) -> pd.DataFrame:
 def sizes(held: NodePeriods, start: FloatArray) -> IntArray:
     """Return the number of nodes with which each job starts, shape (jobs,); 0: it holds none."""
     return np.bincount(held.job[held.start == start[held.job]], minlength=len(start))
+
+
+def reconfigurations(
+    changes: pd.DataFrame,
+    *,
+    asked: ArrayLike = np.nan,
+    decided: ArrayLike = np.nan,
+    applied: ArrayLike = np.nan,
+    ended: ArrayLike = np.nan,
+) -> pd.DataFrame:
+    """Return the table of reconfigurations (`row` in place of `job_id`) of changes of sizes.
+
+    Args:
+        changes: a row per change, with `row`, `nodes_from` and `nodes_to` (`resizes`).
+        asked: the instant of each change at which it was asked for, s; NaN: the file does not have it. So the others.
+    """
+    sizes = changes[["row", "nodes_from", "nodes_to"]].reset_index(drop=True)
+    kind = np.where(sizes["nodes_to"] > sizes["nodes_from"], "expand", "shrink")
+    return sizes.assign(kind=kind, asked=asked, decided=decided, applied=applied, ended=ended, state="applied")
 
 
 def resizes(held: NodePeriods, start: FloatArray, end: FloatArray) -> pd.DataFrame:
