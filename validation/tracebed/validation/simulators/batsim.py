@@ -153,7 +153,7 @@ def _joined(table: Table) -> tuple[Table, dict[str, Any]]:
     notes = [f"{lost:,} rows are allocations before a restart of the job, and are ignored"] if lost else []
     return replace(table, jobs=whole, held=None, kept=table.kept[first]), {
         "allocations": staircase.allocations(held),
-        "reconfigurations": staircase.reconfigurations(changes, applied=changes["time"]),
+        "reconfigurations": staircase.reconfigurations(changes, applied=changes["time"].to_numpy(dtype=np.float64)),
         "warnings": notes,
     }
 

@@ -184,7 +184,8 @@ def _with_nodes(observed: Observed, table: pd.DataFrame, path: Path, cores: int,
     changes = staircase.resizes(held, start, end)
     applied = Stages(path.parent).applied(changes, offset)
     # ElastiSim does not print when the scheduler decided.
-    reconfigurations = staircase.reconfigurations(changes, decided=changes["time"], applied=applied, ended=applied)
+    decided = changes["time"].to_numpy(dtype=np.float64)
+    reconfigurations = staircase.reconfigurations(changes, decided=decided, applied=applied, ended=applied)
     resolution = observed.resolution
     if len(changes):
         resolution = max(resolution, float(outputs.unit(changes["time"].to_numpy() - offset).max()))

@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike
 
 from tracebed.converters.workload import MAX_EXACT, FloatArray, IntArray
 from tracebed.errors import InputError
@@ -96,10 +95,10 @@ def sizes(held: NodePeriods, start: FloatArray) -> IntArray:
 def reconfigurations(
     changes: pd.DataFrame,
     *,
-    asked: ArrayLike = np.nan,
-    decided: ArrayLike = np.nan,
-    applied: ArrayLike = np.nan,
-    ended: ArrayLike = np.nan,
+    asked: FloatArray | float = np.nan,
+    decided: FloatArray | float = np.nan,
+    applied: FloatArray | float = np.nan,
+    ended: FloatArray | float = np.nan,
 ) -> pd.DataFrame:
     """Return the table of reconfigurations (`row` in place of `job_id`) of changes of sizes.
 
