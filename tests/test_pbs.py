@@ -235,3 +235,37 @@ def test_impossible_times_are_tolerated_and_counted(log: Path) -> None:
 @given(mutated(("\n".join([*LOG, ended("10.srv", 9, 80, 90, **TORQUE)]) + "\n").encode()))
 def test_damaged_files_give_jobs_or_one_clear_line(data: bytes) -> None:
     read_or_refuse(data, "20210301", "pbs")
+
+
+@pytest.mark.parametrize(
+    ("exec_host", "exec_vnode", "nodes", "cores"),
+    [
+        ("b9/0*0", "(b9[0]:ncpus=24:mem=1048576kb+b9[1]:ncpus=24)", 1, 48),
+        ("b9/0*24+b9/1*24", "(b9[0]:ncpus=24)+(b9[1]:ncpus=24)", 1, 48),
+        ("b9/0", "(b9:ncpus=1)", 1, 1),
+        ("b9/0*0+b8/0*0", "(b9[0]:ncpus=8+b9[1]:ncpus=8)+(b8[0]:mem=4gb:ncpus=16)", 2, 16),
+        ("b3/0*8+b4/0*8", "", 2, 8),
+        ("b9/0*0", "", 1, 32),
+    ],
+)
+def test_the_cores_of_vnodes_are_those_of_the_job(
+    exec_host: str, exec_vnode: str, nodes: int, cores: int, log: Path
+) -> None:
+    given = {"Resource_List__select": "1:ncpus=32", "exec_host": exec_host, "exec_vnode": exec_vnode}
+    batch = read(log, [ended("5.srv", 0, 10, 70, **given)])
+    assert (batch.ints("nodes")[0], batch.ints("cores_per_node")[0]) == (nodes, cores)
+
+
+@pytest.mark.parametrize("kind", ["A", "D", "R", "E"])
+def test_a_record_after_the_end_is_no_second_job(kind: str, log: Path) -> None:
+    whole = ended("5.srv", 0, 10, 70, exec_host="n1/0")
+    after = whole if kind == "E" else line(kind, "5.srv", 90, ctime=T, start=T + 10, exec_host="n1/0")
+    batch = read(log, [whole, after, ended("6.srv", 0, 10, 70, exec_host="n1/0")])
+    assert batch.column("job_id").tolist() == ["5", "6"]
+    assert batch.provenance.steps[0].counts["records of jobs that had ended, left out"] == 1
+
+
+def test_a_job_that_starts_again_after_its_end_is_another_run(log: Path) -> None:
+    again = [line("S", "5.srv", 90, ctime=T, start=T + 90, exec_host="n1/0"), line("D", "5.srv", 95)]
+    batch = read(log, [ended("5.srv", 0, 10, 70, exec_host="n1/0"), *again])
+    assert batch.floats("logged_end").tolist() == [70.0, 95.0]

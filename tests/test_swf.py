@@ -15,11 +15,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import tracebed.api as tb
 from fuzz import mutated, read_or_refuse
 from tracebed.converters.formats import swf
 from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.formats.tools import swf_fields
 from tracebed.converters.formats.tools.files import Input
+from tracebed.converters.formats.tools.swf_header import SwfHeader
 from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.workload import System, Workload
 from tracebed.errors import InputError, Tolerated
@@ -518,3 +520,88 @@ def test_a_number_that_is_not_whole_is_a_clear_error(tmp_path: Path, field: int,
     fields = last.split()
     fields[field - 1] = value
     read_or_refuse(head + b"\n" + b" ".join(fields) + b"\n", "w.swf")
+
+
+# -- header values, and families that use fields otherwise
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("1,152", 1152),
+        ("1'152", 1152),
+        ("1 152", 1152),
+        ("144 (144 nodes of 4)", 144),
+        ("16 cores", 16),
+        ("128.0", 128),
+        ("-1", None),
+        ("2017-10-06 14:40:00", None),
+        ("4x16", None),
+        ("1.5", None),
+        ("1,15", None),
+        ("two", None),
+        ("12 34", None),
+    ],
+)
+def test_no_leading_digits_of_a_text_are_a_number(text: str, number: int | None) -> None:
+    header = SwfHeader(labels={"MaxProcs": [text]})
+    assert header.number("MaxProcs") == number
+    assert any(header.defects().values()) == (number is None and text != "-1")
+
+
+@pytest.mark.parametrize(
+    ("text", "zone", "start"),
+    [
+        ("2017-10-06 14:40:00", "Europe/Amsterdam", 1507293600.0),
+        ("2017-10-06T14:40:00+02:00", "", 1507293600.0),
+        ("2017-10-06 12:40:00", "", 1507293600.0),
+        ("1507293600", "Europe/Amsterdam", 1507293600.0),
+        ("1507293600 (Fri Oct  6 14:40:00 2017)", "", 1507293600.0),
+        ("Fri Oct  6", "", None),
+    ],
+)
+def test_a_date_as_start_is_one_of_the_time_zone_of_the_log(text: str, zone: str, start: float | None) -> None:
+    header = SwfHeader(labels={"UnixStartTime": [text], "TimeZoneString": [zone]})
+    assert header.start()[0] == start
+    assert ("taken as UTC" in str([what for what, count in header.defects().items() if count])) == (
+        text == "2017-10-06 12:40:00"
+    )
+
+
+WAGAP = """\
+0 1356996147 0 56011 64 1 1024 64 86400 68719476736 1 62 1 1 -1 1 1 1 {1241,1241} q_1d 1:ppn=64
+1 1356996695 71 1164297 12 1 1024 12 1209600 91268055040 1 101 1 1 -1 1 1 1 {1129} q_2w 2:ppn=6
+"""
+
+
+def test_logs_of_metacentrum_have_bytes_a_job_and_fillers(tmp_path: Path) -> None:
+    path = tmp_path / "wagap.swf"
+    path.write_text(WAGAP)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        batch = tb.read(path)
+    said = [str(each.message) for each in caught]
+    assert batch.floats("memory_mib").tolist() == [65536.0, 87040.0 / 2]
+    assert batch.column("after").tolist() == ["", ""]
+    assert "think_time" not in batch.table or np.isnan(batch.floats("think_time")).all()
+    assert any("one value in all fields 17 and 18, left out (2 times)" in text for text in said)
+    assert not any("cores per node of the machine" in text for text in said)
+
+
+def test_a_job_that_follows_itself_follows_no_job(tmp_path: Path) -> None:
+    path = tmp_path / "log.swf"
+    rest = "1 -1 -1 1 20 -1 1 1 1 1 1 1"
+    path.write_text(f"1 0 0 10 {rest} -1 -1\n2 5 0 10 {rest} 2 7\n3 9 0 10 {rest} 1 7\n")
+    with pytest.warns(Tolerated, match="jobs that follow themselves"):
+        assert tb.read(path).column("after").tolist() == ["", "", "1"]
+
+
+def test_memory_that_no_node_has_is_unknown(tmp_path: Path) -> None:
+    path = tmp_path / "log.swf"
+    path.write_text(
+        "1 0 0 10 1 -1 -1 1 20 68719476736000 1 1 1 1 1 1 -1 -1\n2 5 0 10 1 -1 -1 1 20 1024 1 1 1 1 1 1 -1 -1\n"
+    )
+    with pytest.warns(Tolerated, match="more than 1 PiB of memory"):
+        memory = tb.read(path).floats("memory_mib")
+    assert np.isnan(memory[0])
+    assert memory[1] == 1.0

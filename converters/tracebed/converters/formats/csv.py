@@ -21,10 +21,12 @@ from tracebed.converters.formats.tools.cast import abbreviated
 from tracebed.converters.formats.tools.columns import unreadable
 from tracebed.converters.formats.tools.files import MAX_LINE, PARQUET, Input
 from tracebed.converters.workload import SCHEMA, Provenance, RowError, Step, Workload, dtype_of
-from tracebed.errors import InputError
+from tracebed.errors import InputError, tolerate
 
 PROVENANCE = "# tracebed-provenance: "
 EXTRAS = "# tracebed-extras: "
+INDEX = re.compile(r"|Unnamed: \d+|index|level_\d+")
+"""Name of the first column of a table that pandas wrote with its index."""
 ARROW_TYPES = {"str": pa.string(), "float64": pa.float64(), "int64": pa.int64(), "bool": pa.bool_()}
 
 
@@ -67,6 +69,10 @@ def read(file: Input) -> Workload:
         raise unreadable(error, file, names, lambda row: _place(file, above, row - 1 - above)) from None
     if any(pa.types.is_binary(kind) for kind in content.schema.types) or not _named(content):
         raise InputError("the file is not UTF-8", where=file.where, hint="convert it: iconv -f LATIN1 -t UTF-8")
+    first = content.column_names[0] if content.num_columns else ""
+    if INDEX.fullmatch(first) and not {*content.column_names} <= SCHEMA.keys():
+        content = content.drop_columns([first])
+        tolerate({"columns of row numbers without a name, left out": 1}, where=file.where)
     try:
         return Workload(content.to_pandas(), provenance, where=file.where)
     except RowError as error:

@@ -34,6 +34,7 @@ BETWEEN = re.compile(r" +(?=[A-Za-z_][\w.]*=)")
 NUMBER = re.compile(r"-?\d{1,15}(\.\d*)?$")
 MEMORY = re.compile(r"(\d{1,18})([kmgtp]?)([bw]?)$", re.IGNORECASE)
 SLOTS = re.compile(r"(\d{1,9})(?:-(\d{1,9})|\*(\d{1,9}))?$")
+NCPUS = re.compile(r"[:+(]ncpus=(\d{1,9})(?=[:+)]|$)")
 SPELLINGS = (("ncpus", "ppn"), ("ngpus", "gpus"))
 """Names of cores and GPUs in a request, of PBS Pro and of Torque."""
 MOST = 10**8
@@ -41,7 +42,8 @@ MOST = 10**8
 RESOURCES = ("nodes", "select", "nodect", "ncpus", "ngpus", "walltime", "mem", "pmem")
 USED = frozenset(
     (
-        *("user", "group", "account", "queue", "ctime", "qtime", "etime", "start", "end", "exec_host", "Exit_status"),
+        *("user", "group", "account", "queue", "ctime", "qtime", "etime", "start", "end", "Exit_status"),
+        *("exec_host", "exec_vnode"),
         *(f"Resource_List.{name}" for name in RESOURCES),
     )
 )
@@ -113,8 +115,11 @@ class PbsRecord:
         return nodes, cores
 
     def allocated(self) -> tuple[int, int]:
-        """Return the nodes and cores of `exec_host`, such as `n1/0-15+n2/0,2-4+n3/0*8`."""
-        hosts, cores = set(), 0
+        """Return the nodes and cores of `exec_host`, such as `n1/0-15+n2/0,2-4+n3/0*8`.
+
+        For a chunk over several vnodes of a host, PBS Pro writes `n1/0*0`: the cores are those of `exec_vnode`.
+        """
+        hosts, cores, in_vnodes = set(), 0, False
         for piece in self.values["exec_host"].split("+"):
             host, _, slots = piece.partition("/")
             hosts.add(host)
@@ -123,7 +128,12 @@ class PbsRecord:
                 if not found:
                     raise self.error("exec_host", "a list of nodes and cores such as n1/0-15+n2/0*16")
                 first, last, times = found.groups()
+                in_vnodes |= times == "0"
                 cores += int(times) if times else max(int(last) - int(first), 0) + 1 if last else 1
+        if in_vnodes:
+            of_vnodes = sum(map(int, NCPUS.findall(self.values.get("exec_vnode", ""))))
+            requested = self.requested("Resource_List.select")[1] if self.has_resource("select") else 0
+            cores = of_vnodes or requested or int(np.nan_to_num(self.number("Resource_List.ncpus"))) or cores
         return len(hosts), cores
 
     def requested(self, name: str) -> tuple[int, int, int]:
@@ -158,13 +168,18 @@ class PbsRecords:
     queued: dict[str, PbsRecord] = field(default_factory=dict)
     started: dict[str, PbsRecord] = field(default_factory=dict)
     deleted: dict[str, PbsRecord] = field(default_factory=dict)
+    ended: dict[str, PbsRecord] = field(default_factory=dict)
+    """The last E record of each job that was not queued or started again since."""
     counts: Counter[str] = field(default_factory=Counter)
 
     def add(self, kind: str, record: PbsRecord) -> None:
         """Add the record of the next line."""
         if "[]" in record.job:
             self.counts["records of whole job arrays, left out (tasks have their own records)"] += 1
+        elif (kind in "DAR" and record.job in self.ended) or (kind == "E" and self._is_repeated(record)):
+            self.counts["records of jobs that had ended, left out"] += 1
         elif kind == "E":
+            self.ended[record.job] = record
             record.deleted = self.deleted.pop(record.job, None) is not None
             self._add_ended(record)
         elif kind == "R":
@@ -175,14 +190,21 @@ class PbsRecords:
                 run.status, run.ended = RecordState.REQUEUED, record.stamp
                 self._add_ended(run)
         elif kind == "S":
+            self.ended.pop(record.job, None)
             self.started[record.job] = record
         elif kind == "Q":
+            self.ended.pop(record.job, None)
             self.queued.setdefault(record.job, record)
         elif kind in "DA":
             record.status = JobState.CANCELLED if kind == "D" else JobState.FAILED
             self.deleted[record.job] = record
         else:
             self.counts["records of other kinds, left out"] += 1
+
+    def _is_repeated(self, record: PbsRecord) -> bool:
+        """Return whether a job has an earlier E record of the same run."""
+        earlier = self.ended.get(record.job)
+        return earlier is not None and all(earlier.values.get(at) == record.values.get(at) for at in ("start", "end"))
 
     def _add_ended(self, record: PbsRecord) -> None:
         self.jobs.append(record)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tracebed.converters.formats import foreign
 from tracebed.converters.formats.format import Format
 from tracebed.converters.formats.registry import FORMATS, by_name, check_options, known, named
 from tracebed.converters.formats.tools.files import Input, inputs_at
@@ -93,10 +94,12 @@ def _chosen(files: list[Input], format: str | None) -> tuple[Format, list[Input]
         formats = [by_name(Path(file.name)) for file in files]
     first = next((found for found in formats if found is not None), None)
     if first is None:
+        if kind := foreign.kind_of(files[0]):
+            raise InputError(f"is {kind}, which is no format of tracebed", where=files[0].where, hint=foreign.AS_TABLE)
         raise InputError(
             "the format is not recognized by content or name",
             where=files[0].where,
-            hint=f"select it with --from: {', '.join(FORMATS.names())}",
+            hint=f"select it with --from: {', '.join(FORMATS.names())}; of any other file, {foreign.AS_TABLE}",
         )
     for file, found in zip(files, formats, strict=True):
         if found is not None and found != first:

@@ -12,6 +12,7 @@ logs have nodes and cores in fields after the 18th (see `swf_extension`), which 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import BinaryIO
 
 import numpy as np
@@ -70,15 +71,17 @@ def read(file: Input, *, by: str = "node") -> Workload:
     refuse_unreadable(lines, file.where)
     system = header.system(by)
     decoded = decode(lines, system.cores_per_node or 1, by)
-    counts = {**lines.counts, **decoded.counts, **header.implausible_sizes(), **_mismatch(header, lines)}
+    if decoded.has_sizes and system.nodes is None and by == "node":
+        system = replace(system, cores_per_node=None)  # the jobs have nodes and cores, the header has no machine
+    counts = {**lines.counts, **decoded.counts, **header.defects(), **_mismatch(header, lines)}
     counts[TOO_LARGE] = int((decoded.table["nodes"] > system.nodes).sum()) if system.nodes else 0
     counts = {what: count for what, count in counts.items() if count}
     tolerate(counts, where=file.where)
-    start = header.number("UnixStartTime")
+    start, _ = header.start()
     provenance = Provenance(
         system=system,
         time_zone=header.text("TimeZoneString") or None,
-        unix_start=decoded.unix_start or (None if start is None else float(start)),
+        unix_start=decoded.unix_start or start,
         sources=(file.source,),
         steps=(Step("read", {"format": "swf", "by": by}, counts),),
         header=header.labels,

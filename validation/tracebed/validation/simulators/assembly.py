@@ -20,7 +20,7 @@ from tracebed.states import JobState
 from tracebed.table import Table, texts
 from tracebed.validation.simulators.allocations import RESIZABLE, allocations_of, reconfigurations_of
 from tracebed.validation.simulators.observed import SEVERAL_RUNS, Observed, states_of
-from tracebed.validation.simulators.pairing import Pairing, check_unit, pair
+from tracebed.validation.simulators.pairing import Pairing, check_placeholder, check_unit, pair
 from tracebed.validation.simulators.simulator import ReadOptions
 from tracebed.validation.simulators.times import Times, check_times, first_of, relative, times_of
 
@@ -132,6 +132,7 @@ def workload_in(observed: Observed, options: ReadOptions) -> tuple[Workload, Pai
         ids = pd.Series([str(number) for number in range(1, len(submit) + 1)], dtype="str")
     twice = ids.duplicated().to_numpy()
     if twice.any():
+        check_placeholder(observed, ids, int(twice.argmax()))
         what = f"occurs twice ({int(twice.sum()):,} rows are repeated)"
         raise observed.error(int(twice.argmax()), what, f"correct or remove the line; {SEVERAL_RUNS}")
     kind = observed.texts("kind").str.lower()

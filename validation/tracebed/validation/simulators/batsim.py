@@ -94,6 +94,11 @@ def read(path: Path, workload: Workload | None, options: ReadOptions) -> Run:
     columns["state"] = "final_state" if "final_state" in spelt else "success"
     table = read_table(file, replace(options, columns=columns | dict(options.columns)))
     table = replace(table, jobs=table.jobs.assign(job_id=_ids(table.jobs["job_id"])))
+    if table.jobs["job_id"].duplicated().any():
+        names = sorted({row.get("workload_name") or "" for row in _rows(file)})
+        if len(names) > 1 and "workload_name" not in options.rows:
+            what = f"has the jobs of {len(names)} workloads ({', '.join(names[:5])}) with the same ids"
+            raise InputError(what, where=str(file), hint=f"choose one: --only workload_name={names[0]}")
     beside = _CompanionFiles(file)
     machines = beside.machines()
     whole, courses = _joined(table)

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from tracebed.converters.formats.tools.cast import NOTHING
 from tracebed.converters.workload import REQUESTED, FloatArray, IntArray, Kind, Workload
 from tracebed.errors import InputError
 from tracebed.input_files import MAX_RUN_JSON, read_text
@@ -24,6 +25,8 @@ LATE_SHARE = 0.001
 UNIT = "the times seem to be in {0}: give --unit {0}"
 CLOSE = 0.01
 """Largest relative distance from a factor between two units at which times count as of the other unit."""
+PLACEHOLDERS = {*map(str.lower, NOTHING), *("-", "--", "?", "0", "-1", "n/a", "undefined", "x")}
+"""Ids that stand for a missing one, in lower case."""
 SHOWN = 5
 """Number of jobs that a message names."""
 BY_HAND = "match jobs by --match FILE, id or order"
@@ -108,6 +111,9 @@ def _names(observed: Observed, mapping: Path | None) -> pd.Series[str]:
     if mapping is None:
         return ids
     table = read_mapping(mapping)
+    if not ids.isin([*table]).any() and ids.isin([*table.values()]).any():
+        hint = "write the id of the file first, then the id of the workload"
+        raise InputError("the two columns of the mapping are reversed", where=str(mapping), hint=hint)
     return pd.Series([table.get(name, "") for name in ids], dtype="str")
 
 
@@ -144,11 +150,19 @@ def _by_id(observed: Observed, workload: Workload, names: pd.Series[str]) -> Int
     if twice.any():
         row = int(twice.to_numpy().argmax())
         first = int((names == names.iloc[row]).to_numpy().argmax())
+        check_placeholder(observed, names, row)
         what = f"occurs twice: its first row is {observed.place(first)}, and {int(twice.sum()):,} rows are repeated"
         hint = f"remove the repeated rows, or keep only the last run of each job; {SEVERAL_RUNS}"
         raise observed.error(row, what, hint)
     rows = {name: row for row, name in enumerate(names) if name}  # rows that are not in the mapping have no name
     return np.array([rows.get(str(name), -1) for name in workload.column("job_id")], dtype=np.int64)
+
+
+def check_placeholder(observed: Observed, names: pd.Series[str], row: int) -> None:
+    """Raise InputError if the id of a row, which is repeated, stands for a missing one: `-`, `NA`, `0`."""
+    if names.iloc[row].strip().lower() in PLACEHOLDERS:
+        what = f"is the id of {int((names == names.iloc[row]).sum()):,} rows: it seems to stand for a missing id"
+        raise observed.error(row, what, "give these jobs ids, remove the rows, or remove the column of ids")
 
 
 # -- by order

@@ -17,6 +17,8 @@ from tracebed.validation.simulators.simulator import SIMULATORS, ReadOptions, si
 
 TABLE = "csv"
 """The form of a file that no simulator and no format recognizes."""
+OF_ROWS = (TABLE, "batsim")
+"""Forms that are tables, whose rows can be chosen."""
 
 
 def import_run(
@@ -41,8 +43,10 @@ def import_run(
     if workload is None and (options.mapping or options.match != "auto"):
         raise InputError("jobs can only be matched with a --workload", hint="leave out --match")
     if form is None:
-        form = TABLE if options.columns or options.rows else form_of(path)
-    if options.rows and form != TABLE:
+        form = form_of(path)
+        if (form not in OF_ROWS and (options.columns or options.rows)) or options.columns:
+            form = TABLE
+    if options.rows and form not in OF_ROWS:
         raise InputError(f"--only is for tables, and {path.name} is in format {form}", hint="use --from csv")
     if form in SIMULATORS.entries:
         chosen = simulator(form)

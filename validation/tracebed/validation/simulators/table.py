@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from tracebed.converters.formats import foreign
 from tracebed.converters.formats.tools.cast import FAR, NOTHING, abbreviated, cast
 from tracebed.converters.formats.tools.columns import Columns, ColumnSpec, read_columns, utc
 from tracebed.converters.formats.tools.files import PARQUET, Input, delimiter_of
@@ -79,7 +80,13 @@ def read_table(path: Path, options: ReadOptions) -> Table:
         one_of("unit", options.unit, UNITS)
     spelt = names_of(file)
     found = columns_of(spelt, options.columns, file.where)
-    check_enough(found, spelt, file.where)
+    try:
+        check_enough(found, spelt, file.where)
+    except InputError:
+        if options.columns or not (kind := foreign.kind_of(file)):
+            raise
+        what = f"is {kind}, without the columns of a table of jobs"
+        raise InputError(what, where=file.where, hint=foreign.AS_TABLE) from None
     wanted = {field: ColumnSpec("text", (column.name.lower(),)) for field, column in found.items()}
     for name in options.rows:
         if name not in spelt:
@@ -160,7 +167,8 @@ class _Numbers:
         bad = self.invalid | (np.abs(self._numbers) > MAX_EXACT)
         if bad.any():
             row = int(bad.argmax())
-            what = f"{self.name[:40]} {abbreviated(self.texts.iloc[row])} is not a number, or too large"
+            why = "not a number" if self.invalid[row] else f"above {MAX_EXACT:.3g}, the largest number that is read"
+            what = f"{self.name[:40]} {abbreviated(self.texts.iloc[row])} is {why}"
             raise InputError(what, where=self.columns.place(row), hint="correct or remove the line")
         return self._numbers
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from tracebed.converters.formats.tools import states
-from tracebed.converters.formats.tools.swf_extension import read_extension
+from tracebed.converters.formats.tools.swf_extension import Extension, read_extension
 from tracebed.converters.formats.tools.swf_fields import (
     FIELDS,
     NAMES,
@@ -18,13 +19,16 @@ from tracebed.converters.formats.tools.swf_fields import (
 )
 from tracebed.converters.formats.tools.swf_header import SwfHeader
 from tracebed.converters.log import MAX_SPAN_S
-from tracebed.converters.workload import MAX_EXACT, MAX_SIZE, SCHEMA, Workload, column_of
+from tracebed.converters.workload import MAX_EXACT, MAX_SIZE, SCHEMA, FloatArray, IntArray, Workload, column_of
 from tracebed.errors import InputError
 from tracebed.states import JobState
 
 EPOCH = 5e8
 """If the first submit time exceeds this (s; nearly 16 years), times are since 1970, not since the log's start."""
 KIB_PER_MIB = 1024.0
+MOST_MEMORY_MIB = 2.0**30
+"""Most memory of a node, MiB: more is no memory in KiB per processor."""
+BYTES_PER_MIB = 1024.0 * KIB_PER_MIB
 
 
 class Decoded(NamedTuple):
@@ -34,6 +38,8 @@ class Decoded(NamedTuple):
     unix_start: float | None
     """The instant of time 0, in s since 1970; None if submit times were relative to the log's start."""
     counts: dict[str, int]
+    has_sizes: bool = False
+    """Whether fields after the 18th have the nodes and cores of jobs."""
 
 
 def decode(lines: FieldLines, cores: int, by: str = "node") -> Decoded:
@@ -61,6 +67,14 @@ def decode(lines: FieldLines, cores: int, by: str = "node") -> Decoded:
     submit = f["submit"].astype(np.float64)
     unix_start = float(submit.min()) if len(submit) and submit.min() >= EPOCH else None
     submit -= unix_start or 0.0
+    memory = f["requested_memory"] * cores_per_node / KIB_PER_MIB
+    if further is not None:
+        memory = np.where(further.in_bytes, f["requested_memory"] / BYTES_PER_MIB / np.maximum(nodes, 1), memory)
+    much = ~(memory <= MOST_MEMORY_MIB)
+    filler = _is_filler(f, further)
+    preceding = np.where(filler, -1, f["preceding"])
+    itself = (preceding > 0) & (preceding == f["job"])
+    preceding = np.where(itself, -1, preceding)
     never_started = (f["status"] == 5) & (f["run"] < 0)
     absurd = {name: f[name] > MAX_SPAN_S for name in ("wait", "run", "limit")}
     run = _known(f["run"], (f["run"] >= 0) & ~absurd["run"])
@@ -75,13 +89,13 @@ def decode(lines: FieldLines, cores: int, by: str = "node") -> Decoded:
         "time_limit": limit,
         "nodes": nodes,
         "cores_per_node": cores_per_node,
-        "memory_mib": _known(f["requested_memory"], f["requested_memory"] > 0) * cores_per_node / KIB_PER_MIB,
+        "memory_mib": _known(memory, (f["requested_memory"] > 0) & ~much),
         **{name: _words(fields[name]) for name in ("user", "group")},
         "queue": queue if further is None else further.queue.where(further.queue != "", queue),
         "partition": _words(fields["partition"]),
         "status": status.fillna(JobState.UNKNOWN.value).astype("str"),
-        "after": _texts(f["preceding"]).where(f["preceding"] > 0, ""),
-        "think_time": _known(f["think"]),
+        "after": _texts(preceding).where(preceding > 0, ""),
+        "think_time": _known(f["think"], (f["think"] >= 0) & ~filler),
         "logged_start": logged_start,
         "logged_end": logged_start + run,
         "extra_executable": _words(fields["executable"]),
@@ -115,6 +129,9 @@ def decode(lines: FieldLines, cores: int, by: str = "node") -> Decoded:
         ),
         f"jobs with more than {MAX_SIZE:,} processors, size set to unknown": int(vast.sum()),
         "jobs of unknown size": int((nodes == 0).sum()),
+        "lines with one value in all fields 17 and 18, left out": len(fields) if filler else 0,
+        "jobs with more than 1 PiB of memory on a node (field 10 in bytes?), set to unknown": int(much.sum()),
+        "jobs that follow themselves, field 17 left out": int(itself.sum()),
         "jobs with an unknown status code": int(status.isna().sum()),
         **{
             f"jobs whose {name} is not a number": int((~values.str.fullmatch(r"-?\d+")).sum())
@@ -126,7 +143,19 @@ def decode(lines: FieldLines, cores: int, by: str = "node") -> Decoded:
             "jobs with nodes and cores after field 18, used as their size": int(given.sum()),
             "lines with more than 18 fields, further fields left out": int(further.of_unknown_family.sum()),
         }
-    return Decoded(table, unix_start, counts)
+    return Decoded(table, unix_start, counts, further is not None and bool(given.any()))
+
+
+def _is_filler(f: Mapping[str, FloatArray | IntArray], further: Extension | None) -> bool:
+    """Return whether fields 17 and 18 mean nothing: logs with further fields have one value there in each line.
+
+    In a log of 18 fields, each job of which follows the first one, the first one would follow itself.
+    """
+    preceding = f["preceding"]
+    if not len(preceding) or preceding[0] <= 0 or (preceding != preceding[0]).any():
+        return False
+    of_family = further is not None and bool((~further.of_unknown_family).any())
+    return of_family or bool((preceding == f["job"]).any() and len(preceding) > 1)
 
 
 def encode(workload: Workload) -> pd.DataFrame:

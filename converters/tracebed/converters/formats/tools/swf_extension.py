@@ -2,6 +2,8 @@
 
 AleaNG, Frontier   19 GPUs used    20 soft wall time, s    21 cluster:excl:NxP: N nodes with P cores each
 MetaCentrum        19 {nodes}      20 name of the queue    21 N:ppn=P:property#excl, several joined by +
+
+MetaCentrum's logs have the memory of a job in bytes in field 10, and one value in all fields 17 and 18.
 """
 
 from __future__ import annotations
@@ -33,6 +35,8 @@ class Extension(NamedTuple):
     cluster: pd.Series[str]
     queue: pd.Series[str]
     node_list: pd.Series[str]
+    in_bytes: BoolArray
+    """Whether the requested memory is in bytes, of the whole job."""
     of_unknown_family: BoolArray
     """Whether the further fields belong to neither family."""
 
@@ -43,12 +47,13 @@ def read_extension(rests: Sequence[str]) -> Extension:
     nodes, cores = np.zeros(jobs, np.int64), np.ones(jobs, np.int64)
     gpus, soft = np.full(jobs, np.nan), np.full(jobs, np.nan)
     cluster, queue, node_list = [""] * jobs, [""] * jobs, [""] * jobs
-    strange = np.zeros(jobs, bool)
+    strange, in_bytes = np.zeros(jobs, bool), np.zeros(jobs, bool)
     for job, rest in enumerate(rests):
         if found := ALEA.fullmatch(rest):
             gpus[job], soft[job] = float(found[1]), float(found[2])
             cluster[job], nodes[job], cores[job] = found[3], int(found[4]), int(found[5])
         elif found := METACENTRUM.fullmatch(rest):
+            in_bytes[job] = True
             node_list[job], queue[job] = found[1][1:-1].strip(), found[2] or ""
             nodes[job], cores[job] = _chunks(found[3] or "")
         else:
@@ -62,6 +67,7 @@ def read_extension(rests: Sequence[str]) -> Extension:
         cluster=pd.Series(cluster, dtype="str"),
         queue=pd.Series(queue, dtype="str"),
         node_list=pd.Series(node_list, dtype="str"),
+        in_bytes=in_bytes,
         of_unknown_family=strange,
     )
 

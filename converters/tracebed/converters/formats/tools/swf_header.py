@@ -14,7 +14,9 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pandas as pd
@@ -30,6 +32,9 @@ WRITTEN = (
 )
 """Labels that describe the jobs or the clock. They are recomputed, not copied from the input file."""
 VALUES_PER_LINE = 100
+WHOLE = re.compile(r"(\d{1,18}|\d{1,3}(?:[,' \u00a0\u202f]\d{3}){1,5})(?:\.0*)?(?=$|\s|[(;])(?![\s]+\d)")
+"""A whole number, maybe with separators of thousands, before a comment: `144 (144 nodes of 4)`, `1,152`."""
+UNKNOWN = re.compile(r"-1(?!\d)|\Z")
 
 
 @dataclass
@@ -44,19 +49,53 @@ class SwfHeader:
     values: dict[str, pd.Series[Any]] = field(default_factory=dict)
 
     def number(self, label: str) -> int | None:
-        """Return the integer at the start of the first value of `label` if it is positive, otherwise None."""
-        found = re.match(r"\s*(\d{1,4000})", (self.labels.get(label) or [""])[0])
-        return int(found[1]) or None if found else None
+        """Return the first value of `label` if it is a positive whole number, otherwise None.
+
+        A text that merely begins with digits, such as a date or `4x16`, is no number.
+        """
+        found = WHOLE.match(self.text(label).strip())
+        return int(re.sub(r"\D", "", found[1])) or None if found else None
 
     def size(self, label: str) -> int | None:
         """Return the number in `label`, or None if it exceeds `MAX_SIZE`."""
         number = self.number(label)
         return None if number is None or number > MAX_SIZE else number
 
-    def implausible_sizes(self) -> dict[str, int]:
-        """Return warnings about labels with invalid sizes."""
-        labels = [label for label in ("MaxNodes", "MaxProcs") if self.number(label) != self.size(label)]
-        return {f"header with {label} above {MAX_SIZE:,}, set to unknown": 1 for label in labels}
+    def start(self) -> tuple[float | None, bool]:
+        """Return the instant of time 0 in s since 1970, and whether a date was read in an assumed time zone, UTC.
+
+        `UnixStartTime` is a number; some logs have a date there, which is one of the time zone of the log.
+        """
+        number = self.number("UnixStartTime")
+        if number is not None:
+            return float(number), False
+        try:
+            date = datetime.fromisoformat(self.text("UnixStartTime").strip())
+        except ValueError:
+            return None, False
+        if date.tzinfo is not None:
+            return date.timestamp(), False
+        zone = self.text("TimeZoneString").strip()
+        try:
+            return date.replace(tzinfo=ZoneInfo(zone or "UTC")).timestamp(), not zone
+        except (ValueError, OSError):  # not the name of a time zone
+            return date.replace(tzinfo=UTC).timestamp(), True
+
+    def defects(self) -> dict[str, int]:
+        """Return warnings about labels with invalid numbers."""
+        found = {}
+        for label in ("MaxNodes", "MaxProcs", "MaxJobs", "UnixStartTime"):
+            text = self.text(label).strip()
+            if label == "UnixStartTime":
+                known, assumed = self.start()
+                found["header with a date as UnixStartTime, taken as UTC"] = int(assumed)
+            else:
+                known = self.number(label)
+                if label != "MaxJobs" and known != self.size(label):
+                    found[f"header with {label} above {MAX_SIZE:,}, set to unknown"] = 1
+            if known is None and not UNKNOWN.match(text) and not re.fullmatch(r"0+", text):
+                found[f"header with {label} {text.splitlines()[0][:40]!r}, not a number, set to unknown"] = 1
+        return found
 
     def text(self, label: str) -> str:
         """Return the first value of `label`, or an empty string."""
