@@ -14,6 +14,7 @@ import pytest
 from faults.kinds import NODE_FAULTS
 from faults.scenario import JobSpec, Outcome, Scenario, carry_out
 from faults.shrinking import Finding, shrunk, violations
+from tracebed.orchestrator.replay.outages import MOST_LOSSES
 from tracebed.testing.virtual.faults import Fault
 
 SEEDS = 12
@@ -143,3 +144,21 @@ def test_the_worlds_folder_is_removed() -> None:
     folders: list[Path] = []
     carry_out(Scenario(1, nodes=2, jobs=EIGHT[:1]), lambda outcome: folders.append(outcome.world.folder))
     assert folders and not folders[0].exists()
+
+
+@pytest.mark.parametrize("entry", ["start j1", "launched j1"])
+def test_a_job_that_costs_a_node_at_each_start_fails(entry: str) -> None:
+    """Without an end of its own, the replay never ends: the job is requeued each time, also across a resumption."""
+    jobs = (JobSpec(0.0, 100.0, 200.0, 1, 1, 1), JobSpec(40.0, 50.0, 100.0, 1, 1, 1))
+    losses = tuple(Fault("kill_agent", 0.0, "v1", 0.5, 0.5, entry) for _ in range(MOST_LOSSES))
+    kill = Fault("kill", 0, "", 3.0, 0.5, "requeue j1")
+    scenario = Scenario(7, policy="fcfs", nodes=1, jobs=jobs, faults=(*losses[:2], kill, *losses[2:]))
+    assert violations(scenario) == []
+
+    def check(outcome: Outcome) -> None:
+        assert outcome.kills == 1 and outcome.run is not None
+        first, second = outcome.run.jobs.to_dict("records")
+        assert (first["state"], second["state"]) == ("failed", "completed")
+        assert first["reason"].startswith(f"the job lost nodes {MOST_LOSSES} times, and is not requeued again")
+
+    carry_out(scenario, check)
