@@ -185,14 +185,14 @@ def column_in(table: Any, name: Any, where: str | None = None) -> Any:
         series = values.to_pandas() if isinstance(values, pa.ChunkedArray) else values
         if dtype == "int64" and default is not None and series.isna().any():
             # The default of a column, such as `nodes_min`, may be another column.
-            usual = column_in(table, default, where) if isinstance(default, str) else default
+            usual: Any = column_in(table, default, where) if isinstance(default, str) else default
             series = series.where(series.notna(), usual)
         found = _converted(series, name, dtype, where)
     if dtype == "str":
         found = pc.fill_null(found, word("")) if found.null_count else found
         return _named(found, str(default)) if default else found
     if dtype == "float64" and default is not None and np.isnan(found).any():
-        return np.where(np.isnan(found), default, found)
+        return np.nan_to_num(found, nan=default)
     return found
 
 
