@@ -15,7 +15,8 @@ import click
 from tracebed.cli import messages
 from tracebed.cli.groups import LazyGroup, common_options
 from tracebed.cli.messages import MessageLevel, Messages, emit, one_line
-from tracebed.errors import ExitCode, TracebedError
+from tracebed.errors import ExitCode, TracebedError, print_traceback
+from tracebed.extension_errors import of_extension
 
 CLI = "tracebed.cli"
 
@@ -130,12 +131,15 @@ def main() -> None:
 def _status(chosen: Messages) -> int:
     """Run the command of `sys.argv`, print its error, if there is one, and return the exit status."""
     try:
-        return int(tracebed.main(standalone_mode=False, obj=chosen) or ExitCode.OK)
+        with of_extension(click.ClickException, click.Abort):
+            return int(tracebed.main(standalone_mode=False, obj=chosen) or ExitCode.OK)
     except click.ClickException as error:
         error.show()
         chosen.log(MessageLevel.ERROR, error.format_message())
         return ExitCode.USAGE
     except TracebedError as error:
+        if error.__cause__ is not None and chosen.verbose:
+            print_traceback(error.__cause__)
         return _failed(error.exit_code, one_line(error))
     except (click.Abort, KeyboardInterrupt):
         return _failed(ExitCode.INTERRUPTED, "interrupted")
