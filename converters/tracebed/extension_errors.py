@@ -43,13 +43,15 @@ def extension_error(error: BaseException) -> ExtensionError | None:
 
     The line is the last one of an extension on the way to the exception, also if it called tracebed or another package.
     """
-    found, trace = None, error.__traceback__
+    found, name, trace = None, "", error.__traceback__
     while trace is not None:
-        name = str(trace.tb_frame.f_globals.get("__name__", "")).partition(".")[0]
-        file = trace.tb_frame.f_code.co_filename
-        if name in _EXTENSIONS and not file.startswith("<"):  # the methods of a dataclass have no file
-            found = _EXTENSIONS[name], f"{file}:{trace.tb_lineno}"
+        name = str(trace.tb_frame.f_globals.get("__name__", ""))
+        file, package = trace.tb_frame.f_code.co_filename, name.partition(".")[0]
+        if package in _EXTENSIONS and not file.startswith("<"):  # the methods of a dataclass have no file
+            found = _EXTENSIONS[package], f"{file}:{trace.tb_lineno}"
         trace = trace.tb_next
+    if name.startswith("tracebed.testing."):  # a check of an extension has failed, not its code
+        return None
     if found is None or isinstance(error, TracebedError | MemoryError) or getattr(error, "errno", None) in _OF_MACHINE:
         return None
     extension, place = found

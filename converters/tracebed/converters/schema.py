@@ -192,7 +192,7 @@ def column_in(table: Any, name: Any, where: str | None = None) -> Any:
         found = pc.fill_null(found, word("")) if found.null_count else found
         return _named(found, str(default)) if default else found
     if dtype == "float64" and default is not None and np.isnan(found).any():
-        return np.nan_to_num(found, nan=default)
+        return np.where(np.isnan(found), np.float64(str(default)), found)
     return found
 
 

@@ -16,7 +16,6 @@ from tracebed.cli import messages
 from tracebed.cli.groups import LazyGroup, common_options
 from tracebed.cli.messages import MessageLevel, Messages, emit, one_line
 from tracebed.errors import ExitCode, TracebedError, print_traceback
-from tracebed.extension_errors import of_extension
 
 CLI = "tracebed.cli"
 
@@ -131,8 +130,7 @@ def main() -> None:
 def _status(chosen: Messages) -> int:
     """Run the command of `sys.argv`, print its error, if there is one, and return the exit status."""
     try:
-        with of_extension(click.ClickException, click.Abort):
-            return int(tracebed.main(standalone_mode=False, obj=chosen) or ExitCode.OK)
+        return _called(chosen)
     except click.ClickException as error:
         error.show()
         chosen.log(MessageLevel.ERROR, error.format_message())
@@ -153,6 +151,20 @@ def _status(chosen: Messages) -> int:
         from tracebed.cli import crash
 
         return _failed(ExitCode.INTERNAL, crash.report(error, shown=chosen.verbose))
+
+
+def _called(chosen: Messages) -> int:
+    """Run the command of `sys.argv`. An error in the code of an extension is one of the extension."""
+    try:
+        return int(tracebed.main(standalone_mode=False, obj=chosen) or ExitCode.OK)
+    except (click.ClickException, click.Abort, TracebedError):
+        raise
+    except (Exception, SystemExit) as error:
+        from tracebed.extension_errors import extension_error
+
+        if (found := extension_error(error)) is None:
+            raise
+        raise found from error
 
 
 def _failed(status: ExitCode, message: str) -> ExitCode:

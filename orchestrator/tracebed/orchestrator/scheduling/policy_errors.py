@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import chain, islice
-from types import CodeType
+from types import CodeType, FrameType
 from typing import Any
 
 from tracebed.display import cell
@@ -49,6 +49,7 @@ class Call:
     def __init__(self, policy: Policy, state: State, jobs: int) -> None:
         """Prepare the call."""
         self._policy, self._state, self._most = policy, state, MOST_DECISIONS + 10 * jobs
+        self._class = type(getattr(policy, "observed", policy))  # `check_policy` observes a policy
         self._steps: Any = ()
 
     def __enter__(self) -> Call:
@@ -62,9 +63,7 @@ class Call:
             if error.__traceback__ is None or error.__traceback__.tb_next is not None:
                 raise
             what = f"policy {self._name}: decide cannot be called: {in_words(error)}"  # no line of the policy was run
-            raise PolicyError(
-                what, where=line_of(type(self._policy)), hint="write `def decide(self, state)`"
-            ) from error
+            raise PolicyError(what, where=line_of(self._class), hint="write `def decide(self, state)`") from error
         if not hasattr(self._steps, "__iter__"):
             if hasattr(self._steps, "close"):
                 self._steps.close()  # a coroutine
@@ -100,7 +99,7 @@ class Call:
 
     @property
     def _name(self) -> str:
-        return type(self._policy).__name__
+        return self._class.__name__
 
     @property
     def _when(self) -> str:
@@ -117,9 +116,10 @@ class Call:
         steps = self._steps
         while getattr(inner := getattr(steps, "gi_yieldfrom", None), "gi_frame", None) is not None:
             steps = inner
-        frame = getattr(steps, "gi_frame", None)
-        foreign = frame is not None and not str(frame.f_globals.get("__name__", "")).startswith("tracebed.")
-        return place_of(frame) if foreign else ""
+        frame: FrameType | None = getattr(steps, "gi_frame", None)
+        if frame is None or str(frame.f_globals.get("__name__", "")).startswith("tracebed."):
+            return ""
+        return place_of(frame)
 
 
 def _is_in_scheduling(error: BaseException) -> bool:
