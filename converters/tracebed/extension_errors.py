@@ -15,8 +15,8 @@ from typing import Any
 
 from tracebed.errors import InputError, TracebedError
 
-_EXTENSIONS: dict[str, str] = {}
-"""Top-level module of an extension that tracebed does not provide -> the extension, for messages: `policy best-fit`."""
+_EXTENSIONS: dict[str, list[str]] = {}
+"""Top-level module that tracebed does not provide -> its extensions, for messages: `policy best-fit`."""
 _OF_MACHINE = (errno.ENOSPC, errno.EDQUOT, errno.EPIPE, errno.EIO, errno.EROFS)
 """Errors of the machine: no extension can prevent a full disk."""
 VERBOSE = "-v prints the traceback"
@@ -29,7 +29,8 @@ class ExtensionError(InputError):
 def note(extension: str, module: str) -> None:
     """Note that `module` has an extension, named as in messages: `policy best-fit`."""
     if not module.startswith("tracebed."):
-        _EXTENSIONS[module.partition(".")[0]] = extension
+        found = _EXTENSIONS.setdefault(module.partition(".")[0], [])
+        found += [] if extension in found else [extension]
 
 
 def place_of(at: CodeType | FrameType) -> str:
@@ -48,15 +49,16 @@ def extension_error(error: BaseException) -> ExtensionError | None:
         name = str(trace.tb_frame.f_globals.get("__name__", ""))
         file, package = trace.tb_frame.f_code.co_filename, name.partition(".")[0]
         if package in _EXTENSIONS and not file.startswith("<"):  # the methods of a dataclass have no file
-            found = _EXTENSIONS[package], f"{file}:{trace.tb_lineno}"
+            found = package, f"{file}:{trace.tb_lineno}"
         trace = trace.tb_next
     if name.startswith("tracebed.testing."):  # a check of an extension has failed, not its code
         return None
     if found is None or isinstance(error, TracebedError | MemoryError) or getattr(error, "errno", None) in _OF_MACHINE:
         return None
-    extension, place = found
-    hint = f"correct the {extension.partition(' ')[0]}; {VERBOSE}"
-    return ExtensionError(f"{extension} failed: {in_words(error)}", where=place, hint=hint)
+    package, place = found
+    # Which of several extensions has failed is in the line, and not known otherwise.
+    what = _EXTENSIONS[package][0] if len(_EXTENSIONS[package]) == 1 else f"package {package}"
+    return ExtensionError(f"{what} failed: {in_words(error)}", where=place, hint=f"correct the file; {VERBOSE}")
 
 
 @contextmanager
@@ -100,12 +102,12 @@ def last_line(trace: TracebackType | None, file: str) -> int | None:
     return found
 
 
-def checked(value: Any, kind: type, what: str, function: Any) -> Any:
+def checked(value: Any, kind: type | tuple[type, ...], what: str, function: Any) -> Any:
     """Return `value`, which a function of an extension has returned. Raises ExtensionError if it has another type.
 
     Args:
         value: the value.
-        kind: the type that it must have.
+        kind: the type that it must have, or several types.
         what: the extension, for messages.
         function: the function that has returned the value.
     """
@@ -113,5 +115,5 @@ def checked(value: Any, kind: type, what: str, function: Any) -> Any:
         return value
     code = getattr(function, "__code__", None)
     where = place_of(code) if isinstance(code, CodeType) else None
-    what = f"{what} returns {type(value).__name__}, not {kind.__name__}"
-    raise ExtensionError(what, where=where, hint=f"return a {kind.__name__}")
+    wanted = " or ".join(one.__name__ for one in (kind if isinstance(kind, tuple) else (kind,)))
+    raise ExtensionError(f"{what} returns {type(value).__name__}", where=where, hint=f"return {wanted}")

@@ -93,7 +93,7 @@ def _finish(asked: Analysis, found: Sensitivity, shown: Sequence[str], own: Path
             _print(table[table["figure"] == name], asked)
         emit(f"{own / 'sensitivity.csv'}; {len(drawn)} plots")
     for label, reason in found.failed.items():
-        emit(f"tracebed: {label}: {reason}")
+        emit(f"tracebed: {label}: {reason}", MessageLevel.ERROR)
     return ExitCode.USAGE if found.failed else ExitCode.OK
 
 

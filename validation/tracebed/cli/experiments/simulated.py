@@ -122,7 +122,7 @@ def _finish(
             emit("significance is unknown: `perturbations: 20` in the file shows which differences are significant")
         emit(f"{own / 'table.parquet'}, .csv; {len(drawn)} plots")
     for reason, points in done.failed.items():
-        emit(f"tracebed: {reason}: no row for {len(points):,} points, the first {_point_text(points[0])}")
+        emit(f"tracebed: {reason}: no row for {len(points):,} points, the first {_point_text(points[0])}", MessageLevel.ERROR)
     return ExitCode.USAGE if done.failed else ExitCode.OK
 
 
