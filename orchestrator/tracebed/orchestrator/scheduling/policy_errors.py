@@ -49,25 +49,25 @@ class Call:
     def __init__(self, policy: Policy, state: State, jobs: int) -> None:
         """Prepare the call."""
         self._policy, self._state, self._most = policy, state, MOST_DECISIONS + 10 * jobs
-        self._class = type(getattr(policy, "observed", policy))  # `check_policy` observes a policy
         self._steps: Any = ()
 
     def __enter__(self) -> Call:
         """Call the policy. Raises PolicyError if `decide` fails, or does not return decisions."""
-        decide = self._policy.decide
         try:
-            self._steps = decide(self._state)
+            self._steps = self._policy.decide(self._state)
         except (Exception, SystemExit) as error:
             if (found := self._failed(error)) is not None:
                 raise found from error
             if error.__traceback__ is None or error.__traceback__.tb_next is not None:
                 raise
             what = f"policy {self._name}: decide cannot be called: {in_words(error)}"  # no line of the policy was run
-            raise PolicyError(what, where=line_of(self._class), hint="write `def decide(self, state)`") from error
+            raise PolicyError(
+                what, where=line_of(type(_own(self._policy))), hint="write `def decide(self, state)`"
+            ) from error
         if not hasattr(self._steps, "__iter__"):
             if hasattr(self._steps, "close"):
                 self._steps.close()  # a coroutine
-            code = getattr(decide, "__code__", None)
+            code = getattr(_own(self._policy).decide, "__code__", None)
             what = f"policy {self._name}: decide returns {type(self._steps).__name__}, not decisions"
             hint = "`decide` is a generator: it yields each decision, and contains at least one `yield`"
             raise PolicyError(what, where=place_of(code) if isinstance(code, CodeType) else None, hint=hint)
@@ -99,7 +99,7 @@ class Call:
 
     @property
     def _name(self) -> str:
-        return self._class.__name__
+        return name_of(self._policy)
 
     @property
     def _when(self) -> str:
@@ -120,6 +120,17 @@ class Call:
         if frame is None or str(frame.f_globals.get("__name__", "")).startswith("tracebed."):
             return ""
         return place_of(frame)
+
+
+def name_of(policy: Policy) -> str:
+    """Return the name of the class of a policy, for messages."""
+    return type(_own(policy)).__name__
+
+
+def _own(policy: Policy) -> Policy:
+    """Return the policy, in place of the one by which `check_policy` observes it."""
+    own: Policy = getattr(policy, "observed", policy)
+    return own
 
 
 def _is_in_scheduling(error: BaseException) -> bool:

@@ -17,7 +17,7 @@ from tracebed.orchestrator.scheduling.executor import Executor
 from tracebed.orchestrator.scheduling.jobs import SHORTEST_S, Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.names import FCFS
-from tracebed.orchestrator.scheduling.policy_errors import DEFECT, Call, PolicyError
+from tracebed.orchestrator.scheduling.policy_errors import DEFECT, Call, PolicyError, name_of
 from tracebed.orchestrator.scheduling.priorities import queue_by
 from tracebed.orchestrator.scheduling.promises import Promises
 from tracebed.orchestrator.scheduling.reservations import Hold
@@ -271,7 +271,7 @@ class Scheduler:
         instant, times = self._calls_at_instant
         self._calls_at_instant = (now, times + 1 if instant == now else 1)
         if self._calls_at_instant[1] > MOST_CALLS:
-            what = f"policy {type(self.policy).__name__} requested a call at {now:g} s {MOST_CALLS:,} times"
+            what = f"policy {name_of(self.policy)} requested a call at {now:g} s {MOST_CALLS:,} times"
             raise PolicyError(what, hint=f"{DEFECT}: it decides at the same instant for ever")
         return now
 
@@ -440,6 +440,6 @@ class Scheduler:
 
     def _check(self, good: bool, decision: Start | Resize | Share | Reject | Cancel | Reserve, what: str) -> None:
         if not good:
-            where = f"policy {type(self.policy).__name__} at t = {cell(self.state.now)} s"
+            where = f"policy {name_of(self.policy)} at t = {cell(self.state.now)} s"
             what = f"cannot {in_words(decision, self.jobs.ids)}: the job {what}"
             raise PolicyError(what, where=where, hint=DEFECT)

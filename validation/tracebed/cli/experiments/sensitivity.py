@@ -10,7 +10,7 @@ import click
 
 from tracebed.cli.console import print_json, print_table
 from tracebed.cli.experiments.options import Choices, Execution, chosen
-from tracebed.cli.messages import emit, progress, warn
+from tracebed.cli.messages import MessageLevel, emit, progress, warn
 from tracebed.cli.perturbation import explain_falls
 from tracebed.display import cell, effect
 from tracebed.errors import ExitCode, InputError
