@@ -218,8 +218,12 @@ REPLAY = "replay w.parquet --policy easy --speed 1000 -o out/e"
         ("export sim --to wrong -o out/d", WRONG, "export format wrong returns str (return list)"),
         ("simulate w.parquet --policy fails -o out/f", NOTHING, "policy Policy at t = "),
         (f"{REPLAY} --inventory nodes.yaml", FAILS, "failed: KeyError"),
-        ("import fails.txt --from fails --as predicted -o out/g", FAILS, "failed: KeyError"),
-        ("import fails.txt --from wrong --as predicted -o out/h", WRONG, "simulator wrong returns str (return Run)"),
+        ("import fails.txt --from fails --as predicted --workload w.parquet -o out/g", FAILS, "failed: KeyError"),
+        (
+            "import fails.txt --from wrong --as predicted --workload w.parquet -o out/h",
+            WRONG,
+            "simulator wrong returns str (return Run)",
+        ),
     ],
 )
 def test_a_mistake_in_a_package_has_its_line(site: Path, words: str, line: int, text: str) -> None:
