@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -396,3 +397,18 @@ def test_the_state_moves_between_nodes_and_the_agents_time_the_stages(tmp_path: 
         assert left["termination_s"] > 0
         job.testbed.send(0, {"type": "kill", "job": "j", "reason": "seen enough"})
         assert job.finish()["termination_s"] is None
+
+
+def test_a_resize_of_a_job_behind_its_plan_shows_how_much(tmp_path: Path) -> None:
+    """The leader makes up for its delay later, so that the end of the job does not show it."""
+    stopped_s = 1.0
+    with emulated(tmp_path, 1, 1) as testbed:
+        job = Driver(testbed, Program("pils", 0, 10**9, 10**4, rate=1e6), [0, 1])  # iterations of 0.05 s
+        job.start()
+        [begun] = [message["begun"] for message in job.heard if message["type"] == "started"]
+        job.process(0).suspend()
+        request = job.resize(0, members=["n0"])
+        time.sleep(stopped_s)
+        job.process(0).resume()
+        answer = job.resized(request)
+        assert answer["applied"] - begun - answer["planned_s"] > 0.8 * stopped_s

@@ -15,6 +15,7 @@ from runs import NAN, lending_run, make_run
 from tracebed.converters.workload import FloatArray
 from tracebed.errors import InputError, Tolerated
 from tracebed.orchestrator.run import Run
+from tracebed.orchestrator.runs.steps import Steps
 from tracebed.validation.metrics import (
     MeasuredRun,
     all_metrics,
@@ -25,7 +26,6 @@ from tracebed.validation.metrics import (
     table_row,
     waiting,
 )
-from tracebed.validation.steps import Steps
 
 # Two nodes. A: both, 0 to 10. B: submitted at 2, one node, 10 to 30. C: submitted at 4, one node, 10 to 12.
 HAND = [(0.0, 0.0, 10.0, 2), (2.0, 10.0, 30.0, 1), (4.0, 10.0, 12.0, 1)]

@@ -188,11 +188,12 @@ def test_an_administrator_changes_the_cpus_and_the_checksum_stays(
         pils.run([1], units=1, cpus=[low])
 
 
-def start(administrator: Administrator, *words: str) -> subprocess.Popen[str]:
-    """Start the command with both CPUs prepared for it."""
+def start(administrator: Administrator, *words: str, before: str = "") -> subprocess.Popen[str]:
+    """Start the command with both CPUs prepared for it, after the code `before`."""
     code = "import json, os, sys; os.environ.update(json.loads(sys.stdin.readline()))\n"
-    code += "from tracebed.cli import main; main()"
-    process = subprocess.Popen([sys.executable, "-c", code, *FOREVER, *words], stdin=subprocess.PIPE, text=True)
+    code += f"from tracebed.benchmarks.standalone import pils; {before}\nfrom tracebed.cli import main; main()"
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    process = subprocess.Popen([sys.executable, "-c", code, *FOREVER, *words], **pipes)
     prepared, variables = administrator.prepare(process.pid, CPUS[:2])
     assert prepared is DromResult.SUCCESS
     assert process.stdin is not None
@@ -247,8 +248,9 @@ def test_ranks_share_the_prepared_cpus_and_each_follows_its_own(administrator: A
         assert administrator.mask(other) == (DromResult.SUCCESS, (high,))
         assert administrator.set_mask(other, []) in (DromResult.SUCCESS, DromResult.NOTED)
         assert administrator.mask(other, Flags.SYNC) == (DromResult.SUCCESS, ())
-        assert administrator.set_mask(process.pid, [low, high]) is DromResult.NOTED  # it waits for the other rank
-        assert administrator.set_mask(other, [high], Flags.STEAL) is DromResult.PERMISSION
+        # It waits for the other rank, and polls meanwhile.
+        assert administrator.set_mask(process.pid, [high], Flags.SYNC) is DromResult.SUCCESS
+        assert administrator.set_mask(other, [low], Flags.SYNC) is DromResult.SUCCESS
         os.kill(other, signal.SIGKILL)
         assert process.wait(GUARD_S) == ExitCode.UNHEALTHY
     finally:
@@ -256,6 +258,42 @@ def test_ranks_share_the_prepared_cpus_and_each_follows_its_own(administrator: A
         process.communicate()
     assert administrator.pids() == []
     assert administrator.free() == (low, high)
+
+
+@needs_cpus
+@pytest.mark.parametrize("thief", [0, 1])
+@pytest.mark.parametrize("flags", [Flags.STEAL, Flags.STEAL | Flags.SYNC])
+def test_ranks_that_wait_for_a_rank_without_a_cpu_do_not_wait_for_ever(
+    administrator: Administrator, thief: int, flags: Flags
+) -> None:
+    """The last CPU of one was stolen for the other, which waited at the barrier, and never polled."""
+    process = start(administrator, "--set", "ranks=2", before="pils.STARVED_S = 0.5")
+    try:
+        wait_for(lambda: len(administrator.pids()) == 2 and process.pid in administrator.pids())
+        ranks = sorted(administrator.pids(), key=lambda pid: pid != process.pid)
+        assert not administrator.set_mask(ranks[thief], CPUS[:2], flags).error
+        assert process.wait(GUARD_S) == ExitCode.UNHEALTHY
+        assert process.stderr is not None
+        assert f"rank {1 - thief} has lost its last CPU, and the other ranks" in process.stderr.read()
+    finally:
+        process.kill()
+        process.communicate()
+    wait_for(lambda: administrator.pids() == [] and administrator.free() == CPUS[:2])
+
+
+@needs_cpus
+def test_a_rank_without_a_cpu_ends_with_rank_0(administrator: Administrator) -> None:
+    process = start(administrator, "--set", "ranks=2")
+    try:
+        wait_for(lambda: len(administrator.pids()) == 2 and process.pid in administrator.pids())
+        (other,) = set(administrator.pids()) - {process.pid}
+        assert administrator.set_mask(other, []) in (DromResult.SUCCESS, DromResult.NOTED)
+        assert administrator.mask(other, Flags.SYNC) == (DromResult.SUCCESS, ())
+        process.kill()
+        wait_for(lambda: not psutil.pid_exists(other) or psutil.Process(other).status() == psutil.STATUS_ZOMBIE)
+    finally:
+        process.kill()
+        process.communicate()
 
 
 # The command

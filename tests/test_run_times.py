@@ -13,6 +13,7 @@ from redecided import virtual, workload
 from runs import replaying
 from survival import KEEP, Case, count
 from tracebed.converters.workload import Workload
+from tracebed.orchestrator.replay.health import of_run_times
 from tracebed.orchestrator.replay.journal import Entry
 from tracebed.orchestrator.replay.monitor import Monitor
 from tracebed.orchestrator.replay.recovery import recovered
@@ -70,6 +71,20 @@ def test_no_run_time_that_differs_is_unmarked() -> None:
     monitor, record = observed([8.71, 10.0, 10.2], [10.0, 10.0, 10.0])
     mark(record.reason, run_times(monitor, record), 0.5, SPEED)
     assert record.reason == ["ran 871 s, but its plan is 1000 s", "", ""]
+
+
+def test_no_resize_at_another_time_than_planned_is_unmarked() -> None:
+    """The leader was late by 2.1 s at the resize, and made up for it before its end: work was done at another size."""
+    monitor, record = observed([10.0, 10.0, 10.0], [10.0, 10.0, 10.0])
+    for job, (applied, planned) in enumerate([(6.1, 4.0), (4.0, 4.01), (-5.0, 4.0)]):  # the last: in an earlier run
+        record.resize_requested(job, 2, 4, 1000.0)
+        at = 1000.0 + applied * SPEED
+        record.resize_applied(job, at, at, at, {"planned_s": planned})
+    found = run_times(monitor, record)
+    assert [one.off for one in found] == pytest.approx([2.1, 0.01, 0.0])
+    mark(record.reason, found, 0.5, SPEED)
+    assert record.reason == ["was resized after 610 s, but its plan is 400 s", "", ""]
+    assert of_run_times(found, record.jobs.ids)["run_time_off_s"].value == pytest.approx(2.1)
 
 
 def test_every_kind_of_execution_has_limits_of_run_times() -> None:

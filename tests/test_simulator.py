@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -512,7 +513,9 @@ def test_an_invalid_decision_has_the_time_and_the_id_of_the_job() -> None:
     with pytest.raises(PolicyError) as raised:
         Simulator(Jobs.of(workload), [1, 1], Wilful(Start(0, 2), Resize(0, 1), Resize(0, 1))).run()
     message = "policy Wilful at t = 812 s: cannot resize job j17 to 1 node: the job already has that size"
-    assert str(raised.value) == f"{message} (this is a defect of the policy)"
+    where, _, what = str(raised.value).partition(": ")
+    assert re.fullmatch(rf"{re.escape(__file__)}:\d+", where)
+    assert what == f"{message} (this is a defect of the policy)"
 
 
 def test_a_policy_may_choose_the_nodes_of_a_job() -> None:

@@ -31,6 +31,7 @@ from tracebed.orchestrator.watching.picture import line, snapshot
 from tracebed.orchestrator.watching.source import view_of
 from tracebed.orchestrator.watching.view import Status
 from tracebed.states import JobState
+from tracebed.validation.metrics import metrics
 
 NODES = ("n1", "n2", "n3")
 JOBS = (  # id, submit time, run time, nodes
@@ -142,11 +143,6 @@ def final_view(run: Path) -> BatchView:
     return view
 
 
-def held(run: Run) -> float:
-    rows = run.allocations
-    return float(((rows["end"] - rows["start"]) * rows["count"]).sum())
-
-
 @pytest.mark.slow
 def test_no_run_time_without_an_own_record_is_unmarked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The times of the batch system have whole seconds: at 6x, jobs of 6 s were recorded with 0 s."""
@@ -170,7 +166,7 @@ def test_at_the_end_the_view_is_the_run(made: Path) -> None:
     assert view.lateness() == run.info.lateness_ms
     assert view.health() == run.info.health
     assert run.info.health["signals"]["residual_s"] is not None
-    assert view.utilization() == pytest.approx(held(run) / (3 * (view.now - view.jobs.submit[0])))
+    assert view.utilization() == pytest.approx(metrics(run)["utilization"])
     rows = sorted((view.jobs.ids[held.job], *held[1:5]) for held in view.holdings(0.0))
     saved = run.allocations[["job_id", "node", "count", "start", "end"]]
     table = pd.DataFrame(rows, columns=saved.columns)
@@ -257,7 +253,7 @@ def test_an_interrupted_replay_is_shown_as_such(tmp_path: Path, monkeypatch: pyt
     assert states["interrupted"] >= 1
     assert {state: count for state, count in view.counts().items() if count} == states
     assert view.health() == run.info.health
-    assert view.utilization() == pytest.approx(held(run) / (3 * (view.now - view.jobs.submit[0])))
+    assert view.utilization() == pytest.approx(metrics(run)["utilization"])
     assert line(view).endswith("unhealthy, interrupted (SIGTERM)")
 
 

@@ -223,3 +223,32 @@ def test_a_number_beyond_its_bounds_is_refused(change: dict[str, Any]) -> None:
     record = json.loads(Provenance().to_json()) | change
     with pytest.raises(InputError, match="not a provenance record"):
         Provenance.from_json(json.dumps(record))
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "default"),
+    [
+        ("state_mib", 8.0, 0.0),
+        ("cores_per_node", 2, 1),
+        ("nodes_min", 1, 2),
+        ("nodes_max", 4, 2),
+        ("nodes_pref", 2, 2),
+        ("spread", 1, 0),
+        ("kind", "malleable", "rigid"),
+        ("speedup", "linear", "linear"),
+        ("application", "stream", "pils"),
+    ],
+)
+@pytest.mark.parametrize("missing", [None, float("nan"), ""])
+def test_a_missing_value_is_the_default_of_its_column(
+    tmp_path: Path, column: str, value: Any, default: Any, missing: Any
+) -> None:
+    if missing == "" and not isinstance(default, str):
+        return
+    jobs = {"job_id": ["1", "2"], "submit_time": 0.0, "run_time": 40.0, "nodes": 2}
+    table = pd.DataFrame(jobs | {column: [value, missing]})
+    assert Workload(table).table[column].tolist() == [value, default]
+    for name in ("w.csv", "w.parquet"):
+        file = tmp_path / name
+        table.convert_dtypes().to_csv(file, index=False) if name == "w.csv" else table.to_parquet(file)
+        assert read_workload(tmp_path / name).table[column].tolist() == [value, default]

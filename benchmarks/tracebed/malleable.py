@@ -56,11 +56,12 @@ class Attached:
         """Whether the program has an administrator."""
         return self._process is not None
 
-    def poll(self) -> bool:
+    def poll(self, *, wait: bool = True) -> bool:
         """Release and take the CPUs of a pending change, and return whether the CPUs have changed.
 
-        A program that loses its last CPU waits in this call for another one. If the table of the node is lost, the
-        program keeps its CPUs, with a warning.
+        A program that loses its last CPU waits in this call for another one, unless `wait` is false: then `cpus` is
+        empty, and the program must not compute before another call has given it CPUs. If the table of the node is
+        lost, the program keeps its CPUs, with a warning.
         """
         if self._process is None:
             return False
@@ -71,7 +72,7 @@ class Attached:
                 warnings.warn(f"CPUs of this program can no longer change: {result.name}", stacklevel=2)
                 self._process = None
                 return False
-            if cpus:
+            if cpus or not wait:
                 break
             time.sleep(LOOK_S)
         if cpus == before:
@@ -99,7 +100,7 @@ class Attached:
         return self.poll()
 
     def _bind(self) -> None:
-        if self._pin:
+        if self._pin and self.cpus:
             set_affinity(os.getpid(), self.cpus)
 
 

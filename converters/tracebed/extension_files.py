@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import re
 import sys
-import traceback
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,6 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from tracebed.errors import InputError
+from tracebed.extension_errors import in_words, last_line, note
 from tracebed.input_files import read_file
 
 PLACE = re.compile(r"(?P<path>.+\.py):(?P<name>\w+)")
@@ -81,23 +81,26 @@ class ExtensionFile:
 
     def _module(self) -> ModuleType:
         """Return the module of the file."""
-        name = f"{self.path.stem}_{hashlib.sha256(str(self.path).encode() + self.content).hexdigest()}"
+        name = (
+            f"{self.path.stem.replace('.', '_')}_{hashlib.sha256(str(self.path).encode() + self.content).hexdigest()}"
+        )
         if name in sys.modules:
             return sys.modules[name]
+        note(f"{self.noun} {self.name}", name)
         module = ModuleType(name)
         module.__file__ = str(self.path)
         sys.modules[name] = module  # dataclasses look their module up here
         try:
-            exec(compile(self.content, str(self.path), "exec"), vars(module))
+            exec(compile(self.content, str(self.path), "exec", dont_inherit=True), vars(module))
         except SyntaxError as error:
             del sys.modules[name]
-            where = f"{self.path}:{error.lineno}"
+            where = f"{error.filename or self.path}:{error.lineno}"
             raise InputError(f"is not valid Python: {error.msg}", where=where, hint="correct the file") from error
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             del sys.modules[name]
-            lines = [at.lineno for at in traceback.extract_tb(error.__traceback__) if at.filename == str(self.path)]
-            where = f"{self.path}:{lines[-1]}" if lines else str(self.path)
-            what = f"cannot be imported: {type(error).__name__}: {error}"
+            line = last_line(error.__traceback__, str(self.path))
+            where = f"{self.path}:{line}" if line else str(self.path)
+            what = f"cannot be imported: {in_words(error)}"
             raise InputError(what, where=where, hint="correct the file, or install what it imports") from error
         return module
 

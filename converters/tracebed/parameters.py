@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from functools import cache
 from typing import Any, get_args, get_type_hints
 
 from tracebed.errors import InputError
+from tracebed.extension_errors import in_words, line_of, of_extension
 
 WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 HINTS = {bool: "true or false", int: "a whole number", float: "a number", str: "a string"}
@@ -24,16 +25,27 @@ def with_parameters(noun: str, name: str, factory: Any, parameters: Mapping[str,
         parameters: name -> value.
 
     Raises:
-        InputError: a parameter is unknown, or a value is invalid.
+        InputError: a parameter is unknown, or lacks a value, or a value is invalid.
+        ExtensionError: the code of an extension that tracebed does not provide has failed.
     """
-    known = _types(factory)
+    try:
+        known = _types(factory)
+    except (NameError, TypeError, AttributeError, SyntaxError) as error:
+        what = f"{noun} {name}: the type of a parameter is unknown: {in_words(error)}"
+        raise InputError(what, where=line_of(factory), hint="import the types of the fields") from error
     values = {}
     for key, value in parameters.items():
         if key not in known:
             has = ", ".join(known) or "none"
             raise InputError(f"{noun} {name} has no parameter {key!r}", hint=f"parameters: {has}")
         values[key] = _parsed(value, known[key], f"{name}.{key}")
-    return factory(**values)
+    for field in fields(factory):
+        if field.init and field.name not in values and field.default is field.default_factory is MISSING:
+            what = f"{noun} {name}: the parameter {field.name!r} has no default, and no value is given"
+            hint = f"give it a default in the class, or a value ({field.name}=...)"
+            raise InputError(what, where=line_of(factory, field.name), hint=hint)
+    with of_extension():
+        return factory(**values)
 
 
 @cache

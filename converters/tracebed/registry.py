@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from tracebed.errors import InputError
+from tracebed.extension_errors import extension_error, note, of_extension
 from tracebed.version import own_entry_points
 
 if TYPE_CHECKING:  # agents use a registry, and must start fast
@@ -56,16 +57,24 @@ class Registry(Generic[Extension]):
         """Import and return the extension `name`.
 
         Raises:
-            InputError: the extension is not installed, or cannot be imported.
+            InputError: the extension is not installed, or cannot be imported. Where a line of an extension of another
+                package failed, the error names the line.
         """
         value = None if "entries" in vars(self) else own_entry_points().get(self.group, {}).get(name)
         # An extension of tracebed has precedence, so the other packages need not be searched for it.
         load = partial(_imported, value) if value else self._entry(name).load
+        module = value or self._entry(name).value
+        note(f"{self.noun} {name}", module.partition(":")[0])
         try:
-            extension: Extension = load()
+            with of_extension(ImportError, AttributeError, SyntaxError):
+                extension: Extension = load()
         except (ImportError, AttributeError) as error:
-            where = value or self._entry(name).value
+            found = extension_error(error)
+            where = found.where if found is not None else module
             raise InputError(f"{self.noun} {name} cannot be loaded: {error}", where=where) from error
+        except SyntaxError as error:
+            where = f"{error.filename}:{error.lineno}"
+            raise InputError(f"{self.noun} {name} is not valid Python: {error.msg}", where=where) from error
         return extension
 
     def _entry(self, name: str) -> EntryPoint:

@@ -14,6 +14,7 @@ from operator import itemgetter
 from typing import Any
 
 import numpy as np
+import pytest
 
 from faults.kinds import CONTROLLER_FAULTS, NODE_FAULTS, is_harmless
 from faults.scenario import CORES, Outcome
@@ -25,10 +26,13 @@ from tracebed.orchestrator.replay.recovery import recovered
 from tracebed.orchestrator.replay.redecide import logged_decisions, redecide
 from tracebed.orchestrator.replay.resumption import ENDED
 from tracebed.orchestrator.run import Run
+from tracebed.orchestrator.runs.usage import utilization
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.state import handles_requests
+from tracebed.orchestrator.watching.source import view_of
 from tracebed.testing.virtual.ranks import VirtualRank
+from tracebed.validation.metrics.measured import MeasuredRun
 
 LEFT_S = 600.0
 """Time after which the agents and ranks that a controller has left alone must have ended, s."""
@@ -103,7 +107,7 @@ def check(outcome: Outcome, cores: CoreWatch) -> list[str]:
         found += [*_files(outcome, outcome.run)] if thorough else []
     if entries:
         found += [*_requests(outcome, entries), *_decisions(outcome, entries)]
-        found += [*_recovery(outcome)] if thorough else []
+        found += [*_recovery(outcome), *watched(outcome, facts, entries)] if thorough else []
     found += _refusals(outcome)
     return [*found, *_left(outcome)]  # the last one lets time pass
 
@@ -257,6 +261,29 @@ def _recovery(outcome: Outcome) -> Iterator[str]:
     if run is not None and run.info.state == "completed" and not again.jobs.equals(run.jobs):
         changed = [str(name) for name in run.jobs if not again.jobs[name].equals(run.jobs[name])]
         yield f"journal: the recovered run differs in {', '.join(changed)}"
+
+
+def watched(outcome: Outcome, facts: Mapping[str, Any], entries: list[journal.Entry]) -> Iterator[str]:
+    """The view of the journal has the figures that the metrics have for the run."""
+    run = outcome.run
+    if run is None:
+        return
+    view = view_of(facts)
+    view.apply(entries)
+    view.finish(facts.get("end"))
+    measured = MeasuredRun(run)
+    used = utilization(measured.busy, measured.window, measured.cores)
+    if view.utilization() != pytest.approx(used, abs=1e-9, nan_ok=True):
+        yield f"watched: the utilization is {used} in the run, and {view.utilization()} in the view"
+    if view.resizes != (resizes := len(measured.applied)):
+        yield f"watched: {resizes} resizes took effect in the run, and {view.resizes} in the view"
+    if view.lateness() != run.info.lateness_ms or view.health() != run.info.health:
+        yield f"watched: {run.info.lateness_ms}, {run.info.health} in the run; {view.lateness()}, {view.health()}"
+    if view.core_changes.total() != (changes := int((run.table("reconfigurations")["node"] != -1).sum())):
+        yield f"watched: {changes} changes of cores in the run, and {view.core_changes.total()} in the view"
+    states = Counter(run.table("jobs")["state"].tolist())
+    if (shown := {name: count for name, count in view.counts().items() if count}) != states:
+        yield f"watched: the states are {dict(states)} in the run, and {shown} in the view"
 
 
 def _decisions(outcome: Outcome, entries: list[journal.Entry]) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 import sys
 from dataclasses import replace
@@ -11,9 +12,12 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from faults.invariants import watched
 from faults.kinds import NODE_FAULTS
 from faults.scenario import JobSpec, Outcome, Scenario, carry_out
 from faults.shrinking import Finding, shrunk, violations
+from tracebed.orchestrator.replay import journal
+from tracebed.orchestrator.replay.outages import MOST_LOSSES
 from tracebed.testing.virtual.faults import Fault
 
 SEEDS = 12
@@ -27,13 +31,28 @@ def test_no_scenario_violates_a_rule(block: int) -> None:
     assert {seed: found for seed in seeds if (found := violations(Scenario.drawn(seed)))} == {}
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_after_kills_the_view_has_the_figures_of_the_metrics(seed: int) -> None:
+    """Also of a replay that an interruption ends, and with jobs that share nodes."""
+    draw = random.Random(seed)
+    kills = [Fault("kill", draw.randrange(200, 2400), "", draw.choice((0.5, 3.0, 20.0)), draw.random()) for _ in "1234"]
+    ends = [Fault("terminate", draw.randrange(1500, 2000), "", 0.0, 0.5)] if seed % 3 == 2 else []
+    policy = ("pref", "min", "keep-pref", "sd", "dmr", "avg")[seed]
+    scenario = replace(Scenario.drawn(seed), policy=policy, faults=tuple(sorted([*kills, *ends])))
+
+    def check(outcome: Outcome) -> None:
+        assert outcome.kills and outcome.journal is not None
+        assert outcome.run is not None or ends
+        assert [*watched(outcome, *journal.read(outcome.journal))] == []
+
+    carry_out(scenario, check)
+
+
 def course(scenario: Scenario) -> list[str]:
     """Return the entries of the journal of a replay, and its result."""
     found: list[str] = []
 
     def keep(outcome: Outcome) -> None:
-        from tracebed.orchestrator.replay import journal
-
         assert outcome.run is not None and outcome.journal is not None
         found.extend(map(repr, journal.read(outcome.journal)[1]))
         found.append(outcome.run.jobs.to_csv())
@@ -143,3 +162,21 @@ def test_the_worlds_folder_is_removed() -> None:
     folders: list[Path] = []
     carry_out(Scenario(1, nodes=2, jobs=EIGHT[:1]), lambda outcome: folders.append(outcome.world.folder))
     assert folders and not folders[0].exists()
+
+
+@pytest.mark.parametrize("entry", ["start j1", "launched j1"])
+def test_a_job_that_costs_a_node_at_each_start_fails(entry: str) -> None:
+    """Without an end of its own, the replay never ends: the job is requeued each time, also across a resumption."""
+    jobs = (JobSpec(0.0, 100.0, 200.0, 1, 1, 1), JobSpec(40.0, 50.0, 100.0, 1, 1, 1))
+    losses = tuple(Fault("kill_agent", 0.0, "v1", 0.5, 0.5, entry) for _ in range(MOST_LOSSES))
+    kill = Fault("kill", 0, "", 3.0, 0.5, "requeue j1")
+    scenario = Scenario(7, policy="fcfs", nodes=1, jobs=jobs, faults=(*losses[:2], kill, *losses[2:]))
+    assert violations(scenario) == []
+
+    def check(outcome: Outcome) -> None:
+        assert outcome.kills == 1 and outcome.run is not None
+        first, second = outcome.run.jobs.to_dict("records")
+        assert (first["state"], second["state"]) == ("failed", "completed")
+        assert first["reason"].startswith(f"the job lost nodes {MOST_LOSSES} times, and is not requeued again")
+
+    carry_out(scenario, check)

@@ -20,25 +20,29 @@ CHUNKS = 64
 ONE = (1).to_bytes(8, sys.byteorder)
 """What is written to an event descriptor to make it readable."""
 
-_ENCODER = json.JSONEncoder(separators=(",", ":"), check_circular=False)
 
-
-def _made_encoder() -> Callable[[Any], str]:
-    """Return the function `encoded`: `_ENCODER.encode`, which makes the encoder in C again for each value."""
+def _made_encoder(*, allow_nan: bool) -> Callable[[Any], str]:
+    """Return a function that encodes as JSONEncoder.encode, which makes the encoder in C again for each value."""
+    encoder = json.JSONEncoder(separators=(",", ":"), check_circular=False, allow_nan=allow_nan)
     make = getattr(json.encoder, "c_make_encoder", None)
     if make is None:
-        return _ENCODER.encode
-    parts = make(None, _ENCODER.default, json.encoder.encode_basestring_ascii, None, ":", ",", False, False, True)
+        return encoder.encode
+    parts = make(None, encoder.default, json.encoder.encode_basestring_ascii, None, ":", ",", False, False, allow_nan)
     return lambda value: "".join(parts(value, 0))
 
 
-encoded = _made_encoder()
+encoded = _made_encoder(allow_nan=True)
 """Return a value in JSON without spaces. A value that contains itself raises RecursionError."""
+_message = _made_encoder(allow_nan=False)
 
 
 def encode(message: Mapping[str, Any]) -> bytes:
-    """Return `message` as a line of JSON."""
-    return encoded(message).encode() + b"\n"
+    """Return `message` as a line of JSON.
+
+    Raises:
+        ValueError: a number is NaN or infinite, which `decode` refuses: a message never carries its defect further.
+    """
+    return _message(message).encode() + b"\n"
 
 
 def _no_number(text: str) -> float:

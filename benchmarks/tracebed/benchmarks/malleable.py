@@ -400,6 +400,7 @@ class Leader(BenchmarkRank):
             decided=request["decided"],
             applied=self.clock.stamp(now),
             iteration=self.iteration,
+            planned_s=self.planned_s + self.reconfiguring_s if self.PLANNED else None,
             stages={
                 "decision_s": request["decision_s"],
                 "spawn_s": None if None in spawned else max(spawned, default=0.0),

@@ -93,28 +93,36 @@ class Program(NamedTuple):
         lacking = [field for field in cls._fields if field not in given and field not in cls._field_defaults]
         if lacking:
             raise InputError(f"the program lacks {lacking[0]!r}")
-        program = cls(**given)
+        return cls(**given).checked()
+
+    def checked(self) -> Program:
+        """Return this program. Raises InputError if it is invalid."""
         wholes = {"serial_units": 0, "parallel_units": 0, "iterations": 1, "chunks": 1, "memory_mib": 0}
         for field, least in wholes.items():
-            value = getattr(program, field)
+            value = getattr(self, field)
             if type(value) is not int or value < least:
                 raise InputError(f"{field} is {value!r}, not an integer of at least {least}")
-        if program.balance not in ("static", "dynamic"):
-            raise InputError(f"balance is {program.balance!r}, not static or dynamic")
-        if not isinstance(program.application, str):
-            raise InputError(f"application is {program.application!r}, not a string")
+        if self.balance not in ("static", "dynamic"):
+            raise InputError(f"balance is {self.balance!r}, not static or dynamic")
+        if not isinstance(self.application, str):
+            raise InputError(f"application is {self.application!r}, not a string")
         for field, kind in (("parameters", str), ("ratios", (int, float)), ("overhead", int), ("requests", int)):
-            values = getattr(program, field)
-            if not isinstance(values, dict) or not all(isinstance(value, kind) for value in values.values()):
+            values = getattr(self, field)
+            if not isinstance(values, dict) or not all(_valid(value, kind) for value in values.values()):
                 raise InputError(f"{field} is {values!r}, not an object with valid values")
-        _check_command(program.command)
-        if program.partition not in ("free", "static"):
-            raise InputError(f"partition is {program.partition!r}, not free or static")
-        if type(program.rate) not in (int, float) or not 0 < program.rate < math.inf:
-            raise InputError(f"rate is {program.rate!r}, not a positive number")
-        if type(program.state_mib) not in (int, float) or not 0 <= program.state_mib < math.inf:
-            raise InputError(f"state_mib is {program.state_mib!r}, not a number of at least 0")
-        return program
+        _check_command(self.command)
+        if self.partition not in ("free", "static"):
+            raise InputError(f"partition is {self.partition!r}, not free or static")
+        if type(self.rate) not in (int, float) or not 0 < self.rate < math.inf:
+            raise InputError(f"rate is {self.rate!r}, not a positive number")
+        if type(self.state_mib) not in (int, float) or not 0 <= self.state_mib < math.inf:
+            raise InputError(f"state_mib is {self.state_mib!r}, not a number of at least 0")
+        return self
+
+
+def _valid(value: Any, kind: Any) -> bool:
+    """Return whether a value is of a kind, and not NaN or infinite."""
+    return isinstance(value, kind) and (isinstance(value, str) or math.isfinite(value))
 
 
 def _check_command(command: Any) -> None:

@@ -176,14 +176,30 @@ def _names(table: pd.DataFrame | pa.Table) -> list[Any]:
 
 
 def column_in(table: Any, name: Any, where: str | None = None) -> Any:
-    """Return a column of the table of a user, converted to its dtype; missing texts are empty."""
+    """Return a column of the table of a user, converted to its dtype; a missing value is the default of the column."""
     values: Any = table.raw(name) if isinstance(table, Table) else table[name]
     dtype = SCHEMA[name].dtype if name in SCHEMA else dtype_of(values)
+    default = SCHEMA[name].default if name in SCHEMA else None
     found = column(values, dtype)
     if found is None:
         series = values.to_pandas() if isinstance(values, pa.ChunkedArray) else values
+        if dtype == "int64" and default is not None and series.isna().any():
+            # The default of a column, such as `nodes_min`, may be another column.
+            usual: Any = column_in(table, default, where) if isinstance(default, str) else default
+            series = series.where(series.notna(), usual)
         found = _converted(series, name, dtype, where)
-    return pc.fill_null(found, word("")) if dtype == "str" and found.null_count else found
+    if dtype == "str":
+        found = pc.fill_null(found, word("")) if found.null_count else found
+        return _named(found, str(default)) if default else found
+    if dtype == "float64" and default is not None and np.isnan(found).any():
+        return np.where(np.isnan(found), np.float64(str(default)), found)
+    return found
+
+
+def _named(values: Texts, default: str) -> Texts:
+    """Return the texts of a column with `default` in place of empty texts."""
+    empty = pc.equal(values, word(""))
+    return pc.if_else(empty, word(default), values) if pc.any(empty).as_py() else values
 
 
 def _check_requests(table: Table, where: str | None) -> None:

@@ -33,6 +33,7 @@ __all__ = [
     "keep_perturbed",
     "measured",
     "metric_definitions",
+    "resizes",
     "with_interval",
 ]
 
@@ -77,6 +78,11 @@ def figures(run: orchestrator.Run, names: Iterable[str]) -> dict[str, float]:
         names: names of metrics.
     """
     return measuring.figures(run, [*names])
+
+
+def resizes(run: orchestrator.Run) -> int | None:
+    """Return the number of resizes of a run that took effect; None: they are not recorded."""
+    return None if "reconfigurations" in run.info.unknown else len(measuring.MeasuredRun(run).applied)
 
 
 def measured(folder: Path | str, **options: Any) -> FolderMetrics:

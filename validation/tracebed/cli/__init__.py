@@ -15,7 +15,7 @@ import click
 from tracebed.cli import messages
 from tracebed.cli.groups import LazyGroup, common_options
 from tracebed.cli.messages import MessageLevel, Messages, emit, one_line
-from tracebed.errors import ExitCode, TracebedError
+from tracebed.errors import ExitCode, TracebedError, print_traceback
 
 CLI = "tracebed.cli"
 
@@ -130,12 +130,14 @@ def main() -> None:
 def _status(chosen: Messages) -> int:
     """Run the command of `sys.argv`, print its error, if there is one, and return the exit status."""
     try:
-        return int(tracebed.main(standalone_mode=False, obj=chosen) or ExitCode.OK)
+        return _called(chosen)
     except click.ClickException as error:
         error.show()
         chosen.log(MessageLevel.ERROR, error.format_message())
         return ExitCode.USAGE
     except TracebedError as error:
+        if error.__cause__ is not None and chosen.verbose:
+            print_traceback(error.__cause__)
         return _failed(error.exit_code, one_line(error))
     except (click.Abort, KeyboardInterrupt):
         return _failed(ExitCode.INTERRUPTED, "interrupted")
@@ -149,6 +151,20 @@ def _status(chosen: Messages) -> int:
         from tracebed.cli import crash
 
         return _failed(ExitCode.INTERNAL, crash.report(error, shown=chosen.verbose))
+
+
+def _called(chosen: Messages) -> int:
+    """Run the command of `sys.argv`. An error in the code of an extension is one of the extension."""
+    try:
+        return int(tracebed.main(standalone_mode=False, obj=chosen) or ExitCode.OK)
+    except (click.ClickException, click.Abort, TracebedError):
+        raise
+    except (Exception, SystemExit) as error:
+        from tracebed.extension_errors import extension_error
+
+        if (found := extension_error(error)) is None:
+            raise
+        raise found from error
 
 
 def _failed(status: ExitCode, message: str) -> ExitCode:

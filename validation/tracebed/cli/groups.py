@@ -203,7 +203,7 @@ common_options = added(
         envvar="TRACEBED_VERBOSE",
         expose_value=False,
         callback=_verbose,
-        help="Print durations, warnings of libraries, and the traceback of an internal error.",
+        help="Print durations, warnings of libraries, and the traceback of an internal error or of an extension.",
     ),
     click.option(
         "--log-file",

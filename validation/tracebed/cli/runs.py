@@ -269,12 +269,11 @@ def summary(
     info = run.info
     for warning in info.warnings:
         warn(warning)
-    from tracebed.api.measures import figures, metric_definitions
+    from tracebed.api.measures import figures, metric_definitions, resizes
 
     for reason in dict.fromkeys(info.unknown.values()):
         warn(f"{', '.join(name for name, why in info.unknown.items() if why == reason)} unknown: {reason}")
     shown, late = figures(run, SHOWN) if shown is None else shown, info.lateness_ms
-    resized = run.are_resizes & run.table("reconfigurations").equal("state", "applied")
     facts = {
         "run": str(output),
         "execution": info.execution,
@@ -282,7 +281,7 @@ def summary(
         "nodes": run.total_nodes,
         **{name: info.counts[name] for name in ("jobs", *JobState) if name in info.counts},
         **shown,
-        "resizes": None if "reconfigurations" in info.unknown else int(resized.sum()),
+        "resizes": resizes(run),
         **({"jobs_on_shared_nodes": shared} if (shared := run.jobs_on_shared_nodes) else {}),
         **{f"lateness_{key}_ms": late[key] for key in ("p50", "p99", "max") if key in late},
         "state": info.state,

@@ -56,6 +56,7 @@ def check_policy(
 
     Raises:
         AssertionError: an invariant is violated; the message has the invariant and the workload.
+        PolicyError: the code of the policy fails, or a decision is impossible; the message has the file and the line.
         InputError: `policy` is not a policy.
 
     Example:
@@ -183,34 +184,26 @@ CLOCKS = ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_
 class _ReadOnlyPolicy:
     """A policy that fails the check if a step does anything but read the state."""
 
-    policy: Policy
+    observed: Policy
     fail: Callable[[str], None]
 
     @property
     def malleable(self) -> bool:
-        return self.policy.malleable
+        return self.observed.malleable
 
     @property
     def shares(self) -> bool:
-        return shares(self.policy)
+        return shares(self.observed)
 
     def view(self, jobs: Jobs) -> Jobs:
-        return visible_jobs(self.policy, jobs)
+        return visible_jobs(self.observed, jobs)
 
     def decide(self, state: State) -> Iterator[Decision]:
-        steps = self.policy.decide(state)
-        while True:
-            before = _snapshot(state)
-            with self._without_side_effects():
-                decision = next(steps, None)
-            if _snapshot(state) != before:
-                self.fail("the policy modifies the scheduler state")
-            if decision is None:
-                return
-            yield decision
+        steps = self.observed.decide(state)
+        return _Steps(self, state, steps) if hasattr(steps, "__next__") else steps
 
     @contextmanager
-    def _without_side_effects(self) -> Iterator[None]:
+    def without_side_effects(self) -> Iterator[None]:
         """Fail the check if the block reads a clock or opens a file."""
 
         def refused(what: str) -> Callable[..., Any]:
@@ -221,6 +214,31 @@ class _ReadOnlyPolicy:
                 stack.enter_context(mock.patch.object(time, clock, refused("reads a clock")))
             stack.enter_context(mock.patch.object(builtins, "open", refused("opens a file")))
             yield
+
+
+@dataclass
+class _Steps:
+    """The decisions of a call. A step fails the check if it does anything but read the state."""
+
+    watched: _ReadOnlyPolicy
+    state: State
+    steps: Any
+
+    def __iter__(self) -> _Steps:
+        return self
+
+    def __next__(self) -> Decision:
+        before = _snapshot(self.state)
+        try:
+            with self.watched.without_side_effects():
+                decision: Decision = next(self.steps)
+                return decision
+        finally:
+            if _snapshot(self.state) != before:
+                self.watched.fail("the policy modifies the scheduler state")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.steps, name)  # the frame of the generator has the line of the policy
 
 
 def _snapshot(state: State) -> tuple[Any, ...]:

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tracebed.benchmarks.lines import encode
 from tracebed.orchestrator.testbeds.agent import PROTOCOL
 from tracebed.orchestrator.testbeds.launcher import concurrently
 from tracebed.orchestrator.testbeds.nodes import AGENTS, Group, Inventory, Node
@@ -192,7 +193,7 @@ class _AgentConnection:
         self.heard: list[dict[str, Any]] = []
 
     def send(self, **message: Any) -> None:
-        self.unsent += json.dumps(message).encode() + b"\n"
+        self.unsent += encode(message)
         self._write()
 
     def _write(self) -> None:

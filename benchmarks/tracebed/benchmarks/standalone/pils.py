@@ -1,13 +1,15 @@
 """PILS: ranks with different loads, after the benchmark of that name by BSC, Barcelona.
 
 In each iteration, each rank does its tasks on its threads. The iteration ends with a barrier and a reduction over the
-ranks. A task of BSC's benchmark spins for a given time. A task of this one is a fixed amount of work that takes a given
-CPU time, so threads that share a CPU take longer.
+ranks. A rank that waits there follows changes of its CPUs, so that another rank can take them. A task of BSC's
+benchmark spins for a given time. A task of this one is a fixed amount of work that takes a given CPU time, so threads
+that share a CPU take longer.
 """
 
 from __future__ import annotations
 
 import math
+import multiprocessing
 import os
 import time
 from collections.abc import Sequence
@@ -29,6 +31,9 @@ from tracebed.errors import InputError, TestbedError
 LOADS = (250,)
 ITERATIONS = 10
 TASK_S = 500e-6
+STARVED_S = 10.0
+"""Time after which the program fails if a rank holds no CPU, and is to have none, while other ranks hold CPUs, s. They
+wait for that rank, and would wait for ever."""
 FEWER = "choose fewer ranks or threads"
 
 
@@ -217,19 +222,69 @@ def _rank(
             reduce(0)
         reduce(0)  # all ranks have started
         begun = time.perf_counter()
+        held, watch = m.cpus, _Starvation(rank)
+        idle = partial(_idle, m, watch) if m.malleable else None
         for iteration in range(work.iterations):
-            if m.poll():
+            m.poll(wait=False)
+            while not m.cpus:
+                time.sleep(malleable.LOOK_S)
+                watch()
+                m.poll(wait=False)
+            if m.cpus != held:
+                held = m.cpus
                 team.resize(chosen(m, None, threads))
             masks.append(team.cpus)
             computed = time.perf_counter()
             sums = _tasks(team, work, load, iteration * load)
             cpu_s += sum(seconds for _, seconds in sums)
             compute_s.append(time.perf_counter() - computed)
-            checksum += reduce(sum(value for value, _ in sums) % kernels.MODULUS)
+            checksum += reduce(sum(value for value, _ in sums) % kernels.MODULUS, idle)
             ended = time.perf_counter()
             iteration_s.append(ended - begun)
             begun = ended
     return RankResult(load, tuple(masks), tuple(compute_s), tuple(iteration_s), cpu_s, checksum % kernels.MODULUS)
+
+
+class _Starvation:
+    """The watch of rank 0 over ranks without a CPU. Other ranks watch rank 0: they end with it.
+
+    Args:
+        rank: this rank.
+    """
+
+    def __init__(self, rank: int) -> None:
+        self._rank, self._parent, self._path = rank, os.getppid(), os.environ.get(TABLE)
+        self._due, self._since = 0.0, math.inf
+
+    def __call__(self) -> None:
+        """Raise TestbedError if a rank has been without a CPU for too long, EOFError if rank 0 has ended."""
+        if self._rank > 0 and os.getppid() != self._parent:
+            raise EOFError
+        now = time.monotonic()
+        if self._rank > 0 or self._path is None or now < self._due:
+            return
+        self._due = now + STARVED_S / 100
+        try:
+            with closing(NodeTable(Path(self._path))) as table:
+                shares = Administrator(table).shares()
+        except TestbedError:  # the table is lost
+            return  # the ranks keep their CPUs
+        ranks = {os.getpid(): "rank 0", **{child.pid: child.name for child in multiprocessing.active_children()}}
+        found = {name: shares[pid] for pid, name in ranks.items() if pid in shares}
+        starved = [name for name, share in found.items() if not share.held and not share.target]
+        if not starved or len(starved) == len(found):  # all of them: the whole program waits
+            self._since = math.inf
+        elif self._since == math.inf:
+            self._since = now
+        elif now - self._since > STARVED_S:
+            what = f"{starved[0]} has lost its last CPU, and the other ranks have waited {STARVED_S:g} s for it"
+            raise TestbedError(what, where=self._path, hint="leave each rank a CPU, or take those of all ranks")
+
+
+def _idle(m: malleable.Attached, watch: _Starvation) -> None:
+    """Follow changes of the CPUs of a rank that waits for the others."""
+    m.poll(wait=False)
+    watch()
 
 
 def _tasks(team: Team, work: PilsWork, load: int, first: int) -> list[tuple[int, float]]:

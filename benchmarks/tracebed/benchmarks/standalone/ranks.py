@@ -8,12 +8,21 @@ import signal
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkProcess
-from typing import Any
+from typing import Any, Protocol
 
 from tracebed.errors import TestbedError, TracebedError
 
-Reduce = Callable[[int], int]
-"""A function that returns the sum of the values of all ranks. Each rank waits for all others."""
+LOOK_S = 0.001
+"""Time between two calls of a rank that waits for others, s."""
+
+
+class Reduce(Protocol):
+    """A function that returns the sum of the values of all ranks. Each rank waits for all others."""
+
+    def __call__(self, value: int, idle: Callable[[], object] | None = None) -> int:
+        """Return the sum. `idle` is called again and again while this rank waits."""
+
+
 Rank = Callable[[int, Reduce], Any]
 """The program of a rank: a function of the number of the rank. Its result can be pickled."""
 
@@ -28,8 +37,8 @@ def run_ranks(count: int, rank: Rank) -> list[Any]:
     links: list[Connection] = []
     processes: list[ForkProcess] = []
 
-    def reduce(value: int) -> int:
-        total: int = value + sum(_received(number, link) for number, link in enumerate(links, 1))
+    def reduce(value: int, idle: Callable[[], object] | None = None) -> int:
+        total: int = value + sum(_received(number, link, idle) for number, link in enumerate(links, 1))
         for number, link in enumerate(links, 1):
             _sent(number, link, total)
         return total
@@ -38,7 +47,7 @@ def run_ranks(count: int, rank: Rank) -> list[Any]:
         for number in range(1, count):
             ours, theirs = context.Pipe()
             links.append(ours)
-            process = context.Process(target=_forked, args=(number, rank, links, theirs))
+            process = context.Process(target=_forked, name=f"rank {number}", args=(number, rank, links, theirs))
             process.start()
             processes.append(process)
             theirs.close()
@@ -62,8 +71,9 @@ def _forked(number: int, rank: Rank, links: list[Connection], root: Connection) 
     for link in links:
         link.close()  # so that rank 0 is missed as soon as it ends
 
-    def reduce(value: int) -> int:
+    def reduce(value: int, idle: Callable[[], object] | None = None) -> int:
         root.send(value)
+        _await(root, idle)
         return int(root.recv())
 
     try:
@@ -75,8 +85,15 @@ def _forked(number: int, rank: Rank, links: list[Connection], root: Connection) 
     root.send(result)
 
 
-def _received(number: int, link: Connection) -> Any:
+def _await(link: Connection, idle: Callable[[], object] | None) -> None:
+    """Wait for a message, or for the end of the other rank."""
+    while idle is not None and not link.poll(LOOK_S):
+        idle()
+
+
+def _received(number: int, link: Connection, idle: Callable[[], object] | None = None) -> Any:
     try:
+        _await(link, idle)
         value = link.recv()
     except (EOFError, OSError) as error:
         raise TestbedError(f"rank {number} has ended early") from error

@@ -13,6 +13,7 @@ from tracebed.converters.formats.tools.files import Input, inputs_at
 from tracebed.converters.log import Log
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError, tolerate
+from tracebed.extension_errors import checked
 
 
 def read_workload(path: Path | str, format: str | None = None, *, equal_nodes: bool = True, **options: Any) -> Workload:
@@ -76,6 +77,7 @@ def read_raw(paths: Sequence[Path], format: str | None = None, **options: Any) -
         raise InputError(
             f"{len(files)} files in format {chosen.name}", where=str(paths[0]), hint="read one file at a time"
         )
+    checked(found, (Workload, Log), f"format {chosen.name}", chosen.read_log or reader)
     if not (len(found) if isinstance(found, Workload) else len(found.table)):
         raise InputError("contains no jobs", where=files[0].where, hint="check that the file is complete")
     return found

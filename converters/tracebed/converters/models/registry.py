@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, get_args
 
+from tracebed.extension_errors import checked
 from tracebed.parameters import with_parameters
 from tracebed.registry import Registry
 
@@ -39,6 +40,8 @@ def draw(model: str, jobs: int | None = None, **options: Any) -> Workload:
     Raises:
         InputError: the model is unknown, or an option is out of range.
     """
+    from tracebed.converters.workload import Workload
+
     function = MODELS.load(model)
     constants = options.get("parameters")
     if isinstance(constants, Mapping):
@@ -49,4 +52,6 @@ def draw(model: str, jobs: int | None = None, **options: Any) -> Workload:
         if isinstance(default, factory):
             changed = replace(default, **{name: getattr(changed, name) for name in constants})
         options["parameters"] = changed
-    return function(**({} if jobs is None else {"jobs": jobs}), **options)
+    drawn = function(**({} if jobs is None else {"jobs": jobs}), **options)
+    made: Workload = checked(drawn, Workload, f"model {model}", function)
+    return made

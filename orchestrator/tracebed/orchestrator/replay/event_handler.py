@@ -93,7 +93,8 @@ class EventHandler:
         elif kind == "resized" and active.pending and message["request"] == active.request:
             active.applied = (self.timeline.trace(message["decided"]), self.timeline.trace(message["applied"]))
             stages = message.get("stages", {})
-            active.measured |= {name: value for name, value in stages.items() if value is not None}
+            measured = stages | {"planned_s": message.get("planned_s")}
+            active.measured |= {name: value for name, value in measured.items() if value is not None}
             if message.get("seen") is not None:
                 active.measured["seen"] = self.timeline.trace(message["seen"])
             self.ranks.check_ended(job)

@@ -16,6 +16,9 @@ SILENCE = 10.0
 """Number of heartbeats that an agent may miss before its node counts as lost."""
 RETURN_S = 60.0
 """Time for which the replay waits for lost nodes if jobs need them and no other event occurs, wall s."""
+MOST_LOSSES = 5
+"""Number of losses of nodes after which a job fails. A job may itself be the cause, and would never end. Slurm's
+`MaxBatchRequeue` has the same default."""
 KEPT = "the run so far is kept"
 
 
@@ -119,9 +122,14 @@ class Outages:
                 continue
             rounds.note_node("down", node, reason=reason)
             record.node_down(node, rounds.now, reason)
-            state = "requeued" if self.on_node_failure == "requeue" else "failed"
             for job in scheduler.node_lost(node, rounds.now):
-                event_handler.lose(job, node, state, f"node {self.testbed.nodes[node].name} was lost: {reason}")
+                state, why = "failed", f"node {self.testbed.nodes[node].name} was lost: {reason}"
+                if self.on_node_failure == "requeue":
+                    if record.restarts[job] + 1 < MOST_LOSSES:
+                        state = "requeued"
+                    else:
+                        why = f"the job lost nodes {MOST_LOSSES} times, and is not requeued again; {why}"
+                event_handler.lose(job, node, state, why)
         return True
 
     def note_progress(self) -> None:

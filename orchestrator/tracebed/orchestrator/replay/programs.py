@@ -77,15 +77,19 @@ def _memory_mib(jobs: Jobs, job: int) -> int:
 
 
 def check_programs(jobs: Jobs, inventory: Inventory) -> None:
-    """Check that every job has an application and a possible speedup, and fits into the memory of enough nodes.
+    """Check that every job has a valid program and a possible speedup, and fits into the memory of enough nodes.
 
     Raises:
-        InputError: an application or its parameters are invalid, a speedup is superlinear, or too few nodes have
-            enough memory.
+        InputError: an application, its parameters or another value of the program are invalid, a speedup is
+            superlinear, or too few nodes have enough memory.
     """
+    rates = dict.fromkeys(kernels_of(jobs), 1.0)
     memory = sorted((node.memory_mib or math.inf for node in inventory.nodes if not node.emulated), reverse=True)
     for job, name in enumerate(jobs.ids):
-        sized(jobs, job, jobs.run_time[job], 1.0)
+        try:
+            program_of(jobs, job, rates, speed=1.0, grain_s=math.inf, balance="static").checked()
+        except InputError as error:
+            raise InputError(error.what, where=f"job {name}", hint=error.hint) from error
         needed, nodes = _memory_mib(jobs, job), jobs.low[job]
         if memory and nodes <= len(memory) and needed > memory[nodes - 1]:
             what = f"needs {needed} MiB on each of {nodes} nodes, and the nodes have {memory[nodes - 1]:g} MiB"

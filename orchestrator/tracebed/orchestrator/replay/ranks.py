@@ -45,7 +45,8 @@ class RunningJob:
     first_masks: dict[int, str] = field(default_factory=dict)
     """Node -> the CPUs with which its rank was launched."""
     measured: dict[str, float] = field(default_factory=dict)
-    """Figures of the pending resize that its leader measured: columns of the table `reconfigurations`."""
+    """Figures of the pending resize that its leader measured: columns of the table `reconfigurations`, and `planned_s`,
+    the planned time of the job up to the resize."""
     address: Any = None
     """The address of the leader; None: not known yet."""
     launched: float = field(default_factory=world.monotonic)

@@ -38,7 +38,9 @@ SIGNALS = {
     "rank_late_s": HealthSignal("a rank was stopped or late", "s"),
     "residual_s": HealthSignal("a job was behind its plan when it ended", "s"),
     "lost_time": HealthSignal("difference between planned and real run times, over planned run times", "%"),
-    "run_time_off_s": HealthSignal("the recorded run time of a job differs from its plan, by", "s"),
+    "run_time_off_s": HealthSignal(
+        "the recorded time of a job to its end, or to a resize, differs from its plan, by", "s"
+    ),
     "run_time_off": HealthSignal("sum of such differences of run times, over planned run times", "%"),
     "overhead_late_s": HealthSignal("a launch or an end took more than twice the usual time, by", "s"),
     "overhead_excess": HealthSignal("sum of such delays of launches and ends, over planned run times", "%"),

@@ -69,7 +69,8 @@ class ScheduleRecord:
         self.checksum = [""] * count
         self.resizes = Resizes()
         self.measured: dict[int, Mapping[str, float]] = {}
-        """Row of `resizes` -> further columns of the table `reconfigurations`: `seen` and the stages."""
+        """Row of `resizes` -> further columns of the table `reconfigurations`: `seen` and the stages; and `planned_s`,
+        the time from the first iteration of the job to the resize by the plan of its leader, wall s."""
         self.nodes_asked: dict[int, int] = {}
         """Row of `resizes` -> number of nodes that the evolving job requested."""
         self.denied: set[int] = set()

@@ -12,12 +12,12 @@ import math
 from collections.abc import Sequence
 
 from tracebed.display import cell
-from tracebed.errors import TracebedError
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.executor import Executor
 from tracebed.orchestrator.scheduling.jobs import SHORTEST_S, Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.names import FCFS
+from tracebed.orchestrator.scheduling.policy_errors import DEFECT, Call, PolicyError, name_of
 from tracebed.orchestrator.scheduling.priorities import queue_by
 from tracebed.orchestrator.scheduling.promises import Promises
 from tracebed.orchestrator.scheduling.reservations import Hold
@@ -38,11 +38,6 @@ from tracebed.orchestrator.scheduling.state import (
     visible_jobs,
 )
 from tracebed.orchestrator.scheduling.ticks import next_multiple
-
-
-class PolicyError(TracebedError):
-    """A policy yielded an impossible decision."""
-
 
 MOST_CALLS = 100_000
 """Largest number of calls at one instant that a policy may request."""
@@ -223,7 +218,7 @@ class Scheduler:
         This time is infinite unless the policy decided `Wake`. For a `Wake` at or before `now`, it is `now`.
 
         Raises:
-            PolicyError: a decision is impossible.
+            PolicyError: a decision is impossible, or the policy has failed.
         """
         state = self.state
         state.now = now
@@ -234,29 +229,31 @@ class Scheduler:
             self._extend_limits()
         open_requests = [job for job in state.requested if job not in state.resizing] if state.requested else ()
         decided = 0
-        for decision in self.policy.decide(state):
-            decided += 1
-            if type(decision) is Start:
-                self._start(decision)
-            elif type(decision) is Resize:
-                self._resize(decision)
-            elif type(decision) is Share:
-                self._share(decision)
-            elif type(decision) is Reject:
-                self._check(decision.job in state.queue, decision, "is not waiting")
-                self._leave_queue(decision.job)
-                state.reservations.remove(decision.job)
-                self.executor.reject(decision.job, decision.reason)
-            elif type(decision) is Cancel:
-                self._check(decision.job in state.size, decision, "is not running")
-                state.cancelling.add(decision.job)
-                self.executor.cancel(decision.job, decision.reason)
-            elif type(decision) is Reserve:
-                self._reserve(decision)
-            elif type(decision) is Wake:
-                self._wake = self._called_again(now) if decision.at <= now else self.due(decision.at)
-            elif type(decision) is Note:
-                state.notes[decision.name] = decision.value
+        with Call(self.policy, state, len(self.jobs)) as call:
+            for decided, decision in enumerate(call.decisions, 1):  # noqa: B007 - the number of the last one
+                if type(decision) is Start:
+                    self._start(decision)
+                elif type(decision) is Resize:
+                    self._resize(decision)
+                elif type(decision) is Share:
+                    self._share(decision)
+                elif type(decision) is Reject:
+                    self._check(decision.job in state.queue, decision, "is not waiting")
+                    self._leave_queue(decision.job)
+                    state.reservations.remove(decision.job)
+                    self.executor.reject(decision.job, decision.reason)
+                elif type(decision) is Cancel:
+                    self._check(decision.job in state.size, decision, "is not running")
+                    state.cancelling.add(decision.job)
+                    self.executor.cancel(decision.job, decision.reason)
+                elif type(decision) is Reserve:
+                    self._reserve(decision)
+                elif type(decision) is Wake and decision.at == decision.at:
+                    self._wake = self._called_again(now) if decision.at <= now else self.due(decision.at)
+                elif type(decision) is Note:
+                    state.notes[decision.name] = decision.value
+                else:
+                    raise call.unknown(decision)
         for job in open_requests:
             if job in state.requested:  # no resize has answered it
                 self.executor.deny(job, state.requested.pop(job))
@@ -274,8 +271,8 @@ class Scheduler:
         instant, times = self._calls_at_instant
         self._calls_at_instant = (now, times + 1 if instant == now else 1)
         if self._calls_at_instant[1] > MOST_CALLS:
-            what = f"policy {type(self.policy).__name__} requested a call at {now:g} s {MOST_CALLS:,} times"
-            raise PolicyError(what, hint="this is a defect of the policy: it decides at the same instant for ever")
+            what = f"policy {name_of(self.policy)} requested a call at {now:g} s {MOST_CALLS:,} times"
+            raise PolicyError(what, hint=f"{DEFECT}: it decides at the same instant for ever")
         return now
 
     def _start(self, decision: Start) -> None:
@@ -443,6 +440,6 @@ class Scheduler:
 
     def _check(self, good: bool, decision: Start | Resize | Share | Reject | Cancel | Reserve, what: str) -> None:
         if not good:
-            where = f"policy {type(self.policy).__name__} at t = {cell(self.state.now)} s"
+            where = f"policy {name_of(self.policy)} at t = {cell(self.state.now)} s"
             what = f"cannot {in_words(decision, self.jobs.ids)}: the job {what}"
-            raise PolicyError(what, where=where, hint="this is a defect of the policy")
+            raise PolicyError(what, where=where, hint=DEFECT)

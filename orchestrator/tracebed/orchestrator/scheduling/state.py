@@ -12,6 +12,7 @@ from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 
 from tracebed.converters.workload import FloatArray, IntArray
+from tracebed.extension_errors import checked, of_extension
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.dates import Dates
 from tracebed.orchestrator.scheduling.jobs import Jobs
@@ -192,7 +193,10 @@ def dispatches(policy: Policy) -> bool:
 def visible_jobs(policy: Policy, jobs: Jobs) -> Jobs:
     """Return `jobs` as `policy` sees them: all rigid if the policy does not decide sizes."""
     if isinstance(policy, HasView):
-        return policy.view(jobs)
+        with of_extension():
+            view = policy.view(jobs)
+        seen: Jobs = checked(view, Jobs, f"policy {type(policy).__name__}: view", policy.view)
+        return seen
     return jobs if policy.malleable else jobs.as_rigid()
 
 

@@ -63,7 +63,8 @@ class BatchView(View):
         if job.called is not None:
             self._submitted[number] = self._reconstruction.trace(job.called)
         self._states[number] = self._state(job)
-        self._resizes[number] = sum(1 for _ in resizes_of("", job, self._reconstruction.trace))
+        resizes = resizes_of("", job, self._reconstruction.trace)
+        self._resizes[number] = sum(resize["state"] == "applied" for resize in resizes)
         if job.ended:
             self._running.pop(number, None)
             self._held += self._holdings(number)
@@ -99,7 +100,7 @@ class BatchView(View):
 
     @property
     def resizes(self) -> int:
-        """The number of resizes that were observed."""
+        """The number of resizes that took effect."""
         return sum(self._resizes.values())
 
     def start_of(self, job: int) -> float:

@@ -56,7 +56,7 @@ def families(view: View) -> Iterator[Any]:
     yield gauge("handover_gap_seconds", "Longest gap of a hand-over of a CPU.", worst.get("gap_s", math.nan))
     yield gauge("trace_seconds", "Trace time of the replay.", view.now)
     yield gauge("speed", "Trace seconds per second.", view.info.speed)
-    yield gauge("utilization_ratio", "Share of the node-seconds that jobs held.", view.utilization())
+    yield gauge("utilization_ratio", "Share of the core seconds of the window that jobs held.", view.utilization())
     yield gauge("left_seconds", "Estimate of the time left.", view.left_s())
 
 

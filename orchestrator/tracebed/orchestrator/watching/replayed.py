@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from tracebed.orchestrator.replay.health import health
 from tracebed.orchestrator.replay.journal import Entry
 from tracebed.orchestrator.replay.monitor import Monitor
@@ -67,8 +69,8 @@ class ReplayView(View):
 
     @property
     def resizes(self) -> int:
-        """The number of resizes that the policy has decided."""
-        return len(self._reconstruction.record.resizes)
+        """The number of resizes that took effect."""
+        return int(np.isfinite(self._reconstruction.record.resizes.applied).sum())
 
     def handovers(self) -> dict[str, Any]:
         """Return the longest overlap and gap of two masks on a CPU so far, as in `run.json`."""

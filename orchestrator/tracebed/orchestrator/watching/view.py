@@ -19,6 +19,7 @@ from tracebed.orchestrator.replay.ending import lateness
 from tracebed.orchestrator.replay.journal import Entry
 from tracebed.orchestrator.replay.thresholds import HealthThresholds
 from tracebed.orchestrator.run import RunInfo
+from tracebed.orchestrator.runs.usage import arrivals, held_cores, utilization
 from tracebed.states import JobState
 
 FAULTS = {
@@ -175,7 +176,7 @@ class View(abc.ABC):
     @property
     @abc.abstractmethod
     def resizes(self) -> int:
-        """The number of resizes."""
+        """The number of resizes that took effect."""
 
     @property
     @abc.abstractmethod
@@ -253,19 +254,28 @@ class View(abc.ABC):
         return grid
 
     def utilization(self) -> float:
-        """Return the share of the node-seconds since the first submission that jobs held; NaN: no time has passed.
+        """Return the metric `utilization` of the run so far; NaN: its window is empty.
 
-        A job on a shared node holds the share of its cores.
+        While submissions are due, the window ends now. It ends with the last submission, as that of the metric.
         """
-        begin = self.jobs.submit[0]
-        span = self.now - begin
-        if not span > 0:
+        submit = np.array(self.submitted)
+        if np.isnan(submit).all():
             return math.nan
-        held = 0.0
-        for _, first, size, start, end, part in self.holdings(begin):
-            share = 1.0 if part is None else len(part) / self.info.nodes[first].cores
-            held += max(0.0, end - max(start, begin)) * size * share
-        return held / (span * len(self.info.nodes))
+        zero, running = np.nanmin(submit), self.status is Status.RUNNING
+        cores = np.array([node.cores for node in self.info.nodes])
+        held = np.array(
+            [
+                (start, end, len(part) if part is not None else cores[first : first + size].sum(), job)
+                for job, first, size, start, end, part in self.holdings(zero)
+            ]
+        ).reshape(-1, 4)
+        starts, ends, width, job = held.T
+        finished = [state not in (None, JobState.INTERRUPTED) for state in self.states]
+        last_end = self.now if running else max(ends[np.array(finished)[job.astype(int)]], default=math.nan)
+        if running and (np.isnan(submit) & [state is None for state in self.states]).any():
+            submit = np.append(submit, self.now)
+        window = arrivals(submit - zero, last_end - zero)
+        return utilization(held_cores(starts - zero, ends - zero, width), window, int(cores.sum()))
 
     def handovers(self) -> dict[str, Any]:
         """Return the longest overlap and gap of two masks on a CPU so far, as in `run.json`; empty: no hand-overs."""

@@ -10,7 +10,7 @@ import click
 
 from tracebed.cli.console import print_json, print_table
 from tracebed.cli.experiments.simulated import list_points
-from tracebed.cli.messages import emit, progress, warn
+from tracebed.cli.messages import MessageLevel, emit, progress, warn
 from tracebed.errors import ExitCode, InputError
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def show_statistics(folder: Path, as_json: bool) -> None:
     for run in summary.runs[summary.runs["signals"] != ""].itertuples():
         warn(f"{run.cell}, repetition {run.repetition}: {run.signals}")
     for attempt in summary.failed:
-        emit(f"tracebed: {attempt.cell}, repetition {attempt.number} failed: {attempt.error}")
+        emit(f"tracebed: {attempt.cell}, repetition {attempt.number} failed: {attempt.error}", MessageLevel.ERROR)
     if summary.missing:
         emit(f"tracebed: {summary.missing} repetitions are missing: the experiment is not complete")
 

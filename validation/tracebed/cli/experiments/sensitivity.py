@@ -10,7 +10,7 @@ import click
 
 from tracebed.cli.console import print_json, print_table
 from tracebed.cli.experiments.options import Choices, Execution, chosen
-from tracebed.cli.messages import emit, progress, warn
+from tracebed.cli.messages import MessageLevel, emit, progress, warn
 from tracebed.cli.perturbation import explain_falls
 from tracebed.display import cell, effect
 from tracebed.errors import ExitCode, InputError
@@ -93,7 +93,7 @@ def _finish(asked: Analysis, found: Sensitivity, shown: Sequence[str], own: Path
             _print(table[table["figure"] == name], asked)
         emit(f"{own / 'sensitivity.csv'}; {len(drawn)} plots")
     for label, reason in found.failed.items():
-        emit(f"tracebed: {label}: {reason}")
+        emit(f"tracebed: {label}: {reason}", MessageLevel.ERROR)
     return ExitCode.USAGE if found.failed else ExitCode.OK
 
 

@@ -12,7 +12,7 @@ import click
 from tracebed.cli.console import print_json, print_table
 from tracebed.cli.experiments.ledger import print_ledger
 from tracebed.cli.experiments.options import Execution
-from tracebed.cli.messages import emit, progress, warn
+from tracebed.cli.messages import MessageLevel, emit, progress, warn
 from tracebed.display import cell
 from tracebed.errors import ExitCode
 
@@ -122,7 +122,10 @@ def _finish(
             emit("significance is unknown: `perturbations: 20` in the file shows which differences are significant")
         emit(f"{own / 'table.parquet'}, .csv; {len(drawn)} plots")
     for reason, points in done.failed.items():
-        emit(f"tracebed: {reason}: no row for {len(points):,} points, the first {_point_text(points[0])}")
+        emit(
+            f"tracebed: {reason}: no row for {len(points):,} points, the first {_point_text(points[0])}",
+            MessageLevel.ERROR,
+        )
     return ExitCode.USAGE if done.failed else ExitCode.OK
 
 

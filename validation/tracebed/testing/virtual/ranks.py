@@ -158,9 +158,8 @@ class JobModel:
             rank.released = True
             rank.later(rank.agent.node.latency_s, rank.leave)
         self.update()
-        now = self.leader.clock()
-        members = {"request": request["request"], "members": self.members}
-        self.leader.send("resized", **members, decided=request["decided"], applied=now, iteration=1, stages={})
+        told = {"request": request["request"], "members": self.members, "planned_s": self.work_s, "iteration": 1}
+        self.leader.send("resized", **told, decided=request["decided"], applied=self.leader.clock(), stages={})
 
     def lost(self, rank: VirtualRank) -> None:
         """Process the end of a rank that was neither released nor has completed."""

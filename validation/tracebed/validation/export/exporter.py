@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from tracebed.errors import InputError
+from tracebed.extension_errors import checked
 from tracebed.orchestrator.run import Run
 from tracebed.outputs import OutputKind
 from tracebed.registry import Registry
@@ -53,7 +54,9 @@ def export(run: Run, to: str, path: Path | str, *, replace: bool = False) -> lis
         InputError: the format is unknown, `path` exists and may not be replaced, or the file cannot be written.
     """
     with kind_of(to).file(Path(path), replace=replace) as file:
-        return _exporter(to).write(run, file)
+        write = _exporter(to).write
+        lacks: list[str] = checked(write(run, file), list, f"export format {to}", write)
+        return lacks
 
 
 def _exporter(to: str) -> Exporter:

@@ -15,10 +15,10 @@ import numpy as np
 import pandas as pd
 
 from tracebed.orchestrator.run import Run
+from tracebed.orchestrator.runs.steps import Steps
 from tracebed.validation.export.exporter import Exporter
 from tracebed.validation.export.held import export_allocations, unknown_nodes
 from tracebed.validation.metrics import busy_cores, origin, total_cores, waiting
-from tracebed.validation.steps import Steps
 
 SLICES = 200_000
 """Most slices of a trace: about 50 MB of JSON, which the viewer opens in seconds."""

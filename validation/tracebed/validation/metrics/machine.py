@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tracebed.orchestrator.run import Run
+from tracebed.orchestrator.runs.steps import Steps
+from tracebed.orchestrator.runs.usage import held_cores
 from tracebed.states import ChangeCause, JobState
 from tracebed.table import Table
 from tracebed.validation.metrics.jobs import origin
 from tracebed.validation.statistics import sum_of_products
-from tracebed.validation.steps import Steps
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,10 +46,7 @@ def _held(run: Run, rows: Table | pd.DataFrame) -> Steps:
     starts, ends = starts - zero, ends - zero
     if not np.isfinite(ends).all():
         ends = np.where(np.isfinite(ends), ends, _last_instant(run))  # it lasted until the run was interrupted
-    held = cores * counts
-    first = np.flatnonzero(np.append(True, (starts[1:] != starts[:-1]) | (ends[1:] != ends[:-1]))[: len(rows)])
-    sums = np.add.reduceat(held, first) if len(held) else held  # most jobs hold several ranges of nodes at a time
-    return Steps.count(starts[first], ends[first], sums.astype(np.float64))
+    return held_cores(starts, ends, cores * counts)
 
 
 def _operated(run: Run) -> pd.DataFrame:

@@ -14,6 +14,8 @@ from tracebed.converters.workload import FloatArray
 from tracebed.errors import InputError
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.runs.schema import TABLES
+from tracebed.orchestrator.runs.steps import Steps
+from tracebed.orchestrator.runs.usage import Window, arrivals, full
 from tracebed.orchestrator.scheduling.placement import grid_of
 from tracebed.states import ChangeCause
 from tracebed.table import IntArray, Table
@@ -21,7 +23,6 @@ from tracebed.topology import Grid
 from tracebed.validation.metrics.jobs import TAU, measures
 from tracebed.validation.metrics.machine import busy_cores, computing_cores, lost_capacity, total_cores, waiting
 from tracebed.validation.statistics import percentiles
-from tracebed.validation.steps import Steps
 
 STAGES = {
     "decision": ("asked", "decided"),
@@ -50,21 +51,6 @@ T = TypeVar("T")
 
 class Undefined(Exception):
     """A metric is undefined for a run; the message is the reason."""
-
-
-@dataclass(frozen=True)
-class Window:
-    """The time window of utilization, throughput and loss of capacity."""
-
-    name: str
-    start_s: float
-    """Seconds after the first submission."""
-    end_s: float
-
-    @property
-    def length_s(self) -> float:
-        """Length, s; NaN for an empty window."""
-        return self.end_s - self.start_s if self.end_s > self.start_s else float("nan")
 
 
 @dataclass(frozen=True)
@@ -303,9 +289,4 @@ def _window(table: Table, last_end: float, window: WindowName, after: float) -> 
         return Window(f"{start:g}:{end:g}", float(start), float(end))
     if window not in ("arrivals", "full"):
         raise InputError(f"unknown window {window!r}", hint="use arrivals, full or START:END in seconds")
-    submit = table["submit"]
-    last = 0.0 if np.isnan(submit).all() else float(np.nanmax(submit))
-    if window == "arrivals" and last > after:
-        return Window("arrivals", after, last)
-    name = "full" if window == "full" else "full (all jobs were submitted at once)"
-    return Window(name, 0.0, 0.0 if np.isnan(last_end) else last_end)
+    return full(last_end) if window == "full" else arrivals(table["submit"], last_end, after)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tracebed.orchestrator.runs.steps import Steps
 from tracebed.validation.metrics.measured import MeasuredRun
-from tracebed.validation.steps import Steps
 
 UNDEFINED = "the metric is undefined for this run"
 

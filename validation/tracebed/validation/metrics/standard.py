@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from tracebed.orchestrator.runs.usage import full, utilization
 from tracebed.validation.metrics import deadlines, energy, handovers, placement
 from tracebed.validation.metrics.measured import MeasuredRun
 from tracebed.validation.metrics.metric import Margin, Metric
@@ -21,11 +22,11 @@ NO_OPERATION = "no reconfiguration was applied"
 
 
 def _utilization(run: MeasuredRun) -> float:
-    return run.busy.mean(run.window.start_s, run.window.end_s) / run.cores
+    return utilization(run.busy, run.window, run.cores)
 
 
 def _full_utilization(run: MeasuredRun) -> float:
-    return run.busy.mean(0.0, run.last_end_s) / run.cores
+    return utilization(run.busy, full(run.last_end_s), run.cores)
 
 
 def _throughput(run: MeasuredRun) -> float:

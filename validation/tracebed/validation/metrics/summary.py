@@ -6,12 +6,14 @@ import math
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
+from numbers import Real
 from typing import Any
 
 import numpy as np
 
 from tracebed.converters.workload import FloatArray
 from tracebed.errors import tolerate
+from tracebed.extension_errors import checked
 from tracebed.orchestrator.run import Run
 from tracebed.states import JobState
 from tracebed.table import Table, codes_of
@@ -76,8 +78,14 @@ def figures(run: Run, names: Sequence[str]) -> dict[str, float]:
     values = dict.fromkeys(names, math.nan)
     for name in names:
         with suppress(Undefined):
-            values[name] = known[name].definition(measured)
+            values[name] = _value(known[name], measured)
     return values
+
+
+def _value(metric: Metric, run: MeasuredRun) -> float:
+    """Return the value of a metric. Raises ExtensionError if it is not a number."""
+    value: float = checked(metric.definition(run), Real, f"metric {metric.name}", metric.definition)
+    return value
 
 
 def table_row(run: MeasuredRun) -> dict[str, float]:
@@ -96,7 +104,7 @@ def _defined(run: MeasuredRun) -> tuple[dict[str, Any], dict[str, str], dict[str
     quartiles: dict[str, tuple[float, float]] = {}
     for metric in all_metrics().values():
         try:
-            values[metric.name] = metric.definition(run)
+            values[metric.name] = _value(metric, run)
             if math.isnan(values[metric.name]):
                 undefined[metric.name] = metric.undefined
             if metric.mean_of or metric.mean_over_time is not None:

@@ -10,13 +10,13 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from tracebed.orchestrator.run import Run
+from tracebed.orchestrator.runs.steps import Steps
 from tracebed.validation.metrics import busy_cores, total_cores, waiting
 from tracebed.validation.pictures import Picture
 from tracebed.validation.report.sections import Section
 from tracebed.validation.report.style import DASHED, PREDICTED, REAL, SOFT, above, panels
 from tracebed.validation.report.time_axis import TimeAxis
 from tracebed.validation.report.words import real_side
-from tracebed.validation.steps import Steps
 from tracebed.validation.verdict import Comparison
 
 BINS = 800

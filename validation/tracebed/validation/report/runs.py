@@ -13,6 +13,7 @@ from markupsafe import Markup
 from matplotlib.figure import Figure
 
 from tracebed.orchestrator.run import Run
+from tracebed.orchestrator.runs.steps import Steps
 from tracebed.validation.metrics import all_metrics, busy_cores, metrics, total_cores, waiting
 from tracebed.validation.metrics.jobs import per_job
 from tracebed.validation.pictures import LINES, Picture
@@ -24,7 +25,6 @@ from tracebed.validation.report.style import JOBS, SOFT, above, beside, heading,
 from tracebed.validation.report.templates import fill
 from tracebed.validation.report.time_axis import TimeAxis
 from tracebed.validation.report.waits import draw_distribution
-from tracebed.validation.steps import Steps
 
 Runs = Mapping[str, Run]
 """Name in the legend -> run."""

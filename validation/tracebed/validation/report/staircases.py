@@ -12,13 +12,13 @@ from matplotlib.ticker import MaxNLocator
 
 from tracebed.converters.workload import FloatArray, IntArray
 from tracebed.orchestrator.run import Run
+from tracebed.orchestrator.runs.steps import Steps
 from tracebed.validation.metrics import origin
 from tracebed.validation.pictures import Picture
 from tracebed.validation.report.sections import Section
 from tracebed.validation.report.style import DASHED, NARROW, PREDICTED, REAL, SOFT, scale, small
 from tracebed.validation.report.time_axis import TimeAxis
 from tracebed.validation.report.words import real_side
-from tracebed.validation.steps import Steps
 from tracebed.validation.verdict import Comparison
 
 SHOWN = 12

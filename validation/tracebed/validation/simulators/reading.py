@@ -9,6 +9,7 @@ from tracebed.converters.formats.reading import recognized
 from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
+from tracebed.extension_errors import checked
 from tracebed.orchestrator.run import Run
 from tracebed.registry import unknown
 from tracebed.validation.simulators import logs
@@ -53,7 +54,8 @@ def import_run(
         if chosen.read is None:
             readers = [name for name in SIMULATORS.names() if simulator(name).read]
             raise InputError(f"the output of {form} cannot be read", hint=f"use one of {', '.join(readers)}")
-        return _checked(chosen.read(path, workload, options), path)
+        made = checked(chosen.read(path, workload, options), Run, f"simulator {chosen.name}", chosen.read)
+        return _checked(made, path)
     if form in registry.FORMATS.entries:
         return _checked(logs.read(path, form, workload, options), path)
     raise unknown("form of a file", form, forms())

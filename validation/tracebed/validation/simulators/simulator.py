@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeAlias
 from tracebed.converters.formats.tools.columns import check_zone
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
+from tracebed.extension_errors import checked
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.orchestrator.setup import Setup
@@ -169,4 +170,5 @@ def simulate(
     for setting in given:
         if setting not in EVERY_SIMULATOR | chosen.supports:
             raise InputError(f"simulator {name} does not support {setting}", hint="leave the option out")
-    return chosen.simulate(workload, nodes, made, options)
+    run: Run = checked(chosen.simulate(workload, nodes, made, options), Run, f"simulator {name}", chosen.simulate)
+    return run

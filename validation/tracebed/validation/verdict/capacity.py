@@ -13,7 +13,7 @@ import numpy as np
 
 from tracebed.converters.workload import BoolArray, FloatArray
 from tracebed.orchestrator.run import Run
-from tracebed.validation.steps import Steps
+from tracebed.orchestrator.runs.steps import Steps
 
 WAIT_S = 120.0
 """Longest accepted wait of the first job of the queue beside unused nodes on which it fits, trace s: twice the longest

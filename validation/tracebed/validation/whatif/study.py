@@ -18,12 +18,12 @@ from tracebed.converters.perturbation import Perturbation
 from tracebed.converters.workload import BoolArray, FloatArray, Workload
 from tracebed.display import counted, json_values
 from tracebed.errors import InputError
+from tracebed.orchestrator.runs.steps import Steps
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.slurm.changes import with_nodes, with_settings
 from tracebed.orchestrator.slurm.conf import SlurmConf, read
 from tracebed.orchestrator.slurm.lines import Line, lines_of
 from tracebed.orchestrator.slurm.machine import Machine
-from tracebed.validation.steps import Steps
 from tracebed.validation.verdict.moving_average import WINDOW_S, moving_means, window_length, window_starts
 from tracebed.validation.whatif.classes import JobClass, classes_of, headlines, percentage
 from tracebed.validation.whatif.log import Log, log_of

@@ -7,6 +7,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from tracebed.errors import InputError
+from tracebed.extension_errors import note
 from tracebed.extension_files import ExtensionFile
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.state import HasWallTimes, Policy
@@ -95,6 +96,7 @@ def _resolved(policy: str | type[Policy] | Policy, parameters: Mapping[str, Any]
         return policy if file is None else file.versioned, load(policy, parameters)
     factory: Any = policy if isinstance(policy, type) else type(policy)
     _check(factory, factory.__qualname__)
+    note(f"policy {factory.__name__}", factory.__module__)
     value = f"{factory.__module__}:{factory.__qualname__}"
     registered = (name for name, entry in POLICIES.entries.items() if entry.value == value)
     name = next(registered, factory.__name__)

@@ -15,10 +15,10 @@ from matplotlib.figure import Figure
 
 from tracebed.converters.workload import FloatArray
 from tracebed.orchestrator.run import Run
+from tracebed.orchestrator.runs.steps import Steps
 from tracebed.validation.metrics.jobs import origin
 from tracebed.validation.metrics.machine import busy_cores, total_cores
 from tracebed.validation.pictures import COLORS, COLUMN, PAGE, STYLE, save
-from tracebed.validation.steps import Steps
 
 Averages = Mapping[str, Mapping[int, Mapping[str, tuple[float, float]]]]
 """Data set -> number of jobs -> metric -> averages of fixed and of malleable jobs."""

@@ -25,6 +25,7 @@ from types import TracebackType
 from typing import Any, Protocol, TypeVar
 
 from tracebed.errors import InputError, TracebedError
+from tracebed.extension_errors import of_extension
 
 PATIENCE_S = 15.0
 """Timeout of the connection to a Dask scheduler, s."""
@@ -230,7 +231,8 @@ def _tried_by_same(code: tuple[str, ...], function: Callable[[Any], Any], item: 
 def _tried(function: Callable[[Any], Any], item: Any) -> Any:
     """Return the result of an item, or its TracebedError: one failed item must not stop the others."""
     try:
-        return function(item)
+        with of_extension():  # the traceback, which has the line, stays in this process
+            return function(item)
     except TracebedError as error:
         return error
 

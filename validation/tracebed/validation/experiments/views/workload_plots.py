@@ -15,12 +15,12 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from tracebed.converters.workload import FloatArray
+from tracebed.orchestrator.runs.steps import Steps
 from tracebed.validation.experiments.claims import Claim
 from tracebed.validation.experiments.experiment import Experiment
 from tracebed.validation.experiments.parts import JobsSpec, Plot
 from tracebed.validation.pictures import COLORS, FONT, panels
 from tracebed.validation.report.style import SOFT
-from tracebed.validation.steps import Steps
 
 HEIGHT = 2.3
 """Height of a panel, inches."""

@@ -9,12 +9,12 @@ import pandas as pd
 
 from tracebed.converters.workload import FloatArray
 from tracebed.orchestrator.run import Run
+from tracebed.orchestrator.runs.steps import Steps
 from tracebed.validation.metrics import busy_cores, origin, total_cores, waiting
 from tracebed.validation.report import scales
 from tracebed.validation.report.gantt import blocks
 from tracebed.validation.report.interactive.columns import MISSING, PackedColumn, pack, ticks
 from tracebed.validation.report.time_axis import TimeAxis
-from tracebed.validation.steps import Steps
 from tracebed.validation.verdict import Comparison
 
 BARS = 400_000
