@@ -26,6 +26,7 @@ from tracebed.validation.experiments.simulated import store as cell_store
 from tracebed.validation.experiments.simulated.grid import GridPlan, GridResult
 from tracebed.validation.experiments.simulated.pools import DaskPool, LocalPool, Pool
 from tracebed.validation.experiments.views import plots, tornado
+from tracebed.validation.experiments.views.artifact import Made
 from tracebed.validation.experiments.views.artifact import write as write_artifact
 from tracebed.validation.experiments.views.averages import GROUP, against_first, intervals, is_perturbed, means
 from tracebed.validation.experiments.views.fitted import fit_suite, to_fit
@@ -67,6 +68,7 @@ __all__ = [
     "GridResult",
     "Ledger",
     "LocalPool",
+    "Made",
     "PaperSettings",
     "Point",
     "Pool",

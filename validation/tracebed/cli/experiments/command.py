@@ -82,7 +82,7 @@ def experiment(
       tracebed experiment kassel --ledger -o knl
     """
     from tracebed.cli.experiments import papers, real, simulated
-    from tracebed.cli.experiments.ledger import command_of, print_page
+    from tracebed.cli.experiments.ledger import print_page
     from tracebed.cli.experiments.sensitivity import analyze
 
     if listing:
@@ -116,5 +116,4 @@ def experiment(
         return ExitCode.OK
     if choices is not None:
         return analyze(file, choices, execution, paths, as_json)
-    command = command_of(file.name, paths, only)
-    return simulated.run(file, points, paths, execution, command, as_json, artifact)
+    return simulated.run(file, points, paths, execution, only, as_json, artifact)

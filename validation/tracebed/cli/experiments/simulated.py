@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -33,18 +34,20 @@ def run(
     points: Sequence[Point],
     logs: Mapping[str, Path],
     execution: Execution,
-    command: str,
+    only: Sequence[str],
     as_json: bool,
     artifact: Path | None,
 ) -> ExitCode:
     """Simulate the cells of an experiment that are not kept, write the views, and print the means.
 
-    `command` is the command as text, for the ledger. `artifact` is the folder of an artifact.
+    `only` are the values of `--only`, for the ledger and the artifact. `artifact` is the folder of an artifact.
     """
     from tracebed.api.experiments import grid
+    from tracebed.cli.experiments.ledger import command_of
     from tracebed.files import locked_folder
 
     pool, folder = execution.pool(), execution.folder
+    command = command_of(file.argument, logs, only)
     with locked_folder(folder, "experiment"):
         with progress(f"preparing {', '.join(file.experiment.workloads)}"):
             plan = grid.plan(file, points, folder, logs)
@@ -58,21 +61,22 @@ def run(
             emit(f"tracebed: the computed cells are in {folder}; the same command continues the experiment")
             raise
         if artifact is not None:
-            _write_artifact(file, plan, folder, artifact, command, logs)
+            _write_artifact(file, plan, folder, artifact, only, logs)
         return status
 
 
 def _write_artifact(
-    file: ExperimentFile, plan: GridPlan, folder: Path, artifact: Path, command: str, logs: Mapping[str, Path]
+    file: ExperimentFile, plan: GridPlan, folder: Path, artifact: Path, only: Sequence[str], logs: Mapping[str, Path]
 ) -> None:
     """Write the artifact of an experiment with the time of its cells."""
-    from tracebed.api.experiments import cell_store, write_artifact
+    from tracebed.api.experiments import Made, cell_store, write_artifact
 
     cells = {cell.identity: cell for cell in plan.cells.values()}
     kept = [cell for cell in cells.values() if cell_store.is_kept(cell, folder)]
     seconds = sum(cell_store.read(cell, folder).seconds for cell in kept)
-    with progress(f"writing {artifact.name}"):
-        write_artifact(file, folder, artifact, command, seconds, logs)
+    options = [shlex.join(["--only", text]) for text in only]
+    with progress(f"writing {artifact.name}, and rebuilding its results"):
+        write_artifact(file, folder, artifact, Made([*plan.cells], (), options, None, seconds, logs))
     emit(f"artifact: {artifact}")
 
 

@@ -24,7 +24,7 @@ from tracebed.converters.perturbation import Perturbation, perturbed
 from tracebed.converters.scaling import scale
 from tracebed.converters.workload import Step, System, Workload
 from tracebed.errors import InputError, tolerate
-from tracebed.files import replacing, sha256_of
+from tracebed.files import locked_folder, replacing, sha256_of
 from tracebed.orchestrator.scheduling.state import Policy, shares
 from tracebed.validation.experiments.experiment import Experiment, Point
 from tracebed.validation.experiments.file import ExperimentFile
@@ -133,7 +133,10 @@ def prepare(file: ExperimentFile, name: str, seed: int, logs: Mapping[str, Path]
     try:
         if not is_kept(target):
             workload = _new_workload(file, name, spec, seed, paths)
-            folder.mkdir(parents=True, exist_ok=True)
+            if not folder.parent.exists() or not any(folder.parent.iterdir()):  # not locked: before a dry run
+                with locked_folder(folder.parent, "experiment"):
+                    folder.mkdir()
+            folder.mkdir(exist_ok=True)
             _write(workload, target)
         workload = read_workload(target)
         own = workload.provenance.system
