@@ -323,7 +323,7 @@ def test_a_simulator_that_fails_does_not_stop_the_others(recorded: Path) -> None
     add(recorded / "s.yaml", 'gone: {runs: "gone/{workload}-{policy}"}')
     result = validate("s.yaml", "-o", "out")
     assert result.return_value == ExitCode.USAGE
-    assert "gone: tiny-fcfs: " in result.stderr and "no path matches" in result.stderr
+    assert "gone failed: tiny-fcfs: " in result.stderr and "no path matches" in result.stderr
     document = json.loads((recorded / "out" / "verdict.json").read_text())
     assert document["failed"].keys() == {"gone"}
     assert document["verdict"] == "inconclusive"

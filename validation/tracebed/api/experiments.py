@@ -48,6 +48,7 @@ from tracebed.validation.experiments.views.ledger_text import (
 from tracebed.validation.experiments.views.page import overview as overview_of
 from tracebed.validation.experiments.views.page import page as page_of
 from tracebed.validation.experiments.views.page import stored as stored_ledgers
+from tracebed.validation.experiments.views.results import clear as clear_results
 from tracebed.validation.experiments.views.results import write as write_results
 from tracebed.validation.experiments.views.sensitivity import Analysis, Sensitivity, analysis, measure
 from tracebed.validation.experiments.views.statistics import Statistics
@@ -80,6 +81,7 @@ __all__ = [
     "against_first",
     "analysis",
     "cell_store",
+    "clear_results",
     "distance_text",
     "experiment",
     "fit_simulator",

@@ -106,6 +106,7 @@ def validate(
     if name := given(FIT_SETTINGS):
         raise InputError(f"{name} is an option of a fit", hint="add --fit, or leave it out")
     from tracebed.api.experiments import (
+        clear_results,
         forecast_suite,
         load_experiment,
         load_suite,
@@ -113,7 +114,7 @@ def validate(
         write_results,
     )
     from tracebed.cli.experiments.options import chosen
-    from tracebed.cli.experiments.real import announce, execute
+    from tracebed.cli.experiments.real import announce, execute, show_failures
     from tracebed.files import locked_folder
 
     if artifact is not None and gating.update_baseline is not None:
@@ -136,9 +137,12 @@ def validate(
     if dry_run:
         return ExitCode.OK
     with locked_folder(output, "experiment"):
+        clear_results(output, loaded.experiment.simulators)
         predictions, failed, _ = execute(suite, forecast, output)
         with progress("comparing"):
-            validations = validate_suite(suite, predictions, output)
+            validations, incomparable = validate_suite(suite, predictions, output)
+        show_failures(incomparable)
+        failed |= incomparable
         gate = gating.judge(list(validations.values()), kept)
         with progress("drawing the reports"):
             document = write_results(
@@ -153,8 +157,7 @@ def validate(
             raise InputError(f"no artifact: the simulator {min(failed)} failed", hint="it needs all verdicts")
         _write_artifact(loaded, points, list(suite.simulators), only, gating, output, artifact)
     files = [file, *([loaded.folder / spec.tolerances] if spec.tolerances else [])]
-    status = gate.status(list(validations.values()), files, as_json=as_json)
-    return ExitCode.USAGE if failed else status
+    return gate.status(list(validations.values()), files, as_json=as_json, failures=failed)
 
 
 def _write_artifact(
