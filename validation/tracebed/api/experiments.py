@@ -28,7 +28,7 @@ from tracebed.validation.experiments.simulated.pools import DaskPool, LocalPool,
 from tracebed.validation.experiments.views import plots, tornado
 from tracebed.validation.experiments.views.artifact import Made
 from tracebed.validation.experiments.views.artifact import write as write_artifact
-from tracebed.validation.experiments.views.averages import GROUP, against_first, intervals, is_perturbed, means
+from tracebed.validation.experiments.views.averages import GROUP, Against, against_first, intervals, is_perturbed, means
 from tracebed.validation.experiments.views.fitted import fit_suite, to_fit
 from tracebed.validation.experiments.views.judging import Forecast, Predictions
 from tracebed.validation.experiments.views.judging import forecast as forecast_suite
@@ -59,6 +59,7 @@ from tracebed.validation.fitting import BUDGET, LossName
 __all__ = [
     "GROUP",
     "PAPERS",
+    "Against",
     "Analysis",
     "Attempt",
     "Counts",
