@@ -14,10 +14,12 @@ from tracebed.files import locked_folder
 from tracebed.validation.experiments.experiment import Point
 from tracebed.validation.experiments.file import ExperimentFile, load_experiment
 from tracebed.validation.experiments.file import names as shipped
-from tracebed.validation.experiments.papers.base import PAPERS
+from tracebed.validation.experiments.papers.base import PAPERS, Study
 from tracebed.validation.experiments.papers.base import Settings as PaperSettings
-from tracebed.validation.experiments.papers.paper import load_paper
+from tracebed.validation.experiments.papers.paper import load_paper, paper_of
 from tracebed.validation.experiments.papers.paper import names as papers
+from tracebed.validation.experiments.papers.replays import is_done as is_replayed
+from tracebed.validation.experiments.papers.replays import shortest_s as shortest_replay_s
 from tracebed.validation.experiments.predicted.calibration import SimulatorCalibration
 from tracebed.validation.experiments.predicted.suite import Suite, load_suite
 from tracebed.validation.experiments.real.store import Attempt, has_replays
@@ -78,6 +80,7 @@ __all__ = [
     "Sensitivity",
     "SimulatorCalibration",
     "Statistics",
+    "Study",
     "Suite",
     "against_first",
     "analysis",
@@ -91,6 +94,7 @@ __all__ = [
     "has_replays",
     "intervals",
     "is_perturbed",
+    "is_replayed",
     "ledger_of_findings",
     "ledger_of_grid",
     "load_experiment",
@@ -102,6 +106,7 @@ __all__ = [
     "ours_text",
     "overview_of",
     "page_of",
+    "paper_of",
     "papers",
     "plots",
     "predict_suite",
@@ -109,6 +114,7 @@ __all__ = [
     "reason_text",
     "replay_campaign",
     "shipped",
+    "shortest_replay_s",
     "statistics_of",
     "stored_ledgers",
     "tornado",

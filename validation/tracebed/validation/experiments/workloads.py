@@ -254,7 +254,8 @@ def logs_of(file: ExperimentFile, texts: tuple[str, ...]) -> dict[str, Path]:
     """Return the paths given by `--log PATH` or `--log NAME=PATH`, by name of the workload.
 
     Raises:
-        InputError: the experiment has no log of this name, or has several logs and the name is missing.
+        InputError: the experiment has no log of this name, or has several logs and the name is missing; or there is no
+            such path.
     """
     wanted = _logs(file)
     found: dict[str, Path] = {}
@@ -266,6 +267,8 @@ def logs_of(file: ExperimentFile, texts: tuple[str, ...]) -> dict[str, Path]:
             have = ", ".join(f"{name}=PATH" for name in wanted)
             hint = f"use --log {have}" if wanted else "omit --log"
             raise InputError(f"--log {text!r} matches no log of the experiment {file.name}", hint=hint)
+        if not Path(path).exists():
+            raise InputError(f"the log of --log {text} does not exist", where=path, hint="give the path of the log")
         found[name] = Path(path)
     return found
 

@@ -7,7 +7,7 @@ manager does, beside its own work. All runs do the same work, in the same number
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from statistics import median
 
 import pandas as pd
@@ -18,7 +18,7 @@ from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.testbeds.nodes import Inventory, Node
-from tracebed.validation.experiments.papers.base import Findings, FindingsTable, Settings
+from tracebed.validation.experiments.papers.base import Findings, FindingsTable, Replay, Settings, study
 from tracebed.validation.experiments.papers.replays import inventory_of, replayed
 from tracebed.validation.experiments.views.ledger import Measured
 
@@ -34,28 +34,26 @@ PAPER: Mapping[str, Mapping[int, float]] = {"table 1": HPG_ALIGNER["production"]
 APPLICATION = "aligner"
 
 
+def _replays(settings: Settings) -> Iterator[Replay]:
+    inventory = _inventory(settings)
+    workload = _workload(_ranks(len(inventory.nodes)) * settings.repetitions, inventory)
+    speed = settings.speed or SPEED
+    yield Replay("all", workload, inventory, "dmr", None, "dmr-gain-slope", speed, balance="dynamic")
+
+
+@study(_replays, SPEED)
 def run(settings: Settings) -> Findings:
     """Run time over the number of processes, and the sizes by gain slope (DMR paper, tables 1 and 3).
 
     Raises:
         InputError: the inventory has one node, or a job has not completed.
     """
-    inventory = _inventory(settings)
-    ranks = _ranks(len(inventory.nodes))
-    speed = settings.speed or SPEED
-    order = ranks * settings.repetitions
+    (wanted,) = _replays(settings)
+    ranks = _ranks(len(wanted.inventory.nodes))
     settings.on_step(f"{settings.repetitions} runs on each of {', '.join(map(str, ranks))} nodes")
-    found = replayed(
-        settings,
-        "all",
-        _workload(order, inventory),
-        inventory,
-        "dmr",
-        name="dmr-gain-slope",
-        speed=speed,
-        balance="dynamic",
-    )
-    return findings(_times(found, order, speed), _notes(inventory, settings, found))
+    found = replayed(settings, wanted)
+    times = _times(found, ranks * settings.repetitions, wanted.speed)
+    return findings(times, _notes(wanted.inventory, settings, found))
 
 
 def findings(times: Mapping[int, float], notes: tuple[str, ...] = ()) -> Findings:
