@@ -109,7 +109,7 @@ def _list_replays(name: str, folder: Path, settings: Mapping[str, Any], as_json:
     if not isinstance(study, Study):
         raise InputError(f"{name} does not list its replays", hint="run it without --dry-run")
     chosen = PaperSettings(folder=folder / name, on_step=lambda step: emit(f"tracebed: {step}"), **settings)
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "replay": each.folder,
             "jobs": len(each.workload),

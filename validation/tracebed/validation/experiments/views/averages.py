@@ -79,7 +79,7 @@ def against_first(experiment: Experiment, table: pd.DataFrame) -> dict[tuple[Any
     grouped = table.groupby(keys, sort=False, dropna=False)
     groups = {tuple(None if key != key else key for key in at): rows for at, rows in grouped}  # NaN is no key
     first, found = experiment.policies[0].name, {}
-    points = [dict(zip(keys, at, strict=True)) for at in groups]
+    points: list[dict[str, Any]] = [dict(zip(keys, at, strict=True)) for at in groups]
     bases = [point for point in points if point["policy"] == first]
     for point, rows in zip(points, groups.values(), strict=True):
         base = base_of(point, bases, [key for key in keys if key != "policy"]) if point["policy"] != first else []

@@ -370,7 +370,8 @@ def _normalized(rows: pd.DataFrame, figures: list[str], relative_to: Mapping[str
     found = {key: [reference(known[name], at, same, name) for name in figures] for key, at in points.items()}
     values = np.array([found[tuple(at.values())] for at in records(others[GROUP])]).reshape(len(others), len(figures))
     others[figures] = others[figures].to_numpy(dtype=np.float64) / np.where(values == 0, np.nan, values)
-    return others[~np.isnan(values).all(axis=1)]
+    found_rows: pd.DataFrame = others[~np.isnan(values).all(axis=1)]
+    return found_rows
 
 
 def _label(axes: Axes, name: str, x: str, groups: list[Any], plot: Plot, width: float) -> None:
