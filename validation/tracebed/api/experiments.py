@@ -170,6 +170,9 @@ def experiment(
     if workers is not None:
         check_size("workers", workers)
     loaded, folder = load_experiment(str(file)), Path(output)
+    if loaded.experiment.recorded is not None:
+        what = "the real runs are recorded: there is nothing to run"
+        raise InputError(what, where=str(file), hint="validate the simulators: tb.validate")
     points = loaded.selected({key: list(values) for key, values in (only or {}).items()})
     paths = {name: Path(path) for name, path in (logs or {}).items()}
     with locked_folder(folder, "experiment"):
