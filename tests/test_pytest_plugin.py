@@ -72,7 +72,9 @@ def test_a_test_that_is_worse_than_the_baseline_fails(pytester: pytest.Pytester)
     Baseline.of([make_validation().to_json()]).save(pytester.path / "baseline.yaml")
     result = session(pytester, "suite='suite.yaml', baseline='baseline.yaml'")
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["simulator mine: worse than the baseline.*", "  worse than the baseline: response, mean (s): *"])
+    result.stdout.fnmatch_lines(
+        ["simulator mine: worse than the baseline.*", "  worse than the baseline: response, mean (s): *"]
+    )
 
 
 @pytest.mark.parametrize(
