@@ -68,11 +68,20 @@ def test_a_local_copy_becomes_a_suite(small: Dataset, tmp_path: Path, packed: bo
 def test_a_copy_that_is_not_the_data_is_refused(small: Dataset, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such folder"):
         fetch("small", tmp_path / "copy", tmp_path / "nowhere")
-    with pytest.raises(InputError, match=r"1 of 1 files of small are missing: no file has the SHA-256 of log\.csv \("):
+    with pytest.raises(InputError, match=r"1 of 1 files of small are missing: no file has the SHA-256 of log\.csv; "):
         fetch("small", tmp_path / "copy", tmp_path)
     (tmp_path / "log.csv").write_text(TABLE + "c,6,90,95,1\n")
     with pytest.raises(InputError, match=r"SHA-256 of log\.csv; .*log\.csv is another file"):
         fetch("small", tmp_path / "copy", tmp_path)
+    (tmp_path / ".git").mkdir()
+    with pytest.raises(InputError) as wrong:  # a clone of another commit
+        fetch("small", tmp_path / "copy", tmp_path)
+    assert wrong.value.what.endswith("the files are those of https://example.org/runs at commit 0123456")
+    assert wrong.value.hint == f"git -C {tmp_path} checkout 0123456"
+    boarded = str(
+        call("validate", "--board", "--only", "dataset=small", "--from", tmp_path, "-o", tmp_path / "b").exception
+    )
+    assert "no data set can be scored" in boarded and f"git -C {tmp_path} checkout 0123456" in boarded
     with pytest.raises(InputError, match="unknown data set 'smal'"):
         fetch("smal", tmp_path / "copy", tmp_path)
     alone = str(call("validate", "--from", tmp_path, "-o", tmp_path / "copy").exception)

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 
 from tracebed.errors import ExitCode, InputError
 from tracebed.outputs import CODE_QUALITY
+from tracebed.validation.recorded import unpack
 from tracebed.validation.report.annotations import MOST, annotate, code_quality
 from tracebed.validation.report.junit import junit
 from tracebed.validation.report.markdown import LIMIT, markdown, table
+from tracebed.validation.simulators.messages import reason_in
 from tracebed.validation.verdict import Reason, Validation, Verdict
-from tracebed.validation.verdict.gate import Finding, OnInconclusive, gate
+from tracebed.validation.verdict.gate import Finding, OnInconclusive, gate, judged, outcome
 from tracebed.validation.verdict.tolerances import SHIPPED
-from validations import make_validation
+from validations import make_validation, predicted_run, write_suite
 
 FAIL, WARN, PASS = OnInconclusive
 WORSE = Finding("mine", "mean_wait_s", "wait, mean (s)", "wait, mean (s): the error grew", True)
@@ -119,7 +122,7 @@ def cases_of(document: bytes) -> dict[tuple[str, str], ElementTree.Element]:
     return {(case.get("classname", ""), case.get("name", "")): case for case in root.iter("testcase")}
 
 
-def outcome(case: ElementTree.Element) -> str:
+def result_of(case: ElementTree.Element) -> str:
     found = [child.tag for child in case if child.tag in ("failure", "skipped")]
     return found[0] if found else "passed"
 
@@ -136,10 +139,10 @@ def test_junit_has_a_test_case_per_metric_and_case(inaccurate: Validation) -> No
             assert float(properties["z"] or "") == pytest.approx(case.z, rel=1e-4)
             assert float(properties["margin"] or "") == pytest.approx(case.margin, rel=1e-4)
             failed = item.gate and item.verdict is Verdict.INACCURATE and abs(case.z) > 1
-            assert (outcome(element) == "failure") is failed
+            assert (result_of(element) == "failure") is failed
     for item in inaccurate.metrics:
         if item.gate and item.verdict is Verdict.INACCURATE:
-            outcomes = [outcome(found[f"mine.{case.case}", item.metric.title]) for case in item.cases]
+            outcomes = [result_of(found[f"mine.{case.case}", item.metric.title]) for case in item.cases]
             assert "failure" in outcomes, item.name
 
 
@@ -159,7 +162,7 @@ def test_an_inconclusive_metric_is_skipped_or_fails(
     for item in inconclusive.gated:
         for case in item.cases:
             element = found[f"mine.{case.case}", item.metric.title]
-            assert outcome(element) == expected
+            assert result_of(element) == expected
             message = element.find(expected)
             assert message is not None
             assert "inconclusive: real " in (message.get("message") or "")
@@ -169,19 +172,19 @@ def test_an_inconclusive_metric_is_skipped_or_fails(
 def test_advisory_metrics_and_calibration_cases_never_fail() -> None:
     wrong = make_validation({"w1-fcfs": 1.0, "w2-fcfs": 1.5}, calibration=["w2-fcfs"])
     found = cases_of(junit([wrong], FAIL))
-    assert {outcome(case) for (name, _), case in found.items() if name == "mine.w2-fcfs"} == {"skipped"}
+    assert {result_of(case) for (name, _), case in found.items() if name == "mine.w2-fcfs"} == {"skipped"}
     off = make_validation({"w1-fcfs": 1.5, "w2-fcfs": 1.5})
     advisory = [item for item in off.metrics if not item.gate and item.verdict is not Verdict.ACCURATE]
     found = cases_of(junit([off], FAIL))
-    assert {outcome(found[f"mine.{case.case}", item.metric.title]) for item in advisory for case in item.cases} == {
+    assert {result_of(found[f"mine.{case.case}", item.metric.title]) for item in advisory for case in item.cases} == {
         "skipped"
     }
 
 
 def test_findings_against_the_baseline_are_test_cases(accurate: Validation) -> None:
     found = cases_of(junit([accurate], FAIL, [WORSE, NEW, replace(WORSE, simulator="other")]))
-    assert outcome(found["mine.baseline", "wait, mean (s)"]) == "failure"
-    assert outcome(found["mine.baseline", "w9-fcfs"]) == "skipped"
+    assert result_of(found["mine.baseline", "wait, mean (s)"]) == "failure"
+    assert result_of(found["mine.baseline", "w9-fcfs"]) == "skipped"
     assert len([name for name, _ in found if name.endswith("baseline")]) == 2
 
 
@@ -272,3 +275,176 @@ def test_a_code_quality_report_has_the_keys_of_gitlab(inaccurate: Validation, tm
         assert set(entry) == {"description", "check_name", "fingerprint", "severity", "location"}
         assert entry["location"]["path"] == str(file)
         assert entry["location"]["lines"]["begin"] >= 1
+
+
+NODE = """reading workload
+/w/mine.js:3
+function f(){ throw new Error("no nodes"); } f();
+              ^
+
+Error: no nodes
+    at f (/w/mine.js:3:21)
+    at Object.<anonymous> (/w/mine.js:3:40)
+
+Node.js v20.20.2
+(node:7) [DEP0005] DeprecationWarning: Buffer() is deprecated
+"""
+PYTHON = """Traceback (most recent call last):
+  File "mine.py", line 3, in <module>
+    int("a")
+ValueError: handled before
+going on: 0 failed
+Traceback (most recent call last):
+  File "mine.py", line 8, in <module>
+    raise KeyError("nodes")
+KeyError: 'nodes'
+
+The above exception was the direct cause of the following exception:
+
+Traceback (most recent call last):
+  File "mine.py", line 11, in <module>
+    raise RuntimeError("cannot read\\nall of it") from e
+RuntimeError: cannot read
+all of it
+"""
+RUST = """start
+thread 'main' panicked at src/main.rs:1:128:
+reading failed: "no jobs"
+note: run with `RUST_BACKTRACE=1` environment variable to display a backtrace
+"""
+JAVA = """start
+Exception in thread "main" java.lang.IllegalStateException: bad column
+\tat A.main(A.java:1)
+Caused by: java.lang.NumberFormatException: For input string: "x"
+\t... 1 more
+"""
+CPP = "terminate called after throwing an instance of 'E'\n  what():  bad workload\nAborted (core dumped)\n"
+CHILD = (
+    NODE + "Traceback (most recent call last):\n  File \"b.py\", line 2\nsubprocess.CalledProcessError: Command 'x'\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (NODE, "Error: no nodes"),
+        (PYTHON, "RuntimeError: cannot read"),
+        (CHILD, "Error: no nodes"),
+        (RUST, "thread 'main' panicked at src/main.rs:1:128: reading failed: \"no jobs\""),
+        (JAVA, 'Exception in thread "main" java.lang.IllegalStateException: bad column'),
+        (CPP, "what():  bad workload"),
+        (
+            "/w/a.js:1\nthrow 'text';\n^\ntext\n(Use `node --trace-uncaught ...` to show where)\n\nNode.js v20.20.2\n",
+            "text",
+        ),
+        ('  File "mine.py", line 1\n    x = (1\n        ^\nSyntaxError: never closed\n', "SyntaxError: never closed"),
+        ("usage: mine.py [-h] file\nmine.py: error: file is required\n", "mine.py: error: file is required"),
+        ("start\nmine.sh: 3: foo: not found\n", "mine.sh: 3: foo: not found"),
+        ("mean error: 0.02\nsimulated 30 jobs, 0 failed\nno policy named foo\n", "no policy named foo"),
+        ("sh: 1: mine: not found\n", "sh: 1: mine: not found"),
+        ("Segmentation fault (core dumped)\n", "Segmentation fault (core dumped)"),
+        ("panic: index out of range\n\ngoroutine 1 [running]:\nexit status 2\n", "panic: index out of range"),
+        ("Error: cannot read\n\nCaused by:\n    No such file\n", "Error: cannot read"),
+        ("[0.0] [ker_engine/CRITICAL] Oops! Deadlock\n", "[0.0] [ker_engine/CRITICAL] Oops! Deadlock"),
+        ("2026-11-28 09:00 WARNING slow\n2026-11-28 09:00 ERROR no nodes\nbye\n", "2026-11-28 09:00 ERROR no nodes"),
+        ("\x1b[31mError: red\x1b[0m\n", "Error: red"),
+        ("", ""),
+    ],
+)
+def test_the_reason_of_a_crash_is_the_line_that_states_it(text: str, reason: str) -> None:
+    assert reason_in(text) == reason
+
+
+def test_a_simulator_without_a_verdict_is_as_loud_as_an_inaccurate_one(
+    call: Callable[..., Any], tmp_path: Path
+) -> None:
+    """The program ends with a status; the predictions are missing, or those of another workload."""
+    unpack("emulated", tmp_path / "s")
+    (tmp_path / "s/node.txt").write_text(NODE)
+    suite = tmp_path / "s/mine.yaml"
+    suite.write_text(
+        "workloads: {cirne: workloads/cirne.csv}\npolicies: [easy]\nrecorded: 'real/{case}/rep-*'\nsimulators:\n"
+        "  tracebed: {}\n"
+        "  crash: {command: 'cat node.txt; : {output}; exit 1'}\n"
+        "  gone: {runs: 'gone/{case}'}\n"
+        "  other: {runs: 'real/lublin99-easy/rep-01'}\n"
+    )
+    status, _, said = call("-q", "validate", "s/mine.yaml", "-o", "out", "--no-case-pages", "--annotate")
+    assert status == 2
+    reasons = {
+        "crash": "ended with status 1: Error: no nodes",
+        "gone": "no path matches",
+        "other": "its predictions cannot be compared: ",
+    }
+    for line, (name, why) in enumerate(reasons.items(), 6):
+        assert re.search(rf"^tracebed: {name} failed: .*{why}", said, re.MULTILINE)
+        assert re.search(rf"^::error file=s/mine.yaml,line={line},title={name}%3A failed::.*{why}", said, re.MULTILINE)
+    root = ElementTree.parse(tmp_path / "out/junit.xml").getroot()
+    assert (root.get("errors"), int(root.get("tests", 0)) > 3) == ("3", True)
+    errors = {suite.get("name"): suite.find("testcase/error") for suite in root}
+    found = {name: str(error.get("message")) for name, error in errors.items() if error is not None}
+    assert found.keys() == reasons.keys() and all(why in found[name] for name, why in reasons.items())
+    text = (tmp_path / "out/verdict.md").read_text()
+    assert re.findall(r"^## (\S+): failed$", text, re.MULTILINE) == ["crash", "gone", "other"]
+    assert "Error: no nodes" in text
+    document = json.loads((tmp_path / "out/verdict.json").read_text())
+    assert document["exit_code"] == 2
+    assert {name for name, outcome in document["outcomes"].items() if outcome == "failed"} == reasons.keys()
+    suite.write_text(suite.read_text().replace("real/{case}/rep-*", "nowhere/{case}"))
+    assert call("validate", "s/mine.yaml", "-o", "out", "--no-case-pages")[0] == 2
+    quality = json.loads(code_quality([], FAIL, (), [suite], {"crash": "ended"}))
+    assert quality[0]["location"]["lines"]["begin"] == 6
+
+
+def test_every_output_agrees_with_the_exit_status(accurate: Validation, inconclusive: Validation) -> None:
+    ill = unhealthy(inconclusive)
+    bare = replace(inconclusive, metrics=tuple(replace(item, gate=False) for item in inconclusive.metrics))
+    for validation, policy, findings, words in (
+        (accurate, FAIL, [WORSE], "worse than the baseline"),
+        (accurate, FAIL, [NEW], "accurate"),
+        (accurate, FAIL, [replace(WORSE, simulator="other")], "accurate"),
+        (inconclusive, FAIL, [], "inconclusive"),
+        (inconclusive, WARN, [], "inconclusive, which passes"),
+        (inconclusive, PASS, [WORSE], "worse than the baseline"),
+        (ill, PASS, [], "inconclusive, unhealthy real runs"),
+        (ill, WARN, [], "inconclusive, unhealthy real runs"),
+        (bare, FAIL, [], "inconclusive"),
+    ):
+        own = [finding for finding in findings if finding.simulator == "mine"]
+        fails = gate([validation], policy, own) is not ExitCode.OK
+        assert outcome(validation, policy, findings) == words
+        assert markdown([validation], findings, policy).startswith(f"## mine 1.2: {words}\n")
+        (suite,) = ElementTree.fromstring(junit([validation], policy, findings))
+        assert (int(suite.get("failures", 0)) > 0) is fails
+        assert suite.find(f"properties/property[@name='outcome'][@value='{words}']") is not None
+        assert any(line.startswith("::error") for line in annotate([validation], policy, own)) is fails
+        document = judged(validation, policy, findings)
+        assert (document["exit_code"] != 0, document["outcome"]) == (fails, words)
+
+
+def worsen(folder: Path, stretch: float) -> None:
+    for seed in (1, 2):
+        predicted_run(seed, stretch).save(folder / f"mine/w{seed}-fcfs", replace=True)
+
+
+@pytest.mark.slow
+def test_a_baseline_that_fails_is_in_the_title_and_on_standard_error(call: Callable[..., Any], tmp_path: Path) -> None:
+    run = ("validate", "suite.yaml", "-o", "out", "--no-case-pages", "--baseline", "b.yaml")
+    write_suite(tmp_path)
+    assert call(*run, "--update-baseline", "better")[0] == 0
+    worsen(tmp_path, 1.012)
+    status, _, said = call("-q", *run)
+    assert status == 1
+    assert said.startswith("tracebed: worse than the baseline: mine: ")
+    assert (tmp_path / "out/verdict.md").read_text().splitlines()[0].endswith(": worse than the baseline")
+    assert "<title>worse than the baseline: 2 cases</title>" in (tmp_path / "out/mine.html").read_text()
+    document = json.loads((tmp_path / "out/verdict.json").read_text())
+    assert (document["exit_code"], document["outcomes"]) == (1, {"mine": "worse than the baseline"})
+    assert document["simulators"][0]["exit_code"] == 1
+    compared = ("compare", "--real", "real/w1-fcfs", "--predicted", "mine/w1-fcfs", "--baseline", "c.json", "--json")
+    assert call(*compared, "--update-baseline", "better")[0] == 0
+    worsen(tmp_path, 1.02)
+    status, out, _ = call(*compared, "--report", "r.html", "--report", "r.md")
+    assert (status, json.loads(out)["exit_code"]) == (1, 1)
+    assert "<title>worse than the baseline" in (tmp_path / "r.html").read_text()
+    assert "worse than the baseline" in (tmp_path / "r.md").read_text().splitlines()[0]

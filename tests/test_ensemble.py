@@ -21,6 +21,7 @@ from tracebed.orchestrator.calibrating.estimates import factors, of_joining_rank
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.simulation.delays import ROWS, STEPS, Delays, draw
 from tracebed.orchestrator.simulation.overheads import Overheads
+from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.validation.experiments.file import load_experiment
 from tracebed.validation.experiments.predicted.suite import load_suite
 from tracebed.validation.experiments.views import judging
@@ -246,3 +247,40 @@ def test_the_courses_are_in_the_console_the_summary_the_report_and_the_document(
     (case,) = validate([Case.of(real, predicted)]).to_json()["cases"]
     assert [len(course["predictions"]) for course in case["courses"]] == [7, 3]
     assert [course["real"] for course in case["courses"]] == [(0, 1, 2, 3), (4,)]
+
+
+def test_an_ensemble_of_slurm_draws_the_phases_of_its_loops() -> None:
+    w = tb.scale(tb.generate("cirne", jobs=40, nodes=16, seed=3), nodes=8)
+    plain = predict(w, 8, "slurm")
+    members = [predict(w, 8, "slurm", member=member) for member in range(3)]
+    phases = [run.info.policy_parameters["bf_phase_s"] for run in members]
+    assert len({*phases, plain.info.policy_parameters["bf_phase_s"]}) == 4
+    assert not members[0].jobs["start"].equals(members[1].jobs["start"])
+    for member, run in enumerate(members):
+        again = predict(w, 8, "slurm", member=member, engine="python")
+        assert again.jobs.equals(run.jobs)
+    given = predict(w, 8, "slurm", member=1, policy_parameters={"bf_phase_s": 0.25})
+    assert given.info.policy_parameters["bf_phase_s"] == 0.25
+    with pytest.raises(InputError, match="an ensemble draws delays"):
+        predict(w, 8, "easy", member=1)
+
+
+def test_recorded_runs_of_slurm_have_an_ensemble_in_one_line(tmp_path: Path) -> None:
+    w = tb.scale(tb.generate("cirne", jobs=20, nodes=16, seed=3), nodes=8)
+    tb.write(w, tmp_path / "w.parquet")
+    real = predict(w, 8, "slurm", policy_parameters={"bf_interval": 7})
+    info = replace(real.info, source="replay", execution="emulated", engine="")
+    Run(info, real.jobs, real.allocations, real.reconfigurations).save(tmp_path / "real/w-slurm/rep-1")
+    file = tmp_path / "s.yaml"
+    file.write_text(
+        "workloads: {w: w.parquet}\npolicies: [slurm]\nrecorded: 'real/{workload}-{policy}/rep-*'\n"
+        "simulators: {tracebed: {seeds: 3}}\n"
+    )
+    loaded = load_experiment(str(file))
+    suite = load_suite(loaded, loaded.experiment.points(), tmp_path / "out", {})
+    (tmp_path / "out").mkdir()
+    found, failed = judging.predict(suite, tmp_path / "out")
+    assert not failed
+    runs = found["tracebed"]["w-slurm"]
+    assert [run.info.policy_parameters["bf_interval"] for run in runs] == [7, 7, 7]
+    assert len({run.info.policy_parameters["bf_phase_s"] for run in runs}) == 3

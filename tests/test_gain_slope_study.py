@@ -34,6 +34,21 @@ def test_the_figures_of_the_paper_stand_beside_those_measured() -> None:
     assert [list(row) for row in sizes.rows] == [["minimum", 6, 3, 6], ["preferred", 6, 6, 6], ["maximum", 24, 12, 24]]
 
 
+def test_the_spread_of_gains_and_sizes_is_part_of_the_findings() -> None:
+    """The sign of a small gain decides the greatest size, so each repetition has its own."""
+    each = [{3: 10.0, 6: 2.4, 12: 1.0, 24: 0.9}, {3: 10.0, 6: 2.0, 12: 1.0, 24: 1.3}]
+    spread = dmr_gain_slope.findings(each[0], (dmr_gain_slope.SENSITIVE,), each).tables[2]
+    assert spread.title == "tracebed, spread over 2 repetitions"
+    assert [list(row) for row in spread.rows] == [
+        ["gain of 6 processes", "76.00%", "80.00%"],
+        ["gain of 12 processes", "10.00%", "14.00%"],
+        ["gain of 24 processes", "-3.00%", "1.00%"],
+        ["minimum", "6", "6"],
+        ["preferred", "6", "6"],
+        ["maximum", "12", "24"],
+    ]
+
+
 def test_times_of_other_sizes_than_those_of_the_paper_have_rows_of_their_own() -> None:
     run_times, sizes = dmr_gain_slope.findings({3: 4.0, 4: 2.0}).tables
     assert [list(row)[:4] for row in run_times.rows][:3] == [

@@ -459,10 +459,10 @@ def test_a_study_prints_and_writes_its_ledger(tmp_path: Path) -> None:
     assert "another workload" in done.stdout and "numbers within 10 %: 0 of 1" in done.stderr
     ledger = Ledger.load(tmp_path / "out" / "s" / "ledger.json")
     assert (ledger.study, ledger.paper, ledger.whole) == ("s", "", True)
-    assert ledger.command == "tracebed experiment s"
+    assert ledger.command == "tracebed experiment s.yaml"
     done = CliRunner().invoke(tracebed, [*words, "--only", "share=0.5"])
     ledger = Ledger.load(tmp_path / "out" / "s" / "ledger.json")
-    assert (ledger.command, ledger.whole) == ("tracebed experiment s --only share=0.5", False)
+    assert (ledger.command, ledger.whole) == ("tracebed experiment s.yaml --only share=0.5", False)
 
 
 @pytest.mark.parametrize("name", names())

@@ -323,7 +323,7 @@ def test_a_simulator_that_fails_does_not_stop_the_others(recorded: Path) -> None
     add(recorded / "s.yaml", 'gone: {runs: "gone/{workload}-{policy}"}')
     result = validate("s.yaml", "-o", "out")
     assert result.return_value == ExitCode.USAGE
-    assert "gone: tiny-fcfs: " in result.stderr and "no path matches" in result.stderr
+    assert "gone failed: tiny-fcfs: " in result.stderr and "no path matches" in result.stderr
     document = json.loads((recorded / "out" / "verdict.json").read_text())
     assert document["failed"].keys() == {"gone"}
     assert document["verdict"] == "inconclusive"
@@ -623,7 +623,7 @@ def test_keys_of_imported_runs_that_do_not_fit_are_refused(logs: Path, old: str,
 
 def test_a_replay_has_its_settings(recorded: Path) -> None:
     (recorded / "s.yaml").write_text(RECORDED + "interval_s: 5\n")
-    with pytest.raises(InputError, match=r"s.yaml:6: `interval_s` applies to imported runs only"):
+    with pytest.raises(InputError, match=r"s.yaml:6: `interval_s` is 5, but the run was recorded with 0"):
         suite_of("s.yaml")
 
 

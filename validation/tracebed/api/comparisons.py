@@ -65,12 +65,13 @@ class Validation(verdict.Validation):
         """Return `Comparison.divergences` of the pair of the first case."""
         return self.pair.divergences(count, tolerance_s=tolerance_s)
 
-    def to_html(self, path: Path | str | None = None, budget: ErrorBudget | None = None) -> str:
+    def to_html(self, path: Path | str | None = None, budget: ErrorBudget | None = None, *, outcome: str = "") -> str:
         """Return the report as the text of one HTML document: that of the file, if a `path` is given.
 
         Args:
             path: the file. The pages of several cases are written to a folder of the same name beside it.
             budget: error budget of the predictions, for a section of its own.
+            outcome: the result of a gate, as the title of a file; empty: the verdict.
 
         Raises:
             InputError: the file cannot be written, or its name does not end in .html.
@@ -84,7 +85,7 @@ class Validation(verdict.Validation):
             more["budget"] = section(budget)
         if path is None:
             return report.render(self, more)
-        return report.write(self, path, more).read_text(encoding="utf-8")
+        return report.write(self, path, more, outcome=outcome).read_text(encoding="utf-8")
 
     def to_markdown(self, path: Path | str | None = None) -> str:
         """Return a summary in Markdown, as for the page of a CI job, after it was written to `path`, if one is given.

@@ -14,10 +14,12 @@ from tracebed.files import locked_folder
 from tracebed.validation.experiments.experiment import Point
 from tracebed.validation.experiments.file import ExperimentFile, load_experiment
 from tracebed.validation.experiments.file import names as shipped
-from tracebed.validation.experiments.papers.base import PAPERS
+from tracebed.validation.experiments.papers.base import PAPERS, Study
 from tracebed.validation.experiments.papers.base import Settings as PaperSettings
-from tracebed.validation.experiments.papers.paper import load_paper
+from tracebed.validation.experiments.papers.paper import load_paper, paper_of
 from tracebed.validation.experiments.papers.paper import names as papers
+from tracebed.validation.experiments.papers.replays import is_done as is_replayed
+from tracebed.validation.experiments.papers.replays import shortest_s as shortest_replay_s
 from tracebed.validation.experiments.predicted.calibration import SimulatorCalibration
 from tracebed.validation.experiments.predicted.suite import Suite, load_suite
 from tracebed.validation.experiments.real.store import Attempt, has_replays
@@ -26,8 +28,9 @@ from tracebed.validation.experiments.simulated import store as cell_store
 from tracebed.validation.experiments.simulated.grid import GridPlan, GridResult
 from tracebed.validation.experiments.simulated.pools import DaskPool, LocalPool, Pool
 from tracebed.validation.experiments.views import plots, tornado
+from tracebed.validation.experiments.views.artifact import Made
 from tracebed.validation.experiments.views.artifact import write as write_artifact
-from tracebed.validation.experiments.views.averages import GROUP, against_first, intervals, is_perturbed, means
+from tracebed.validation.experiments.views.averages import GROUP, Against, against_first, intervals, is_perturbed, means
 from tracebed.validation.experiments.views.fitted import fit_suite, to_fit
 from tracebed.validation.experiments.views.judging import Forecast, Predictions
 from tracebed.validation.experiments.views.judging import forecast as forecast_suite
@@ -47,6 +50,7 @@ from tracebed.validation.experiments.views.ledger_text import (
 from tracebed.validation.experiments.views.page import overview as overview_of
 from tracebed.validation.experiments.views.page import page as page_of
 from tracebed.validation.experiments.views.page import stored as stored_ledgers
+from tracebed.validation.experiments.views.results import clear as clear_results
 from tracebed.validation.experiments.views.results import write as write_results
 from tracebed.validation.experiments.views.sensitivity import Analysis, Sensitivity, analysis, measure
 from tracebed.validation.experiments.views.statistics import Statistics
@@ -57,6 +61,7 @@ from tracebed.validation.fitting import BUDGET, LossName
 __all__ = [
     "GROUP",
     "PAPERS",
+    "Against",
     "Analysis",
     "Attempt",
     "Counts",
@@ -67,6 +72,7 @@ __all__ = [
     "GridResult",
     "Ledger",
     "LocalPool",
+    "Made",
     "PaperSettings",
     "Point",
     "Pool",
@@ -74,10 +80,12 @@ __all__ = [
     "Sensitivity",
     "SimulatorCalibration",
     "Statistics",
+    "Study",
     "Suite",
     "against_first",
     "analysis",
     "cell_store",
+    "clear_results",
     "distance_text",
     "experiment",
     "fit_simulator",
@@ -86,6 +94,7 @@ __all__ = [
     "has_replays",
     "intervals",
     "is_perturbed",
+    "is_replayed",
     "ledger_of_findings",
     "ledger_of_grid",
     "load_experiment",
@@ -97,6 +106,7 @@ __all__ = [
     "ours_text",
     "overview_of",
     "page_of",
+    "paper_of",
     "papers",
     "plots",
     "predict_suite",
@@ -104,6 +114,7 @@ __all__ = [
     "reason_text",
     "replay_campaign",
     "shipped",
+    "shortest_replay_s",
     "statistics_of",
     "stored_ledgers",
     "tornado",
@@ -159,6 +170,9 @@ def experiment(
     if workers is not None:
         check_size("workers", workers)
     loaded, folder = load_experiment(str(file)), Path(output)
+    if loaded.experiment.recorded is not None:
+        what = "the real runs are recorded: there is nothing to run"
+        raise InputError(what, where=str(file), hint="validate the simulators: tb.validate")
     points = loaded.selected({key: list(values) for key, values in (only or {}).items()})
     paths = {name: Path(path) for name, path in (logs or {}).items()}
     with locked_folder(folder, "experiment"):

@@ -5,7 +5,7 @@ from tracebed.validation.report.junit import junit
 from tracebed.validation.report.markdown import markdown
 from tracebed.validation.verdict.acceptance import SimulatorBaseline, title
 from tracebed.validation.verdict.baseline import Baseline
-from tracebed.validation.verdict.gate import Finding, OnInconclusive, gate
+from tracebed.validation.verdict.gate import Finding, OnInconclusive, gate, judged, outcome
 from tracebed.validation.verdict.rule import Verdict
 
 __all__ = [
@@ -17,7 +17,9 @@ __all__ = [
     "annotate",
     "code_quality",
     "gate",
+    "judged",
     "junit",
     "markdown",
+    "outcome",
     "title",
 ]

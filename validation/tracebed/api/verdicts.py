@@ -182,9 +182,12 @@ def validate(
     loaded, folder = experiments.load_experiment(str(file)), Path(output)
     with locked_folder(folder, "experiment"):
         suite = experiments.load_suite(loaded, loaded.selected({}), folder, {}, simulators)
+        experiments.clear_results(folder, loaded.experiment.simulators)
         predictions = experiments.run_suite(suite, folder, reporter(f"validating {loaded.name}", None, on_progress))
-        found = experiments.validate_suite(suite, predictions, folder)
-        experiments.write_results(suite, found, {}, folder, case_pages=case_pages)
+        found, failed = experiments.validate_suite(suite, predictions, folder)
+        experiments.write_results(suite, found, failed, folder, case_pages=case_pages)
+    for name, failure in failed.items():
+        raise InputError(f"simulator {name} failed: {failure}", where=str(file))
     return {name: Validation.of(validation) for name, validation in found.items()}
 
 

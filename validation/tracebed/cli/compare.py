@@ -112,6 +112,7 @@ def compare(
     Exit status: 0 accurate, 1 inaccurate, 2 usage or bad input, 3 inconclusive, 4 unhealthy testbed data.
     """
     import tracebed.api as tb
+    from tracebed.api.gates import judged, outcome
     from tracebed.cli.comparison import show
 
     pages = by_kind(reports)
@@ -133,14 +134,15 @@ def compare(
         )
     gate = gating.judge([validation], kept)
     if as_json:
-        document = validation.to_json()
+        document = judged(validation, gate.inconclusive, gate.findings)
         print_json(document.pop("schema"), document)
     else:
         show(validation)
     if "figures" in pages:
         save_figures(validation, pages["figures"])
     if "html" in pages:
-        _report(validation, pages["html"], real, workload)
+        result = outcome(validation, gate.inconclusive, gate.findings)
+        _report(validation, pages["html"], real, workload, result)
     gate.write([validation], pages.get("markdown"), pages.get("junit"))
     return gate.status([validation], [tolerances] if tolerances else [], as_json=as_json)
 
@@ -154,7 +156,7 @@ def _margins(texts: Sequence[str]) -> dict[str, str]:
     return {name.strip(): margin.strip() for name, _, margin in pairs}
 
 
-def _report(validation: Validation, path: Path, real: Sequence[Path], workload: Path | None) -> None:
+def _report(validation: Validation, path: Path, real: Sequence[Path], workload: Path | None, result: str) -> None:
     """Write the report, with the error budget over the included repetitions if the workload is given."""
     from tracebed.api.budgets import budget_of_case
 
@@ -164,5 +166,5 @@ def _report(validation: Validation, path: Path, real: Sequence[Path], workload: 
         with progress("repeating the prediction"):
             budget = budget_of_case(validation, jobs, real)
     with progress("drawing the report"):
-        validation.to_html(path, budget)
+        validation.to_html(path, budget, outcome=result)
     emit(f"report: {path}")

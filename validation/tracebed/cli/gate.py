@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tracebed.cli.console import print_table
-from tracebed.cli.messages import emit, warn
+from tracebed.cli.messages import MessageLevel, emit, warn
 from tracebed.cli.options import PATH, OutputPath, gathered
 from tracebed.errors import ExitCode, InputError
 from tracebed.outputs import BASELINE, CODE_QUALITY, JUNIT, SUMMARY
@@ -123,40 +123,48 @@ class Gate:
 
         if markdown is not None:
             with SUMMARY.file(markdown) as stream:
-                stream.write(gates.markdown(validations, self.findings).encode())
+                stream.write(gates.markdown(validations, self.findings, self.inconclusive).encode())
         if junit is not None:
             with JUNIT.file(junit) as stream:
                 stream.write(gates.junit(validations, self.inconclusive, self.findings))
 
-    def status(self, validations: Sequence[Validation], files: Sequence[Path], *, as_json: bool) -> ExitCode:
+    def status(
+        self,
+        validations: Sequence[Validation],
+        files: Sequence[Path],
+        *,
+        as_json: bool,
+        failures: Mapping[str, str] | None = None,
+    ) -> ExitCode:
         """Print the findings and the annotations, write the baseline, and return the exit status.
 
         Args:
             validations: one per simulator.
             files: files to annotate: the experiment file, the tolerances.
             as_json: whether standard output is a JSON document, so that the baseline is not printed.
+            failures: simulator without a verdict -> why.
         """
         from tracebed.api import gates
 
         for finding in self.findings:
             text = f"{finding.simulator}: {finding.text}"
             if finding.failed:
-                emit(f"tracebed: worse than the baseline: {text}")
+                emit(f"tracebed: worse than the baseline: {text}", MessageLevel.ERROR)
             else:
                 (warn if self.updated is None else emit)(f"baseline: {text}")
         if self.options.annotate:
-            for line in gates.annotate(validations, self.inconclusive, self.findings, files):
+            for line in gates.annotate(validations, self.inconclusive, self.findings, files, failures):
                 click.echo(line, err=True)
             if step := os.environ.get(STEP_SUMMARY):
                 with Path(step).open("a", encoding="utf-8") as summary:
-                    summary.write(gates.markdown(validations, self.findings))
+                    summary.write(gates.markdown(validations, self.findings, self.inconclusive, failures))
         if self.options.code_quality is not None:
             with CODE_QUALITY.file(self.options.code_quality) as stream:
-                entries = gates.code_quality(validations, self.inconclusive, self.findings, files)
+                entries = gates.code_quality(validations, self.inconclusive, self.findings, files, failures)
                 stream.write(entries.encode())
         self._update(as_json)
         undecided = any(validation.verdict is gates.Verdict.INCONCLUSIVE for validation in validations)
-        code = gates.gate(validations, self.inconclusive, self.findings)
+        code = gates.gate(validations, self.inconclusive, self.findings, failures)
         if undecided and self.inconclusive is gates.OnInconclusive.WARN and code is ExitCode.OK:
             warn("a verdict is inconclusive; the exit status is 0 because of --inconclusive warn")
         return code

@@ -292,6 +292,23 @@ def check_alone(name: str, beside: Collection[str]) -> None:
         raise InputError(f"{option} does not apply with --{name}", hint="leave it out")
 
 
+def check_only(allowed: Collection[str], what: str, *, hint: str = "leave it out") -> None:
+    """Raise InputError if a parameter of the current command besides those in `allowed` was given.
+
+    Args:
+        what: what the option does not apply to, for the message: `the replays of a paper`.
+    """
+    context = click.get_current_context()
+    defaults = (ParameterSource.DEFAULT, ParameterSource.DEFAULT_MAP)  # those of `tracebed config` are no request
+    names = {
+        param.name or ""
+        for param in context.command.params
+        if param.expose_value and context.get_parameter_source(param.name or "") not in defaults
+    }
+    if option := given(names - {*allowed}):
+        raise InputError(f"{option} does not apply to {what}", hint=hint)
+
+
 def check_outputs(context: click.Context) -> None:
     """Check the outputs of a command, before the command begins.
 

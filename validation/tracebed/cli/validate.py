@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +21,7 @@ from tracebed.cli.sections import Sectioned
 from tracebed.errors import ExitCode, InputError
 
 if TYPE_CHECKING:
+    from tracebed.api.experiments import ExperimentFile, Point
     from tracebed.api.types import Validation
 
 
@@ -103,17 +106,20 @@ def validate(
     if name := given(FIT_SETTINGS):
         raise InputError(f"{name} is an option of a fit", hint="add --fit, or leave it out")
     from tracebed.api.experiments import (
+        clear_results,
         forecast_suite,
         load_experiment,
         load_suite,
         validate_suite,
-        write_artifact,
         write_results,
     )
     from tracebed.cli.experiments.options import chosen
-    from tracebed.cli.experiments.real import announce, execute
+    from tracebed.cli.experiments.real import announce, execute, show_failures
     from tracebed.files import locked_folder
 
+    if artifact is not None and gating.update_baseline is not None:
+        hint = "update the baseline first, then write the artifact with --baseline"
+        raise InputError("--report does not apply with --update-baseline", hint=hint)
     with progress(f"reading {file.name}"):
         loaded = load_experiment(str(file))
         spec = loaded.experiment
@@ -124,15 +130,19 @@ def validate(
         kept = gating.kept()  # an invalid baseline is reported before the replays
         wanted = chosen("--only", only)
         simulators = wanted.pop("simulator", ())
-        suite = load_suite(loaded, loaded.selected(wanted), output, {}, simulators)
+        points = loaded.selected(wanted)
+        suite = load_suite(loaded, points, output, {}, simulators)
         forecast = forecast_suite(suite, output)
     announce(forecast)
     if dry_run:
         return ExitCode.OK
     with locked_folder(output, "experiment"):
+        clear_results(output, loaded.experiment.simulators)
         predictions, failed, _ = execute(suite, forecast, output)
         with progress("comparing"):
-            validations = validate_suite(suite, predictions, output)
+            validations, incomparable = validate_suite(suite, predictions, output)
+        show_failures(incomparable)
+        failed |= incomparable
         gate = gating.judge(list(validations.values()), kept)
         with progress("drawing the reports"):
             document = write_results(
@@ -143,11 +153,31 @@ def validate(
     else:
         _show(validations, output)
     if artifact is not None:
-        write_artifact(loaded, output, artifact, f"tracebed validate {file.name} -o {output.name}", 0.0, {})
-        emit(f"artifact: {artifact}")
+        if failed:
+            raise InputError(f"no artifact: the simulator {min(failed)} failed", hint="it needs all verdicts")
+        _write_artifact(loaded, points, list(suite.simulators), only, gating, output, artifact)
     files = [file, *([loaded.folder / spec.tolerances] if spec.tolerances else [])]
-    status = gate.status(list(validations.values()), files, as_json=as_json)
-    return ExitCode.USAGE if failed else status
+    return gate.status(list(validations.values()), files, as_json=as_json, failures=failed)
+
+
+def _write_artifact(
+    file: ExperimentFile,
+    points: Sequence[Point],
+    simulators: Sequence[str],
+    only: Sequence[str],
+    gating: Gating,
+    output: Path,
+    artifact: Path,
+) -> None:
+    """Write the artifact of the verdicts in `output`, with the options on which they depend."""
+    from tracebed.api.experiments import Made, write_artifact
+
+    options = [shlex.join(["--only", text]) for text in only]
+    options += [f"--inconclusive {gating.inconclusive}"] if gating.inconclusive != "fail" else []
+    given = gating.baseline if gating.baseline != file.folder / str(file.experiment.baseline) else None
+    with progress(f"writing {artifact.name}, and rebuilding its results"):
+        write_artifact(file, output, artifact, Made(points, simulators, options, given))
+    emit(f"artifact: {artifact}")
 
 
 def _show(validations: dict[str, Validation], output: Path) -> None:

@@ -11,6 +11,7 @@ imported when a test needs them.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -78,6 +79,7 @@ def tracebed_validation(
     """Validation of the simulator that the marker `tracebed` of the test names."""
     from tracebed.errors import TracebedError
     from tracebed.registry import unknown
+    from tracebed.validation.verdict.gate import OnInconclusive, outcome
 
     options = _options(request.node)
     try:
@@ -90,7 +92,10 @@ def tracebed_validation(
     except TracebedError as error:
         pytest.fail(str(error), pytrace=False)
     validation = found[name]
-    request.node.user_properties.append((PROPERTY, f"{name}: {validation.verdict}. {validation.headline}"))
+    with contextlib.suppress(TracebedError):  # an invalid baseline fails the test itself
+        findings = _findings(options, validation)
+        result = outcome(validation, OnInconclusive(options["inconclusive"]), findings)
+        request.node.user_properties.append((PROPERTY, f"{name}: {result}. {validation.headline}"))
     return validation
 
 
@@ -140,20 +145,26 @@ def _options(item: pytest.Item) -> dict[str, Any]:
     return options
 
 
+def _findings(options: dict[str, Any], validation: Validation) -> list[Finding]:
+    """Return the differences from the baseline, if there is one. Raises TracebedError if the baseline is invalid."""
+    from tracebed.validation.verdict.baseline import Baseline
+
+    return Baseline.load(options["baseline"]).check(validation) if options["baseline"] else []
+
+
 def _gate(item: pytest.Function, validation: Validation) -> None:
     """Fail the test, or emit a warning, as the policy for the verdict on `validation` requires."""
     from tracebed.errors import ExitCode, TracebedError
-    from tracebed.validation.verdict.baseline import Baseline
-    from tracebed.validation.verdict.gate import OnInconclusive, gate
+    from tracebed.validation.verdict.gate import OnInconclusive, gate, outcome
     from tracebed.validation.verdict.rule import Verdict
 
     options = _options(item)
     policy = OnInconclusive(options["inconclusive"])
     try:
-        findings = Baseline.load(options["baseline"]).check(validation) if options["baseline"] else []
+        findings = _findings(options, validation)
     except TracebedError as error:
         pytest.fail(str(error), pytrace=False)
-    text = "\n".join(_lines(validation, findings))
+    text = "\n".join(_lines(validation, findings, outcome(validation, policy, findings)))
     if gate([validation], policy, findings) is not ExitCode.OK:
         pytest.fail(text, pytrace=False)
     warned = [finding.text for finding in findings]
@@ -163,9 +174,9 @@ def _gate(item: pytest.Function, validation: Validation) -> None:
         item.warn(pytest.PytestWarning(each))
 
 
-def _lines(validation: Validation, findings: list[Finding]) -> Iterator[str]:
-    """Yield the lines of a failure: the verdict, each gated metric that is not accurate, and its worst case."""
-    yield f"simulator {validation.simulator.name}: {validation.verdict}. {validation.headline}"
+def _lines(validation: Validation, findings: list[Finding], result: str) -> Iterator[str]:
+    """Yield the lines of a failure: the result, each gated metric that is not accurate, and its worst case."""
+    yield f"simulator {validation.simulator.name}: {result}. {validation.headline}"
     yield from (f"  worse than the baseline: {finding.text}" for finding in findings if finding.failed)
     for metric in validation.metrics:
         if metric.gate and metric.verdict != "accurate":

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import asdict
 from functools import cache
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -56,26 +57,34 @@ def predict(
         name: the name of the workload, for reports.
         engine: the simulator. The results of both are identical.
         on_progress: called periodically with the number of jobs submitted so far.
-        member: seed with which the delays of the jobs are drawn from the distributions of the calibration: a member of
-            an ensemble. None: all delays are the overheads.
+        member: seed with which the delays of the jobs are drawn from the distributions of the calibration, and the
+            phases of the loops of the policy `slurm`: a member of an ensemble. None: all delays are the overheads.
         settings: settings by name, as for `Setup.of`.
 
     Raises:
         InputError: no job has a run time and a size; a setting or the engine is unknown or invalid; or the engine does
-            not support the simulation; or `member` is given without a calibration that has distributions.
+            not support the simulation; or `member` is given without a calibration that has distributions, and the
+            policy is not `slurm`.
     """
     chosen = Setup.of(setup, **settings)
     policy = chosen.policy()
     if isinstance(policy, Slurm) and policy.cluster:
         return _predict_cluster(workload, nodes, chosen, name, engine, member)
     machine = machine_of(workload, nodes)
+    if isinstance(policy, Slurm) and member is not None:
+        _, *parts = np.random.default_rng(member).uniform(0.0, 1.0, 4).tolist()  # as for a cluster
+        phases = asdict(policy.with_phases(*parts))
+        own = {name: phases[name] for name in ("sched_phase_s", "bf_phase_s", "epoch_s")}
+        chosen = Setup.of(chosen, policy_parameters={**chosen.scheduling.policy_parameters, **own})
     chosen, policy = chosen.resolved(len(machine))
     scheduling, timing = chosen.scheduling, chosen.timing
     most = max(node.cores for node in machine)
     jobs = Jobs.of(workload, cores_per_node=most, over_limit=scheduling.over_limit, evolving=handles_requests(policy))
     measured = timing.calibration.facts() if timing.calibration else {}
     interference, pauses = Interference.of(measured), Pauses.of(measured, jobs, timing.speed)
-    drawn = None if member is None else _drawn(timing, len(jobs), member)
+    measures = timing.calibration is not None and bool(timing.calibration.factors)
+    needless = member is None or (isinstance(policy, Slurm) and not measures)
+    drawn = None if needless else _drawn(timing, len(jobs), int(member or 0))
     reason = obstacle(jobs, policy, len(machine), chosen, interference=interference)
     simulator_class = _simulator(engine, reason)
     cores, sockets = [node.cores for node in machine], [node.sockets for node in machine]

@@ -17,14 +17,17 @@ from tracebed.cli.experiments.options import (
     paper_options,
 )
 from tracebed.cli.messages import emit
-from tracebed.cli.options import json_option
+from tracebed.cli.options import check_only, json_option
 from tracebed.cli.sections import Sectioned
 from tracebed.errors import ExitCode, InputError
 
+OF_SIMULATIONS = ("workers", "dask")
+CHOICES = ("sensitivity", "choices", "settings", "figures", "perturb")
+PAPER = ("inventory", "repetitions", "speed")
 SECTIONS = {
-    "Simulated cells": ("logs", "workers", "dask"),
-    "Sensitivity to free choices": ("sensitivity", "choices", "settings", "figures", "perturb"),
-    "Replays of a paper": ("inventory", "repetitions", "speed"),
+    "Simulated cells": ("logs", *OF_SIMULATIONS),
+    "Sensitivity to free choices": CHOICES,
+    "Replays of a paper": PAPER,
 }
 
 
@@ -33,7 +36,11 @@ SECTIONS = {
 @click.option(
     "--list", "listing", is_flag=True, help="List the experiments and the recorded real runs that are part of tracebed."
 )
-@click.option("--show", is_flag=True, help="Print the experiment file, as a start for one of your own.")
+@click.option(
+    "--show",
+    is_flag=True,
+    help="Print the experiment file, as a start for one of your own; of the replays of a paper, settings and claims.",
+)
 @click.option(
     "--ledger",
     is_flag=True,
@@ -47,7 +54,9 @@ SECTIONS = {
     help="Restrict the cells to these values of a key; may be repeated.",
 )
 @click.option(
-    "--dry-run", is_flag=True, help="Print the cells, and the statistics of replays that are done; run nothing."
+    "--dry-run",
+    is_flag=True,
+    help="Print the cells or the replays, and the statistics of replays that are done; run nothing.",
 )
 @execution_options
 @artifact_option
@@ -82,18 +91,27 @@ def experiment(
       tracebed experiment kassel --ledger -o knl
     """
     from tracebed.cli.experiments import papers, real, simulated
-    from tracebed.cli.experiments.ledger import command_of, print_page
+    from tracebed.cli.experiments.ledger import print_page
     from tracebed.cli.experiments.sensitivity import analyze
 
     if listing:
+        check_only(("listing", "as_json"), "--list")
         papers.list_all(as_json)
         return ExitCode.OK
     if ledger:
+        check_only(("ledger", "experiment", "output"), "--ledger")
         return print_page(experiment, execution.folder)
     if experiment is None:
         raise InputError("no experiment", hint="name one, or a file; `tracebed experiment --list` has those shipped")
+    if show:
+        check_only(("show", "experiment"), "--show")
     if papers.is_paper(experiment):
-        return papers.run(experiment, execution.folder, paper, as_json)
+        hint = "they are no cells of a file: `--show` prints their settings"
+        check_only(("experiment", "show", "dry_run", "output", "as_json", *PAPER), "the replays of a paper", hint=hint)
+        if show:
+            click.echo(papers.text_of(experiment), nl=False)
+            return ExitCode.OK
+        return papers.run(experiment, execution.folder, paper, dry_run=dry_run, as_json=as_json)
     if paper:
         hint = "write testbed, repetitions and speed into the file"
         raise InputError("--inventory, --repetitions and --speed are for experiments of papers", hint=hint)
@@ -103,12 +121,15 @@ def experiment(
     if show:
         click.echo(file.source.text, nl=False)
         return ExitCode.OK
+    if choices is not None and not file.experiment.is_real:
+        check_only(("experiment", "logs", "output", "as_json", *OF_SIMULATIONS, *CHOICES), "a sensitivity analysis")
     paths, points = logs_of(file, execution.logs), file.selected(chosen("--only", only))
     if artifact is not None and (file.experiment.is_real or choices is not None or dry_run):
         raise InputError("--report is of simulated cells", hint="with real runs: `tracebed validate --report`")
     if file.experiment.is_real:
         if choices is not None:
             raise InputError("the sensitivity of real runs is not analyzed", hint="leave out the testbed in a copy")
+        check_only(("experiment", "only", "dry_run", "logs", "output", "as_json"), "real runs")
         return real.run(file, points, paths, execution.folder, dry_run=dry_run, as_json=as_json)
     if dry_run:
         simulated.list_points(file, points, as_json)
@@ -116,5 +137,4 @@ def experiment(
         return ExitCode.OK
     if choices is not None:
         return analyze(file, choices, execution, paths, as_json)
-    command = command_of(file.name, paths, only)
-    return simulated.run(file, points, paths, execution, command, as_json, artifact)
+    return simulated.run(file, points, paths, execution, only, as_json, artifact)

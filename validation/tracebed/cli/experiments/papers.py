@@ -11,7 +11,7 @@ import click
 
 from tracebed.cli.console import print_json, print_table
 from tracebed.cli.messages import emit
-from tracebed.errors import ExitCode
+from tracebed.errors import ExitCode, InputError
 
 
 def list_all(as_json: bool) -> None:
@@ -46,11 +46,34 @@ def is_paper(name: str) -> bool:
     return name in PAPERS.names()
 
 
-def run(name: str, folder: Path, settings: Mapping[str, Any], as_json: bool) -> ExitCode:
+def text_of(name: str) -> str:
+    """Return the settings and the claims of an experiment of a paper, as YAML."""
+    import yaml
+
+    from tracebed.api.experiments import PAPERS, PaperSettings, Study, load_paper, paper_of
+
+    study: object
+    study, paper = PAPERS.load(name), paper_of(name)
+    usual = PaperSettings(Path())
+    claims = load_paper(paper).claims_of(name) if paper else []
+    facts = {
+        "about": PAPERS.summary(name),
+        "inventory": "nodes of this machine, or --inventory",
+        "repetitions": usual.repetitions,
+        **({"speed": study.speed} if isinstance(study, Study) else {}),
+        "published": [claim.model_dump(mode="json", exclude_defaults=True) for claim in claims],
+    }
+    head = f"# {name}: replays by a program ({PAPERS.entries[name].value}), not by the cells of a file.\n"
+    return head + yaml.safe_dump(facts, sort_keys=False, width=120, allow_unicode=True)
+
+
+def run(name: str, folder: Path, settings: Mapping[str, Any], *, dry_run: bool, as_json: bool) -> ExitCode:
     """Repeat an experiment of a paper by real runs, and print the published figures beside the measured ones.
 
-    Runs that are complete are kept.
+    Runs that are complete are kept. With `dry_run`, print the replays.
     """
+    if dry_run:
+        return _list_replays(name, folder, settings, as_json)
     from tracebed.api.experiments import PAPERS, PaperSettings, ledger_of_findings
     from tracebed.cli.experiments.ledger import command_of_paper, print_ledger
     from tracebed.files import locked_folder
@@ -74,4 +97,36 @@ def run(name: str, folder: Path, settings: Mapping[str, Any], as_json: bool) -> 
     for note in findings.notes:
         emit(note)
     emit(f"{page}")
+    return ExitCode.OK
+
+
+def _list_replays(name: str, folder: Path, settings: Mapping[str, Any], as_json: bool) -> ExitCode:
+    """Print the replays of an experiment of a paper, those that are done, and the least duration of the others."""
+    from tracebed.api.experiments import PAPERS, PaperSettings, Study, is_replayed, shortest_replay_s
+    from tracebed.display import time_text
+
+    study = PAPERS.load(name)
+    if not isinstance(study, Study):
+        raise InputError(f"{name} does not list its replays", hint="run it without --dry-run")
+    chosen = PaperSettings(folder=folder / name, on_step=lambda step: emit(f"tracebed: {step}"), **settings)
+    rows: list[dict[str, Any]] = [
+        {
+            "replay": each.folder,
+            "jobs": len(each.workload),
+            "nodes": len(each.inventory.nodes),
+            "policy": each.policy,
+            "speed": each.speed,
+            "done": is_replayed(chosen, each),
+            "shortest_s": shortest_replay_s(each),
+        }
+        for each in study.replays(chosen)
+    ]
+    if as_json:
+        print_json("tracebed-replays/1", {"experiment": name, "replays": rows})
+        return ExitCode.OK
+    shown = [row | {"done": "yes" if row["done"] else "no", "shortest_s": time_text(row["shortest_s"])} for row in rows]
+    print_table([*[*rows[0]][:-1], "at least"], [[*map(str, row.values())] for row in shown])
+    todo = [row for row in rows if not row["done"]]
+    shortest = time_text(sum(row["shortest_s"] for row in todo))
+    emit(f"replays to make: {len(todo)} of {len(rows)}, at least {shortest}; beside them, the study simulates")
     return ExitCode.OK

@@ -10,7 +10,7 @@ import click
 
 from tracebed.cli.console import print_json, print_table
 from tracebed.cli.experiments.simulated import list_points
-from tracebed.cli.messages import MessageLevel, emit, progress, warn
+from tracebed.cli.messages import MessageLevel, emit, one_line, progress, warn
 from tracebed.errors import ExitCode, InputError
 
 if TYPE_CHECKING:
@@ -64,12 +64,17 @@ def execute(suite: Suite, forecast: Forecast, folder: Path) -> tuple[Predictions
         suite.file.write(folder)
         with progress("predicting", total=len(suite.cases) * len(suite.simulators)) as bar:
             predictions, failed = predict_suite(suite, folder, bar.update)
-        for name, failure in failed.items():
-            warn(f"{name}: {failure}")
+        show_failures(failed)
         return predictions, failed, _replay(suite, forecast, folder)
     except KeyboardInterrupt:
         emit(f"tracebed: the finished runs are in {folder}; the same command continues the experiment")
         raise
+
+
+def show_failures(failed: Mapping[str, str]) -> None:
+    """Print each simulator that failed, also with -q: simulator -> why."""
+    for name, failure in failed.items():
+        emit(f"tracebed: {name} failed: {one_line(failure)}", MessageLevel.ERROR)
 
 
 def announce(forecast: Forecast) -> None:

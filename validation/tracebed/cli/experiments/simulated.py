@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -19,8 +20,7 @@ from tracebed.errors import ExitCode
 if TYPE_CHECKING:
     import pandas as pd
 
-    from tracebed.api.experiments import ExperimentFile, GridPlan, GridResult, Ledger, Point, Pool
-    from tracebed.api.measures import Difference
+    from tracebed.api.experiments import Against, ExperimentFile, GridPlan, GridResult, Ledger, Point, Pool
 
 SHOWN = ["mean_response_s", "mean_run_s", "mean_wait_s", "mean_slowdown_ref", "makespan_s", "utilization"]
 RATES = ["acceptance_rate", "accepted_cancel_rate", "in_time_rate"]
@@ -33,18 +33,20 @@ def run(
     points: Sequence[Point],
     logs: Mapping[str, Path],
     execution: Execution,
-    command: str,
+    only: Sequence[str],
     as_json: bool,
     artifact: Path | None,
 ) -> ExitCode:
     """Simulate the cells of an experiment that are not kept, write the views, and print the means.
 
-    `command` is the command as text, for the ledger. `artifact` is the folder of an artifact.
+    `only` are the values of `--only`, for the ledger and the artifact. `artifact` is the folder of an artifact.
     """
     from tracebed.api.experiments import grid
+    from tracebed.cli.experiments.ledger import command_of
     from tracebed.files import locked_folder
 
     pool, folder = execution.pool(), execution.folder
+    command = command_of(file.argument, logs, only)
     with locked_folder(folder, "experiment"):
         with progress(f"preparing {', '.join(file.experiment.workloads)}"):
             plan = grid.plan(file, points, folder, logs)
@@ -58,21 +60,22 @@ def run(
             emit(f"tracebed: the computed cells are in {folder}; the same command continues the experiment")
             raise
         if artifact is not None:
-            _write_artifact(file, plan, folder, artifact, command, logs)
+            _write_artifact(file, plan, folder, artifact, only, logs)
         return status
 
 
 def _write_artifact(
-    file: ExperimentFile, plan: GridPlan, folder: Path, artifact: Path, command: str, logs: Mapping[str, Path]
+    file: ExperimentFile, plan: GridPlan, folder: Path, artifact: Path, only: Sequence[str], logs: Mapping[str, Path]
 ) -> None:
     """Write the artifact of an experiment with the time of its cells."""
-    from tracebed.api.experiments import cell_store, write_artifact
+    from tracebed.api.experiments import Made, cell_store, write_artifact
 
     cells = {cell.identity: cell for cell in plan.cells.values()}
     kept = [cell for cell in cells.values() if cell_store.is_kept(cell, folder)]
     seconds = sum(cell_store.read(cell, folder).seconds for cell in kept)
-    with progress(f"writing {artifact.name}"):
-        write_artifact(file, folder, artifact, command, seconds, logs)
+    options = [shlex.join(["--only", text]) for text in only]
+    with progress(f"writing {artifact.name}, and rebuilding its results"):
+        write_artifact(file, folder, artifact, Made([*plan.cells], (), options, None, seconds, logs))
     emit(f"artifact: {artifact}")
 
 
@@ -117,6 +120,7 @@ def _finish(
     elif len(done.table):
         _print(done.table)
         _print_differences(file, against)
+        _tell_alone(file, done.table, against)
         print_ledger(ledger)
         if not is_perturbed(done.table) and len(file.experiment.policies) > 1:
             emit("significance is unknown: `perturbations: 20` in the file shows which differences are significant")
@@ -168,19 +172,30 @@ def _print(table: pd.DataFrame) -> None:
     print_table(columns, shown.to_numpy(dtype=object).tolist(), keys=len(keys))
 
 
-def _records(file: ExperimentFile, against: Mapping[tuple[Any, ...], Mapping[str, Difference]]) -> list[dict[str, Any]]:
+def _records(file: ExperimentFile, against: Mapping[tuple[Any, ...], Against]) -> list[dict[str, Any]]:
     """Return the differences of the policies from the first one: a row per point, window and metric."""
     from tracebed.api.experiments import GROUP
 
-    first = {"against": file.experiment.policies[0].name}
     return [
-        {**dict(zip([*GROUP, "window"], at, strict=True)), **first, "figure": name, **difference.to_json()}
+        {
+            **dict(zip([*GROUP, "window"], at, strict=True)),
+            "against": _base(file, found),
+            "figure": name,
+            **difference.to_json(),
+        }
         for at, found in against.items()
-        for name, difference in found.items()
+        for name, difference in found.differences.items()
     ]
 
 
-def _print_differences(file: ExperimentFile, against: Mapping[tuple[Any, ...], Mapping[str, Difference]]) -> None:
+def _base(file: ExperimentFile, found: Against) -> str:
+    """Return the point that is compared with: the first policy, and values that differ: `easy, share 0`."""
+    return ", ".join(
+        [file.experiment.policies[0].name, *(f"{key} {_cell(value)}" for key, value in found.base.items())]
+    )
+
+
+def _print_differences(file: ExperimentFile, against: Mapping[tuple[Any, ...], Against]) -> None:
     """Print the differences of the policies from the first one, over the same seeds and changes."""
     from tracebed.api.experiments import GROUP
     from tracebed.api.measures import metric_definitions
@@ -190,14 +205,34 @@ def _print_differences(file: ExperimentFile, against: Mapping[tuple[Any, ...], M
         return
     keys = [*GROUP, "window"]
     shown = [place for place, key in enumerate(keys) if key == "policy" or len({at[place] for at in against}) > 1]
+    several = any(found.base for found in against.values())
     rows = [
-        [*(_cell(at[place]) for place in shown), *(change(found.get(name)) for name in SHOWN)]
+        [
+            *(_cell(at[place]) for place in shown),
+            *([_base(file, found)] if several else []),
+            *(change(found.differences.get(name)) for name in SHOWN),
+        ]
         for at, found in against.items()
     ]
     click.echo(f"\nagainst {file.experiment.policies[0].name}, over the same seeds and changes")
-    columns = [*(keys[place] for place in shown), *(metric_definitions()[name].title for name in SHOWN)]
-    print_table(columns, rows, keys=len(shown))
-    explain_falls((found[name].low, found[name].base) for found in against.values() for name in SHOWN if name in found)
+    heads = [*(keys[place] for place in shown), *(["against"] if several else [])]
+    print_table([*heads, *(metric_definitions()[name].title for name in SHOWN)], rows, keys=len(heads))
+    every = [found.differences for found in against.values()]
+    explain_falls((found[name].low, found[name].base) for found in every for name in SHOWN if name in found)
+
+
+def _tell_alone(file: ExperimentFile, table: pd.DataFrame, against: Mapping[tuple[Any, ...], Against]) -> None:
+    """Print how many points of other policies have no point of the first one that they can be compared with."""
+    from tracebed.api.experiments import GROUP
+
+    first = file.experiment.policies[0].name
+    known = {at[: len(GROUP)] for at in against}
+    rows = table[table["policy"] != first][GROUP].drop_duplicates().to_dict("records")
+    points = [{key: None if value != value else value for key, value in row.items()} for row in rows]
+    alone = [point for point in points if tuple(point.values()) not in known]
+    if against and alone:
+        named = ", ".join(f"{key} {_cell(value)}" for key, value in alone[0].items() if value is not None)
+        emit(f"tracebed: {len(alone):,} points have no point of {first} to compare with, the first {named}")
 
 
 def list_points(file: ExperimentFile, points: Sequence[Point], as_json: bool) -> None:

@@ -72,7 +72,7 @@ def build(
         try:
             file = _copy(name, folder / name, sources)
         except InputError as error:
-            missing[name] = error.what
+            missing[name] = f"{error.what} ({error.hint})" if error.hint else error.what
             continue
         on_dataset(name)
         facts[name], found = _score(name, file, entries)

@@ -112,9 +112,22 @@ def _verified(wanted: Dataset, source: Path) -> Mapping[str, bytes]:
     if missing := [name for name, digest in wanted.files.items() if digest not in contents]:
         what = f"{len(missing)} of {len(wanted.files)} files of {wanted.name} are missing: no file has the SHA-256 of "
         what += f"{missing[0]}" + (f"; {changed[0]} is another file" if changed else "")
-        hint = f"the files are those of {wanted.source} at commit {wanted.commit}"
-        raise InputError(what, where=str(source), hint=hint)
+        raise InputError(f"{what}; {_version(wanted)}", where=str(source), hint=_checkout(wanted, source))
     return {name: contents[digest] for name, digest in wanted.files.items()}
+
+
+def _version(wanted: Dataset) -> str:
+    """Return which version of its repository has the files of a data set; a clone usually has another one."""
+    at = f"commit {wanted.commit}" if wanted.commit else "an unknown commit"
+    return f"the files are those of {wanted.source} at {at}"
+
+
+def _checkout(wanted: Dataset, source: Path) -> str:
+    """Return how a local copy gets the files of a data set."""
+    if not wanted.commit:
+        return "give the folder of another copy: --from FOLDER"
+    clone = next((path for path in (source, *source.resolve().parents) if (path / ".git").exists()), None)
+    return f"git -C {clone or 'CLONE'} checkout {wanted.commit}"
 
 
 def _candidates(folder: Path) -> Iterator[Path]:

@@ -43,7 +43,7 @@ from tracebed.validation.experiments.parts import (
     named,
     numbered,
 )
-from tracebed.validation.experiments.predicted.specs import RecordedSpec, SimulatorSpec, at_pattern
+from tracebed.validation.experiments.predicted.specs import RecordedBed, RecordedSpec, SimulatorSpec, at_pattern
 from tracebed.validation.experiments.testbeds import TestbedSpec
 from tracebed.validation.metrics import TAU
 from tracebed.validation.setups import OF_ALL_CELLS, OF_REPLAYS, given, model_of
@@ -60,7 +60,7 @@ OF_SIMULATIONS = (
 )
 """Keys that apply to simulated cells only."""
 OF_CONDITIONS = tuple(name for name in OF_REPLAYS if name != "speed")
-"""Settings of the system behind imported runs: of replays, they are recorded."""
+"""Settings of the system behind recorded runs: replays have recorded theirs."""
 
 
 def _empty(value: Any) -> Any:
@@ -187,11 +187,13 @@ class Experiment(Settings, BaseModel):  # type: ignore[misc, valid-type]
             return self
         self._refuse(OF_SIMULATIONS, "applies to simulated cells only, not to real runs")
         if self.recorded is not None:
-            why = "requires a `testbed`: recorded runs are as they were recorded"
-            self._refuse((*OF_REPETITIONS, *OF_WORKLOADS, "speed", "exclude"), why)
-            for key in ("priority", "interval_s"):
-                if len(getattr(self, key)) > 1:
-                    raise ValueError(f"`{key}` has one value with recorded runs")
+            self._refuse((*OF_REPETITIONS, "speed"), "requires a `testbed`: recorded runs are as they were recorded")
+            if not self.recorded.by_case:
+                self._refuse(OF_WORKLOADS, "requires a `testbed`, or {case} in the path of the recorded runs")
+                for key in ("priority", "interval_s"):
+                    if len(getattr(self, key)) > 1:
+                        why = "has one value with recorded runs, unless their path has {case}"
+                        raise ValueError(f"`{key}` {why}")
         return self
 
     @model_validator(mode="after")
@@ -226,10 +228,25 @@ class Experiment(Settings, BaseModel):  # type: ignore[misc, valid-type]
         return self.testbeds or ({"": self.testbed} if self.testbed is not None else {})
 
     @property
-    def conditions(self) -> dict[str, Any]:
-        """Settings of the system behind imported runs that are given."""
-        found = {name: getattr(self, name) for name in OF_CONDITIONS if name in self.model_fields_set}
-        return {name: value[0] if isinstance(value, list) else value for name, value in found.items()}
+    def testbed_names(self) -> list[str]:
+        """Names of the testbeds of real runs, replayed or recorded; the name of the only one is empty."""
+        recorded = self.recorded.testbeds if self.recorded is not None else None
+        return list(self.beds or recorded or [""])
+
+    @property
+    def work_rates(self) -> dict[str, FileName]:
+        """Name of a testbed -> file of the calibration with which its runs are replayed, or were recorded."""
+        beds: Mapping[str, TestbedSpec | RecordedBed] = self.beds
+        if self.recorded is not None:
+            beds = self.recorded.testbeds or {"": self.recorded}
+        return {name: bed.work_rate for name, bed in beds.items() if bed.work_rate is not None}
+
+    def conditions(self, point: Point) -> dict[str, Any]:
+        """Return the settings of the system behind recorded runs that are given."""
+        found = {name: getattr(point, name, getattr(self, name)) for name in OF_CONDITIONS}
+        policy = self.policy(point)
+        own = {"placement": policy.placement} if "placement" in policy.model_fields_set else {}
+        return {name: value for name, value in found.items() if name in self.model_fields_set} | own
 
     def repetitions_on(self, bed: str) -> int:
         """Return the number of repetitions of each cell on a testbed."""
@@ -270,7 +287,7 @@ class Experiment(Settings, BaseModel):  # type: ignore[misc, valid-type]
             "malleability_interval_s": self.malleability_interval_s,
             "perturbation": self.perturbations,
             "processes": [processes.name for processes in self.processes],
-            "testbed": list(self.beds) or [""],
+            "testbed": self.testbed_names,
         }
 
     def setup(self, point: Point) -> Setup:

@@ -51,6 +51,12 @@ class ExperimentFile:
         """Base folder of relative paths in the file."""
         return Path(self.source.where).parent
 
+    @property
+    def argument(self) -> str:
+        """The experiment as an argument of commands: the name of a shipped one, or that of its file."""
+        shipped = self.name in names() and (SHIPPED / f"{self.name}.yaml").read_text("utf-8") == self.source.text
+        return self.name if shipped else f"{self.name}.yaml"
+
     def write(self, output: Path) -> None:
         """Write a copy of the file to an output folder."""
         with replacing(output / FILE) as stream:
@@ -151,11 +157,19 @@ def experiment_of(source: YamlFile) -> Experiment:
         located("policies", index, _with_conf(spec, folder, source, index))
         for index, spec in enumerate(experiment.policies)
     ]
-    measured = {name: bed.work_rate for name, bed in experiment.beds.items() if bed.work_rate is not None}
-    simulators = {
-        name: located("simulators", name, spec, **({"calibration": measured} if spec.calibration is True else {}))
-        for name, spec in experiment.simulators.items()
-    }
+    measured = experiment.work_rates
+    unmeasured = [name for name in experiment.testbed_names if name not in measured]
+    simulators = {}
+    for name, spec in experiment.simulators.items():
+        if spec.calibration is True and unmeasured:
+            recorded = "recorded" if experiment.recorded is not None else "testbed"
+            place = f"testbed {unmeasured[0]}" if unmeasured[0] else f"`{recorded}`"
+            what = f"`calibration: true` stands for the file `work_rate` of each testbed, but {place} has none"
+            hint = "add `work_rate: FILE` there, or name a file: `calibration: FILE`"
+            raise source.error(what, "simulators", name, "calibration", hint=hint)
+        simulators[name] = located(
+            "simulators", name, spec, **({"calibration": measured} if spec.calibration is True else {})
+        )
     found: Experiment = experiment.model_copy(update={"policies": policies, "simulators": simulators})
     return found
 
@@ -190,8 +204,10 @@ def _with_found_workloads(source: YamlFile, folder: Path) -> YamlFile:
     if not isinstance(pattern, str):
         return source
     runs = recorded.get("runs") if isinstance(recorded, dict) else recorded
-    if not isinstance(runs, str) or "{workload}" not in runs:
-        what = "`workloads` is a pattern of names, but `recorded` has no pattern of paths with {workload}"
+    if not isinstance(runs, str) or "{workload}" not in runs or "{case}" in runs:
+        what = (
+            "`workloads` is a pattern of names, but `recorded` has no pattern of paths with {workload}, and no {case}"
+        )
         raise source.error(what, "workloads", hint="write workloads: {NAME: FILE}")
     policies = [each.get("label") or each.get("policy") if isinstance(each, dict) else each for each in raw["policies"]]
     names = workloads_at(runs, pattern, list(map(str, policies)), folder)
@@ -217,9 +233,10 @@ def _check_executor(file: ExperimentFile) -> None:
     if twice := [name for name, count in names.items() if count > 1]:
         raise error(f"two cases have the same name {twice[0]}; rename a workload, or add a `label` to a policy")
     for name, simulator in experiment.simulators.items():
-        if isinstance(simulator.calibration, dict) and (other := set(simulator.calibration) - set(experiment.beds)):
-            what = f"unknown testbed {min(other)!r}; use one of {', '.join(experiment.beds)}"
-            raise error(what, "simulators", name, "calibration")
+        beds = experiment.testbed_names
+        if isinstance(simulator.calibration, dict) and (other := set(simulator.calibration) - set(beds)):
+            remedy = f"use one of {', '.join(beds)}" if beds != [""] else "the only testbed has no name: give one file"
+            raise error(f"unknown testbed {min(other)!r}; {remedy}", "simulators", name, "calibration")
 
 
 def _check_references(file: ExperimentFile) -> None:

@@ -172,6 +172,10 @@ class WorkloadSpec(ExperimentPart):
     def _one_source(self) -> WorkloadSpec:
         if sum(source is not None for source in (self.file, self.log, self.model)) > 1:
             raise ValueError("a workload has only one of `file`, `log` and `model`")
+        if not self.has_source and (
+            given := self.model_fields_set - {"file", "log", "model", "calibration", "cluster"}
+        ):
+            raise ValueError(f"`{min(given)}` requires the source of the workload: `file`, `log` or `model`")
         if self.options and self.model is None:
             raise ValueError("`options` requires a `model`; use `log.options` for the options of a log")
         return self

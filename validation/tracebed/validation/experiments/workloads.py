@@ -24,7 +24,7 @@ from tracebed.converters.perturbation import Perturbation, perturbed
 from tracebed.converters.scaling import scale
 from tracebed.converters.workload import Step, System, Workload
 from tracebed.errors import InputError, tolerate
-from tracebed.files import replacing, sha256_of
+from tracebed.files import locked_folder, replacing, sha256_of
 from tracebed.orchestrator.scheduling.state import Policy, shares
 from tracebed.validation.experiments.experiment import Experiment, Point
 from tracebed.validation.experiments.file import ExperimentFile
@@ -133,7 +133,10 @@ def prepare(file: ExperimentFile, name: str, seed: int, logs: Mapping[str, Path]
     try:
         if not is_kept(target):
             workload = _new_workload(file, name, spec, seed, paths)
-            folder.mkdir(parents=True, exist_ok=True)
+            if not folder.parent.exists() or not any(folder.parent.iterdir()):  # not locked: before a dry run
+                with locked_folder(folder.parent, "experiment"):
+                    folder.mkdir()
+            folder.mkdir(exist_ok=True)
             _write(workload, target)
         workload = read_workload(target)
         own = workload.provenance.system
@@ -251,7 +254,8 @@ def logs_of(file: ExperimentFile, texts: tuple[str, ...]) -> dict[str, Path]:
     """Return the paths given by `--log PATH` or `--log NAME=PATH`, by name of the workload.
 
     Raises:
-        InputError: the experiment has no log of this name, or has several logs and the name is missing.
+        InputError: the experiment has no log of this name, or has several logs and the name is missing; or there is no
+            such path.
     """
     wanted = _logs(file)
     found: dict[str, Path] = {}
@@ -263,6 +267,8 @@ def logs_of(file: ExperimentFile, texts: tuple[str, ...]) -> dict[str, Path]:
             have = ", ".join(f"{name}=PATH" for name in wanted)
             hint = f"use --log {have}" if wanted else "omit --log"
             raise InputError(f"--log {text!r} matches no log of the experiment {file.name}", hint=hint)
+        if not Path(path).exists():
+            raise InputError(f"the log of --log {text} does not exist", where=path, hint="give the path of the log")
         found[name] = Path(path)
     return found
 

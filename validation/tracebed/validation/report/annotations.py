@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tracebed.errors import ExitCode
 from tracebed.validation.report.markdown import number, reasons_text
-from tracebed.validation.verdict.gate import Finding, OnInconclusive
+from tracebed.validation.verdict.gate import FAILED, Finding, OnInconclusive, gate, of_simulator, outcome
 from tracebed.validation.verdict.rule import Verdict
 from tracebed.validation.verdict.validation import MetricVerdict, Validation
 
@@ -36,6 +37,7 @@ def annotate(
     inconclusive: OnInconclusive,
     findings: Iterable[Finding] = (),
     files: Sequence[Path | str] = (),
+    failures: Mapping[str, str] | None = None,
 ) -> list[str]:
     """Return the workflow commands that annotate files on GitHub: one per failed metric, at most `MOST` of a kind.
 
@@ -44,9 +46,10 @@ def annotate(
         inconclusive: consequence of an inconclusive verdict. `pass` gives no annotation.
         findings: differences from the baseline.
         files: the tolerances file, the suite file, ...: a metric is annotated at the line that sets its margin, else
-            at the first line of the last file.
+            at the first line of the last file. A simulator is annotated at the line with its name, in any file.
+        failures: simulator without a verdict -> why.
     """
-    every = list(annotations_of(validations, inconclusive, findings, files))
+    every = list(annotations_of(validations, inconclusive, findings, files, failures))
     lines = []
     for level in ("error", "warning"):
         chosen = [item for item in every if item.level == level]
@@ -63,6 +66,7 @@ def code_quality(
     inconclusive: OnInconclusive,
     findings: Iterable[Finding] = (),
     files: Sequence[Path | str] = (),
+    failures: Mapping[str, str] | None = None,
 ) -> str:
     """Return the annotations as a code-quality report of GitLab (JSON). The arguments are those of `annotate`."""
     entries = [
@@ -73,7 +77,7 @@ def code_quality(
             "severity": "major" if item.level == "error" else "minor",
             "location": {"path": item.file, "lines": {"begin": item.line}},
         }
-        for item in annotations_of(validations, inconclusive, findings, files)
+        for item in annotations_of(validations, inconclusive, findings, files, failures)
     ]
     return json.dumps(entries, indent=2) + "\n"
 
@@ -83,15 +87,27 @@ def annotations_of(
     inconclusive: OnInconclusive,
     findings: Iterable[Finding],
     files: Sequence[Path | str],
+    failures: Mapping[str, str] | None = None,
 ) -> Iterator[Annotation]:
-    """Yield an annotation per gated metric that fails or is inconclusive, and per finding."""
+    """Yield an annotation per simulator without a verdict, per gated metric that fails or is inconclusive, per finding.
+
+    A simulator whose gate fails without any of these has an annotation of its own.
+    """
+    findings = list(findings)
+    for name, why in (failures or {}).items():
+        yield Annotation("error", f"{name}: {FAILED}", why, *place_of(name, files))
     for validation in validations:
-        for metric in validation.metrics:
-            level = _level(metric, inconclusive)
+        name, own = validation.simulator.name, of_simulator(validation, findings)
+        policy = OnInconclusive.FAIL if validation.exit_code is ExitCode.UNHEALTHY else inconclusive
+        levels = [(metric, _level(metric, policy)) for metric in validation.metrics]
+        for metric, level in levels:
             if level:
-                file, line = place(metric.metric.name, files)
-                title = f"{validation.simulator.name}: {metric.metric.title} is {metric.verdict}"
-                yield Annotation(level, title, _text(metric), file, line)
+                title = f"{name}: {metric.metric.title} is {metric.verdict}"
+                yield Annotation(level, title, _text(metric), *place(metric.metric.name, files))
+        shown = any(level == "error" for _, level in levels) or any(finding.failed for finding in own)
+        if not shown and gate([validation], inconclusive, own) is not ExitCode.OK:
+            title = f"{name}: {outcome(validation, inconclusive, own)}"
+            yield Annotation("error", title, validation.headline, *place_of(name, files))
     for finding in findings:
         file, line = place(finding.metric, files)
         title = f"{finding.simulator}: {finding.title}, baseline"
@@ -123,9 +139,28 @@ def place(metric: str, files: Sequence[Path | str]) -> tuple[str, int]:
     known = all_metrics().get(metric)
     names = "|".join(re.escape(name) for name in (metric, known.short if known else "") if name)
     for path in files if names else ():
-        for line, text in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
+        for line, text in enumerate(_lines(path), 1):
             if re.match(rf"\s*({names})\s*:", text):
                 return str(path), line
+    return _first_line(files)
+
+
+def place_of(simulator: str, files: Sequence[Path | str]) -> tuple[str, int]:
+    """Return the file and the line that name a simulator, below `simulators`; else the last file and line 1."""
+    for path in files:
+        below = False
+        for line, text in enumerate(_lines(path), 1):
+            below = below or re.match(r"\s*simulators\s*:", text) is not None
+            if below and re.match(rf"\s*(simulators\s*:.*[\s{{])?[\"']?{re.escape(simulator)}[\"']?\s*:", text):
+                return str(path), line
+    return _first_line(files)
+
+
+def _lines(path: Path | str) -> list[str]:
+    return Path(path).read_text(encoding="utf-8").splitlines()
+
+
+def _first_line(files: Sequence[Path | str]) -> tuple[str, int]:
     return (str(files[-1]), 1) if files else ("", 1)
 
 

@@ -9,6 +9,7 @@ from tracebed.validation.report.words import error, extent, real_side, size
 from tracebed.validation.verdict.breakdown import QUANTITIES
 from tracebed.validation.verdict.case_metric import CaseMetric
 from tracebed.validation.verdict.causes import causes, scaled_run_times, uniform_bias
+from tracebed.validation.verdict.gate import WORSE
 from tracebed.validation.verdict.rule import Verdict
 from tracebed.validation.verdict.validation import MetricVerdict, Validation
 
@@ -36,6 +37,9 @@ class Banner:
 
     symbol: str
     verdict: str
+    """Class of the colors: that of a verdict."""
+    outcome: str
+    """The result of the gate, or the verdict."""
     headline: str
     tiles: tuple[Tile, ...]
     where: tuple[str, ...]
@@ -47,13 +51,15 @@ class Banner:
     """Number of repetitions and predictions, and how the jobs were executed."""
 
 
-def banner(validation: Validation) -> Banner:
-    """Return the head of the report."""
+def banner(validation: Validation, outcome: str = "") -> Banner:
+    """Return the head of the report. `outcome` is the result of the gate; empty: the verdict."""
+    shown = Verdict.INACCURATE if outcome.startswith(WORSE) else validation.verdict
     gated = [item for item in validation.metrics if item.gate]
     headline = validation.headline
     return Banner(
-        symbol=SYMBOLS[validation.verdict],
-        verdict=validation.verdict.value,
+        symbol=SYMBOLS[shown],
+        verdict=shown.value,
+        outcome=outcome or validation.verdict.value,
         headline=headline[:1].upper() + headline[1:],
         tiles=tuple(_tile(item) for item in gated),
         where=_where(gated),

@@ -25,6 +25,7 @@ def write(
     *,
     profile: Noises | None = None,
     case_pages: bool = True,
+    outcome: str = "",
 ) -> Path:
     """Write the report to `path` atomically. The pages of several cases are written to a folder of this name beside it.
 
@@ -34,13 +35,14 @@ def write(
         more: further sections of this report, by name.
         profile: noise of the testbed, for the verdicts on single cases in their pages.
         case_pages: whether to write the pages of several cases.
+        outcome: the result of the gate; empty: the verdict.
 
     Raises:
         InputError: a file cannot be written, or the name of the file does not end in .html.
     """
     path = Path(path)
     case_pages = case_pages and len(validation.cases) > 1
-    write_page(_page(validation, more, folder=path.stem if case_pages else ""), path)
+    write_page(_page(validation, more, folder=path.stem if case_pages else "", outcome=outcome), path)
     if case_pages:
         for result in validation.cases:
             alone = validate(
@@ -51,7 +53,7 @@ def write(
                 simulator=validation.simulator,
                 allow_different_workloads=True,
             )
-            page = _page(alone, None, suite=validation, above=f"../{path.name}")
+            page = _page(alone, None, suite=validation, above=f"../{path.name}", of_suite=outcome)
             write_page(page, path.with_name(path.stem) / f"{result.case.name}.html")
     return path
 
@@ -72,6 +74,8 @@ def _page(
     folder: str = "",
     suite: Validation | None = None,
     above: str = "",
+    outcome: str = "",
+    of_suite: str = "",
 ) -> str:
     """Return a page.
 
@@ -80,6 +84,8 @@ def _page(
         folder: folder with the pages of the cases, relative to this page.
         suite: validation with more cases.
         above: page of `suite`, relative to this page.
+        outcome: the result of the gate; empty: the verdict.
+        of_suite: that of `suite`.
     """
     alone = len(validation.cases) == 1
     subjects = {"validation": validation} | ({"pair": validation.pair} if alone else {})
@@ -90,11 +96,12 @@ def _page(
     return str(
         fill(
             "page",
-            banner=banner(validation),
+            banner=banner(validation, outcome),
             title=validation.cases[0].case.name if alone else f"{len(validation.cases)} cases",
             simulator=" ".join(filter(None, (simulator.name, simulator.version))),
             sections=sections,
             suite=suite,
+            of_suite=of_suite or (suite.verdict.value if suite else ""),
             above=above,
             scripts=scripts(validation.cases[0] if drawn else None),
         )

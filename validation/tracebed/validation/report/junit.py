@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from xml.etree import ElementTree
 
 from tracebed.display import cell
+from tracebed.errors import ExitCode
 from tracebed.validation.report.markdown import number, reasons_text
 from tracebed.validation.verdict.case_metric import CaseMetric
-from tracebed.validation.verdict.gate import Finding, OnInconclusive
+from tracebed.validation.verdict.gate import FAILED, Finding, OnInconclusive, gate, of_simulator, outcome
 from tracebed.validation.verdict.rule import Verdict
 from tracebed.validation.verdict.validation import MetricVerdict, Validation
 
@@ -19,26 +20,39 @@ INVALID = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that XML 1.0 cannot contain."""
 
 
-def junit(validations: Sequence[Validation], inconclusive: OnInconclusive, findings: Iterable[Finding] = ()) -> bytes:
+def junit(
+    validations: Sequence[Validation],
+    inconclusive: OnInconclusive,
+    findings: Iterable[Finding] = (),
+    failures: Mapping[str, str] | None = None,
+) -> bytes:
     """Return the validations of one or several simulators as JUnit XML.
 
     A simulator is a test suite, and a metric in a case is a test case. A case fails if its metric is gated and
     inaccurate, and the error in the case is larger than the margin: at least one case of an inaccurate metric fails. A
     case is skipped if its metric is inconclusive (with `OnInconclusive.FAIL`, the case fails), if its metric is
     advisory and not accurate, or if the simulator was calibrated on its workload. A failed finding is a failed test
-    case.
+    case. A suite whose gate fails for no metric of a case, and no finding, has a failed test case `verdict`. A
+    simulator without a verdict is a test suite with one error.
 
     Args:
         validations: one per simulator.
         inconclusive: consequence of an inconclusive verdict.
         findings: differences from the baseline.
+        failures: simulator without a verdict -> why.
     """
     found = list(findings)
     root = ElementTree.Element("testsuites", name="tracebed")
+    for name, why in (failures or {}).items():
+        suite = _element("testsuite", name=name, tests="1", failures="0", errors="1", skipped="0")
+        suite.append(_properties({"outcome": FAILED}))
+        case = _element("testcase", classname=name, name="prediction")
+        case.append(_element("error", message=why))
+        suite.append(case)
+        root.append(suite)
     for validation in validations:
-        own = [finding for finding in found if finding.simulator == validation.simulator.name]
-        root.append(_suite(validation, inconclusive, own))
-    for count in ("tests", "failures", "skipped"):
+        root.append(_suite(validation, inconclusive, of_simulator(validation, found)))
+    for count in ("tests", "failures", "errors", "skipped"):
         root.set(count, str(sum(int(suite.get(count, 0)) for suite in root)))
     ElementTree.indent(root)
     document: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
@@ -51,12 +65,15 @@ def _suite(validation: Validation, inconclusive: OnInconclusive, findings: Seque
     suite = _element("testsuite", name=simulator.name)
     facts = {
         "verdict": validation.verdict.value,
+        "outcome": outcome(validation, inconclusive, findings),
         "headline": validation.headline,
         "version": simulator.version,
         "tolerances": validation.tolerances.sha256,
     }
     suite.append(_properties(facts))
     calibration = {result.case.name for result in validation.cases if result.calibration}
+    if validation.exit_code is ExitCode.UNHEALTHY:
+        inconclusive = OnInconclusive.FAIL
     for metric in validation.metrics:
         for item in metric.cases:
             name = {"classname": f"{simulator.name}.{item.case}", "name": metric.metric.title}
@@ -65,8 +82,13 @@ def _suite(validation: Validation, inconclusive: OnInconclusive, findings: Seque
         case = _element("testcase", classname=f"{simulator.name}.{BASELINE}", name=finding.title)
         case.append(_element("failure" if finding.failed else "skipped", message=finding.text))
         suite.append(case)
-    for count, part in (("tests", "testcase"), ("failures", "testcase/failure"), ("skipped", "testcase/skipped")):
-        suite.set(count, str(len(suite.findall(part))))
+    if suite.find("testcase/failure") is None and gate([validation], inconclusive, findings) is not ExitCode.OK:
+        case = _element("testcase", classname=simulator.name, name="verdict")
+        case.append(_element("failure", message=f"{facts['outcome']}: {validation.headline}"))
+        suite.append(case)
+    parts = {"tests": "", "failures": "/failure", "errors": "/error", "skipped": "/skipped"}
+    for count, part in parts.items():
+        suite.set(count, str(len(suite.findall(f"testcase{part}"))))
     return suite
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tracebed.display import cell
 from tracebed.validation.report.words import percent
-from tracebed.validation.verdict.gate import Finding
+from tracebed.validation.verdict.gate import FAILED, Finding, OnInconclusive, of_simulator, outcome
 from tracebed.validation.verdict.rule import REASONS, Verdict
 from tracebed.validation.verdict.validation import MetricVerdict, Validation
 
@@ -22,15 +22,24 @@ SEVERAL = ("mean abs. error / margin", "worst case", "cases beyond 1, 2 margins"
 """Columns for several cases."""
 
 
-def markdown(validations: Sequence[Validation], findings: Iterable[Finding] = ()) -> str:
+def markdown(
+    validations: Sequence[Validation],
+    findings: Iterable[Finding] = (),
+    inconclusive: OnInconclusive = OnInconclusive.FAIL,
+    failures: Mapping[str, str] | None = None,
+) -> str:
     """Return the summary of the validations of one or several simulators, at most `LIMIT` bytes of UTF-8.
 
     Args:
         validations: one per simulator.
         findings: differences from the baseline.
+        inconclusive: consequence of an inconclusive verdict.
+        failures: simulator without a verdict -> why.
     """
     found = list(findings)
-    text = "\n".join(_overview(item, [f for f in found if f.simulator == item.simulator.name]) for item in validations)
+    parts = [f"## {_plain(name)}: {FAILED}\n\n{_plain(why)}\n" for name, why in (failures or {}).items()]
+    parts += [_overview(item, outcome(item, inconclusive, found), of_simulator(item, found)) for item in validations]
+    text = "\n".join(parts)
     size, left_out = len(text.encode()), 0
     for item in validations:
         for title, body in _details(item):
@@ -54,11 +63,11 @@ def reasons_text(metric: MetricVerdict) -> str:
     return "; ".join(REASONS[reason] for reason in metric.reasons)
 
 
-def _overview(validation: Validation, findings: Sequence[Finding]) -> str:
-    """Return the verdict, the findings and the table of metrics of one simulator."""
+def _overview(validation: Validation, result: str, findings: Sequence[Finding]) -> str:
+    """Return the result, the findings and the table of metrics of one simulator."""
     simulator = validation.simulator
     name = " ".join(word for word in (simulator.name, simulator.version) if word)
-    lines = [f"## {_plain(name)}: {validation.verdict}", "", _plain(validation.headline), ""]
+    lines = [f"## {_plain(name)}: {result}", "", _plain(validation.headline), ""]
     lines += [_plain(validation.noise), ""] if validation.noise else []
     lines += [f"- {'**worse than the baseline**: ' if f.failed else ''}{_plain(f.text)}" for f in findings]
     lines += [""] if findings else []

@@ -35,6 +35,7 @@ from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.setup import Setup
 from tracebed.states import JobState
 from tracebed.validation.simulators.assembly import run_of
+from tracebed.validation.simulators.messages import output_of, reason_in, status_text
 from tracebed.validation.simulators.observed import Observed
 from tracebed.validation.simulators.simulator import ExternalSimulator, ReadOptions, SimulateOptions
 
@@ -219,10 +220,8 @@ def _start(folder: Path, policy: str, options: SimulateOptions) -> None:
         finally:
             _end(process)
     if status:
-        last = ((folder / "log.txt").read_text(errors="replace").strip().splitlines() or ["no message"])[-1]
-        raise InputError(
-            f"AccaSim ended with status {status}: {last[:200]}", hint="give --keep FOLDER to see its files"
-        )
+        why = reason_in(output_of(folder / "log.txt")) or "no message"
+        raise InputError(f"AccaSim ended with {status_text(status)}: {why}", hint="give --keep FOLDER to see its files")
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -24,9 +24,9 @@ def compare(name: str, old: SimulatorBaseline, new: SimulatorBaseline, growth: f
     other = [case for case in both if _real_side(old.inputs[case]) != _real_side(new.inputs[case])]
     for case in other:
         yield Finding(name, "", case, f"{case}: the real runs or the workload differ from those of the baseline", False)
-    for case in old.inputs.keys() - new.inputs.keys():
+    for case in [case for case in old.inputs if case not in new.inputs]:
         yield Finding(name, "", case, f"the case {case} is in the baseline, but is missing in the validation", True)
-    for case in new.inputs.keys() - old.inputs.keys():
+    for case in [case for case in new.inputs if case not in old.inputs]:
         yield Finding(name, "", case, f"the case {case} is not in the baseline", False)
     for metric, before in old.metrics.items():
         after = new.metrics.get(metric)

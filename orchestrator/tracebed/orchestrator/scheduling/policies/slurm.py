@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import ClassVar
 
 from tracebed.errors import InputError
@@ -102,6 +102,16 @@ class Slurm(ParameterTable):
     def at_speed(self, speed: float) -> Slurm:
         """Return the policy in a run at `speed`. Raise InputError if the parameter `speed` differs."""
         return at_speed(self, speed)
+
+    def with_phases(self, sched: float, backfill: float, epoch: float) -> Slurm:
+        """Return the policy with the phases of the two loops and of the clock, as parts of their periods.
+
+        A phase that is given stays.
+        """
+        main = self.sched_phase_s or sched * self.sched_loop_s
+        bf = self.bf_phase_s if self.bf_phase_s != Slurm.bf_phase_s else backfill * self.bf_loop_s
+        zero = self.epoch_s or epoch * self.bf_resolution  # reservations begin at multiples of the resolution
+        return replace(self, sched_phase_s=main, bf_phase_s=bf, epoch_s=zero)
 
     @property
     def rules(self) -> Rules:

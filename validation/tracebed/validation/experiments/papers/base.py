@@ -1,16 +1,21 @@
-"""What an experiment by real runs is: settings in, findings out."""
+"""What an experiment by real runs is: settings in, replays and findings out."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import update_wrapper
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracebed.display import markdown_table
 from tracebed.files import replacing
 from tracebed.registry import Registry
 from tracebed.validation.experiments.views.ledger import Measured
+
+if TYPE_CHECKING:
+    from tracebed.converters.workload import Workload
+    from tracebed.orchestrator.testbeds.nodes import Inventory
 
 
 @dataclass(frozen=True)
@@ -30,6 +35,24 @@ class Settings:
     repetitions: int = 3
     speed: float | None = None
     on_step: Callable[[str], None] = field(default=lambda step: None)
+
+
+@dataclass(frozen=True)
+class Replay:
+    """A replay of an experiment."""
+
+    folder: str
+    """Name of the folder of the run."""
+    workload: Workload
+    inventory: Inventory
+    policy: str
+    parameters: Mapping[str, Any] | None
+    """Parameters of the policy."""
+    name: str
+    """Name of the workload, for reports."""
+    speed: float
+    """Trace seconds per wall second."""
+    balance: str = "static"
 
 
 @dataclass(frozen=True)
@@ -75,7 +98,27 @@ class Findings:
 
 
 PaperFunction = Callable[[Settings], Findings]
-"""An experiment: a function whose docstring begins with a line on what it repeats."""
+"""An experiment: a function whose docstring begins with a line on what it repeats. A `Study` also lists its replays."""
+
+
+class Study:
+    """An experiment that lists its replays without running them."""
+
+    def __init__(self, function: PaperFunction, replays: Callable[[Settings], Iterator[Replay]], speed: float) -> None:
+        """Take the experiment, the list of its replays, and its speed by default."""
+        self._function, self.replays, self.speed = function, replays, speed
+        update_wrapper(self, function)
+
+    def __call__(self, settings: Settings) -> Findings:
+        """Run the experiment."""
+        return self._function(settings)
+
+
+def study(replays: Callable[[Settings], Iterator[Replay]], speed: float) -> Callable[[PaperFunction], Study]:
+    """Return the decorator of an experiment whose replays are listed by `replays`."""
+    return lambda function: Study(function, replays, speed)
+
+
 PAPERS: Registry[PaperFunction] = Registry("tracebed.experiments", "experiment")
 
 

@@ -7,7 +7,7 @@ manager does, beside its own work. All runs do the same work, in the same number
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 
 import pandas as pd
@@ -18,7 +18,7 @@ from tracebed.converters.workload import Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.testbeds.nodes import Inventory, Node
-from tracebed.validation.experiments.papers.base import Findings, FindingsTable, Settings
+from tracebed.validation.experiments.papers.base import Findings, FindingsTable, Replay, Settings, study
 from tracebed.validation.experiments.papers.replays import inventory_of, replayed
 from tracebed.validation.experiments.views.ledger import Measured
 
@@ -32,38 +32,46 @@ IDLE_PROCESSES = 2
 PAPER: Mapping[str, Mapping[int, float]] = {"table 1": HPG_ALIGNER["production"], "table 3": HPG_ALIGNER["large"]}
 """Processes -> execution time, s: 40 million reads of 100 nucleotides, and 80 million reads of 400."""
 APPLICATION = "aligner"
+SENSITIVE = (
+    "The greatest size is the last one with a gain above 0. It depends on the cores of the machine and on its load: the"
+    " messages between the ranks need the cores, and take longer the more ranks share a core. Runs on a loaded machine"
+    " give the sizes of that load."
+)
 
 
+def _replays(settings: Settings) -> Iterator[Replay]:
+    inventory = _inventory(settings)
+    workload = _workload(_ranks(len(inventory.nodes)) * settings.repetitions, inventory)
+    speed = settings.speed or SPEED
+    yield Replay("all", workload, inventory, "dmr", None, "dmr-gain-slope", speed, balance="dynamic")
+
+
+@study(_replays, SPEED)
 def run(settings: Settings) -> Findings:
     """Run time over the number of processes, and the sizes by gain slope (DMR paper, tables 1 and 3).
 
     Raises:
         InputError: the inventory has one node, or a job has not completed.
     """
-    inventory = _inventory(settings)
-    ranks = _ranks(len(inventory.nodes))
-    speed = settings.speed or SPEED
-    order = ranks * settings.repetitions
+    (wanted,) = _replays(settings)
+    ranks = _ranks(len(wanted.inventory.nodes))
     settings.on_step(f"{settings.repetitions} runs on each of {', '.join(map(str, ranks))} nodes")
-    found = replayed(
-        settings,
-        "all",
-        _workload(order, inventory),
-        inventory,
-        "dmr",
-        name="dmr-gain-slope",
-        speed=speed,
-        balance="dynamic",
-    )
-    return findings(_times(found, order, speed), _notes(inventory, settings, found))
+    found = replayed(settings, wanted)
+    each = _times(found, ranks * settings.repetitions, wanted.speed)
+    times = {processes: median(values) for processes, values in each.items()}
+    by_repetition = [{processes: values[k] for processes, values in each.items()} for k in range(settings.repetitions)]
+    return findings(times, _notes(wanted.inventory, settings, found), by_repetition)
 
 
-def findings(times: Mapping[int, float], notes: tuple[str, ...] = ()) -> Findings:
+def findings(
+    times: Mapping[int, float], notes: tuple[str, ...] = (), by_repetition: Sequence[Mapping[int, float]] = ()
+) -> Findings:
     """Return the findings for measured times.
 
     Args:
         times: number of processes -> run time, s.
         notes: what the times depend on.
+        by_repetition: the same for each repetition, for a table of the spread.
     """
     columns = {"tracebed": times, **PAPER}
     slopes = {name: gain_slopes(column) for name, column in columns.items()}
@@ -79,7 +87,7 @@ def findings(times: Mapping[int, float], notes: tuple[str, ...] = ()) -> Finding
         rows.append([size, *cells])
     sizes = [sizes_by_gain_slope(column) for column in columns.values()]
     names = ("minimum", "preferred", "maximum")
-    tables = (
+    tables: tuple[FindingsTable, ...] = (
         FindingsTable("run time over the number of processes", ("processes", *headings), rows),
         FindingsTable(
             "sizes by gain slope",
@@ -87,6 +95,8 @@ def findings(times: Mapping[int, float], notes: tuple[str, ...] = ()) -> Finding
             [[name, *values] for name, values in zip(names, zip(*sizes, strict=True), strict=True)],
         ),
     )
+    if len(by_repetition) > 1:
+        tables = (*tables, _spread(by_repetition))
     figures: list[dict[str, float]] = [
         {"processes": size, "seconds": seconds}
         | ({"gain": slopes["tracebed"][size]} if size in slopes["tracebed"] else {})
@@ -95,6 +105,23 @@ def findings(times: Mapping[int, float], notes: tuple[str, ...] = ()) -> Finding
     figures.append({"processes": 0, **dict(zip(names, sizes[0], strict=True))})
     measured = Measured.of(figures, ("processes",))
     return Findings("Sizes of a malleable job by gain slope", tables, notes, measured)
+
+
+def _spread(by_repetition: Sequence[Mapping[int, float]]) -> FindingsTable:
+    """Return the least and the greatest of each gain and size over the repetitions."""
+    gains = [gain_slopes(times) for times in by_repetition]
+    sizes = [sizes_by_gain_slope(times) for times in by_repetition]
+    rows = [
+        [
+            f"gain of {size} processes",
+            f"{min(each[size] for each in gains):.2%}",
+            f"{max(each[size] for each in gains):.2%}",
+        ]
+        for size in gains[0]
+    ]
+    names = zip(("minimum", "preferred", "maximum"), zip(*sizes, strict=True), strict=True)
+    rows += [[name, str(min(values)), str(max(values))] for name, values in names]
+    return FindingsTable(f"tracebed, spread over {len(by_repetition)} repetitions", ("of", "least", "greatest"), rows)
 
 
 def _ranks(nodes: int) -> list[int]:
@@ -145,8 +172,8 @@ def _workload(order: list[int], inventory: Inventory) -> Workload:
     )
 
 
-def _times(run: Run, order: list[int], speed: float) -> dict[int, float]:
-    """Return the median run time for each number of processes, wall s.
+def _times(run: Run, order: list[int], speed: float) -> dict[int, list[float]]:
+    """Return the run times of the repetitions for each number of processes, wall s.
 
     Raises:
         InputError: a job has not completed, or the run has other jobs.
@@ -160,13 +187,13 @@ def _times(run: Run, order: list[int], speed: float) -> dict[int, float]:
     found: dict[int, list[float]] = {}
     for job, ranks in enumerate(order):
         found.setdefault(ranks + IDLE_PROCESSES, []).append(seconds[str(job)] / speed)
-    return {processes: median(times) for processes, times in found.items()}
+    return found
 
 
 def _notes(inventory: Inventory, settings: Settings, run: Run) -> tuple[str, ...]:
     text = f"{APPLICATION} on {inventory.name} ({inventory.execution}), median of {settings.repetitions} runs"
     note = f"{text}; wall time. p processes are p - {IDLE_PROCESSES} ranks: manager and writer do not compute."
-    notes = [note]
+    notes = [note, SENSITIVE]
     if inventory.execution == "emulated":
         notes.append("On emulated nodes the time of the work is slept; the messages between the ranks are real.")
     notes += [f"The runs were disturbed: {cause['text']}." for cause in run.info.health.get("causes", [])]

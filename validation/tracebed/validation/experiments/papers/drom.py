@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import mean
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.orchestrator.simulation.cores_in_use import tasks_of_threads
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.orchestrator.testbeds.nodes import Inventory, Node
-from tracebed.validation.experiments.papers.base import Findings, FindingsTable, Settings, percent
+from tracebed.validation.experiments.papers.base import Findings, FindingsTable, Replay, Settings, percent, study
 from tracebed.validation.experiments.papers.drom_plots import plot_masks, plot_tasks, plot_work, work_per_core_second
 from tracebed.validation.experiments.papers.replays import inventory_of, replayed
 from tracebed.validation.experiments.views.ledger import Measured
@@ -33,6 +33,8 @@ ANALYTICS_AT_S = 200.0
 PRIORITY_AT_S = 1000.0
 SHORT_S, SHORT_AT_S = 670.0, 370.0
 """A second simulation that ends first, and its arrival: with them, both printed figures of section 6.2 come out."""
+PRIORITY_PAIRS = {"long": (SIMULATION_S, PRIORITY_AT_S), "short": (SHORT_S, SHORT_AT_S)}
+"""Label -> run time and arrival of the second simulation, s."""
 GRAIN_S = 0.02
 SIMULATIONS = ("nest", "coreneuron")
 MODES = ("serial", "share")
@@ -100,6 +102,22 @@ class Outcome(NamedTuple):
         return mean(self.responses)
 
 
+def _in_situ_replays(settings: Settings) -> Iterator[Replay]:
+    inventory = _inventory(settings)
+    for _, name, pair in _in_situ_pairs(min(node.cores for node in inventory.nodes)):
+        for _, replay in _replays(settings, inventory, name, pair):
+            yield replay
+
+
+def _in_situ_pairs(cores: int) -> Iterator[tuple[tuple[str, Analytics], str, tuple[Job, Job]]]:
+    """Yield the simulation and the analytics job, the name and the jobs of each pair on nodes of `cores` cores."""
+    for simulation in SIMULATIONS:
+        for label, analytics in _distinct(cores).items():
+            pair = _in_situ_pair(simulation, analytics, cores, cores)
+            yield (simulation, analytics), f"{simulation} + {label}", pair
+
+
+@study(_in_situ_replays, SPEED)
 def in_situ(settings: Settings) -> Findings:
     """A simulation, then an analytics job: one after the other against DROM (DROM paper, section 6.1)."""
     inventory = _inventory(settings)
@@ -115,12 +133,11 @@ def in_situ(settings: Settings) -> Findings:
                 figures += _points(found, by="simulation", **point)
                 name = f"{simulation} Conf. {configuration} + {analytics.label}"
                 tables["simulation"].append([name, *_changes(found)])
-        for label, analytics in _distinct(cores).items():
-            pair = _in_situ_pair(simulation, analytics, cores, cores)
-            found = _replayed(settings, inventory, f"{simulation} + {label}", pair)
-            point = {"simulation": simulation, "configuration": 1, "analytics": analytics.label}
-            figures += _points(found, by="replay", **point)
-            tables["replay"].append([f"{simulation} + {label}", *_changes(found)])
+    for (simulation, analytics), name, pair in _in_situ_pairs(cores):
+        found = _replayed(settings, inventory, name, pair)
+        point = {"simulation": simulation, "configuration": 1, "analytics": analytics.label}
+        figures += _points(found, by="replay", **point)
+        tables["replay"].append([name, *_changes(found)])
     figures += _variations(figures)
     shares = [PARTS * tasks for tasks in tasks_of_threads(CORES, CORES - 1)]
     figures.append({"by": "tasks", "threads_with_more": sum(share > min(shares) for share in shares)})
@@ -146,6 +163,21 @@ def in_situ(settings: Settings) -> Findings:
     )
 
 
+def _priority_replays(settings: Settings) -> Iterator[Replay]:
+    inventory = _inventory(settings)
+    cores = min(node.cores for node in inventory.nodes)
+    for second_s, at_s in PRIORITY_PAIRS.values():
+        for _, replay in _replays(
+            settings, inventory, _priority_name(second_s, at_s), _priority_pair(cores, second_s, at_s)
+        ):
+            yield replay
+
+
+def _priority_name(second_s: float, at_s: float) -> str:
+    return f"CoreNeuron of {second_s:g} s at {at_s:g} s"
+
+
+@study(_priority_replays, SPEED)
 def high_priority(settings: Settings) -> Findings:
     """Two long simulations, equipartition: one after the other against DROM (DROM paper, section 6.2)."""
     inventory = _inventory(settings)
@@ -153,8 +185,8 @@ def high_priority(settings: Settings) -> Findings:
     machine = MACHINES[1]
     figures: list[dict[str, Any]] = []
     simulated, replays, sweep = [], [], []
-    for label, (second_s, at_s) in {"long": (SIMULATION_S, PRIORITY_AT_S), "short": (SHORT_S, SHORT_AT_S)}.items():
-        name = f"CoreNeuron of {second_s:g} s at {at_s:g} s"
+    for label, (second_s, at_s) in PRIORITY_PAIRS.items():
+        name = _priority_name(second_s, at_s)
         pair = _priority_pair(machine[0].cores, second_s, at_s)
         found = {mode: [_simulated(pair, machine, mode)] for mode in MODES}
         figures += _points(found, by="simulation", second=label)
@@ -248,22 +280,22 @@ def _simulated(pair: tuple[Job, Job], machine: Sequence[NodeFacts], mode: str, s
 def _replayed(settings: Settings, inventory: Inventory, name: str, pair: tuple[Job, Job]) -> dict[str, list[Outcome]]:
     """Return the outcomes of the replays of a pair, by mode."""
     found: dict[str, list[Outcome]] = {mode: [] for mode in MODES}
+    for mode, wanted in _replays(settings, inventory, name, pair):
+        found[mode].append(_outcome(replayed(settings, wanted), name))
+    return found
+
+
+def _replays(
+    settings: Settings, inventory: Inventory, name: str, pair: tuple[Job, Job]
+) -> Iterator[tuple[str, Replay]]:
+    """Yield the mode and the replay of each repetition of a pair."""
+    workload, speed = _workload(pair, len(inventory.nodes), {}), settings.speed or SPEED
+    slug = "".join(char if char.isalnum() else "-" for char in name)
     for repetition in range(1, settings.repetitions + 1):
         for mode in MODES:
-            settings.on_step(f"{name}: {mode}, {repetition} of {settings.repetitions}")
-            slug = "".join(char if char.isalnum() else "-" for char in name)
-            run = replayed(
-                settings,
-                f"{slug}-{mode}-{repetition}",
-                _workload(pair, len(inventory.nodes), {}),
-                inventory,
-                "drom-share",
-                {"mode": mode, "split": "even"},
-                name=name,
-                speed=settings.speed or SPEED,
-            )
-            found[mode].append(_outcome(run, name))
-    return found
+            parameters = {"mode": mode, "split": "even"}
+            folder = f"{slug}-{mode}-{repetition}"
+            yield mode, Replay(folder, workload, inventory, "drom-share", parameters, name, speed)
 
 
 def _changes(found: Mapping[str, Sequence[Outcome]]) -> list[str]:

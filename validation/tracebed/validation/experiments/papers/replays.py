@@ -3,57 +3,53 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from tracebed.converters.workload import Workload
 from tracebed.orchestrator.replay.options import Options
+from tracebed.orchestrator.replay.programs import shortest_replay
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.testbeds.checking.survey import load_with_facts
 from tracebed.orchestrator.testbeds.nodes import Inventory, Node
-from tracebed.validation.experiments.papers.base import Settings
+from tracebed.validation.experiments.papers.base import Replay, Settings
 
 
-def replayed(
-    settings: Settings,
-    folder: str,
-    workload: Workload,
-    inventory: Inventory,
-    policy: str,
-    parameters: Mapping[str, Any] | None = None,
-    *,
-    name: str,
-    speed: float,
-    balance: str = "static",
-) -> Run:
-    """Return the run in `folder` of the experiment. Replay the workload unless the run is complete already.
-
-    Args:
-        folder: name of the folder of the run.
-        workload: the submission list.
-        inventory: the nodes.
-        policy: name of the policy.
-        parameters: parameters of the policy.
-        name: name of the workload, for reports.
-        speed: trace seconds per wall second.
-    """
-    path = settings.folder / "runs" / folder
-    if path.exists() and not (run := Run.load(path)).info.stopped_by_signal:
-        return run
+def replayed(settings: Settings, wanted: Replay) -> Run:
+    """Return the run of a replay of the experiment. Replay the workload unless the run is complete already."""
+    if is_done(settings, wanted):
+        return Run.load(_folder(settings, wanted))
+    settings.on_step(f"replay {wanted.folder}")
     run = replay(
-        workload,
-        inventory,
-        policy,
-        path,
-        name=name,
-        options=Options(balance=balance),
-        policy_parameters=parameters,
-        speed=speed,
+        wanted.workload,
+        wanted.inventory,
+        wanted.policy,
+        _folder(settings, wanted),
+        name=wanted.name,
+        options=Options(balance=wanted.balance),
+        policy_parameters=wanted.parameters,
+        speed=wanted.speed,
         replace_run=True,  # an interrupted attempt
     )
     if run.info.stopped_by_signal:
         raise KeyboardInterrupt
     return run
+
+
+def is_done(settings: Settings, wanted: Replay) -> bool:
+    """Return whether the run of a replay is complete."""
+    path = _folder(settings, wanted)
+    return path.exists() and not Run.load(path).info.stopped_by_signal
+
+
+def shortest_s(wanted: Replay) -> float:
+    """Return a lower bound of the wall time of a replay, s."""
+    return shortest_replay(wanted.workload, wanted.inventory, wanted.speed)
+
+
+def _folder(settings: Settings, wanted: Replay) -> Path:
+    return settings.folder / "runs" / wanted.folder
 
 
 def repeated(
@@ -66,12 +62,10 @@ def repeated(
     *,
     name: str,
     speed: float,
-) -> Iterator[Run]:
-    """Yield the run of each repetition, in the folder LABEL-REPETITION. The arguments are those of `replayed`."""
+) -> Iterator[Replay]:
+    """Yield the replay of each repetition, in the folder LABEL-REPETITION. Other arguments are those of `Replay`."""
     for repetition in range(1, settings.repetitions + 1):
-        settings.on_step(f"{label}: {repetition} of {settings.repetitions}")
-        folder = f"{label}-{repetition}"
-        yield replayed(settings, folder, workload, inventory, policy, parameters, name=name, speed=speed)
+        yield Replay(f"{label}-{repetition}", workload, inventory, policy, parameters, name, speed)
 
 
 def inventory_of(settings: Settings, otherwise: Callable[[], Inventory]) -> Inventory:

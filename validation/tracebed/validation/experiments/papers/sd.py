@@ -12,8 +12,8 @@ from tracebed.converters.models.papers import sd_5
 from tracebed.converters.workload import Workload
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.simulation.prediction import predict
-from tracebed.validation.experiments.papers.base import Findings, FindingsTable, Settings, percent
-from tracebed.validation.experiments.papers.replays import emulated, inventory_of, repeated
+from tracebed.validation.experiments.papers.base import Findings, FindingsTable, Replay, Settings, percent, study
+from tracebed.validation.experiments.papers.replays import emulated, inventory_of, repeated, replayed
 from tracebed.validation.experiments.views.ledger import Measured
 from tracebed.validation.metrics.summary import metrics
 
@@ -51,17 +51,26 @@ def _cases() -> Iterator[tuple[str, Mapping[str, float], Mapping[str, Any]]]:
         yield f"MAXSD {limit}, share 0.9", PARALLEL_SHARES, {"max_slowdown": limit}
 
 
+def _replays(settings: Settings) -> Iterator[Replay]:
+    inventory = inventory_of(settings, lambda: emulated(NODES, CORES, SOCKETS, GRAIN_S))
+    cores = min(node.cores for node in inventory.nodes)
+    workload = with_parallel_shares(_workload(len(inventory.nodes), cores, SEEDS[0]), PARALLEL_SHARES)
+    speed = settings.speed or SPEED
+    for label, (policy, parameters) in POLICIES.items():
+        yield from repeated(settings, label, workload, inventory, policy, parameters, name="sd-5", speed=speed)
+
+
+@study(_replays, SPEED)
 def sd_5_real(settings: Settings) -> Findings:
     """2,000 jobs on 49 nodes of 48 cores: static backfill against SD-Policy (SD-Policy paper, section 4.4)."""
-    inventory = inventory_of(settings, lambda: emulated(NODES, CORES, SOCKETS, GRAIN_S))
+    wanted = [*_replays(settings)]
+    inventory, workload = wanted[0].inventory, wanted[0].workload
     nodes, cores = len(inventory.nodes), min(node.cores for node in inventory.nodes)
-    workload = with_parallel_shares(_workload(nodes, cores, SEEDS[0]), PARALLEL_SHARES)
     figures: list[dict[str, Any]] = []
     for label, (policy, parameters) in POLICIES.items():
         simulated = predict(workload, inventory.facts, policy, policy_parameters=parameters)
         figures.append({"policy": label, "by": "simulation", **_figures(simulated, workload)})
-        speed = settings.speed or SPEED
-        runs = repeated(settings, label, workload, inventory, policy, parameters, name="sd-5", speed=speed)
+        runs = (replayed(settings, each) for each in wanted if each.policy == policy)
         for repetition, run in enumerate(runs, 1):
             figures.append({"policy": label, "by": "replay", "repetition": repetition, **_figures(run, workload)})
     replays = []

@@ -9,8 +9,8 @@ from typing import Any, Literal, NamedTuple
 from tracebed.converters.models.papers import dmr
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.simulation.prediction import predict
-from tracebed.validation.experiments.papers.base import Findings, FindingsTable, Settings, percent
-from tracebed.validation.experiments.papers.replays import emulated, inventory_of, repeated
+from tracebed.validation.experiments.papers.base import Findings, FindingsTable, Replay, Settings, percent, study
+from tracebed.validation.experiments.papers.replays import emulated, inventory_of, repeated, replayed
 from tracebed.validation.experiments.papers.throughput_plots import Averages, Curves, draw, parting
 from tracebed.validation.experiments.views.ledger import Measured
 from tracebed.validation.metrics.summary import metrics
@@ -64,6 +64,16 @@ class Pair(NamedTuple):
             yield {**point, "kind": "malleable", "repetition": seed, **after, **ratios, **waits}
 
 
+def _replays(settings: Settings) -> Iterator[Replay]:
+    inventory = inventory_of(settings, lambda: emulated(NODES, CORES, 1, GRAIN_S))
+    speed = settings.speed or SPEED
+    for rigid in (True, False):
+        label, (policy, parameters) = ("fixed", ("easy", None)) if rigid else ("malleable", ("dmr", SIZES))
+        workload = dmr(WINDOW, fixed=rigid)
+        yield from repeated(settings, label, workload, inventory, policy, parameters, name=f"dmr-{label}", speed=speed)
+
+
+@study(_replays, SPEED)
 def dmr_throughput(settings: Settings) -> Findings:
     """100 to 2,000 jobs of HPG-aligner, fixed against malleable: simulated, and 100 of them replayed (DMR paper)."""
     results = {dataset: {jobs: _pair(settings, dataset, jobs) for jobs in JOBS} for dataset in DATASETS}
@@ -177,16 +187,15 @@ def _figures_of_curves(curves: Mapping[bool, Curves]) -> Iterator[dict[str, Any]
 
 def _window(settings: Settings) -> tuple[list[list[str]], list[dict[str, Any]]]:
     """Return the rows of the table of replayed jobs, and those of the ledger."""
-    inventory = inventory_of(settings, lambda: emulated(NODES, CORES, 1, GRAIN_S))
+    wanted = [*_replays(settings)]
     found: dict[bool, list[dict[str, Any]]] = {}
     predicted = {}
     for rigid in (True, False):
-        workload, label = dmr(WINDOW, fixed=rigid), "fixed" if rigid else "malleable"
-        policy, parameters = ("easy", None) if rigid else ("dmr", SIZES)
-        predicted[rigid] = metrics(predict(workload, inventory.facts, policy, policy_parameters=parameters))
-        name, speed = f"dmr-{label}", settings.speed or SPEED
-        runs = repeated(settings, label, workload, inventory, policy, parameters, name=name, speed=speed)
-        found[rigid] = [metrics(run) for run in runs]
+        mine = [each for each in wanted if (each.policy == "easy") is rigid]
+        first = mine[0]
+        run = predict(first.workload, first.inventory.facts, first.policy, policy_parameters=first.parameters)
+        predicted[rigid] = metrics(run)
+        found[rigid] = [metrics(replayed(settings, each)) for each in mine]
     rows = []
     for metric in FIGURES:
         fixed, malleable = (mean(one[metric] for one in found[rigid]) for rigid in (True, False))

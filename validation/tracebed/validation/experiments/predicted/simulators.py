@@ -35,11 +35,9 @@ from tracebed.validation.experiments.predicted.task import Task
 from tracebed.validation.experiments.real.beside import BackgroundCommand
 from tracebed.validation.experiments.simulated.cells import maker_of, maker_of_policy
 from tracebed.validation.experiments.workloads import code_of
+from tracebed.validation.simulators.messages import output_of, reason_in, status_text
 from tracebed.validation.simulators.simulator import SIMULATORS, SimulateOptions, simulate, simulator
 from tracebed.version import version
-
-LONGEST = 500
-"""Longest part of a message of a simulator that an error repeats, characters."""
 
 
 @dataclass(frozen=True)
@@ -336,13 +334,21 @@ class CommandSimulator(ExecutedSimulator):
             with BackgroundCommand(command, log, self.folder) as program:
                 status = program.wait(self.spec.timeout_s)
             if status != 0:
-                late = f"took longer than {time_text(self.spec.timeout_s)}"
-                what = f"`{self.filled(parameters)}` {late if status is None else f'ended with status {status}'}"
-                raise InputError(f"{what}{_last_line(log)}", where=str(log), hint="the file has its output")
+                said = output_of(log)
+                if status is None:
+                    last = next((line.strip() for line in reversed(said.splitlines()) if line.strip()), "")
+                    why = f"took longer than {time_text(self.spec.timeout_s)}" + (
+                        f"; its last line: {last}" if last else ""
+                    )
+                else:
+                    why = ": ".join(filter(None, (f"ended with {status_text(status)}", reason_in(said))))
+                what = f"`{self.filled(parameters)}` {why}"
+                raise InputError(what, where=str(log), hint="the file has its output")
             written = sorted(scratch.iterdir())
             if len(written) != 1:
                 names = ", ".join(path.name for path in written) or "nothing"
-                what = f"`{self.spec.command}` wrote {names}"
+                said = reason_in(output_of(log)) if not written else ""
+                what = f"`{self.spec.command}` ended with status 0 and wrote {names}" + (f": {said}" if said else "")
                 raise InputError(what, where=str(log), hint="write one file or folder {output}, or {output}.SUFFIX")
             try:
                 return read_run(written[0], self.spec, "predicted", **task.reading)
@@ -399,10 +405,3 @@ def simulator_of(name: str, spec: SimulatorSpec, folder: Path) -> SuiteSimulator
         hint = "give its output with `runs` and `from`, or run it with `command` and `from`"
         raise InputError(f"tracebed cannot run {spec.driver}, only read its output", hint=hint)
     return found
-
-
-def _last_line(log: Path) -> str:
-    """Return the last line that a program wrote, after a colon: most programs name their error there."""
-    lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines()]
-    last = next((line for line in reversed(lines) if line), "")
-    return f": {last[:LONGEST]}" if last else ""

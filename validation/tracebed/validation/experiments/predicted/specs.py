@@ -23,8 +23,8 @@ Finite = Annotated[float, Field(allow_inf_nan=False)]
 ParameterName = Annotated[str, Field(pattern=r"^[A-Za-z_]\w*$", max_length=80)]
 TRACEBED = "tracebed"
 """Name of the built-in simulator."""
-PLACEHOLDERS = ("workload", "policy")
-"""Placeholders in patterns of paths."""
+PLACEHOLDERS = ("workload", "policy", "case")
+"""Placeholders in patterns of paths: the names of the workload, of the policy, and of the case."""
 COMMAND_PLACEHOLDERS = ("workload", "policy", "nodes", "seed", "output")
 """Placeholders in commands. `workload` is the file of the workload there."""
 
@@ -71,11 +71,20 @@ class ReadSpec(ExperimentPart):
         return self
 
 
-class RecordedSpec(ReadSpec):
+class RecordedBed(ExperimentPart):
+    """The testbed of recorded runs."""
+
+    work_rate: FileName | None = None
+    """Calibration with which the runs were replayed, relative to the experiment file: that of `calibration: true`."""
+
+
+class RecordedSpec(ReadSpec, RecordedBed):
     """Recorded real runs: those of a case match a pattern of paths."""
 
     runs: FileName
-    """Pattern of paths, relative to the experiment file, with the placeholders {workload} and {policy}."""
+    """Pattern of paths, relative to the experiment file, with the placeholders {workload} and {policy}, or {case}."""
+    testbeds: Annotated[dict[Name, RecordedBed], Field(min_length=1)] | None = None
+    """Name -> testbed, if the runs are of several."""
     planned: FileName | None = None
     """Pattern of the path of a file, in the same form, whose run times are those that were planned. Without it, the
     run times of a workload without a source are those observed in the first run."""
@@ -93,6 +102,19 @@ class RecordedSpec(ReadSpec):
         if self.importer is None and (given := self.model_fields_set & {"planned", "nodes", "cores_per_node"}):
             raise ValueError(f"`{min(given)}` requires `from`: the folder of a run has the nodes and the run times")
         return self
+
+    @model_validator(mode="after")
+    def _by_case(self) -> Self:
+        if self.testbeds is not None and not self.by_case:
+            raise ValueError("`testbeds` requires {case} in the path of the runs")
+        if self.testbeds is not None and self.work_rate is not None:
+            raise ValueError("`work_rate` is a key of each of the `testbeds`")
+        return self
+
+    @property
+    def by_case(self) -> bool:
+        """Whether the paths differ by case, not only by workload and policy."""
+        return "{case}" in self.runs
 
     def nodes_of(self, workload: str) -> int | None:
         """Return the number of nodes of the machine of a workload, None if it is not given.

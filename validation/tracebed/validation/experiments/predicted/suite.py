@@ -134,7 +134,8 @@ class _SuiteLoader:
 
     def _names(self, point: Point) -> dict[str, str]:
         """Return the values of the placeholders in patterns of paths, and the testbed."""
-        return {"workload": point.workload, "policy": point.policy, "testbed": point.testbed}
+        case = self.experiment.case_name(point)
+        return {"workload": point.workload, "policy": point.policy, "case": case, "testbed": point.testbed}
 
     def _workload(self, point: Point, needed: bool) -> tuple[Path | None, Workload | None]:
         """Return the file of the workload of a point, and the workload. `needed`: without a source is an error."""
@@ -216,17 +217,16 @@ class _SuiteLoader:
             for each in paths:
                 whose = workload or (runs[0] if runs and spec.importer else None)
                 runs.append(read_run(each, spec, "real", workload=whose, **reading))
-            info = runs[0].info
-            self._check_conditions(info)
+            info, conditions = runs[0].info, self.experiment.conditions(point)
+            if not info.imported:
+                self._check_conditions(info, conditions)
             if needed and path is None:
                 workload = workload or self._own_workload(point, runs[0])
             own = predicted_setup(info).scheduling.policy_parameters if info.policy == policy else {}
             if workload is not None and info.workload.get("sha256") != workload.sha256:
                 hint = "the hashes of the jobs differ"
                 raise InputError(f"the recorded run is not of the workload {path}", hint=hint)
-            setup = Setup.of(
-                info.setup, policy=policy, policy_parameters=self._parameters(point, own), **self.experiment.conditions
-            )
+            setup = Setup.of(info.setup, policy=policy, policy_parameters=self._parameters(point, own), **conditions)
             task = Task(names, path, title, workload, info.nodes, setup)
         distinct = len({each.name for each in paths}) == len(paths)
         shown = [each.name if distinct else os.path.relpath(each, self.folder) for each in paths]
@@ -240,11 +240,15 @@ class _SuiteLoader:
             what = f"the source of the workload is missing: {error.what}"
             raise self.source.error(what, "workloads", point.workload, hint=f"write {point.workload}: FILE") from error
 
-    def _check_conditions(self, info: RunInfo) -> None:
-        """Raise InputError if the experiment has settings that a run of tracebed has recorded."""
-        if not info.imported and (given := self.experiment.conditions):
-            what = f"`{min(given)}` applies to imported runs only: the settings of a replay are as they were recorded"
-            raise self.source.error(what, min(given))
+    def _check_conditions(self, info: RunInfo, conditions: Mapping[str, Any]) -> None:
+        """Raise InputError if a setting of the experiment is not that which a run of tracebed has recorded."""
+        recorded = info.setup.scheduling
+        for name, value in conditions.items():
+            asked, was = getattr(Setup.of(info.setup, **{name: value}).scheduling, name), getattr(recorded, name)
+            if asked != was:
+                shown = [f"{each:g}" if isinstance(each, float) else str(each) or "none" for each in (asked, was)]
+                what = f"`{name}` is {shown[0]}, but the run was recorded with {shown[1]}: a replay has its settings"
+                raise self.source.error(what, name, hint="leave it out, or give the value of the run")
 
     def _case(self, point: Point, task: Task, recorded: Mapping[str, Run]) -> SuiteCase:
         """Return a case with what the experiment file says about its workload."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import pandas as pd
 
@@ -11,6 +12,7 @@ from tracebed.validation.experiments.experiment import KEYS, Experiment
 from tracebed.validation.metrics import all_metrics
 from tracebed.validation.significance import INPUT, Difference, differences
 
+Row = TypeVar("Row", bound=Mapping[str, Any])
 REPLICATE = ["seed", "perturbation"]
 """Key columns of which each pair of values is one random input."""
 GROUP = [key for key in KEYS if key not in (*REPLICATE, "testbed")]
@@ -37,23 +39,64 @@ def intervals(table: pd.DataFrame, figures: list[str]) -> pd.DataFrame:
     return low.merge(high, on=[*GROUP, "window"], suffixes=("_low", "_high"))
 
 
-def against_first(experiment: Experiment, table: pd.DataFrame) -> dict[tuple[Any, ...], dict[str, Difference]]:
+def base_of(point: Mapping[str, Any], base: Sequence[Row], keys: Iterable[str]) -> list[Row]:
+    """Return the rows of a baseline that a point is compared with: those with the same values of `keys`.
+
+    A key of which the baseline has one value stands for every value, since the others were excluded: a rigid baseline
+    has one share of malleable jobs. Another workload is no baseline.
+    """
+    found = list(base)
+    for key in keys:
+        same = [row for row in found if row[key] == point[key]]
+        if same or key == "workload" or len({row[key] for row in found}) > 1:
+            found = same
+    return found
+
+
+def records(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return the rows of a table; a missing value, NaN, as None."""
+    rows = table.to_dict("records")
+    return [{str(key): None if value != value else value for key, value in row.items()} for row in rows]
+
+
+@dataclass(frozen=True)
+class Against:
+    """The differences of a point from the point of the first policy that it is compared with."""
+
+    base: dict[str, Any]
+    """Keys of that point besides the policy whose values are others: those that `exclude` left out."""
+    differences: dict[str, Difference]
+    """Metric -> difference."""
+
+
+def against_first(experiment: Experiment, table: pd.DataFrame) -> dict[tuple[Any, ...], Against]:
     """Return the differences of each policy from the first one of the experiment, over the same seeds and changes.
 
     Returns:
-        (values of `GROUP`, window) of each point of the other policies -> metric -> difference.
+        (values of `GROUP`, window) of each point of the other policies that has a baseline -> its differences.
     """
     keys = [*GROUP, "window"]
-    named = table.assign(**{INPUT: table["seed"].astype(str) + " " + table["perturbation"].astype(str)})
-    grouped = named.groupby(keys, sort=False, dropna=False)
+    grouped = table.groupby(keys, sort=False, dropna=False)
     groups = {tuple(None if key != key else key for key in at): rows for at, rows in grouped}  # NaN is no key
-    first, place = experiment.policies[0].name, keys.index("policy")
-    found = {}
-    for at, rows in groups.items():
-        base = groups.get((*at[:place], first, *at[place + 1 :]))
-        if base is not None and at[place] != first:
-            found[at] = differences(base, rows)
+    first, found = experiment.policies[0].name, {}
+    points: list[dict[str, Any]] = [dict(zip(keys, at, strict=True)) for at in groups]
+    bases = [point for point in points if point["policy"] == first]
+    for point, rows in zip(points, groups.values(), strict=True):
+        base = base_of(point, bases, [key for key in keys if key != "policy"]) if point["policy"] != first else []
+        if len(base) != 1:
+            continue
+        other = {key: base[0][key] for key in GROUP if key != "policy" and base[0][key] != point[key]}
+        below = groups[tuple(base[0].values())]
+        if below["seed"].nunique() == 1 and experiment.workloads[point["workload"]].model is None:
+            # Seeds of the baseline were excluded, too: its jobs are the same for each seed.
+            below = pd.concat([below.assign(seed=seed) for seed in rows["seed"].unique()])
+        found[tuple(point.values())] = Against(other, differences(_with_inputs(below), _with_inputs(rows)))
     return found
+
+
+def _with_inputs(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows with the name of their random input."""
+    return rows.assign(**{INPUT: rows["seed"].astype(str) + " " + rows["perturbation"].astype(str)})
 
 
 def is_perturbed(table: pd.DataFrame) -> bool:

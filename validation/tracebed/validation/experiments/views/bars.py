@@ -18,7 +18,7 @@ from matplotlib.ticker import FuncFormatter, NullFormatter
 from tracebed.converters.workload import FloatArray
 from tracebed.validation.experiments.claims import Claim, Rule
 from tracebed.validation.experiments.parts import Plot
-from tracebed.validation.experiments.views.averages import GROUP, chosen, means
+from tracebed.validation.experiments.views.averages import GROUP, chosen, means, records
 from tracebed.validation.experiments.views.ledger import reference
 from tracebed.validation.metrics import all_metrics
 from tracebed.validation.pictures import COLORS, FONT, HATCHES, LINES, characters, legend, panels, wrapped
@@ -349,26 +349,29 @@ def _key(point: Mapping[Any, Any]) -> tuple[Any, ...]:
 def _bases(
     relative_to: Mapping[str, Any] | None,
     absolute: pd.DataFrame,
-    points: Mapping[tuple[Any, ...], Mapping[Any, Any]],
+    points: Iterable[tuple[Any, ...]],
     name: str,
 ) -> dict[tuple[Any, ...], float]:
     """Return the figure of the baseline of each point, NaN if it is 0 or unknown; 1 without a baseline."""
     if relative_to is None:
         return dict.fromkeys(points, 1.0)
     keys = [key for key in GROUP if key not in relative_to]
-    rows = chosen(absolute, relative_to).to_dict("records")
-    return {key: reference(rows, point, keys, name) or np.nan for key, point in points.items()}
+    rows = records(chosen(absolute, relative_to))
+    return {key: reference(rows, dict(zip(GROUP, key, strict=True)), keys, name) or np.nan for key in points}
 
 
 def _normalized(rows: pd.DataFrame, figures: list[str], relative_to: Mapping[str, Any]) -> pd.DataFrame:
     """Return the rows except the baseline, with figures divided by the mean of the baseline at the same point."""
     same = [key for key in GROUP if key not in relative_to]
-    same = [key for key in same if rows[key].notna().all()]  # without malleable jobs, the share is missing
-    base = chosen(rows, relative_to).groupby(same)[figures].mean()
-    joined = rows.merge(base, left_on=same, right_index=True, suffixes=("", "_base"))
-    for name in figures:
-        joined[name] = joined[name] / joined[f"{name}_base"]
-    return joined.drop(index=chosen(joined, relative_to).index)
+    base = records(chosen(rows, relative_to)[[*GROUP, *figures]])
+    others = rows.drop(index=chosen(rows, relative_to).index).copy()
+    points = {tuple(at.values()): at for at in records(others[GROUP])}
+    known = {name: [row for row in base if row[name] is not None] for name in figures}
+    found = {key: [reference(known[name], at, same, name) for name in figures] for key, at in points.items()}
+    values = np.array([found[tuple(at.values())] for at in records(others[GROUP])]).reshape(len(others), len(figures))
+    others[figures] = others[figures].to_numpy(dtype=np.float64) / np.where(values == 0, np.nan, values)
+    found_rows: pd.DataFrame = others[~np.isnan(values).all(axis=1)]
+    return found_rows
 
 
 def _label(axes: Axes, name: str, x: str, groups: list[Any], plot: Plot, width: float) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tracebed.errors import TracebedError
+from tracebed.errors import InputError, TracebedError
 from tracebed.orchestrator.run import Run
 from tracebed.validation.experiments.predicted.suite import Suite, SuiteCase
 from tracebed.validation.experiments.real import runner as replays
@@ -105,18 +105,27 @@ def replay(
     return replays.repeat(campaign, replays.remaining(campaign, folder / store.REAL), folder / store.REAL, on_progress)
 
 
-def validations(suite: Suite, predictions: Predictions, folder: Path) -> dict[str, Validation]:
-    """Return simulator -> validation over the cases of the suite.
+def validations(suite: Suite, predictions: Predictions, folder: Path) -> tuple[dict[str, Validation], dict[str, str]]:
+    """Return simulator -> validation over the cases of the suite; and simulator -> why its runs cannot be compared.
 
     Raises:
-        InputError: a case has no run, or its runs cannot be compared.
+        InputError: a case has no real run, or the noise profile is that of other testbeds.
     """
-    found = {}
+    found: dict[str, Validation] = {}
+    failed: dict[str, str] = {}
+    tau = suite.file.experiment.tau
     for name, cases in cases_of(suite, predictions, folder).items():
-        made = validate(cases, suite.tolerances, profile=suite.noise, tau=suite.file.experiment.tau)
+        if suite.noise is not None:
+            for case in cases:
+                suite.noise.require(case.real[0].info, tau)
+        try:
+            made = validate(cases, suite.tolerances, profile=suite.noise, tau=tau)
+        except InputError as error:
+            failed[name] = f"its predictions cannot be compared: {error}"
+            continue
         version = suite.simulators[name].spec.version or made.simulator.version
         found[name] = replace(made, simulator=replace(made.simulator, name=name, version=version))
-    return found
+    return found, failed
 
 
 def cases_of(suite: Suite, predictions: Predictions, folder: Path) -> dict[str, list[Case]]:

@@ -29,7 +29,7 @@ from tracebed.validation.experiments.file import ExperimentFile
 from tracebed.validation.experiments.papers.paper import load_paper, paper_of
 from tracebed.validation.experiments.parts import OF_WORKLOADS, Where, as_list
 from tracebed.validation.experiments.simulated.grid import GridResult
-from tracebed.validation.experiments.views.averages import GROUP, REPLICATE, chosen
+from tracebed.validation.experiments.views.averages import GROUP, REPLICATE, base_of, chosen
 from tracebed.validation.significance import PERCENTS
 from tracebed.validation.statistics import half_width, percentile
 
@@ -400,13 +400,9 @@ def _free(claim: Claim, keys: Iterable[str]) -> list[str]:
 
 
 def reference(base: Sequence[Values], point: Values, keys: Iterable[str], figure: str) -> float:
-    """Return the mean of the baseline at the values of `keys` of a point, without those that the baseline lacks.
-
-    NaN if there is no baseline.
-    """
-    for key in keys:
-        base = [row for row in base if row[key] == point[key]] or base
-    return fmean(row[figure] for row in base) if base else math.nan
+    """Return the mean of the baseline of a point (`base_of`), NaN if there is no baseline."""
+    found = base_of(point, base, keys)
+    return fmean(row[figure] for row in found) if found else math.nan
 
 
 def _fits(point: Values, where: Where) -> bool:

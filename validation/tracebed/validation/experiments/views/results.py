@@ -10,20 +10,21 @@ OUTPUT/SIMULATOR/CASE.html
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tracebed.display import json_values
-from tracebed.errors import ExitCode
 from tracebed.files import replacing
 from tracebed.validation.experiments.predicted.suite import Suite
 from tracebed.validation.report import html
 from tracebed.validation.report.junit import junit
 from tracebed.validation.report.markdown import markdown
-from tracebed.validation.verdict.gate import Finding, OnInconclusive, gate
+from tracebed.validation.verdict.gate import FAILED, Finding, OnInconclusive, gate, judged, outcome
 from tracebed.validation.verdict.rule import Verdict, combine
 from tracebed.validation.verdict.validation import SUITE_SCHEMA, Validation
+
+VERDICT, SUMMARY, JUNIT = "verdict.json", "verdict.md", "junit.xml"
 
 
 def write(
@@ -47,22 +48,31 @@ def write(
         case_pages: whether to write a report for each case.
     """
     found = list(validations.values())
+    outcomes = {name: outcome(validation, inconclusive, findings) for name, validation in validations.items()}
     document = {
         "schema": SUITE_SCHEMA,
         "suite": suite.file.name,
         "verdict": combine([*(item.verdict for item in found), *(Verdict.INCONCLUSIVE for _ in failed)]).value,
-        "exit_code": int(ExitCode.USAGE if failed else gate(found, inconclusive, findings)),
-        "simulators": [validation.to_json() for validation in found],
+        "exit_code": int(gate(found, inconclusive, findings, failed)),
+        "outcomes": outcomes | dict.fromkeys(failed, FAILED),
+        "simulators": [judged(validation, inconclusive, findings) for validation in found],
         "failed": dict(failed),
     }
     texts = {
-        "verdict.json": (json.dumps(json_values(document), indent=1) + "\n").encode(),
-        "verdict.md": markdown(found, findings).encode(),
-        "junit.xml": junit(found, inconclusive, findings),
+        VERDICT: (json.dumps(json_values(document), indent=1) + "\n").encode(),
+        SUMMARY: markdown(found, findings, inconclusive, failed).encode(),
+        JUNIT: junit(found, inconclusive, findings, failed),
     }
     for name, text in texts.items():
         with replacing(folder / name) as stream:
             stream.write(text)
     for name, validation in validations.items():
-        html.write(validation, folder / f"{name}.html", profile=suite.noise, case_pages=case_pages)
+        page = folder / f"{name}.html"
+        html.write(validation, page, profile=suite.noise, case_pages=case_pages, outcome=outcomes[name])
     return document
+
+
+def clear(folder: Path, simulators: Iterable[str]) -> None:
+    """Remove the verdicts of an earlier call, which must not be taken for those of a call that fails."""
+    for name in (VERDICT, SUMMARY, JUNIT, *(f"{simulator}.html" for simulator in simulators)):
+        (folder / name).unlink(missing_ok=True)

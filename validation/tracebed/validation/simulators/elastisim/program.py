@@ -19,6 +19,7 @@ from tracebed.converters.workload import Workload
 from tracebed.errors import InputError, Tolerated
 from tracebed.files import sha256_of
 from tracebed.orchestrator.simulation.overheads import Overheads
+from tracebed.validation.simulators.messages import reason_in
 
 VARIABLE = "TRACEBED_ELASTISIM"
 """Environment variable with the path of the program."""
@@ -26,8 +27,6 @@ LOG = "elastisim.log"
 """File with the output of the program."""
 DEADLOCK = "Deadlock detected"
 """Message of SimGrid, with exit code 0, if a job can never start."""
-TAIL = 300
-"""Number of characters of the log in an error message."""
 
 
 def find(given: str | None) -> Path:
@@ -164,6 +163,6 @@ class Process:
         hint = "--keep FOLDER keeps its files"
         if "shared librar" in text:
             hint = "install the libraries: apt-get install libsimgrid3.32 libzmq5"
-        said = f": {' '.join(text[-TAIL:].split())}" if text else ", without a message"
+        said = f": {reason_in(text)}" if text else ", without a message"
         what = f"ElastiSim ended early with status {self._process.poll()}{said}"
         return InputError(what, where=str(self._program), hint=hint)
