@@ -11,8 +11,11 @@ from tracebed.converters import workload as converters
 from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.perturbation import Perturbation
 from tracebed.orchestrator.run import Run
+from tracebed.orchestrator.slurm.changes import Addition
 from tracebed.validation.whatif import page, study
+from tracebed.validation.whatif.change import Change
 from tracebed.validation.whatif.log import with_starts
+from tracebed.validation.whatif.refused import Remedy
 
 __all__ = ["WhatIf", "whatif"]
 
@@ -34,8 +37,9 @@ def whatif(
     conf: Path | str | Sequence[Path | str],
     *,
     settings: Sequence[str] = (),
-    add_nodes: Mapping[str, int] | None = None,
+    add_nodes: Mapping[str, int | tuple[int, str]] | None = None,
     replacement: Path | str | None = None,
+    refused: str = "leave-out",
     real: Run | Path | str | None = None,
     members: int = 16,
     submit_s: float = 10.0,
@@ -56,8 +60,11 @@ def whatif(
             must have its names (`keep_names`).
         settings: changes: `bf_max_job_test=1000`, `PriorityWeightAge=5000`, `Partition.gpu.MaxTime=1-00:00`,
             `Node.n[1-4].Weight=5`.
-        add_nodes: partition -> number of additional nodes, which are like most nodes of the partition.
+        add_nodes: partition -> number of additional nodes, which are like most nodes of the partition; or this number
+            and the name of a node that they are like.
         replacement: another slurm.conf in place of `conf`; the other changes change this one.
+        refused: what is done with jobs whose time limit exceeds that of the changed cluster: `leave-out`, `cut` (to the
+            new limit) or `split` (into a chain of jobs within it).
         real: a real run of the jobs, or its folder: its starts are those of the log.
         members: members of each ensemble.
         submit_s: the submissions of each member but the first move by at most this time, s.
@@ -92,10 +99,16 @@ def whatif(
     found = study.whatif(
         workload,
         [Path(each) for each in ([conf] if isinstance(conf, str | Path) else conf)],
-        study.Change(
-            tuple(settings), tuple((add_nodes or {}).items()), None if replacement is None else Path(replacement)
+        Change(
+            tuple(settings),
+            tuple(
+                (partition, Addition(*((nodes,) if isinstance(nodes, int) else nodes)))
+                for partition, nodes in (add_nodes or {}).items()
+            ),
+            None if replacement is None else Path(replacement),
         ),
         name=own,
+        remedy=Remedy(refused),
         members=members,
         perturbation=Perturbation(submit_s, limit_s),
         workers=workers,

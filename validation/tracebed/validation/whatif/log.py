@@ -21,7 +21,7 @@ from tracebed.converters.formats.tools.states import UNFINISHED
 from tracebed.converters.workload import BoolArray, FloatArray, IntArray, Step, Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.run import Run
-from tracebed.orchestrator.simulation.slurm.asked import several_kinds
+from tracebed.orchestrator.simulation.slurm.asked import STARTED, YEAR_S, several_kinds
 from tracebed.orchestrator.slurm.lines import Line, cpus, node_lines, whole
 from tracebed.orchestrator.slurm.machine import Machine
 
@@ -119,7 +119,9 @@ def log_of(workload: Workload, lines: Sequence[Line], machine: Machine, where: s
     submit = np.where(ran, start, np.where(waited, begin, submit))
     cores, threads = _cores(workload, lines, machine)
     wide = kept & (cores > max(kind.cores for kind in machine.kinds))
-    table = workload.table.assign(submit_time=submit, run_time=run_time, cores_per_node=cores)
+    limit = np.where(ran & unlimited, _limits(workload, machine), limit)  # a change of the cluster comes later
+    table = workload.table.assign(submit_time=submit, run_time=run_time, time_limit=limit, cores_per_node=cores)
+    table[STARTED] = ran
     notes = [f"{int(each.sum()):,} of {len(kept):,} jobs {what}" for what, each in counts.items() if each.any()]
     notes += [f"the CPUs of the log are hardware threads, {threads} of a core"] if threads > 1 else []
     judged = np.isfinite(start) & ~ran & ~waited
@@ -134,6 +136,14 @@ def log_of(workload: Workload, lines: Sequence[Line], machine: Machine, where: s
         what = "no job was submitted after the first end of a job: the log is too short to judge a model"
         raise InputError(what, where=where, hint="give a longer log")
     return Log(found, judged, begin, int(wide.sum()), tuple(notes))
+
+
+def _limits(workload: Workload, machine: Machine) -> FloatArray:
+    """Return the limits that the partitions of jobs give to a job without a limit, s, shape (jobs,)."""
+    numbers = [machine.partition(name) for name in workload.partitions()]
+    run_times = workload.floats("run_time").tolist()
+    limits = [0.0 if at is None else machine.limit_s(at, run_s) for at, run_s in zip(numbers, run_times, strict=True)]
+    return np.array([limit or YEAR_S for limit in limits])
 
 
 def _cores(workload: Workload, lines: Sequence[Line], machine: Machine) -> tuple[IntArray, int]:
