@@ -116,6 +116,36 @@ def test_a_job_without_an_end_runs_for_its_limit_and_one_that_was_cancelled_is_l
     assert any("1 of 5 jobs never started" in note for note in log.notes)
 
 
+ARRAYS = """JobID|Partition|Submit|Eligible|Start|End|Elapsed|Timelimit|State|NNodes|NCPUS|NodeList
+9|batch|@00:00|@00:00|@00:00|@01:00|00:01:00|01:00:00|COMPLETED|1|1|n1
+2000_1|batch|@02:00|@02:30|@10:00|@20:00|00:10:00|01:00:00|COMPLETED|1|1|n1
+2000_[2-100]|batch|@02:00|@02:00|Unknown|Unknown|00:00:00|01:00:00|PENDING|1|1|None assigned
+2001_[0-6:3,9%2]|batch|@03:00|@03:00|Unknown|Unknown|00:00:00|01:00:00|PENDING|1|1|None assigned
+2003_[1-9]|batch|@03:00|Unknown|Unknown|@09:00|00:00:00|01:00:00|CANCELLED by 1|1|1|None assigned
+"""
+
+
+def test_a_waiting_array_is_a_job_for_each_task(conf: Path) -> None:
+    (conf.parent / "sacct.txt").write_text(ARRAYS.replace("@", "2024-03-01T08:"))
+    machine = of_lines(lines_of(conf), conf, plain=True).machine
+    assert machine is not None
+    log = log_of(tb.read(conf.parent / "sacct.txt", time_zone="UTC"), lines_of(conf), machine)
+    arrays = pd.Series(log.workload.column("job_id")).str.partition("_")[0].value_counts()
+    assert arrays.to_dict() == {"2000": 100, "2001": 4, "9": 1}
+    limited = log.workload.texts("array")[log.workload.texts("job_id").str.startswith("2001_")]
+    assert set(limited) == {"2001%2"}
+    assert "103 tasks of 2 arrays wait when the log ends: a job for each task" in log.notes
+    assert any("103 of 106 jobs ran or waited when the log ends" in note for note in log.notes)
+
+
+def test_a_list_of_tasks_that_is_cut_off_is_named(conf: Path) -> None:
+    rows = [(0, 10, 40, 60), LATER, (56, NAN, NAN, 300)]
+    ids, status = ["1", "7_5", "7_[1,3,5-7,...]"], ["completed", "completed", "pending"]
+    log = of_rows(conf, *rows, job_id=ids, status=status)
+    assert log.workload.column("job_id").tolist() == ["1", "7_5", "7_1", "7_3", "7_6", "7_7"]
+    assert any("the list of tasks of 1 array is cut off in the log" in note for note in log.notes)
+
+
 def test_the_cpus_of_a_log_are_threads_if_they_are_more_than_the_cores(tmp_path: Path) -> None:
     path = tmp_path / "slurm.conf"
     path.write_text("NodeName=n1 CPUs=16 CoresPerSocket=8 ThreadsPerCore=2\nPartitionName=a Nodes=n1 Default=YES\n")
