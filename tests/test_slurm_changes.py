@@ -197,7 +197,7 @@ def test_lines_of_one_class_count_together_and_new_nodes_run(unlike: list[Line])
         assert class_of(unlike, name, Addition(1)) == ["n[3-4]", "n5"]
     down = with_settings(unlike, ["Node.n[3-4].State=DOWN"])
     assert len(machine(with_nodes(down, {"most": Addition(3)})).nodes) == 2 + 3
-    with pytest.raises(InputError, match="the slurm.conf has no node n9"):
+    with pytest.raises(InputError, match=r"the slurm\.conf has no node n9"):
         with_nodes(unlike, {"gpu": Addition(4, "n9")})
 
 
@@ -217,7 +217,7 @@ PartitionName=b Nodes=n[3-4] MaxTime=60
 )
 def test_a_value_of_the_default_line_changes_nothing(setting: str, tmp_path: Path) -> None:
     (tmp_path / "slurm.conf").write_text(DEFAULTS)
-    with pytest.raises(InputError, match="changes nothing: the slurm.conf has this value"):
+    with pytest.raises(InputError, match=r"changes nothing: the slurm\.conf has this value"):
         with_settings(lines_of(tmp_path / "slurm.conf"), [setting])
 
 

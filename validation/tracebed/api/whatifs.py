@@ -12,12 +12,12 @@ from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.perturbation import Perturbation
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.slurm.changes import Addition
+from tracebed.validation.whatif import log as logs
 from tracebed.validation.whatif import page, study
 from tracebed.validation.whatif.change import Change
-from tracebed.validation.whatif.log import with_starts
 from tracebed.validation.whatif.refused import Remedy
 
-__all__ = ["WhatIf", "whatif"]
+__all__ = ["WhatIf", "whatif", "with_starts"]
 
 
 class WhatIf(study.WhatIf):
@@ -32,6 +32,20 @@ class WhatIf(study.WhatIf):
         return page.write(self, Path(folder))
 
 
+def with_starts(log: converters.Workload | Path | str, real: Run | Path | str) -> converters.Workload:
+    """Return jobs with the starts and ends of a real run of them, for `whatif`.
+
+    Args:
+        log: the jobs, or their file.
+        real: the run, or its folder.
+
+    Raises:
+        InputError: a job is not in the run.
+    """
+    workload = log if isinstance(log, converters.Workload) else read_workload(log, equal_nodes=False)
+    return logs.with_starts(workload, real if isinstance(real, Run) else Run.load(real))
+
+
 def whatif(
     log: converters.Workload | Path | str,
     conf: Path | str | Sequence[Path | str],
@@ -40,7 +54,6 @@ def whatif(
     add_nodes: Mapping[str, int | tuple[int, str]] | None = None,
     replacement: Path | str | None = None,
     refused: str = "leave-out",
-    real: Run | Path | str | None = None,
     members: int = 16,
     submit_s: float = 10.0,
     limit_s: float = 0.0,
@@ -54,7 +67,7 @@ def whatif(
     pairs, with the same draws and the same perturbed input; their differences are the effect.
 
     Args:
-        log: the log of a real cluster, or its file, in any format with logged starts.
+        log: the log of a real cluster, or its file, in any format with logged starts; or jobs `with_starts`.
         conf: the slurm.conf of the cluster; or this file and the output of `sacctmgr dump CLUSTER`, of `sacctmgr -P
             show qos` and of `scontrol show reservation`, as far as known. They name accounts and users, so that the log
             must have its names (`keep_names`).
@@ -65,7 +78,6 @@ def whatif(
         replacement: another slurm.conf in place of `conf`; the other changes change this one.
         refused: what is done with jobs whose time limit exceeds that of the changed cluster: `leave-out`, `cut` (to the
             new limit) or `split` (into a chain of jobs within it).
-        real: a real run of the jobs, or its folder: its starts are those of the log.
         members: members of each ensemble.
         submit_s: the submissions of each member but the first move by at most this time, s.
         limit_s: time limits are rounded up to multiples of a time drawn up to this one, s.
@@ -93,8 +105,6 @@ def whatif(
     """
     bounds.check("number of members", members, 2, 10_000)
     workload = log if isinstance(log, converters.Workload) else read_workload(log, equal_nodes=False)
-    if real is not None:
-        workload = with_starts(workload, real if isinstance(real, Run) else Run.load(real))
     own = name or ("log" if isinstance(log, converters.Workload) else Path(log).name)
     found = study.whatif(
         workload,

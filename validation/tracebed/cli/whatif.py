@@ -101,6 +101,8 @@ def whatif(
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*which only `--policy slurm -P @slurm.conf` reads")
         jobs = load_workload(log, equal_nodes=False, **raw_options(options))
+    if real is not None:
+        jobs = tb.with_starts(jobs, real)
     members, given = perturb
     sides = 2 if settings or add_nodes or replacement else 1
     with progress("predicting", total=sides * members) as bar:
@@ -111,7 +113,6 @@ def whatif(
             add_nodes=_numbers(add_nodes),
             replacement=replacement,
             refused=refused,
-            real=real,
             members=members,
             submit_s=given.get("submit", 10.0),
             limit_s=given.get("limits", 0.0),

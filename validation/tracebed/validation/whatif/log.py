@@ -155,13 +155,13 @@ def _with_tasks(workload: Workload) -> tuple[Workload, BoolArray, list[str]]:
     tasks: dict[int, list[str]] = {}
     for row in np.flatnonzero(waiting).tolist():
         if match := ARRAY.fullmatch(ids[row]):
-            names = (f"{match[1]}_{number}" for number in task_numbers(match[2]))
-            tasks[row] = [name for name in names if name not in known] or [ids[row]]
+            own = [f"{match[1]}_{number}" for number in task_numbers(match[2])]
+            tasks[row] = [name for name in own if name not in known] or [ids[row]]
             cut += "..." in match[2]
     if not tasks:
         return workload, np.zeros(len(ids), dtype=bool), []
     rows = np.repeat(np.arange(len(ids)), [len(tasks.get(row, "1")) for row in range(len(ids))])
-    names = [name for row, own in enumerate(ids.tolist()) for name in tasks.get(row, [own])]
+    names = [name for row, job in enumerate(ids.tolist()) for name in tasks.get(row, [job])]
     count = sum(map(len, tasks.values()))
     notes = [f"{counted(count, 'task')} of {counted(len(tasks), 'array')} wait when the log ends: a job for each task"]
     if cut:

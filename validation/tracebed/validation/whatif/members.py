@@ -151,13 +151,14 @@ def predicted(member: Member) -> Predicted:
     places = pd.Index(jobs["job_id"]).get_indexer(pd.Index(given.column("job_id")))
     submit, start, end = (jobs[name][places] for name in ("submit", "start", "end"))
     ready = np.where(np.append(False, own[1:] == own[:-1]), np.roll(end, 1), submit)  # a piece follows the previous
-    sums = np.zeros((2, len(workload)))
-    np.add.at(sums, (slice(None), own), np.stack([start - ready, end - start]))
+    wait, run_time = (np.zeros(len(workload)) for _ in range(2))
+    for sums, times in ((wait, start - ready), (run_time, end - start)):
+        np.add.at(sums, own, times)
     cores = pd.Series(held["cores"] * held["count"]).groupby(held["job_id"]).sum()
     reasons, refused = jobs["reason"][places], jobs.equal("state", JobState.REJECTED)[places]
     return Predicted(
-        wait=sums[0],
-        run_time=sums[1],
+        wait=wait,
+        run_time=run_time,
         cores=cores.reindex(workload.column("job_id"), fill_value=0).to_numpy(dtype=np.float64),
         waiting=waiting(run).means(edges),
         busy=busy_cores(run).means(edges),
