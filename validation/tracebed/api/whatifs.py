@@ -41,6 +41,13 @@ def with_starts(log: converters.Workload | Path | str, real: Run | Path | str) -
 
     Raises:
         InputError: a job is not in the run.
+
+    Example:
+        >>> import tracebed.api as tb
+        >>> jobs = tb.generate("lublin99", jobs=20, seed=1, nodes=16)
+        >>> log = tb.with_starts(jobs, tb.simulate(jobs, "easy"))
+        >>> bool((log.table["logged_start"] >= log.table["submit_time"]).all())
+        True
     """
     workload = log if isinstance(log, converters.Workload) else read_workload(log, equal_nodes=False)
     return logs.with_starts(workload, real if isinstance(real, Run) else Run.load(real))
