@@ -398,6 +398,7 @@ def test_limits_of_slurms_database_count_in_both_clusters(tmp_path: Path) -> Non
         ({"settings": ["Node.n2.TmpDisk=5"]}, "the model has no rule for this"),  # a line of its own is no change
         ({"settings": ["KillWait=30"]}, "the slurm.conf has this value, by Slurm's default or in other words"),
         ({"settings": ["Partition.batch.Nodes=n1,n2,n3"]}, "in other words"),
+        ({"settings": ["Partition.batch.State=DOWN"]}, "the model has no rule for this"),
         ({"settings": ["bf_interval=often"]}, "often"),
         ({"members": 1}, "number of members is 1"),
     ],

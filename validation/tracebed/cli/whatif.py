@@ -101,13 +101,11 @@ def whatif(
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*which only `--policy slurm -P @slurm.conf` reads")
         jobs = load_workload(log, equal_nodes=False, **raw_options(options))
-    if real is not None:
-        jobs = tb.with_starts(jobs, real)
     members, given = perturb
     sides = 2 if settings or add_nodes or replacement else 1
     with progress("predicting", total=sides * members) as bar:
         found = tb.whatif(
-            jobs,
+            jobs if real is None else tb.with_starts(jobs, real),
             files,
             settings=settings,
             add_nodes=_numbers(add_nodes),

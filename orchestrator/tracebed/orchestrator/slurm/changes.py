@@ -109,7 +109,8 @@ def with_settings(lines: Sequence[Line], settings: Iterable[str]) -> list[Line]:
 
 def modeled(setting: str) -> bool:
     """Return whether a prediction of a cluster may depend on the key of a setting."""
-    return setting.partition("=")[0].strip().rpartition(".")[2].lower() in MODELED_KEYS
+    *first, key = setting.partition("=")[0].strip().lower().split(".")
+    return key in MODELED_KEYS and not (key == "state" and first[0] == "partition")
 
 
 def _effective(lines: Sequence[Line]) -> dict[str, object]:

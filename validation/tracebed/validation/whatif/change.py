@@ -112,7 +112,10 @@ def _why(setting: str) -> str:
     """Return why a setting has no effect on the model."""
     if not modeled(setting):
         return "the model has no rule for this"
-    return "the slurm.conf has this value, by Slurm's default or in other words, or other settings make it void"
+    return (
+        "the slurm.conf has this value, by Slurm's default or in other words, or other settings make it void, or the "
+        "model has no rule for this value"
+    )
 
 
 def _alike(one: SlurmConf, other: SlurmConf) -> bool:

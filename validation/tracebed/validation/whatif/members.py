@@ -112,7 +112,7 @@ def ensemble(
         perturbation: the largest changes of the input.
         edges: edges of bins of time, s.
         workers: number of processes; None: that of the available cores.
-        on_progress: called with the number of finished members.
+        on_progress: called with the number of finished members of this ensemble.
 
     Raises:
         InputError: no job can run on the cluster, or a parameter is invalid.

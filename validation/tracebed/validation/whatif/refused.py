@@ -15,13 +15,15 @@ from typing import Any
 import numpy as np
 
 from tracebed.converters.workload import BoolArray, FloatArray, IntArray, Step, Workload
-from tracebed.display import counted
+from tracebed.display import counted, listed
 from tracebed.orchestrator.simulation.slurm.asked import STARTED
 from tracebed.validation.whatif.shares import percent
 
 MOST = 0.01
 """Share of the core hours that a change may refuse or cut off if it is to be a statement about waits."""
 MOST_REASONS = 3
+LIMITS = ("PartitionTimeLimit", "MaxWallDuration")
+"""Parts of the reasons of jobs whose time limit is too long."""
 PIECE = "whatif-piece-{}"
 """Name of a piece of a job, but for the last one, which has the name of the job: it is what other jobs depend on."""
 
@@ -78,21 +80,22 @@ class Refused:
         parts = []
         if self.jobs:
             most = sorted(self.reasons.items(), key=lambda each: -each[1])
-            why = "; ".join(f"{reason} ({jobs:,})" for reason, jobs in most[:MOST_REASONS])
+            why = listed([f"{reason} ({jobs:,})" for reason, jobs in most], MOST_REASONS)
             parts.append(
                 f"the change refuses {counted(self.jobs, 'job')} of the log with {refused} % of its core hours: {why}"
             )
         if self.cut_jobs:
-            jobs = counted(self.cut_jobs, "job")
-            parts.append(f"the change ends {jobs} earlier, which lack {cut} % of the core hours of the log")
+            work = f"{cut} % of the core hours of the log"
+            parts.append(f"the change cuts off {work}, of jobs that end earlier ({self.cut_jobs:,})")
         if self.adapted:
-            what = "have their limit cut to it" if self.remedy is Remedy.CUT else "are split into jobs within it"
-            parts.append(f"{counted(self.adapted, 'job')} with a limit beyond the longest permitted one {what}")
+            what = "is cut to it" if self.remedy is Remedy.CUT else "splits a job into jobs within it"
+            parts.append(f"a limit beyond the longest permitted one {what} ({counted(self.adapted, 'job')})")
         if not self.much:
             return "; ".join(parts)
-        advice = (
-            "" if self.remedy is Remedy.SPLIT else "; --refused split divides jobs beyond a limit into shorter ones"
-        )
+        limits = self.cut_jobs or any(limit in reason for reason in self.reasons for limit in LIMITS)
+        advice = "; --refused split divides jobs beyond a limit into shorter ones"
+        if not limits or self.remedy is Remedy.SPLIT:
+            advice = ""
         return f"{'; '.join(parts)}. This is more than {percent(MOST)} %: no statement about waits{advice}"
 
     def to_json(self) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections import Counter
@@ -196,7 +197,13 @@ def whatif(
         Side({**each.parameters, **known}, longest_limits(log.workload, machine))
         for each, machine in zip(clusters, machines, strict=True)
     ]
-    predict = partial(ensemble, perturbation=perturbation, edges=edges, workers=workers, on_progress=on_progress)
+    done, total = itertools.count(1), len(sides) * members  # without refused jobs, which need more members
+
+    def tick(_: int) -> None:
+        if on_progress:
+            on_progress(min(next(done), total))
+
+    predict = partial(ensemble, perturbation=perturbation, edges=edges, workers=workers, on_progress=tick)
     base = predict(log.workload, sides[0], range(members))
     notes = [*void, *log.notes, *_misfits(log, base[0], machines[0], name, conf), *_overfull(log, base[0], machines[0])]
     waits = np.stack([member.wait for member in base])
