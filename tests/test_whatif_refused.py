@@ -88,11 +88,13 @@ def test_a_change_that_deletes_work_has_no_answer_about_waits(
         long &= ~log.table["job_id"].isin(started(log, conf))
         assert work.jobs == long.sum()
         assert work.shares[0] == pytest.approx(core_s[long].sum() / core_s.sum(), rel=0.01)
-        assert headline.startswith(f"the change refuses {work.jobs} jobs of the log with 44 % of its core hours: ")
+        assert headline.startswith(
+            f"the change refuses {work.jobs} jobs of the log with 200 core hours (44 % of the log's): "
+        )
     else:
         assert (work.jobs, work.adapted) == (0, 82)
         assert headline.startswith(
-            "the change cuts off 2.2 % of the core hours of the log, of jobs that end earlier (15)"
+            "the change cuts off 9.92 core hours (2.2 % of the log's), of jobs that end earlier (15)"
         )
 
 
@@ -116,7 +118,7 @@ def test_waits_are_compared_over_the_same_jobs(shorter: Callable[[str], tb.WhatI
     assert every.compared == every.jobs - work.jobs
     assert every.effect.change == 0
     assert found.jobs["changed"].isna().sum() == work.jobs
-    assert f"{every.compared} of {every.jobs} judged jobs" in found.comparison
+    assert found.comparison == ""  # beyond 1 %, neither is shown
     assert len(found.windows.columns) == 4 and not found.windows["changed"].isna().all()
 
 
@@ -128,6 +130,8 @@ def test_a_little_refused_work_is_in_the_headline_beside_the_answer(conf: Path, 
     first, *others = found.sentences
     assert first.startswith(f"the change refuses {work.jobs} job") and "no statement" not in first
     assert "waits of partition batch fall by" in others[0]
+    every = found.classes[0]
+    assert f"{every.compared} of the {every.jobs} judged jobs" in found.comparison
 
 
 def test_split_jobs_do_all_their_work_in_a_chain(shorter: Callable[[str], tb.WhatIf]) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tracebed.converters.workload import BoolArray, FloatArray, IntArray, Step, Workload
-from tracebed.display import counted, listed
+from tracebed.display import cell, counted, listed
 from tracebed.orchestrator.simulation.slurm.asked import STARTED
 from tracebed.validation.whatif.shares import percent
 
@@ -81,11 +81,10 @@ class Refused:
         if self.jobs:
             most = sorted(self.reasons.items(), key=lambda each: -each[1])
             why = listed([f"{reason} ({jobs:,})" for reason, jobs in most], MOST_REASONS)
-            parts.append(
-                f"the change refuses {counted(self.jobs, 'job')} of the log with {refused} % of its core hours: {why}"
-            )
+            work = f"{cell(self.core_hours)} core hours ({refused} % of the log's)"
+            parts.append(f"the change refuses {counted(self.jobs, 'job')} of the log with {work}: {why}")
         if self.cut_jobs:
-            work = f"{cut} % of the core hours of the log"
+            work = f"{cell(self.cut_core_hours)} core hours ({cut} % of the log's)"
             parts.append(f"the change cuts off {work}, of jobs that end earlier ({self.cut_jobs:,})")
         if self.adapted:
             what = "is cut to it" if self.remedy is Remedy.CUT else "splits a job into jobs within it"

@@ -95,12 +95,12 @@ class WhatIf:
 
     @property
     def comparison(self) -> str:
-        """Which jobs are compared, in words; empty: all judged jobs, or there is no change."""
+        """Which jobs are compared, in words; empty: all judged jobs, or none, or there is no change."""
         every = self.classes[0]
-        if self.refused is None or every.compared == every.jobs:
+        if self.refused is None or self.refused.much or every.compared == every.jobs:
             return ""
-        jobs = f"{every.compared:,} of {every.jobs:,} judged jobs"
-        return f"changed and effect are of the {jobs}, which start in both clusters"
+        jobs = f"{every.compared:,} of the {every.jobs:,} judged jobs"
+        return f"changed and effect are of {jobs}, those that start in both clusters"
 
     @property
     def headlines(self) -> list[JobClass]:
