@@ -46,7 +46,7 @@ def log(conf: Path) -> tb.Workload:
 @pytest.fixture(scope="module")
 def shorter(conf: Path, log: tb.Workload) -> Callable[[str], tb.WhatIf]:
     """Return a function from the remedy to the answer about `SHORT`."""
-    return cache(lambda refused: tb.whatif(log, conf, settings=[SHORT], members=6, refused=refused, name="log.csv"))
+    return cache(lambda refused: tb.whatif(log, conf, settings=[SHORT], members=6, over_limit=refused, name="log.csv"))
 
 
 def answers(found: tb.WhatIf) -> set[Answer]:
@@ -80,7 +80,9 @@ def test_a_change_that_deletes_work_has_no_answer_about_waits(
     [headline] = found.sentences
     work = found.refused
     assert work is not None and sum(work.shares) > MOST
-    assert headline.endswith("no statement about waits; --refused split divides jobs beyond a limit into shorter ones")
+    assert headline.endswith(
+        "no statement about waits; --over-limit split divides jobs beyond a limit into shorter ones"
+    )
     assert not any(word in headline for word in ("fall", "rise", "do not change"))
     if refused == "leave-out":
         long = (log.table["partition"] == "batch") & (log.table["time_limit"] > 3600)
@@ -199,7 +201,7 @@ def test_jobs_of_a_partition_that_is_gone_or_of_a_node_that_is_down_are_refused(
         assert found.refused is not None
         assert found.refused.jobs == (log.table["partition"] == "long").sum()
         assert why in found.sentences[0]
-        assert "--refused" not in found.sentences[0]  # no limit is too short
+        assert "--over-limit" not in found.sentences[0]  # no limit is too short
 
 
 def test_a_change_that_refuses_each_judged_job_has_a_page(
@@ -236,7 +238,7 @@ def test_the_command_its_document_and_its_page_say_what_is_refused(
     conf: Path, log: tb.Workload, refused: str, call: Call, tmp_path: Path, svg_only: None
 ) -> None:
     tb.write(log, tmp_path / "log.csv")
-    command = ["whatif", "log.csv", str(conf), "--set", SHORT, "--perturb", "6", "--refused", refused, "-o", "out"]
+    command = ["whatif", "log.csv", str(conf), "--set", SHORT, "--perturb", "6", "--over-limit", refused, "-o", "out"]
     status, out, err = call(*command)
     assert status == ExitCode.OK, err
     document = json.loads((tmp_path / "out" / "whatif.json").read_text())

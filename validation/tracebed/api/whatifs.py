@@ -60,7 +60,7 @@ def whatif(
     settings: Sequence[str] = (),
     add_nodes: Mapping[str, int | tuple[int, str]] | None = None,
     replacement: Path | str | None = None,
-    refused: str = "leave-out",
+    over_limit: str = "leave-out",
     members: int = 16,
     submit_s: float = 10.0,
     limit_s: float = 0.0,
@@ -83,7 +83,7 @@ def whatif(
         add_nodes: partition -> number of additional nodes, which are like most nodes of the partition; or this number
             and the name of a node that they are like.
         replacement: another slurm.conf in place of `conf`; the other changes change this one.
-        refused: what is done with jobs whose time limit exceeds that of the changed cluster: `leave-out`, `cut` (to the
+        over_limit: what is done with jobs whose time limit exceeds that of the changed cluster: `leave-out`, `cut` (to the
             new limit) or `split` (into a chain of jobs within it).
         members: members of each ensemble.
         submit_s: the submissions of each member but the first move by at most this time, s.
@@ -125,7 +125,7 @@ def whatif(
             None if replacement is None else Path(replacement),
         ),
         name=own,
-        remedy=Remedy(refused),
+        remedy=Remedy(over_limit),
         members=members,
         perturbation=Perturbation(submit_s, limit_s),
         workers=workers,

@@ -41,7 +41,7 @@ SHOWN = {"partition": 12, "QOS": 8, "account": 9, "size": 20}
     "--replace", "replacement", type=PATH, metavar="FILE", help="Take this slurm.conf in place of SLURM_CONF."
 )
 @click.option(
-    "--refused",
+    "--over-limit",
     type=click.Choice(["leave-out", "cut", "split"]),
     default="leave-out",
     show_default=True,
@@ -70,7 +70,7 @@ def whatif(
     settings: tuple[str, ...],
     add_nodes: tuple[str, ...],
     replacement: Path | None,
-    refused: str,
+    over_limit: str,
     real: Path | None,
     perturb: tuple[int, dict[str, float]],
     output: Path | None,
@@ -83,7 +83,7 @@ def whatif(
     predicted under SLURM_CONF, by an ensemble, and compared with what happened. Then the effect: the same ensemble
     under the changed file, member by member. An effect that is not larger than the error of the model on this log, or
     that chance may turn round, is inconclusive. Without a change, the backtest alone is printed. A change that refuses
-    more than 1 % of the work of the log (jobs beyond a new limit) has no answer about waits; see --refused.
+    more than 1 % of the work of the log (jobs beyond a new limit) has no answer about waits; see --over-limit.
 
     FILE is what Slurm knows besides: the output of `sacctmgr dump CLUSTER`, of `sacctmgr -P show qos` and of `scontrol
     show reservation`. These name accounts and users, so give --keep names, too.
@@ -110,7 +110,7 @@ def whatif(
             settings=settings,
             add_nodes=_numbers(add_nodes),
             replacement=replacement,
-            refused=refused,
+            over_limit=over_limit,
             members=members,
             submit_s=given.get("submit", 10.0),
             limit_s=given.get("limits", 0.0),
