@@ -401,6 +401,7 @@ def test_limits_of_slurms_database_count_in_both_clusters(tmp_path: Path) -> Non
         ({"settings": ["Partition.batch.State=DOWN"]}, "the model has no rule for this"),
         ({"settings": ["bf_interval=often"]}, "often"),
         ({"members": 1}, "number of members is 1"),
+        ({"over_limit": "kill"}, "kill"),
     ],
 )
 def test_a_change_that_changes_nothing_is_an_error(conf: Path, changes: dict[str, Any], message: str) -> None:

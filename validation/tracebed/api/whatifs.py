@@ -12,6 +12,7 @@ from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.perturbation import Perturbation
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.slurm.changes import Addition
+from tracebed.registry import one_of
 from tracebed.validation.whatif import log as logs
 from tracebed.validation.whatif import page, study
 from tracebed.validation.whatif.change import Change
@@ -83,8 +84,8 @@ def whatif(
         add_nodes: partition -> number of additional nodes, which are like most nodes of the partition; or this number
             and the name of a node that they are like.
         replacement: another slurm.conf in place of `conf`; the other changes change this one.
-        over_limit: what is done with jobs whose time limit exceeds that of the changed cluster: `leave-out`, `cut` (to the
-            new limit) or `split` (into a chain of jobs within it).
+        over_limit: what is done with jobs whose time limit exceeds that of the changed cluster: `leave-out`, `cut` (to
+            the new limit) or `split` (into a chain of jobs within it).
         members: members of each ensemble.
         submit_s: the submissions of each member but the first move by at most this time, s.
         limit_s: time limits are rounded up to multiples of a time drawn up to this one, s.
@@ -111,6 +112,7 @@ def whatif(
         True
     """
     bounds.check("number of members", members, 2, 10_000)
+    one_of("over_limit", over_limit, [*Remedy])
     workload = log if isinstance(log, converters.Workload) else read_workload(log, equal_nodes=False)
     own = name or ("log" if isinstance(log, converters.Workload) else Path(log).name)
     found = study.whatif(
