@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from tracebed.errors import InputError
-from tracebed.orchestrator.slurm.changes import with_nodes, with_settings
+from tracebed.orchestrator.slurm.changes import Addition, class_of, with_nodes, with_settings
 from tracebed.orchestrator.slurm.conf import of_lines
-from tracebed.orchestrator.slurm.lines import Line, lines_of
+from tracebed.orchestrator.slurm.lines import Line, hosts_of, lines_of
 from tracebed.orchestrator.slurm.machine import Machine
 
 CONF = Path(__file__).parent / "operator_logs" / "slurm.conf"
@@ -74,7 +75,7 @@ def test_a_setting_of_the_default_partition_counts_for_those_after_it(lines: lis
 
 
 def test_more_nodes_are_like_most_nodes_of_the_partition(lines: list[Line]) -> None:
-    before, after = machine(lines), machine(with_nodes(lines, {"gpu": 10}))
+    before, after = machine(lines), machine(with_nodes(lines, {"gpu": Addition(10)}))
     assert len(after.nodes) == len(before.nodes) + 10
     new = [kind for name, kind in after.nodes if name.startswith("gpu-added")]
     assert {(kind.cores, kind.memory_mib, kind.weight, kind.gres["gpu"]) for kind in new} == {(64, 512000, 10, 4)}
@@ -119,4 +120,108 @@ def test_an_invalid_value_names_the_setting(lines: list[Line]) -> None:
 )
 def test_no_nodes_are_added_to_an_unknown_partition(lines: list[Line], more: dict[str, int], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        with_nodes(lines, more)
+        with_nodes(lines, {name: Addition(count) for name, count in more.items()})
+
+
+# -- states of nodes, as Slurm 22.05.8 with ReturnToService=0 treats them
+
+
+@pytest.mark.parametrize("state", ["DOWN", "down", "DRAIN", "DRAINED", "DRAINING", "FAIL", "FAILING", "FUTURE"])
+@pytest.mark.parametrize("names", ["cpu01", "cpu[03-04]", "cpu[01-48]"])
+def test_a_node_on_which_no_job_starts_is_as_good_as_removed(lines: list[Line], state: str, names: str) -> None:
+    """Whether the node is in a host list or on a line of its own."""
+    hosts = {*hosts_of(names, "")}
+    kept = [name for name, _ in machine(lines).nodes if name not in hosts]
+    changed = machine(with_settings(lines, [f"Node.{names}.State={state}"]))
+    assert [name for name, _ in changed.nodes] == kept
+    alone = with_settings(lines, [f"Node.{names}.Weight=9"])  # the nodes have a line of their own
+    assert machine(with_settings(alone, [f"Node.{names}.State={state}"])).nodes == changed.nodes
+
+
+@pytest.mark.parametrize("state", ["unknown", "IDLE", "ALLOCATED", "MIXED", "CLOUD"])
+def test_a_node_with_another_state_has_its_capacity(lines: list[Line], state: str) -> None:
+    changed = with_settings(lines, [f"Node.cpu01.State={state}"])
+    assert [name for name, _ in machine(changed).nodes] == [name for name, _ in machine(lines).nodes]
+
+
+@pytest.mark.parametrize("state", ["DOWN*", "IDLE+DRAIN", "MAINT", "RESERVED", "ERROR", "BUSY", "UP"])
+def test_a_state_with_which_slurmctld_does_not_start_is_an_error(lines: list[Line], state: str) -> None:
+    with pytest.raises(InputError, match=rf"State={re.escape(state)} is not a state of a NodeName line") as found:
+        machine(with_settings(lines, [f"Node.cpu01.State={state}"]))
+    assert "DOWN, DRAIN, FAIL, FUTURE" in str(found.value.hint)
+
+
+def test_nodes_that_are_down_in_the_file_are_named(lines: list[Line]) -> None:
+    conf = of_lines(with_settings(lines, ["Node.gpu[01-02].State=DRAINED"]), CONF)
+    assert "nodes gpu01,gpu02 have State=DRAINED in the slurm.conf: no job starts on them" in conf.differences
+    with pytest.raises(InputError, match="no job can start: each node is DOWN, DRAIN, FAIL or FUTURE"):
+        machine(with_settings(lines, ["Node.cpu[01-48],gpu[01-15,20].State=DOWN"]))
+
+
+# -- classes of additional nodes
+
+UNLIKE = """NodeName=n[1-2] CPUs=8 Gres=gpu:4
+NodeName=n[3-4] CPUs=32
+NodeName=n5 CPUs=32 State=DOWN
+PartitionName=gpu Nodes=n[1-4]
+PartitionName=most Nodes=n[1-5]
+PartitionName=all Nodes=ALL
+"""
+
+
+@pytest.fixture
+def unlike(tmp_path: Path) -> list[Line]:
+    (tmp_path / "slurm.conf").write_text(UNLIKE)
+    return lines_of(tmp_path / "slurm.conf")
+
+
+def test_two_classes_with_most_nodes_of_a_partition_are_an_error(unlike: list[Line]) -> None:
+    what = r"most nodes of partition gpu are of 2 classes, 2 nodes each: n\[1-2\] \(CPUs=8 Gres=gpu:4\) and n\[3-4\]"
+    with pytest.raises(InputError, match=what) as found:
+        with_nodes(unlike, {"gpu": Addition(4)})
+    assert "gpu=4,like=n1 or gpu=4,like=n3" in str(found.value.hint)
+
+
+@pytest.mark.parametrize(("like", "cores", "hosts"), [("n2", 8, ["n[1-2]"]), ("n5", 32, ["n[3-4]", "n5"])])
+def test_a_node_names_the_class_of_additional_nodes(
+    unlike: list[Line], like: str, cores: int, hosts: list[str]
+) -> None:
+    added = Addition(4, like)
+    assert class_of(unlike, "gpu", added) == hosts
+    new = [kind for name, kind in machine(with_nodes(unlike, {"gpu": added})).nodes if "added" in name]
+    assert [kind.cores for kind in new] == [cores] * 4
+
+
+def test_lines_of_one_class_count_together_and_new_nodes_run(unlike: list[Line]) -> None:
+    for name in ("most", "all"):
+        assert class_of(unlike, name, Addition(1)) == ["n[3-4]", "n5"]
+    down = with_settings(unlike, ["Node.n[3-4].State=DOWN"])
+    assert len(machine(with_nodes(down, {"most": Addition(3)})).nodes) == 2 + 3
+    with pytest.raises(InputError, match=r"the slurm\.conf has no node n9"):
+        with_nodes(unlike, {"gpu": Addition(4, "n9")})
+
+
+# -- changes of nothing
+
+DEFAULTS = """NodeName=DEFAULT CPUs=8 Weight=3
+NodeName=n[1-4]
+PartitionName=DEFAULT MaxTime=1-00:00 PriorityTier=2
+PartitionName=a Nodes=n[1-2]
+PartitionName=b Nodes=n[3-4] MaxTime=60
+"""
+
+
+@pytest.mark.parametrize(
+    "setting",
+    ["Partition.a.MaxTime=1-00:00", "Partition.b.PriorityTier=2", "Node.n[2-3].Weight=3", "Node.n1.CPUs=8"],
+)
+def test_a_value_of_the_default_line_changes_nothing(setting: str, tmp_path: Path) -> None:
+    (tmp_path / "slurm.conf").write_text(DEFAULTS)
+    with pytest.raises(InputError, match=r"changes nothing: the slurm\.conf has this value"):
+        with_settings(lines_of(tmp_path / "slurm.conf"), [setting])
+
+
+def test_a_value_of_the_default_line_may_replace_one_of_a_partition(tmp_path: Path) -> None:
+    (tmp_path / "slurm.conf").write_text(DEFAULTS)
+    changed = with_settings(lines_of(tmp_path / "slurm.conf"), ["Partition.b.MaxTime=1-00:00"])
+    assert [partition.limit_s for partition in machine(changed).partitions] == [86400, 86400]

@@ -460,6 +460,13 @@ def test_margins_that_are_wider_than_the_default_are_said() -> None:
     assert wide == ["the margin of wait, mean (50%, gate) is wider than the default (10%, 10 s, gate)"]
 
 
+@pytest.mark.parametrize(("margin", "said"), [("10%", False), ("49%", False), ("50%", True), ("100%", True)])
+def test_a_margin_within_which_no_prediction_is_too_low_is_said(margin: str, said: bool) -> None:
+    found = validated(repetitions(5), tolerances=Tolerances.default().replaced({"wait": margin}))
+    text = "a wait, mean that is predicted too low is off by 100 % at most, which is within 2 margins"
+    assert any(warning.startswith(text) for warning in found.warnings) is said
+
+
 def test_a_claim_by_the_makespan_only_is_said() -> None:
     off = {"wait": "off", "response": "off", "slowdown": "off"}
     found = validated(repetitions(5), tolerances=Tolerances.default().replaced(off))

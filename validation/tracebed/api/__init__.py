@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     )
     from tracebed.api.schedulers import replay_on, slurm_parameters
     from tracebed.api.verdicts import compare, validate
-    from tracebed.api.whatifs import WhatIf, whatif
+    from tracebed.api.whatifs import WhatIf, whatif, with_starts
     from tracebed.api.workloads import (
         convert,
         generate,
@@ -150,6 +150,7 @@ __all__ = [
     "validate",
     "whatif",
     "with_facts",
+    "with_starts",
     "without_nodes",
     "write",
     "write_inventory",
@@ -176,7 +177,7 @@ _HOME = {
     "tracebed.api.runs": (*("inventory", "metrics", "policies", "recover", "replay", "shortest_replay", "simulate"),),
     "tracebed.api.schedulers": ("replay_on", "slurm_parameters"),
     "tracebed.api.verdicts": ("compare", "validate"),
-    "tracebed.api.whatifs": ("WhatIf", "whatif"),
+    "tracebed.api.whatifs": ("WhatIf", "whatif", "with_starts"),
     "tracebed.api.workloads": (
         *("convert", "generate", "make_malleable"),
         *("read", "scale", "perturb", "write"),

@@ -11,10 +11,14 @@ from tracebed.converters import workload as converters
 from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.perturbation import Perturbation
 from tracebed.orchestrator.run import Run
+from tracebed.orchestrator.slurm.changes import Addition
+from tracebed.registry import one_of
+from tracebed.validation.whatif import log as logs
 from tracebed.validation.whatif import page, study
-from tracebed.validation.whatif.log import with_starts
+from tracebed.validation.whatif.change import Change
+from tracebed.validation.whatif.refused import Remedy
 
-__all__ = ["WhatIf", "whatif"]
+__all__ = ["WhatIf", "whatif", "with_starts"]
 
 
 class WhatIf(study.WhatIf):
@@ -29,14 +33,35 @@ class WhatIf(study.WhatIf):
         return page.write(self, Path(folder))
 
 
+def with_starts(log: converters.Workload | Path | str, real: Run | Path | str) -> converters.Workload:
+    """Return jobs with the starts and ends of a real run of them, for `whatif`.
+
+    Args:
+        log: the jobs, or their file.
+        real: the run, or its folder.
+
+    Raises:
+        InputError: a job is not in the run.
+
+    Example:
+        >>> import tracebed.api as tb
+        >>> jobs = tb.generate("lublin99", jobs=20, seed=1, nodes=16)
+        >>> log = tb.with_starts(jobs, tb.simulate(jobs, "easy"))
+        >>> bool((log.table["logged_start"] >= log.table["submit_time"]).all())
+        True
+    """
+    workload = log if isinstance(log, converters.Workload) else read_workload(log, equal_nodes=False)
+    return logs.with_starts(workload, real if isinstance(real, Run) else Run.load(real))
+
+
 def whatif(
     log: converters.Workload | Path | str,
     conf: Path | str | Sequence[Path | str],
     *,
     settings: Sequence[str] = (),
-    add_nodes: Mapping[str, int] | None = None,
+    add_nodes: Mapping[str, int | tuple[int, str]] | None = None,
     replacement: Path | str | None = None,
-    real: Run | Path | str | None = None,
+    over_limit: str = "leave-out",
     members: int = 16,
     submit_s: float = 10.0,
     limit_s: float = 0.0,
@@ -50,15 +75,17 @@ def whatif(
     pairs, with the same draws and the same perturbed input; their differences are the effect.
 
     Args:
-        log: the log of a real cluster, or its file, in any format with logged starts.
+        log: the log of a real cluster, or its file, in any format with logged starts; or jobs `with_starts`.
         conf: the slurm.conf of the cluster; or this file and the output of `sacctmgr dump CLUSTER`, of `sacctmgr -P
             show qos` and of `scontrol show reservation`, as far as known. They name accounts and users, so that the log
             must have its names (`keep_names`).
         settings: changes: `bf_max_job_test=1000`, `PriorityWeightAge=5000`, `Partition.gpu.MaxTime=1-00:00`,
             `Node.n[1-4].Weight=5`.
-        add_nodes: partition -> number of additional nodes, which are like most nodes of the partition.
+        add_nodes: partition -> number of additional nodes, which are like most nodes of the partition; or this number
+            and the name of a node that they are like.
         replacement: another slurm.conf in place of `conf`; the other changes change this one.
-        real: a real run of the jobs, or its folder: its starts are those of the log.
+        over_limit: what is done with jobs whose time limit exceeds that of the changed cluster: `leave-out`, `cut` (to
+            the new limit) or `split` (into a chain of jobs within it).
         members: members of each ensemble.
         submit_s: the submissions of each member but the first move by at most this time, s.
         limit_s: time limits are rounded up to multiples of a time drawn up to this one, s.
@@ -85,17 +112,22 @@ def whatif(
         True
     """
     bounds.check("number of members", members, 2, 10_000)
+    one_of("over_limit", over_limit, [*Remedy])
     workload = log if isinstance(log, converters.Workload) else read_workload(log, equal_nodes=False)
-    if real is not None:
-        workload = with_starts(workload, real if isinstance(real, Run) else Run.load(real))
     own = name or ("log" if isinstance(log, converters.Workload) else Path(log).name)
     found = study.whatif(
         workload,
         [Path(each) for each in ([conf] if isinstance(conf, str | Path) else conf)],
-        study.Change(
-            tuple(settings), tuple((add_nodes or {}).items()), None if replacement is None else Path(replacement)
+        Change(
+            tuple(settings),
+            tuple(
+                (partition, Addition(*((nodes,) if isinstance(nodes, int) else nodes)))
+                for partition, nodes in (add_nodes or {}).items()
+            ),
+            None if replacement is None else Path(replacement),
         ),
         name=own,
+        remedy=Remedy(over_limit),
         members=members,
         perturbation=Perturbation(submit_s, limit_s),
         workers=workers,

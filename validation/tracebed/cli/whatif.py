@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,11 +34,19 @@ SHOWN = {"partition": 12, "QOS": 8, "account": 9, "size": 20}
 @click.option(
     "--add-nodes",
     multiple=True,
-    metavar="PARTITION=N",
-    help="Add N nodes to a partition, like most of its nodes; may be repeated.",
+    metavar="PARTITION=N[,like=NODE]",
+    help="Add N nodes to a partition, like most of its nodes or like NODE; may be repeated.",
 )
 @click.option(
     "--replace", "replacement", type=PATH, metavar="FILE", help="Take this slurm.conf in place of SLURM_CONF."
+)
+@click.option(
+    "--over-limit",
+    type=click.Choice(["leave-out", "cut", "split"]),
+    default="leave-out",
+    show_default=True,
+    help="Jobs whose time limit exceeds that of the changed cluster: leave them out, cut limit and run time to it, "
+    "or split them into chains of jobs.",
 )
 @click.option("--real", type=PATH, metavar="RUN", help="Real run of the jobs, whose starts are taken, if LOG has none.")
 @click.option(
@@ -61,6 +70,7 @@ def whatif(
     settings: tuple[str, ...],
     add_nodes: tuple[str, ...],
     replacement: Path | None,
+    over_limit: str,
     real: Path | None,
     perturb: tuple[int, dict[str, float]],
     output: Path | None,
@@ -72,7 +82,8 @@ def whatif(
     LOG is the accounting of the cluster (sacct -P), or another log with starts. First the backtest: the log is
     predicted under SLURM_CONF, by an ensemble, and compared with what happened. Then the effect: the same ensemble
     under the changed file, member by member. An effect that is not larger than the error of the model on this log, or
-    that chance may turn round, is inconclusive. Without a change, the backtest alone is printed.
+    that chance may turn round, is inconclusive. Without a change, the backtest alone is printed. A change that refuses
+    more than 1 % of the work of the log (jobs beyond a new limit) has no answer about waits; see --over-limit.
 
     FILE is what Slurm knows besides: the output of `sacctmgr dump CLUSTER`, of `sacctmgr -P show qos` and of `scontrol
     show reservation`. These name accounts and users, so give --keep names, too.
@@ -94,12 +105,12 @@ def whatif(
     sides = 2 if settings or add_nodes or replacement else 1
     with progress("predicting", total=sides * members) as bar:
         found = tb.whatif(
-            jobs,
+            jobs if real is None else tb.with_starts(jobs, real),
             files,
             settings=settings,
             add_nodes=_numbers(add_nodes),
             replacement=replacement,
-            real=real,
+            over_limit=over_limit,
             members=members,
             submit_s=given.get("submit", 10.0),
             limit_s=given.get("limits", 0.0),
@@ -121,19 +132,20 @@ def whatif(
         _show(found)
 
 
-def _numbers(texts: tuple[str, ...]) -> dict[str, int]:
-    """Return `--add-nodes PARTITION=N` texts as a dictionary."""
-    found: dict[str, int] = {}
+def _numbers(texts: tuple[str, ...]) -> dict[str, int | tuple[int, str]]:
+    """Return `--add-nodes PARTITION=N[,like=NODE]` texts as a dictionary."""
+    found: dict[str, int | tuple[int, str]] = {}
     for text in texts:
-        name, equals, count = (part.strip() for part in text.partition("="))
+        name, equals, nodes = (part.strip() for part in text.partition("="))
         if not (name and equals):
             raise InputError(f"--add-nodes {text!r} is not PARTITION=N", hint="write --add-nodes cpu=10")
         if name in found:
             raise InputError(f"--add-nodes {name} is given twice", hint="give it once")
         try:
-            found[name] = SIZE(count)
+            count, options = Family(SIZE, {"like": click.STRING}).convert(nodes, None, None)
         except click.BadParameter as error:
             raise InputError(f"--add-nodes {text}: {error.message.rstrip('.')}", hint="give a number") from None
+        found[name] = (count, options["like"]) if options else count
     return found
 
 
@@ -149,12 +161,14 @@ def _show(found: WhatIf) -> None:
             if counts[each.by] < 0:
                 continue
         row = [each.title, each.jobs, each.logged_s, each.predicted_s, *each.errors]
-        if each.effect is not None:
-            row += [each.changed_s, each.effect_text, each.doubt]
+        if found.change:
+            row += [math.nan if each.much else each.changed_s, each.effect_text, each.doubt]
         rows.append(row)
     print_table(columns, rows, spare=["moving average", "jobs"])
     if left_out := sum(-count for count in counts.values() if count < 0):
         emit(f"{left_out:,} more classes: --json or -o FOLDER has all")
+    if found.comparison:
+        emit(found.comparison)
     click.echo("")
     for sentence in found.sentences:
         click.echo(sentence)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from tracebed import bounds
@@ -25,13 +25,25 @@ from tracebed.orchestrator.slurm.keys import (
     GROUPS,
     KNOWN,
     LINES,
+    MODELED_WITH_CLUSTER,
     NODE_GROUPS,
+    OF_CLUSTER,
     OF_NODES,
     OF_PARTITIONS,
     PARTITION_GROUPS,
     SCHEDULER_OF_CLUSTER,
 )
-from tracebed.orchestrator.slurm.lines import Line, hosts_of, node_lines, parsed, partition_lines, without_node_sets
+from tracebed.orchestrator.slurm.lines import (
+    Line,
+    entries,
+    hosts_of,
+    node_lines,
+    parsed,
+    partition_lines,
+    state_of,
+    without_node_sets,
+)
+from tracebed.orchestrator.slurm.machine import kinds_of
 
 SPELLED = {
     key.lower(): key
@@ -42,6 +54,15 @@ SPELLED = {
 """Key in lower case -> as the manual spells it."""
 PARAMETERS = SCHEDULER_OF_CLUSTER | OF_CONF
 """Parameters of SchedulerParameters that the policy `slurm` or the simulation of a cluster has."""
+MODELED_KEYS = (
+    OF_CLUSTER
+    | PARAMETERS
+    | MODELED_WITH_CLUSTER.keys()
+    | {"boards", "corespersocket", "cpus", "default", "defmempercpu", "defmempernode", "exclusive", "nodes"}
+    | {"oversubscribe", "procs", "realmemory", "schedulerparameters", "shared", "sockets", "socketsperboard"}
+    | {"state", "threadspercore", "tresbillingweights"}
+)
+"""Keys, in lower case, on which a prediction of a cluster may depend."""
 OF = {"partition": "PartitionName", "node": "NodeName"}
 """First word of a setting -> key of the lines that it changes."""
 WHOLE = frozenset(
@@ -53,8 +74,21 @@ WHOLE = frozenset(
 )
 """Keys, in lower case, whose values are whole numbers."""
 GRAMMAR = "write KEY=VALUE, Partition.NAME.KEY=VALUE or Node.NAME.KEY=VALUE"
-OWN = ("port", "nodeaddr", "nodehostname", "bcastaddr")
-"""Settings of a NodeName line, in lower case, of which each node has its own."""
+OWN = ("port", "nodeaddr", "nodehostname", "bcastaddr", "reason", "state")
+"""Settings of a NodeName line, in lower case, that say nothing about the class of its nodes."""
+
+
+@dataclass(frozen=True)
+class Addition:
+    """Nodes that are added to a partition.
+
+    Attributes:
+        count: their number.
+        like: a node whose class they have; empty: the class of most nodes of the partition.
+    """
+
+    count: int
+    like: str = ""
 
 
 def with_settings(lines: Sequence[Line], settings: Iterable[str]) -> list[Line]:
@@ -67,10 +101,31 @@ def with_settings(lines: Sequence[Line], settings: Iterable[str]) -> list[Line]:
     found = list(lines)
     for text in settings:
         changed = _changed(found, text)
-        if changed == found:
+        if _effective(changed) == _effective(found):
             raise InputError(f"{text!r} changes nothing: the slurm.conf has this value", hint="give another value")
         found = changed
     return found
+
+
+def modeled(setting: str) -> bool:
+    """Return whether a prediction of a cluster may depend on the key of a setting."""
+    *first, key = setting.partition("=")[0].strip().lower().split(".")
+    return key in MODELED_KEYS and not (key == "state" and first[0] == "partition")
+
+
+def _effective(lines: Sequence[Line]) -> dict[str, object]:
+    """Return what counts of each key: the last value, or the entries with the settings of the DEFAULT lines."""
+    keys = {line.key.lower(): line.key for line in lines}
+    return {
+        key: {
+            name: (line.settings, line.unknown)
+            for line in entries(lines, spelled)
+            for name in (hosts_of(line.value, line.where) if key == "nodename" else [line.value])
+        }
+        if key in LINES
+        else [line.value for line in lines if line.key.lower() == key][-1]
+        for key, spelled in keys.items()
+    }
 
 
 def _changed(lines: list[Line], text: str) -> list[Line]:
@@ -138,43 +193,78 @@ def _in_entries(lines: list[Line], kind: str, name: str, key: str, value: str, t
     return found
 
 
-def with_nodes(lines: Sequence[Line], more: Mapping[str, int]) -> list[Line]:
-    """Return the lines with more nodes: of the kind of most nodes of a partition, in this partition.
+def with_nodes(lines: Sequence[Line], more: Mapping[str, Addition]) -> list[Line]:
+    """Return the lines with more nodes in partitions, each of the class that `class_of` returns.
 
     Args:
-        more: partition -> number of additional nodes.
+        more: partition -> the additional nodes.
 
     Raises:
-        InputError: a partition does not exist or has no nodes, or a number is out of range.
+        InputError: as `class_of`, or a number is out of range.
     """
     found = list(lines)
-    for name, count in more.items():
-        where = f"{name}={count}"
-        bounds.check("number of additional nodes", count, 1, bounds.MAX_MACHINE)
-        partitions, nodes = partition_lines(without_node_sets(found)), node_lines(found)
-        own = next((line for line in partitions if line.value == name), None)
-        if own is None:
-            raise _unknown(f"the slurm.conf has no partition {name}", name, [line.value for line in partitions])
-        everything = own.of("Nodes").upper() == "ALL"
-        members = None if everything else set(hosts_of(own.of("Nodes"), own.where) if own.of("Nodes") else ())
-        sizes = {
-            line.value: sum(members is None or host in members for host in hosts_of(line.value, line.where))
-            for line in nodes
-        }
-        kind = max(sizes, key=sizes.__getitem__, default="")
-        if not sizes.get(kind):
-            raise InputError(f"partition {name} has no nodes", where=where, hint="add nodes to another partition")
-        added = f"{name}-added[1-{count}]"
+    for name, addition in more.items():
+        bounds.check("number of additional nodes", addition.count, 1, bounds.MAX_MACHINE)
+        alike = class_of(lines, name, addition)[0]
+        own = next(line for line in partition_lines(without_node_sets(found)) if line.value == name)
+        added = f"{name}-added[1-{addition.count}]"
         made: list[Line] = []
         for line in found:
-            if line.key.lower() == "partitionname" and line.value == name and not everything:
+            if line.key.lower() == "partitionname" and line.value == name and own.of("Nodes").upper() != "ALL":
                 line = replace(line, settings={**line.settings, "nodes": f"{own.of('Nodes')},{added}"})
             made.append(line)
-            if line.key.lower() == "nodename" and line.value == kind:
+            if line.key.lower() == "nodename" and line.value == alike:
                 settings = {key: value for key, value in line.settings.items() if key not in OWN}
-                made.append(replace(line, value=added, settings=settings))
+                made.append(replace(line, value=added, settings=settings | {"state": "UNKNOWN"}))
         found = made
     return found
+
+
+def class_of(lines: Sequence[Line], name: str, addition: Addition) -> list[str]:
+    """Return the class of nodes that are added to a partition, as the lists of hosts of its NodeName lines.
+
+    Lines are of one class if their nodes are alike for the scheduler.
+
+    Raises:
+        InputError: a partition or node does not exist, a partition has no nodes, or two classes have most nodes.
+    """
+    where = f"{name}={addition.count}"
+    partitions = partition_lines(without_node_sets(lines))
+    nodes = [line for line in node_lines(lines) if state_of(line) != "FUTURE"]
+    own = next((line for line in partitions if line.value == name), None)
+    if own is None:
+        raise _unknown(f"the slurm.conf has no partition {name}", name, [line.value for line in partitions])
+    everything = own.of("Nodes").upper() == "ALL"
+    members = set(hosts_of(own.of("Nodes"), own.where)) if own.of("Nodes") and not everything else set[str]()
+    classes: dict[str, list[Line]] = {}
+    for line in nodes:
+        classes.setdefault(next(kinds_of(line, {})).model_dump_json(exclude={"names"}), []).append(line)
+    names = {kind: [host for line in alike for host in hosts_of(line.value, "")] for kind, alike in classes.items()}
+    if addition.like:
+        chosen = [kind for kind, hosts in names.items() if addition.like in hosts]
+        if not chosen:
+            raise _unknown(f"the slurm.conf has no node {addition.like}", addition.like, [line.value for line in nodes])
+    else:
+        sizes = {kind: sum(everything or host in members for host in hosts) for kind, hosts in names.items()}
+        most = max(sizes.values(), default=0)
+        if not most:
+            raise InputError(f"partition {name} has no nodes", where=where, hint="add nodes to another partition")
+        chosen = [kind for kind, size in sizes.items() if size == most]
+    if len(chosen) > 1:
+        what = f"most nodes of partition {name} are of {len(chosen)} classes, {most:,} nodes each: "
+        firsts = [names[kind][0] for kind in chosen]
+        hint = f"name a node of the class: {' or '.join(f'{where},like={first}' for first in firsts)}"
+        raise InputError(what + " and ".join(_described([classes[kind] for kind in chosen])), where=where, hint=hint)
+    return [line.value for line in classes[chosen[0]]]
+
+
+def _described(classes: Sequence[Sequence[Line]]) -> list[str]:
+    """Return the hosts of each class, and the settings in which the classes differ."""
+    settings = [{(key, value) for key, value in alike[0].settings.items() if key not in OWN} for alike in classes]
+    common = set.intersection(*settings)
+    own = (" ".join(f"{SPELLED.get(key, key)}={value}" for key, value in sorted(each - common)) for each in settings)
+    hosts = (",".join(line.value for line in alike) for alike in classes)
+    return [f"{names} ({differing})" if differing else names for names, differing in zip(hosts, own, strict=True)]
 
 
 def _check(key: str, value: str, text: str) -> None:

@@ -30,8 +30,18 @@ from tracebed.orchestrator.slurm.keys import (
     SCHEDULER_OF_CLUSTER,
     STATES,
 )
-from tracebed.orchestrator.slurm.lines import HINT, Line, cpus, hosts, lines_of, node_lines, partition_lines
-from tracebed.orchestrator.slurm.machine import Machine, future, machine_of
+from tracebed.orchestrator.slurm.lines import (
+    HINT,
+    Line,
+    available,
+    cpus,
+    hosts,
+    lines_of,
+    node_lines,
+    partition_lines,
+    state_of,
+)
+from tracebed.orchestrator.slurm.machine import Machine, machine_of
 from tracebed.orchestrator.slurm.unmodeled import unmodeled_of
 
 WITHOUT_EFFECT = frozenset(
@@ -168,9 +178,7 @@ def of_lines(
     )
     partitions, nodes = partition_lines(lines), node_lines(lines)
     sizes = Counter[int]()
-    for line in nodes:
-        if future(line):
-            continue
+    for line in filter(available, nodes):
         sizes[cpus(line)] += hosts(line.value)
     others = [_group("an unknown kind", unknown)] if unknown else []
     known = frozenset[str]() if machine is None else OF_CLUSTER
@@ -318,10 +326,13 @@ def _of_nodes(nodes: Sequence[Line], sizes: Mapping[int, int], modeled: Collecti
             f"{len(nodes)} NodeName lines ({names}), {_sizes(sizes)}: not modeled; all nodes are equal, "
             "and Slurm chooses nodes line by line"
         )
+    for line in nodes:
+        if not available(line) and state_of(line) != "FUTURE":
+            yield f"nodes {line.value} have State={line.of('State')} in the slurm.conf: no job starts on them"
     for group, keys in NODE_GROUPS.items():
         shown = []
         for key in (key for key in keys if key.lower() not in modeled):
-            given = ((line, line.of(key)) for line in nodes)
+            given = ((line, line.of(key)) for line in nodes if key != "State" or available(line))
             shown += [f"{key}={value} ({line.value})" for line, value in given if value and value.lower() not in OFF]
         if shown:
             yield _group(f"{group} by node", shown)

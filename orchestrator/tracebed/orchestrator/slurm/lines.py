@@ -20,6 +20,11 @@ PAIR = re.compile(r"\s*([A-Za-z0-9_.]+)\s*[-+*/]?=\s*(?:\"([^\"]*)\"|(\S+))(?=\s
 INCLUDE = re.compile(r"include\s+(.+)", re.IGNORECASE)
 COMMENT = re.compile(r"(?<!\\)#.*")
 HINT = "give the file slurm.conf of a cluster, not the output of scontrol"
+UNAVAILABLE = ("DOWN", "DRAIN", "FAIL", "FUTURE")
+"""States of a NodeName line in which no job starts on its nodes."""
+AVAILABLE = ("UNKNOWN", "IDLE", "ALLOCATED", "MIXED", "CLOUD")
+PREFIXES = ("DRAIN", "FAIL", "CLOUD")
+"""States of which Slurm reads the first letters only, so that DRAINED and DRAINING are DRAIN."""
 
 
 @dataclass(frozen=True)
@@ -177,6 +182,25 @@ def node_lines(lines: Sequence[Line]) -> list[Line]:
 def partition_lines(lines: Sequence[Line]) -> list[Line]:
     """Return the PartitionName lines. Of two lines of one partition, Slurm takes the second."""
     return [*{line.value: line for line in entries(lines, "PartitionName")}.values()]
+
+
+def state_of(line: Line) -> str:
+    """Return the state of the nodes of a NodeName line in capitals, one of `UNAVAILABLE` and `AVAILABLE`.
+
+    Raises:
+        InputError: the state is another one, with which slurmctld does not start.
+    """
+    given = line.of("State").upper() or "UNKNOWN"
+    found = next((state for state in PREFIXES if given.startswith(state)), given)
+    if found not in UNAVAILABLE + AVAILABLE:
+        hint = f"write one of {', '.join(UNAVAILABLE + AVAILABLE)}, without a suffix"
+        raise InputError(f"State={line.of('State')} is not a state of a NodeName line", where=line.where, hint=hint)
+    return found
+
+
+def available(line: Line) -> bool:
+    """Return whether jobs may start on the nodes of a NodeName line."""
+    return state_of(line) not in UNAVAILABLE
 
 
 def features_of(line: Line) -> tuple[str, ...]:

@@ -24,6 +24,7 @@ from tracebed.orchestrator.slurm.facts import duration_s as duration_s
 from tracebed.orchestrator.slurm.host_lists import host_names
 from tracebed.orchestrator.slurm.lines import (
     Line,
+    available,
     cpus,
     features_of,
     hosts,
@@ -31,6 +32,7 @@ from tracebed.orchestrator.slurm.lines import (
     lines_of,
     node_lines,
     partition_lines,
+    state_of,
     threads_per_core,
     whole,
     without_node_sets,
@@ -234,7 +236,10 @@ def machine_of(lines: Sequence[Line], path: Path, database: Database | None = No
     values = {line.key.lower(): line.value for line in lines}
     switches = _switches(path) if values.get("topologyplugin", "").lower() in TREES else {}
     nodes = node_lines(lines)
-    kinds = [kind for line in nodes if not future(line) for kind in _kinds(line, switches)]
+    kinds = [kind for line in nodes if available(line) for kind in kinds_of(line, switches)]
+    if not kinds and any(state_of(line) != "FUTURE" for line in nodes):
+        hint = "give State=UNKNOWN to the nodes that run"
+        raise InputError("no job can start: each node is DOWN, DRAIN, FAIL or FUTURE", where=str(path), hint=hint)
     if not kinds or not all(kind.cores for kind in kinds):
         return None
     threads_of = {name: threads_per_core(line) for line in nodes for name in hosts_of(line.value, line.where)}
@@ -300,7 +305,7 @@ def _parameters(values: Mapping[str, str], key: str) -> dict[str, str]:
     return found
 
 
-def _kinds(line: Line, switches: Mapping[str, str]) -> Iterator[Alike]:
+def kinds_of(line: Line, switches: Mapping[str, str]) -> Iterator[Alike]:
     """Yield the nodes of a line, divided by switch."""
     threads = threads_per_core(line)
     special = hosts_of(f"[{line.of('CpuSpecList')}]", line.where) if line.of("CpuSpecList") else []
@@ -317,11 +322,6 @@ def _kinds(line: Line, switches: Mapping[str, str]) -> Iterator[Alike]:
             weight=whole(line.of("Weight"), 1),
             switch=switch,
         )
-
-
-def future(line: Line) -> bool:
-    """Return whether the nodes of a line do not exist yet."""
-    return line.of("State").upper() == "FUTURE"
 
 
 def gres_of(text: str) -> dict[str, int]:

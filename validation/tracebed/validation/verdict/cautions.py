@@ -168,6 +168,11 @@ def _gates(metrics: Sequence[MetricVerdict], tolerances: Tolerances) -> Iterable
         elif margin.relative > usual.relative or margin.absolute > usual.absolute:
             label, unit = known[name].label, known[name].unit
             yield f"the margin of {label} ({margin.text(unit)}) is wider than the default ({usual.text(unit)})"
+            if margin.relative * tolerances.kappa >= 1:
+                yield (
+                    f"a {label} that is predicted too low is off by 100 % at most, which is within "
+                    f"{tolerances.kappa:g} margins: no case can be proved to be off below the real value"
+                )
     for name, metric in known.items():
         if metric.margin is not None and metric.margin.gate and name not in tolerances.margins:
             yield f"{metric.label} is not part of the verdict, by {tolerances.source}"

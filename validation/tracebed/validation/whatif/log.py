@@ -10,6 +10,7 @@ in a span of time. So the first end of a job is taken for the beginning of the l
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -19,15 +20,20 @@ import pandas as pd
 from tracebed.converters.description import cores_used
 from tracebed.converters.formats.tools.states import UNFINISHED
 from tracebed.converters.workload import BoolArray, FloatArray, IntArray, Step, Workload
+from tracebed.display import counted
 from tracebed.errors import InputError
 from tracebed.orchestrator.run import Run
-from tracebed.orchestrator.simulation.slurm.asked import several_kinds
+from tracebed.orchestrator.simulation.slurm.asked import STARTED, YEAR_S, several_kinds
 from tracebed.orchestrator.slurm.lines import Line, cpus, node_lines, whole
 from tracebed.orchestrator.slurm.machine import Machine
+from tracebed.orchestrator.slurm.scontrol import task_numbers
 
 EXPORT = "export the log with sacct -aPD -S DATE -E DATE -o ... (`tracebed clean --list` has the fields)"
 
 OWN = "give the slurm.conf of the cluster of the log"
+
+ARRAY = re.compile(r"(\w+)_\[([^\]]*)\]?")
+"""Id of an array whose tasks wait, such as `12_[3-5,9%2]`; a long list of tasks ends with `...`."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +93,7 @@ def log_of(workload: Workload, lines: Sequence[Line], machine: Machine, where: s
     Raises:
         InputError: no job has a logged start.
     """
+    workload, task, arrays = _with_tasks(workload)
     start, end, submit = (workload.floats(name) for name in ("logged_start", "logged_end", "submit_time"))
     if not np.isfinite(start).any():
         what = "no job has a logged start: there is nothing to compare the model with"
@@ -119,12 +126,16 @@ def log_of(workload: Workload, lines: Sequence[Line], machine: Machine, where: s
     submit = np.where(ran, start, np.where(waited, begin, submit))
     cores, threads = _cores(workload, lines, machine)
     wide = kept & (cores > max(kind.cores for kind in machine.kinds))
-    table = workload.table.assign(submit_time=submit, run_time=run_time, cores_per_node=cores)
-    notes = [f"{int(each.sum()):,} of {len(kept):,} jobs {what}" for what, each in counts.items() if each.any()]
+    limit = np.where(ran & unlimited, _limits(workload, machine), limit)  # a change of the cluster comes later
+    table = workload.table.assign(submit_time=submit, run_time=run_time, time_limit=limit, cores_per_node=cores)
+    table[STARTED] = ran
+    notes = [*arrays]
+    notes += [f"{int(each.sum()):,} of {len(kept):,} jobs {what}" for what, each in counts.items() if each.any()]
     notes += [f"the CPUs of the log are hardware threads, {threads} of a core"] if threads > 1 else []
     judged = np.isfinite(start) & ~ran & ~waited
     if np.isfinite(eligible).any():  # the log says when the conditions of a job were met
-        table = table.drop(columns=["earliest_start", "dependency", "array"], errors="ignore")
+        table = table.drop(columns=["earliest_start", "dependency"], errors="ignore")
+        table["array"] = workload.texts("array").where(pd.Series(task), "").to_numpy()
     table = table.assign(extra_judged=judged)[kept & ~wide]
     if not len(table):
         raise InputError("each job has more cores on a node than any node of the slurm.conf", where=where, hint=OWN)
@@ -134,6 +145,39 @@ def log_of(workload: Workload, lines: Sequence[Line], machine: Machine, where: s
         what = "no job was submitted after the first end of a job: the log is too short to judge a model"
         raise InputError(what, where=where, hint="give a longer log")
     return Log(found, judged, begin, int(wide.sum()), tuple(notes))
+
+
+def _with_tasks(workload: Workload) -> tuple[Workload, BoolArray, list[str]]:
+    """Return the log with each array that waits at its end as the tasks, the mask of such tasks, and notes."""
+    ids = workload.column("job_id")
+    waiting = workload.texts("status").isin(UNFINISHED) & workload.texts("job_id").str.contains("_[", regex=False)
+    known, cut = set(ids.tolist()), 0
+    tasks: dict[int, list[str]] = {}
+    for row in np.flatnonzero(waiting).tolist():
+        if match := ARRAY.fullmatch(ids[row]):
+            own = [f"{match[1]}_{number}" for number in task_numbers(match[2])]
+            tasks[row] = [name for name in own if name not in known] or [ids[row]]
+            cut += "..." in match[2]
+    if not tasks:
+        return workload, np.zeros(len(ids), dtype=bool), []
+    rows = np.repeat(np.arange(len(ids)), [len(tasks.get(row, "1")) for row in range(len(ids))])
+    names = [name for row, job in enumerate(ids.tolist()) for name in tasks.get(row, [job])]
+    count = sum(map(len, tasks.values()))
+    notes = [f"{counted(count, 'task')} of {counted(len(tasks), 'array')} wait when the log ends: a job for each task"]
+    if cut:
+        notes.append(
+            f"the list of tasks of {counted(cut, 'array')} is cut off in the log (...): further tasks are unknown"
+        )
+    table = workload.table.iloc[rows].assign(job_id=names).reset_index(drop=True)
+    return Workload(table, workload.provenance), np.isin(rows, [*tasks]), notes
+
+
+def _limits(workload: Workload, machine: Machine) -> FloatArray:
+    """Return the limits that the partitions of jobs give to a job without a limit, s, shape (jobs,)."""
+    numbers = [machine.partition(name) for name in workload.partitions()]
+    run_times = workload.floats("run_time").tolist()
+    limits = [0.0 if at is None else machine.limit_s(at, run_s) for at, run_s in zip(numbers, run_times, strict=True)]
+    return np.array([limit or YEAR_S for limit in limits])
 
 
 def _cores(workload: Workload, lines: Sequence[Line], machine: Machine) -> tuple[IntArray, int]:

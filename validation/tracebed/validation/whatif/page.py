@@ -36,7 +36,8 @@ def write(found: WhatIf, folder: Path) -> Path:
 def render(found: WhatIf) -> str:
     """Return the page as an HTML document. The same what-if gives the same text."""
     sections = {name: Section(title, order, content, scope="whatif") for name, title, order, content in _own(found)}
-    conclusive = found.headlines[0].answer in (Answer.FALL, Answer.RISE, Answer.EQUAL)
+    answer = found.headlines[0].answer
+    conclusive = answer in (Answer.FALL, Answer.RISE, Answer.EQUAL) and not (found.refused and found.refused.much)
     return str(
         fill(
             "whatif",

@@ -28,6 +28,8 @@ UNITS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 MOST_CLASSES = 30
 SHOWN = 0.9
 """Share of the classes whose intervals lie on the axis of the effects: a few may be a hundred times as long."""
+MOST_ERROR = 20.0
+"""Largest error that is drawn: e to this power is beyond each axis."""
 ROW = 0.27
 """Height of a class, inches."""
 
@@ -42,9 +44,9 @@ def pictures(found: WhatIf) -> dict[str, tuple[str, Picture]]:
     def table() -> pd.DataFrame:
         return pd.DataFrame([_row(each) for each in found.classes])
 
-    if found.change:
+    if found.refused is not None and not found.refused.much:
         drawn["effects"] = "Effect beside the error of the model", replace(_effects(found.classes), data=table)
-    by_class = _classes(found.classes, changed=bool(found.change))
+    by_class = _classes(found.classes, changed=found.refused is not None and not found.refused.much)
     drawn["classes"] = "Waits by class", replace(by_class, data=table)
     courses = (
         ("queue", "Queue", "waiting_", "waiting jobs", "Number of waiting jobs."),
@@ -65,7 +67,8 @@ def _row(each: JobClass) -> dict[str, object]:
         "predicted_wait_s": each.predicted_s,
         "predicted_low_s": each.low_s,
         "predicted_high_s": each.high_s,
-        "error": each.error,
+        "error": math.expm1(each.error),
+        "error_low": math.expm1(-each.error),
         "moving_average_error": math.nan if each.moving is None else each.moving.error,
         "changed_wait_s": each.changed_s,
         **dict(zip(("effect", "effect_low", "effect_high"), each.shares, strict=True)),
@@ -143,9 +146,9 @@ def _effects(classes: Sequence[JobClass]) -> Picture:
         axes.axvline(0.0, color=SOFT, linewidth=0.8)
         for place, each in enumerate(shown):
             middle, low, high = (100 * share for share in each.shares)
-            error = 100 * each.error
-            if math.isfinite(error):
-                axes.barh(place, 2 * error, left=-error, height=0.62, color=SOFT, alpha=0.22, linewidth=0)
+            if not math.isnan(each.error):
+                error, up = 100 * math.expm1(-each.error), 100 * math.expm1(min(each.error, MOST_ERROR))
+                axes.barh(place, up - error, left=error, height=0.62, color=SOFT, alpha=0.22, linewidth=0)
             color = ACCURATE if each.answer in (Answer.FALL, Answer.RISE) else SOFT
             axes.plot([low, high], [place, place], color=color, linewidth=1.6)
             axes.plot([middle], [place], marker="D", markersize=4.5, color=color)
@@ -154,8 +157,8 @@ def _effects(classes: Sequence[JobClass]) -> Picture:
 
     caption = (
         "Diamond and line: the effect of the change on the mean wait, and the middle 95 % of the members. Band: the "
-        "error of the model on this log, to both sides of 0. Green: the interval does not contain 0, and the effect is "
-        "larger than the error. Grey: inconclusive. What lies beyond the axis is in the table."
+        "error of the model on this log: the falls and rises by less than its factor. Green: the interval does not "
+        "contain 0, and the effect is beyond the band. Grey: inconclusive. What lies beyond the axis is in the table."
     )
     return Picture(draw, caption, "Effect on the mean wait of each class, with the error of the model")
 

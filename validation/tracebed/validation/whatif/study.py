@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +21,18 @@ from tracebed.converters.workload import BoolArray, FloatArray, Workload
 from tracebed.display import counted, json_values
 from tracebed.errors import InputError
 from tracebed.orchestrator.runs.steps import Steps
-from tracebed.orchestrator.setup import Setup
-from tracebed.orchestrator.slurm.changes import with_nodes, with_settings
-from tracebed.orchestrator.slurm.conf import SlurmConf, read
-from tracebed.orchestrator.slurm.lines import Line, lines_of
+from tracebed.orchestrator.simulation.slurm.asked import longest_limits
+from tracebed.orchestrator.slurm.conf import read
+from tracebed.orchestrator.slurm.lines import lines_of
 from tracebed.orchestrator.slurm.machine import Machine
 from tracebed.validation.verdict.moving_average import WINDOW_S, moving_means, window_length, window_starts
-from tracebed.validation.whatif.classes import JobClass, classes_of, headlines, percentage
+from tracebed.validation.whatif.change import Change, changed_cluster, cluster_of, machine_in
+from tracebed.validation.whatif.classes import Changed, JobClass, classes_of, headlines
+from tracebed.validation.whatif.effect import effect_of
 from tracebed.validation.whatif.log import Log, log_of
-from tracebed.validation.whatif.members import Predicted, ensembles, mean_of
+from tracebed.validation.whatif.members import Predicted, Side, ensemble, mean_of
+from tracebed.validation.whatif.refused import Refused, Remedy
+from tracebed.validation.whatif.shares import spread
 
 SCHEMA = "tracebed-whatif/1"
 BINS = 400
@@ -37,40 +42,6 @@ STARTED = 0.99
 MOST_WINDOWS = 1000
 MISFIT = 0.10
 """Share of the jobs of a log that cannot run on the cluster, from which the slurm.conf is not that of the log."""
-
-
-@dataclass(frozen=True)
-class Change:
-    """What is changed in a slurm.conf. All empty: nothing."""
-
-    settings: tuple[str, ...] = ()
-    """Settings, in the grammar of `orchestrator.slurm.changes`."""
-    nodes: tuple[tuple[str, int], ...] = ()
-    """Partition and number of additional nodes."""
-    replacement: Path | None = None
-    """Another slurm.conf in place of the first; the settings and nodes change that one."""
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        """The changes in words."""
-        replaced = () if self.replacement is None else (f"{self.replacement.name} in place of the slurm.conf",)
-        return (*replaced, *self.settings, *(f"{count:,} more nodes of {name}" for name, count in self.nodes))
-
-    @property
-    def partitions(self) -> tuple[str, ...]:
-        """The partitions that the settings and nodes name."""
-        keys = [setting.partition("=")[0].strip() for setting in self.settings]
-        named = [key.partition(".")[2].rpartition(".")[0] for key in keys if key.lower().startswith("partition.")]
-        return (*named, *(name for name, _ in self.nodes))
-
-    def applied(self, lines: Sequence[Line]) -> list[Line]:
-        """Return the changed lines.
-
-        Raises:
-            InputError: a change is invalid; see `with_settings` and `with_nodes`.
-        """
-        begun = lines if self.replacement is None else lines_of(self.replacement)
-        return with_nodes(with_settings(begun, self.settings), dict(self.nodes))
 
 
 @dataclass(frozen=True)
@@ -84,8 +55,10 @@ class WhatIf:
         machines: the cluster as it was, and the changed one if there is a change.
         classes: classes of jobs, all jobs first.
         jobs: the judged jobs: `job_id`, `submit` (s), `partition`, `queue`, `group`, `cores`, and the waits `logged`,
-            `predicted` and `changed` (s, means over the members).
-        windows: the moving average of the wait: `time` (s, middle of a window), and a column for each of the waits.
+            `predicted` and `changed` (s, means over the members; NaN: the changed cluster refuses the job).
+        refused: the work that the changed cluster does not do; None without a change.
+        windows: the moving average of the wait: `time` (s, middle of a window), and a column for each of the waits. If
+            the change refuses jobs, it is that of the others.
         courses: `time` (s, beginning of a bin), and `waiting_...` (jobs) and `busy_...` (share of the cores) of each.
         members: members of each ensemble.
         perturbation: largest changes of their input.
@@ -101,6 +74,7 @@ class WhatIf:
     machines: tuple[Machine, ...]
     classes: tuple[JobClass, ...]
     jobs: pd.DataFrame
+    refused: Refused | None
     windows: pd.DataFrame
     window_s: float
     courses: pd.DataFrame
@@ -113,8 +87,20 @@ class WhatIf:
 
     @property
     def sentences(self) -> list[str]:
-        """The answers, a sentence each: about the changed partitions, all jobs, and others; or the backtest."""
-        return [each.sentence for each in self.headlines] if self.change else [self.backtest]
+        """The answers, a sentence each: refused work, the changed partitions, all jobs, and others; or the backtest."""
+        if self.refused is None:
+            return [self.backtest]
+        answers = [] if self.refused.much else [each.sentence for each in self.headlines]
+        return [*filter(None, [self.refused.sentence]), *answers]
+
+    @property
+    def comparison(self) -> str:
+        """Which jobs are compared, in words; empty: all judged jobs, or none, or there is no change."""
+        every = self.classes[0]
+        if self.refused is None or self.refused.much or every.compared == every.jobs:
+            return ""
+        jobs = f"{every.compared:,} of the {every.jobs:,} judged jobs"
+        return f"changed and effect are of {jobs}, those that start in both clusters"
 
     @property
     def headlines(self) -> list[JobClass]:
@@ -126,7 +112,7 @@ class WhatIf:
         """The error of the model on the log in words."""
         every = self.classes[0]
         moving = "" if every.moving is None else f"; moving average of the wait: {every.moving.sentence}"
-        error = "unknown, since no job waited" if math.isnan(every.error) else percentage(every.error)
+        error = "unknown, since no job waited" if math.isnan(every.error) else spread(every.error)
         return f"the model's own error on this log is {error}{moving}"
 
     @property
@@ -156,6 +142,7 @@ class WhatIf:
             "members": self.members,
             "perturbation": vars(self.perturbation),
             "backtest": self.backtest,
+            "refused": None if self.refused is None else self.refused.to_json(),
             "sentences": self.sentences,
             "classes": [each.to_json() for each in self.classes],
             "notes": list(self.notes),
@@ -170,6 +157,7 @@ def whatif(
     change: Change,
     *,
     name: str = "log",
+    remedy: Remedy = Remedy.LEAVE_OUT,
     members: int = 16,
     perturbation: Perturbation,
     workers: int | None = None,
@@ -181,6 +169,7 @@ def whatif(
         workload: the log, read but not scaled.
         files: the slurm.conf, and what else is known of the cluster, as `slurm.conf.read` takes it.
         name: name of the log, for messages and reports.
+        remedy: what is done with jobs whose time limit exceeds that of the changed cluster.
         members: members of each ensemble.
         perturbation: largest changes of their input.
         workers: number of processes; None: that of the available cores.
@@ -191,48 +180,51 @@ def whatif(
             changes nothing.
     """
     zone = workload.provenance.time_zone or ""
-    clusters = [_cluster(read(*files, plain=True, zone=zone), files)]
-    if change.words:
-        changed = read(*files, plain=True, change=change.applied, zone=zone)
-        clusters.append(_changed(clusters[0], changed, files, change))
+    clusters = [cluster_of(read(*files, plain=True, zone=zone), files)]
+    void: list[str] = []
+    if change:
+        changed_conf, void = changed_cluster(clusters[0], files, change, zone)
+        clusters.append(changed_conf)
     conf = clusters[0].where
     lines = lines_of(Path(conf))
-    machines = [_machine(each) for each in clusters]
+    machines = [machine_in(each) for each in clusters]
     log = log_of(workload, lines, machines[0], name)
     _check_partitions(log, machines[0], name, conf)
     origin = workload.provenance.unix_start
     known: dict[str, Any] = {} if origin is None else {"epoch_s": float(origin)}
     edges = np.linspace(log.begin, _end(log), BINS + 1)
-    found = ensembles(
-        log.workload,
-        [{**each.parameters, **known} for each in clusters],
-        members,
-        perturbation,
-        edges,
-        workers=workers,
-        on_progress=on_progress,
-    )
-    notes = [
-        *log.notes,
-        *_misfits(log, found[0][0], machines[0], name, conf),
-        *_overfull(log, found[0][0], machines[0]),
+    sides = [
+        Side({**each.parameters, **known}, longest_limits(log.workload, machine))
+        for each, machine in zip(clusters, machines, strict=True)
     ]
-    if len(found) > 1:
-        lost = sum((found[1][0].rejected - found[0][0].rejected).values())
-        notes += [f"{lost:,} jobs that ran can never start in the changed cluster, and are not judged"] if lost else []
-    waits = [np.stack([member.wait for member in each]) for each in found]
-    rows = log.judged & np.isfinite(np.concatenate(waits)).all(axis=0)
+    done, total = itertools.count(1), len(sides) * members  # without refused jobs, which need more members
+
+    def tick(_: int) -> None:
+        if on_progress:
+            on_progress(min(next(done), total))
+
+    predict = partial(ensemble, perturbation=perturbation, edges=edges, workers=workers, on_progress=tick)
+    base = predict(log.workload, sides[0], range(members))
+    notes = [*void, *log.notes, *_misfits(log, base[0], machines[0], name, conf), *_overfull(log, base[0], machines[0])]
+    waits = np.stack([member.wait for member in base])
+    rows = log.judged & np.isfinite(waits).all(axis=0)
     if not rows.any():
         raise InputError("no judged job starts in all predictions", where=name, hint="check the slurm.conf")
-    jobs = _jobs(log, [each.mean(axis=0) for each in waits])[rows].reset_index(drop=True)
-    windows, window_s = _windows(jobs)
+    jobs, changed, found = _jobs(log, waits.mean(axis=0))[rows].reset_index(drop=True), None, [base]
+    if change:
+        effect = effect_of(log.workload, base, (sides[0], replace(sides[1], remedy=remedy)), predict)
+        changed = effect.of(rows)
+        jobs = jobs.assign(changed=changed.after.mean(axis=0))
+        found.append(effect.members)
+    windows, window_s = _windows(jobs, changed)
     return WhatIf(
         name=name,
-        change=change.words,
+        change=change.words(lines),
         partitions=change.partitions,
         machines=tuple(machines),
-        classes=tuple(classes_of(jobs, waits[0][:, rows], waits[1][:, rows] if len(waits) > 1 else None)),
+        classes=tuple(classes_of(jobs, waits[:, rows], changed)),
         jobs=jobs,
+        refused=effect.refused if change else None,
         windows=windows,
         window_s=window_s,
         courses=_courses(log, found, machines, edges),
@@ -243,30 +235,6 @@ def whatif(
         unix_start=origin,
         zone=zone or "UTC",
     )
-
-
-def _cluster(conf: SlurmConf, files: Sequence[Path]) -> SlurmConf:
-    """Return the settings. Raise InputError if they describe no cluster."""
-    if conf.machine is None:
-        hint = "give the slurm.conf with the NodeName lines of the cluster"
-        where = conf.where or ", ".join(map(str, files))
-        raise InputError("names no nodes with a known number of CPUs", where=where, hint=hint)
-    return conf
-
-
-def _machine(conf: SlurmConf) -> Machine:
-    assert conf.machine is not None
-    return conf.machine
-
-
-def _changed(base: SlurmConf, conf: SlurmConf, files: Sequence[Path], change: Change) -> SlurmConf:
-    """Return the changed settings; refuse a change without an effect on the model."""
-    found = _cluster(conf, files)
-    Setup.of("slurm", policy_parameters=found.parameters).policy()  # checks the values
-    if found.parameters == base.parameters:
-        what = f"{'; '.join(change.words)}: the model has no rule for this, and the prediction would be the same"
-        raise InputError(what, where=base.where, hint="change a setting that is modeled")
-    return found
 
 
 def _end(log: Log) -> float:
@@ -330,19 +298,20 @@ def _busy(log: Log, member: Predicted, rows: BoolArray) -> Steps:
     return Steps.count(start[rows], end[rows], member.cores[rows])
 
 
-def _jobs(log: Log, waits: Sequence[FloatArray]) -> pd.DataFrame:
-    """Return the table of jobs, with the mean waits of the ensembles."""
+def _jobs(log: Log, predicted: FloatArray) -> pd.DataFrame:
+    """Return the table of jobs, with the mean wait of the ensemble."""
     texts = {name: log.workload.texts(name).to_numpy() for name in ("job_id", "queue", "group")}
     texts["partition"] = log.workload.partitions().to_numpy()
-    names = ("predicted", "changed")[: len(waits)]
     submit = log.workload.floats("submit_time")
-    return pd.DataFrame(
-        {**texts, "submit": submit, "cores": log.cores, "logged": log.wait, **dict(zip(names, waits, strict=True))}
-    )
+    return pd.DataFrame({**texts, "submit": submit, "cores": log.cores, "logged": log.wait, "predicted": predicted})
 
 
-def _windows(jobs: pd.DataFrame) -> tuple[pd.DataFrame, float]:
+def _windows(jobs: pd.DataFrame, changed: Changed | None) -> tuple[pd.DataFrame, float]:
     """Return the moving averages of the waits, and the length of a window, s."""
+    if changed is not None and changed.compared.any():
+        jobs = jobs.assign(predicted=changed.before.mean(axis=0))[changed.compared]
+    else:
+        jobs = jobs.drop(columns="changed", errors="ignore")
     names = [name for name in ("logged", "predicted", "changed") if name in jobs]
     submit = jobs["submit"].to_numpy(dtype=np.float64)
     length = max(window_length(submit, WINDOW_S), 1.0)

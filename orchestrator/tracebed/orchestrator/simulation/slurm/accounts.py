@@ -8,6 +8,7 @@ experiments on Slurm 22.05.8 (`record_slurm_accounts.py`).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, cached_property
 from typing import Any, NamedTuple
@@ -161,6 +162,10 @@ class Accounting:
             return ""
         denied = any("DenyOnLimit" in each.flags for each in self._own(owner))
         return f"{reason}: Slurm refuses the job" if denied else f"{reason}: the job would wait for ever"
+
+    def wall_s(self, owner: Owner) -> float:
+        """Return the longest time limit of a job that its QOS and associations permit, s; infinity: any."""
+        return next((own.wall_s for own, _, _ in self._single(owner) if own.wall_s is not None), math.inf)
 
     def _alone(self, owner: Owner, amounts: Sequence[int], limit_s: float) -> str:
         for limit in self.of(owner):

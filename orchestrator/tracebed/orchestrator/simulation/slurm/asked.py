@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from tracebed.converters.description import cores_used
-from tracebed.converters.workload import BoolArray, Workload
+from tracebed.converters.workload import BoolArray, FloatArray, Workload
 from tracebed.errors import InputError
+from tracebed.orchestrator.simulation.slurm.accounts import Accounting
 from tracebed.orchestrator.slurm.machine import Machine
 
 YEAR_S = 365 * 86400.0
@@ -17,6 +20,9 @@ IN_CPUS = ("sacct",)
 """Formats whose cores are CPUs of Slurm: hardware threads, where the cluster counts them."""
 IN_CORES = "whatif"
 """Step that makes cores of the CPUs of a log."""
+STARTED = "extra_whatif_started"
+"""Column of that step: whether a job had started before the others are submitted, and Slurm does not check its limits
+against those of the partition any more (22.05.8 lets it run on if they become smaller)."""
 MOST_NAMED = 6
 NO_LIMIT = "jobs without a time limit: DefaultTime or MaxTime of their partition"
 SEVERAL_KINDS = "jobs of several nodes whose features have brackets or counts: each node has any of these features"
@@ -59,6 +65,26 @@ def as_asked(workload: Workload, machine: Machine) -> tuple[Workload, dict[str, 
             (workload.texts("partition").isin(strange).to_numpy() & runs).sum()
         )
     return Workload(workload.columns.assign(**columns), workload.provenance), counts
+
+
+def longest_limits(workload: Workload, machine: Machine) -> FloatArray:
+    """Return the longest time limit with which each job may start on a cluster, s, shape (jobs,); infinity: any."""
+    owners = [workload.texts(name).tolist() for name in ("partition", "group", "user", "queue")]
+    accounting = Accounting(machine, (), owners[1], owners[2])
+    choose = min if machine.all_partitions else max
+
+    @cache
+    def longest(listed: str, group: str, user: str, queue: str) -> float:
+        limits = []
+        for name in listed.split(","):
+            number = machine.partition(name)
+            owner = "" if number is None else accounting.owner(group, user, queue, number)
+            if number is not None and not isinstance(owner, str):
+                own = 0.0 if accounting.beyond_partition(owner) else machine.partitions[number].limit_s
+                limits.append(min(own or math.inf, accounting.wall_s(owner)))
+        return choose(limits, default=math.inf)
+
+    return np.array([longest(*each) for each in zip(*owners, strict=True)])
 
 
 def several_kinds(workload: Workload) -> BoolArray:

@@ -30,7 +30,7 @@ from tracebed.orchestrator.scheduling.slurm.resources import ALL, Parts, Request
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.simulation.slurm import engine
 from tracebed.orchestrator.simulation.slurm.accounts import Accounting, Owner
-from tracebed.orchestrator.simulation.slurm.asked import as_asked
+from tracebed.orchestrator.simulation.slurm.asked import STARTED, as_asked
 from tracebed.orchestrator.simulation.slurm.events import (
     arrays_in,
     conditions_of,
@@ -167,6 +167,7 @@ def _inputs(
     factors, owner_of = Factors(machine, kinds, accounting), cache(accounting.owner)
     own_limit, weights = runnable.floats("time_limit").tolist(), machine.weights
     extend = setup.scheduling.over_limit is OverLimit.EXTEND
+    started = runnable.column(STARTED).tolist() if STARTED in runnable.columns else [False] * len(jobs)
 
     def entry(job: int, name: str) -> _Entry | str:
         """Return the entry of a job in the queue of a partition, or why it has none."""
@@ -194,14 +195,14 @@ def _inputs(
         owner = owner_of(columns["group"][job], columns["user"][job], columns["queue"][job], number)
         if isinstance(owner, str):
             return owner
-        longest = 0.0 if accounting.beyond_partition(owner) else partition.limit_s
+        longest = 0.0 if started[job] or accounting.beyond_partition(owner) else partition.limit_s
         limit = _limit(jobs.limit[job], longest, extend)
         amounts = amounts_of(request, None, empty, factors.billing[number], factors.most)
         if longest and own_limit[job] > longest:
             return "PartitionTimeLimit: the time limit exceeds that of the partition"
-        if partition.most_nodes and request.fewest > partition.most_nodes:
+        if partition.most_nodes and request.fewest > partition.most_nodes and not started[job]:
             return "PartitionNodeLimit: the job needs more nodes than a job of its partition may have"
-        if reason := accounting.never(owner, amounts, limit):
+        if not started[job] and (reason := accounting.never(owner, amounts, limit)):
             return reason
         return _Entry(job, number, fitting, owner, limit, factors.fixed(request, amounts, number, owner, limit))
 
