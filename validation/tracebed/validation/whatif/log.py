@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 
 from tracebed.converters.description import cores_used
+from tracebed.converters.formats.sacct import COMMAND
 from tracebed.converters.formats.tools.states import UNFINISHED
 from tracebed.converters.workload import BoolArray, FloatArray, IntArray, Step, Workload
 from tracebed.errors import InputError
@@ -25,7 +26,7 @@ from tracebed.orchestrator.simulation.slurm.asked import several_kinds
 from tracebed.orchestrator.slurm.lines import Line, cpus, node_lines, whole
 from tracebed.orchestrator.slurm.machine import Machine
 
-EXPORT = "export the log with sacct -aPD -S DATE -E DATE -o ... (`tracebed clean --list` has the fields)"
+EXPORT = f"export the log with {COMMAND}"
 
 OWN = "give the slurm.conf of the cluster of the log"
 
