@@ -170,7 +170,7 @@ def simulate(workload: Workload, nodes: Sequence[NodeFacts], setup: Setup, optio
         if seen is None or len(seen.jobs) != fitting:
             found = 0 if seen is None else len(seen.jobs)
             what = f"AccaSim ended {found:,} of the {fitting:,} jobs that fit on the machine"
-            raise InputError(what, where=str(folder), hint="give --keep FOLDER to see its files")
+            raise InputError(what, where=str(folder), hint="give --with accasim,keep=FOLDER to see its files")
         return _run(seen, jobs, nodes, setup, options)
 
 
@@ -221,7 +221,7 @@ def _start(folder: Path, policy: str, options: SimulateOptions) -> None:
     if status:
         last = ((folder / "log.txt").read_text(errors="replace").strip().splitlines() or ["no message"])[-1]
         raise InputError(
-            f"AccaSim ended with status {status}: {last[:200]}", hint="give --keep FOLDER to see its files"
+            f"AccaSim ended with status {status}: {last[:200]}", hint="give --with accasim,keep=FOLDER to see its files"
         )
 
 

@@ -43,7 +43,9 @@ def import_run(
     if form is None:
         form = TABLE if options.columns or options.rows else form_of(path)
     if options.rows and form != TABLE:
-        raise InputError(f"--only is for tables, and {path.name} is in format {form}", hint="use --from csv")
+        raise InputError(
+            f"import --only is for tables, and {path.name} is in format {form}", hint="use import --from csv"
+        )
     if form in SIMULATORS.entries:
         chosen = simulator(form)
         if chosen.read is None:
@@ -85,7 +87,7 @@ def form_of(path: Path) -> str:
     if name := simulator_at(path):
         return name
     if path.is_dir():
-        hint = "name its form by --from, or give a file in it"
+        hint = "name its form by import --from, or give a file in it"
         raise InputError("the form of the folder is not recognized", where=str(path), hint=hint)
     found = recognized(Input.at(path))
     if found is not None and found.reader is not None and found.name not in SIMULATORS.entries:

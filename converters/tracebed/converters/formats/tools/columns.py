@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 PARQUET_HINT = "download it again"
 
-ASSUMED_UTC = "records with times without a time zone, taken as UTC (--time-zone ZONE sets the zone)"
+ASSUMED_UTC = "records with times without a time zone, taken as UTC (convert --time-zone ZONE sets the zone)"
 CSV_TYPES = {
     "number": pa.float64(),
     "time": pa.timestamp("us"),
