@@ -119,6 +119,14 @@ def test_a_comma_as_the_delimiter(log: Path) -> None:
     pd.testing.assert_frame_equal(found, expected)
 
 
+def test_quotes_of_other_tools_and_of_names(log: Path) -> None:
+    fields = ("JobID", "JobName", "Submit", "Start", "End", "ElapsedRaw", "State", "NNodes", "NCPUS", "AllocTRES")
+    times, held = "1639130400,1639130460,1639130550,90,COMPLETED,2,8", "cpu=8,mem=2G,node=2"
+    for name, resources in (('"a,b"', f'"{held}"'), ('say "x', held), ('"x" y', held)):
+        jobs = read(log, f"{','.join(fields)}\n1,{name},{times},{resources}\n").table
+        assert jobs.loc[0, ["run_time", "nodes", "memory_mib"]].tolist() == [90.0, 2, 1024.0]
+
+
 # The header
 
 OF_DEFAULT = """JobID           JobName  Partition    Account  AllocCPUS      State ExitCode
@@ -287,6 +295,15 @@ def test_elapsed_tells_which_of_two_hours_it_was(log: Path, number: int) -> None
     seen = [float(jobs.loc["1", name]) + origin - since for name in ("submit_time", "logged_start", "logged_end")]
     assert seen == pytest.approx([3600 * hour for hour in hours], abs=1.0)
     assert any(WHICH_HOUR in str(warning.message) for warning in found) == unclear
+
+
+def test_other_logs_tell_the_hours_apart_too(tmp_path: Path) -> None:
+    text = "job_id,user,submit_time,start_time,end_time,run_time,wallclock_req,nodes_req,processors_req\n"
+    text += "1,a,2024-11-03 00:50:00,2024-11-03 01:30:00,2024-11-03 01:40:00,4200,7200,1,36\n"
+    text += "2,a,2024-11-03 00:50:00,2024-11-03 01:30:00,2024-11-03 01:40:00,600,7200,1,36\n"
+    jobs, said = told(tmp_path / "log.csv", text)
+    assert (jobs["logged_end"] - jobs["logged_start"]).tolist() == [4200.0, 600.0]
+    assert f"{WHICH_HOUR} (1 time)" in said
 
 
 # JSON

@@ -135,7 +135,8 @@ def read_log(
         noted = {}
     steps = c["job"].str.contains(STEP, regex=True).to_numpy(dtype=bool)
     later = _join_segments(columns, c, ~steps)
-    halved = (np.asarray(columns["status"]) == "resizing") | (columns["logged_start"] < columns["submit_time"])
+    resizing = np.asarray(columns["status"]) == "resizing"
+    halved = (resizing | (columns["logged_start"] < columns["submit_time"])) & ~later
     name, only = one_machine(c.labels("cluster"), machine, place_of(files))
     rows = np.flatnonzero(~steps & ~later & only)
     return make_log(

@@ -6,6 +6,8 @@ records are reassembled with the help of the other columns: times, states and nu
 
 from __future__ import annotations
 
+import csv
+import io
 import re
 from collections import Counter
 from collections.abc import Container, Hashable, Iterator, Mapping, Sequence
@@ -14,7 +16,7 @@ from functools import cached_property
 
 import numpy as np
 
-from tracebed.converters.formats.tools.files import Input
+from tracebed.converters.formats.tools.files import HEAD_BYTES, Input
 from tracebed.converters.formats.tools.slurm_demands import options_of
 from tracebed.converters.formats.tools.states import SLURM
 from tracebed.errors import InputError
@@ -116,6 +118,19 @@ def lacks_header(file: Input) -> bool:
     return False
 
 
+def _quoted(data: bytes, width: int) -> bool:
+    """Return whether a table is CSV from another tool, which quotes values with commas."""
+    if b'"' not in data:
+        return False
+    head = data[:HEAD_BYTES].decode("utf-8", "replace")
+    try:
+        rows = [row for row in csv.reader(io.StringIO(head, newline="")) if row][1:]
+    except csv.Error:
+        return True
+    rows = rows[:-1] if len(data) > HEAD_BYTES else rows  # the last one may be cut off
+    return 2 * sum(len(row) == width for row in rows) >= len(rows)
+
+
 def one_line_each(file: Input, header: SacctHeader, used: Container[str]) -> tuple[Input, Counter[str]]:
     """Return the file with one record per line and tabs between fields, and the counts of repairs.
 
@@ -129,7 +144,7 @@ def one_line_each(file: Input, header: SacctHeader, used: Container[str]) -> tup
         InputError: a line has too few fields, or too many and the columns do not determine which belong together.
     """
     data = file.text
-    if header.delimiter == b"," and re.search(rb'(?m)(^|,)"', data):  # CSV from another tool, which quotes values
+    if header.delimiter == b"," and _quoted(data, len(header.names)):
         return file, Counter()
     top = b"\n" + data.partition(b"\n")[0].removeprefix(b"\xef\xbb\xbf") + b"\n"
     again = data.count(top)  # of exports that were joined
