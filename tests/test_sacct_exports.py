@@ -28,7 +28,7 @@ def log(tmp_path: Path) -> Path:
 
 # Delimiters in values
 
-TWO_WAYS = r"log.txt:2: line has \d+ fields, but the header has \d+, and the extra delimiters cannot be located"
+TWO_WAYS = r"log.txt:2: line has \d+ fields, but the header has \d+, .* cannot be located: two repairs fit"
 USED = ("JobID", "Submit", "Start", "End", "Elapsed", "NNodes", "NCPUS")
 
 
@@ -97,6 +97,13 @@ def test_names_of_slurm_may_hold_the_delimiter(log: Path, column: str, ours: str
     found = jobs.loc["1", [name for name in expected if name in jobs]].to_dict()
     assert found == {name: text for name, text in {**expected, ours: value}.items() if name in jobs}
     assert jobs.loc["1", ["run_time", "status"]].tolist() == [90.0, "completed"]
+
+
+def test_a_line_of_two_repairs_does_not_take_in_the_next(log: Path) -> None:
+    usual = {"Constraints": "", "Reservation": ""}
+    rows = [{**row("1"), **usual, "QOS": "p|q", "Reservation": "c|d"}, {**row("2"), **usual}, {**row("3"), **usual}]
+    with pytest.raises(InputError, match=TWO_WAYS):
+        read(log, table(rows, ("JobName", *USED, "State", "QOS", "Reservation", "User")))
 
 
 def test_a_free_text_before_names_is_told_from_them_by_the_cluster(log: Path) -> None:

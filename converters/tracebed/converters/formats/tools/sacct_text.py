@@ -206,8 +206,10 @@ class _Text:
                     text = text + b" " + more if last > first else more
                     if text.count(b"\t") >= self.most or (last > first and self.begins(more)):
                         break
-                    record = self.with_joined_texts(text) if last >= odd else None
-                    if record is not None:
+                    records = self.with_joined_values(text) if last >= odd else []
+                    if len(records) > 1:
+                        raise self.unclear(odd, "two repairs fit")
+                    for record in records:
                         self.found["records whose values contain delimiters or line breaks, reassembled"] += 1
                         return first, last, record
         if odd == len(self.ends) - 1 and not self.complete:
@@ -216,9 +218,13 @@ class _Text:
         if self.header.lower[-1] in FREE and self.delimiters[odd] < self.width - 1 and not self.begins(self.line(odd)):
             self.found["lines that continue a text in the last column, left out"] += 1
             return odd, odd, b""  # the preceding record is complete without it
-        raise InputError(
+        raise self.unclear(odd, "no repair fits")
+
+    def unclear(self, odd: int, why: str) -> InputError:
+        """Return the error about a line of too many or too few fields."""
+        return InputError(
             f"line has {self.delimiters[odd] + 1} fields, but the header has {self.width}, and the extra delimiters"
-            " cannot be located",
+            f" cannot be located: {why}",
             where=f"{self.file.where}:{odd + 1}",
             hint="correct or remove the line, or run sacct with JobName last or another --delimiter",
         )
@@ -240,21 +246,21 @@ class _Text:
         parts = [self.line(number).split(b"\t") for number in regular]
         return {column: {values[column] for values in parts} for column in columns if parts}
 
-    def with_joined_texts(self, text: bytes) -> bytes | None:
-        """Return a record with the pieces of its values joined, or None if there is no way or more than one.
+    def with_joined_values(self, text: bytes) -> list[bytes]:
+        """Return a record with the pieces of its values joined: none, one, or two if there is more than one way.
 
         First, the cluster and partition are those of other records, and only free texts contain delimiters.
         """
         parts = text.split(b"\t")
         if len(parts) < self.width:
-            return None
+            return []
         for usual in (self.usual, {}) if self.usual else ({},):
             for named in (frozenset[str](), NAMED):
                 search = _Search(self, parts, usual, named)
                 ways = search.ways(0, 0)
                 if ways:
-                    return b"\t".join(*ways.values()) if len(ways) == 1 else None
-        return None
+                    return [b"\t".join(values) for values in ways.values()]
+        return []
 
 
 Ways = dict[tuple[Hashable, ...], list[bytes]]
