@@ -60,6 +60,7 @@ PRINTED_BY: dict[str, tuple[str, ...]] = {
     "validation/tracebed/api/schedulers.py": ("simulate", "replay"),
     "validation/tracebed/validation/board/": ("validate",),
     "validation/tracebed/validation/experiments/": ("experiment",),
+    "validation/tracebed/validation/export/": ("export",),
     "validation/tracebed/validation/simulators/accasim.py": ("simulate",),
     "validation/tracebed/validation/simulators/elastisim/reader.py": READERS,
     "validation/tracebed/validation/simulators/elastisim/": ("simulate",),
