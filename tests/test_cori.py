@@ -246,7 +246,7 @@ def test_the_raw_records_of_a_log_can_be_read(tmp_path: Path) -> None:
 
 def test_ignored_columns_are_reported(tmp_path: Path) -> None:
     path = write(tmp_path / "eagle.csv", EAGLE, EAGLE_ROWS)
-    with pytest.warns(Tolerated, match=r"\(keep them with --keep extra\): name, work_dir, submit_line \(3 times\)"):
+    with pytest.warns(Tolerated, match=r"\(convert --keep extra keeps them\): name, work_dir, submit_line \(3 times\)"):
         workload = read_workload(path)
     assert workload.provenance.steps[0].parameters["left_out"] == ["name", "work_dir", "submit_line"]
     kept = read_workload(path, keep_extra=True)

@@ -317,7 +317,7 @@ def test_what_a_file_does_not_tell_is_unknown_and_not_zero(tmp_path: Path) -> No
     path = table(tmp_path / "t.csv", "id,submit,start,end", *(",".join(map(str, job[:4])) for job in JOBS))
     without_nodes = tb.import_run(path, side="predicted", workload=workload(nodes=None))
     figures = without_nodes.metrics()
-    assert figures["undefined"]["utilization"] == "the number of nodes is unknown (give --nodes)"
+    assert figures["undefined"]["utilization"] == "the number of nodes is unknown (import --nodes)"
     assert math.isnan(figures["loss_of_capacity"])
     assert figures["makespan_s"] == 100.0
     given = tb.import_run(path, side="predicted", workload=workload(nodes=None), nodes=2).metrics()
@@ -483,7 +483,7 @@ def test_no_time_zone_is_assumed_in_silence(form: str) -> None:
         warnings.simplefilter("always")
         run = tb.import_run(LOGS / "cancelled.csv", side="real", form=form)
     said = [str(warning.message) for warning in caught] + list(run.info.warnings)
-    assert sum("taken as UTC (--time-zone ZONE sets the zone)" in text for text in said) == 1
+    assert sum("taken as UTC" in text and "--time-zone ZONE" in text for text in said) == 1
     assert run.info.imported["time_zone"] == "UTC"
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -594,8 +594,8 @@ def test_one_run_of_a_table_of_several_is_chosen_by_its_rows(tmp_path: Path) -> 
         assert Run.load(tmp_path / number).jobs["start"].tolist() == starts
     both = str(call(*words, "-o", tmp_path / "both").exception)
     assert "t.csv:5: job 'a' occurs twice (3 rows are repeated)" in both
-    assert "of a table of several runs, choose one: --only COLUMN=VALUE" in both
-    with pytest.raises(InputError, match=r"t\.csv:5: .*choose one: --only COLUMN=VALUE"):
+    assert "of a table of several runs, choose one: import --only COLUMN=VALUE" in both
+    with pytest.raises(InputError, match=r"t\.csv:5: .*choose one: import --only COLUMN=VALUE"):
         tb.import_run(path, side="real", workload=workload())
     for rows, message in (
         ({"run_id": "3"}, "no row has run_id '3' .the column has 1, 2"),

@@ -152,7 +152,7 @@ def test_no_number_of_python_alone_is_read_from_an_swf(number: str, call: Callab
 
 
 def test_no_time_zone_of_a_log_is_assumed_in_silence(call: Callable[..., Any]) -> None:
-    says = "records with times without a time zone, taken as UTC (--time-zone ZONE sets the zone) (10 times)"
+    says = "records with times without a time zone, taken as UTC (convert --time-zone ZONE sets the zone) (10 times)"
     assert says in call("convert", LOG, "-o", "w.parquet")[2]
     assert read_workload("w.parquet").provenance.time_zone == "UTC"
     assert "UTC" not in call("convert", LOG, "--time-zone", "Europe/Berlin", "--replace", "-o", "w.parquet")[2]
@@ -166,7 +166,7 @@ def test_no_machine_is_called_not_installed(call: Callable[..., Any]) -> None:
     Path("log.txt").write_text(SMALL.format("a", "a", 4))
     status, _, error = call("describe", "log.txt", "--from", "sacct", "--machine", "x")
     assert status == ExitCode.USAGE
-    assert "log.txt: the records name no machine (leave --machine out)" in error
+    assert "log.txt: the records name no machine (leave out the name of the machine)" in error
 
 
 def test_no_shared_node_is_a_whole_one_in_a_simulation_in_silence(call: Callable[..., Any]) -> None:

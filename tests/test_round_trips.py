@@ -183,7 +183,7 @@ def test_no_core_counts_as_a_node_in_silence(tmp_path: Path) -> None:
     said = [text for text in tb.import_run(path, side="real").info.warnings if "each core counts as a node" in text]
     assert said == [
         "1 job on several cores, and the cores of a node are unknown: each core counts as a node "
-        "(--cores-per-node sets them)"
+        "(import --cores-per-node sets them)"
     ]
     run = tb.import_run(path, side="real", cores_per_node=20)
     assert run.jobs["nodes"].tolist() == [1, 1]

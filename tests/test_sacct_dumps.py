@@ -196,7 +196,7 @@ def test_a_log_by_core_is_no_workload_of_a_slurm_conf(call: Callable[..., Any]) 
     Path("slurm.conf").write_text(sacct_dumps.CONF)
     assert call("clean", "sacct.txt", "--recipe", "slurm", "--by", "core", "-o", "w.parquet")[0] == ExitCode.OK
     status, _, said = call("simulate", "w.parquet", *SLURM, "-o", "run")
-    assert (status, "read the log again without --by core" in said) == (ExitCode.USAGE, True)
+    assert (status, "read the log again: convert --by node" in said) == (ExitCode.USAGE, True)
 
 
 def test_cpus_of_a_log_are_hardware_threads(simulated: Callable[..., tuple[pd.DataFrame, str]]) -> None:

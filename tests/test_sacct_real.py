@@ -5,6 +5,8 @@ It runs munged, mariadbd, slurmdbd, slurmctld and four slurmd on the loopback, a
 
 from __future__ import annotations
 
+import json
+import time
 import warnings
 from collections.abc import Iterator
 
@@ -12,8 +14,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from slurmd import Slurm, reason_to_skip
+from slurmd import SETTINGS, Slurm, reason_to_skip
 from tracebed.converters.formats.reading import read_workload
+from tracebed.converters.formats.sacct import COMMAND, STATES
 
 REASON = reason_to_skip(accounting=True)
 pytestmark = [pytest.mark.skipif(REASON is not None, reason=str(REASON)), pytest.mark.slow]
@@ -28,7 +31,8 @@ sleep 1
 @pytest.fixture(scope="module")
 def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Slurm, dict[str, str]]]:
     """Yield a Slurm whose jobs have all ended, and purpose -> job number."""
-    cluster = Slurm(tmp_path_factory.mktemp("slurm"), nodes=4, accounting=True)
+    expansion = {"SchedulerParameters": f"{SETTINGS['SchedulerParameters']},permit_job_expansion"}
+    cluster = Slurm(tmp_path_factory.mktemp("slurm"), nodes=4, accounting=True, settings=expansion)
     try:
         cluster.up()
         yield cluster, submit(cluster)
@@ -65,8 +69,47 @@ def submit(slurm: Slurm) -> dict[str, str]:
     slurm.until(lambda: states(slurm).get(jobs["again"]) == "PENDING", "the job is not requeued")
     slurm("scancel", jobs["again"])
     slurm.until(lambda: not states(slurm), "jobs do not end")
-    listed = ("sacct", "-n", "-P", "-X", "-D", "-j", ",".join(jobs.values()), "-o", "End,State")
+    jobs |= resized(slurm)
+    ended = [job for name, job in jobs.items() if name != "given away"]
+    listed = ("sacct", "-n", "-P", "-X", "-D", "-j", ",".join(ended), "-o", "End,State")
     slurm.until(lambda: not any(word in slurm(*listed) for word in ("Unknown", "RUNNING", "PENDING")), "no accounts")
+    return jobs
+
+
+def resized(slurm: Slurm) -> dict[str, str]:
+    """Run jobs that are suspended, held, shrunk and expanded; return purpose -> job number."""
+
+    def running(name: str, nodes: int) -> str:
+        job = slurm("sbatch", "--parsable", "-o", "/dev/null", f"-N{nodes}", "-t5", "-J", name, "--wrap", "sleep 600")
+        slurm.until(lambda: states(slurm).get(job.strip()) == "RUNNING", f"{name} does not run")
+        return job.strip()
+
+    def suspend(job: str) -> None:
+        for command in ("suspend", "resume"):
+            time.sleep(2.0)
+            slurm("scontrol", command, job)
+        time.sleep(2.0)
+
+    jobs = {"suspended": running("suspended", 2), "held while it ran": running("held", 2)}
+    suspend(jobs["suspended"])
+    slurm("scontrol", "hold", jobs["held while it ran"])
+    for job in jobs.values():
+        slurm("scontrol", "update", f"JobId={job}", "NumNodes=1")
+    suspend(jobs["suspended"])
+    slurm("scancel", *jobs.values())
+    slurm.until(lambda: not states(slurm), "jobs do not end")
+    jobs["expanded"] = first = running("expanded", 1)
+    suspend(first)
+    slurm("salloc", "--no-shell", "-N1", "-t5", "-J", "second", f"--dependency=expand:{first}")
+    jobs["given away"] = second = slurm("squeue", "-h", "-n", "second", "-o", "%i").strip()
+    time.sleep(2.0)
+    slurm("scontrol", "update", f"JobId={second}", "NumNodes=0")
+    slurm("scontrol", "update", f"JobId={first}", "NumNodes=ALL")
+    suspend(first)
+    slurm("scontrol", "update", f"JobId={first}", "NumNodes=1")
+    time.sleep(2.0)
+    slurm("scancel", first)
+    slurm.until(lambda: not states(slurm), "the expanded job does not end")
     return jobs
 
 
@@ -97,6 +140,7 @@ def test_jobs_are_read_as_they_ran(slurm: tuple[Slurm, dict[str, str]]) -> None:
     throttled = [f"{jobs['throttled']}_{task}" for task in range(4)]
     het = [f"{jobs['het']}+{part}" for part in range(2)]
     single = [jobs[name] for name in ("timed out", "shrinking", "two lines", "held", "later", "again", "dependent")]
+    single += [jobs[name] for name in ("suspended", "held while it ran", "expanded", "given away")]
     others = [f"{jobs['never']}_[5-9%2]", f"{jobs['again']}-2"]
     assert sorted(table.index) == sorted([*single, *array, *throttled, *het, *others])
     assert table.loc[throttled, "array"].unique().tolist() == [f"{jobs['throttled']}%2"]
@@ -113,7 +157,7 @@ def test_jobs_are_read_as_they_ran(slurm: tuple[Slurm, dict[str, str]]) -> None:
     for job in (f"{jobs['never']}_[5-9%2]", jobs["held"], f"{jobs['again']}-2"):
         assert table.loc[job, "status"] == "cancelled"
         assert table.loc[job, ["run_time", "logged_start"]].isna().all()
-    ran = table[table["logged_start"].notna()]
+    ran = table[table["logged_start"].notna()].drop([jobs["suspended"], jobs["expanded"]])
     assert (ran["run_time"] == ran["logged_end"] - ran["logged_start"]).all()
     assert (ran["cores_per_node"] == 2).all()  # whole nodes
     later = table.loc[jobs["later"]]
@@ -128,6 +172,52 @@ def test_a_resized_job_is_one_with_its_staircase(slurm: tuple[Slurm, dict[str, s
     segments = [part.split(":") for part in job["extra_segments"].split()]
     assert [int(nodes) for nodes, _ in segments] == [3, 2, 1]
     assert sum(float(seconds) for _, seconds in segments) == job["run_time"] >= 5.0
+
+
+def test_a_resized_job_ran_without_its_suspensions(slurm: tuple[Slurm, dict[str, str]]) -> None:
+    cluster, jobs = slurm
+    table = jobs_of(slurm, ",".join(FIELDS), "-P", "-D")
+    for name, nodes in (("suspended", [2, 1]), ("expanded", [1, 2, 1])):
+        job = table.loc[jobs[name]]
+        rows = cluster("sacct", "-n", "-P", "-X", "-D", "-j", jobs[name], "-o", "Suspended").split()
+        suspended = sum(int(text[-2:]) for text in rows)
+        assert suspended >= 4 and len(rows) == len(nodes)
+        assert job["run_time"] == job["logged_end"] - job["logged_start"] - suspended
+        assert [int(part.partition(":")[0]) for part in job["extra_segments"].split()] == nodes
+    given = table.loc[jobs["given away"]]
+    assert given["status"] == "completed" and given["run_time"] == given["logged_end"] - given["logged_start"] <= 10.0
+    assert given["extra_segments"] == f"1:{given['run_time']:.0f}"
+
+
+def test_only_states_list_jobs_that_were_held_while_they_ran(slurm: tuple[Slurm, dict[str, str]]) -> None:
+    """If this fails, Slurm lists such jobs by itself."""
+    cluster, jobs = slurm
+    held = {jobs["held"], jobs["held while it ran"]}
+    export = ("sacct", "-n", "-a", "-P", "-D", "-X", "-S", "now-1day", "-E", "now", "-o", "JobID,State")
+    rows = cluster(*export, "-s", STATES).split()
+    assert held <= {row.partition("|")[0] for row in rows}
+    assert f"{jobs['held while it ran']}|RESIZING" in rows
+    fewer = cluster(*export).split()
+    assert f"{jobs['held while it ran']}|RESIZING" not in fewer
+    assert jobs["held"] not in {row.partition("|")[0] for row in fewer}
+
+
+def test_json_and_commas_give_the_same(slurm: tuple[Slurm, dict[str, str]]) -> None:
+    cluster, jobs = slurm
+    fields = COMMAND.rpartition(" ")[2]
+    expected = jobs_of(slurm, fields, "-P", "-D").sort_index()
+    text = jobs_of(slurm, fields, "-P", "-D", "--delimiter=,").sort_index()
+    pd.testing.assert_frame_equal(text, expected)
+    path = cluster.folder / "sacct.json"
+    path.write_text(cluster("sacct", "-D", "--json", "-j", ",".join(jobs.values())))
+    assert json.loads(path.read_text())["jobs"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = read_workload(path, keep_names=True).table.set_index("job_id").sort_index()
+    # Slurm 22.05 has no command lines in JSON.
+    evidence = ["array", "dependency", "earliest_start", "fewest_nodes", "spread", "gres", "licenses"]
+    same = [name for name in expected if name not in evidence]
+    pd.testing.assert_frame_equal(found[same], expected[same])
 
 
 @pytest.mark.parametrize("delimiter", ["|", ";;", "^"])

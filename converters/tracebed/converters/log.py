@@ -108,7 +108,7 @@ def make_log(
             row = int(np.argmax(noted[what]))
             first = place(row if rows is None else int(rows[row]))
         tolerate({what: count}, where=first)
-    tolerate({f"columns left out (keep them with --keep extra): {', '.join(unread)}": len(unread)}, where=where)
+    tolerate({f"columns left out (convert --keep extra keeps them): {', '.join(unread)}": len(unread)}, where=where)
     if not (parameters or {}).get("keep_names"):
         key = hashlib.blake2b(b"".join(file.key for file in files), digest_size=32).digest()
         found |= {name: pseudonyms(found[name], name, key) for name in names if name in found}

@@ -92,9 +92,11 @@ def check_machine(workload: Workload, where: str | None = None, *, most: int | N
         causes.append(f"{parts:,} {jobs} on a part of a node, which {count} of the whole node")
     machine = system.nodes * (system.cores_per_node or 1)
     if _has_cores(workload) and system.cores_per_node not in (None, 1) and peak_nodes(_by_core(workload)) <= machine:
-        remedies.append(f"read cores in place of nodes (--by core --system {system.nodes * system.cores_per_node}x1)")
+        remedies.append(
+            f"read cores in place of nodes (convert --by core --system {system.nodes * system.cores_per_node}x1)"
+        )
     cores = "" if system.cores_per_node is None else f"x{system.cores_per_node}"
-    remedies.append(f"state a machine for all jobs (--system {most}{cores})")
+    remedies.append(f"state a machine for all jobs (convert --system {most}{cores})")
     raise InputError(
         f"the jobs held up to {most:,} nodes at once, but the machine has {system.nodes:,}"
         + (f": the log has {', '.join(causes)}" if causes else ""),

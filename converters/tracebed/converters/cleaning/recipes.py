@@ -85,7 +85,7 @@ class Recipe:
             return replace(self, steps=(("keep_partitions", wanted), *self.steps), expect={})
         if any(kept.values()):
             what = f"the recipe {self.name} already keeps some partitions"
-            raise InputError(what, hint="change them with --set keep_partitions.partitions=NAME")
+            raise InputError(what, hint="change them with clean --set keep_partitions.partitions=NAME")
         return self.with_settings({"keep_partitions": wanted})
 
 

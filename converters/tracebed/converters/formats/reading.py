@@ -101,7 +101,7 @@ def _chosen(files: list[Input], format: str | None) -> tuple[Format, list[Input]
         raise InputError(
             "the format is not recognized by content or name",
             where=files[0].where,
-            hint=f"select it with --from: {', '.join(FORMATS.names())}; of any other file, {foreign.AS_TABLE}",
+            hint=f"name it: convert --from {', '.join(FORMATS.names())}; of any other file, {foreign.AS_TABLE}",
         )
     for file, found in zip(files, formats, strict=True):
         if found is not None and found != first:

@@ -1,8 +1,10 @@
 """Slurm accounting from `sacct -P` (or `--parsable`, any `--delimiter`), with fields in any order.
 
-A row is a job or a job step; steps are left out. A job that was resized has a row for each size, all but the last in
-state RESIZING. The `Submit` time of each row is the end of the previous row, and `Start` is the start of the job in
-all rows (observed in Slurm 22.05). The rows become one job with the first size; `extra_segments` lists all sizes.
+A row is a job or a job step; steps are left out. A job that was resized has a row for each size, with -D and without,
+all but the last in state RESIZING. The `Submit` time of each row is the end of the previous row. `Start` of a row is
+the resize; but Slurm 22.05 keeps the start of the job after a shrink of a job that never grew. The rows become one job
+with the first size; `extra_segments` lists all sizes. A job that gave its nodes to another (an expansion) stays
+COMPLETED without nodes, with an unknown `End` and an `Elapsed` that grows: such a job ended when it was resized.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ from tracebed.converters.formats.tools.amounts import amount, first_positive, pa
 from tracebed.converters.formats.tools.columns import ASSUMED_UTC, Columns, column_spec, read_columns, relabel
 from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.formats.tools.machines import one_machine
-from tracebed.converters.formats.tools.sacct_text import FIELDS, SacctHeader, one_line_each
+from tracebed.converters.formats.tools.repeated_hour import WHICH_HOUR, in_order
+from tracebed.converters.formats.tools.sacct_json import as_columns, is_json
+from tracebed.converters.formats.tools.sacct_text import FIELDS, SacctHeader, lacks_header, one_line_each
 from tracebed.converters.formats.tools.slurm_demands import (
     arrays_of,
     by_label,
@@ -67,18 +71,25 @@ WANTED = {
     "submit line": column_spec("label", "submitline"),
 }
 NEEDED = (("jobid", "jobidraw"), ("submit",), ("end", "elapsed", "elapsedraw"))
-USED = frozenset(name for wanted in WANTED.values() for name in wanted.names) - {"constraints", "submitline"}
-"""Columns by which the place of a stray delimiter is found. Of the other two, the longest text that fits is read."""
+USED = frozenset(name for wanted in WANTED.values() for name in wanted.names)
 SIZES = ("nnodes", "allocnodes", "reqnodes", "alloctres", "reqtres")
-COMMAND = "sacct -aPD -S DATE -o JobID,Cluster,User,Account,Partition,QOS,Submit,Eligible,Start,End,Elapsed"
+STATES = "BF,CA,CD,DL,F,NF,OOM,PD,PR,R,RQ,RS,RV,S,TO"
+"""All states. Without them, `sacct -S` leaves out jobs whose eligible time is unknown: those held while they ran."""
+EXPORT = f"sacct -aPD -S DATE -E DATE -s {STATES} -o"
+COMMAND = f"{EXPORT} JobID,Cluster,User,Account,Partition,QOS,Submit,Eligible,Start,End,Elapsed"
 COMMAND += ",Timelimit,Constraints,State,NNodes,NCPUS,ReqNodes,ReqMem,AllocTRES,ReqTRES,NodeList,Reservation,SubmitLine"
+HALVED = f"resized jobs without the rows of all sizes, core hours incomplete (export the log with -s {STATES})"
+STEP = r"\.[^.\]]+$"
+"""A step (`12.batch`, `12_3.0`), not the tasks of an array that sacct cuts off (`12_[1,3,...]`, `12_[1,3,...%5]`)."""
 NO_LIMIT = ("UNLIMITED", "Partition_Limit", "INVALID")
 
 
 def recognizes(file: Input) -> bool:
-    """Return whether the columns contain the job id and at least two other fields of sacct."""
+    """Return whether the columns contain the job id and at least two other fields of sacct, or a row or JSON has."""
     names = set(SacctHeader.of(file).lower)
-    return bool(names & {"jobid", "jobidraw"}) and len(names & FIELDS) >= 3
+    if names & {"jobid", "jobidraw"}:
+        return len(names & FIELDS) >= 3
+    return is_json(file) or lacks_header(file)
 
 
 def read_log(
@@ -93,7 +104,7 @@ def read_log(
     """Read one or several tables.
 
     Args:
-        files: the output of sacct, with its header.
+        files: the output of sacct -P, with its header, or of sacct --json.
         keep_extra: keep every other column as `extra_...`.
         keep_names: keep the names of users and accounts.
         time_zone: the time zone of ISO times; sacct uses that of the machine it runs on. None: UTC, with a warning.
@@ -106,20 +117,26 @@ def read_log(
     """
     repaired = Counter[str]()
     whole = []
+    quoted = False
     for file in files:
+        if is_json(file):
+            whole.append(as_columns(file))
+            continue
         header = _checked(file)
         text, found = one_line_each(file, header, USED)
         whole.append(text)
         repaired += found
-    quoted = any(SacctHeader.of(file).delimiter == b"," for file in files)
+        quoted |= SacctHeader.of(text).delimiter == b","
     c = read_columns(whole, WANTED, extras=keep_extra, quoted=quoted)
     zone = "UTC" if time_zone is None else time_zone
     columns, noted = _columns(c, zone)
     if by == "core":
         _count_cores(columns)
         noted = {}
-    steps = c["job"].str.contains(".", regex=False).to_numpy(dtype=bool)
+    steps = c["job"].str.contains(STEP, regex=True).to_numpy(dtype=bool)
     later = _join_segments(columns, c, ~steps)
+    resizing = np.asarray(columns["status"]) == "resizing"
+    halved = (resizing | (columns["logged_start"] < columns["submit_time"])) & ~later
     name, only = one_machine(c.labels("cluster"), machine, place_of(files))
     rows = np.flatnonzero(~steps & ~later & only)
     return make_log(
@@ -144,7 +161,7 @@ def read_log(
             "components of heterogeneous jobs, which become jobs of their own": int(
                 columns["extra_het_job"][rows].astype(bool).sum() if "extra_het_job" in columns else 0
             ),
-            **{what: mask[rows] for what, mask in noted.items()},
+            **{what: mask[rows] for what, mask in {**noted, HALVED: halved}.items()},
             **repaired,
         },
         place=lambda row: c.place(int(rows[row])),
@@ -157,8 +174,12 @@ def _checked(file: Input) -> SacctHeader:
     """Return the header of a file; raise InputError if a required field is missing."""
     header = SacctHeader.of(file)
     where, hint = f"{file.where}:1", f"export the log with {COMMAND}"
+    if lacks_header(file):
+        what = "the first line is a record, not the names of the columns"
+        raise InputError(what, where=where, hint=f"without -n (--noheader), {hint}")
     if header.padded:
-        raise InputError("columns are padded with blanks and values are truncated", where=where, hint=hint)
+        what = "columns are padded with blanks and values are truncated"
+        raise InputError(what, where=where, hint=f"with -P (--parsable2), {hint}")
     for choices in (*NEEDED, SIZES):
         if not set(choices) & set(header.lower):
             raise InputError(f"column {' or '.join(choices)} is missing", where=where, hint=hint)
@@ -168,8 +189,10 @@ def _checked(file: Input) -> SacctHeader:
 def _columns(c: Columns, zone: str) -> tuple[dict[str, Any], dict[str, BoolArray]]:
     """Return the columns of a workload, and assumption -> rows, each of shape (rows,), including the rows of steps."""
     status = slurm_states(c.labels("state"))
-    submit, eligible = c.instants("submit", zone), c.instants("eligible", zone)
-    start, end, run = _times(c, zone, status)
+    elapsed = parsed(c, "elapsed", span, "a time such as 1-02:03:04")
+    times, unclear = in_order(c, ("submit", "eligible", "start", "end"), zone, elapsed)
+    submit, eligible = times["submit"], times["eligible"]
+    start, end, run = _times(c, times["start"], times["end"], elapsed, status)
     requested = first_positive(
         parsed(c, "requested nodes", amount, "a number of nodes"),
         parsed(c, "requested resources", _resource("node"), "resources"),
@@ -227,6 +250,8 @@ def _columns(c: Columns, zone: str) -> tuple[dict[str, Any], dict[str, BoolArray
         "jobs on more nodes than they asked for, whose cores may lie on any nodes (no --ntasks-per-node known)": spread,
         "jobs with unequal generic resources on their nodes, counts rounded up": uneven,
         "tasks of arrays that became eligible one after the other, number of tasks at once (%) unknown": staggered,
+        "tasks of an array that did not start, one job for all of them": c["job"].str.contains("_[", regex=False),
+        WHICH_HOUR: unclear,
     }
 
 
@@ -263,10 +288,10 @@ def _het_jobs(job: pd.Series[str]) -> dict[str, Any]:
     return {"extra_het_job": whole.astype(str)} if component.any() else {}
 
 
-def _times(c: Columns, zone: str, status: Any) -> tuple[FloatArray, FloatArray, FloatArray]:
+def _times(
+    c: Columns, start: FloatArray, end: FloatArray, elapsed: FloatArray, status: Any
+) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return start, end and run time without suspension, each of shape (rows,); NaN if the job did not start or end."""
-    start, end = c.instants("start", zone), c.instants("end", zone)
-    elapsed = parsed(c, "elapsed", span, "a time such as 1-02:03:04")
     if "start" not in c:
         start = np.where(elapsed > 0, end - elapsed, np.nan)
     if "end" not in c:
@@ -334,10 +359,15 @@ def _memory(c: Columns, nodes: FloatArray, cores: FloatArray, requested: FloatAr
 
 
 def _join_segments(columns: dict[str, Any], c: Columns, jobs: BoolArray) -> BoolArray:
-    """Merge the rows of each resized job into its first row, in place; return the mask of the other rows."""
-    status, nodes = columns["status"], columns["nodes"]
+    """Merge the rows of each resized job into its first row, in place; return the mask of the other rows.
+
+    The time in which a job ran at a size is Elapsed of the row, less the time before the size if Start is the start
+    of the job. Elapsed is without the suspensions at this size only.
+    """
+    status, nodes, run = columns["status"], columns["nodes"], columns["run_time"]
     gone = np.zeros(len(c), bool)
-    resizing = jobs & (np.asarray(status) == "resizing")
+    states = np.asarray(status)
+    resizing = jobs & (states == "resizing")
     if not resizing.any():
         return gone
     job = np.asarray(c["job"] + "\0" + np.asarray(c.labels("cluster").astype(str)))
@@ -345,15 +375,21 @@ def _join_segments(columns: dict[str, Any], c: Columns, jobs: BoolArray) -> Bool
     start, end, submit = (columns[name] for name in ("logged_start", "logged_end", "submit_time"))
     rows = rows[np.lexsort((end[rows], submit[rows], job[rows]))]
     codes, segments = status.codes.copy(), np.full(len(c), "", dtype=object)
-    head, begin = 0, 0.0
-    order = rows.tolist()
-    for before, row in zip([-1, *order[:-1]], order, strict=True):
-        if before < 0 or job[before] != job[row] or not resizing[before]:
+    head, begin, before = 0, 0.0, -1
+    for row in rows.tolist():
+        same = before >= 0 and job[before] == job[row]
+        if same and (resizing[before] or gone[before]) and submit[before] == submit[row]:
+            gone[row] = True  # a copy, of an export that overlaps another
+            continue
+        gone[row], before = same and resizing[before], row
+        if not gone[row]:
             head, begin = row, start[row]
         else:
-            gone[row] = True
-            codes[head], end[head] = codes[row], end[row]
-            columns["run_time"][head] = end[row] - start[head]
+            codes[head] = codes[row]
+            if np.isnan(end[row]) and states[row] not in UNFINISHED:
+                continue  # the job gave its nodes to another job, and Slurm does not record its end
+            run[head] += run[row] - max(begin - start[row], 0.0)
+            end[head] = end[row]
         if resizing[row] or gone[row]:
             segments[head] = f"{segments[head]} {nodes[row]:.0f}:{end[row] - begin:g}".strip()
             begin = end[row]
@@ -364,7 +400,7 @@ def _join_segments(columns: dict[str, Any], c: Columns, jobs: BoolArray) -> Bool
 
 FORMAT = Format(
     "sacct",
-    "Slurm's accounting, by sacct -P",
+    "Slurm's accounting, by sacct -P or --json",
     recognizes,
     read_log=read_log,
 )

@@ -129,7 +129,7 @@ def read_log(
         parameters={"keep_extra": keep_extra, "keep_names": keep_names, "by": by},
         defects={
             "jobs that run until their limit (run time -1), limit used as run time": to_limit,
-            "jobs that demand features or generic resources, which only `--policy slurm -P @slurm.conf` reads": demands,
+            "jobs that demand features or generic resources (for `simulate --policy slurm -P @slurm.conf`)": demands,
             **jobs.defects,
         },
         place=jobs.place,

@@ -68,6 +68,6 @@ def writer_for(path: Path, name: str | None = None) -> tuple[Format, Callable[..
     if chosen is None or writer is None:
         writable = ", ".join(suffix for format in known() if format.write for suffix in format.suffixes)
         others = ", ".join(format.name for format in known() if format.write_folder)
-        hint = f"use a name ending in {writable}" + (f", or --to with one of {others}" if others else "")
+        hint = f"use a name ending in {writable}" + (f", or convert --to {others}" if others else "")
         raise InputError("the name has no known output format", where=str(path), hint=hint)
     return chosen, writer

@@ -79,7 +79,10 @@ def nodes_of(system: System) -> list[NodeFacts]:
         InputError: the size of the system is unknown.
     """
     if not system.nodes:
-        raise InputError("the number of nodes of the workload's system is unknown", hint="give --nodes or --inventory")
+        raise InputError(
+            "the number of nodes of the workload's system is unknown",
+            hint="set it: convert --system NODESxCORES, or simulate --nodes or --inventory",
+        )
     return list(_numbered(system.nodes, system.cores_per_node or 1))
 
 

@@ -157,7 +157,7 @@ METRICS = (
         undefined="the window is empty",
         margin=MARGIN,
         docs="not measured: (idle power x nodes + power of a busy core x mean number of busy cores) x length of the "
-        "window; 100 W a node and 5 W a core unless `--power IDLE:CORE` is given",
+        "window; 100 W a node and 5 W a core unless `metrics --power IDLE:CORE` is given",
     ),
     Metric(
         name="modelled_energy_above_idle_j",

@@ -171,7 +171,7 @@ def simulate(workload: Workload, nodes: Sequence[NodeFacts], setup: Setup, optio
         if seen is None or len(seen.jobs) != fitting:
             found = 0 if seen is None else len(seen.jobs)
             what = f"AccaSim ended {found:,} of the {fitting:,} jobs that fit on the machine"
-            raise InputError(what, where=str(folder), hint="give --keep FOLDER to see its files")
+            raise InputError(what, where=str(folder), hint="give --with accasim,keep=FOLDER to see its files")
         return _run(seen, jobs, nodes, setup, options)
 
 
@@ -221,7 +221,8 @@ def _start(folder: Path, policy: str, options: SimulateOptions) -> None:
             _end(process)
     if status:
         why = reason_in(output_of(folder / "log.txt")) or "no message"
-        raise InputError(f"AccaSim ended with {status_text(status)}: {why}", hint="give --keep FOLDER to see its files")
+        hint = "give --with accasim,keep=FOLDER to see its files"
+        raise InputError(f"AccaSim ended with {status_text(status)}: {why}", hint=hint)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -20,10 +20,10 @@ from tracebed.validation.simulators.times import Times
 
 SHARED_S = 1.0
 """Two jobs share a node if both hold it for longer than this, s: rounded times overlap by a second."""
-NUMBERED = "check --nodes, the number of nodes of the machine, and the files of the simulation"
+NUMBERED = "check the number of nodes of the machine (import --nodes) and the files of the simulation"
 NO_SIZES = "the number of nodes of each job is not in the file"
 NO_COURSES = "the file does not record from when to when a job held each of its nodes"
-NO_NODES = "the number of nodes is unknown (give --nodes)"
+NO_NODES = "the number of nodes is unknown (import --nodes)"
 NO_RESIZES = "the file does not record when malleable jobs were resized"
 RESIZABLE = (Kind.MALLEABLE, Kind.EVOLVING)
 
@@ -103,7 +103,9 @@ def _assigned(
     if busiest > len(nodes):
         what = f"up to {busiest:,} nodes are busy at once, but the machine has {len(nodes):,}"
         if (options.side == "predicted" or options.nodes is not None) and not part_jobs(workload):
-            hint = "check --nodes, the sizes of the jobs (nodes or cores? nodes shared by jobs?) and the times"
+            hint = (
+                "check the number of nodes (import --nodes), the sizes of jobs (nodes or cores? shared?) and the times"
+            )
             raise InputError(what, where=observed.where, hint=hint)
         warnings.append(what)
         nodes = nodes_of(System(busiest, nodes[0].cores))
@@ -149,7 +151,7 @@ def _recorded(
             what = f"holds node number {high[at] - 1:,}, but there are {len(nodes):,} nodes, numbered from {lowest:,}"
             raise observed.error(int(rows["row"].iloc[at]), what, NUMBERED)
         first = first - lowest  # the numbers of OAR begin at 1
-    hint = "check --nodes and the files of the simulation"
+    hint = "check the number of nodes (import --nodes) and the files of the simulation"
     if outside.any():
         at = int(outside.argmax())
         what = f"holds nodes from {start[at]:,.6g} to {end[at]:,.6g} s, outside of its own times"

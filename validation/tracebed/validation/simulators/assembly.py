@@ -253,7 +253,7 @@ def _partial_nodes(observed: Observed, workload: Workload, options: ReadOptions)
         return (
             [
                 f"{many} on several cores, and the cores of a node are unknown: each core counts as a node "
-                "(--cores-per-node sets them)"
+                "(import --cores-per-node sets them)"
             ]
             if (cores > 1).any()
             else []

@@ -46,7 +46,7 @@ def read(path: Path, workload: Workload | None, options: ReadOptions) -> Run:
             continue
         numbers = _numbers(line)
         if numbers is None:
-            hint = "give the file .rst of CQSim, or use --from csv"
+            hint = "give the file .rst of CQSim, or use import --from csv"
             raise InputError(f"does not have {len(FIELDS)} numbers", where=f"{file.where}:{number}", hint=hint)
         rows.append(numbers)
         places.append(number)

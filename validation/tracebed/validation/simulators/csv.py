@@ -40,7 +40,11 @@ def observed_of(table: Table, format: str, **facts: object) -> Observed:
     if table.time_zone is not None:
         recorded["time_zone"] = table.time_zone
     notes = _drop_false_limits(table)
-    assumed = ["dates without an offset were taken as UTC (--time-zone ZONE sets the zone)"] if table.assumed else []
+    assumed = (
+        ["dates without an offset were taken as UTC (--time-zone ZONE, or `time_zone: ZONE` in a file, sets the zone)"]
+        if table.assumed
+        else []
+    )
     attributes: dict[str, object] = {
         "jobs": table.jobs,
         "source": table.file.source,

@@ -47,7 +47,7 @@ def run_of_log(workload: Workload, *, name: str = "workload", where: str | None 
     if system.nodes is None:
         warnings.append(
             f"the number of nodes is unknown: the run has the {busiest:,} nodes that are busy at once in the log "
-            "(--system NODESxCORES sets the machine)"
+            "(convert --system NODESxCORES sets the machine)"
         )
     cores = system.cores_per_node or int(workload.ints("cores_per_node").max())
     ids = workload.column("job_id").astype(object)

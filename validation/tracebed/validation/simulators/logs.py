@@ -27,11 +27,11 @@ def read(path: Path, form: str, workload: Workload | None, options: ReadOptions)
     """
     if options.columns or options.unit:
         given = "--columns" if options.columns else "--unit"
-        raise InputError(f"{given} is for tables, and {path.name} is in format {form}", hint="use --from csv")
+        raise InputError(f"{given} is for tables, and {path.name} is in format {form}", hint="use import --from csv")
     zone: dict[str, Any] = {"time_zone": options.time_zone} if options.time_zone else {}
     log = read_workload(path, form, **zone)
     if not np.isfinite(log.floats("logged_start")).any():
-        hint = "use a format with starts and ends, or --from csv with --columns"
+        hint = "use a format with starts and ends, or import --from csv with --columns"
         raise InputError(f"the file in format {form} has no starts of jobs", where=str(path), hint=hint)
     return run_of(_observed(path, form, log, options), log if workload is None else workload, options)
 

@@ -44,7 +44,7 @@ FIELDS: dict[str, str] = {
 """Field of a job -> meaning. Times are in s. `held` is only a field of tables (`csv`)."""
 RESOLUTIONS = (1.0, 0.1, 0.01, 1e-3, 1e-4, 1e-5)
 """Resolutions that are recognized, s. Finer times count as exact."""
-SEVERAL_RUNS = "of a table of several runs, choose one: --only COLUMN=VALUE"
+SEVERAL_RUNS = "of a table of several runs, choose one: import --only COLUMN=VALUE"
 """What to do if each job occurs several times."""
 MINUTE = 60.0
 MANY = 20

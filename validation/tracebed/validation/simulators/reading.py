@@ -45,10 +45,11 @@ def import_run(
         raise InputError("jobs can only be matched with a --workload", hint="leave out --match")
     if form is None:
         form = form_of(path)
-        if (form not in OF_ROWS and (options.columns or options.rows)) or options.columns:
+        if (form not in OF_ROWS and options.rows) or options.columns:
             form = TABLE
     if options.rows and form not in OF_ROWS:
-        raise InputError(f"--only is for tables, and {path.name} is in format {form}", hint="use --from csv")
+        what = f"import --only is for tables, and {path.name} is in format {form}"
+        raise InputError(what, hint="use import --from csv")
     if form in SIMULATORS.entries:
         chosen = simulator(form)
         if chosen.read is None:
@@ -91,7 +92,7 @@ def form_of(path: Path) -> str:
     if name := simulator_at(path):
         return name
     if path.is_dir():
-        hint = "name its form by --from, or give a file in it"
+        hint = "name its form by import --from, or give a file in it"
         raise InputError("the form of the folder is not recognized", where=str(path), hint=hint)
     found = recognized(Input.at(path))
     if found is not None and found.reader is not None and found.name not in SIMULATORS.entries:

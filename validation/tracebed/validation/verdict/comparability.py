@@ -37,7 +37,7 @@ def comparability_warnings(
     if predicted.info.state != "completed":
         found.append(f"the prediction is {predicted.info.state}")
     if late := lateness(real, figures[0]):
-        found.append(f"{late}; use a lower --speed")
+        found.append(f"{late}; replay with a lower --speed")
     if skewed := figures[1]["clock_skew_jobs"]:
         found.append(f"{skewed:,} jobs of the prediction start before their submission or end before their start")
     if by := imposed(real.info):

@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 
 from tracebed.converters.description import cores_used
+from tracebed.converters.formats.sacct import COMMAND
 from tracebed.converters.formats.tools.states import UNFINISHED
 from tracebed.converters.workload import BoolArray, FloatArray, IntArray, Step, Workload
 from tracebed.display import counted
@@ -28,7 +29,7 @@ from tracebed.orchestrator.slurm.lines import Line, cpus, node_lines, whole
 from tracebed.orchestrator.slurm.machine import Machine
 from tracebed.orchestrator.slurm.scontrol import task_numbers
 
-EXPORT = "export the log with sacct -aPD -S DATE -E DATE -o ... (`tracebed clean --list` has the fields)"
+EXPORT = f"export the log with {COMMAND}"
 
 OWN = "give the slurm.conf of the cluster of the log"
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 PARQUET_HINT = "download it again"
 
-ASSUMED_UTC = "records with times without a time zone, taken as UTC (--time-zone ZONE sets the zone)"
+ASSUMED_UTC = "records with times without a time zone, taken as UTC (convert --time-zone ZONE sets the zone)"
 CSV_TYPES = {
     "number": pa.float64(),
     "time": pa.timestamp("us"),
@@ -87,15 +87,16 @@ class Columns:
         """Return a column of labels, shape (records,); all empty if no file has the column."""
         return self.values[name] if name in self.values else relabel(np.full(len(self), -1), [])
 
-    def instants(self, name: str, zone: str) -> FloatArray:
+    def instants(self, name: str, zone: str, *, first: bool = False) -> FloatArray:
         """Return times in s since 1970 UTC, shape (records,). Times without a time zone are in `zone`.
 
-        Times in the hour that occurs twice when daylight saving time ends are taken as standard time.
+        Times in the hour that occurs twice when daylight saving time ends are taken as the second hour, in standard
+        time, or as the `first`. `repeated_hour.in_order` chooses between both.
         """
         ends = np.cumsum(self.rows)[:-1]
         pieces = np.split(self.numbers(name), ends)
         files = zip(pieces, self.absolute, strict=True)
-        return np.concatenate([piece if name in zoned else utc(piece, zone) for piece, zoned in files])
+        return np.concatenate([piece if name in zoned else utc(piece, zone, first) for piece, zoned in files])
 
     def local(self, name: str) -> int:
         """Return the number of records whose time has no time zone, in a column of times."""
@@ -119,8 +120,10 @@ def check_zone(zone: str) -> None:
         raise InputError(f"unknown time zone {zone!r}", hint="use a name such as America/Denver") from None
 
 
-def utc(seconds: FloatArray, zone: str) -> FloatArray:
+def utc(seconds: FloatArray, zone: str, first: bool = False) -> FloatArray:
     """Convert wall-clock times, in s since 1970 local time, to s since 1970 UTC.
+
+    Times in an hour that occurs twice are in the second hour, or in the `first`.
 
     Raises:
         InputError: the time zone is unknown.
@@ -133,7 +136,8 @@ def utc(seconds: FloatArray, zone: str) -> FloatArray:
     known = np.isfinite(seconds)
     filled = np.where(known, seconds, 0.0)
     micro = (filled * 1e6).round().astype("int64").astype("datetime64[us]")
-    clock = pd.DatetimeIndex(micro).tz_localize(zone, ambiguous=np.zeros(len(micro), bool), nonexistent="shift_forward")
+    twice = np.full(len(micro), first)
+    clock = pd.DatetimeIndex(micro).tz_localize(zone, ambiguous=twice, nonexistent="shift_forward")
     offset = (micro - clock.tz_convert("UTC").tz_localize(None).to_numpy()).astype("timedelta64[us]").astype(np.float64)
     return np.where(known, filled - offset / 1e6, np.nan)
 

@@ -116,7 +116,7 @@ def read_fields(
                 raise InputError(
                     f"line has {len(row)} fields instead of {fewest}",
                     where=f"{file.where}:{number}",
-                    hint="complete or remove the line, or select the format with --from",
+                    hint="complete or remove the line, or name the format: convert --from FORMAT",
                 )
             rows.append(row)
             fields.lines.append((file, number))

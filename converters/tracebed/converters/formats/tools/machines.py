@@ -25,7 +25,7 @@ def one_machine(labels: pd.Categorical, chosen: str | None, where: str) -> tuple
     counts = np.bincount(labels.codes[labels.codes >= 0], minlength=len(labels.categories))
     present = {str(name): code for code, name in enumerate(labels.categories) if name and counts[code]}
     if chosen is not None and not present:
-        raise InputError("the records name no machine", where=where, hint="leave --machine out")
+        raise InputError("the records name no machine", where=where, hint="leave out the name of the machine")
     if chosen is not None:
         name = next((name for name in present if name.lower() == chosen.strip().lower()), None)
         if name is None:
@@ -34,5 +34,5 @@ def one_machine(labels: pd.Categorical, chosen: str | None, where: str) -> tuple
         return name, np.asarray(labels.codes == present[name], dtype=bool)
     if len(present) > 1:
         what = f"contains jobs of {len(present)} machines: {', '.join(name[:40] for name in [*present][:10])}"
-        raise InputError(what, where=where, hint="choose one with --machine NAME")
+        raise InputError(what, where=where, hint="choose one: convert --machine NAME")
     return next(iter(present), ""), np.ones(len(labels), dtype=bool)

@@ -6,14 +6,19 @@ records are reassembled with the help of the other columns: times, states and nu
 
 from __future__ import annotations
 
+import csv
+import io
 import re
 from collections import Counter
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
-from tracebed.converters.formats.tools.files import Input
+from tracebed.converters.formats.tools.files import HEAD_BYTES, Input
+from tracebed.converters.formats.tools.slurm_demands import options_of
+from tracebed.converters.formats.tools.states import SLURM
 from tracebed.errors import InputError
 
 FREE = frozenset(
@@ -23,6 +28,13 @@ FREE = frozenset(
     )
 )
 """Columns of free text, which may contain delimiters and line breaks."""
+NAMED = frozenset(("account", "wckey", "qos", "reservation", "licenses", "reason", "mcslabel"))
+"""Columns whose values may contain delimiters, too (observed in Slurm 22.05), but rarely do."""
+LISTS = frozenset(("jobid", "nodelist", "partition", "alloctres", "reqtres", "licenses"))
+"""Columns whose values contain commas."""
+FEW = frozenset(("cluster", "partition"))
+"""Columns with few values, each of which most files have in many records."""
+ITEM = rb"[^=,\s]+=[^=,\s]+"
 SHAPED = {
     rb"[\d:T .+-]+|Unknown|None|N/A|": ("submit", "eligible", "start", "end"),
     rb"[\d.-]*:[\d:.]+|INVALID|": (
@@ -34,14 +46,20 @@ SHAPED = {
     rb"\d*": ("priority", "qosraw", "cputimeraw", "wckeyid", "associd", "resvcpuraw"),
     rb"[\d.]+[KMGTP]?": ("nnodes", "allocnodes", "reqnodes", "ncpus", "alloccpus", "reqcpus"),
     rb"([\d.]+[KMGTP]?[cn?]?)?": ("reqmem",),
-    rb"([^=,\s]+=[^=,\s]+,?)*": ("alloctres", "reqtres"),
+    # A resource occurs once in a list. A comma may be the delimiter, too.
+    rb"(?!(?:.*,)?([^=,]+)=[^,]*,(?:.*,)?\1=)(?:" + ITEM + rb"(?:," + ITEM + rb")*)?": (
+        *("alloctres", "reqtres"),
+        *(f"tresusage{way}{of}" for way in ("in", "out") for of in ("ave", "max", "min", "tot")),
+    ),
     rb"\d*:?\d*": ("exitcode", "derivedexitcode"),
     rb"\d+(_(\d+|\[[^\]]*\]))?(\+\d+)?(\.[\w+]+)?": ("jobid",),
     rb"\d+(\.[\w+]+)?": ("jobidraw",),
     rb"[A-Z_]+\+?( by \S+)?": ("state",),
-    rb"\S*|None assigned": ("nodelist",),
+    rb"(?!,)(?!.*,,)[^\s\[\]=]*(?:\[[\d,-]+\][^\s\[\]=]*)*(?<!,)|None assigned": ("nodelist",),
     rb".*": ("reason", "reservation", "wckey", "licenses", "failednode"),
-    rb"\S*": ("constraints",),
+    # Features between operators: brackets are closed, and no operator begins or ends the text.
+    rb"(?![|&])(?!.*[|&]{2})(?:\[[^\[\]\s]*\]|[^\s\[\]])*(?<![|&])": ("constraints",),
+    rb"(/.*)?": ("workdir",),
     rb"((\S*/)?(sbatch|srun|salloc)( .*)?)?": ("submitline",),
     rb"": ("",),  # --parsable ends each line with a delimiter
 }
@@ -50,8 +68,10 @@ SHAPES = {name: shape for shape, names in SHAPED.items() for name in names}
 FIELDS = frozenset(SHAPES) | FREE | {"cluster", "partition", "account", "user", "group", "qos"}
 LOOK_AHEAD = 50
 """Maximum number of lines in one record."""
-MANY = 40
-"""Maximum number of delimiters in the free texts of one record, to bound the search."""
+SAMPLE = 20_000
+"""Number of regular lines whose values in `FEW` are usual."""
+MANY, COMMAS = 40, 200
+"""Maximum number of extra delimiters in one record, to bound the search; if the delimiter is a comma: the second."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +84,7 @@ class SacctHeader:
     @classmethod
     def of(cls, file: Input) -> SacctHeader:
         """Read the first line of a file; a line without a delimiter is one name."""
-        first = file.head.removeprefix(b"\xef\xbb\xbf").partition(b"\n")[0].rstrip(b"\r").replace(b'"', b"")
+        first = _first_line(file).replace(b'"', b"")
         between = re.match(rb"[A-Za-z]+([^A-Za-z0-9]+)[A-Za-z]", first)
         delimiter = between[1] if between else b"|"
         pieces = first.split() if not delimiter.strip(b" ") else first.split(delimiter)
@@ -81,6 +101,36 @@ class SacctHeader:
         return not self.delimiter.strip(b" ")
 
 
+def _first_line(file: Input) -> bytes:
+    """Return the first line of a file, without the blanks that pad the first name of sacct's default output."""
+    return file.head.removeprefix(b"\xef\xbb\xbf").partition(b"\n")[0].strip(b"\r ")
+
+
+def lacks_header(file: Input) -> bool:
+    """Return whether the first line has a job id, a state and a span of time or exit code: the output of `sacct -n`."""
+    first = _first_line(file)
+    marks = {re.compile(SHAPES["jobid"]), re.compile(rb"\d+:\d+|(\d+-)?\d+:\d\d:\d\d")}
+    for delimiter in {None, *re.findall(rb"[^\w .:+\[\]%-]+", first)}:
+        parts = first.split(delimiter)
+        states = [part.split()[0].rstrip(b"+").decode("ascii", "replace") in SLURM for part in parts if part.strip()]
+        if any(states) and all(any(mark.fullmatch(part) for part in parts) for mark in marks):
+            return True
+    return False
+
+
+def _quoted(data: bytes, width: int) -> bool:
+    """Return whether a table is CSV from another tool, which quotes values with commas."""
+    if b'"' not in data:
+        return False
+    head = data[:HEAD_BYTES].decode("utf-8", "replace")
+    try:
+        rows = [row for row in csv.reader(io.StringIO(head, newline="")) if row][1:]
+    except csv.Error:
+        return True
+    rows = rows[:-1] if len(data) > HEAD_BYTES else rows  # the last one may be cut off
+    return 2 * sum(len(row) == width for row in rows) >= len(rows)
+
+
 def one_line_each(file: Input, header: SacctHeader, used: Container[str]) -> tuple[Input, Counter[str]]:
     """Return the file with one record per line and tabs between fields, and the counts of repairs.
 
@@ -93,9 +143,9 @@ def one_line_each(file: Input, header: SacctHeader, used: Container[str]) -> tup
     Raises:
         InputError: a line has too few fields, or too many and the columns do not determine which belong together.
     """
-    if header.delimiter == b",":  # CSV from another tool, which quotes values
-        return file, Counter()
     data = file.text
+    if header.delimiter == b"," and _quoted(data, len(header.names)):
+        return file, Counter()
     top = b"\n" + data.partition(b"\n")[0].removeprefix(b"\xef\xbb\xbf") + b"\n"
     again = data.count(top)  # of exports that were joined
     data = data.replace(top, b"\n\n") if again else data
@@ -128,11 +178,13 @@ class _Text:
         tabs = np.searchsorted(np.flatnonzero(content == ord("\t")), self.ends)
         self.delimiters = np.diff(tabs, prepend=0)
         self.width = len(header.names)
-        self.free = [name in FREE for name in header.lower]
-        self.shaped = [name in SHAPES for name in header.lower]
-        self.used = [name in used for name in header.lower]
+        self.most = self.width + (COMMAS if header.delimiter == b"," else MANY)
+        names = header.lower
+        self.free = [name in FREE or (header.delimiter == b"," and name in LISTS) for name in names]
+        self.shaped = [name in SHAPES for name in names]
+        self.used = [name in used for name in names]
         self.found = Counter[str]()
-        self.shapes = [re.compile(SHAPES.get(name, rb"\S*")) for name in header.lower]
+        self.shapes = [re.compile(SHAPES.get(name, rb"\S*")) for name in names]
 
     def irregular_lines(self) -> Iterator[int]:
         """Yield the lines whose number of fields differs from the header."""
@@ -152,21 +204,27 @@ class _Text:
                 for last in range(first, min(first + LOOK_AHEAD, len(self.ends))):
                     more = self.line(last)
                     text = text + b" " + more if last > first else more
-                    if text.count(b"\t") - self.width >= MANY or (last > first and self.begins(more)):
+                    if text.count(b"\t") >= self.most or (last > first and self.begins(more)):
                         break
-                    record = self.with_joined_texts(text) if last >= odd else None
-                    if record is not None:
-                        self.found["records whose free text contains delimiters or line breaks"] += 1
+                    records = self.with_joined_values(text) if last >= odd else []
+                    if len(records) > 1:
+                        raise self.unclear(odd, "two repairs fit")
+                    for record in records:
+                        self.found["records whose values contain delimiters or line breaks, reassembled"] += 1
                         return first, last, record
         if odd == len(self.ends) - 1 and not self.complete:
             self.found["last line cut off, left out"] += 1
             return odd, odd, b""
-        if self.free[-1] and self.delimiters[odd] < self.width - 1 and not self.begins(self.line(odd)):
+        if self.header.lower[-1] in FREE and self.delimiters[odd] < self.width - 1 and not self.begins(self.line(odd)):
             self.found["lines that continue a text in the last column, left out"] += 1
             return odd, odd, b""  # the preceding record is complete without it
-        raise InputError(
+        raise self.unclear(odd, "no repair fits")
+
+    def unclear(self, odd: int, why: str) -> InputError:
+        """Return the error about a line of too many or too few fields."""
+        return InputError(
             f"line has {self.delimiters[odd] + 1} fields, but the header has {self.width}, and the extra delimiters"
-            " cannot be located",
+            f" cannot be located: {why}",
             where=f"{self.file.where}:{odd + 1}",
             hint="correct or remove the line, or run sacct with JobName last or another --delimiter",
         )
@@ -174,44 +232,83 @@ class _Text:
     def begins(self, text: bytes) -> bool:
         """Return whether a line begins like a record, up to the job id; False if free text precedes the job id."""
         for column, part in enumerate(text.split(b"\t")[: self.width]):
+            if self.header.lower[column] in ("jobid", "jobidraw"):
+                return self.shapes[column].fullmatch(part) is not None
             if self.free[column] or not self.shapes[column].fullmatch(part):
                 return False
-            if self.header.lower[column] in ("jobid", "jobidraw"):
-                return True
         return False
 
-    def with_joined_texts(self, text: bytes) -> bytes | None:
-        """Return a record with its free texts joined, or None if there is no way to join them or more than one."""
+    @cached_property
+    def usual(self) -> dict[int, set[bytes]]:
+        """The values of each of the columns `FEW` in the first regular lines of the file."""
+        columns = [number for number, name in enumerate(self.header.lower) if name in FEW]
+        regular = np.flatnonzero(self.delimiters == self.width - 1)[1 : SAMPLE + 1].tolist()
+        parts = [self.line(number).split(b"\t") for number in regular]
+        return {column: {values[column] for values in parts} for column in columns if parts}
+
+    def with_joined_values(self, text: bytes) -> list[bytes]:
+        """Return a record with the pieces of its values joined: none, one, or two if there is more than one way.
+
+        First, the cluster and partition are those of other records, and only free texts contain delimiters.
+        """
         parts = text.split(b"\t")
         if len(parts) < self.width:
-            return None
-        ways = self.assignments(parts, 0, 0, {})
-        return b"\t".join(*ways.values()) if len(ways) == 1 else None
+            return []
+        for usual in (self.usual, {}) if self.usual else ({},):
+            for named in (frozenset[str](), NAMED):
+                search = _Search(self, parts, usual, named)
+                ways = search.ways(0, 0)
+                if ways:
+                    return [b"\t".join(values) for values in ways.values()]
+        return []
 
-    def assignments(self, parts: Sequence[bytes], column: int, at: int, memo: dict[tuple[int, int], Ways]) -> Ways:
+
+Ways = dict[tuple[Hashable, ...], list[bytes]]
+"""Values of the used columns -> values of all columns."""
+
+
+class _Search:
+    """The ways to assign the parts of a record to the columns."""
+
+    def __init__(
+        self, text: _Text, parts: Sequence[bytes], usual: Mapping[int, Container[bytes]], named: Container[str]
+    ) -> None:
+        self.text, self.parts, self.usual = text, parts, usual
+        self.free = [free or name in named for free, name in zip(text.free, text.header.lower, strict=True)]
+        self.memo: dict[tuple[int, int], Ways] = {}
+
+    def ways(self, column: int, at: int) -> Ways:
         """Return the ways to assign the parts from `at` on to the columns from `column` on, at least two if ambiguous.
 
-        Ways with the same values in the used columns count as one. Of adjacent free columns without a shape, the
-        first takes all extra parts.
+        Ways with the same meaning in the used columns count as one. Of adjacent free columns that are not used and
+        have no shape, the first takes all extra parts.
         """
-        if (column, at) in memo:
-            return memo[column, at]
-        found: Ways = {}
-        surplus = len(parts) - at - (self.width - column)
-        if column == self.width:
+        if (column, at) in self.memo:
+            return self.memo[column, at]
+        text, found, surplus = self.text, Ways(), len(self.parts) - at - (self.text.width - column)
+        if column == text.width:
             return {(): []} if not surplus else {}
-        first_free = self.free[column] and (self.shaped[column] or not (column and self.free[column - 1]))
-        for more in range(surplus + 1) if first_free else range(1):
-            value = self.header.delimiter.join(parts[at : at + 1 + more])
+        follows = column > 0 and self.loose(column) and self.loose(column - 1)
+        for more in range(surplus + 1) if self.free[column] and not follows else range(1):
+            value = text.header.delimiter.join(self.parts[at : at + 1 + more])
             if len(found) > 1:
                 break
-            if (self.shaped[column] or not self.free[column]) and not self.shapes[column].fullmatch(value):
+            if not self.loose(column) and not text.shapes[column].fullmatch(value):
                 continue
-            for key, rest in self.assignments(parts, column + 1, at + 1 + more, memo).items():
-                found[(value, *key) if self.used[column] else key] = [value, *rest]
-        memo[column, at] = found
+            if value not in self.usual.get(column, (value,)):
+                continue
+            meaning = (self.meaning(column, value),) if text.used[column] else ()
+            for key, rest in self.ways(column + 1, at + 1 + more).items():
+                found[*meaning, *key] = [value, *rest]
+        self.memo[column, at] = found
         return found
 
+    def loose(self, column: int) -> bool:
+        """Return whether a column holds free text without a shape that is not used."""
+        return self.free[column] and not self.text.shaped[column] and not self.text.used[column]
 
-Ways = dict[tuple[bytes, ...], list[bytes]]
-"""Values of the used columns -> values of all columns."""
+    def meaning(self, column: int, value: bytes) -> Hashable:
+        """Return what is read of a value: of a command line, its options."""
+        if self.text.header.lower[column] != "submitline":
+            return value
+        return tuple(options_of(value.decode("utf-8", "replace")).items())

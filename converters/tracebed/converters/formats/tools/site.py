@@ -18,8 +18,11 @@ from tracebed.converters.formats.tools.amounts import first_positive
 from tracebed.converters.formats.tools.columns import Columns, ColumnSpec, read_columns
 from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.formats.tools.machines import one_machine
+from tracebed.converters.formats.tools.repeated_hour import WHICH_HOUR, in_order
 from tracebed.converters.log import Log, make_log, place_of
 from tracebed.converters.workload import SCHEMA, BoolArray, System
+
+TIMES = ("submit_time", "logged_start", "logged_end")
 
 
 @dataclass(frozen=True)
@@ -112,6 +115,10 @@ class Site:
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             derived = self.derive(c, system, zone)
         taken = {name: self._column(c, name, zone) for name in c.values if name in SCHEMA or name.startswith("extra_")}
+        defects = dict(derived.defects)
+        if set(TIMES) <= set(c.values):
+            times, defects[WHICH_HOUR] = in_order(c, TIMES, zone, c.numbers("run_time" if "run_time" in c else "run"))
+            taken |= times
         return make_log(
             files,
             self.name,
@@ -119,7 +126,7 @@ class Site:
             system=system,
             time_zone=zone,
             parameters=options,
-            defects=derived.defects,
+            defects=defects,
             only=only,
             place=c.place,
             names=("user", "group"),

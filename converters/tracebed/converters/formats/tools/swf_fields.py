@@ -110,7 +110,7 @@ def _read_one_by_one(file: Input) -> FieldLines:
                 raise InputError(
                     f"line has {len(tokens)} fields instead of 18",
                     where=f"{file.where}:{number}",
-                    hint="complete or remove the line, or select the format with --from",
+                    hint="complete or remove the line, or name the format: convert --from FORMAT",
                 )
             short += len(tokens) == 17
             more.append(" ".join(tokens[18:]))

@@ -42,7 +42,7 @@ def as_asked(workload: Workload, machine: Machine) -> tuple[Workload, dict[str, 
     reading = [step.parameters for step in workload.provenance.steps if step.name == "read"]
     if any(parameters.get("by") == "core" for parameters in reading):
         what = "each node of the workload is one core, but jobs share the nodes of a slurm.conf by themselves"
-        raise InputError(what, hint="read the log again without --by core")
+        raise InputError(what, hint="read the log again: convert --by node")
     names = workload.texts("partition").tolist()
     number = {name: machine.partition(name.partition(",")[0]) for name in dict.fromkeys(names)}
     limit, runs = workload.floats("time_limit"), np.isfinite(workload.floats("run_time"))

@@ -234,7 +234,7 @@ def _check(folder: Path, executor: ElastisimExecutor) -> None:
     table = outputs.statistics(path)
     if len(table) != len(executor.sent):
         what = f"has {len(table):,} of {len(executor.sent):,} jobs: ElastiSim did not finish"
-        raise InputError(what, where=str(path), hint="--keep FOLDER keeps its files")
+        raise InputError(what, where=str(path), hint="--with elastisim,keep=FOLDER keeps its files")
     record = executor.record
     for column, times in (("start", record.start), ("end", record.end)):
         exact = np.array(times)[executor.sent] - executor.origin
@@ -244,4 +244,4 @@ def _check(folder: Path, executor: ElastisimExecutor) -> None:
         if off.any():
             at = int(off.argmax())
             what = f"{column} of job {at} is {printed[at]:g} s, but {exact[at]:.9g} s in the messages of ElastiSim"
-            raise InputError(what, where=str(path), hint="--keep FOLDER keeps its files")
+            raise InputError(what, where=str(path), hint="--with elastisim,keep=FOLDER keeps its files")

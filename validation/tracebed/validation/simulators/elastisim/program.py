@@ -159,8 +159,8 @@ class Process:
         text = self.log.read_text(errors="replace").strip()
         if DEADLOCK in text:
             what = "ElastiSim detected a deadlock: a job can never start, or never reaches its end"
-            return InputError(what, hint="--keep FOLDER keeps its files")
-        hint = "--keep FOLDER keeps its files"
+            return InputError(what, hint="--with elastisim,keep=FOLDER keeps its files")
+        hint = "--with elastisim,keep=FOLDER keeps its files"
         if "shared librar" in text:
             hint = "install the libraries: apt-get install libsimgrid3.32 libzmq5"
         said = f": {reason_in(text)}" if text else ", without a message"
