@@ -78,7 +78,7 @@ def of_rows(conf: Path, *rows: tuple[float, float, float, float], **columns: Any
     lines = lines_of(conf)
     machine = of_lines(lines, conf, plain=True).machine
     assert machine is not None
-    return log_of(tb.Workload(table.assign(**columns)), lines, machine)
+    return log_of(tb.Workload(table.assign(**columns)), machine)
 
 
 NAN = math.nan

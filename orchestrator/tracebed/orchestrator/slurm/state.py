@@ -18,7 +18,7 @@ from tracebed.orchestrator.slurm.conf import SlurmConf, of_lines, with_release
 from tracebed.orchestrator.slurm.database import ASSOCIATIONS, Database, read_associations, read_qos
 from tracebed.orchestrator.slurm.host_lists import host_names
 from tracebed.orchestrator.slurm.lines import Line
-from tracebed.orchestrator.slurm.machine import WHOLE, Machine, gres_of
+from tracebed.orchestrator.slurm.machine import WHOLE, Machine
 from tracebed.orchestrator.slurm.scontrol import (
     YEAR_S,
     Record,
@@ -242,7 +242,7 @@ def state_of(texts: Mapping[str, str], folder: Path) -> ClusterState:
     version = settings.get("SLURM_VERSION", "unknown")
     conf = replace(conf, parameters=with_release(conf.parameters, version))
     assert conf.machine is not None  # every node has its number of CPUs
-    threads = max(1, nodes[0].number("ThreadsPerCore")) if nodes[0].of("ThreadsPerCore") else 1
+    threads = conf.machine.cpus_per_core
     jobs: list[LiveJob] = []
     odd = Counter[str]()
     known = {partition.name for partition in conf.machine.partitions}
@@ -385,7 +385,7 @@ def _job(record: Record, state: str, threads: int) -> LiveJob:
         memory_mib=memory * threads if by_core else memory,
         by_core=by_core,
         features=record.of("Features"),
-        gres=",".join(f"{name}:{count}" for name, count in gres_of(record.of("TresPerNode", "Gres")).items()),
+        gres=record.of("TresPerNode", "Gres"),
         priority=record.number("Priority"),
         reason=reason,
         held=_held(record, threads) if running else {},
