@@ -139,7 +139,7 @@ SELECTION = frozenset(
     """
     CR_CPU CR_CPU_Memory CR_Core CR_Core_Memory CR_Socket CR_Socket_Memory CR_Memory CR_LLN CR_CORE_DEFAULT_DIST_BLOCK
     CR_ONE_TASK_PER_CORE OTHER_CONS_RES OTHER_CONS_TRES LL_SHARED_GRES MULTIPLE_SHARING_GRES_PJ
-    ENFORCE_BINDING_GRES ONE_TASK_PER_SHARING_GRES
+    ENFORCE_BINDING_GRES ONE_TASK_PER_SHARING_GRES NONE
     """.lower().split()
 )
 """SelectTypeParameters, in lower case, that a simulation of a cluster models, or that change no choice of nodes. The

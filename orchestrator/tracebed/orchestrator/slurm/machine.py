@@ -390,10 +390,11 @@ def _partition(
     per_cpu, per_node = line.of("DefMemPerCPU"), line.of("DefMemPerNode")
     if not (per_cpu or per_node):  # a partition that has one of them ignores both of the whole cluster
         per_cpu, per_node = values.get("defmempercpu", ""), values.get("defmempernode", "")
-    own = line.of("SelectTypeParameters").lower()  # replaces that of the cluster: CR_Core or CR_Socket
-    selection = {own, *({"cr_lln"} & {*selection})} if own and selection else {*selection}
+    own = line.of("SelectTypeParameters").lower()  # CR_Core or CR_Socket, in place of that of the cluster
+    if selection and own not in ("", "none"):
+        selection = {own, *({"cr_lln"} & {*selection})}
     if line.of("LLN").upper() == "YES" and selection:
-        selection.add("cr_lln")
+        selection = {*selection, "cr_lln"}
     billing = tres_weights(line.of("TRESBillingWeights"), line.where) or ({"cpu": 1.0} if threads > 1 else {})
     return Partition(
         name=line.value,

@@ -90,7 +90,8 @@ DEFAULTS = {
 }
 """Settings that `scontrol` prints although they have no effect or their default value."""
 OF_NODES = {"cpus": "CPUTot", "threadspercore": "ThreadsPerCore", "realmemory": "RealMemory", "weight": "Weight"}
-OF_NODES |= {"gres": "Gres", "feature": "ActiveFeatures"}
+OF_NODES |= {"gres": "Gres", "feature": "ActiveFeatures", "sockets": "Sockets", "corespersocket": "CoresPerSocket"}
+OF_NODES |= {"corespeccount": "CoreSpecCount", "memspeclimit": "MemSpecLimit"}
 NOT_OF_PARTITIONS = frozenset(("partitionname", "nodes", "state", "totalcpus", "totalnodes", "tres"))
 RESERVED = frozenset(("MAINT", "RESERVED"))
 """States of nodes in an advance reservation."""
