@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 from pydantic import Field
 
@@ -365,7 +366,7 @@ def _common(threads: Iterable[int]) -> int:
     return different.pop() if len(different) == 1 else 1
 
 
-def _chosen(selection: Collection[str]) -> dict[str, bool]:
+def _chosen(selection: Collection[str]) -> dict[str, Any]:
     """Return what SelectTypeParameters, in lower case, say about the choice of nodes and cores."""
     return {"sockets": not {*selection}.isdisjoint(SOCKETS), "least_loaded": "cr_lln" in selection}
 

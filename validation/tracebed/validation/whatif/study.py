@@ -35,6 +35,7 @@ BINS = 400
 STARTED = 0.99
 """Share of the jobs that have started when the courses end."""
 MOST_WINDOWS = 1000
+WIDE = "with more cores on a node than any node has"
 MISFIT = 0.10
 """Share of the jobs of a log that cannot run on the cluster, from which the slurm.conf is not that of the log."""
 
@@ -292,11 +293,18 @@ def _misfits(log: Log, member: Predicted, machine: Machine, name: str, conf: str
     Raises:
         InputError: the share of the jobs is `MISFIT` or more.
     """
-    found = Counter({"with more cores on a node than any node has": log.wide})
-    for (partition, reason), count in member.rejected.items():
-        found[reason if "no partition" in reason else f"partition {partition}: {reason}"] += count
+    found = Counter({WIDE: log.wide})
+    examples: dict[str, str] = {}
+    for (partition, reason), count in member.rejected.most_common():
+        kind = reason if "no partition" in reason else f"partition {partition}: {reason.partition(': ')[0]}"
+        found[kind] += count
+        examples.setdefault(kind, reason.partition(": ")[2])
     total, jobs = sum(found.values()), len(log.workload) + log.wide
-    worst = "; ".join(f"{counted(count, 'job')}, {reason}" for reason, count in found.most_common(4) if count)
+    worst = "; ".join(
+        f"{counted(count, 'job')}, {kind}" + (f" ({examples[kind]})" if examples.get(kind) else "")
+        for kind, count in found.most_common(4)
+        if count
+    )
     if total >= MISFIT * jobs:
         partitions = ", ".join(each.name for each in machine.partitions)
         largest = max(machine.cores_of(kind) for kind in machine.kinds)
