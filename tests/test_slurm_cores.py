@@ -231,7 +231,7 @@ def test_a_job_that_never_runs_says_which_resource_is_lacking(
 
 
 def test_a_forecast_counts_the_threads_of_each_node(tmp_path: Path) -> None:
-    node = "NodeName={} CPUTot=4 Sockets=1 CoresPerSocket={} ThreadsPerCore={} RealMemory=1000 State=IDLE Weight=1"
+    node = "NodeName={} CPUTot=4 Sockets=1 CoresPerSocket={} ThreadsPerCore={} RealMemory=1000 State=IDLE Gres=bw:2"
     texts = {
         "config": "Configuration data as of 2026-01-31T12:00:00\nSelectType = select/cons_tres\n"
         "SelectTypeParameters = CR_CORE\nSLURM_VERSION = 22.05.8\n",
@@ -240,12 +240,13 @@ def test_a_forecast_counts_the_threads_of_each_node(tmp_path: Path) -> None:
         "job": "JobId=1 JobName=w UserId=ann(7) Priority=9 Account=a JobState=RUNNING Reason=None TimeLimit=01:00:00 "
         "SubmitTime=2026-01-31T11:00:00 EligibleTime=2026-01-31T11:00:00 StartTime=2026-01-31T11:50:00 Partition=main "
         "NodeList=n1 NumNodes=1 NumCPUs=4 CPUs/Task=1 TRES=cpu=4,node=1 NtasksPerN:B:S:C=0:0:*:* "
-        "  Nodes=n1 CPU_IDs=0-3 Mem=0 GRES= MinMemoryNode=0 Features=(null) OverSubscribe=OK",
+        "  Nodes=n1 CPU_IDs=0-3 Mem=0 GRES=bw(CNT:0) TresPerNode=gres:bw:1 MinMemoryNode=0 Features=(null) OverSubscribe=OK",
     }
     for name, text in texts.items():
         (tmp_path / f"{name}.txt").write_text(f"{text}\n")
     state = state_of(read_folder(tmp_path), tmp_path)
     assert [job.held for job in state.jobs] == [{"n1": 4}]
     assert [state.machine.cores_of(kind) for kind in state.machine.kinds] == [4, 4]
+    assert [kind.kept for kind in state.machine.kinds] == [("bw",), ()]  # what scontrol shows of a job of no_consume
     assert host_names(state.machine.kinds[0].names) == ["n1"]
     assert not any("SelectTypeParameters" in note for note in state.notes)

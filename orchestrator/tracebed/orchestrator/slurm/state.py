@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from tracebed.orchestrator.slurm.scontrol import (
     Record,
     Share,
     configuration,
+    kept_gres,
     priority_factors,
     records,
     shares,
@@ -221,6 +222,7 @@ def state_of(texts: Mapping[str, str], folder: Path) -> ClusterState:
     def where(name: str) -> str:
         return str(folder / f"{name}.txt")
 
+    kept = kept_gres(texts["job"])
     now, settings = configuration(texts["config"], where("config"))
     nodes = records(texts["node"], "NodeName", where("node"))
     partitions = records(texts["partition"], "PartitionName", where("partition"))
@@ -234,7 +236,7 @@ def state_of(texts: Mapping[str, str], folder: Path) -> ClusterState:
     if "reservation" in texts:
         booked, unmodeled = reservations.read(texts["reservation"], where("reservation"), "UTC")
     conf = of_lines(
-        [*_settings(settings), *map(_node, nodes), *map(_partition, partitions)],
+        [*_settings(settings), *(_node(node, kept) for node in nodes), *map(_partition, partitions)],
         folder,
         plain=True,
         database=Database(associations=accounts, qos=qos),
@@ -298,12 +300,15 @@ def _settings(settings: Mapping[str, str]) -> Iterator[Line]:
             yield Line(key, value, {}, "config.txt")
 
 
-def _node(record: Record) -> Line:
+def _node(record: Record, kept: Mapping[str, Collection[str]]) -> Line:
     if not 0 < record.number("CPUTot") <= MAX_SIZE:
         hint = "save the output of scontrol as it is"
         raise InputError(f"CPUTot={record.of('CPUTot')} is not a number of CPUs", where=record.where, hint=hint)
     settings = {key: record.of(name) for key, name in OF_NODES.items() if record.of(name)}
-    return Line("NodeName", record.needed("NodeName"), settings, record.where)
+    name = record.needed("NodeName")
+    for own in kept.get(name, ()):
+        settings["gres"] = re.sub(rf"(^|,){re.escape(own)}:", rf"\1{own}:no_consume:", settings.get("gres", ""))
+    return Line("NodeName", name, settings, record.where)
 
 
 def _partition(record: Record) -> Line:
