@@ -227,6 +227,15 @@ def test_a_job_that_never_runs_says_which_resource_is_lacking(
     assert "partitions of the workload" not in str(error.value)
 
 
+def test_the_reason_of_a_rejected_job_is_told(tmp_path: Path) -> None:
+    run = simulated(tmp_path, tasks(1, 9, 10, 9), HEAD.format("CR_Core") + "NodeName=n[1-2] CPUs=4\n" + ALL)
+    told = [each for each in run.info.warnings if "rejected" in each]
+    assert told[0].startswith(
+        "3 jobs rejected by the policy: such as 2 jobs: no nodes of its partition can ever run it: "
+    )
+    assert "9 cores with these resources are demanded, of 8; the table jobs has the reasons" in told[0]
+
+
 # -- a live cluster
 
 
@@ -240,7 +249,7 @@ def test_a_forecast_counts_the_threads_of_each_node(tmp_path: Path) -> None:
         "job": "JobId=1 JobName=w UserId=ann(7) Priority=9 Account=a JobState=RUNNING Reason=None TimeLimit=01:00:00 "
         "SubmitTime=2026-01-31T11:00:00 EligibleTime=2026-01-31T11:00:00 StartTime=2026-01-31T11:50:00 Partition=main "
         "NodeList=n1 NumNodes=1 NumCPUs=4 CPUs/Task=1 TRES=cpu=4,node=1 NtasksPerN:B:S:C=0:0:*:* "
-        "  Nodes=n1 CPU_IDs=0-3 Mem=0 GRES=bw(CNT:0) TresPerNode=gres:bw:1 MinMemoryNode=0 Features=(null) OverSubscribe=OK",
+        "  Nodes=n1 CPU_IDs=0-3 Mem=0 GRES=bw(CNT:0) TresPerNode=gres:bw:1 MinMemoryNode=0 OverSubscribe=OK",
     }
     for name, text in texts.items():
         (tmp_path / f"{name}.txt").write_text(f"{text}\n")

@@ -223,7 +223,7 @@ def _inputs(
             found += [(begun[job], place, each) for place, each in enumerate(of_job) if isinstance(each, _Entry)]
     if not found:
         reason, count = Counter(record.reason).most_common(1)[0]
-        some = f", as {count:,} of them" if count < len(jobs) else ""
+        some = f" (so {count:,} of them)" if count < len(jobs) else ""
         hint = "correct the demands of the jobs, or give the slurm.conf of the cluster on which they ran"
         raise InputError(f"none of the {len(jobs):,} jobs can run on the cluster: {reason}{some}", hint=hint)
     entries = [each for _, _, each in sorted(found, key=lambda own: (own[0], own[1], own[2].job))]
