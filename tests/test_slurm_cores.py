@@ -131,6 +131,13 @@ def test_memory_of_each_cpu_is_that_of_whole_sockets(tmp_path: Path) -> None:
     nodes = "NodeName=n1 Sockets=2 CoresPerSocket=2 RealMemory=500\n"
     conf = HEAD.format("CR_Socket_Memory") + "DefMemPerCPU=100\n" + nodes + ALL
     assert held(simulated(tmp_path, tasks(1, 1, 1), conf)) == {"1": {"n1": 2}, "2": {"n1": 2}}
+    assert held(simulated(tmp_path, tasks(2, 1), conf.replace("CoresPerSocket=2", "CoresPerSocket=1"))) == {
+        "1": {"n1": 2}
+    }
+    many = conf.replace("Sockets=2", "Sockets=4")  # memory of two sockets: three tasks would get three
+    assert held(simulated(tmp_path, tasks(2), many)) == {"1": {"n1": 4}}
+    with pytest.raises(InputError, match="3 cores with these resources are demanded, of 2"):
+        simulated(tmp_path, tasks(3), many)
     less = conf.replace("RealMemory=500", "RealMemory=300")
     assert held(simulated(tmp_path, tasks(1, 1), less)) == {"1": {"n1": 2}}
 
@@ -140,7 +147,10 @@ def test_what_is_assumed_about_cores_is_said(tmp_path: Path) -> None:
     sockets = "PartitionName=s Nodes=n1 SelectTypeParameters=CR_Socket\n"
     for text, said in (
         (HEAD.format("CR_Core") + UNLIKE + ALL, "ThreadsPerCore=1, 2: the cores of the run are CPUs"),
-        (HEAD.format("CR_CPU") + UNLIKE + ALL, "CR_CPU: a job holds, and is billed for, all CPUs of its cores"),
+        (
+            HEAD.format("CR_CPU") + UNLIKE + ALL,
+            "CR_CPU: memory for each CPU and billing are those of all CPUs of a core",
+        ),
         (HEAD.format("CR_Core") + SOCKETS + ALL + sockets, "CR_Socket: jobs of the partitions all share sockets"),
         (HEAD.format("CR_Core,CR_Pack_Nodes") + SOCKETS + ALL, "not modeled: SelectTypeParameters CR_Pack_Nodes"),
         (HEAD.format("CR_Core") + "NodeName=n1 CPUs=4 Gres=gpu:2,shard:8\n" + ALL, "shard are counted beside the GPUs"),

@@ -32,7 +32,7 @@ def _of_cores(machine: Machine) -> Iterator[str]:
         values = listed([str(each) for each in threads], MOST_SHOWN)
         yield f"ThreadsPerCore={values}: the cores of the run are CPUs, and a job holds all CPUs of its cores"
     if machine.exact_cpus and threads[-1] > 1:
-        yield "CR_CPU: a job holds, and is billed for, all CPUs of its cores; Slurm bills those that it asked for"
+        yield "CR_CPU: memory for each CPU and billing are those of all CPUs of a core; Slurm's are those asked for"
     by_socket = {
         node for number, each in enumerate(machine.partitions) if each.sockets for node in machine.members(number)
     }

@@ -135,7 +135,10 @@ class Resources:
             free = free if self.memory[node] == self.total_memory[node] else 0
         elif request.by_core and request.memory:
             most = self.memory[node] // request.memory
-            free = free if most >= free else most - most % grain
+            if most < free and request.sockets == OF_TASKS:  # each task, up to the number of sockets, gets a socket
+                free = most // grain * (self.threads[node] if self.threads else 1)
+            elif most < free:
+                free = most - most % grain
         elif request.memory > self.memory[node]:
             return 0
         free //= used

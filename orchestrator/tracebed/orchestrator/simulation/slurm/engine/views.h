@@ -76,7 +76,9 @@ static int32_t capacity_of(const struct setup *s, int32_t free, int64_t memory, 
         if (memory != s->memory[node]) return 0;
     } else if (s->by_core[job] && wanted) {
         int64_t most = memory / wanted;
-        if (most < cores) cores = most - most % grain_of(s, job, node);
+        int32_t grain = most < cores ? grain_of(s, job, node) : 1;
+        if (most < cores && s->by_socket[job] == OF_TASKS) cores = most / grain * (s->threads ? s->threads[node] : 1);
+        else if (most < cores) cores = most - most % grain;
     } else if (wanted > memory) return 0;
     if (used > 1) cores /= used;
     return cores < least ? 0 : s->per_node[job] ? s->per_node[job] : (int32_t)cores;
