@@ -28,6 +28,7 @@ from tracebed.orchestrator.slurm.keys import (
     PARTITION_GROUPS,
     PRIORITY,
     SCHEDULER_OF_CLUSTER,
+    SELECTION,
     STATES,
 )
 from tracebed.orchestrator.slurm.lines import (
@@ -189,6 +190,7 @@ def of_lines(
         *_of_lines(lines, known),
         *_of_partitions(partitions, known),
         *_of_nodes(nodes, sizes, known),
+        *(_of_selection(lines, partitions) if machine and machine.shared else ()),
         *(unmodeled_of(machine, ignored) if machine else ()),
         *([NO_QOS] if machine and machine.preempt.by_qos and not machine.database.qos else []),
     )
@@ -294,6 +296,20 @@ def _of_lines(lines: Sequence[Line], modeled: Collection[str]) -> Iterator[str]:
     if "downnodes" in last:
         shown = [f"DownNodes={line.value}" for line in lines if line.key.lower() == "downnodes"]
         yield _group(STATES, shown)
+
+
+def _of_selection(lines: Sequence[Line], partitions: Sequence[Line]) -> Iterator[str]:
+    """Yield a sentence about the SelectTypeParameters without a model."""
+    whole = [("", line.value) for line in lines if line.key.lower() == "selecttypeparameters"][-1:]
+    given = [*whole, *((f" ({line.value})", line.of("SelectTypeParameters")) for line in partitions)]
+    shown = [
+        f"SelectTypeParameters {name}{where}"
+        for where, text in given
+        for name in filter(None, text.split(","))
+        if name.strip().lower() not in SELECTION
+    ]
+    if shown:
+        yield _group("the choice of cores", shown)
 
 
 def _of_partitions(partitions: Sequence[Line], modeled: Collection[str]) -> Iterator[str]:

@@ -117,7 +117,7 @@ OF_CLUSTER = frozenset(
     PriorityWeightQOS PriorityWeightAssoc PriorityWeightTRES PriorityUsageResetPeriod PriorityFlags QOS
     AccountingStorageEnforce EnforcePartLimits
     DependencyParameters Licenses ResvOverRun PreemptType PreemptMode PreemptExemptTime GraceTime JobRequeue
-    CompleteWait DefaultTime MaxNodes CoreSpecCount CpuSpecList MemSpecLimit
+    CompleteWait DefaultTime MaxNodes CoreSpecCount CpuSpecList MemSpecLimit LLN
     """.lower().split()
 )
 """Keys, in lower case, that a simulation of a cluster models. With Fair Tree, the dampening factor has no effect."""
@@ -135,6 +135,15 @@ SCHEDULER_OF_CLUSTER = frozenset(
     )
 )
 """SchedulerParameters that a simulation of a cluster models, beside those of the policy."""
+SELECTION = frozenset(
+    """
+    CR_CPU CR_CPU_Memory CR_Core CR_Core_Memory CR_Socket CR_Socket_Memory CR_Memory CR_LLN CR_CORE_DEFAULT_DIST_BLOCK
+    CR_ONE_TASK_PER_CORE OTHER_CONS_RES OTHER_CONS_TRES LL_SHARED_GRES MULTIPLE_SHARING_GRES_PJ
+    ENFORCE_BINDING_GRES ONE_TASK_PER_SHARING_GRES NONE
+    """.lower().split()
+)
+"""SelectTypeParameters, in lower case, that a simulation of a cluster models, or that change no choice of nodes. The
+CPUs of a log are those that a job got with CR_ONE_TASK_PER_CORE."""
 WITHOUT_EFFECT = frozenset(
     """
     AccountingStorageBackupHost AccountingStorageExternalHost AccountingStorageHost AccountingStorageLoc
