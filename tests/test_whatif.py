@@ -134,7 +134,7 @@ def test_a_waiting_array_is_a_job_for_each_task(conf: Path) -> None:
     (conf.parent / "sacct.txt").write_text(ARRAYS.replace("@", "2024-03-01T08:"))
     machine = of_lines(lines_of(conf), conf, plain=True).machine
     assert machine is not None
-    log = log_of(tb.read(conf.parent / "sacct.txt", time_zone="UTC"), lines_of(conf), machine)
+    log = log_of(tb.read(conf.parent / "sacct.txt", time_zone="UTC"), machine)
     arrays = pd.Series(log.workload.column("job_id")).str.partition("_")[0].value_counts()
     assert arrays.to_dict() == {"2000": 100, "2001": 4, "9": 1}
     limited = log.workload.texts("array")[log.workload.texts("job_id").str.startswith("2001_")]

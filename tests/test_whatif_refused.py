@@ -55,7 +55,7 @@ def answers(found: tb.WhatIf) -> set[Answer]:
 
 def started(log: tb.Workload, conf: Path) -> set[str]:
     """Return the jobs that had started when the log begins."""
-    jobs = log_of(log, lines_of(conf), machine_of(conf)).workload
+    jobs = log_of(log, machine_of(conf)).workload
     return set(jobs.column("job_id")[jobs.column(STARTED)])
 
 
