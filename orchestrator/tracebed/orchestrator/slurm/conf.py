@@ -15,7 +15,7 @@ from tracebed.orchestrator.run import RunInfo
 from tracebed.orchestrator.scheduling.policies.registry import load
 from tracebed.orchestrator.scheduling.policies.slurm import OF_CONF
 from tracebed.orchestrator.setup import Setup
-from tracebed.orchestrator.slurm import reservations
+from tracebed.orchestrator.slurm import reservations, topology
 from tracebed.orchestrator.slurm.database import DUMP, QOS, RESERVATIONS, Database, kind_of, read_dump, read_qos
 from tracebed.orchestrator.slurm.keys import (
     ACCESS,
@@ -30,7 +30,7 @@ from tracebed.orchestrator.slurm.keys import (
     SCHEDULER_OF_CLUSTER,
     STATES,
 )
-from tracebed.orchestrator.slurm.lines import HINT, Line, cpus, hosts, lines_of, node_lines, partition_lines
+from tracebed.orchestrator.slurm.lines import HINT, Line, cpus, hosts, hosts_of, lines_of, node_lines, partition_lines
 from tracebed.orchestrator.slurm.machine import Machine, future, machine_of
 from tracebed.orchestrator.slurm.unmodeled import unmodeled_of
 
@@ -150,7 +150,10 @@ def of_lines(
     if 2 * len(unknown) >= len(lines):
         what = f"unknown {'keys' if len(unknown) > 1 else 'key'}, such as {unknown[0][:60]!r}: not a slurm.conf"
         raise InputError(what, where=next(line.where for line in lines if line.unknown), hint=HINT)
-    machine = machine_of(lines, path, database)
+    values = {line.key.lower(): line.value for line in lines}
+    names = [name for line in node_lines(lines) for name in hosts_of(line.value, line.where)]
+    switches, gaps = topology.read(values, path, names)
+    machine = machine_of(lines, path, database, switches)
     machine = None if machine is None or (machine.plain and not plain) else machine
     modeled = MODELED if machine is None else MODELED_WITH_CLUSTER
     scheduler = () if machine is None else SCHEDULER_OF_CLUSTER
@@ -182,6 +185,7 @@ def of_lines(
         *_of_partitions(partitions, known),
         *_of_nodes(nodes, sizes, known),
         *(unmodeled_of(machine, ignored) if machine else ()),
+        *gaps,
         *([NO_QOS] if machine and machine.preempt.by_qos and not machine.database.qos else []),
     )
     cluster = {"cluster": machine.model_dump_json(exclude_defaults=True)} if machine else {}

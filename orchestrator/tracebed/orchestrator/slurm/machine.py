@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
-from itertools import groupby
 from pathlib import Path
 
 from pydantic import Field
@@ -26,15 +25,14 @@ from tracebed.orchestrator.slurm.lines import (
     Line,
     cpus,
     features_of,
-    hosts,
     hosts_of,
-    lines_of,
     node_lines,
     partition_lines,
     threads_per_core,
     whole,
     without_node_sets,
 )
+from tracebed.orchestrator.slurm.topology import Switch as Switch
 from tracebed.orchestrator.slurm.weights import Weights as Weights
 from tracebed.orchestrator.slurm.weights import tres_weights, weights_of
 
@@ -47,7 +45,6 @@ CONSUMED = "CR_Core_Memory"
 WITH_MEMORY = ("cr_core_memory", "cr_cpu_memory", "cr_socket_memory", "cr_memory")
 WHOLE = ("NODE", "TOPO")
 """Values of `Exclusive` with which a job has whole nodes."""
-TREES = ("topology/tree",)
 NO_TIME = ("", "NONE")
 
 
@@ -62,7 +59,6 @@ class Alike(Fact):
         gres: generic resource -> count, such as `{"gpu": 2}`.
         features: the features that a job may demand.
         weight: nodes of smaller weight are allocated first.
-        switch: the switch of the lowest level; empty: there is no topology.
     """
 
     names: str
@@ -72,7 +68,6 @@ class Alike(Fact):
     gres: dict[str, int] = Field(default_factory=dict)
     features: tuple[str, ...] = ()
     weight: int = 1
-    switch: str = ""
 
 
 class Partition(Fact):
@@ -141,7 +136,9 @@ class Machine(Fact):
     Attributes:
         kinds: the nodes by kind, in the order of slurm.conf.
         partitions: the partitions.
+        switches: the switches of `topology/tree`, in the order of topology.conf; empty: there is no topology.
         shared: whether jobs share nodes, by cores; else jobs get whole nodes.
+        cons_res: whether they do so with `select/cons_res`, which Slurm had until 23.02.
         memory: whether memory is allocated, too.
         weights: the weights of priorities.
         kill_wait_s: time from the time limit of a job to its forced end, s.
@@ -163,7 +160,9 @@ class Machine(Fact):
 
     kinds: tuple[Alike, ...]
     partitions: tuple[Partition, ...]
+    switches: tuple[Switch, ...] = ()
     shared: bool = False
+    cons_res: bool = False
     memory: bool = False
     weights: Weights = Weights()
     kill_wait_s: int = 30
@@ -211,7 +210,7 @@ class Machine(Fact):
         whole = len(self.partitions) == 1 and len(self.members(0)) == len(self.nodes)
         limited = self.partitions[0].limit_s > 0
         ordered = self.weights != Weights() or self.database != Database()
-        return alike and whole and not limited and not self.shared and not ordered and not kind.switch
+        return alike and whole and not limited and not self.shared and not ordered and not self.switches
 
     def partition(self, name: str) -> int | None:
         """Return the number of a partition, of the default one if `name` is empty; None: there is no such partition."""
@@ -221,20 +220,20 @@ class Machine(Fact):
         return 0 if not name else None
 
 
-def machine_of(lines: Sequence[Line], path: Path, database: Database | None = None) -> Machine | None:
+def machine_of(
+    lines: Sequence[Line], path: Path, database: Database | None = None, switches: Sequence[Switch] = ()
+) -> Machine | None:
     """Return the cluster of the lines of a slurm.conf; None: the file names no nodes with a known number of cores.
 
-    `database` has the accounts, users and QOS. The file topology.conf in the same folder is read if the file says
-    `TopologyPlugin=topology/tree`.
+    `database` has the accounts, users and QOS, `switches` those of topology.conf.
 
     Raises:
         InputError: a list of nodes or a number is invalid, or a partition has a node that no line names.
     """
     lines = without_node_sets(lines)
     values = {line.key.lower(): line.value for line in lines}
-    switches = _switches(path) if values.get("topologyplugin", "").lower() in TREES else {}
     nodes = node_lines(lines)
-    kinds = [kind for line in nodes if not future(line) for kind in _kinds(line, switches)]
+    kinds = [_kind(line) for line in nodes if not future(line)]
     if not kinds or not all(kind.cores for kind in kinds):
         return None
     threads_of = {name: threads_per_core(line) for line in nodes for name in hosts_of(line.value, line.where)}
@@ -247,7 +246,9 @@ def machine_of(lines: Sequence[Line], path: Path, database: Database | None = No
     return Machine(
         kinds=tuple(kinds),
         partitions=tuple(partitions or [Partition(name="", default=True)]),
+        switches=tuple(switches),
         shared=shared,
+        cons_res=values.get("selecttype", "").lower() == "select/cons_res",
         memory=any(parameter in WITH_MEMORY for parameter in parameters),
         weights=weights_of(values) if multifactor else Weights(),
         kill_wait_s=whole(values.get("killwait", ""), 30),
@@ -300,23 +301,20 @@ def _parameters(values: Mapping[str, str], key: str) -> dict[str, str]:
     return found
 
 
-def _kinds(line: Line, switches: Mapping[str, str]) -> Iterator[Alike]:
-    """Yield the nodes of a line, divided by switch."""
+def _kind(line: Line) -> Alike:
+    """Return the nodes of a line."""
     threads = threads_per_core(line)
     special = hosts_of(f"[{line.of('CpuSpecList')}]", line.where) if line.of("CpuSpecList") else []
     spared, cores = whole(line.of("CoreSpecCount"), -(-len(special) // threads)), cpus(line) // threads
-    for switch, names in groupby(hosts_of(line.value, line.where), key=lambda name: switches.get(name, "")):
-        listed = [*names]
-        yield Alike(
-            names=line.value if len(listed) == hosts(line.value) else ",".join(listed),
-            cores=cores - (spared if spared < cores else min(1, cores - 1)),
-            threads=threads,
-            memory_mib=max(1, whole(line.of("RealMemory"), 1) - whole(line.of("MemSpecLimit"), 0)),
-            gres=gres_of(line.of("Gres")),
-            features=features_of(line),
-            weight=whole(line.of("Weight"), 1),
-            switch=switch,
-        )
+    return Alike(
+        names=line.value,
+        cores=cores - (spared if spared < cores else min(1, cores - 1)),
+        threads=threads,
+        memory_mib=max(1, whole(line.of("RealMemory"), 1) - whole(line.of("MemSpecLimit"), 0)),
+        gres=gres_of(line.of("Gres")),
+        features=features_of(line),
+        weight=whole(line.of("Weight"), 1),
+    )
 
 
 def future(line: Line) -> bool:
@@ -378,15 +376,3 @@ def _enforced(text: str) -> tuple[str, ...]:
     if given & {"limits", "qos", "wckeys"}:
         given.add("associations")
     return tuple(name for name in ("associations", "limits", "qos") if name in given)
-
-
-def _switches(path: Path) -> dict[str, str]:
-    """Return the switch of the lowest level of each node, from the file topology.conf beside a slurm.conf."""
-    found: dict[str, str] = {}
-    file = path.with_name("topology.conf")
-    if not file.is_file():
-        return found
-    for line in lines_of(file):
-        for name in hosts_of(line.of("Nodes"), line.where) if line.of("Nodes") else ():
-            found[name] = line.value
-    return found

@@ -27,6 +27,7 @@ from tracebed.orchestrator.scheduling.slurm.entries import Entries
 from tracebed.orchestrator.scheduling.slurm.features import satisfies
 from tracebed.orchestrator.scheduling.slurm.limits import amounts_of
 from tracebed.orchestrator.scheduling.slurm.resources import ALL, Parts, Request, Resources
+from tracebed.orchestrator.scheduling.slurm.switches import CONS_RES, CONS_TRES, LINEAR, Switches
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.simulation.slurm import engine
 from tracebed.orchestrator.simulation.slurm.accounts import Accounting, Owner
@@ -45,6 +46,7 @@ from tracebed.orchestrator.simulation.slurm.factors import Factors, resets
 from tracebed.orchestrator.simulation.slurm.held import Held
 from tracebed.orchestrator.simulation.slurm.inputs import ENDED, KILLED, PREEMPTED, Inputs, Outcome
 from tracebed.orchestrator.simulation.slurm.simulator import Simulation
+from tracebed.orchestrator.slurm.host_lists import host_names
 from tracebed.orchestrator.slurm.machine import MINUTE_S, Machine, gres_of
 from tracebed.states import JobState
 
@@ -188,7 +190,8 @@ def _inputs(
         )
         fitting = placed(number, columns["features"][job], request) if not wanted.keys() - set(kinds) else None
         if fitting is None:
-            return "no nodes of its partition can ever run it"
+            below = " below one switch" if machine.switches else ""
+            return f"no nodes of its partition{below} can ever run it"
         if name := excess(columns["licenses"][job], machine):
             return f"the cluster has fewer licences {name}"
         owner = owner_of(columns["group"][job], columns["user"][job], columns["queue"][job], number)
@@ -294,7 +297,6 @@ def _limit(limit: float, most: float, extend: bool) -> int:
 def resources_of(machine: Machine, kinds: Sequence[str]) -> Resources:
     """Return the resources of the empty cluster, with generic resources of these kinds."""
     nodes = [kind for _, kind in machine.nodes]
-    switches = {name: number for number, name in enumerate(dict.fromkeys(node.switch for node in nodes))}
     cores, memory = [node.cores for node in nodes], [node.memory_mib for node in nodes]
     return Resources(
         cores,
@@ -302,8 +304,22 @@ def resources_of(machine: Machine, kinds: Sequence[str]) -> Resources:
         [tuple(node.gres.get(kind, 0) for kind in kinds) for node in nodes],
         cores,
         memory,
-        [switches[node.switch] for node in nodes] if any(switches) else None,
+        _switches_of(machine),
         [node.weight for node in nodes],
+    )
+
+
+def _switches_of(machine: Machine) -> Switches | None:
+    """Return the switches of the nodes; None: there is no topology."""
+    if not machine.switches:
+        return None
+    node = {name: number for number, (name, _) in enumerate(machine.nodes)}
+    switch = {each.name: number for number, each in enumerate(machine.switches)}
+    attached = [host_names(each.nodes) if each.nodes else [] for each in machine.switches]
+    return Switches.of(
+        [mask_of([node[name] for name in names if name in node]) for names in attached],
+        [[switch[name] for name in each.below] for each in machine.switches],
+        CONS_RES if machine.cons_res else CONS_TRES if machine.shared else LINEAR,
     )
 
 

@@ -193,6 +193,6 @@ static void classify(struct engine *e) {
                 alike &= here == cores;
             }
         if (whole && alike) own->unit = cores;
-        own->blocks = own->step && alike && e->one_weight && !s->groups;
+        own->blocks = own->step && alike && e->one_weight && !s->switches;
     }
 }
