@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,7 +14,7 @@ from tracebed.display import listed
 from tracebed.errors import InputError
 from tracebed.orchestrator.run import RunInfo
 from tracebed.orchestrator.scheduling.policies.registry import load
-from tracebed.orchestrator.scheduling.policies.slurm import OF_CONF
+from tracebed.orchestrator.scheduling.policies.slurm import OF_CONF, RELEASES
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.slurm import reservations, topology
 from tracebed.orchestrator.slurm.database import DUMP, QOS, RESERVATIONS, Database, kind_of, read_dump, read_qos
@@ -118,6 +119,7 @@ def read(
         return SlurmConf({"reservations": found.reservations}, tuple(found.sentences), {}, str(paths[0]))
     lines: Sequence[Line] = lines_of(found.conf)
     lines = lines if change is None else change(lines)
+    plain = plain or bool(found.reservations)  # only a cluster has advance reservations
     conf = of_lines(lines, found.conf, plain=plain, database=found.database, ignored=found.ignored)
     if not found.reservations:
         return conf
@@ -259,19 +261,31 @@ def of_config(
     return SlurmConf(parameters, tuple(differences), {})
 
 
-def with_release(parameters: Mapping[str, str], version: str) -> dict[str, str]:
-    """Return parameters of the policy `slurm` with the release of a version of Slurm, such as 22.05.8, if it is one."""
-    found = re.match(r"\d\d\.\d\d(?=\.|-|$)", version)
-    return {"release": found[0], **parameters} if found else dict(parameters)
+def with_release(parameters: Mapping[str, str], version: str) -> tuple[dict[str, str], list[str]]:
+    """Return parameters of the policy `slurm` with the release of a version of Slurm, such as 22.05.8, if it is one.
+
+    A release with unknown rules has those of the last known one before it, and a sentence says so.
+    """
+    release = re.match(r"\d\d\.\d\d(?=\.|-|$)", version)
+    if release is None:
+        return dict(parameters), []
+    known = max((each for each in RELEASES if each <= float(release[0])), default=RELEASES[0])
+    same = known == float(release[0])
+    says = f"the rules of Slurm {release[0]} are unknown: those of {known:.2f} are assumed"
+    return {"release": f"{known:.2f}", **parameters}, [] if same else [says]
 
 
 def predicted_setup(info: RunInfo, **settings: Any) -> Setup:
     """Return the setup with which a run is predicted: its own, with `settings` in place of some of its settings.
 
-    For a run of Slurm, the parameters of the policy are those of the configuration, and its release.
+    For a run of Slurm, the parameters of the policy are those of the configuration, and its release; a warning says if
+    the rules of this release are unknown.
     """
     if info.batch and info.policy == "slurm":
-        own = with_release(of_config(info.policy_parameters).parameters, info.batch.get("version", ""))
+        config = of_config(info.policy_parameters).parameters
+        own, unknown = with_release(config, info.batch.get("version", ""))
+        for sentence in unknown:
+            warnings.warn(sentence, stacklevel=2)
         settings = {"policy_parameters": own} | settings
     return Setup.of(info.setup, **settings)
 

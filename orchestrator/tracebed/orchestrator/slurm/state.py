@@ -240,7 +240,8 @@ def state_of(texts: Mapping[str, str], folder: Path) -> ClusterState:
         ignored=[*ignored, *more],
     )
     version = settings.get("SLURM_VERSION", "unknown")
-    conf = replace(conf, parameters=with_release(conf.parameters, version))
+    parameters, unknown = with_release(conf.parameters, version)
+    conf = replace(conf, parameters=parameters, differences=(*conf.differences, *unknown))
     assert conf.machine is not None  # every node has its number of CPUs
     threads = max(1, nodes[0].number("ThreadsPerCore")) if nodes[0].of("ThreadsPerCore") else 1
     jobs: list[LiveJob] = []

@@ -348,14 +348,10 @@ def _drawn(policy: Slurm, inputs: Inputs) -> tuple[Slurm, Inputs]:
     """Draw the unknown phases and delays."""
     rng = np.random.default_rng(policy.seed)
     period, sched, backfill, epoch = rng.uniform(0.0, 1.0, 4)
-    main = policy.sched_phase_s or sched * policy.sched_loop_s
-    bf = policy.bf_phase_s if policy.bf_phase_s != Slurm.bf_phase_s else backfill * policy.bf_loop_s
-    zero = policy.epoch_s or epoch * policy.bf_resolution  # reservations begin at multiples of the resolution
+    phases = policy.phases(sched, backfill, epoch)  # reservations begin at multiples of the resolution
     overrun = (rng.uniform(0.0, 1.0, len(inputs.submit)) * CHECK_S).tolist()
     first = inputs.submit[0] + period * inputs.period_s
-    return replace(policy, sched_phase_s=main, bf_phase_s=bf, epoch_s=zero), replace(
-        inputs, overrun_s=overrun, first_period_s=first
-    )
+    return replace(policy, **phases), replace(inputs, overrun_s=overrun, first_period_s=first)
 
 
 def _never(inputs: Inputs, job: int, refused: int) -> tuple[JobState, str]:
