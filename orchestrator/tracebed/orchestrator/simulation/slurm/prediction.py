@@ -111,12 +111,15 @@ def simulate(
         InputError: the cluster is invalid, no job can run on it, a job has an invalid feature, or a setting is not
             modeled.
     """
-    if setup.timing.speed != 1:
-        raise InputError("a cluster of a slurm.conf is simulated at speed 1 only", hint="leave the speed out")
+    machine = machine_of(policy)
+    if (speed := setup.timing.speed) != 1:
+        hint = f"without the speed, the intervals of Slurm last {speed:g} times as long as in the run"
+        if machine.plain and not policy.reservations:
+            hint = f"give --nodes {len(machine.nodes)}: equal nodes in one partition need no cluster"
+        raise InputError("a cluster of a slurm.conf is simulated at speed 1 only", hint=hint)
     if setup.scheduling.over_limit not in (OverLimit.KILL, OverLimit.EXTEND):
         what = f"--over-limit {setup.scheduling.over_limit} is not modeled for a cluster of a slurm.conf"
         raise InputError(what, hint="use kill, as Slurm does, or extend")
-    machine = machine_of(policy)
     workload, counts = as_asked(workload, machine)
     cores = [kind.cores for _, kind in machine.nodes]
     jobs = Jobs.of(workload, over_limit=setup.scheduling.over_limit)
