@@ -328,6 +328,6 @@ def test_a_speed_with_equal_nodes_needs_their_number_and_not_another_speed(tmp_p
     assert CliRunner().invoke(tracebed, [*options, "--nodes", "8"]).exit_code == 0
     assert Run.load(tmp_path / "run").jobs["start"].tolist() == [0.0, 10.0, 10.0]  # a pass after 0.5 wall seconds
     conf.write_text(f"{conf.read_text()}PartitionName=q Nodes=n1\n")
-    error = CliRunner().invoke(tracebed, options).exception
+    error = CliRunner().invoke(tracebed, [*options, "--replace"]).exception
     assert isinstance(error, InputError)
     assert error.hint == "without the speed, the intervals of Slurm last 20 times as long as in the run"

@@ -20,7 +20,6 @@ from itertools import groupby
 from tracebed import bounds
 from tracebed.errors import InputError
 from tracebed.orchestrator.scheduling.policies.slurm import OF_CONF
-from tracebed.orchestrator.slurm.conf import WITHOUT_EFFECT
 from tracebed.orchestrator.slurm.keys import (
     GROUPS,
     KNOWN,
@@ -30,6 +29,8 @@ from tracebed.orchestrator.slurm.keys import (
     OF_PARTITIONS,
     PARTITION_GROUPS,
     SCHEDULER_OF_CLUSTER,
+    SCHEDULER_OF_WHOLE_NODES,
+    SCHEDULER_WITHOUT_EFFECT,
 )
 from tracebed.orchestrator.slurm.lines import Line, hosts_of, node_lines, parsed, partition_lines, without_node_sets
 
@@ -42,6 +43,8 @@ SPELLED = {
 """Key in lower case -> as the manual spells it."""
 PARAMETERS = SCHEDULER_OF_CLUSTER | OF_CONF
 """Parameters of SchedulerParameters that the policy `slurm` or the simulation of a cluster has."""
+WITHOUT_EFFECT = SCHEDULER_WITHOUT_EFFECT | SCHEDULER_OF_WHOLE_NODES | {"sched_min_interval"}
+"""Other parameters of SchedulerParameters."""
 OF = {"partition": "PartitionName", "node": "NodeName"}
 """First word of a setting -> key of the lines that it changes."""
 WHOLE = frozenset(

@@ -270,14 +270,14 @@ def machine_of(
 
 
 def _preempt(values: Mapping[str, str], scheduler: Mapping[str, str]) -> Preempt:
-    exempt = values.get("preemptexempttime", "-1")
+    exempt, own = values.get("preemptexempttime", "-1"), _parameters(values, "preemptparameters")  # from Slurm 24.11 on
     return Preempt(
         by_tier=values.get("preempttype", "").lower() == "preempt/partition_prio",
         by_qos=values.get("preempttype", "").lower() == "preempt/qos",
         mode=_mode(values.get("preemptmode", ""), values) or "off",
         exempt_s=0.0 if exempt == "-1" else duration_s(exempt, ""),
-        youngest="preempt_youngest_first" in scheduler,
-        again=whole(scheduler.get("preempt_reorder_count", ""), 1),
+        youngest="preempt_youngest_first" in scheduler or "youngest_first" in own,
+        again=whole(own.get("reorder_count") or scheduler.get("preempt_reorder_count", ""), 1),
     )
 
 
