@@ -30,6 +30,7 @@ TWO_TREES = "SwitchName=s0 Nodes=n[1-3],x[19-20]\nSwitchName=s1 Nodes=n[4-5]\n"
 SIX, EIGHT = "NodeName=n[1-6] CPUs=4\n", "NodeName=n[1-8] CPUs=4\n"
 WEIGHTS = "NodeName=n[1-2] CPUs=4 Weight=5\nNodeName=n[3-6] CPUs=4 Weight=1\n"
 TRES, LINEAR = "SelectType=select/cons_tres\nSelectTypeParameters=CR_Core\n", "SelectType=select/linear\n"
+RES = TRES.replace("cons_tres", "cons_res")
 # Options of sbatch: node x cores of each, "-" a job that waits, "!" one that sbatch refuses. "|": all jobs have ended.
 RECORDED = [
     (TRES, SIX, ONE_TREE, "-N1: 6x1; -N2: 4x1 5x1; -n5: 4x2 6x3; -n13: 1x4 2x4 3x1 4x1 5x3; -N4: -"),
@@ -51,6 +52,15 @@ RECORDED = [
     (LINEAR, EIGHT, DEEP, "-n14: 4x4 5x4 6x4 7x4; -N4: 1x4 2x4 3x4 8x4; -N2: - | -N6: 1x4 2x4 3x4 4x4 5x4 6x4"),
     (LINEAR, WEIGHTS, ONE_TREE, "-N1: 3x4; -N2: 4x4 5x4; -N5: - | -N4 -n8: 3x4 4x4 5x4 6x4; -n5: 1x4 2x4"),
     (LINEAR, WEIGHTS, ONE_TREE, "-N5: 1x4 2x4 4x4 5x4 6x4; -n17: - | -n20: 1x4 2x4 4x4 5x4 6x4; -N1: 3x4"),
+    (RES, SIX, ONE_TREE, "-N1: 6x1; -N2: 4x1 5x1; -n5: 4x3 5x2; -n13: 1x4 2x4 3x4 5x1; -N4: -"),
+    (RES, SIX, ONE_TREE, "-n1: 6x1; -n2: 6x2; -N2 -n6: 4x4 5x2; -n9: 1x4 2x4 3x1; -N3: 3x1 5x1 6x1"),
+    (RES, SIX, ONE_TREE, "-n14: 1x4 2x4 3x4 6x2; -N4: -; -N2: 4x1 5x1 | -N5: 1x1 2x1 3x1 4x1 5x1; -n3: 6x3"),
+    (RES, EIGHT, DEEP, "-N1: 3x1; -N2: 1x1 2x1; -n5: 1x3 2x2; -n13: 4x1 6x4 7x4 8x4; -N4: 2x1 3x1 4x1 5x1"),
+    (RES, EIGHT, DEEP, "-n1: 3x1; -n2: 3x2; -N2 -n6: 1x4 2x2; -n9: 6x4 7x4 8x1; -N3: 4x1 5x1 8x1"),
+    (RES, EIGHT, DEEP, "-n14: 4x2 6x4 7x4 8x4; -N4: 1x1 2x1 4x1 5x1; -N2: 1x1 2x1 | -N5: 4x1 5x1 6x1 7x1 8x1; -n3: 3x3"),
+    (RES, EIGHT, DEEP, "-N6: 1x1 2x1 3x1 6x1 7x1 8x1; -N1: 3x1; -N7: 1x1 2x1 4x1 5x1 6x1 7x1 8x1"),
+    (RES, WEIGHTS, ONE_TREE, "-N1: 3x1; -N2: 4x1 5x1; -N5: 1x1 2x1 3x1 4x1 5x1"),
+    (RES, SIX, TWO_TREES, "-N4: !; -N2: 4x1 5x1; -N3: 1x1 2x1 3x1; -N1: 4x1 | -n13: !; -n5: 4x4 5x1; -n9: 1x4 2x4 3x1"),
 ]  # fmt: skip
 
 
@@ -132,15 +142,15 @@ def test_a_topology_conf_with_which_slurm_does_not_start_is_an_error(text: str, 
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        (None, "TopologyPlugin=topology/tree, but topology.conf is missing beside slurm.conf: no switches are assumed"),
-        ("# none\n", "TopologyPlugin=topology/tree, but topology.conf is empty: no switches are assumed"),
+        (None, "topology.conf is missing: no switches are assumed"),
+        ("# none\n", "topology.conf is empty: no switches are assumed"),
         ("SwitchName=a Nodes=n[1-6]\nSwitchName=b Nodes=n6\n", "nodes of several switches of topology.conf: n6"),
         ("SwitchName=a Nodes=ALL\n", "hosts of topology.conf that slurm.conf does not name: ALL"),
         ("SwitchName=a Nodes=x1\n", "nodes without a switch in topology.conf, which no job gets: n1, n2, n3, n4"),
     ],
 )  # fmt: skip
 def test_what_a_topology_conf_leaves_out_is_said(text: str | None, says: str, tmp_path: Path) -> None:
-    assert any(each.startswith(says) for each in conf_of(tmp_path, TRES + SIX, text).differences)
+    assert any(says in each for each in conf_of(tmp_path, TRES + SIX, text).differences)
 
 
 def test_one_tree_of_all_nodes_is_not_worth_a_word(tmp_path: Path) -> None:

@@ -57,8 +57,8 @@ def read(values: Mapping[str, str], path: Path, nodes: Sequence[str]) -> tuple[t
     file = folder / "topology.conf"
     lines = lines_of(file) if file.is_file() else []
     if not lines:
-        state = "is empty" if file.is_file() else "is missing beside slurm.conf"
-        return (), [*sentences, f"TopologyPlugin={TREE}, but topology.conf {state}: no switches are assumed"]
+        state = "is empty" if file.is_file() else "is missing"
+        return (), [*sentences, f"TopologyPlugin={TREE}, but {file} {state}: no switches are assumed"]
     switches = _switches(lines, frozenset(nodes))
     return switches, [*sentences, *_gaps(lines, switches, nodes)]
 

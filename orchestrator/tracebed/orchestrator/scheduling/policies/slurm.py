@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, fields
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -111,7 +111,7 @@ class Slurm(ParameterTable):
             for name, value in self.phases(*np.random.default_rng(self.seed).uniform(0.0, 1.0, 3)).items():
                 object.__setattr__(self, name, value)
 
-    def phases(self, sched: float, backfill: float, epoch: float) -> dict[str, float]:
+    def phases(self, sched: float, backfill: float, epoch: float) -> dict[str, Any]:
         """Return the phases of the two loops and of the clock; those that have their defaults at shares of a period."""
         default = self.bf_phase_s == Slurm.bf_phase_s
         return {
