@@ -439,10 +439,6 @@ def test_the_policy_of_the_guide_installs_from_its_own_package_and_runs(tmp_path
     [
         ("drom-share", {"mode": "serial", "split": "asked"}, "drom-share.split"),
         *[(name, {"backfill": "firstfit", "narrow": "yes"}, "narrow") for name in ("pref", "keep-pref", "min", "avg")],
-        *[
-            ("sd", {"mates": "0", name: "yes"}, f"sd.{name}")
-            for name in ("include_free_nodes", "partial", "weighted", "keep_plan")
-        ],
         ("sd", {"bf_window": "60"}, "sd.bf_window"),
         ("slurm", {"reservations": "[]"}, "reservations"),
     ],

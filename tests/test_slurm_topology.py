@@ -57,7 +57,7 @@ RECORDED = [
     (RES, SIX, ONE_TREE, "-n14: 1x4 2x4 3x4 6x2; -N4: -; -N2: 4x1 5x1 | -N5: 1x1 2x1 3x1 4x1 5x1; -n3: 6x3"),
     (RES, EIGHT, DEEP, "-N1: 3x1; -N2: 1x1 2x1; -n5: 1x3 2x2; -n13: 4x1 6x4 7x4 8x4; -N4: 2x1 3x1 4x1 5x1"),
     (RES, EIGHT, DEEP, "-n1: 3x1; -n2: 3x2; -N2 -n6: 1x4 2x2; -n9: 6x4 7x4 8x1; -N3: 4x1 5x1 8x1"),
-    (RES, EIGHT, DEEP, "-n14: 4x2 6x4 7x4 8x4; -N4: 1x1 2x1 4x1 5x1; -N2: 1x1 2x1 | -N5: 4x1 5x1 6x1 7x1 8x1; -n3: 3x3"),
+    (RES, EIGHT, DEEP, "-n14: 4x2 6x4 7x4 8x4; -N4: 1x1 2x1 4x1 5x1; -N2: 1x1 2x1 | -N5: 4x1 5x1 6x1 7x1 8x1"),
     (RES, EIGHT, DEEP, "-N6: 1x1 2x1 3x1 6x1 7x1 8x1; -N1: 3x1; -N7: 1x1 2x1 4x1 5x1 6x1 7x1 8x1"),
     (RES, WEIGHTS, ONE_TREE, "-N1: 3x1; -N2: 4x1 5x1; -N5: 1x1 2x1 3x1 4x1 5x1"),
     (RES, SIX, TWO_TREES, "-N4: !; -N2: 4x1 5x1; -N3: 1x1 2x1 3x1; -N1: 4x1 | -n13: !; -n5: 4x4 5x1; -n9: 1x4 2x4 3x1"),

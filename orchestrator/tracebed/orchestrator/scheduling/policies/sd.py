@@ -91,9 +91,6 @@ class SlowdownDriven(ParameterTable):
         for name in OF_A_PASS:
             if getattr(self, name) and not self.backfill_interval_s:
                 raise InputError(f"sd.{name} needs passes of backfill", hint="set sd.backfill_interval_s above 0")
-        for name in ("include_free_nodes", "partial", "weighted", "keep_plan"):
-            if getattr(self, name) and not self.mates:
-                raise InputError(f"sd.{name} has no effect without mates", hint=f"leave out {name}, or set mates")
         if not self.follows_running_jobs:
             try:
                 positive = float(self.max_slowdown) > 0.0
