@@ -181,6 +181,13 @@ ITEMS_OF_CLUSTER: Mapping[str, frozenset[str]] = {
     "dependencyparameters": frozenset(("kill_invalid_depend", "disable_remote_singleton", "max_depend_depth")),
     "preemptmode": frozenset(("off", "cancel", "requeue", "suspend", "gang")),
     "preemptparameters": frozenset(("youngest_first", "reorder_count")),
+    "selecttypeparameters": frozenset(
+        """
+        CR_CPU CR_CPU_Memory CR_Core CR_Core_Memory CR_Memory CR_CORE_DEFAULT_DIST_BLOCK CR_ONE_TASK_PER_CORE
+        OTHER_CONS_RES OTHER_CONS_TRES LL_SHARED_GRES MULTIPLE_SHARING_GRES_PJ ENFORCE_BINDING_GRES
+        ONE_TASK_PER_SHARING_GRES
+        """.lower().split()
+    ),
     "accountingstorageenforce": frozenset(("all", "associations", "limits", "nojobs", "nosteps", "qos", "safe")),
 }
 """The same for the items that a simulation of a cluster models."""
