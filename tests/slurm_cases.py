@@ -26,7 +26,7 @@ from tracebed.orchestrator.scheduling.slurm.limits import (
 from tracebed.orchestrator.scheduling.slurm.multifactor import OF_PARENT, Associations
 from tracebed.orchestrator.scheduling.slurm.outlook import Booked, Bookings
 from tracebed.orchestrator.scheduling.slurm.preemption import CANCEL, REQUEUE, SUSPEND, Preemption
-from tracebed.orchestrator.scheduling.slurm.resources import ALL, Parts, Request, Resources
+from tracebed.orchestrator.scheduling.slurm.resources import ALL, OF_CPUS, OF_TASKS, Parts, Request, Resources
 from tracebed.orchestrator.scheduling.slurm.switches import Switches
 from tracebed.orchestrator.simulation.slurm import engine
 from tracebed.orchestrator.simulation.slurm.inputs import Inputs, Outcome
@@ -63,6 +63,7 @@ def drawn(seed: int, *, large: bool = False) -> tuple[Inputs, Slurm]:
     if large:
         nodes, count = nodes + 150, count + 100
     cores, parts = draw.choice((1, 4)), draw.randint(1, 3)
+    unlike = draw.random() < 0.3  # cores of one and of two CPUs
     masks = [draw.randint(1, (1 << nodes) - 1) for _ in range(parts)]
     partition = [draw.randrange(parts) for _ in range(count)]
     requests = [_request(draw, masks[part], cores) for part in partition]
@@ -91,6 +92,9 @@ def drawn(seed: int, *, large: bool = False) -> tuple[Inputs, Slurm]:
             [4] * nodes,
             _switches(draw, nodes),
             draw.choice(([1] * nodes, [node % 2 for node in range(nodes)])),
+            threads=[draw.choice((1, 2)) for _ in range(nodes)] if unlike and cores > 1 else (),
+            sockets=[draw.choice((1, 2, 4)) for _ in range(nodes)] if cores > 1 else [1] * nodes,
+            kept=[(draw.random() < 0.5,) for _ in range(nodes)] if draw.random() < 0.3 else (),
         ),
         associations=tree,
         association=[draw.choice((-1, *leaves)) for _ in every],
@@ -265,6 +269,9 @@ def _request(draw: Random, eligible: int, cores: int) -> Request:
         by_core=by_core,
         gres=(draw.randint(0, 1),),
         eligible=eligible,
+        sockets=draw.choice((0, 0, 0, OF_TASKS, OF_CPUS)),
+        least_loaded=draw.random() < 0.3,
+        one_thread=draw.random() < 0.3,
     )
 
 

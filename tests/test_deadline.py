@@ -419,7 +419,8 @@ def test_rates_by_behavior_are_in_metrics_and_in_the_table_of_the_command(tmp_pa
             **{"accepted_cancel_rate": 1.0, "in_time_rate": 0.0},
         },
     }
-    assert "1 job rejected by the policy: the table jobs has the reasons" in run.info.warnings
+    reason = run.jobs["reason"][1]
+    assert f"1 job rejected by the policy: {reason}; the table jobs has the reasons" in run.info.warnings
     run.save(tmp_path / "run")
     shown = CliRunner().invoke(tracebed, ["metrics", str(tmp_path / "run")]).output
     assert re.search(r"behavior forks, cancel rate of accepted jobs +1", shown)

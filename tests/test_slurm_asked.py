@@ -69,11 +69,22 @@ def test_features_of_several_kinds_of_nodes_are_counted(tmp_path: Path) -> None:
 
 
 def test_a_log_of_slurm_counts_cpus_and_a_core_has_some(tmp_path: Path) -> None:
-    """The node b1 has eight CPUs and eight cores: Slurm does not allocate its hardware threads."""
-    asked, _ = as_asked(jobs(Step("read", {"format": "sacct", "by": "node"})), machine(tmp_path))
-    assert asked.ints("cores_per_node").tolist() == [4, 7, 7, 4, 7]
-    whatif = jobs(Step("read", {"format": "sacct", "by": "node"}), Step("whatif"))  # has cores already
-    assert as_asked(whatif, machine(tmp_path))[0].ints("cores_per_node").tolist() == [7] * 5
+    """On nodes of unlike cores, the simulation counts CPUs. Slurm does not allocate the hardware threads of b1."""
+    log = jobs(Step("read", {"format": "sacct", "by": "node"}))
+    unlike = machine(tmp_path)
+    assert unlike.cpus_per_core == 1
+    assert [unlike.cores_of(kind) for kind in unlike.kinds] == [16, 8]
+    assert as_asked(log, unlike)[0].ints("cores_per_node").tolist() == [7] * 5
+    path = tmp_path / "slurm.conf"
+    path.write_text(CONF.replace("CPUs=8 Sockets=1", "Sockets=1"))
+    alike = machine_of(lines_of(path), path)
+    assert alike is not None
+    assert alike.cpus_per_core == 2
+    assert as_asked(log, alike)[0].ints("cores_per_node").tolist() == [4] * 5
+    for step in (Step("whatif"), Step("whatif", {"cpus_per_core": 2})):  # has cores already
+        whatif = jobs(Step("read", {"format": "sacct", "by": "node"}), step)
+        assert as_asked(whatif, alike)[0].ints("cores_per_node").tolist() == [7] * 5
+    assert as_asked(whatif, unlike)[0].ints("cores_per_node").tolist() == [14] * 5  # CPUs of the changed cluster
 
 
 def test_a_node_for_each_core_is_no_job_of_the_cluster(tmp_path: Path) -> None:

@@ -35,7 +35,8 @@ from tracebed.orchestrator.simulation.slurm import engine
 from tracebed.orchestrator.simulation.slurm.simulator import Simulation
 from tracebed.orchestrator.slurm.conf import read
 from tracebed.orchestrator.slurm.database import Database, Limits, Qos
-from tracebed.orchestrator.slurm.machine import Alike, Machine, Partition, Weights, duration_s, gres_of
+from tracebed.orchestrator.slurm.gres import counted_gres, demanded_gres, gres_of, kept_gres
+from tracebed.orchestrator.slurm.machine import Alike, Machine, Partition, Weights, duration_s
 
 
 def resources(cores: list[int], **other: Any) -> Resources:
@@ -201,7 +202,36 @@ def test_no_invalid_time_is_read() -> None:
 
 
 def test_generic_resources_of_all_types_are_added() -> None:
-    assert gres_of("gpu:a100:2,gpu:v100:1(S:0),nvme,gres:lic:3") == {"gpu": 3, "nvme": 1, "lic": 3}
+    found = gres_of("gpu:a100:2,gpu:v100:1(S:0),nvme,gres:lic:3")
+    assert found == {"gpu": 3, "gpu:a100": 2, "gpu:v100": 1, "nvme": 1, "lic": 3}
+
+
+@pytest.mark.parametrize(
+    ("text", "gres"),
+    [
+        ("bw:4K", {"bw": 4096}),
+        ("bw:no_consume:4g", {"bw": 2**32}),
+        ("bw:lustre:no_consume:2M", {"bw": 2**21, "bw:lustre": 2**21}),
+        ("gres/gpu:a100=2", {"gpu": 2, "gpu:a100": 2}),
+        ("PER_NODE:gpu:tesla", {"gpu": 1, "gpu:tesla": 1}),
+        ("gpu:1g.5gb:2", {"gpu": 2, "gpu:1g.5gb": 2}),
+        ("none", {}),
+        ("(null)", {}),
+    ],
+)
+def test_counts_of_generic_resources_have_suffixes_types_and_flags(text: str, gres: dict[str, int]) -> None:
+    assert gres_of(text) == gres
+    assert kept_gres(text) == (tuple(gres) if "no_consume" in text else ())
+
+
+def test_a_type_counts_if_the_cluster_has_others() -> None:
+    one, two = [{"gpu": 4, "gpu:a100": 4}], [{"gpu": 4, "gpu:a100": 4}, {"gpu": 2, "gpu:v100": 2}]
+    assert counted_gres(one) == ("gpu",)
+    assert counted_gres(two) == ("gpu", "gpu:a100", "gpu:v100")
+    assert demanded_gres("gpu:a100:2", one, ("gpu",)) == {"gpu": 2}
+    assert demanded_gres("gpu:a100:2", two, counted_gres(two)) == {"gpu": 2, "gpu:a100": 2}
+    assert demanded_gres("gpu:h100:2", one, ("gpu",)) == {"gpu": 2, "gpu:h100": 2}  # the cluster has none
+    assert demanded_gres("gpu:h100:2", [{"gpu": 4}], ("gpu",)) == {"gpu": 2}  # types are in gres.conf at most
 
 
 def test_features_are_joined_by_and_and_or() -> None:
@@ -294,7 +324,8 @@ def test_a_job_larger_than_its_partition_or_than_any_node_is_rejected(tmp_path: 
     reasons = run.jobs.set_index("job_id")["reason"]
     assert reasons["1"] == ""
     assert reasons["2"].startswith("PartitionNodeLimit")
-    assert reasons["3"] == "no nodes of its partition can ever run it"
+    never = "no nodes of its partition can ever run it: 5 cores on a node are demanded, and a node has 4 at most"
+    assert reasons["3"] == never
 
 
 # -- the two simulators -----------------------------------------------------------------------------------------------
@@ -384,7 +415,9 @@ def test_jobs_share_nodes_and_wait_in_their_partition() -> None:
     assert ((waits >= 0.0) & (waits < 4.5)).all()  # until the next pass
     assert 30.0 <= jobs["start"]["4"] < 36.0  # beside 1 or 2, by a backfill pass, since 3 comes first
     assert 100.0 <= jobs["start"]["3"] < 108.0
-    assert jobs["reason"]["6"] == "no nodes of its partition can ever run it"
+    assert jobs["reason"]["6"].endswith(
+        ": 3 of the generic resource gpu on a node are demanded, and a node has 2 at most"
+    )
     assert jobs["reason"]["7"] == "the cluster has no partition none"
     assert [node.name for node in run.info.nodes] == ["n1", "n2", "g1"]
     held = run.allocations.set_index("job_id")

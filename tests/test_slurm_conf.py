@@ -73,7 +73,7 @@ def test_no_setting_of_an_operators_slurm_conf_is_ignored_without_a_warning() ->
     assert machine == conf.machine
     assert [(kind.names, kind.cores, kind.gres, kind.weight) for kind in machine.kinds] == [
         ("cpu[01-48]", 48, {}, 1),
-        ("gpu[01-15,20]", 64, {"gpu": 4}, 10),
+        ("gpu[01-15,20]", 64, {"gpu": 4, "gpu:a100": 4}, 10),
     ]
     assert [
         (part.name, len(machine.members(at)), part.tier, part.limit_s) for at, part in enumerate(machine.partitions)

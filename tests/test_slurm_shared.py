@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 
 import record_slurm_shared
-from tracebed.converters.workload import Provenance, System, Workload
+from tracebed.converters.workload import Provenance, Step, System, Workload
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.node_masks import mask_of
@@ -37,6 +37,8 @@ RECORDINGS = sorted(path.stem for path in FOLDER.glob("shared-*.json"))
 PASSES = {
     "shared-1": {"equal": 46, "decisions": 447},
     "shared-2": {"equal": 61, "decisions": 745},
+    "unlike-1": {"equal": 54, "decisions": 565},  # CR_LLN, and nodes whose cores have one or two threads
+    "sockets-1": {"equal": 71, "other": 1, "decisions": 1998},  # CR_Socket_Memory
     "newer-1": {"equal": 44, "other": 1, "decisions": 486},
     "newer-2": {"equal": 62, "other": 1, "decisions": 719},
 }
@@ -67,7 +69,8 @@ def workload_of(recording: dict[str, Any]) -> Workload:
     table["user"] = [job["user"] for job in jobs]
     table["group"] = [record_slurm_shared.USERS[job["user"]] for job in jobs]
     table["partition"] = [job["partition"] for job in jobs]
-    return Workload(table, Provenance(system=System(8, 8)))
+    cpus = (Step("read", {"format": "sacct"}),) if "ThreadsPerCore" in recording["conf"] else ()
+    return Workload(table, Provenance(system=System(8, 8), steps=cpus))
 
 
 def parameters(recording: dict[str, Any], folder: Path) -> dict[str, Any]:

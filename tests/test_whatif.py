@@ -19,8 +19,10 @@ import sacct_dumps
 import tracebed.api as tb
 from test_schemas import problems
 from tracebed.errors import ExitCode, InputError
+from tracebed.orchestrator.simulation.slurm.asked import as_asked
 from tracebed.orchestrator.slurm.conf import of_lines
 from tracebed.orchestrator.slurm.lines import lines_of
+from tracebed.orchestrator.slurm.machine import Machine
 from tracebed.validation.whatif import members, pictures
 from tracebed.validation.whatif.classes import Answer, JobClass, classes_of
 from tracebed.validation.whatif.log import Log, log_of, with_starts
@@ -75,10 +77,13 @@ def of_rows(conf: Path, *rows: tuple[float, float, float, float], **columns: Any
     table = pd.DataFrame(rows, columns=["submit_time", "logged_start", "logged_end", "time_limit"])
     table = table.assign(job_id=[str(at) for at in range(len(rows))], nodes=1)
     table["run_time"] = table["logged_end"] - table["logged_start"]
-    lines = lines_of(conf)
-    machine = of_lines(lines, conf, plain=True).machine
+    return log_of(tb.Workload(table.assign(**columns)), machine_at(conf))
+
+
+def machine_at(conf: Path) -> Machine:
+    machine = of_lines(lines_of(conf), conf, plain=True).machine
     assert machine is not None
-    return log_of(tb.Workload(table.assign(**columns)), lines, machine)
+    return machine
 
 
 NAN = math.nan
@@ -122,6 +127,19 @@ def test_the_cpus_of_a_log_are_threads_if_they_are_more_than_the_cores(tmp_path:
     rows = ((0, 10, 40, 60), LATER, LATER)
     assert of_rows(path, *rows, cores_per_node=[1, 3, 16]).cores.tolist() == [1, 2, 8]
     assert of_rows(path, *rows, cores_per_node=[1, 3, 8]).cores.tolist() == [1, 3, 8]
+
+
+def test_the_cpus_of_a_log_count_on_nodes_of_unlike_cores(tmp_path: Path) -> None:
+    path = tmp_path / "slurm.conf"
+    nodes = "NodeName=n1 CoresPerSocket=8 ThreadsPerCore=2\nNodeName=n2 CoresPerSocket=12\n"
+    path.write_text(f"{nodes}PartitionName=a Nodes=ALL Default=YES\n")
+    rows = ((0, 10, 40, 60), LATER, LATER)
+    log = of_rows(path, *rows, cores_per_node=[1, 13, 16])
+    assert (log.cores.tolist(), log.wide) == ([1, 13, 16], 0)
+    assert not any("hardware threads" in note for note in log.notes)
+    assert as_asked(log.workload, machine_at(path))[0].ints("cores_per_node").tolist() == [1, 13, 16]
+    path.write_text(nodes.replace("=12", "=12 ThreadsPerCore=2") + "PartitionName=a Nodes=ALL\n")
+    assert of_rows(path, *rows, cores_per_node=[1, 13, 24]).cores.tolist() == [1, 7, 12]
 
 
 def test_a_share_of_a_node_is_a_number_of_its_cores(conf: Path) -> None:
@@ -328,8 +346,9 @@ def test_a_slurm_conf_that_does_not_fit_the_log_is_an_error(conf: Path, tmp_path
         tb.whatif(log, other)
     assert "nodes of up to 4 cores" in str(found.value.hint)
     other.write_text(CONF.replace("NodeName=n[1-4] CPUs=8", "NodeName=n[1-3] CPUs=8\nNodeName=n4 CPUs=2"))
-    with pytest.raises(InputError, match="jobs, partition long: no nodes of its partition can ever run it"):
+    with pytest.raises(InputError, match="jobs, partition long: no nodes of its partition can ever run it") as found:
         tb.whatif(log, other)
+    assert re.search(r"run it \(\d cores on a node are demanded, and a node has 2 at most\)", found.value.what)
     other.write_text("SchedulerType=sched/backfill\n")
     with pytest.raises(InputError, match="names no nodes with a known number of CPUs"):
         tb.whatif(log, other)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tracebed.converters.description import HOUR, cores_used, partitions_of, quantiles
+from tracebed.converters.formats.tools.gres import gres_items
 from tracebed.converters.workload import FloatArray, Workload
 
 WHOLE = ""
@@ -36,8 +37,7 @@ def gpus_of(workload: Workload) -> FloatArray:
 
 def _gpus_on_node(gres: str) -> int:
     """Return the GPUs in generic resources such as `gpu:a100:2,nvme:1`."""
-    counts = (item.split(":") for item in gres.split(",") if item.split(":")[0] == "gpu")
-    return sum(int(words[-1]) if words[-1].isdecimal() else 1 for words in counts)
+    return sum(count for name, _, count in gres_items(gres) if name == "gpu")
 
 
 def partition_facts(workload: Workload, capacities: Mapping[str, Capacity] | None = None) -> list[dict[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -47,12 +48,19 @@ def make_run(
     info.counts = {"jobs": len(record.jobs), **counts_of(table.raw("state"))}  # in the order of the jobs
     info.warnings = [f"{count:,} {what}" for what, count in record.jobs.counts.items()] + info.warnings
     if rejected := info.counts.get(JobState.REJECTED):
-        large = sum(reason.endswith(f"the machine has {len(cluster)}") for reason in record.reason)
+        too_large = f"the machine has {len(cluster)}"
+        large = sum(reason.endswith(too_large) for reason in record.reason)
         if large:
             info.warnings.append(f"{counted(large, 'job')} rejected: the machine has only {len(cluster):,} nodes")
         if rejected > large:
             by_policy = counted(rejected - large, "job")
-            info.warnings.append(f"{by_policy} rejected by the policy: the table jobs has the reasons")
+            reasons = zip(record.state, record.reason, strict=True)
+            refused = Counter(
+                why for state, why in reasons if state == JobState.REJECTED and not why.endswith(too_large)
+            )
+            why, count = refused.most_common(1)[0]
+            example = f"{why}; " if count == rejected - large else f"such as {counted(count, 'job')}: {why}; "
+            info.warnings.append(f"{by_policy} rejected by the policy: {example}the table jobs has the reasons")
     allocations = allocations_table(cluster.ledger, _ids(record), cluster.cores, cpus or [()] * len(cluster))
     return Run(info, table, allocations, reconfigurations_table(record), samples)
 

@@ -52,7 +52,7 @@ def node_classes(machine: Machine) -> list[dict[str, Any]]:
                 "nodes": count,
                 "cpus": kind.cores * kind.threads,
                 "memory_mib": kind.memory_mib,
-                "gres": dict(kind.gres),
+                "gres": {name: count for name, count in kind.gres.items() if ":" not in name},
                 "features": list(kind.features),
                 "partitions": [name for name, nodes in members.items() if nodes & own],
             }

@@ -27,6 +27,7 @@ from tracebed.converters.formats.tools.slurm_demands import (
     earliest_starts,
     evidence,
     first_text,
+    gres_of,
     gres_per_node,
     licences_of,
     partitions_of,
@@ -232,7 +233,7 @@ def _columns(c: Columns, zone: str) -> tuple[dict[str, Any], dict[str, BoolArray
 
 def _gres(c: Columns, nodes: FloatArray, requested: FloatArray, said: Mapping[str, Any]) -> tuple[Any, BoolArray]:
     """Return the generic resources on each node of a job, as `--gres` writes them, and the mask of the uneven ones."""
-    held, uneven = gres_per_node(c.labels("resources"), nodes)
+    held, uneven = gres_per_node(c.labels("resources"), nodes, c.labels("requested resources"))
     wanted, _ = gres_per_node(c.labels("requested resources"), requested)
     per_node = by_label(c.labels("requested gres"), plain_gres)
     gpus = by_label(said["gpus"], lambda text: f"gpu:{text}" if text else "")
@@ -301,14 +302,9 @@ def _resource(name: str) -> Any:
     return read
 
 
-GPUS = re.compile(r"(?:^|,)gres/gpu(:[^=,]*)?=(\d+)")
-
-
 def _gpus(text: str) -> float | None:
     """Return the GPUs in TRES such as `cpu=4,gres/gpu:a100=2,gres/gpu=2`: the total, or else the sum over types."""
-    found = GPUS.findall(text)
-    every = [float(count) for kind, count in found if not kind]
-    return every[0] if every else sum(float(count) for _, count in found)
+    return float(sum(count for name, count in gres_of(text).items() if name.partition(":")[0] == "gpu"))
 
 
 MEMORY = re.compile(r"(\d+(?:\.\d*)?)([KMGTP]?)[cn?]?$")

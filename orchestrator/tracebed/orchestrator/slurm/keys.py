@@ -118,7 +118,7 @@ OF_CLUSTER = frozenset(
     PriorityWeightQOS PriorityWeightAssoc PriorityWeightTRES PriorityUsageResetPeriod PriorityFlags QOS
     AccountingStorageEnforce EnforcePartLimits
     DependencyParameters Licenses ResvOverRun PreemptType PreemptMode PreemptExemptTime GraceTime JobRequeue
-    PreemptParameters CompleteWait DefaultTime MaxNodes CoreSpecCount CpuSpecList MemSpecLimit
+    PreemptParameters CompleteWait DefaultTime MaxNodes CoreSpecCount CpuSpecList MemSpecLimit LLN
     """.lower().split()
 )
 """Keys, in lower case, that a simulation of a cluster models. With Fair Tree, the dampening factor has no effect."""
@@ -183,14 +183,15 @@ ITEMS_OF_CLUSTER: Mapping[str, frozenset[str]] = {
     "preemptparameters": frozenset(("youngest_first", "reorder_count")),
     "selecttypeparameters": frozenset(
         """
-        CR_CPU CR_CPU_Memory CR_Core CR_Core_Memory CR_Memory CR_CORE_DEFAULT_DIST_BLOCK CR_ONE_TASK_PER_CORE
-        OTHER_CONS_RES OTHER_CONS_TRES LL_SHARED_GRES MULTIPLE_SHARING_GRES_PJ ENFORCE_BINDING_GRES
-        ONE_TASK_PER_SHARING_GRES
+        CR_CPU CR_CPU_Memory CR_Core CR_Core_Memory CR_Socket CR_Socket_Memory CR_Memory CR_LLN
+        CR_CORE_DEFAULT_DIST_BLOCK CR_ONE_TASK_PER_CORE OTHER_CONS_RES OTHER_CONS_TRES LL_SHARED_GRES
+        MULTIPLE_SHARING_GRES_PJ ENFORCE_BINDING_GRES ONE_TASK_PER_SHARING_GRES
         """.lower().split()
     ),
     "accountingstorageenforce": frozenset(("all", "associations", "limits", "nojobs", "nosteps", "qos", "safe")),
 }
-"""The same for the items that a simulation of a cluster models."""
+"""The same for the items that a simulation of a cluster models. The CPUs of a log are those that a job got with
+CR_ONE_TASK_PER_CORE."""
 WITHOUT_EFFECT = frozenset(
     """
     AccountingStorageBackupHost AccountingStorageExternalHost AccountingStorageHost AccountingStorageLoc

@@ -228,6 +228,12 @@ def threads_per_core(line: Line) -> int:
     return 1 if number in (sockets, sockets * cores) else _count(line, "ThreadsPerCore") or 1
 
 
+def cores_per_socket(line: Line) -> int:
+    """Return the cores of a socket of a NodeName line; if each CPU is a core, in these."""
+    number, sockets, cores = _layout(line)
+    return 1 if number == sockets else cores
+
+
 def _layout(line: Line) -> tuple[int, int, int]:
     """Return the CPUs and the sockets of each node of a NodeName line, and the cores of a socket.
 

@@ -6,10 +6,10 @@ Source: slurm.conf(5) and topology.conf(5) of Slurm 22.05.
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from pydantic import Field
 
@@ -20,9 +20,11 @@ from tracebed.orchestrator.slurm.facts import MINUTE_S as MINUTE_S
 from tracebed.orchestrator.slurm.facts import UNLIMITED
 from tracebed.orchestrator.slurm.facts import Fact as Fact
 from tracebed.orchestrator.slurm.facts import duration_s as duration_s
+from tracebed.orchestrator.slurm.gres import counted_gres, demanded_gres, gres_of, kept_gres
 from tracebed.orchestrator.slurm.host_lists import host_names
 from tracebed.orchestrator.slurm.lines import (
     Line,
+    cores_per_socket,
     cpus,
     features_of,
     hosts_of,
@@ -42,6 +44,7 @@ OVER_S = 60.0
 SHARED = ("select/cons_tres", "select/cons_res")
 CONSUMED = "CR_Core_Memory"
 """SelectTypeParameters that Slurm assumes for nodes that jobs share (slurm.conf(5); `scontrol show config`)."""
+SOCKETS = ("cr_socket", "cr_socket_memory")
 WITH_MEMORY = ("cr_core_memory", "cr_cpu_memory", "cr_socket_memory", "cr_memory")
 WHOLE = ("NODE", "TOPO")
 """Values of `Exclusive` with which a job has whole nodes."""
@@ -55,8 +58,10 @@ class Alike(Fact):
         names: their names, as a list of hosts.
         cores: number of cores that jobs may use.
         threads: CPUs of each core, which Slurm allocates together.
+        socket_cores: cores of each socket.
         memory_mib: memory that jobs may use, MiB.
-        gres: generic resource -> count, such as `{"gpu": 2}`.
+        gres: generic resource -> count, such as `{"gpu": 3, "gpu:a100": 2, "gpu:v100": 1}`.
+        kept: generic resources that jobs leave to others (`no_consume`).
         features: the features that a job may demand.
         weight: nodes of smaller weight are allocated first.
     """
@@ -64,8 +69,10 @@ class Alike(Fact):
     names: str
     cores: int
     threads: int = 1
+    socket_cores: int = 1
     memory_mib: int = 1
     gres: dict[str, int] = Field(default_factory=dict)
+    kept: tuple[str, ...] = ()
     features: tuple[str, ...] = ()
     weight: int = 1
 
@@ -83,13 +90,16 @@ class Partition(Fact):
         limit_s: largest time limit of a job, s; 0: none.
         default_s: time limit of a job that asks for none, s; 0: the largest one (`DefaultTime`).
         most_nodes: largest number of nodes of a job; 0: any (`MaxNodes`).
-        memory_per_core_mib: memory for each core of a job that asks for no memory (`DefMemPerCPU`).
+        memory_per_core_mib: memory for each core of a job that asks for no memory (`DefMemPerCPU`); for each CPU, where
+            cores are CPUs (`Machine.cpus_per_core`). So are the weights of `billing`.
         memory_per_node_mib: the same for each node (`DefMemPerNode`); if both are 0, it is all memory of a node.
         exclusive: whether jobs get whole nodes (`OverSubscribe=EXCLUSIVE`; from Slurm 26.05 on, `Exclusive=NODE`).
         qos: the QOS of the partition, whose limits apply to its jobs.
         billing: weights of `TRESBillingWeights`, that of memory for each MiB; empty: the cores are billed.
         preempt_mode: what happens to its jobs if they are preempted (`PreemptMode`); empty: as in the whole cluster.
         grace_s: time from the preemption to the end of its jobs, s (`GraceTime`).
+        sockets: whether jobs get whole sockets (`CR_Socket`).
+        least_loaded: whether the nodes with the most idle cores come first (`LLN`, `CR_LLN`).
     """
 
     name: str
@@ -108,6 +118,8 @@ class Partition(Fact):
     billing: dict[str, float] = Field(default_factory=dict)
     preempt_mode: str = ""
     grace_s: int = 0
+    sockets: bool = False
+    least_loaded: bool = False
 
 
 class Preempt(Fact):
@@ -155,6 +167,7 @@ class Machine(Fact):
         bf_one_resv_per_job: whether a job in several partitions has one reservation at most in a backfill pass.
         bf_max_job_array_resv: most tasks of an array with a reservation in a backfill pass.
         enforced: what Slurm enforces (`AccountingStorageEnforce`): associations, limits, qos.
+        exact_cpus: whether Slurm counts the CPUs that a job asked for, not those of its cores (`CR_CPU`).
         database: accounts, users and QOS.
     """
 
@@ -179,12 +192,31 @@ class Machine(Fact):
     bf_one_resv_per_job: bool = False
     bf_max_job_array_resv: int = 20
     enforced: tuple[str, ...] = ()
+    exact_cpus: bool = False
     database: Database = Database()
 
     @cached_property
     def nodes(self) -> tuple[tuple[str, Alike], ...]:
         """Name and kind of each node, in the order of slurm.conf."""
         return tuple((name, kind) for kind in self.kinds for name in host_names(kind.names))
+
+    @cached_property
+    def cpus_per_core(self) -> int:
+        """CPUs of what the simulation counts as a core: those of a core, or 1 if the nodes differ in that."""
+        return _common(kind.threads for kind in self.kinds)
+
+    def cores_of(self, kind: Alike) -> int:
+        """Return the cores of a node as the simulation counts them: CPUs, if nodes have cores of unlike threads."""
+        return kind.cores * kind.threads // self.cpus_per_core
+
+    @cached_property
+    def gres(self) -> tuple[str, ...]:
+        """The generic resources that are counted, see `gres.counted_gres`."""
+        return counted_gres([kind.gres for kind in self.kinds])
+
+    def demanded(self, gres: str) -> dict[str, int]:
+        """Return the generic resources of a text of `--gres` by those of `gres`, and others that no node has."""
+        return demanded_gres(gres, [kind.gres for kind in self.kinds], self.gres)
 
     def limit_s(self, partition: int, run_s: float = 0.0) -> float:
         """Return the limit of a job that asks for none, s; 0: there is none.
@@ -236,16 +268,17 @@ def machine_of(
     kinds = [_kind(line) for line in nodes if not future(line)]
     if not kinds or not all(kind.cores for kind in kinds):
         return None
-    threads_of = {name: threads_per_core(line) for line in nodes for name in hosts_of(line.value, line.where)}
-    partitions = [_partition(line, threads_of, values) for line in partition_lines(lines)]
-    of_most = Counter(kind.threads for kind in kinds for _ in host_names(kind.names)).most_common(1)[0][0]
+    names = {name for line in nodes for name in hosts_of(line.value, line.where)}
+    threads = _common(kind.threads for kind in kinds)
     multifactor = values.get("prioritytype", "priority/basic").lower() == "priority/multifactor"
     scheduler = _parameters(values, "schedulerparameters")
     shared = values.get("selecttype", "").lower() in SHARED
     parameters = (values.get("selecttypeparameters") or (CONSUMED if shared else "")).lower().split(",")
+    selection = frozenset(parameters) if shared else frozenset[str]()
+    partitions = [_partition(line, names, threads, values, selection) for line in partition_lines(lines)]
     return Machine(
         kinds=tuple(kinds),
-        partitions=tuple(partitions or [Partition(name="", default=True)]),
+        partitions=tuple(partitions or [Partition(name="", default=True, **_chosen(selection))]),
         switches=tuple(switches),
         shared=shared,
         cons_res=values.get("selecttype", "").lower() == "select/cons_res",
@@ -264,8 +297,9 @@ def machine_of(
         bf_one_resv_per_job="bf_one_resv_per_job" in scheduler,
         bf_max_job_array_resv=whole(scheduler.get("bf_max_job_array_resv", ""), 20),
         kill_invalid_depend="kill_invalid_depend" in _parameters(values, "dependencyparameters"),
+        exact_cpus=not selection.isdisjoint(("cr_cpu", "cr_cpu_memory")),
         enforced=_enforced(values.get("accountingstorageenforce", "")),
-        database=in_cores(database, of_most) if database else Database(),
+        database=in_cores(database, threads) if database else Database(),
     )
 
 
@@ -310,8 +344,10 @@ def _kind(line: Line) -> Alike:
         names=line.value,
         cores=cores - (spared if spared < cores else min(1, cores - 1)),
         threads=threads,
+        socket_cores=cores_per_socket(line),
         memory_mib=max(1, whole(line.of("RealMemory"), 1) - whole(line.of("MemSpecLimit"), 0)),
         gres=gres_of(line.of("Gres")),
+        kept=kept_gres(line.of("Gres")),
         features=features_of(line),
         weight=whole(line.of("Weight"), 1),
     )
@@ -322,29 +358,42 @@ def future(line: Line) -> bool:
     return line.of("State").upper() == "FUTURE"
 
 
-def gres_of(text: str) -> dict[str, int]:
-    """Return the generic resources of a text such as `gpu:tesla:2,nvme`: name -> count, of all types of a name."""
-    found: dict[str, int] = {}
-    for item in filter(None, re.sub(r"\([^)]*\)", "", text).split(",")):
-        name, *rest = item.strip().removeprefix("gres:").removeprefix("gres/").split(":")
-        count = rest[-1] if rest and rest[-1].isdecimal() else "1"
-        found[name] = found.get(name, 0) + int(count)
-    return found
+def _common(threads: Iterable[int]) -> int:
+    """Return the CPUs of a core; 1 if the nodes differ in that."""
+    different = {*threads}
+    return different.pop() if len(different) == 1 else 1
 
 
-def _partition(line: Line, threads_of: Mapping[str, int], values: Mapping[str, str]) -> Partition:
-    """Return a partition. `threads_of`: the CPUs of a core of each node; Slurm counts CPUs, a simulation cores."""
+def _chosen(selection: Collection[str]) -> dict[str, Any]:
+    """Return what SelectTypeParameters, in lower case, say about the choice of nodes and cores."""
+    return {"sockets": not {*selection}.isdisjoint(SOCKETS), "least_loaded": "cr_lln" in selection}
+
+
+def _partition(
+    line: Line, nodes: Collection[str], threads: int, values: Mapping[str, str], selection: Collection[str]
+) -> Partition:
+    """Return a partition.
+
+    Args:
+        nodes: the nodes of the cluster.
+        threads: CPUs of what a simulation counts as a core; Slurm counts CPUs.
+        values: the settings of the whole cluster.
+        selection: its SelectTypeParameters, in lower case.
+    """
     listed = "" if line.of("Nodes").upper() == "ALL" else line.of("Nodes")
-    names = hosts_of(listed, line.where) if listed else [*threads_of] if line.of("Nodes") else []
-    for name in names:
-        if name not in threads_of:
+    for name in hosts_of(listed, line.where) if listed else ():
+        if name not in nodes:
             hint = "add a NodeName line, or correct the list"
             raise InputError(f"partition {line.value} has the unknown node {name}", where=line.where, hint=hint)
     oversubscribe = (line.of("OverSubscribe") or line.of("Shared")).upper()
     per_cpu, per_node = line.of("DefMemPerCPU"), line.of("DefMemPerNode")
     if not (per_cpu or per_node):  # a partition that has one of them ignores both of the whole cluster
         per_cpu, per_node = values.get("defmempercpu", ""), values.get("defmempernode", "")
-    threads = min((threads_of[name] for name in names), default=1)
+    own = line.of("SelectTypeParameters").lower()  # CR_Core or CR_Socket, in place of that of the cluster
+    if selection and own not in ("", "none"):
+        selection = {own, *({"cr_lln"} & {*selection})}
+    if line.of("LLN").upper() == "YES" and selection:
+        selection = {*selection, "cr_lln"}
     billing = tres_weights(line.of("TRESBillingWeights"), line.where) or ({"cpu": 1.0} if threads > 1 else {})
     return Partition(
         name=line.value,
@@ -363,6 +412,7 @@ def _partition(line: Line, threads_of: Mapping[str, int], values: Mapping[str, s
         billing={name: weight * threads if name == "cpu" else weight for name, weight in billing.items()},
         preempt_mode=_mode(line.of("PreemptMode"), values),
         grace_s=whole(line.of("GraceTime"), 0),
+        **_chosen(selection),
     )
 
 

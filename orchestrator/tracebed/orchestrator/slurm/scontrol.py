@@ -5,12 +5,14 @@ Tried on Slurm 22.05.8. Fields that are not used may be missing, and others may 
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from tracebed.errors import InputError
+from tracebed.orchestrator.slurm.host_lists import host_names
 from tracebed.orchestrator.slurm.machine import duration_s
 
 FIELD = re.compile(r"(?:^|\s)([A-Za-z][\w/:]*)=")
@@ -212,4 +214,18 @@ def task_numbers(text: str) -> Sequence[int]:
     for item in text.partition("%")[0].split(","):
         if match := re.fullmatch(r"(\d{1,7})(?:-(\d{1,7}))?(?::(\d{1,7}))?", item):
             found += range(int(match[1]), int(match[2] or match[1]) + 1, max(1, int(match[3] or 1)))
+    return found
+
+
+def kept_gres(text: str) -> dict[str, set[str]]:
+    """Return the generic resources that running jobs do not consume, by node, from `scontrol -d show job`.
+
+    The nodes of scontrol lack the flag no_consume. A job there has `GRES=bw(CNT:0)` or `GRES=bw:0`.
+    """
+    found: dict[str, set[str]] = {}
+    for nodes, gres in re.findall(r" Nodes=(\S+) CPU_IDs=\S+ Mem=\S+ GRES=(\S+)", text):
+        names = re.findall(r"(?:^|,)(\w+)(?::[^,:(]+)?(?:\(CNT:0\)|:0)(?=,|$)", gres)
+        with contextlib.suppress(ValueError):  # the reader of the job tells an invalid list of nodes
+            for node in host_names(nodes) if names else ():
+                found.setdefault(node, set()).update(names)
     return found

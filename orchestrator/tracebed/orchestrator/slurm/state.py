@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,12 +18,13 @@ from tracebed.orchestrator.slurm.conf import SlurmConf, of_lines, with_release
 from tracebed.orchestrator.slurm.database import ASSOCIATIONS, Database, read_associations, read_qos
 from tracebed.orchestrator.slurm.host_lists import host_names
 from tracebed.orchestrator.slurm.lines import Line
-from tracebed.orchestrator.slurm.machine import WHOLE, Machine, gres_of
+from tracebed.orchestrator.slurm.machine import WHOLE, Machine
 from tracebed.orchestrator.slurm.scontrol import (
     YEAR_S,
     Record,
     Share,
     configuration,
+    kept_gres,
     priority_factors,
     records,
     shares,
@@ -90,7 +91,8 @@ DEFAULTS = {
 }
 """Settings that `scontrol` prints although they have no effect or their default value."""
 OF_NODES = {"cpus": "CPUTot", "threadspercore": "ThreadsPerCore", "realmemory": "RealMemory", "weight": "Weight"}
-OF_NODES |= {"gres": "Gres", "feature": "ActiveFeatures"}
+OF_NODES |= {"gres": "Gres", "feature": "ActiveFeatures", "sockets": "Sockets", "corespersocket": "CoresPerSocket"}
+OF_NODES |= {"corespeccount": "CoreSpecCount", "memspeclimit": "MemSpecLimit"}
 NOT_OF_PARTITIONS = frozenset(("partitionname", "nodes", "state", "totalcpus", "totalnodes", "tres"))
 RESERVED = frozenset(("MAINT", "RESERVED"))
 """States of nodes in an advance reservation."""
@@ -220,6 +222,7 @@ def state_of(texts: Mapping[str, str], folder: Path) -> ClusterState:
     def where(name: str) -> str:
         return str(folder / f"{name}.txt")
 
+    kept = kept_gres(texts["job"])
     now, settings = configuration(texts["config"], where("config"))
     nodes = records(texts["node"], "NodeName", where("node"))
     partitions = records(texts["partition"], "PartitionName", where("partition"))
@@ -233,7 +236,7 @@ def state_of(texts: Mapping[str, str], folder: Path) -> ClusterState:
     if "reservation" in texts:
         booked, unmodeled = reservations.read(texts["reservation"], where("reservation"), "UTC")
     conf = of_lines(
-        [*_settings(settings), *map(_node, nodes), *map(_partition, partitions)],
+        [*_settings(settings), *(_node(node, kept) for node in nodes), *map(_partition, partitions)],
         folder,
         plain=True,
         database=Database(associations=accounts, qos=qos),
@@ -243,7 +246,7 @@ def state_of(texts: Mapping[str, str], folder: Path) -> ClusterState:
     parameters, unknown = with_release(conf.parameters, version)
     conf = replace(conf, parameters=parameters, differences=(*conf.differences, *unknown))
     assert conf.machine is not None  # every node has its number of CPUs
-    threads = max(1, nodes[0].number("ThreadsPerCore")) if nodes[0].of("ThreadsPerCore") else 1
+    threads = conf.machine.cpus_per_core
     jobs: list[LiveJob] = []
     odd = Counter[str]()
     known = {partition.name for partition in conf.machine.partitions}
@@ -298,12 +301,15 @@ def _settings(settings: Mapping[str, str]) -> Iterator[Line]:
             yield Line(key, value, {}, "config.txt")
 
 
-def _node(record: Record) -> Line:
+def _node(record: Record, kept: Mapping[str, Collection[str]]) -> Line:
     if not 0 < record.number("CPUTot") <= MAX_SIZE:
         hint = "save the output of scontrol as it is"
         raise InputError(f"CPUTot={record.of('CPUTot')} is not a number of CPUs", where=record.where, hint=hint)
     settings = {key: record.of(name) for key, name in OF_NODES.items() if record.of(name)}
-    return Line("NodeName", record.needed("NodeName"), settings, record.where)
+    name = record.needed("NodeName")
+    for own in kept.get(name, ()):
+        settings["gres"] = re.sub(rf"(^|,){re.escape(own)}:", rf"\1{own}:no_consume:", settings.get("gres", ""))
+    return Line("NodeName", name, settings, record.where)
 
 
 def _partition(record: Record) -> Line:
@@ -386,7 +392,7 @@ def _job(record: Record, state: str, threads: int) -> LiveJob:
         memory_mib=memory * threads if by_core else memory,
         by_core=by_core,
         features=record.of("Features"),
-        gres=",".join(f"{name}:{count}" for name, count in gres_of(record.of("TresPerNode", "Gres")).items()),
+        gres=record.of("TresPerNode", "Gres"),
         priority=record.number("Priority"),
         reason=reason,
         held=_held(record, threads) if running else {},

@@ -21,6 +21,31 @@ FLAGS = frozenset(
 """`PriorityFlags` that are modeled."""
 
 
+SHARING = ("mps", "shard")
+"""Generic resources that are shares of GPUs."""
+
+
+def _of_cores(machine: Machine) -> Iterator[str]:
+    """Yield a sentence for each assumption about the cores that a job gets."""
+    threads = sorted({kind.threads for kind in machine.kinds})
+    if len(threads) > 1:
+        values = listed([str(each) for each in threads], MOST_SHOWN)
+        yield f"ThreadsPerCore={values}: the cores of the run are CPUs, and a job holds all CPUs of its cores"
+    if machine.exact_cpus and threads[-1] > 1:
+        yield "CR_CPU: memory for each CPU and billing are those of all CPUs of a core; Slurm's are those asked for"
+    by_socket = {
+        node for number, each in enumerate(machine.partitions) if each.sockets for node in machine.members(number)
+    }
+    others = [
+        each.name
+        for number, each in enumerate(machine.partitions)
+        if not (each.sockets or each.exclusive) and by_socket.intersection(machine.members(number))
+    ]
+    if others:
+        names = listed(others, MOST_SHOWN)
+        yield f"CR_Socket: jobs of the partitions {names} share sockets; on which socket a job runs is not modeled"
+
+
 def unmodeled_of(machine: Machine, ignored: Sequence[str]) -> Iterator[str]:
     """Yield a sentence for each group of settings of the database that is missing or not modeled.
 
@@ -51,13 +76,10 @@ def unmodeled_of(machine: Machine, ignored: Sequence[str]) -> Iterator[str]:
         count = f"{len(ignored)} settings" if len(ignored) > 1 else "1 setting"
         names = listed(ignored, MOST_SHOWN)
         yield f"{count} of QOS and accounts not modeled, so that jobs that Slurm holds start: {names}"
-    threads = sorted({kind.threads for kind in machine.kinds})
-    if len(threads) > 1:
-        values = listed([str(each) for each in threads], MOST_SHOWN)
-        yield (
-            f"ThreadsPerCore={values}: in partitions with several values, memory for each CPU and the billing of CPUs "
-            "are those of the smallest one, and limits of CPUs those of the most frequent one of the cluster"
-        )
+    yield from _of_cores(machine)
+    shared = [name for name in SHARING if any(name in kind.gres for kind in machine.kinds)]
+    if shared:
+        yield f"the generic resources {' and '.join(shared)} are counted beside the GPUs that they share"
     flags = [flag.upper() for flag in weights.flags if flag not in FLAGS]
     if flags:
         yield f"PriorityFlags={listed(flags, MOST_SHOWN)} not modeled; jobs may have another order"

@@ -10,7 +10,6 @@ in a span of time. So the first end of a job is taken for the beginning of the l
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,8 +20,7 @@ from tracebed.converters.formats.tools.states import UNFINISHED
 from tracebed.converters.workload import BoolArray, FloatArray, IntArray, Step, Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.run import Run
-from tracebed.orchestrator.simulation.slurm.asked import several_kinds
-from tracebed.orchestrator.slurm.lines import Line, cpus, node_lines, whole
+from tracebed.orchestrator.simulation.slurm.asked import IN_CORES, in_cpus, several_kinds
 from tracebed.orchestrator.slurm.machine import Machine
 
 EXPORT = "export the log with sacct -aPD -S DATE -E DATE -o ... (`tracebed clean --list` has the fields)"
@@ -76,12 +74,11 @@ def with_starts(workload: Workload, run: Run) -> Workload:
     return Workload(workload.table.assign(**times), workload.provenance)
 
 
-def log_of(workload: Workload, lines: Sequence[Line], machine: Machine, where: str | None = None) -> Log:
+def log_of(workload: Workload, machine: Machine, where: str | None = None) -> Log:
     """Return the jobs of a log, to be simulated on its cluster.
 
     Args:
         workload: the log, read but not scaled.
-        lines: the lines of the slurm.conf.
         where: file of the log, for messages.
 
     Raises:
@@ -117,8 +114,10 @@ def log_of(workload: Workload, lines: Sequence[Line], machine: Machine, where: s
     kinds = kept & several_kinds(workload)
     counts["have several nodes, and features with brackets or counts: each node has any of these features"] = kinds
     submit = np.where(ran, start, np.where(waited, begin, submit))
-    cores, threads = _cores(workload, lines, machine)
-    wide = kept & (cores > max(kind.cores for kind in machine.kinds))
+    counted = {"cpus_per_core": machine.cpus_per_core} if _in_cpus(workload, machine) else {}
+    threads, most = counted.get("cpus_per_core", 1), max(machine.cores_of(kind) for kind in machine.kinds)
+    cores = -(-np.maximum(cores_used(workload), 1) // threads)
+    wide = kept & (cores > most)
     table = workload.table.assign(submit_time=submit, run_time=run_time, cores_per_node=cores)
     notes = [f"{int(each.sum()):,} of {len(kept):,} jobs {what}" for what, each in counts.items() if each.any()]
     notes += [f"the CPUs of the log are hardware threads, {threads} of a core"] if threads > 1 else []
@@ -127,8 +126,9 @@ def log_of(workload: Workload, lines: Sequence[Line], machine: Machine, where: s
         table = table.drop(columns=["earliest_start", "dependency", "array"], errors="ignore")
     table = table.assign(extra_judged=judged)[kept & ~wide]
     if not len(table):
-        raise InputError("each job has more cores on a node than any node of the slurm.conf", where=where, hint=OWN)
-    found = Workload(table, replace(workload.provenance, steps=(*workload.provenance.steps, Step("whatif"))))
+        what = f"each job has more cores on a node than any node of the slurm.conf, which have {most:,} at most"
+        raise InputError(what, where=where, hint=OWN)
+    found = Workload(table, replace(workload.provenance, steps=(*workload.provenance.steps, Step(IN_CORES, counted))))
     judged = found.table.pop("extra_judged").to_numpy(dtype=bool)
     if not judged.any():
         what = "no job was submitted after the first end of a job: the log is too short to judge a model"
@@ -136,18 +136,10 @@ def log_of(workload: Workload, lines: Sequence[Line], machine: Machine, where: s
     return Log(found, judged, begin, int(wide.sum()), tuple(notes))
 
 
-def _cores(workload: Workload, lines: Sequence[Line], machine: Machine) -> tuple[IntArray, int]:
-    """Return the cores per node of each job, shape (jobs,), and the CPUs of a log that are one core.
+def _in_cpus(workload: Workload, machine: Machine) -> bool:
+    """Return whether the cores of a log are CPUs, as those of sacct, or since a job has more than any node has cores.
 
-    Slurm counts a hardware thread as a CPU, and allocates whole cores. The CPUs of a log are threads if they are those
-    of sacct, or if a job has more of them than any node has cores.
+    Slurm counts a hardware thread as a CPU, and allocates whole cores.
     """
-    cores, nodes = cores_used(workload), node_lines(lines)
-    threads = max((whole(line.of("ThreadsPerCore"), 1) for line in nodes), default=1)
-    steps = workload.provenance.steps
-    of_sacct = bool(steps) and steps[0].parameters.get("format") == "sacct"
-    most = max(kind.cores for kind in machine.kinds)
-    fits = any(cpus(line) > most for line in nodes)
-    if threads < 2 or not fits or not (of_sacct or int(cores.max()) > most):
-        return np.maximum(cores, 1), 1
-    return np.maximum(np.ceil(cores / threads), 1).astype(np.int64), threads
+    more = int(cores_used(workload).max()) > max(kind.cores for kind in machine.kinds)
+    return in_cpus(workload) or (more and any(kind.threads > 1 for kind in machine.kinds))

@@ -35,6 +35,7 @@ BINS = 400
 STARTED = 0.99
 """Share of the jobs that have started when the courses end."""
 MOST_WINDOWS = 1000
+WIDE = "with more cores on a node than any node has"
 MISFIT = 0.10
 """Share of the jobs of a log that cannot run on the cluster, from which the slurm.conf is not that of the log."""
 
@@ -196,9 +197,8 @@ def whatif(
         changed = read(*files, plain=True, change=change.applied, zone=zone)
         clusters.append(_changed(clusters[0], changed, files, change))
     conf = clusters[0].where
-    lines = lines_of(Path(conf))
     machines = [_machine(each) for each in clusters]
-    log = log_of(workload, lines, machines[0], name)
+    log = log_of(workload, machines[0], name)
     _check_partitions(log, machines[0], name, conf)
     origin = workload.provenance.unix_start
     known: dict[str, Any] = {} if origin is None else {"epoch_s": float(origin)}
@@ -293,14 +293,21 @@ def _misfits(log: Log, member: Predicted, machine: Machine, name: str, conf: str
     Raises:
         InputError: the share of the jobs is `MISFIT` or more.
     """
-    found = Counter({"with more cores on a node than any node has": log.wide})
-    for (partition, reason), count in member.rejected.items():
-        found[reason if "no partition" in reason else f"partition {partition}: {reason}"] += count
+    found = Counter({WIDE: log.wide})
+    examples: dict[str, str] = {}
+    for (partition, reason), count in member.rejected.most_common():
+        kind = reason if "no partition" in reason else f"partition {partition}: {reason.partition(': ')[0]}"
+        found[kind] += count
+        examples.setdefault(kind, reason.partition(": ")[2])
     total, jobs = sum(found.values()), len(log.workload) + log.wide
-    worst = "; ".join(f"{counted(count, 'job')}, {reason}" for reason, count in found.most_common(4) if count)
+    worst = "; ".join(
+        f"{counted(count, 'job')}, {kind}" + (f" ({examples[kind]})" if examples.get(kind) else "")
+        for kind, count in found.most_common(4)
+        if count
+    )
     if total >= MISFIT * jobs:
         partitions = ", ".join(each.name for each in machine.partitions)
-        largest = max(kind.cores for kind in machine.kinds)
+        largest = max(machine.cores_of(kind) for kind in machine.kinds)
         what = f"{total:,} of {jobs:,} jobs cannot run on the cluster of {conf}: {worst}"
         hint = (
             f"give the slurm.conf of the log; this one has the partitions {partitions}, nodes of up to {largest} cores"
@@ -315,7 +322,7 @@ def _overfull(log: Log, member: Predicted, machine: Machine) -> list[str]:
     names, found = log.workload.partitions().to_numpy(), {}
     for number, partition in enumerate(machine.partitions):
         most = _busy(log, member, names == partition.name).values.max(initial=0.0)
-        size = sum(machine.nodes[node][1].cores for node in machine.members(number))
+        size = sum(machine.cores_of(machine.nodes[node][1]) for node in machine.members(number))
         if most > size:
             what = f"jobs of partition {partition.name} held up to {most:,.0f} cores at a time, and it has {size:,}"
             found[most / size] = f"{what}: the slurm.conf is not that of the log, or jobs shared cores"
@@ -370,7 +377,7 @@ def _courses(
 
 def cores_of(machine: Machine) -> int:
     """Return the number of cores of a cluster."""
-    return sum(kind.cores for _, kind in machine.nodes)
+    return sum(machine.cores_of(kind) for _, kind in machine.nodes)
 
 
 def document(found: WhatIf) -> str:

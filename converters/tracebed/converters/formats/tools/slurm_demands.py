@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from tracebed.converters.formats.tools.columns import relabel
+from tracebed.converters.formats.tools.gres import gres_count
 from tracebed.converters.workload import BoolArray, FloatArray
 
 OPTIONS = {
@@ -42,7 +43,7 @@ FLAGS = frozenset(
 SHORT_FLAGS = frozenset("HhIkOQsvVWluXEZK")
 ARRAY = re.compile(r"(\d+)_(?:\d+|\[[^\]%]*(?:%(\d+))?\])")
 """Number of an array job, and how many of its tasks may run at once: `12_3`, `12_[5-9%2]`."""
-GRES = re.compile(r"(?:^|,)gres/([^=,:]+)(?::([^=,]+))?=(\d+)")
+GRES = re.compile(r"(?:^|,)gres/([^=,:]+)(?::([^=,]+))?=([^,]+)")
 LICENCES = re.compile(r"(?:^|,)license/([^=,]+)=(\d+)")
 
 
@@ -154,11 +155,12 @@ def plain_gres(text: str) -> str:
 def gres_of(text: str) -> dict[str, int]:
     """Return the generic resources in trackable resources: name, with the type if it is known -> count on all nodes."""
     totals, typed = dict[str, int](), dict[str, dict[str, int]]()
-    for name, kind, count in GRES.findall(text):
+    for name, kind, text_of_count in GRES.findall(text):
+        count = gres_count(text_of_count) or 0
         if kind:
-            typed.setdefault(name, {})[f"{name}:{kind}"] = int(count)
+            typed.setdefault(name, {})[f"{name}:{kind}"] = count
         else:
-            totals[name] = int(count)
+            totals[name] = count
     found = dict[str, int]()
     for name in dict.fromkeys([*totals, *typed]):
         kinds = typed.get(name, {})
@@ -167,12 +169,25 @@ def gres_of(text: str) -> dict[str, int]:
     return {name: count for name, count in found.items() if count}
 
 
-def gres_per_node(resources: pd.Categorical, nodes: FloatArray) -> tuple[Any, BoolArray]:
+def _as_requested(gres: dict[str, int], requested: str) -> dict[str, int]:
+    """Return generic resources without types if the requested resources name them without types."""
+    wanted, found = gres_of(requested), dict[str, int]()
+    for name, count in gres.items():
+        plain = name.partition(":")[0]
+        own = plain if plain in wanted else name
+        found[own] = found.get(own, 0) + count
+    return found
+
+
+def gres_per_node(
+    resources: pd.Categorical, nodes: FloatArray, requested: pd.Categorical | None = None
+) -> tuple[Any, BoolArray]:
     """Return the generic resources on each node, as `--gres` writes them, and the mask of the uneven ones.
 
     Args:
         resources: the trackable resources of each job, shape (jobs,).
         nodes: the nodes to which these resources belong, shape (jobs,).
+        requested: those that the jobs requested: a type that a job got, but did not request, is left out.
 
     Returns:
         Texts, empty where there are none, and the jobs whose count is not a multiple of the nodes and is rounded up.
@@ -183,6 +198,8 @@ def gres_per_node(resources: pd.Categorical, nodes: FloatArray) -> tuple[Any, Bo
     counted = np.array([bool(gres) for gres in held] or [False])[resources.codes] & (nodes > 0)
     for row in np.flatnonzero(counted).tolist():
         gres, count = held[resources.codes[row]], int(nodes[row])
+        if requested is not None and requested.codes[row] >= 0:
+            gres = _as_requested(gres, str(requested.categories[requested.codes[row]]))
         texts[row] = ",".join(f"{name}:{-(-total // count)}" for name, total in gres.items())
         uneven[row] = any(total % count for total in gres.values())
     return texts, uneven

@@ -7,7 +7,7 @@ with 12 idle cores, `sbatch -n 12` starts on 6 and 6 idle cores of two nodes. Bo
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import NamedTuple
 
@@ -18,12 +18,15 @@ Parts = Mapping[int, int]
 """Node -> number of cores."""
 
 
+OF_TASKS, OF_CPUS = 1, 2
+"""The cores of a job are those of its tasks, which Slurm deals out to the free sockets; or those that the job got, and
+so whole sockets, except where their number says otherwise."""
 ALL = -1
 """Memory of a job that asks for none where Slurm has no default (`DefMemPerCPU`)."""
 
 
 class Request(NamedTuple):
-    """The resources that a job requests."""
+    """The resources that a job requests. Cores are those of `Resources`: CPUs, where the threads of cores differ."""
 
     cores: int
     """Cores on all nodes."""
@@ -41,6 +44,12 @@ class Request(NamedTuple):
     """Generic resources on each node, by kind."""
     eligible: int = -1
     """Mask of the nodes of the partition that have the features, cores and memory, whatever their generic resources."""
+    sockets: int = 0
+    """Whether the job gets whole sockets (`CR_Socket`): `OF_TASKS`, `OF_CPUS`, or 0."""
+    least_loaded: bool = False
+    """Whether the nodes with the most idle cores come first (`CR_LLN`)."""
+    one_thread: bool = False
+    """Whether the job uses one CPU of each core, so that its cores are cores where those of nodes are CPUs."""
 
 
 class Running(NamedTuple):
@@ -68,6 +77,9 @@ class Resources:
         switches: the switches of `topology/tree`; None: there is no topology.
         weights: weight of each node.
         newer: whether the rules are those of a newer Slurm, see `Rules`.
+        threads: CPUs of a core of each node, where cores are CPUs since the nodes differ; empty: 1.
+        sockets: cores of a socket of each node; empty: no job gets whole sockets.
+        kept: whether jobs leave each generic resource of a node to others (`no_consume`); empty: none.
     """
 
     cores: list[int]
@@ -78,18 +90,22 @@ class Resources:
     switches: Switches | None
     weights: Sequence[int]
     newer: bool = False
+    threads: Sequence[int] = ()
+    sockets: Sequence[int] = ()
+    kept: Sequence[tuple[bool, ...]] = ()
 
     def copy(self) -> Resources:
         """Return a copy whose free resources change independently."""
-        free = [*self.cores], [*self.memory], [*self.gres]
-        return Resources(*free, self.total, self.total_memory, self.switches, self.weights, self.newer)
+        return replace(self, cores=[*self.cores], memory=[*self.memory], gres=[*self.gres])
 
     def take(self, request: Request, parts: Parts, sign: int = -1) -> None:
         """Allocate the cores `parts` and the resources that belong to them."""
         for node, cores in parts.items():
             self.cores[node] += sign * cores
             self.memory[node] += sign * self.memory_of(request, node, cores)
-            self.gres[node] = tuple(a + sign * b for a, b in zip(self.gres[node], request.gres, strict=True))
+            kept = self.kept[node] if self.kept else (False,) * len(request.gres)
+            used = zip(self.gres[node], request.gres, kept, strict=True)
+            self.gres[node] = tuple(free if stays else free + sign * wanted for free, wanted, stays in used)
 
     def release(self, request: Request, parts: Parts) -> None:
         """Release the cores `parts` and the resources that belong to them."""
@@ -101,21 +117,47 @@ class Resources:
             return self.total_memory[node]
         return request.memory * cores if request.by_core else request.memory
 
+    def grain(self, request: Request, node: int) -> int:
+        """Return the number of cores of a node that a job gets together: those of a socket, or the CPUs of a core."""
+        if request.sockets:
+            return self.sockets[node]
+        return self.threads[node] if self.threads else 1
+
     def capacity(self, request: Request, node: int) -> int:
         """Return the number of cores of `node` that a job can use now."""
-        free = self.cores[node]
         if any(wanted > has for wanted, has in zip(request.gres, self.gres[node], strict=True)):
             return 0
+        used = self.threads[node] if request.one_thread and self.threads else 1
         if request.whole:
-            return free if free == self.total[node] else 0
-        least = max(1, request.per_node)
+            return self.total[node] // used if self.cores[node] == self.total[node] else 0
+        least, grain = max(1, request.per_node), self.grain(request, node)
+        free = self.cores[node]
         if request.memory == ALL:
             free = free if self.memory[node] == self.total_memory[node] else 0
         elif request.by_core and request.memory:
-            free = min(free, self.memory[node] // request.memory)
+            most = self.memory[node] // request.memory
+            if most < free and request.sockets == OF_TASKS:  # each task, up to the number of sockets, gets a socket
+                free = most // grain * (self.threads[node] if self.threads else 1)
+            elif most < free:
+                free = most - most % grain
         elif request.memory > self.memory[node]:
             return 0
+        free //= used
         return 0 if free < least else request.per_node or free
+
+    def held(self, request: Request, node: int, used: int) -> int:
+        """Return the cores that a job holds on a node of which it uses `used` cores: whole cores or sockets."""
+        if request.whole:
+            return self.total[node]
+        grain, threads = self.grain(request, node), self.threads[node] if self.threads else 1
+        cores, used = (used * threads, used) if request.one_thread else (used, -(-used // threads))
+        count = -(-cores // grain)
+        if request.sockets and (request.sockets == OF_TASKS or cores % grain):
+            free = -(-self.cores[node] // grain)
+            if request.by_core and request.memory > 0:
+                free = min(free, self.memory[node] // (request.memory * grain))
+            count = max(count, min(used, free))
+        return min(count * grain, self.cores[node])
 
     def choose(self, request: Request, usable: int) -> dict[int, int] | None:
         """Return the cores of the `usable` nodes that a job gets; None: too few are free.
@@ -124,8 +166,8 @@ class Resources:
         """
         capacity = {node: self.capacity(request, node) for node in nodes_of(usable & request.eligible)}
         capacity = {node: cores for node, cores in capacity.items() if cores}
-        if self.switches and self.switches.rules == CONS_TRES:
-            return self.switches.choose(capacity, self.weights, request.cores, request.fewest, whole=request.whole)
+        if self.switches and self.switches.rules == CONS_TRES and not request.least_loaded:
+            return self._below_switches(request, capacity)
         for weight in sorted({self.weights[node] for node in capacity}):
             allowed = {node: cores for node, cores in capacity.items() if self.weights[node] <= weight}
             if sum(allowed.values()) >= request.cores and len(allowed) >= request.fewest:
@@ -143,10 +185,12 @@ class Resources:
         the cores that it can use: one of each node if it wants one. In a newer Slurm, each job compares the cores of a
         single node so. With a topology, `Switches` chooses.
         """
-        if self.switches:
-            return self.switches.choose(capacity, self.weights, request.cores, request.fewest, whole=request.whole)
+        if self.switches and not request.least_loaded:
+            return self._below_switches(request, capacity)
         if request.cores == 1 and any(request.gres) and not request.whole:
             capacity = dict.fromkeys(capacity, 1)
+        if request.least_loaded:
+            return self._least_loaded(request, capacity)
         groups = self._groups(capacity)
         sizes = [sum(capacity[node] for node in group) for group in groups]
         cores, fewest = request.cores, request.fewest
@@ -161,10 +205,30 @@ class Resources:
                 taken = capacity[node] if request.whole else min(capacity[node], cores - max(0, fewest - 1))
                 if taken < 1:
                     continue
-                parts[node] = taken
+                parts[node] = self.held(request, node, taken)
                 cores -= taken
                 fewest -= 1
         return parts if cores <= 0 and fewest <= 0 else None
+
+    def _below_switches(self, request: Request, capacity: Parts) -> dict[int, int] | None:
+        """Distribute the cores of a job over nodes below one switch."""
+        assert self.switches
+        used = self.switches.choose(capacity, self.weights, request.cores, request.fewest, whole=request.whole)
+        return None if used is None else {node: self.held(request, node, cores) for node, cores in used.items()}
+
+    def _least_loaded(self, request: Request, capacity: Parts) -> dict[int, int] | None:
+        """Distribute the cores of a job over the nodes with the most free cores, whatever their switches."""
+        parts: dict[int, int] = {}
+        cores, fewest = request.cores, request.fewest
+        for node in sorted(capacity, key=lambda node: (self.weights[node], -self.cores[node], node)):
+            taken = capacity[node] if request.whole else min(capacity[node], cores - max(0, fewest - 1))
+            if taken < 1:
+                continue
+            parts[node] = self.held(request, node, taken)
+            cores, fewest = cores - taken, fewest - 1
+            if cores <= 0 and fewest <= 0:
+                return parts
+        return None
 
     def _in_order(self, group: list[int], capacity: Parts, cores: int, fewest: int, request: Request) -> list[int]:
         """Return the nodes of a group that are used for the rest of a job, in their order."""

@@ -16,7 +16,7 @@ YEAR_S = 365 * 86400.0
 IN_CPUS = ("sacct",)
 """Formats whose cores are CPUs of Slurm: hardware threads, where the cluster counts them."""
 IN_CORES = "whatif"
-"""Step that makes cores of the CPUs of a log."""
+"""Step that makes cores of the CPUs of a log. Its parameter `cpus_per_core` says how many, if the log has CPUs."""
 MOST_NAMED = 6
 NO_LIMIT = "jobs without a time limit: DefaultTime or MaxTime of their partition"
 SEVERAL_KINDS = "jobs of several nodes whose features have brackets or counts: each node has any of these features"
@@ -46,11 +46,10 @@ def as_asked(workload: Workload, machine: Machine) -> tuple[Workload, dict[str, 
         for name, run_s in zip(np.array(names)[missing], workload.floats("run_time")[missing], strict=True)
     ]
     columns: dict[str, Any] = {"time_limit": limit}
-    if not any(step.name == IN_CORES for step in workload.provenance.steps):
-        columns["cores_per_node"] = cores_used(workload)
-        if any(parameters.get("format") in IN_CPUS for parameters in reading):
-            threads = {name: 1 if part is None else _threads(machine, part) for name, part in number.items()}
-            columns["cores_per_node"] = -(-columns["cores_per_node"] // np.array([threads[name] for name in names]))
+    cpus = [step.parameters.get("cpus_per_core", 1) for step in workload.provenance.steps if step.name == IN_CORES]
+    columns["cores_per_node"] = workload.ints("cores_per_node") * cpus[0] if cpus else cores_used(workload)
+    if in_cpus(workload):
+        columns["cores_per_node"] = -(-columns["cores_per_node"] // machine.cpus_per_core)
     counts = {NO_LIMIT: int((missing & runs).sum()), SEVERAL_KINDS: int((several_kinds(workload) & runs).sum())}
     strange = [name for name, part in number.items() if part is None]
     if strange:
@@ -66,6 +65,8 @@ def several_kinds(workload: Workload) -> BoolArray:
     return workload.texts("features").str.contains(r"[\[*]").to_numpy(dtype=bool) & (workload.ints("nodes") > 1)
 
 
-def _threads(machine: Machine, partition: int) -> int:
-    """Return the CPUs of a core in a partition; the fewest, if its nodes differ."""
-    return min((machine.nodes[node][1].threads for node in machine.members(partition)), default=1)
+def in_cpus(workload: Workload) -> bool:
+    """Return whether the cores of a workload are the CPUs that Slurm gave: threads, where a core has several."""
+    steps = workload.provenance.steps
+    known = ["cpus_per_core" in step.parameters for step in steps if step.name == IN_CORES]
+    return any(known or [step.parameters.get("format") in IN_CPUS for step in steps if step.name == "read"])

@@ -255,7 +255,7 @@ def _partial(policy: Slurm, machine: Machine) -> Iterator[str]:
     """Yield a warning for each reservation of some cores of its nodes."""
     cores: dict[str, int] = {}
     for each in parsed(policy.reservations):
-        cores = cores or {name: kind.cores for name, kind in machine.nodes}
+        cores = cores or {name: machine.cores_of(kind) for name, kind in machine.nodes}
         all_cores = sum(cores.get(name, 0) for name in (host_names(each.nodes) if each.nodes else ()))
         if 0 < each.cores < all_cores:
             yield f"the reservation {each.name} has {each.cores} of {all_cores} cores; all cores are assumed"

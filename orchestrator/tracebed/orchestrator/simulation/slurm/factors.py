@@ -27,7 +27,7 @@ class Factors:
     def __init__(self, machine: Machine, kinds: Sequence[str], accounting: Accounting) -> None:
         """Prepare for the jobs of a cluster. `kinds` are the generic resources in the order of the amounts."""
         self._weights, self._accounting = machine.weights, accounting
-        self._nodes, self._cores = len(machine.nodes), sum(kind.cores for _, kind in machine.nodes)
+        self._nodes, self._cores = len(machine.nodes), sum(machine.cores_of(kind) for _, kind in machine.nodes)
         self._partitions = machine.partitions
         largest = max(partition.factor for partition in machine.partitions) or 1
         self._largest = largest if machine.weights.normal("part") else 1
@@ -71,7 +71,7 @@ def _totals(machine: Machine, partition: int, kinds: Sequence[str]) -> list[floa
     """Return the trackable resources of a partition in the order of the amounts of a job."""
     nodes = [machine.nodes[number][1] for number in machine.members(partition)]
     values: dict[str, float] = {
-        "cpu": sum(node.cores for node in nodes),
+        "cpu": sum(machine.cores_of(node) for node in nodes),
         "mem": sum(node.memory_mib for node in nodes),
         "node": len(nodes),
     }

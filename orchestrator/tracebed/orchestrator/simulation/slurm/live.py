@@ -20,8 +20,8 @@ from tracebed.orchestrator.simulation.slurm.accounts import NONE, Accounting, Ow
 from tracebed.orchestrator.simulation.slurm.events import licenses_in, preemption_of, with_bookings
 from tracebed.orchestrator.simulation.slurm.factors import Factors
 from tracebed.orchestrator.simulation.slurm.inputs import Inputs
-from tracebed.orchestrator.simulation.slurm.prediction import memory_of, placement, resources_of
-from tracebed.orchestrator.slurm.machine import MINUTE_S, gres_of
+from tracebed.orchestrator.simulation.slurm.prediction import choice_of, memory_of, placement, resources_of
+from tracebed.orchestrator.slurm.machine import MINUTE_S
 from tracebed.orchestrator.slurm.state import ClusterState, LiveJob
 
 
@@ -33,7 +33,7 @@ class LiveInputs:
 
     def __init__(self, state: ClusterState, zero: float) -> None:
         self._state, self._zero, machine = state, zero, state.machine
-        self._kinds = sorted({name for kind in machine.kinds for name in kind.gres})
+        self._kinds = machine.gres
         self._empty = resources_of(machine, self._kinds)
         self._placed = placement(machine, self._empty)
         self._nodes = {name: number for number, (name, _) in enumerate(machine.nodes)}
@@ -49,7 +49,7 @@ class LiveInputs:
         machine, number = self._state.machine, self._state.machine.partition(job.partition)
         if number is None:
             return None
-        partition, wanted = machine.partitions[number], gres_of(job.gres)
+        partition, wanted = machine.partitions[number], machine.demanded(job.gres)
         memory = {"memory": int(job.memory_mib or ALL), "by_core": job.by_core} if math.isfinite(job.memory_mib) else {}
         request = Request(
             cores=sum(job.held.values()) or job.cores,
@@ -58,11 +58,14 @@ class LiveInputs:
             whole=job.whole or partition.exclusive or not machine.shared,
             gres=tuple(wanted.get(kind, 0) for kind in self._kinds),
             **({**memory_of(math.nan, partition, machine), **memory} if machine.memory else {}),
+            **choice_of(partition, in_cpus=job.start is not None),
         )
         if job.held:
             return request._replace(eligible=mask_of([self._nodes[name] for name in job.held]))
         fitting = self._placed(number, job.features, request) if not wanted.keys() - {*self._kinds} else None
-        if fitting is None or not self._down:
+        if fitting is None or isinstance(fitting, str):
+            return None
+        if not self._down:
             return fitting
         fitting = fitting._replace(eligible=fitting.eligible & ~self._down)
         return fitting if self._empty.choose(fitting, fitting.eligible) else None

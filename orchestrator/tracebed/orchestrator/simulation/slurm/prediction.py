@@ -7,6 +7,7 @@ priorities, and when slurmctld notices that a job has passed its time limit.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache, lru_cache
@@ -26,12 +27,12 @@ from tracebed.orchestrator.scheduling.record import ScheduleRecord
 from tracebed.orchestrator.scheduling.slurm.entries import Entries
 from tracebed.orchestrator.scheduling.slurm.features import satisfies
 from tracebed.orchestrator.scheduling.slurm.limits import amounts_of
-from tracebed.orchestrator.scheduling.slurm.resources import ALL, Parts, Request, Resources
+from tracebed.orchestrator.scheduling.slurm.resources import ALL, OF_CPUS, OF_TASKS, Parts, Request, Resources
 from tracebed.orchestrator.scheduling.slurm.switches import CONS_RES, CONS_TRES, LINEAR, Switches
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.simulation.slurm import engine
 from tracebed.orchestrator.simulation.slurm.accounts import Accounting, Owner
-from tracebed.orchestrator.simulation.slurm.asked import as_asked
+from tracebed.orchestrator.simulation.slurm.asked import as_asked, in_cpus
 from tracebed.orchestrator.simulation.slurm.events import (
     arrays_in,
     conditions_of,
@@ -45,9 +46,10 @@ from tracebed.orchestrator.simulation.slurm.events import (
 from tracebed.orchestrator.simulation.slurm.factors import Factors, resets
 from tracebed.orchestrator.simulation.slurm.held import Held
 from tracebed.orchestrator.simulation.slurm.inputs import ENDED, KILLED, PREEMPTED, Inputs, Outcome
+from tracebed.orchestrator.simulation.slurm.never import NEVER_RUN, lacking
 from tracebed.orchestrator.simulation.slurm.simulator import Simulation
 from tracebed.orchestrator.slurm.host_lists import host_names
-from tracebed.orchestrator.slurm.machine import MINUTE_S, Machine, gres_of
+from tracebed.orchestrator.slurm.machine import MINUTE_S, Machine, Partition
 from tracebed.states import JobState
 
 CHECK_S = 30.0
@@ -62,12 +64,12 @@ class IdleCluster(NamedTuple):
     machine: Machine
     kinds: Sequence[str]
     resources: Resources
-    placed: Callable[[int, str, Request], Request | None]
+    placed: Callable[[int, str, Request], Request | str]
 
     @classmethod
     def of(cls, machine: Machine) -> IdleCluster:
         """Return the idle cluster of a machine."""
-        kinds = sorted({name for kind in machine.kinds for name in kind.gres})
+        kinds = machine.gres
         empty = resources_of(machine, kinds)
         return cls(machine, kinds, empty, placement(machine, empty))
 
@@ -93,7 +95,7 @@ def machine_of(policy: Slurm) -> Machine:
 
 def nodes_of(machine: Machine) -> list[NodeFacts]:
     """Return the nodes of a cluster for a run."""
-    return [NodeFacts(name, kind.cores) for name, kind in machine.nodes]
+    return [NodeFacts(name, machine.cores_of(kind)) for name, kind in machine.nodes]
 
 
 def simulate(
@@ -121,7 +123,7 @@ def simulate(
         what = f"--over-limit {setup.scheduling.over_limit} is not modeled for a cluster of a slurm.conf"
         raise InputError(what, hint="use kill, as Slurm does, or extend")
     workload, counts = as_asked(workload, machine)
-    cores = [kind.cores for _, kind in machine.nodes]
+    cores = [machine.cores_of(kind) for _, kind in machine.nodes]
     jobs = Jobs.of(workload, over_limit=setup.scheduling.over_limit)
     jobs.counts.update({what: count for what, count in counts.items() if count})
     record, cluster = ScheduleRecord(jobs), Cluster(cores)
@@ -172,6 +174,7 @@ def _inputs(
     factors, owner_of = Factors(machine, kinds, accounting), cache(accounting.owner)
     own_limit, weights = runnable.floats("time_limit").tolist(), machine.weights
     extend = setup.scheduling.over_limit is OverLimit.EXTEND
+    of_slurm = in_cpus(workload)
 
     def entry(job: int, name: str) -> _Entry | str:
         """Return the entry of a job in the queue of a partition, or why it has none."""
@@ -182,19 +185,22 @@ def _inputs(
         if partition.empty:
             return f"partition {partition.name} has no nodes"
         nodes, cores = jobs.nodes[job], jobs.cores[job]
-        wanted = gres_of(columns["gres"][job])
+        wanted = machine.demanded(columns["gres"][job])
         request = Request(
             cores=nodes * cores,
             per_node=0 if spread[job] else cores,
             fewest=fewest[job] or nodes,
             whole=partition.exclusive or not machine.shared,
             gres=tuple(wanted.get(kind, 0) for kind in kinds),
+            one_thread=bool(empty.threads) and not of_slurm,
             **memory_of(memory[job], partition, machine),
+            **choice_of(partition, in_cpus=of_slurm),
         )
-        fitting = placed(number, columns["features"][job], request) if not wanted.keys() - set(kinds) else None
-        if fitting is None:
-            below = " below one switch" if machine.switches else ""
-            return f"no nodes of its partition{below} can ever run it"
+        if lacking := wanted.keys() - set(kinds):
+            return f"{NEVER_RUN}: the cluster has no generic resource {min(lacking)}"
+        fitting = placed(number, columns["features"][job], request)
+        if isinstance(fitting, str):
+            return fitting
         if name := excess(columns["licenses"][job], machine):
             return f"the cluster has fewer licences {name}"
         owner = owner_of(columns["group"][job], columns["user"][job], columns["queue"][job], number)
@@ -221,8 +227,10 @@ def _inputs(
         else:
             found += [(begun[job], place, each) for place, each in enumerate(of_job) if isinstance(each, _Entry)]
     if not found:
-        hint = "use the slurm.conf of the cluster, and the partitions of the workload"
-        raise InputError(f"none of the {len(jobs):,} jobs can run on the cluster: {record.reason[0]}", hint=hint)
+        reason, count = Counter(record.reason).most_common(1)[0]
+        some = f" (so {count:,} of them)" if count < len(jobs) else ""
+        hint = "correct the demands of the jobs, or give the slurm.conf of the cluster on which they ran"
+        raise InputError(f"none of the {len(jobs):,} jobs can run on the cluster: {reason}{some}", hint=hint)
     entries = [each for _, _, each in sorted(found, key=lambda own: (own[0], own[1], own[2].job))]
     numbers, owners = [each.job for each in entries], [each.owner for each in entries]
     partitions = [each.partition for each in entries]
@@ -300,7 +308,10 @@ def _limit(limit: float, most: float, extend: bool) -> int:
 def resources_of(machine: Machine, kinds: Sequence[str]) -> Resources:
     """Return the resources of the empty cluster, with generic resources of these kinds."""
     nodes = [kind for _, kind in machine.nodes]
-    cores, memory = [node.cores for node in nodes], [node.memory_mib for node in nodes]
+    cores, memory = [machine.cores_of(node) for node in nodes], [node.memory_mib for node in nodes]
+    per_core = machine.cpus_per_core
+    threads = [node.threads // per_core for node in nodes]
+    kept = [tuple(kind in node.kept for kind in kinds) for node in nodes]
     return Resources(
         cores,
         memory,
@@ -309,6 +320,11 @@ def resources_of(machine: Machine, kinds: Sequence[str]) -> Resources:
         memory,
         _switches_of(machine),
         [node.weight for node in nodes],
+        threads=threads if max(threads) > 1 else (),
+        sockets=[node.socket_cores * own for node, own in zip(nodes, threads, strict=True)]
+        if any(partition.sockets for partition in machine.partitions)
+        else (),
+        kept=kept if any(map(any, kept)) else (),
     )
 
 
@@ -326,18 +342,27 @@ def _switches_of(machine: Machine) -> Switches | None:
     )
 
 
-def placement(machine: Machine, empty: Resources) -> Callable[[int, str, Request], Request | None]:
+def choice_of(partition: Partition, *, in_cpus: bool) -> dict[str, Any]:
+    """Return the fields of a request that say how nodes and cores are chosen. `in_cpus`: see `asked.in_cpus`."""
+    whole = OF_CPUS if in_cpus else OF_TASKS
+    return {"sockets": whole if partition.sockets else 0, "least_loaded": partition.least_loaded}
+
+
+def placement(machine: Machine, empty: Resources) -> Callable[[int, str, Request], Request | str]:
     """Return a function from partition, features and request of a job to the request with its eligible nodes.
 
-    The result is None if the job does not fit on the empty cluster.
+    The result is a reason if the job does not fit on the empty cluster.
     """
 
     @lru_cache(maxsize=PLACEMENTS)
-    def placed(partition: int, features: str, request: Request) -> Request | None:
+    def placed(partition: int, features: str, request: Request) -> Request | str:
         plain = request._replace(gres=(0,) * len(request.gres))
-        able = [node for node in members(partition, features) if empty.capacity(plain, node)]
+        of_partition = members(partition, features)
+        able = [node for node in of_partition if empty.capacity(plain, node)]
         suited = request._replace(eligible=mask_of(able))
-        return suited if empty.choose(suited, suited.eligible) else None
+        if empty.choose(suited, suited.eligible):
+            return suited
+        return f"{NEVER_RUN}: {lacking(machine, empty, request, of_partition, features)}"
 
     @cache
     def members(partition: int, features: str) -> list[int]:

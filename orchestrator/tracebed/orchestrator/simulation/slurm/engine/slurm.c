@@ -30,13 +30,16 @@ __asm__(".symver pow,pow@GLIBC_2.17");
     _(const double *, submit) _(const double *, run_time) _(const int64_t *, limit) _(const double *, launch_s) \
     _(const double *, overrun_s) _(const double *, end_s) /* of each job */ \
     _(const int32_t *, wanted_cores) _(const int32_t *, per_node) _(const int32_t *, fewest) _(const uint8_t *, whole) \
-    _(const int64_t *, wanted_memory) _(const uint8_t *, by_core) _(const int32_t *, wanted_gres) /* jobs x kinds */ \
+    _(const int64_t *, wanted_memory) _(const uint8_t *, by_core) _(const int64_t *, wanted_gres) /* jobs x kinds */ \
+    _(const uint8_t *, by_socket) _(const uint8_t *, least_loaded) _(const uint8_t *, one_thread) /* of each job */ \
     _(int64_t, sets) _(const uint64_t *, eligible) /* sets x words: the nodes eligible for jobs */ \
     _(const int32_t *, set) /* of each job */ \
     _(int64_t, classes) _(const int32_t *, class) /* of each job; jobs of one class differ in cores and fewest only */ \
     _(const int32_t *, partition) _(const int32_t *, user) \
     _(const double *, fixed) _(const int32_t *, tier) /* of each partition */ \
-    _(const int32_t *, cores) _(const int64_t *, memory) _(const int32_t *, gres) /* nodes x kinds */ \
+    _(const int32_t *, cores) _(const int64_t *, memory) _(const int64_t *, gres) /* nodes x kinds */ \
+    _(const int32_t *, threads) /* null: 1 */ _(const int32_t *, sockets) /* cores of each node together; null: no sockets */ \
+    _(const uint8_t *, kept) /* nodes x kinds; null: none */ \
     _(const int32_t *, weights) _(int64_t, switches) _(int64_t, select_rules) /* see switches.py */ \
     _(const uint64_t *, switch_nodes) /* switches x words */ _(const int32_t *, switch_level) \
     _(const int32_t *, switch_parent) _(const int32_t *, switch_distance) /* switches x switches */ \
@@ -94,12 +97,13 @@ static const double ROUNDING_S = 1e-6, GIVE_UP_S = 86400.0;
 
 struct event { double at; int64_t sequence; int32_t kind, job; };
 struct part { int32_t node, cores; };
+struct load { int32_t node, cores, weight, free; };
 struct range { int32_t first, count, cores; }; /* consecutive nodes, and the cores on each */
 struct bits { int32_t word; uint64_t nodes; };
 struct running { int64_t end; int32_t job, words; struct bits first; /* words of its nodes, and the first one */ };
 struct stint { double start, end; int64_t range_first; int32_t range_size, job; };
 struct held_licenses { int64_t begin, end; int32_t job; };
-struct free_resources { int32_t *cores, *gres; int64_t *memory; };
+struct free_resources { int32_t *cores; int64_t *gres, *memory; };
 struct tree { /* scratch of a choice of nodes below switches, see switches.h */
     uint64_t *rest, *below, *among, *lighter, *inside /* switches x words */;
     int32_t *count, *near; int64_t *size; uint8_t *used;
@@ -123,7 +127,7 @@ struct engine {
     struct slots slots;
     struct tree tree;
     int one_weight; /* of all nodes */
-    struct part *capacity, *chosen; int32_t chosen_count; struct group *group; int32_t *heap; struct block *blocks; uint8_t *used; int32_t *share, *room, alike;
+    struct part *capacity, *chosen; struct load *by_load; int32_t chosen_count; struct group *group; int32_t *heap; struct block *blocks; uint8_t *used; int32_t *share, *room, alike;
     int32_t *jobs_of_user, *jobs_of_part, *jobs_of_both;
     struct shares shares;
     struct limits limits;
@@ -212,15 +216,46 @@ static void sift(const struct group *group, int32_t *heap, int32_t count, int32_
     heap[at] = own;
 }
 
-/* Distribute the cores of `job` over the nodes of weight <= `weight` in `e->capacity` (by group). `free`: the free cores
- * of the nodes. Return whether the job fits. */
-static int spread(struct engine *e, const int32_t *free, int32_t job, int32_t count, int32_t weight) {
+static int by_load(const void *a, const void *b) {
+    const struct load *x = a, *y = b;
+    if (x->weight != y->weight) return x->weight < y->weight ? -1 : 1;
+    if (x->free != y->free) return x->free > y->free ? -1 : 1;
+    return x->node < y->node ? -1 : x->node > y->node;
+}
+
+/* `spread` over the nodes with the most free cores. */
+static int spread_by_load(struct engine *e, const struct free_resources *free, int32_t job, int32_t count, int32_t weight, int one) {
+    const struct setup *s = e->s;
+    int64_t cores = s->wanted_cores[job], fewest = s->fewest[job];
+    int32_t able = 0;
+    for (int32_t k = 0; k < count; k++) {
+        int32_t node = e->capacity[k].node, own = s->weights[node];
+        if (own <= weight) e->by_load[able++] = (struct load){node, one ? 1 : e->capacity[k].cores, own, free->cores[node]};
+    }
+    qsort(e->by_load, (size_t)able, sizeof *e->by_load, by_load);
+    e->chosen_count = 0;
+    for (int32_t k = 0; k < able && (cores > 0 || fewest > 0); k++) {
+        const struct load *each = &e->by_load[k];
+        int64_t most = cores - (fewest > 1 ? fewest - 1 : 0), taken = each->cores;
+        if (!s->whole[job] && most < taken) taken = most;
+        if (taken < 1) continue;
+        e->chosen[e->chosen_count++] = (struct part){each->node, held_on(s, free, job, each->node, (int32_t)taken)};
+        cores -= taken;
+        fewest--;
+    }
+    return cores <= 0 && fewest <= 0;
+}
+
+/* Distribute the cores of `job` over the nodes of weight <= `weight` in `e->capacity` (by group). `free`: what is
+ * free. Return whether the job fits. */
+static int spread(struct engine *e, const struct free_resources *free, int32_t job, int32_t count, int32_t weight) {
     const struct setup *s = e->s;
     int64_t cores = s->wanted_cores[job], fewest = s->fewest[job];
     int32_t groups = 0, before_node = -2, before_group = -1; /* the node before, and its weight */
     int gres = 0; /* whether the job wants generic resources */
     for (int64_t k = 0; k < s->kinds; k++) gres |= s->wanted_gres[job * s->kinds + k] > 0;
     int one = gres && cores == 1 && !s->whole[job];
+    if (s->least_loaded[job]) return spread_by_load(e, free, job, count, weight, one);
     for (int32_t k = 0; k < count; k++) {
         struct part *each = &e->capacity[k];
         if (s->weights[each->node] > weight) continue;
@@ -230,7 +265,7 @@ static int spread(struct engine *e, const int32_t *free, int32_t job, int32_t co
             e->group[groups++] = (struct group){k, 0, own, 0, 0};
         e->group[groups - 1].count++;
         e->group[groups - 1].size += each->cores;
-        e->group[groups - 1].waste += gres ? each->cores : free[each->node];
+        e->group[groups - 1].waste += gres ? each->cores : free->cores[each->node];
         before_node = each->node;
         before_group = own;
     }
@@ -271,7 +306,7 @@ static int spread(struct engine *e, const int32_t *free, int32_t job, int32_t co
             for (int32_t k = e->group[best].first, left = e->group[best].count; left; k++, left--) {
                 struct part *own = &e->capacity[k], *other = &e->capacity[alone < 0 ? k : alone];
                 if (own->cores < cores) continue;
-                if (alone < 0 || (gres || s->release >= NEWER ? own->cores < other->cores : free[own->node] < free[other->node])) alone = k;
+                if (alone < 0 || (gres || s->release >= NEWER ? own->cores < other->cores : free->cores[own->node] < free->cores[other->node])) alone = k;
             }
         if (alone >= 0) e->group[best] = (struct group){alone, 1, 0, 0, 0};
         for (int32_t k = e->group[best].first, left = e->group[best].count; left && (cores > 0 || fewest > 0); k++) {
@@ -281,7 +316,7 @@ static int spread(struct engine *e, const int32_t *free, int32_t job, int32_t co
             int64_t most = cores - (fewest > 1 ? fewest - 1 : 0), taken = each->cores;
             if (!s->whole[job] && most < taken) taken = most;
             if (taken < 1) continue;
-            e->chosen[e->chosen_count++] = (struct part){each->node, (int32_t)taken};
+            e->chosen[e->chosen_count++] = (struct part){each->node, held_on(s, free, job, each->node, (int32_t)taken)};
             cores -= taken;
             fewest--;
         }
@@ -296,9 +331,9 @@ static int in_blocks(const struct engine *e, int32_t job) {
     return class->blocks && (e->s->whole[job] || (cores % class->unit == 0 && e->s->fewest[job] <= cores / class->unit));
 }
 
-/* Choose nodes for `job` among the nodes `able`, of which it can use `cores`. `free`: the free cores of the nodes. The
+/* Choose nodes for `job` among the nodes `able`, of which it can use `cores`. `free`: what is free. The
  * result is the mask `e->picked`, and `e->share`, the cores of each node. Return whether the nodes suffice. */
-static int choose_of(struct engine *e, int32_t job, const uint64_t *able, const int32_t *cores, const int32_t *free) {
+static int choose_of(struct engine *e, int32_t job, const uint64_t *able, const int32_t *cores, const struct free_resources *free) {
     const struct setup *s = e->s;
     const struct class *class = &e->classes[s->class[job]];
     int32_t count = 0;
@@ -321,7 +356,7 @@ static int choose_of(struct engine *e, int32_t job, const uint64_t *able, const 
             cores_left -= cores[node], nodes_left--;
         }
     if (cores_left > 0 || nodes_left > 0) return 0;
-    if (s->switches) return choose_switches(e, job, able, cores);
+    if (s->switches && !s->least_loaded[job]) return choose_switches(e, job, able, cores, free);
     int fits = e->one_weight && spread(e, free, job, count, s->weights[0]);
     int32_t weight = INT32_MIN;
     while (!e->one_weight && !fits) { /* the weights of the nodes in ascending order */
@@ -379,7 +414,7 @@ static int choose(struct engine *e, int32_t job, const uint64_t *usable) {
     if (!may_fit(e, job)) return 0;
     const struct view *v = view_of(e, job);
     for (int64_t w = 0; w < e->words; w++) e->then[w] = usable[w] & v->able[w];
-    return choose_of(e, job, e->then, v->cores, e->free.cores);
+    return choose_of(e, job, e->then, v->cores, &e->free);
 }
 
 /* Choose nodes for `job` among the `usable` ones if the resources `free` are free. */
@@ -397,7 +432,7 @@ static int choose_with(struct engine *e, const struct free_resources *free, int3
             cores -= own, nodes--;
         }
     }
-    return cores <= 0 && nodes <= 0 && choose_of(e, job, e->then, e->room, free->cores);
+    return cores <= 0 && nodes <= 0 && choose_of(e, job, e->then, e->room, free);
 }
 
 /* -- accounts and limits -------------------------------------------------------------------------------------------- */
@@ -738,16 +773,19 @@ static int64_t main_pass(struct engine *e, double at, int *left) {
 
 /* Choose nodes for `job` among `able`, the nodes with room after the end of the job `last`, of which it can use `cores`. */
 static int choose_after(struct engine *e, int32_t job, const uint64_t *able, const int32_t *cores, int32_t last) {
-    if (!in_blocks(e, job) && !e->s->switches)
+    if (!in_blocks(e, job) && (!e->s->switches || e->s->least_loaded[job] || together(e->s, job)))
         for (int64_t w = 0; w < e->words; w++)
             for (uint64_t left = able[w]; left; left &= left - 1) {
                 int32_t node = (int32_t)(64 * w + __builtin_ctzll(left));
                 const struct holders *of = &e->holders[node];
                 e->expected.cores[node] = e->free.cores[node];
-                for (int32_t k = 0; k < of->count && !earlier(e->due[last], last, of->list[k].end, of->list[k].job); k++)
+                e->expected.memory[node] = e->free.memory[node];
+                for (int32_t k = 0; k < of->count && !earlier(e->due[last], last, of->list[k].end, of->list[k].job); k++) {
                     e->expected.cores[node] += of->list[k].cores;
+                    e->expected.memory[node] += memory_of(e->s, of->list[k].job, node, of->list[k].cores);
+                }
             }
-    return choose_of(e, job, able, cores, e->expected.cores);
+    return choose_of(e, job, able, cores, &e->expected);
 }
 
 static const struct bits *bits_of(const struct engine *e, const struct running *own) {
@@ -1270,7 +1308,7 @@ int64_t tracebed_slurm_simulate(const struct setup *s, struct range **ranges, st
         .first_counted = s->first_counted, .counted = s->counted, .counted_kind = s->counted_kind,
     };
     double first = s->begin_s > s->submit[0] ? s->begin_s : s->submit[0];
-    e->empty = (struct free_resources){(int32_t *)s->cores, (int32_t *)s->gres, (int64_t *)s->memory};
+    e->empty = (struct free_resources){(int32_t *)s->cores, (int64_t *)s->gres, (int64_t *)s->memory};
     for (e->change_room = 64; e->change_room < s->nodes; e->change_room *= 2) {}
     e->stride = STRIDE * (1 + s->nodes / MANY);
     size_t steps = nodes / (size_t)e->stride + 1; /* masks of an order of nodes */
@@ -1285,8 +1323,8 @@ int64_t tracebed_slurm_simulate(const struct setup *s, struct range **ranges, st
     uint64_t *view_able, *view_empty, *view_steps;
     void *pieces[] = {
         e->free.cores = malloc(nodes * sizeof(int32_t)), e->free.memory = malloc(nodes * sizeof(int64_t)),
-        e->free.gres = malloc(nodes * kinds * sizeof(int32_t) + 1), e->expected.cores = malloc(nodes * sizeof(int32_t)),
-        e->expected.memory = malloc(nodes * sizeof(int64_t)), e->expected.gres = malloc(nodes * kinds * sizeof(int32_t) + 1),
+        e->free.gres = malloc(nodes * kinds * sizeof(int64_t) + 1), e->expected.cores = malloc(nodes * sizeof(int32_t)),
+        e->expected.memory = malloc(nodes * sizeof(int64_t)), e->expected.gres = malloc(nodes * kinds * sizeof(int64_t) + 1),
         e->running = malloc(jobs * sizeof *e->running), e->due = calloc(jobs, sizeof *e->due),
         e->bits_first = calloc(jobs, sizeof *e->bits_first), e->bits_size = calloc(jobs, sizeof *e->bits_size),
         e->holders = calloc(nodes, sizeof *e->holders), e->alone = calloc(words, sizeof(uint64_t)),
@@ -1303,7 +1341,7 @@ int64_t tracebed_slurm_simulate(const struct setup *s, struct range **ranges, st
         e->allowed = calloc(words, sizeof(uint64_t)), e->then = calloc(words, sizeof(uint64_t)),
         e->later = calloc(words, sizeof(uint64_t)), e->blocks = malloc((nodes / 2 + 1) * sizeof *e->blocks), e->picked = calloc(words, sizeof(uint64_t)),
         e->capacity = malloc(nodes * sizeof *e->capacity),
-        e->chosen = malloc(nodes * sizeof *e->chosen), e->share = malloc(nodes * sizeof(int32_t)),
+        e->chosen = malloc(nodes * sizeof *e->chosen), e->by_load = malloc(nodes * sizeof *e->by_load), e->share = malloc(nodes * sizeof(int32_t)),
         e->room = malloc(nodes * sizeof(int32_t)), e->group = malloc(nodes * sizeof *e->group), e->heap = malloc(nodes * sizeof *e->heap), e->used = malloc(nodes),
         e->tree.rest = malloc(words * sizeof(uint64_t)), e->tree.below = malloc(words * sizeof(uint64_t)),
         e->tree.among = malloc(words * sizeof(uint64_t)), e->tree.lighter = malloc(words * sizeof(uint64_t)),
@@ -1333,7 +1371,7 @@ int64_t tracebed_slurm_simulate(const struct setup *s, struct range **ranges, st
     if (!e->out_of_memory) {
         memcpy(e->free.cores, s->cores, nodes * sizeof(int32_t));
         memcpy(e->free.memory, s->memory, nodes * sizeof(int64_t));
-        if (kinds) memcpy(e->free.gres, s->gres, nodes * kinds * sizeof(int32_t));
+        if (kinds) memcpy(e->free.gres, s->gres, nodes * kinds * sizeof(int64_t));
         for (size_t node = 0; node < nodes; node++) e->everything[node >> 6] |= 1ull << (node & 63);
         e->one_weight = 1;
         for (size_t node = 1; node < nodes; node++) e->one_weight &= s->weights[node] == s->weights[0];

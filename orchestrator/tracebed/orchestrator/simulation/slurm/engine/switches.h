@@ -210,8 +210,20 @@ static int in_lowest(struct engine *e, int32_t job, const int32_t *cores) {
     return 1;
 }
 
+/* Put the cores that `job` holds on its nodes into `e->share` in place of those that it uses. Return 1. */
+static int held_below(struct engine *e, int32_t job, const struct free_resources *free) {
+    for (int64_t w = 0; w < e->words; w++)
+        for (uint64_t left = e->picked[w]; left; left &= left - 1) {
+            int32_t node = (int32_t)(64 * w + __builtin_ctzll(left));
+            e->share[node] = held_on(e->s, free, job, node, e->share[node]);
+        }
+    return 1;
+}
+
 /* Choose nodes for `job` among the nodes `able`, of which it can use `cores`, as `choose_of` does. */
-static int choose_switches(struct engine *e, int32_t job, const uint64_t *able, const int32_t *cores) {
+static int choose_switches(
+    struct engine *e, int32_t job, const uint64_t *able, const int32_t *cores, const struct free_resources *free
+) {
     const struct setup *s = e->s;
     struct tree *t = &e->tree;
     size_t size = (size_t)e->words * sizeof(uint64_t);
@@ -221,7 +233,8 @@ static int choose_switches(struct engine *e, int32_t job, const uint64_t *able, 
         memset(t->among, 0, size);
         for (int64_t weight = INT64_MIN; heavier(e, able, weight, &next); weight = next) {
             add_weight(e, able, cores, next, t->among, &sum);
-            if (sum.cores >= s->wanted_cores[job] && sum.fewest >= s->fewest[job] && in_lowest(e, job, cores)) return 1;
+            if (sum.cores >= s->wanted_cores[job] && sum.fewest >= s->fewest[job] && in_lowest(e, job, cores))
+                return held_below(e, job, free);
         }
         return 0;
     }
@@ -247,5 +260,5 @@ static int choose_switches(struct engine *e, int32_t job, const uint64_t *able, 
             for (uint64_t left = t->rest[w]; left && nodes > s->fewest[job]; left &= left - 1)
                 if (cores[64 * w + __builtin_ctzll(left)] <= least) t->rest[w] &= ~(left & -left), nodes--;
     }
-    return 1;
+    return held_below(e, job, free);
 }

@@ -28,24 +28,59 @@ struct view {
     uint64_t *steps; /* the nodes with room before each `stride`th node of the order */
 };
 
+enum { OF_TASKS = 1 }; /* see resources.py */
+
 static int64_t memory_of(const struct setup *s, int32_t job, int32_t node, int32_t cores) {
     if (s->whole[job] || s->wanted_memory[job] < 0) return s->memory[node];
     return s->by_core[job] ? s->wanted_memory[job] * cores : s->wanted_memory[job];
 }
 
+/* Whether a job may hold more cores than it uses: whole sockets or, on nodes with unlike cores, all CPUs of a core. */
+static int together(const struct setup *s, int32_t job) { return s->threads || s->by_socket[job]; }
+
+/* How many cores of `node` a job gets together. */
+static int32_t grain_of(const struct setup *s, int32_t job, int32_t node) {
+    return s->by_socket[job] ? s->sockets[node] : s->threads ? s->threads[node] : 1;
+}
+
+/* The CPUs of a core of which a job uses one, as its cores count. */
+static int32_t of_core(const struct setup *s, int32_t job, int32_t node) {
+    return s->one_thread[job] && s->threads ? s->threads[node] : 1;
+}
+
+/* The cores that a job holds on `node` if it uses `used` of them, and these resources are free. */
+static int32_t held_on(const struct setup *s, const struct free_resources *free, int32_t job, int32_t node, int32_t used) {
+    if (!together(s, job)) return used;
+    if (s->whole[job]) return s->cores[node];
+    int32_t grain = grain_of(s, job, node), cores = used * of_core(s, job, node);
+    int64_t count = (cores + grain - 1) / grain, memory = s->wanted_memory[job] * grain;
+    if (s->by_socket[job] == OF_TASKS || (s->by_socket[job] && cores % grain)) { /* tasks are dealt out to the sockets */
+        int64_t most = (free->cores[node] + grain - 1) / grain;
+        if (s->by_core[job] && memory > 0 && free->memory[node] / memory < most) most = free->memory[node] / memory;
+        int32_t dealt = s->threads && !s->one_thread[job] ? (used + s->threads[node] - 1) / s->threads[node] : used;
+        if (dealt < most) most = dealt;
+        if (most > count) count = most;
+    }
+    return count * grain < free->cores[node] ? (int32_t)(count * grain) : free->cores[node];
+}
+
 /* The cores of `node` that a job can use if these resources are free. */
-static int32_t capacity_of(const struct setup *s, int32_t free, int64_t memory, const int32_t *gres, int32_t job, int32_t node) {
+static int32_t capacity_of(const struct setup *s, int32_t free, int64_t memory, const int64_t *gres, int32_t job, int32_t node) {
     int64_t cores = free;
     for (int64_t k = 0; k < s->kinds; k++)
         if (s->wanted_gres[job * s->kinds + k] > gres[k]) return 0;
-    if (s->whole[job]) return cores == s->cores[node] ? (int32_t)cores : 0;
+    int32_t used = of_core(s, job, node);
+    if (s->whole[job]) return cores == s->cores[node] ? (int32_t)cores / used : 0;
     int64_t least = s->per_node[job] > 1 ? s->per_node[job] : 1, wanted = s->wanted_memory[job];
     if (wanted < 0) {
         if (memory != s->memory[node]) return 0;
     } else if (s->by_core[job] && wanted) {
         int64_t most = memory / wanted;
-        if (most < cores) cores = most;
+        int32_t grain = most < cores ? grain_of(s, job, node) : 1;
+        if (most < cores && s->by_socket[job] == OF_TASKS) cores = most / grain * (s->threads ? s->threads[node] : 1);
+        else if (most < cores) cores = most - most % grain;
     } else if (wanted > memory) return 0;
+    if (used > 1) cores /= used;
     return cores < least ? 0 : s->per_node[job] ? s->per_node[job] : (int32_t)cores;
 }
 
@@ -61,7 +96,8 @@ static void take(struct engine *e, struct free_resources *free, int32_t job, int
         for (int32_t node = ranges[r].first, left = ranges[r].count; left; node++, left--) {
             free->cores[node] += sign * ranges[r].cores;
             free->memory[node] += sign * memory_of(s, job, node, ranges[r].cores);
-            for (int64_t k = 0; k < s->kinds; k++) free->gres[node * s->kinds + k] += sign * s->wanted_gres[job * s->kinds + k];
+            for (int64_t k = node * s->kinds, g = job * s->kinds; k < (node + 1) * s->kinds; k++, g++)
+                if (!s->kept || !s->kept[k]) free->gres[k] += sign * s->wanted_gres[g];
         }
 }
 
@@ -161,14 +197,15 @@ static int32_t last_holder(struct engine *e, struct view *v, int32_t node) {
     if (v->version[node] == e->version[node]) return v->last[node];
     const struct setup *s = e->s;
     const struct holders *of = &e->holders[node];
-    int32_t job = e->classes[v->class].job, last = -1, cores = e->free.cores[node], gres[s->kinds + 1];
-    int64_t memory = e->free.memory[node];
+    int32_t job = e->classes[v->class].job, last = -1, cores = e->free.cores[node];
+    int64_t memory = e->free.memory[node], gres[s->kinds + 1];
     memcpy(gres, e->free.gres + node * s->kinds, (size_t)s->kinds * sizeof *gres);
     for (int32_t k = 0; k < of->count && last < 0; k++) {
         const struct holder *own = &of->list[k];
         cores += own->cores;
         memory += memory_of(s, own->job, node, own->cores);
-        for (int64_t g = 0; g < s->kinds; g++) gres[g] += s->wanted_gres[own->job * s->kinds + g];
+        for (int64_t g = 0; g < s->kinds; g++)
+            if (!s->kept || !s->kept[node * s->kinds + g]) gres[g] += s->wanted_gres[own->job * s->kinds + g];
         if (capacity_of(s, cores, memory, gres, job, node)) last = own->job;
     }
     v->version[node] = e->version[node];
@@ -188,11 +225,12 @@ static void classify(struct engine *e) {
         int32_t cores = own->unit; /* of all nodes, if they are alike */
         for (int64_t w = 0; w < e->words && own->step && alike; w++)
             for (uint64_t left = eligible[w]; left; left &= left - 1) {
-                int32_t here = s->cores[64 * w + __builtin_ctzll(left)];
+                int64_t node = 64 * w + __builtin_ctzll(left);
+                int32_t here = s->cores[node] / of_core(s, own->job, (int32_t)node);
                 if (!cores) cores = here;
                 alike &= here == cores;
             }
         if (whole && alike) own->unit = cores;
-        own->blocks = own->step && alike && e->one_weight && !s->switches;
+        own->blocks = own->step && alike && e->one_weight && !s->switches && !together(s, own->job) && !s->least_loaded[own->job];
     }
 }
