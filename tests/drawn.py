@@ -79,6 +79,7 @@ def draw(seed: int, policy: str | None = None, *, limits_hold: bool = False) -> 
             "ties": rng.choice(["start", "id"]),
             "spread": rng.random() < 0.5,
         }
+        options["narrow"] &= options["backfill"] == "easy"  # else it has no effect
     if policy == "conservative" and rng.random() < 0.5:
         options |= {
             "backfill_depth": rng.choice([0, 1, 2, 5]),

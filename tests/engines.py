@@ -78,7 +78,8 @@ def case(seed: int, policy: str | None = None, *, large: bool = False) -> dict[s
 def sharing_parameters(rng: random.Random, policy: str) -> dict[str, Any]:
     """Return parameters of a policy that shares nodes."""
     if policy == "drom-share":
-        return {"mode": rng.choice(["share"] * 5 + ["serial"]), "split": rng.choice(["even", "asked"])}
+        mode = rng.choice(["share"] * 5 + ["serial"])
+        return {"mode": mode, "split": rng.choice(["even", "asked"]) if mode == "share" else "even"}
     interval = rng.choice([0.0, 0.0, 3.0, 5.0, 30.0])
     passes = {
         "bf_window": rng.choice([0, 1, 2]),

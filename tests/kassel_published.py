@@ -28,7 +28,7 @@ from tracebed.converters.workload import Workload
 from tracebed.orchestrator.simulation.prediction import predict
 
 RULES = {"promise": "steal", "count_idle": "head", "expected_end": "limit", "narrow": True, "ties": "id"}
-CALLS = {"calls": "tick", "backfill": "firstfit"}
+CALLS = {"calls": "tick", "backfill": "firstfit", "narrow": False}
 
 
 class Published(NamedTuple):

@@ -7,6 +7,7 @@ from dataclasses import fields, replace
 from random import Random
 from typing import Any
 
+from tracebed.orchestrator.scheduling.node_masks import mask_of
 from tracebed.orchestrator.scheduling.policies.slurm import Slurm
 from tracebed.orchestrator.scheduling.slurm.conditions import SINGLETON, Arrays, Condition, Conditions
 from tracebed.orchestrator.scheduling.slurm.entries import Entries
@@ -26,6 +27,7 @@ from tracebed.orchestrator.scheduling.slurm.multifactor import OF_PARENT, Associ
 from tracebed.orchestrator.scheduling.slurm.outlook import Booked, Bookings
 from tracebed.orchestrator.scheduling.slurm.preemption import CANCEL, REQUEUE, SUSPEND, Preemption
 from tracebed.orchestrator.scheduling.slurm.resources import ALL, OF_CPUS, OF_TASKS, Parts, Request, Resources
+from tracebed.orchestrator.scheduling.slurm.switches import Switches
 from tracebed.orchestrator.simulation.slurm import engine
 from tracebed.orchestrator.simulation.slurm.inputs import Inputs, Outcome
 from tracebed.orchestrator.simulation.slurm.simulator import Simulation
@@ -88,7 +90,7 @@ def drawn(seed: int, *, large: bool = False) -> tuple[Inputs, Slurm]:
             [(1,)] * nodes,
             [cores] * nodes,
             [4] * nodes,
-            draw.choice((None, [node % 4 for node in range(nodes)])),
+            _switches(draw, nodes),
             draw.choice(([1] * nodes, [node % 2 for node in range(nodes)])),
             threads=[draw.choice((1, 2)) for _ in range(nodes)] if unlike and cores > 1 else (),
             sockets=[draw.choice((1, 2, 4)) for _ in range(nodes)] if cores > 1 else [1] * nodes,
@@ -243,6 +245,15 @@ def _limits(draw: Random, jobs: int) -> Limits:
         counted=counted,
         counters=4,
     )
+
+
+def _switches(draw: Random, nodes: int) -> Switches | None:
+    """Return no switches, one tree, or several trees, with nodes of no switch or of two."""
+    if draw.random() < 0.5:
+        return None
+    leaves = [mask_of([node for node in range(nodes) if draw.random() < 0.1 or node % 5 == leaf]) for leaf in range(5)]
+    below = draw.choice(([[]] * 5, [[]] * 5 + [[0, 1], [2, 3], [4, 5, 6]], [[]] * 5 + [[0, 2, 4], [1, 3]]))
+    return Switches.of([*leaves, *[0] * (len(below) - 5)], below, draw.randrange(3))
 
 
 def _request(draw: Random, eligible: int, cores: int) -> Request:

@@ -126,7 +126,8 @@ def case(seed: int, policy: str) -> tuple[list[CoreJob], dict[str, Any], dict[st
         job.fraction = serial.choice([1.0, 0.75, 0.5, 0.0])
     if policy == "drom-share":
         modes = ["share", "share", "share", "serial"]
-        return jobs, machine, {"mode": str(rng.choice(modes)), "split": str(rng.choice(["even", "asked"]))}
+        mode, split = str(rng.choice(modes)), str(rng.choice(["even", "asked"]))
+        return jobs, machine, {"mode": mode, "split": split if mode == "share" else "even"}
     return (
         jobs,
         machine,

@@ -243,6 +243,17 @@ def test_a_cluster_without_multifactor_priorities_has_no_shares_and_no_output_of
     assert read_state(folder).shares == ()
 
 
+def test_the_switches_are_those_of_the_folder(tmp_path: Path) -> None:
+    config = CONFIG.replace("22.05.8", "23.11.4") + "TopologyPlugin = topology/tree\n"
+    folder = folder_of(tmp_path / "state", waiting(2), config=config)
+    notes = read_state(folder).notes
+    assert any(f"{folder / 'topology.conf'} is missing: no switches are assumed" in note for note in notes)
+    assert any("the rules of Slurm 23.11 are unknown: those of 22.05 are assumed" in note for note in notes)
+    (folder / "topology.conf").write_text("SwitchName=a Nodes=n1\nSwitchName=b Nodes=n2\n")
+    machine = read_state(folder).conf.machine
+    assert machine is not None and [switch.nodes for switch in machine.switches] == ["n1", "n2"]
+
+
 def test_what_is_not_modeled_is_named(tmp_path: Path) -> None:
     config = CONFIG.replace("22.05.8", "25.05.1") + "PreemptType = preempt/qos\nPriorityWeightFairShare = 9\n"
     jobs = (waiting(2, reason="QOSMaxJobsPerUserLimit"),)

@@ -432,3 +432,19 @@ def test_the_policy_of_the_guide_installs_from_its_own_package_and_runs(tmp_path
     run = Run.load(tmp_path / "run")
     assert run.info.policy_parameters == {"patience_s": 9.0}
     assert run.jobs["start"].tolist() == [0.0, 32.0, 2.0, 42.0]  # from 10 on only 1, the head, may start
+
+
+@pytest.mark.parametrize(
+    ("policy", "parameters", "without_effect"),
+    [
+        ("drom-share", {"mode": "serial", "split": "asked"}, "drom-share.split"),
+        *[(name, {"backfill": "firstfit", "narrow": "yes"}, "narrow") for name in ("pref", "keep-pref", "min", "avg")],
+        ("sd", {"bf_window": "60"}, "sd.bf_window"),
+        ("slurm", {"reservations": "[]"}, "reservations"),
+    ],
+)
+def test_a_parameter_that_cannot_have_an_effect_is_an_error(
+    policy: str, parameters: dict[str, str], without_effect: str
+) -> None:
+    with pytest.raises(InputError, match=f"{without_effect}.*(no effect|need)"):
+        registry.load(policy, parameters)

@@ -23,11 +23,13 @@ from tracebed.converters.workload import Provenance, System, Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.scheduling.limits import OverLimit
+from tracebed.orchestrator.scheduling.node_masks import mask_of
 from tracebed.orchestrator.scheduling.policies.slurm import Slurm
 from tracebed.orchestrator.scheduling.slurm.entries import Entries
 from tracebed.orchestrator.scheduling.slurm.features import satisfies
 from tracebed.orchestrator.scheduling.slurm.multifactor import Associations, FairShare, size_factor
 from tracebed.orchestrator.scheduling.slurm.resources import ALL, Request, Resources
+from tracebed.orchestrator.scheduling.slurm.switches import Switches
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.orchestrator.simulation.slurm import engine
 from tracebed.orchestrator.simulation.slurm.simulator import Simulation
@@ -40,10 +42,10 @@ from tracebed.orchestrator.slurm.machine import Alike, Machine, Partition, Weigh
 def resources(cores: list[int], **other: Any) -> Resources:
     """Return nodes with `cores` free cores of 12 each."""
     count = len(cores)
-    usual = {"groups": None, "weights": [1] * count, "total_memory": [1000] * count, "gres": [(0,)] * count}
+    usual = {"switches": None, "weights": [1] * count, "total_memory": [1000] * count, "gres": [(0,)] * count}
     facts = {**usual, **other}
     return Resources(
-        cores, [*facts["total_memory"]], [*facts["gres"]], [12] * count, facts["total_memory"], facts["groups"],
+        cores, [*facts["total_memory"]], [*facts["gres"]], [12] * count, facts["total_memory"], facts["switches"],
         facts["weights"],
     )  # fmt: skip
 
@@ -63,10 +65,10 @@ def test_tasks_per_node_wait_for_a_node_and_other_cores_spread() -> None:
 
 
 def test_the_switch_with_the_fewest_usable_nodes_is_chosen() -> None:
-    tree = resources([12, 12, 12, 12, 12], groups=[0, 0, 0, 1, 1])
+    tree = resources([12, 12, 12, 12, 12], switches=Switches.of([0b111, 0b11000, 0], [[], [], [0, 1]]))
     assert tree.choose(request(12), 31) == {3: 12}
-    assert tree.choose(request(36), 31) == {0: 12, 1: 12, 2: 12}
-    assert tree.choose(request(48), 31) == {0: 12, 1: 12, 2: 12, 3: 12}
+    assert tree.choose(request(36, fewest=3), 31) == {0: 12, 1: 12, 2: 12}
+    assert tree.choose(request(48), 31) == {3: 12, 4: 12, 0: 12, 1: 12}
 
 
 def test_nodes_of_a_smaller_weight_come_first() -> None:
@@ -110,8 +112,8 @@ def test_memory_and_generic_resources_limit_a_node() -> None:
 def test_a_choice_has_all_cores_and_no_core_twice(
     cores: list[int], wanted: int, per_node: int, fewest: int, tree: bool
 ) -> None:
-    groups = [node % 3 for node in range(len(cores))] if tree else None
-    free = resources(cores, groups=groups)
+    leaves = [mask_of(range(leaf, len(cores), 3)) for leaf in range(3)]
+    free = resources(cores, switches=Switches.of([*leaves, 0], [[], [], [], [0, 1, 2]]) if tree else None)
     asked = request(wanted, per_node=per_node, fewest=fewest)
     parts = free.choose(asked, (1 << len(cores)) - 1)
     capacity = [free.capacity(asked, node) for node in range(len(cores))]

@@ -302,3 +302,32 @@ def test_the_nodes_of_a_slurm_conf_are_the_machine_of_a_workload_without_one(tmp
     result = CliRunner().invoke(tracebed, ["simulate", str(tmp_path / "w.parquet"), *options])
     assert result.exit_code == 0, result.output
     assert Run.load(tmp_path / "run").total_nodes == 8
+
+
+def test_a_speed_with_equal_nodes_needs_their_number_and_not_another_speed(tmp_path: Path) -> None:
+    """The hint says --nodes, with which the run has the intervals of Slurm in wall seconds."""
+    conf, log = tmp_path / "slurm.conf", tmp_path / "w.csv"
+    text = "SelectType=select/linear\nPriorityType=priority/basic\nNodeName=n[1-8] CPUs=4\n"
+    conf.write_text(f"{text}PartitionName=p Nodes=ALL Default=YES\n")
+    log.write_text("job_id,submit_time,run_time,time_limit,nodes\n1,0,100,600,2\n2,5,100,600,3\n3,6,50,600,1\n")
+    options = [
+        "simulate",
+        str(log),
+        "--policy",
+        "slurm",
+        "-P",
+        f"@{conf}",
+        "--speed",
+        "20",
+        "-o",
+        str(tmp_path / "run"),
+    ]
+    error = CliRunner().invoke(tracebed, options).exception
+    assert isinstance(error, InputError)
+    assert error.hint == "give --nodes 8: equal nodes in one partition need no cluster"
+    assert CliRunner().invoke(tracebed, [*options, "--nodes", "8"]).exit_code == 0
+    assert Run.load(tmp_path / "run").jobs["start"].tolist() == [0.0, 10.0, 10.0]  # a pass after 0.5 wall seconds
+    conf.write_text(f"{conf.read_text()}PartitionName=q Nodes=n1\n")
+    error = CliRunner().invoke(tracebed, [*options, "--replace"]).exception
+    assert isinstance(error, InputError)
+    assert error.hint == "without the speed, the intervals of Slurm last 20 times as long as in the run"

@@ -152,7 +152,7 @@ def test_what_is_assumed_about_cores_is_said(tmp_path: Path) -> None:
             "CR_CPU: memory for each CPU and billing are those of all CPUs of a core",
         ),
         (HEAD.format("CR_Core") + SOCKETS + ALL + sockets, "CR_Socket: jobs of the partitions all share sockets"),
-        (HEAD.format("CR_Core,CR_Pack_Nodes") + SOCKETS + ALL, "not modeled: SelectTypeParameters CR_Pack_Nodes"),
+        (HEAD.format("CR_Core,CR_Pack_Nodes") + SOCKETS + ALL, "not modeled: SelectTypeParameters=CR_Pack_Nodes"),
         (HEAD.format("CR_Core") + "NodeName=n1 CPUs=4 Gres=gpu:2,shard:8\n" + ALL, "shard are counted beside the GPUs"),
     ):
         path.write_text(text)

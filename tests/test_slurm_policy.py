@@ -392,6 +392,10 @@ def test_the_configuration_of_a_recorded_slurm_gives_the_parameters_of_its_simul
     assert policy == Slurm(bf_interval=2, bf_window=60, speed=4.0)
     newer = replace(run.info, batch={"system": "slurm", "version": "24.11.5"}, setup=stated)
     assert predicted_setup(newer).complete()[1] == Slurm(bf_interval=2, bf_window=60, speed=4.0, release=24.11)
+    for version, release in (("20.11.9", 22.05), ("23.11.4", 22.05), ("26.11.0", 26.05)):
+        untried = replace(newer, batch={"system": "slurm", "version": version})
+        with pytest.warns(UserWarning, match=f"Slurm {version[:5]} are unknown: those of {release:.2f} are assumed"):
+            assert predicted_setup(untried).complete()[1].release == release
     unknown = replace(newer, batch={"system": "slurm", "version": "unknown"})
     assert predicted_setup(unknown).complete()[1] == policy
 
@@ -401,14 +405,39 @@ def test_the_configuration_of_a_recorded_slurm_gives_the_parameters_of_its_simul
     [
         ({"bf_interval": -2}, "bf_interval is -2"),
         ({"bf_resolution": 0}, "bf_resolution is 0"),
-        ({"release": 24.5}, "release is 24.5"),  # neither 24.05 nor 24.11
+        *[({"release": each}, rf"release is {each:.2f}: .* unknown") for each in (17.11, 20.02, 23.11, 24.5, 26.11)],
         ({"sched_loop_s": 0.0}, "sched_loop_s is 0"),
         ({"epoch_s": math.nan}, "epoch_s is nan"),
+        ({"reservations": "[]"}, "advance reservations need the cluster"),
     ],
 )
 def test_invalid_parameters_are_errors(parameters: dict[str, Any], what: str) -> None:
     with pytest.raises(InputError, match=what):
         Slurm(**parameters)
+
+
+def test_the_seed_draws_the_phases_that_are_left_open_also_without_a_cluster() -> None:
+    workload = Recording.load("backfill").workload
+    waits = {
+        seed: tuple(predict(workload, None, "slurm", policy_parameters={"seed": seed}).jobs["start"])
+        for seed in range(4)
+    }
+    assert len(set(waits.values())) == 4
+    drawn = Slurm(seed=3)
+    assert 0 < drawn.sched_phase_s < drawn.sched_loop_s and drawn.bf_phase_s < drawn.bf_loop_s
+    assert drawn == Slurm(seed=3) == drawn.at_speed(0.0) and 0 < drawn.epoch_s < drawn.bf_resolution
+    given = Slurm(seed=3, sched_phase_s=0.25, epoch_s=7.0)
+    assert (given.sched_phase_s, given.bf_phase_s, given.epoch_s) == (0.25, drawn.bf_phase_s, 7.0)
+
+
+def test_reservations_make_a_cluster_of_equal_nodes(tmp_path: Path) -> None:
+    (tmp_path / "slurm.conf").write_text(
+        "SelectType=select/linear\nNodeName=n[1-2] CPUs=4\nPartitionName=p Nodes=ALL\n"
+    )
+    text = "ReservationName=r StartTime=100 EndTime=900 Duration=1 Nodes=n1 NodeCnt=1 Flags=SPEC_NODES\n"
+    (tmp_path / "resv.txt").write_text(text)
+    assert "cluster" not in read(tmp_path / "slurm.conf").parameters
+    assert {"cluster", "reservations"} <= read(tmp_path / "slurm.conf", tmp_path / "resv.txt").parameters.keys()
 
 
 def test_without_loops_nothing_starts() -> None:

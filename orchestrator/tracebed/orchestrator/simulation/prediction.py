@@ -7,7 +7,6 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict
 from functools import cache
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -73,8 +72,7 @@ def predict(
     machine = machine_of(workload, nodes)
     if isinstance(policy, Slurm) and member is not None:
         _, *parts = np.random.default_rng(member).uniform(0.0, 1.0, 4).tolist()  # as for a cluster
-        phases = asdict(policy.with_phases(*parts))
-        own = {name: phases[name] for name in ("sched_phase_s", "bf_phase_s", "epoch_s")}
+        own = policy.phases(*parts)
         chosen = Setup.of(chosen, policy_parameters={**chosen.scheduling.policy_parameters, **own})
     chosen, policy = chosen.resolved(len(machine))
     scheduling, timing = chosen.scheduling, chosen.timing

@@ -20,7 +20,6 @@ from itertools import groupby
 from tracebed import bounds
 from tracebed.errors import InputError
 from tracebed.orchestrator.scheduling.policies.slurm import OF_CONF
-from tracebed.orchestrator.slurm.conf import WITHOUT_EFFECT
 from tracebed.orchestrator.slurm.keys import (
     GROUPS,
     KNOWN,
@@ -32,6 +31,8 @@ from tracebed.orchestrator.slurm.keys import (
     OF_PARTITIONS,
     PARTITION_GROUPS,
     SCHEDULER_OF_CLUSTER,
+    SCHEDULER_OF_WHOLE_NODES,
+    SCHEDULER_WITHOUT_EFFECT,
 )
 from tracebed.orchestrator.slurm.lines import (
     Line,
@@ -43,7 +44,7 @@ from tracebed.orchestrator.slurm.lines import (
     state_of,
     without_node_sets,
 )
-from tracebed.orchestrator.slurm.machine import kinds_of
+from tracebed.orchestrator.slurm.machine import kind_of
 
 SPELLED = {
     key.lower(): key
@@ -63,6 +64,8 @@ MODELED_KEYS = (
     | {"state", "threadspercore", "tresbillingweights"}
 )
 """Keys, in lower case, on which a prediction of a cluster may depend."""
+WITHOUT_EFFECT = SCHEDULER_WITHOUT_EFFECT | SCHEDULER_OF_WHOLE_NODES | {"sched_min_interval"}
+"""Other parameters of SchedulerParameters."""
 OF = {"partition": "PartitionName", "node": "NodeName"}
 """First word of a setting -> key of the lines that it changes."""
 WHOLE = frozenset(
@@ -238,7 +241,7 @@ def class_of(lines: Sequence[Line], name: str, addition: Addition) -> list[str]:
     members = set(hosts_of(own.of("Nodes"), own.where)) if own.of("Nodes") and not everything else set[str]()
     classes: dict[str, list[Line]] = {}
     for line in nodes:
-        classes.setdefault(next(kinds_of(line, {})).model_dump_json(exclude={"names"}), []).append(line)
+        classes.setdefault(kind_of(line).model_dump_json(exclude={"names"}), []).append(line)
     names = {kind: [host for line in alike for host in hosts_of(line.value, "")] for kind, alike in classes.items()}
     if addition.like:
         chosen = [kind for kind, hosts in names.items() if addition.like in hosts]

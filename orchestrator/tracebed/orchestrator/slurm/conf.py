@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,13 +14,15 @@ from tracebed.display import listed
 from tracebed.errors import InputError
 from tracebed.orchestrator.run import RunInfo
 from tracebed.orchestrator.scheduling.policies.registry import load
-from tracebed.orchestrator.scheduling.policies.slurm import OF_CONF
+from tracebed.orchestrator.scheduling.policies.slurm import OF_CONF, RELEASES
 from tracebed.orchestrator.setup import Setup
-from tracebed.orchestrator.slurm import reservations
+from tracebed.orchestrator.slurm import reservations, topology
 from tracebed.orchestrator.slurm.database import DUMP, QOS, RESERVATIONS, Database, kind_of, read_dump, read_qos
 from tracebed.orchestrator.slurm.keys import (
     ACCESS,
     GROUPS,
+    ITEMS,
+    ITEMS_OF_CLUSTER,
     MODELED,
     MODELED_WITH_CLUSTER,
     NODE_GROUPS,
@@ -28,7 +31,8 @@ from tracebed.orchestrator.slurm.keys import (
     PARTITION_GROUPS,
     PRIORITY,
     SCHEDULER_OF_CLUSTER,
-    SELECTION,
+    SCHEDULER_OF_WHOLE_NODES,
+    SCHEDULER_WITHOUT_EFFECT,
     STATES,
 )
 from tracebed.orchestrator.slurm.lines import (
@@ -37,27 +41,16 @@ from tracebed.orchestrator.slurm.lines import (
     available,
     cpus,
     hosts,
+    hosts_of,
     lines_of,
     node_lines,
     partition_lines,
     state_of,
+    whole,
 )
 from tracebed.orchestrator.slurm.machine import Machine, machine_of
 from tracebed.orchestrator.slurm.unmodeled import unmodeled_of
 
-WITHOUT_EFFECT = frozenset(
-    (
-        *("defer", "bf_continue", "bf_max_time", "bf_yield_interval", "bf_yield_sleep", "max_rpc_cnt"),
-        *("max_sched_time", "sched_min_interval", "build_queue_timeout", "bf_busy_nodes", "bf_window_linear"),
-        *("bf_running_job_reserve", "bf_one_resv_per_job", "bf_max_job_array_resv"),
-        *("bb_array_stage_cnt", "bf_hetjob_immediate", "bf_hetjob_prio", "correspond_after_task_cnt", "delay_boot"),
-        *("disable_hetjob_steps", "disable_job_shrink", "enable_hetjob_steps", "enable_user_top", "ignore_numa"),
-        *("ignore_prefer_validation", "max_array_tasks", "max_script_size", "no_backup_scheduling", "no_env_cache"),
-        *("nohold_on_prolog_fail", "requeue_setup_env_fail", "salloc_wait_nodes", "sbatch_wait_nodes"),
-        *("step_retry_count", "step_retry_time", "whole_hetjob"),
-    )
-)
-"""Parameters that change nothing for batch jobs of whole nodes in one partition, in passes that take no time."""
 NAMES = {
     name.lower(): name for name in ("SchedulerType", "SelectType", "PriorityType", "TopologyPlugin", "PreemptType")
 }
@@ -66,6 +59,7 @@ CHANGED_DEFAULTS = ("SelectType", "PriorityType")
 SHARED_BY_ALL = ("Priority", "PriorityJobFactor", "PriorityTier")
 """Settings of partitions with the default 1 that have no effect if all partitions have the same value."""
 NO_QOS = "which QOS preempts which is not in a slurm.conf; with PreemptType=preempt/qos, no job preempts another one"
+SECOND_US = 1_000_000
 MOST_SHOWN = 12
 REMEDY = "tracebed clean LOG --recipe sacct --only partition=NAME"
 """Command that selects the jobs of a partition of a log."""
@@ -129,6 +123,7 @@ def read(
         return SlurmConf({"reservations": found.reservations}, tuple(found.sentences), {}, str(paths[0]))
     lines: Sequence[Line] = lines_of(found.conf)
     lines = lines if change is None else change(lines)
+    plain = plain or bool(found.reservations)  # only a cluster has advance reservations
     conf = of_lines(lines, found.conf, plain=plain, database=found.database, ignored=found.ignored)
     if not found.reservations:
         return conf
@@ -161,10 +156,13 @@ def of_lines(
     if 2 * len(unknown) >= len(lines):
         what = f"unknown {'keys' if len(unknown) > 1 else 'key'}, such as {unknown[0][:60]!r}: not a slurm.conf"
         raise InputError(what, where=next(line.where for line in lines if line.unknown), hint=HINT)
-    machine = machine_of(lines, path, database)
+    values = {line.key.lower(): line.value for line in lines}
+    names = [name for line in node_lines(lines) for name in hosts_of(line.value, line.where)]
+    switches, gaps = topology.read(values, path, names)
+    machine = machine_of(lines, path, database, switches)
     machine = None if machine is None or (machine.plain and not plain) else machine
     modeled = MODELED if machine is None else MODELED_WITH_CLUSTER
-    scheduler = () if machine is None else SCHEDULER_OF_CLUSTER
+    scheduler = SCHEDULER_OF_WHOLE_NODES if machine is None else SCHEDULER_OF_CLUSTER
     conf = of_config({line.key: line.value for line in lines}, modeled, scheduler)
     try:
         load("slurm", conf.parameters)
@@ -190,8 +188,8 @@ def of_lines(
         *_of_lines(lines, known),
         *_of_partitions(partitions, known),
         *_of_nodes(nodes, sizes, known),
-        *(_of_selection(lines, partitions) if machine and machine.shared else ()),
         *(unmodeled_of(machine, ignored) if machine else ()),
+        *gaps,
         *([NO_QOS] if machine and machine.preempt.by_qos and not machine.database.qos else []),
     )
     cluster = {"cluster": machine.model_dump_json(exclude_defaults=True)} if machine else {}
@@ -239,11 +237,14 @@ def _sorted(paths: Sequence[Path], zone: str) -> _Files:
 
 
 def of_config(
-    config: Mapping[str, str], modeled: Mapping[str, Sequence[str]] = MODELED, scheduler: Collection[str] = ()
+    config: Mapping[str, str],
+    modeled: Mapping[str, Sequence[str]] = MODELED,
+    scheduler: Collection[str] = SCHEDULER_OF_WHOLE_NODES,
 ) -> SlurmConf:
     """Return the scheduling settings of a configuration (key -> value). The keys are not case-sensitive.
 
-    `modeled` has the values of some keys that are modeled, `scheduler` further SchedulerParameters that are modeled.
+    `modeled` has the values of some keys that are modeled, `scheduler` further SchedulerParameters that are modeled or
+    have no effect.
     """
     keys = {key.lower(): value for key, value in config.items()}
     parameters: dict[str, str] = {}
@@ -253,7 +254,9 @@ def of_config(
         name = name.lower()
         if name in OF_CONF:
             parameters.setdefault(name, value)  # Slurm takes the first
-        elif name not in WITHOUT_EFFECT and name not in scheduler:
+        elif name == "sched_min_interval" and whole(value, SECOND_US) < SECOND_US:
+            continue  # shorter than the period of the loop
+        elif name not in SCHEDULER_WITHOUT_EFFECT and name not in scheduler:
             unmodeled.append(text.strip())
     if unmodeled:
         differences.append(_group("the scheduler", [f"SchedulerParameters {text}" for text in unmodeled]))
@@ -265,19 +268,31 @@ def of_config(
     return SlurmConf(parameters, tuple(differences), {})
 
 
-def with_release(parameters: Mapping[str, str], version: str) -> dict[str, str]:
-    """Return parameters of the policy `slurm` with the release of a version of Slurm, such as 22.05.8, if it is one."""
-    found = re.match(r"\d\d\.\d\d(?=\.|-|$)", version)
-    return {"release": found[0], **parameters} if found else dict(parameters)
+def with_release(parameters: Mapping[str, str], version: str) -> tuple[dict[str, str], list[str]]:
+    """Return parameters of the policy `slurm` with the release of a version of Slurm, such as 22.05.8, if it is one.
+
+    A release with unknown rules has those of the last known one before it, and a sentence says so.
+    """
+    release = re.match(r"\d\d\.\d\d(?=\.|-|$)", version)
+    if release is None:
+        return dict(parameters), []
+    known = max((each for each in RELEASES if each <= float(release[0])), default=RELEASES[0])
+    same = known == float(release[0])
+    says = f"the rules of Slurm {release[0]} are unknown: those of {known:.2f} are assumed"
+    return {"release": f"{known:.2f}", **parameters}, [] if same else [says]
 
 
 def predicted_setup(info: RunInfo, **settings: Any) -> Setup:
     """Return the setup with which a run is predicted: its own, with `settings` in place of some of its settings.
 
-    For a run of Slurm, the parameters of the policy are those of the configuration, and its release.
+    For a run of Slurm, the parameters of the policy are those of the configuration, and its release; a warning says if
+    the rules of this release are unknown.
     """
     if info.batch and info.policy == "slurm":
-        own = with_release(of_config(info.policy_parameters).parameters, info.batch.get("version", ""))
+        config = of_config(info.policy_parameters).parameters
+        own, unknown = with_release(config, info.batch.get("version", ""))
+        for sentence in unknown:
+            warnings.warn(sentence, stacklevel=2)
         settings = {"policy_parameters": own} | settings
     return Setup.of(info.setup, **settings)
 
@@ -289,27 +304,14 @@ def _of_lines(lines: Sequence[Line], modeled: Collection[str]) -> Iterator[str]:
     for group, keys in GROUPS.items():
         if group == PRIORITY and basic:  # Slurm ignores the keys then
             continue
-        given = [last[key.lower()] for key in keys if key.lower() in last.keys() - modeled]
-        shown = [f"{line.key}={line.value}" for line in given if line.value.lower() not in OFF]
+        given = [last[key.lower()] for key in keys if key.lower() in last]
+        parts = ((line.key, _unmodeled(line.key, line.value, modeled)) for line in given)
+        shown = [f"{key}={value}" for key, value in parts if value]
         if shown:
             yield _group(group, shown)
-    if "downnodes" in last:
-        shown = [f"DownNodes={line.value}" for line in lines if line.key.lower() == "downnodes"]
-        yield _group(STATES, shown)
-
-
-def _of_selection(lines: Sequence[Line], partitions: Sequence[Line]) -> Iterator[str]:
-    """Yield a sentence about the SelectTypeParameters without a model."""
-    whole = [("", line.value) for line in lines if line.key.lower() == "selecttypeparameters"][-1:]
-    given = [*whole, *((f" ({line.value})", line.of("SelectTypeParameters")) for line in partitions)]
-    shown = [
-        f"SelectTypeParameters {name}{where}"
-        for where, text in given
-        for name in filter(None, text.split(","))
-        if name.strip().lower() not in SELECTION
-    ]
+    shown = [f"{line.key}={line.value}" for line in lines if line.key.lower() in ("downnodes", "frontendname")]
     if shown:
-        yield _group("the choice of cores", shown)
+        yield _group(STATES, shown)
 
 
 def _of_partitions(partitions: Sequence[Line], modeled: Collection[str]) -> Iterator[str]:
@@ -323,13 +325,11 @@ def _of_partitions(partitions: Sequence[Line], modeled: Collection[str]) -> Iter
     for group, keys in PARTITION_GROUPS.items():
         shown = []
         for key in keys:
-            if key.lower() in modeled:
-                continue
             if key in SHARED_BY_ALL and len({line.of(key) or "1" for line in partitions}) < 2:
                 continue
-            off = OFF | {"all"} if group == ACCESS else OFF
-            given = ((line, line.of(key)) for line in partitions)
-            shown += [f"{key}={value} ({line.value})" for line, value in given if value and value.lower() not in off]
+            given = ((line.value, _unmodeled(key, line.of(key), modeled)) for line in partitions)
+            off = ("all",) if group == ACCESS else ()
+            shown += [f"{key}={value} ({name})" for name, value in given if value and value.lower() not in off]
         if shown:
             yield _group(f"{group} by partition", shown)
 
@@ -347,11 +347,24 @@ def _of_nodes(nodes: Sequence[Line], sizes: Mapping[int, int], modeled: Collecti
             yield f"nodes {line.value} have State={line.of('State')} in the slurm.conf: no job starts on them"
     for group, keys in NODE_GROUPS.items():
         shown = []
-        for key in (key for key in keys if key.lower() not in modeled):
-            given = ((line, line.of(key)) for line in nodes if key != "State" or available(line))
-            shown += [f"{key}={value} ({line.value})" for line, value in given if value and value.lower() not in OFF]
+        for key in keys:
+            known = (line for line in nodes if key != "State" or available(line))
+            given = ((line.value, _unmodeled(key, line.of(key), modeled)) for line in known)
+            shown += [f"{key}={value} ({name})" for name, value in given if value]
         if shown:
             yield _group(f"{group} by node", shown)
+
+
+def _unmodeled(key: str, value: str, modeled: Collection[str]) -> str:
+    """Return what the policy does not model of the value of a key; empty: nothing that has an effect."""
+    name = key.lower()
+    if value.lower() in OFF or (name in modeled and name not in ITEMS_OF_CLUSTER):
+        return ""
+    known = ITEMS.get(name, frozenset()) | (ITEMS_OF_CLUSTER.get(name, frozenset()) if modeled else frozenset())
+    if not known:
+        return value
+    items = filter(None, map(str.strip, value.split(",")))
+    return ",".join(item for item in items if item.lower() not in OFF and item.partition("=")[0].lower() not in known)
 
 
 def _group(group: str, shown: Sequence[str]) -> str:

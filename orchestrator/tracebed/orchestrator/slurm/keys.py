@@ -26,7 +26,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         *("PriorityWeightFairshare", "PriorityWeightJobSize", "PriorityWeightPartition", "PriorityWeightQOS"),
         "PriorityWeightTRES",
     ),
-    PREEMPTION: ("PreemptExemptTime", "PreemptMode", "PreemptParameters", "PreemptType", "SchedulerTimeSlice"),
+    PREEMPTION: ("PreemptExemptTime", "PreemptMode", "PreemptParameters", "PreemptType"),
     LIMITS: (
         *("AccountingStorageEnforce", "DefCpuPerGPU", "DefMemPerCPU", "DefMemPerGPU", "DefMemPerNode", "Licenses"),
         *("EnforcePartLimits", "MaxJobCount", "MaxMemPerCPU", "MaxMemPerNode"),
@@ -36,15 +36,16 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         *("PowerPlugin", "SelectTypeParameters", "TopologyParam"),
     ),
     DELAYS: (
-        *("CompleteWait", "Epilog", "EpilogSlurmctld", "KillWait", "OverTimeLimit", "Prolog"),
+        *("CompleteWait", "Epilog", "EpilogSlurmctld", "KillWait", "OverTimeLimit", "PrEpPlugins", "Prolog"),
         *("PrologFlags", "PrologSlurmctld", "ResumeProgram", "ResumeRate", "ResumeTimeout", "ResvOverRun"),
         *("SuspendExcNodes", "SuspendExcParts", "SuspendExcStates", "SuspendProgram", "SuspendRate"),
-        *("SuspendTime", "SuspendTimeout"),
+        *("SlurmctldParameters", "SuspendTime", "SuspendTimeout"),
     ),
     CHANGES: (
-        *("CliFilterPlugins", "DependencyParameters", "FederationParameters", "JobRequeue", "JobSubmitPlugins"),
+        *("CliFilterPlugins", "DependencyParameters", "JobRequeue", "JobSubmitPlugins"),
         *("MaxBatchRequeue", "RequeueExit", "RequeueExitHold"),
     ),
+    ACCESS: ("DisableRootJobs",),
 }
 """What the policy does not model -> the keys of whole lines that set it."""
 PARTITION_GROUPS: Mapping[str, tuple[str, ...]] = {
@@ -68,7 +69,7 @@ PARTITION_GROUPS: Mapping[str, tuple[str, ...]] = {
 }
 """What the policy does not model -> the keys of a PartitionName line that set it."""
 NODE_GROUPS: Mapping[str, tuple[str, ...]] = {
-    RESOURCES: ("CoreSpecCount", "CpuSpecList", "Gres", "MemSpecLimit", "RestrictedCoresPerGPU"),
+    RESOURCES: ("CoreSpecCount", "CpuSpecList", "Gres", "MemSpecLimit", "RestrictedCoresPerGPU", "Topology"),
     DELAYS: ("SuspendTime",),
     ORDER: ("Feature", "Features", "Weight"),
     STATES: ("State",),
@@ -78,7 +79,7 @@ OF_PARTITIONS = ("CpuBind", "Default", "Hidden", "Nodes", "TRESBillingWeights")
 OF_NODES = (
     *("BcastAddr", "Boards", "CPUs", "CoresPerSocket", "CpuBind", "Extra", "InstanceId", "InstanceType", "NodeAddr"),
     *("NodeHostname", "Parameters", "Port", "Procs", "RealMemory", "Reason", "Sockets", "SocketsPerBoard"),
-    *("TRESWeights", "ThreadsPerCore", "TmpDisk", "Topology"),
+    *("TRESWeights", "ThreadsPerCore", "TmpDisk"),
 )
 DOWN = ("Reason", "State")
 LINES: Mapping[str, frozenset[str]] = {
@@ -117,7 +118,7 @@ OF_CLUSTER = frozenset(
     PriorityWeightQOS PriorityWeightAssoc PriorityWeightTRES PriorityUsageResetPeriod PriorityFlags QOS
     AccountingStorageEnforce EnforcePartLimits
     DependencyParameters Licenses ResvOverRun PreemptType PreemptMode PreemptExemptTime GraceTime JobRequeue
-    CompleteWait DefaultTime MaxNodes CoreSpecCount CpuSpecList MemSpecLimit LLN
+    PreemptParameters CompleteWait DefaultTime MaxNodes CoreSpecCount CpuSpecList MemSpecLimit LLN
     """.lower().split()
 )
 """Keys, in lower case, that a simulation of a cluster models. With Fair Tree, the dampening factor has no effect."""
@@ -135,15 +136,62 @@ SCHEDULER_OF_CLUSTER = frozenset(
     )
 )
 """SchedulerParameters that a simulation of a cluster models, beside those of the policy."""
-SELECTION = frozenset(
+SCHEDULER_WITHOUT_EFFECT = frozenset(
     """
-    CR_CPU CR_CPU_Memory CR_Core CR_Core_Memory CR_Socket CR_Socket_Memory CR_Memory CR_LLN CR_CORE_DEFAULT_DIST_BLOCK
-    CR_ONE_TASK_PER_CORE OTHER_CONS_RES OTHER_CONS_TRES LL_SHARED_GRES MULTIPLE_SHARING_GRES_PJ
-    ENFORCE_BINDING_GRES ONE_TASK_PER_SHARING_GRES NONE
+    allow_zero_lic bb_array_stage_cnt bf_continue bf_hetjob_immediate bf_hetjob_prio bf_max_time bf_yield_interval
+    bf_yield_rpc_cnt bf_yield_sleep build_queue_timeout correspond_after_task_cnt defer defer_batch delay_boot
+    disable_hetjob_steps disable_job_shrink enable_hetjob_steps enable_job_state_cache enable_user_top
+    extra_constraints ignore_constraint_validation ignore_numa ignore_prefer_validation max_array_tasks max_rpc_cnt
+    max_sched_time max_script_size max_submit_line_size max_switch_wait no_backup_scheduling no_env_cache
+    nohold_on_prolog_fail requeue_on_resume_failure requeue_setup_env_fail salloc_wait_nodes sbatch_wait_nodes
+    spec_cores_first step_retry_count step_retry_time whole_hetjob
     """.lower().split()
 )
-"""SelectTypeParameters, in lower case, that a simulation of a cluster models, or that change no choice of nodes. The
-CPUs of a log are those that a job got with CR_ONE_TASK_PER_CORE."""
+"""SchedulerParameters that change no decision about batch jobs, in passes that take no time: limits of submissions,
+steps, and options that no job of a workload has (--licenses=NAME:0, --extra, --switches)."""
+SCHEDULER_OF_WHOLE_NODES = frozenset(
+    ("bf_busy_nodes", "bf_max_job_array_resv", "bf_one_resv_per_job", "bf_running_job_reserve", "bf_window_linear")
+)
+"""SchedulerParameters without effect if jobs have whole nodes of one partition."""
+ITEMS: Mapping[str, frozenset[str]] = {
+    key.lower(): frozenset(items.lower().split())
+    for key, items in (
+        ("TopologyParam", "TopoOptional RoutePart RouteTree TopoMaxSizeUnroll NoCtldInAddrAny NoInAddrAny"),
+        ("JobSubmitPlugins", "logging job_submit/logging"),
+        ("CliFilterPlugins", "syslog cli_filter/syslog"),
+        ("PrEpPlugins", "prep/script"),
+        ("JobRequeue", "1"),
+        ("MinNodes", "1"),
+        (
+            "SlurmctldParameters",
+            """
+            allow_user_triggers cloud_dns cloud_reg_addrs conmgr_connect_timeout conmgr_max_connections
+            conmgr_quiesce_timeout conmgr_read_timeout conmgr_threads conmgr_use_poll conmgr_wait_write_delay
+            conmgr_write_timeout disable_triggers enable_async_reply enable_configless enable_stepmgr
+            idle_on_node_suspend max_dbd_msg_action no_quick_restart node_reg_mem_percent power_save_interval
+            power_save_min_interval preempt_send_user_signal reboot_from_controller reconfig_on_restart rl_bucket_size
+            rl_enable rl_log_freq rl_refill_period rl_refill_rate rl_table_size user_resv_delete
+            validate_nodeaddr_threads
+            """,
+        ),
+    )
+}
+"""Key -> items of its value, in lower case, that change no decision. Any other item does."""
+ITEMS_OF_CLUSTER: Mapping[str, frozenset[str]] = {
+    "dependencyparameters": frozenset(("kill_invalid_depend", "disable_remote_singleton", "max_depend_depth")),
+    "preemptmode": frozenset(("off", "cancel", "requeue", "suspend", "gang")),
+    "preemptparameters": frozenset(("youngest_first", "reorder_count")),
+    "selecttypeparameters": frozenset(
+        """
+        CR_CPU CR_CPU_Memory CR_Core CR_Core_Memory CR_Socket CR_Socket_Memory CR_Memory CR_LLN
+        CR_CORE_DEFAULT_DIST_BLOCK CR_ONE_TASK_PER_CORE OTHER_CONS_RES OTHER_CONS_TRES LL_SHARED_GRES
+        MULTIPLE_SHARING_GRES_PJ ENFORCE_BINDING_GRES ONE_TASK_PER_SHARING_GRES
+        """.lower().split()
+    ),
+    "accountingstorageenforce": frozenset(("all", "associations", "limits", "nojobs", "nosteps", "qos", "safe")),
+}
+"""The same for the items that a simulation of a cluster models. The CPUs of a log are those that a job got with
+CR_ONE_TASK_PER_CORE."""
 WITHOUT_EFFECT = frozenset(
     """
     AccountingStorageBackupHost AccountingStorageExternalHost AccountingStorageHost AccountingStorageLoc
@@ -154,8 +202,8 @@ WITHOUT_EFFECT = frozenset(
     BcastParameters BurstBufferParameters CacheGroups CertgenParameters CertgenType CertmgrParameters CertmgrType
     CheckpointType ChosLoc CliFilterParameters ClusterName CommunicationParameters ControlAddr ControlMachine
     CoreSpecPlugin CpuFreqDef CpuFreqGovernors CredType CryptoType DataParserParameters DebugFlags DefaultStorageHost
-    DefaultStorageLoc DefaultStoragePass DefaultStoragePort DefaultStorageType DefaultStorageUser DisableRootJobs
-    DynAllocPort EioTimeout EpilogMsgTime EpilogTimeout ExtSensorsFreq ExtSensorsType FastSchedule FirstJobId
+    DefaultStorageLoc DefaultStoragePass DefaultStoragePort DefaultStorageType DefaultStorageUser DynAllocPort
+    EioTimeout EpilogMsgTime EpilogTimeout ExtSensorsFreq ExtSensorsType FastSchedule FederationParameters FirstJobId
     GetEnvTimeout GpuFreqDef GroupUpdateForce GroupUpdateTime HashPlugin HealthCheckInterval HealthCheckNodeState
     HealthCheckProgram HealthCheckTimeout HttpParserType InactiveLimit InteractiveStepOptions JobAcctGatherFrequency
     JobAcctGatherParams JobAcctGatherType JobCheckpointDir JobCompHost JobCompLoc JobCompParams JobCompPass
@@ -163,12 +211,12 @@ WITHOUT_EFFECT = frozenset(
     JobCredentialPublicCertificate JobFileAppend KeepAliveTime KillOnBadExit LaunchParameters LaunchType Layouts
     LicenseParameters LogTimeFormat MailDomain MailProg MaxArraySize MaxDBDMsgs MaxJobId MaxNodeCount MaxStepCount
     MaxTasksPerNode MemLimitEnforce MessageTimeout MetricsAuthUsers MetricsParameters MetricsType MinJobAge MpiDefault
-    MpiParams MsgAggregationParams NamespaceType PlugStackConfig PluginDir PrEpParameters PrEpPlugins PrivateData
-    ProctrackType PrologEpilogTimeout PrologTimeout PropagatePrioProcess PropagateResourceLimits
-    PropagateResourceLimitsExcept RebootProgram ReconfigFlags ResumeFailProgram ResvEpilog ResvProlog ReturnToService
-    RoutePlugin SallocDefaultCommand SbcastParameters SchedulerAuth SchedulerPort SchedulerRootFilter ScronParameters
+    MpiParams MsgAggregationParams NamespaceType PlugStackConfig PluginDir PrEpParameters PrivateData ProctrackType
+    PrologEpilogTimeout PrologTimeout PropagatePrioProcess PropagateResourceLimits PropagateResourceLimitsExcept
+    RebootProgram ReconfigFlags ResumeFailProgram ResvEpilog ResvProlog ReturnToService RoutePlugin SallocDefaultCommand
+    SbcastParameters SchedulerAuth SchedulerPort SchedulerRootFilter SchedulerTimeSlice ScronParameters
     SlurmSchedLogFile SlurmSchedLogLevel SlurmUser SlurmctldAddr SlurmctldDebug SlurmctldHost
-    SlurmctldHttpAuthParameters SlurmctldLogFile SlurmctldParameters SlurmctldPidFile SlurmctldPlugstack SlurmctldPort
+    SlurmctldHttpAuthParameters SlurmctldLogFile SlurmctldPidFile SlurmctldPlugstack SlurmctldPort
     SlurmctldPrimaryOffProg SlurmctldPrimaryOnProg SlurmctldSyslogDebug SlurmctldTimeout SlurmdDebug
     SlurmdHttpAuthParameters SlurmdLogFile SlurmdParameters SlurmdPidFile SlurmdPort SlurmdSpoolDir SlurmdSyslogDebug
     SlurmdTimeout SlurmdUser SrunEpilog SrunPortRange SrunProlog StateSaveLocation SwitchParameters SwitchType

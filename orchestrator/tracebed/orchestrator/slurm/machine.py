@@ -6,9 +6,8 @@ Source: slurm.conf(5) and topology.conf(5) of Slurm 22.05.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +28,7 @@ from tracebed.orchestrator.slurm.lines import (
     cores_per_socket,
     cpus,
     features_of,
-    hosts,
     hosts_of,
-    lines_of,
     node_lines,
     partition_lines,
     state_of,
@@ -39,6 +36,7 @@ from tracebed.orchestrator.slurm.lines import (
     whole,
     without_node_sets,
 )
+from tracebed.orchestrator.slurm.topology import Switch as Switch
 from tracebed.orchestrator.slurm.weights import Weights as Weights
 from tracebed.orchestrator.slurm.weights import tres_weights, weights_of
 
@@ -52,7 +50,6 @@ SOCKETS = ("cr_socket", "cr_socket_memory")
 WITH_MEMORY = ("cr_core_memory", "cr_cpu_memory", "cr_socket_memory", "cr_memory")
 WHOLE = ("NODE", "TOPO")
 """Values of `Exclusive` with which a job has whole nodes."""
-TREES = ("topology/tree",)
 NO_TIME = ("", "NONE")
 
 
@@ -69,7 +66,6 @@ class Alike(Fact):
         kept: generic resources that jobs leave to others (`no_consume`).
         features: the features that a job may demand.
         weight: nodes of smaller weight are allocated first.
-        switch: the switch of the lowest level; empty: there is no topology.
     """
 
     names: str
@@ -81,7 +77,6 @@ class Alike(Fact):
     kept: tuple[str, ...] = ()
     features: tuple[str, ...] = ()
     weight: int = 1
-    switch: str = ""
 
 
 class Partition(Fact):
@@ -155,7 +150,9 @@ class Machine(Fact):
     Attributes:
         kinds: the nodes by kind, in the order of slurm.conf.
         partitions: the partitions.
+        switches: the switches of `topology/tree`, in the order of topology.conf; empty: there is no topology.
         shared: whether jobs share nodes, by cores; else jobs get whole nodes.
+        cons_res: whether they do so with `select/cons_res`, which Slurm had until 23.02.
         memory: whether memory is allocated, too.
         weights: the weights of priorities.
         kill_wait_s: time from the time limit of a job to its forced end, s.
@@ -178,7 +175,9 @@ class Machine(Fact):
 
     kinds: tuple[Alike, ...]
     partitions: tuple[Partition, ...]
+    switches: tuple[Switch, ...] = ()
     shared: bool = False
+    cons_res: bool = False
     memory: bool = False
     weights: Weights = Weights()
     kill_wait_s: int = 30
@@ -245,7 +244,7 @@ class Machine(Fact):
         whole = len(self.partitions) == 1 and len(self.members(0)) == len(self.nodes)
         limited = self.partitions[0].limit_s > 0
         ordered = self.weights != Weights() or self.database != Database()
-        return alike and whole and not limited and not self.shared and not ordered and not kind.switch
+        return alike and whole and not limited and not self.shared and not ordered and not self.switches
 
     def partition(self, name: str) -> int | None:
         """Return the number of a partition, of the default one if `name` is empty; None: there is no such partition."""
@@ -255,20 +254,20 @@ class Machine(Fact):
         return 0 if not name else None
 
 
-def machine_of(lines: Sequence[Line], path: Path, database: Database | None = None) -> Machine | None:
+def machine_of(
+    lines: Sequence[Line], path: Path, database: Database | None = None, switches: Sequence[Switch] = ()
+) -> Machine | None:
     """Return the cluster of the lines of a slurm.conf; None: the file names no nodes with a known number of cores.
 
-    `database` has the accounts, users and QOS. The file topology.conf in the same folder is read if the file says
-    `TopologyPlugin=topology/tree`.
+    `database` has the accounts, users and QOS, `switches` those of topology.conf.
 
     Raises:
         InputError: a list of nodes or a number is invalid, or a partition has a node that no line names.
     """
     lines = without_node_sets(lines)
     values = {line.key.lower(): line.value for line in lines}
-    switches = _switches(path) if values.get("topologyplugin", "").lower() in TREES else {}
     nodes = node_lines(lines)
-    kinds = [kind for line in nodes if available(line) for kind in kinds_of(line, switches)]
+    kinds = [kind_of(line) for line in nodes if available(line)]
     if not kinds and any(state_of(line) != "FUTURE" for line in nodes):
         hint = "give State=UNKNOWN to the nodes that run"
         raise InputError("no job can start: each node is DOWN, DRAIN, FAIL or FUTURE", where=str(path), hint=hint)
@@ -285,7 +284,9 @@ def machine_of(lines: Sequence[Line], path: Path, database: Database | None = No
     return Machine(
         kinds=tuple(kinds),
         partitions=tuple(partitions or [Partition(name="", default=True, **_chosen(selection))]),
+        switches=tuple(switches),
         shared=shared,
+        cons_res=values.get("selecttype", "").lower() == "select/cons_res",
         memory=any(parameter in WITH_MEMORY for parameter in parameters),
         weights=weights_of(values) if multifactor else Weights(),
         kill_wait_s=whole(values.get("killwait", ""), 30),
@@ -308,14 +309,14 @@ def machine_of(lines: Sequence[Line], path: Path, database: Database | None = No
 
 
 def _preempt(values: Mapping[str, str], scheduler: Mapping[str, str]) -> Preempt:
-    exempt = values.get("preemptexempttime", "-1")
+    exempt, own = values.get("preemptexempttime", "-1"), _parameters(values, "preemptparameters")  # from Slurm 24.11 on
     return Preempt(
         by_tier=values.get("preempttype", "").lower() == "preempt/partition_prio",
         by_qos=values.get("preempttype", "").lower() == "preempt/qos",
         mode=_mode(values.get("preemptmode", ""), values) or "off",
         exempt_s=0.0 if exempt == "-1" else duration_s(exempt, ""),
-        youngest="preempt_youngest_first" in scheduler,
-        again=whole(scheduler.get("preempt_reorder_count", ""), 1),
+        youngest="preempt_youngest_first" in scheduler or "youngest_first" in own,
+        again=whole(own.get("reorder_count") or scheduler.get("preempt_reorder_count", ""), 1),
     )
 
 
@@ -339,25 +340,22 @@ def _parameters(values: Mapping[str, str], key: str) -> dict[str, str]:
     return found
 
 
-def kinds_of(line: Line, switches: Mapping[str, str]) -> Iterator[Alike]:
-    """Yield the nodes of a line, divided by switch."""
+def kind_of(line: Line) -> Alike:
+    """Return the nodes of a line."""
     threads = threads_per_core(line)
     special = hosts_of(f"[{line.of('CpuSpecList')}]", line.where) if line.of("CpuSpecList") else []
     spared, cores = whole(line.of("CoreSpecCount"), -(-len(special) // threads)), cpus(line) // threads
-    for switch, names in groupby(hosts_of(line.value, line.where), key=lambda name: switches.get(name, "")):
-        listed = [*names]
-        yield Alike(
-            names=line.value if len(listed) == hosts(line.value) else ",".join(listed),
-            cores=cores - (spared if spared < cores else min(1, cores - 1)),
-            threads=threads,
-            socket_cores=cores_per_socket(line),
-            memory_mib=max(1, whole(line.of("RealMemory"), 1) - whole(line.of("MemSpecLimit"), 0)),
-            gres=gres_of(line.of("Gres")),
-            kept=kept_gres(line.of("Gres")),
-            features=features_of(line),
-            weight=whole(line.of("Weight"), 1),
-            switch=switch,
-        )
+    return Alike(
+        names=line.value,
+        cores=cores - (spared if spared < cores else min(1, cores - 1)),
+        threads=threads,
+        socket_cores=cores_per_socket(line),
+        memory_mib=max(1, whole(line.of("RealMemory"), 1) - whole(line.of("MemSpecLimit"), 0)),
+        gres=gres_of(line.of("Gres")),
+        kept=kept_gres(line.of("Gres")),
+        features=features_of(line),
+        weight=whole(line.of("Weight"), 1),
+    )
 
 
 def _common(threads: Iterable[int]) -> int:
@@ -428,15 +426,3 @@ def _enforced(text: str) -> tuple[str, ...]:
     if given & {"limits", "qos", "wckeys"}:
         given.add("associations")
     return tuple(name for name in ("associations", "limits", "qos") if name in given)
-
-
-def _switches(path: Path) -> dict[str, str]:
-    """Return the switch of the lowest level of each node, from the file topology.conf beside a slurm.conf."""
-    found: dict[str, str] = {}
-    file = path.with_name("topology.conf")
-    if not file.is_file():
-        return found
-    for line in lines_of(file):
-        for name in hosts_of(line.of("Nodes"), line.where) if line.of("Nodes") else ():
-            found[name] = line.value
-    return found

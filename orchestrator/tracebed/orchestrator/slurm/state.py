@@ -243,7 +243,8 @@ def state_of(texts: Mapping[str, str], folder: Path) -> ClusterState:
         ignored=[*ignored, *more],
     )
     version = settings.get("SLURM_VERSION", "unknown")
-    conf = replace(conf, parameters=with_release(conf.parameters, version))
+    parameters, unknown = with_release(conf.parameters, version)
+    conf = replace(conf, parameters=parameters, differences=(*conf.differences, *unknown))
     assert conf.machine is not None  # every node has its number of CPUs
     threads = conf.machine.cpus_per_core
     jobs: list[LiveJob] = []

@@ -15,10 +15,10 @@ EQUAL_SHARES = (
 FLAGS = frozenset(
     (
         *("max_tres", "no_fair_tree", "no_normal_all", "no_normal_assoc", "no_normal_part", "no_normal_qos"),
-        *("no_normal_tres", "small_relative_to_time", "calculate_running", "fair_tree"),
+        *("no_normal_tres", "small_relative_to_time"),
     )
 )
-"""`PriorityFlags` that are modeled, or change no decision. Priorities of running jobs matter to preemption only."""
+"""`PriorityFlags` that are modeled."""
 
 
 SHARING = ("mps", "shard")

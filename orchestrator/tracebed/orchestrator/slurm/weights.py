@@ -19,6 +19,10 @@ RESETS = ("daily", "weekly", "monthly", "quarterly", "yearly")
 """Values of `PriorityUsageResetPeriod`, in lower case, that set the usage to zero regularly."""
 
 
+FLAGS_WITHOUT_EFFECT = ("calculate_running", "fair_tree")
+"""`PriorityFlags` that change no decision. Priorities of running jobs matter to preemption only."""
+
+
 class Weights(Fact):
     """The parameters of priority/multifactor. All weights 0: priority/basic, the order of submission.
 
@@ -61,7 +65,8 @@ class Weights(Fact):
 
 def weights_of(values: Mapping[str, str]) -> Weights:
     """Return the weights in the settings of a slurm.conf, keys in lower case."""
-    flags = tuple(sorted(filter(None, re.split(r"[,\s]+", values.get("priorityflags", "").lower()))))
+    given = set(re.split(r"[,\s]+", values.get("priorityflags", "").lower())) - {"", *FLAGS_WITHOUT_EFFECT}
+    flags = tuple(sorted(given))
     if "depth_oblivious" in flags:
         flags = (*flags, "no_fair_tree")
 

@@ -8,6 +8,7 @@ from itertools import groupby
 from typing import ClassVar, Literal
 
 from tracebed.converters.workload import Kind
+from tracebed.errors import InputError
 from tracebed.orchestrator.scheduling.parameter_table import ParameterTable
 from tracebed.orchestrator.scheduling.state import Decision, Lend, Share, Start, State
 
@@ -27,6 +28,11 @@ class DromShare(ParameterTable):
 
     mode: Literal["share", "serial"] = "share"
     split: Literal["even", "asked"] = "even"
+
+    def __post_init__(self) -> None:
+        """Raise InputError if a parameter has no effect."""
+        if self.mode == "serial" and self.split != "even":
+            raise InputError("drom-share.split has no effect if no jobs share nodes", hint="leave out split or mode")
 
     def decide(self, state: State) -> Iterator[Decision]:
         """Yield starts until a job does not fit."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from typing import ClassVar, Literal
 
+from tracebed.errors import InputError
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.parameter_table import ParameterTable
 from tracebed.orchestrator.scheduling.policies.easy import backfill
@@ -56,6 +57,11 @@ class Pref(ParameterTable):
     narrow: bool = False
     ties: Literal["start", "id"] = "start"
     spread: bool = False
+
+    def __post_init__(self) -> None:
+        """Raise InputError if a parameter has no effect."""
+        if self.narrow and self.backfill != "easy":
+            raise InputError("narrow has no effect without backfill=easy", hint="leave out narrow or backfill")
 
     def view(self, jobs: Jobs) -> Jobs:
         """Return the jobs with the sizes and the expected run times that the policy uses."""

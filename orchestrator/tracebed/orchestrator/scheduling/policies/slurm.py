@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass, fields, replace
-from typing import ClassVar
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+import numpy as np
 
 from tracebed.errors import InputError
 from tracebed.orchestrator.scheduling.node_masks import best_fit, mask_of, nodes_of
@@ -20,8 +22,9 @@ OF_SLURMCTLD = ("release", "speed", "epoch_s", "sched_loop_s", "sched_phase_s", 
 """Parameters that describe slurmctld and its clocks, and are not parameters of slurm.conf."""
 NEWER = 24.11
 """The first release of Slurm with other rules of backfill, see `Rules`."""
-MONTHS = (2, 5, 8, 11)
-"""Months of releases of Slurm."""
+RELEASES = (22.05, 24.11, 25.05, 25.11, 26.05)
+"""The releases whose rules are known. 22.05, 24.11 and 26.05 were tried; 24.11 and 26.05 have the same rules, and so do
+those between them."""
 LEAST = {
     **dict.fromkeys(("sched_interval", "bf_interval"), -1),
     **dict.fromkeys(("bf_resolution", "bf_window", "bf_max_job_test", "default_queue_depth"), 1),
@@ -50,7 +53,7 @@ class Slurm(ParameterTable):
         bf_node_space_size: largest number of slots of the plan; 0: `bf_max_job_test`.
         bf_min_age_reserve: a job that waits for less time has no reservation and does not block the main loop, s.
         bf_job_part_count_reserve: number of jobs with a reservation; 0: any number.
-        release: release of Slurm. From 24.11 on, some rules of backfill differ (see `Rules`).
+        release: release of Slurm, one of `RELEASES`. From 24.11 on, some rules of backfill differ (see `Rules`).
         speed: trace seconds per wall second; 0: the speed of the run. A speed that differs from it is an error.
         epoch_s: Unix time of second 0 of the trace, which sets the phase of whole seconds and of `bf_resolution`.
         sched_loop_s: period of the loop of slurmctld that starts the passes of the main loop.
@@ -60,7 +63,8 @@ class Slurm(ParameterTable):
         cluster: nodes, partitions and priorities of a slurm.conf as JSON (`-P @slurm.conf`); empty: equal nodes, each
             held by one job, one partition, jobs in the order of submission.
         reservations: with a cluster, its advance reservations as JSON (`-P @FILE` of `scontrol show reservation`).
-        seed: with a cluster, seed of the draws of phases and delays that a slurm.conf leaves open.
+        seed: seed of the draws of what is left open: the phases of the two loops and of the clock that have their
+            defaults, and with a cluster also delays. Without a cluster, 0 draws nothing.
     """
 
     malleable: ClassVar[bool] = False
@@ -96,22 +100,29 @@ class Slurm(ParameterTable):
             value, least = getattr(self, name), LEAST.get(name, 0)
             if not least <= value < math.inf or (value == 0 and name.endswith("loop_s")):
                 raise InputError(f"slurm.{name} is {value:g}", hint=f"use a number from {least} on")
-        if round(self.release * 100) % 100 not in MONTHS:
-            raise InputError(f"slurm.release is {self.release:g}", hint="use year and month of a release, as in 24.05")
+        if self.release not in RELEASES:
+            known = ", ".join(f"{release:.2f}" for release in RELEASES)
+            what = f"slurm.release is {self.release:.2f}: the rules of this release are unknown"
+            raise InputError(what, hint=f"22.05 to 26.05 were tried: use one of {known}")
+        if self.reservations and not self.cluster:
+            hint = "give the slurm.conf, too: -P @slurm.conf"
+            raise InputError("advance reservations need the cluster of a slurm.conf", hint=hint)
+        if self.seed and not self.cluster:
+            for name, value in self.phases(*np.random.default_rng(self.seed).uniform(0.0, 1.0, 3)).items():
+                object.__setattr__(self, name, value)
+
+    def phases(self, sched: float, backfill: float, epoch: float) -> dict[str, Any]:
+        """Return the phases of the two loops and of the clock; those that have their defaults at shares of a period."""
+        default = self.bf_phase_s == Slurm.bf_phase_s
+        return {
+            "sched_phase_s": self.sched_phase_s or float(sched) * self.sched_loop_s,
+            "bf_phase_s": float(backfill) * self.bf_loop_s if default else self.bf_phase_s,
+            "epoch_s": self.epoch_s or float(epoch) * self.bf_resolution,
+        }
 
     def at_speed(self, speed: float) -> Slurm:
         """Return the policy in a run at `speed`. Raise InputError if the parameter `speed` differs."""
         return at_speed(self, speed)
-
-    def with_phases(self, sched: float, backfill: float, epoch: float) -> Slurm:
-        """Return the policy with the phases of the two loops and of the clock, as parts of their periods.
-
-        A phase that is given stays.
-        """
-        main = self.sched_phase_s or sched * self.sched_loop_s
-        bf = self.bf_phase_s if self.bf_phase_s != Slurm.bf_phase_s else backfill * self.bf_loop_s
-        zero = self.epoch_s or epoch * self.bf_resolution  # reservations begin at multiples of the resolution
-        return replace(self, sched_phase_s=main, bf_phase_s=bf, epoch_s=zero)
 
     @property
     def rules(self) -> Rules:

@@ -12,6 +12,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from tracebed.orchestrator.scheduling.node_masks import blocks, nodes_of
+from tracebed.orchestrator.scheduling.slurm.switches import CONS_TRES, Switches
 
 Parts = Mapping[int, int]
 """Node -> number of cores."""
@@ -73,7 +74,7 @@ class Resources:
         gres: free generic resources of each node, by kind.
         total: cores of each node.
         total_memory: memory of each node, MiB.
-        groups: switch of each node; None: without a topology, blocks of consecutive nodes take the place of switches.
+        switches: the switches of `topology/tree`; None: there is no topology.
         weights: weight of each node.
         newer: whether the rules are those of a newer Slurm, see `Rules`.
         threads: CPUs of a core of each node, where cores are CPUs since the nodes differ; empty: 1.
@@ -86,7 +87,7 @@ class Resources:
     gres: list[tuple[int, ...]]
     total: Sequence[int]
     total_memory: Sequence[int]
-    groups: Sequence[int] | None
+    switches: Switches | None
     weights: Sequence[int]
     newer: bool = False
     threads: Sequence[int] = ()
@@ -165,6 +166,8 @@ class Resources:
         """
         capacity = {node: self.capacity(request, node) for node in nodes_of(usable & request.eligible)}
         capacity = {node: cores for node, cores in capacity.items() if cores}
+        if self.switches and self.switches.rules == CONS_TRES and not request.least_loaded:
+            return self._below_switches(request, capacity)
         for weight in sorted({self.weights[node] for node in capacity}):
             allowed = {node: cores for node, cores in capacity.items() if self.weights[node] <= weight}
             if sum(allowed.values()) >= request.cores and len(allowed) >= request.fewest:
@@ -174,17 +177,16 @@ class Resources:
         return None
 
     def _spread(self, request: Request, capacity: Parts) -> dict[int, int] | None:
-        """Distribute the cores of a job over nodes: over few switches, with little waste.
+        """Distribute the cores of a job over blocks of consecutive nodes of one weight, with little waste.
 
-        If nodes of one switch suffice, the switch with the fewest usable nodes is chosen. Else the switch with the most
-        usable cores comes first, until the rest fits into one switch: then the one with the fewest usable cores is
-        chosen. The nodes of a switch are used in their order.
-
-        Without a topology, blocks of consecutive nodes of one weight take the place of switches, and those of the
-        smallest weight come first. They compare by free cores, whatever the job can use of them. If one node of a block
-        suffices, it is that with the fewest free cores. A job with generic resources compares the cores that it can
-        use: one of each node if it wants one. In a newer Slurm, each job compares the cores of a single node so.
+        Blocks of the smallest weight come first. Of these, the block with the most free cores comes first, until the
+        rest fits into one block: then the one with the fewest free cores is chosen, whatever the job can use of them.
+        If one node of a block suffices, it is that with the fewest free cores. A job with generic resources compares
+        the cores that it can use: one of each node if it wants one. In a newer Slurm, each job compares the cores of a
+        single node so. With a topology, `Switches` chooses.
         """
+        if self.switches and not request.least_loaded:
+            return self._below_switches(request, capacity)
         if request.cores == 1 and any(request.gres) and not request.whole:
             capacity = dict.fromkeys(capacity, 1)
         if request.least_loaded:
@@ -192,11 +194,6 @@ class Resources:
         groups = self._groups(capacity)
         sizes = [sum(capacity[node] for node in group) for group in groups]
         cores, fewest = request.cores, request.fewest
-        if self.groups is not None:
-            enough = [k for k, group in enumerate(groups) if sizes[k] >= cores and len(group) >= fewest]
-            if enough:
-                best = min(enough, key=lambda k: len(groups[k]))
-                groups, sizes = [groups[best]], [sizes[best]]
         parts: dict[int, int] = {}
         left = list(range(len(groups)))
         while (cores > 0 or fewest > 0) and left:
@@ -212,6 +209,12 @@ class Resources:
                 cores -= taken
                 fewest -= 1
         return parts if cores <= 0 and fewest <= 0 else None
+
+    def _below_switches(self, request: Request, capacity: Parts) -> dict[int, int] | None:
+        """Distribute the cores of a job over nodes below one switch."""
+        assert self.switches
+        used = self.switches.choose(capacity, self.weights, request.cores, request.fewest, whole=request.whole)
+        return None if used is None else {node: self.held(request, node, cores) for node, cores in used.items()}
 
     def _least_loaded(self, request: Request, capacity: Parts) -> dict[int, int] | None:
         """Distribute the cores of a job over the nodes with the most free cores, whatever their switches."""
@@ -229,7 +232,7 @@ class Resources:
 
     def _in_order(self, group: list[int], capacity: Parts, cores: int, fewest: int, request: Request) -> list[int]:
         """Return the nodes of a group that are used for the rest of a job, in their order."""
-        if self.groups is None and fewest <= 1:
+        if fewest <= 1:
             alone = [node for node in group if capacity[node] >= cores]
             if alone:
                 usable = self.newer or any(request.gres)
@@ -241,16 +244,11 @@ class Resources:
     ) -> tuple[int, bool, int]:
         """Return the key by which the next group of nodes is chosen for the rest of a job: the smallest one."""
         suffices = size >= cores and len(group) >= fewest
-        weight = self.weights[group[0]] if self.groups is None else 0
-        usable = self.groups is not None or any(request.gres)
-        free = size if usable else sum(self.cores[node] for node in group)
-        return weight, not suffices, free if suffices else -free
+        free = size if any(request.gres) else sum(self.cores[node] for node in group)
+        return self.weights[group[0]], not suffices, free if suffices else -free
 
     def _groups(self, capacity: Parts) -> list[list[int]]:
-        """Return the usable nodes by switch, in the order of the switches; without a topology by block and weight."""
-        if self.groups is not None:
-            by_switch = sorted(capacity, key=lambda node: (self.groups[node], node))  # type: ignore[index]
-            return [list(nodes) for _, nodes in groupby(by_switch, key=self.groups.__getitem__)]
+        """Return the usable nodes by block and weight."""
         mask = sum(1 << node for node in capacity)
         return [
             list(nodes)

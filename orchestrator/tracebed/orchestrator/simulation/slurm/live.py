@@ -166,7 +166,8 @@ class LiveInputs:
         )
         if not state.reservations:
             return inputs
-        policy = Slurm(reservations=state.reservations, epoch_s=self._zero)
+        cluster = state.conf.parameters["cluster"]
+        policy = Slurm(cluster=cluster, reservations=state.reservations, epoch_s=self._zero)
         return with_bookings(inputs, [job.reservation for job in jobs], machine, policy)
 
     def _static(self, request: Request, partition: int) -> float:

@@ -42,4 +42,6 @@ def lacking(machine: Machine, empty: Resources, request: Request, nodes: Sequenc
     sizes = [size for node in able if (size := empty.capacity(request, node))]
     if len(sizes) < request.fewest:
         return f"{counted(request.fewest, 'node')} with these resources are demanded, of {len(sizes):,}"
+    if sum(sizes) >= request.cores:
+        return "no switch of topology.conf reaches enough nodes with these resources"
     return f"{counted(request.cores, 'core')} with these resources are demanded, of {sum(sizes):,}"

@@ -28,6 +28,7 @@ from tracebed.orchestrator.scheduling.slurm.entries import Entries
 from tracebed.orchestrator.scheduling.slurm.features import satisfies
 from tracebed.orchestrator.scheduling.slurm.limits import amounts_of
 from tracebed.orchestrator.scheduling.slurm.resources import ALL, OF_CPUS, OF_TASKS, Parts, Request, Resources
+from tracebed.orchestrator.scheduling.slurm.switches import CONS_RES, CONS_TRES, LINEAR, Switches
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.simulation.slurm import engine
 from tracebed.orchestrator.simulation.slurm.accounts import Accounting, Owner
@@ -47,6 +48,7 @@ from tracebed.orchestrator.simulation.slurm.held import Held
 from tracebed.orchestrator.simulation.slurm.inputs import ENDED, KILLED, PREEMPTED, Inputs, Outcome
 from tracebed.orchestrator.simulation.slurm.never import NEVER_RUN, lacking
 from tracebed.orchestrator.simulation.slurm.simulator import Simulation
+from tracebed.orchestrator.slurm.host_lists import host_names
 from tracebed.orchestrator.slurm.machine import MINUTE_S, Machine, Partition
 from tracebed.states import JobState
 
@@ -111,12 +113,15 @@ def simulate(
         InputError: the cluster is invalid, no job can run on it, a job has an invalid feature, or a setting is not
             modeled.
     """
-    if setup.timing.speed != 1:
-        raise InputError("a cluster of a slurm.conf is simulated at speed 1 only", hint="leave the speed out")
+    machine = machine_of(policy)
+    if (speed := setup.timing.speed) != 1:
+        hint = f"without the speed, the intervals of Slurm last {speed:g} times as long as in the run"
+        if machine.plain and not policy.reservations:
+            hint = f"give --nodes {len(machine.nodes)}: equal nodes in one partition need no cluster"
+        raise InputError("a cluster of a slurm.conf is simulated at speed 1 only", hint=hint)
     if setup.scheduling.over_limit not in (OverLimit.KILL, OverLimit.EXTEND):
         what = f"--over-limit {setup.scheduling.over_limit} is not modeled for a cluster of a slurm.conf"
         raise InputError(what, hint="use kill, as Slurm does, or extend")
-    machine = machine_of(policy)
     workload, counts = as_asked(workload, machine)
     cores = [machine.cores_of(kind) for _, kind in machine.nodes]
     jobs = Jobs.of(workload, over_limit=setup.scheduling.over_limit)
@@ -304,7 +309,6 @@ def _limit(limit: float, most: float, extend: bool) -> int:
 def resources_of(machine: Machine, kinds: Sequence[str]) -> Resources:
     """Return the resources of the empty cluster, with generic resources of these kinds."""
     nodes = [kind for _, kind in machine.nodes]
-    switches = {name: number for number, name in enumerate(dict.fromkeys(node.switch for node in nodes))}
     cores, memory = [machine.cores_of(node) for node in nodes], [node.memory_mib for node in nodes]
     per_core = machine.cpus_per_core
     threads = [node.threads // per_core for node in nodes]
@@ -315,13 +319,27 @@ def resources_of(machine: Machine, kinds: Sequence[str]) -> Resources:
         [tuple(node.gres.get(kind, 0) for kind in kinds) for node in nodes],
         cores,
         memory,
-        [switches[node.switch] for node in nodes] if any(switches) else None,
+        _switches_of(machine),
         [node.weight for node in nodes],
         threads=threads if max(threads) > 1 else (),
         sockets=[node.socket_cores * own for node, own in zip(nodes, threads, strict=True)]
         if any(partition.sockets for partition in machine.partitions)
         else (),
         kept=kept if any(map(any, kept)) else (),
+    )
+
+
+def _switches_of(machine: Machine) -> Switches | None:
+    """Return the switches of the nodes; None: there is no topology."""
+    if not machine.switches:
+        return None
+    node = {name: number for number, (name, _) in enumerate(machine.nodes)}
+    switch = {each.name: number for number, each in enumerate(machine.switches)}
+    attached = [host_names(each.nodes) if each.nodes else [] for each in machine.switches]
+    return Switches.of(
+        [mask_of([node[name] for name in names if name in node]) for names in attached],
+        [[switch[name] for name in each.below] for each in machine.switches],
+        CONS_RES if machine.cons_res else CONS_TRES if machine.shared else LINEAR,
     )
 
 
@@ -359,9 +377,10 @@ def _drawn(policy: Slurm, inputs: Inputs) -> tuple[Slurm, Inputs]:
     """Draw the unknown phases and delays."""
     rng = np.random.default_rng(policy.seed)
     period, sched, backfill, epoch = rng.uniform(0.0, 1.0, 4)
+    phases = policy.phases(sched, backfill, epoch)  # reservations begin at multiples of the resolution
     overrun = (rng.uniform(0.0, 1.0, len(inputs.submit)) * CHECK_S).tolist()
     first = inputs.submit[0] + period * inputs.period_s
-    return policy.with_phases(sched, backfill, epoch), replace(inputs, overrun_s=overrun, first_period_s=first)
+    return replace(policy, **phases), replace(inputs, overrun_s=overrun, first_period_s=first)
 
 
 def _never(inputs: Inputs, job: int, refused: int) -> tuple[JobState, str]:

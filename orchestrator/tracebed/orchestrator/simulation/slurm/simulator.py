@@ -94,7 +94,7 @@ class Simulation(Accounted, Queued, Preempting):
         self.freed = self.changed = False
         self.waited = 0
         self.queue: list[int] = []
-        self._in, self._policy = inputs, _Shared(**{**vars(policy), "cluster": ""})
+        self._in, self._policy = inputs, _Shared(**{**vars(policy), "cluster": "", "reservations": "", "seed": 0})
         count = len(inputs.submit)
         self._free = inputs.free.copy()
         self._free.newer = policy.rules.newer

@@ -17,6 +17,7 @@ from tracebed.orchestrator.scheduling.slurm.limits import Limits
 from tracebed.orchestrator.scheduling.slurm.multifactor import Associations
 from tracebed.orchestrator.scheduling.slurm.outlook import Bookings
 from tracebed.orchestrator.scheduling.slurm.preemption import Preemption
+from tracebed.orchestrator.scheduling.slurm.switches import Switches
 from tracebed.orchestrator.simulation.engine.library import fields_of, structure
 from tracebed.orchestrator.simulation.slurm.held import Held
 from tracebed.orchestrator.simulation.slurm.inputs import Inputs, Outcome, Stint
@@ -97,7 +98,8 @@ def simulate(inputs: Inputs, policy: Slurm) -> Outcome:
         **_of_associations(inputs.associations),
         **_of_limits(inputs.limits),
         **{"cores": free.total, "memory": free.total_memory, "gres": free.gres},
-        **{"groups": free.groups, "weights": free.weights},
+        "weights": free.weights,
+        **_of_switches(free.switches, nodes),
         "wanted_cores": [request.cores for request in requests],
         "per_node": [request.per_node for request in requests],
         "fewest": [request.fewest for request in requests],
@@ -143,6 +145,18 @@ def simulate(inputs: Inputs, policy: Slurm) -> Outcome:
     rows = zip(*(stints[name].tolist() for name in ("job", "start", "end")), before, strict=True)
     start, launched, end, active, fate, restarts, refused = (array.tolist() for array in times.values())
     return Outcome(start, launched, end, active, fate, restarts, refused, held, [Stint(*row) for row in rows])
+
+
+def _of_switches(switches: Switches | None, nodes: int) -> dict[str, Any]:
+    """Return the fields of the structure for the switches."""
+    if switches is None:
+        empty = dict.fromkeys(("switch_nodes", "switch_level", "switch_parent", "switch_distance"))
+        return {"switches": 0, "select_rules": 0, **empty}
+    return {
+        **{"switches": len(switches.nodes), "select_rules": switches.rules},
+        "switch_nodes": _masks([*switches.nodes], nodes),
+        **{f"switch_{name}": getattr(switches, name) for name in ("level", "parent", "distance")},
+    }
 
 
 def _of_associations(tree: Associations) -> dict[str, Any]:

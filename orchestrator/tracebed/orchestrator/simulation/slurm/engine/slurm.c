@@ -40,7 +40,9 @@ __asm__(".symver pow,pow@GLIBC_2.17");
     _(const int32_t *, cores) _(const int64_t *, memory) _(const int64_t *, gres) /* nodes x kinds */ \
     _(const int32_t *, threads) /* null: 1 */ _(const int32_t *, sockets) /* cores of each node together; null: no sockets */ \
     _(const uint8_t *, kept) /* nodes x kinds; null: none */ \
-    _(const int32_t *, groups) /* null: blocks of consecutive nodes */ _(const int32_t *, weights) \
+    _(const int32_t *, weights) _(int64_t, switches) _(int64_t, select_rules) /* see switches.py */ \
+    _(const uint64_t *, switch_nodes) /* switches x words */ _(const int32_t *, switch_level) \
+    _(const int32_t *, switch_parent) _(const int32_t *, switch_distance) /* switches x switches */ \
     _(const int32_t *, parent) _(const double *, shares) _(const uint8_t *, is_user) /* of each association */ \
     _(const int64_t *, resets) _(int64_t, reset_count) _(double, half_life_s) _(int64_t, dampening) \
     _(const int32_t *, association) _(const double *, usage_factor) _(const uint8_t *, reserve) /* of each job */ \
@@ -102,6 +104,10 @@ struct running { int64_t end; int32_t job, words; struct bits first; /* words of
 struct stint { double start, end; int64_t range_first; int32_t range_size, job; };
 struct held_licenses { int64_t begin, end; int32_t job; };
 struct free_resources { int32_t *cores; int64_t *gres, *memory; };
+struct tree { /* scratch of a choice of nodes below switches, see switches.h */
+    uint64_t *rest, *below, *among, *lighter, *inside /* switches x words */;
+    int32_t *count, *near; int64_t *size; uint8_t *used;
+};
 struct group { int32_t first, count, weight; int64_t size, waste; }; /* waste: by which groups compare */
 
 struct engine {
@@ -119,7 +125,7 @@ struct engine {
     int64_t *priority;
     uint64_t *everything, *partition_nodes, *usable, *allowed, *then, *later, *picked;
     struct slots slots;
-    int32_t *node_order; /* nodes by group; null: in the order of their numbers */
+    struct tree tree;
     int one_weight; /* of all nodes */
     struct part *capacity, *chosen; struct load *by_load; int32_t chosen_count; struct group *group; int32_t *heap; struct block *blocks; uint8_t *used; int32_t *share, *room, alike;
     int32_t *jobs_of_user, *jobs_of_part, *jobs_of_both;
@@ -190,6 +196,7 @@ static struct event next_event(struct engine *e) {
 }
 
 #include "views.h"
+#include "switches.h"
 
 /* -- the choice of nodes ------------------------------------------------------------------------------------------- */
 
@@ -244,7 +251,7 @@ static int spread_by_load(struct engine *e, const struct free_resources *free, i
 static int spread(struct engine *e, const struct free_resources *free, int32_t job, int32_t count, int32_t weight) {
     const struct setup *s = e->s;
     int64_t cores = s->wanted_cores[job], fewest = s->fewest[job];
-    int32_t groups = 0, before_node = -2, before_group = -1; /* the group, or the weight, of the node before */
+    int32_t groups = 0, before_node = -2, before_group = -1; /* the node before, and its weight */
     int gres = 0; /* whether the job wants generic resources */
     for (int64_t k = 0; k < s->kinds; k++) gres |= s->wanted_gres[job * s->kinds + k] > 0;
     int one = gres && cores == 1 && !s->whole[job];
@@ -253,25 +260,16 @@ static int spread(struct engine *e, const struct free_resources *free, int32_t j
         struct part *each = &e->capacity[k];
         if (s->weights[each->node] > weight) continue;
         if (one) each->cores = 1;
-        int32_t own = s->groups ? s->groups[each->node] : s->weights[each->node];
-        if (!groups || own != before_group || (!s->groups && each->node != before_node + 1))
-            e->group[groups++] = (struct group){k, 0, s->groups ? 0 : own, 0, 0};
+        int32_t own = s->weights[each->node];
+        if (!groups || own != before_group || each->node != before_node + 1)
+            e->group[groups++] = (struct group){k, 0, own, 0, 0};
         e->group[groups - 1].count++;
         e->group[groups - 1].size += each->cores;
-        e->group[groups - 1].waste += s->groups || gres ? each->cores : free->cores[each->node];
+        e->group[groups - 1].waste += gres ? each->cores : free->cores[each->node];
         before_node = each->node;
         before_group = own;
     }
     memset(e->used, 0, (size_t)groups);
-    if (s->groups) {
-        int32_t best = -1;
-        for (int32_t g = 0; g < groups; g++)
-            if (e->group[g].size >= cores && e->group[g].count >= fewest && (best < 0 || e->group[g].count < e->group[best].count)) best = g;
-        if (best >= 0) {
-            memset(e->used, 1, (size_t)groups);
-            e->used[best] = 0;
-        }
-    }
     e->chosen_count = 0;
     int64_t most_cores = INT64_MAX, most_nodes = INT64_MAX; /* of a group */
     int32_t heap = -1; /* length of `e->heap`, the groups by size; -1: it is not made */
@@ -304,7 +302,7 @@ static int spread(struct engine *e, const struct free_resources *free, int32_t j
         if (best < 0) return 0;
         e->used[best] = 1;
         int32_t alone = -1; /* the node of the group that suffices: that with the fewest cores, see `_in_order` */
-        if (!s->groups && fewest <= 1)
+        if (fewest <= 1)
             for (int32_t k = e->group[best].first, left = e->group[best].count; left; k++, left--) {
                 struct part *own = &e->capacity[k], *other = &e->capacity[alone < 0 ? k : alone];
                 if (own->cores < cores) continue;
@@ -351,21 +349,14 @@ static int choose_of(struct engine *e, int32_t job, const uint64_t *able, const 
         }
     }
     e->alike = 0;
-    if (e->node_order)
-        for (int64_t k = 0; k < s->nodes; k++) {
-            int32_t node = e->node_order[k];
-            if (!has(able, node)) continue;
+    for (int64_t w = 0; w < e->words; w++)
+        for (uint64_t left = able[w]; left; left &= left - 1) {
+            int32_t node = (int32_t)(64 * w + __builtin_ctzll(left));
             e->capacity[count++] = (struct part){node, cores[node]};
             cores_left -= cores[node], nodes_left--;
         }
-    else
-        for (int64_t w = 0; w < e->words; w++)
-            for (uint64_t left = able[w]; left; left &= left - 1) {
-                int32_t node = (int32_t)(64 * w + __builtin_ctzll(left));
-                e->capacity[count++] = (struct part){node, cores[node]};
-                cores_left -= cores[node], nodes_left--;
-            }
     if (cores_left > 0 || nodes_left > 0) return 0;
+    if (s->switches && !s->least_loaded[job]) return choose_switches(e, job, able, cores, free);
     int fits = e->one_weight && spread(e, free, job, count, s->weights[0]);
     int32_t weight = INT32_MIN;
     while (!e->one_weight && !fits) { /* the weights of the nodes in ascending order */
@@ -782,7 +773,7 @@ static int64_t main_pass(struct engine *e, double at, int *left) {
 
 /* Choose nodes for `job` among `able`, the nodes with room after the end of the job `last`, of which it can use `cores`. */
 static int choose_after(struct engine *e, int32_t job, const uint64_t *able, const int32_t *cores, int32_t last) {
-    if (!in_blocks(e, job) && (!e->s->groups || e->s->least_loaded[job] || together(e->s, job)))
+    if (!in_blocks(e, job) && (!e->s->switches || e->s->least_loaded[job] || together(e->s, job)))
         for (int64_t w = 0; w < e->words; w++)
             for (uint64_t left = able[w]; left; left &= left - 1) {
                 int32_t node = (int32_t)(64 * w + __builtin_ctzll(left));
@@ -1299,13 +1290,6 @@ static void simulate(struct engine *e) {
     }
 }
 
-static int by_group(const void *a, const void *b, void *groups) {
-    int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
-    const int32_t *group = groups;
-    if (group && group[x] != group[y]) return group[x] < group[y] ? -1 : 1;
-    return x < y ? -1 : x > y;
-}
-
 /* Simulate. Return the number of ranges of nodes, in `ranges` the ranges themselves, and in `stints` the times in which
  * jobs held nodes before they were requeued or suspended. The caller frees both with `tracebed_slurm_free`. -1: out of
  * memory. */
@@ -1330,7 +1314,7 @@ int64_t tracebed_slurm_simulate(const struct setup *s, struct range **ranges, st
     size_t steps = nodes / (size_t)e->stride + 1; /* masks of an order of nodes */
     int64_t most = VIEW_BYTES / (int64_t)(nodes * 5 * sizeof(int32_t) + words * steps * sizeof(uint64_t));
     e->view_count = s->classes < most ? s->classes : most > 16 ? most : 16;
-    size_t views = (size_t)e->view_count;
+    size_t views = (size_t)e->view_count, switches = (size_t)s->switches + 1;
     size_t groups = 0;
     for (size_t job = 0; job < jobs; job++)
         if (s->group[job] >= (int64_t)groups) groups = (size_t)s->group[job] + 1;
@@ -1356,9 +1340,14 @@ int64_t tracebed_slurm_simulate(const struct setup *s, struct range **ranges, st
         e->partition_nodes = calloc((size_t)s->partitions * words, sizeof(uint64_t)), e->usable = calloc(words, sizeof(uint64_t)),
         e->allowed = calloc(words, sizeof(uint64_t)), e->then = calloc(words, sizeof(uint64_t)),
         e->later = calloc(words, sizeof(uint64_t)), e->blocks = malloc((nodes / 2 + 1) * sizeof *e->blocks), e->picked = calloc(words, sizeof(uint64_t)),
-        e->node_order = malloc(nodes * sizeof(int32_t)), e->capacity = malloc(nodes * sizeof *e->capacity),
+        e->capacity = malloc(nodes * sizeof *e->capacity),
         e->chosen = malloc(nodes * sizeof *e->chosen), e->by_load = malloc(nodes * sizeof *e->by_load), e->share = malloc(nodes * sizeof(int32_t)),
         e->room = malloc(nodes * sizeof(int32_t)), e->group = malloc(nodes * sizeof *e->group), e->heap = malloc(nodes * sizeof *e->heap), e->used = malloc(nodes),
+        e->tree.rest = malloc(words * sizeof(uint64_t)), e->tree.below = malloc(words * sizeof(uint64_t)),
+        e->tree.among = malloc(words * sizeof(uint64_t)), e->tree.lighter = malloc(words * sizeof(uint64_t)),
+        e->tree.inside = malloc(switches * words * sizeof(uint64_t)), e->tree.count = malloc(switches * sizeof(int32_t)),
+        e->tree.near = malloc(switches * sizeof(int32_t)), e->tree.size = malloc(switches * sizeof(int64_t)),
+        e->tree.used = malloc(switches),
         e->jobs_of_user = calloc((size_t)s->users, sizeof(int32_t)), e->amounts = calloc(GRES + kinds, sizeof(int64_t)),
         e->limits.used = calloc((size_t)s->counters + 1, sizeof(int64_t)), e->billed = calloc(jobs, sizeof(double)),
         e->accrued = malloc(jobs * sizeof(double)), e->state = calloc(jobs, 1), e->ready = calloc(jobs, 1),
@@ -1383,15 +1372,9 @@ int64_t tracebed_slurm_simulate(const struct setup *s, struct range **ranges, st
         memcpy(e->free.cores, s->cores, nodes * sizeof(int32_t));
         memcpy(e->free.memory, s->memory, nodes * sizeof(int64_t));
         if (kinds) memcpy(e->free.gres, s->gres, nodes * kinds * sizeof(int64_t));
-        for (size_t node = 0; node < nodes; node++) {
-            e->node_order[node] = (int32_t)node;
-            e->everything[node >> 6] |= 1ull << (node & 63);
-        }
+        for (size_t node = 0; node < nodes; node++) e->everything[node >> 6] |= 1ull << (node & 63);
         e->one_weight = 1;
         for (size_t node = 1; node < nodes; node++) e->one_weight &= s->weights[node] == s->weights[0];
-        int32_t *by_number = s->groups ? e->node_order : NULL;
-        qsort_r(e->node_order, nodes, sizeof *e->node_order, by_group, (void *)s->groups);
-        e->node_order = by_number;
         for (size_t view = 0; view < views; view++)
             e->views[view] = (struct view){
                 .class = -1, .cores = view_cores + view * nodes, .last = view_last + view * nodes,

@@ -231,6 +231,6 @@ static void classify(struct engine *e) {
                 alike &= here == cores;
             }
         if (whole && alike) own->unit = cores;
-        own->blocks = own->step && alike && e->one_weight && !s->groups && !together(s, own->job) && !s->least_loaded[own->job];
+        own->blocks = own->step && alike && e->one_weight && !s->switches && !together(s, own->job) && !s->least_loaded[own->job];
     }
 }
