@@ -139,6 +139,7 @@ STARTS = (
     *("preempt-off", "preempt-youngest", "partition_job_depth", "partition_job_depth-full"),
     *("bf_max_job_part", "bf_max_job_user_part", "preempt-qos"),
     *("partitions", "partitions-tier", "partitions-reserved", "bf_one_resv_per_job", "default-time"),
+    *("lapse-exempt", "lapse-exempt-main-loop", "lapse-exempt-idle", "lapse-min-age", "lapse-priority"),
 )
 
 
@@ -147,12 +148,41 @@ def test_jobs_start_when_slurm_starts_them(name: str, tmp_path: Path) -> None:
     assert differences(name, tmp_path) == []
 
 
-@pytest.mark.parametrize("name", ["complete-wait", "completing"])
-def test_jobs_wait_for_completing_ones_with_complete_wait_only(name: str, tmp_path: Path) -> None:
-    """The epilog of job 1 takes six seconds. Slurm plans job 2 on its node, though the other one is idle."""
-    jobs = predicted(name, tmp_path, overheads={"end_s": 6.0})
+@pytest.mark.parametrize(
+    ("name", "epilog_s"),
+    [("complete-wait", 6), ("completing", 6), ("lapse-complete-wait", 40), ("lapse-complete-wait-main-loop", 40)],
+)
+def test_jobs_wait_for_completing_ones_with_complete_wait_only(name: str, epilog_s: float, tmp_path: Path) -> None:
+    """The first ones: Slurm plans job 2 on the node of job 1, though the other one is idle. The last ones: CompleteWait
+    lapses long before the epilog ends; backfill looks each second, and the main loop at its next pass."""
+    jobs = predicted(name, tmp_path, overheads={"end_s": float(epilog_s)})
     real = sorted(start for start, *_ in recorded(name)["found"].values())
-    assert sorted(jobs["start"]) == pytest.approx([start + 0.5 for start in real], abs=1.6)
+    tolerance = 1.6 if epilog_s < 10 else TOLERANCE_S
+    assert sorted(jobs["start"]) == pytest.approx([start + 0.5 for start in real], abs=tolerance)
+
+
+@pytest.mark.parametrize("name", ["time-limit", "time-limit-completed", "over-time-limit"])
+def test_slurm_looks_for_jobs_beyond_their_limit_every_half_minute(name: str, tmp_path: Path) -> None:
+    """Those that have not ended by themselves are killed at once. All of them are TIMEOUT. The phase is drawn."""
+    run, limit = ALL[name].jobs[0].run, 120 if name == "over-time-limit" else 60
+    real = pd.DataFrame([each[:3] for each in recorded(name)["found"].values()], columns=["start", "end", "state"])
+    jobs = predicted(name, tmp_path)
+    for found, killed in ((real, "TIMEOUT"), (jobs, "killed")):
+        assert set(found["state"]) == {killed}
+        late = found["end"] - found["start"] - limit
+        assert ((late > -1.0) & (late < 31.0)).all()
+        checked = found["end"][found["end"] - found["start"] < run - 0.5] % 30.0
+        assert len(checked) and checked.max() - checked.min() < 1e-6
+        assert (len(checked) == len(found)) == (name != "time-limit-completed")
+
+
+@pytest.mark.parametrize("over_limit", list(OverLimit)[:2])
+def test_a_job_that_its_limit_ended_runs_as_long_as_in_the_log(over_limit: OverLimit, tmp_path: Path) -> None:
+    columns = {"run_time": [85.0, 64.0], "status": "killed"}
+    workload, given = inputs_of(tmp_path, columns)
+    jobs = predict(workload, None, "slurm", policy_parameters=given, over_limit=over_limit).jobs
+    assert (jobs["end"] - jobs["start"]).tolist() == pytest.approx([85.0, 64.0])
+    assert set(jobs["state"]) == {"killed" if over_limit == OverLimit.KILL else "completed"}
 
 
 @pytest.mark.parametrize("name", DRAWN)

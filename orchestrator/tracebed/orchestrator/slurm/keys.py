@@ -117,7 +117,7 @@ OF_CLUSTER = frozenset(
     PriorityWeightQOS PriorityWeightAssoc PriorityWeightTRES PriorityUsageResetPeriod PriorityFlags QOS
     AccountingStorageEnforce EnforcePartLimits
     DependencyParameters Licenses ResvOverRun PreemptType PreemptMode PreemptExemptTime GraceTime JobRequeue
-    CompleteWait DefaultTime MaxNodes CoreSpecCount CpuSpecList MemSpecLimit
+    CompleteWait OverTimeLimit DefaultTime MaxNodes CoreSpecCount CpuSpecList MemSpecLimit
     """.lower().split()
 )
 """Keys, in lower case, that a simulation of a cluster models. With Fair Tree, the dampening factor has no effect."""

@@ -95,6 +95,7 @@ class Partition(Fact):
         billing: weights of `TRESBillingWeights`, that of memory for each MiB; empty: the cores are billed.
         preempt_mode: what happens to its jobs if they are preempted (`PreemptMode`); empty: as in the whole cluster.
         grace_s: time from the preemption to the end of its jobs, s (`GraceTime`).
+        over_limit_s: time that its jobs may run beyond their limit, s (`OverTimeLimit`).
     """
 
     name: str
@@ -113,6 +114,7 @@ class Partition(Fact):
     billing: dict[str, float] = Field(default_factory=dict)
     preempt_mode: str = ""
     grace_s: int = 0
+    over_limit_s: int = 0
 
 
 class Preempt(Fact):
@@ -254,7 +256,7 @@ def machine_of(lines: Sequence[Line], path: Path, database: Database | None = No
         preempt=_preempt(values, scheduler),
         licenses=licenses_of(values.get("licenses", ""), str(path)),
         bf_licenses="bf_licenses" in scheduler,
-        resv_over_run_s=_over_run_s(values.get("resvoverrun", "")),
+        resv_over_run_s=_minutes_s(values.get("resvoverrun", "")),
         partition_job_depth=whole(scheduler.get("partition_job_depth", ""), 0),
         bf_max_job_part=whole(scheduler.get("bf_max_job_part", ""), 0),
         bf_max_job_user_part=whole(scheduler.get("bf_max_job_user_part", ""), 0),
@@ -286,8 +288,8 @@ def _mode(text: str, values: Mapping[str, str]) -> str:
     return "cancel" if mode == "requeue" and values.get("jobrequeue", "1") == "0" else mode
 
 
-def _over_run_s(text: str) -> int:
-    """Return `ResvOverRun`, in minutes, as s."""
+def _minutes_s(text: str) -> int:
+    """Return `ResvOverRun` or `OverTimeLimit`, in minutes, as s."""
     return FOREVER_S if text.lower() in UNLIMITED else MINUTE_S * whole(text, 0)
 
 
@@ -365,6 +367,7 @@ def _partition(line: Line, threads_of: Mapping[str, int], values: Mapping[str, s
         billing={name: weight * threads if name == "cpu" else weight for name, weight in billing.items()},
         preempt_mode=_mode(line.of("PreemptMode"), values),
         grace_s=whole(line.of("GraceTime"), 0),
+        over_limit_s=_minutes_s(line.of("OverTimeLimit") or values.get("overtimelimit", "")),
     )
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import NamedTuple
 
-from tracebed.orchestrator.scheduling.node_masks import mask_of
+from tracebed.orchestrator.scheduling.node_masks import mask_of, nodes_of
 from tracebed.orchestrator.scheduling.policies.slurm_backfill import Rules, Slots
 from tracebed.orchestrator.scheduling.slurm.outlook import Outlook
 from tracebed.orchestrator.scheduling.slurm.resources import Request, Resources, Running
@@ -86,6 +86,7 @@ def backfill(
     kill_wait: int = 30,
     tasks: Tasks | None = None,
     outlook: Outlook | None = None,
+    noticed: list[int] | None = None,
 ) -> Iterator[Planned]:
     """Plan the waiting jobs in order, and yield those that start now. The caller updates `free` and `running`.
 
@@ -100,8 +101,9 @@ def backfill(
         kill_wait: a job that has passed its expected end is expected to end this much later, s.
         tasks: the arrays, and jobs in several partitions; None: there are none.
         outlook: advance reservations and licences; None: there are none.
+        noticed: receives jobs, see `scheduling.policies.slurm_backfill.backfill`.
     """
-    reserved, booked = 0, set[int]()
+    reserved, booked, noticed = 0, set[int](), [] if noticed is None else noticed
     slots = Slots(now, now + window, everything, newer=rules.newer)
     tasks, skipped = tasks or Tasks([], 0), -1
     for job in waiting:
@@ -112,7 +114,7 @@ def backfill(
             continue
         if outlook and not outlook.licenses.considered(job.job):
             continue
-        planned = _plan(job, now, free, running, slots, rules, window, kill_wait, outlook)
+        planned = _plan(job, now, free, running, slots, rules, window, kill_wait, outlook, noticed)
         if planned is None:
             skipped = job.entry
             continue
@@ -136,6 +138,8 @@ def backfill(
             reserved += 1
             begin, end = rules.span(start, job.limit)
             slots.reserve(begin, end, nodes)
+            if any(free.idle(node) for node in nodes_of(nodes)):
+                noticed.append(job.job)
             if tasks.one_reservation:
                 booked.add(job.first)
             if outlook:
@@ -156,6 +160,7 @@ def _plan(
     window: int,
     kill_wait: int,
     outlook: Outlook | None = None,
+    noticed: list[int] | None = None,
 ) -> Found | None:
     """Return when and on which nodes `job` can start at the earliest; None: the search ends without a start."""
     later = now
@@ -172,6 +177,8 @@ def _plan(
             found = first_start(job.request, usable, now, free, running, kill_wait, candidates, *search)
             if found is not None:
                 start, parts = max(found[0], since), found[1]
+                if start > found[0] and noticed is not None:
+                    noticed.append(job.job)
                 if not later or start <= later:
                     if start > now + window:
                         return None

@@ -90,6 +90,10 @@ class Resources:
             self.memory[node] += sign * self.memory_of(request, node, cores)
             self.gres[node] = tuple(a + sign * b for a, b in zip(self.gres[node], request.gres, strict=True))
 
+    def idle(self, node: int) -> bool:
+        """Return whether no job uses cores of a node."""
+        return self.cores[node] == self.total[node]
+
     def release(self, request: Request, parts: Parts) -> None:
         """Release the cores `parts` and the resources that belong to them."""
         self.take(request, parts, 1)

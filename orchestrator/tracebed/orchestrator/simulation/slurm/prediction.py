@@ -43,13 +43,11 @@ from tracebed.orchestrator.simulation.slurm.events import (
 )
 from tracebed.orchestrator.simulation.slurm.factors import Factors, resets
 from tracebed.orchestrator.simulation.slurm.held import Held
-from tracebed.orchestrator.simulation.slurm.inputs import ENDED, KILLED, PREEMPTED, Inputs, Outcome
+from tracebed.orchestrator.simulation.slurm.inputs import CHECK_S, ENDED, KILLED, PREEMPTED, Inputs, Outcome
 from tracebed.orchestrator.simulation.slurm.simulator import Simulation
 from tracebed.orchestrator.slurm.machine import MINUTE_S, Machine, gres_of
 from tracebed.states import JobState
 
-CHECK_S = 30.0
-"""Interval at which slurmctld looks for jobs that have passed their time limit, s."""
 PLACEMENTS = 10_000
 """Number of different requests whose eligible nodes are remembered."""
 
@@ -220,7 +218,7 @@ def _inputs(
     entries = [each for _, _, each in sorted(found, key=lambda own: (own[0], own[1], own[2].job))]
     numbers, owners = [each.job for each in entries], [each.owner for each in entries]
     partitions = [each.partition for each in entries]
-    overheads = setup.timing.overheads
+    overheads, overrun = setup.timing.overheads, _overruns(runnable, kill=not extend)
     users: dict[str, int] = {}
     group = [accounting.group(owner) for owner in owners]
     inputs = Inputs(
@@ -228,7 +226,8 @@ def _inputs(
         run_time=[jobs.run_time[job] for job in numbers],
         limit=[each.limit for each in entries],
         launch_s=[overheads.launch(jobs.nodes[job]) for job in numbers],
-        overrun_s=[0.0] * len(numbers),
+        overrun_s=[overrun[job] for job in numbers],
+        over_limit_s=[float(machine.partitions[number].over_limit_s) for number in partitions],
         end_s=[overheads.end(jobs.nodes[job]) for job in numbers],
         requests=[each.request for each in entries],
         partition=partitions,
@@ -263,6 +262,14 @@ def _inputs(
         else None,
     )
     return inputs, numbers
+
+
+def _overruns(workload: Workload, *, kill: bool) -> list[float]:
+    """Return for how long each job ran beyond its limit, s, if the log says that Slurm ended it so; else NaN."""
+    beyond = workload.floats("run_time") - workload.floats("time_limit")
+    killed = (workload.texts("status") == JobState.KILLED).to_numpy(dtype=bool) & (beyond > 0) & kill
+    overruns: list[float] = np.where(killed, beyond, np.nan).tolist()
+    return overruns
 
 
 def _begins(arrays: Sequence[str], submit: Sequence[float]) -> list[int]:
@@ -335,10 +342,10 @@ def _drawn(policy: Slurm, inputs: Inputs) -> tuple[Slurm, Inputs]:
     main = policy.sched_phase_s or sched * policy.sched_loop_s
     bf = policy.bf_phase_s if policy.bf_phase_s != Slurm.bf_phase_s else backfill * policy.bf_loop_s
     zero = policy.epoch_s or epoch * policy.bf_resolution  # reservations begin at multiples of the resolution
-    overrun = (rng.uniform(0.0, 1.0, len(inputs.submit)) * CHECK_S).tolist()
+    check = rng.uniform(0.0, CHECK_S)
     first = inputs.submit[0] + period * inputs.period_s
     return replace(policy, sched_phase_s=main, bf_phase_s=bf, epoch_s=zero), replace(
-        inputs, overrun_s=overrun, first_period_s=first
+        inputs, check_s=check, first_period_s=first
     )
 
 
