@@ -16,6 +16,7 @@ import pytest
 
 from slurm_mixtures import DRAWN
 from slurm_scenarios import SCENARIOS, Submitted
+from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.workload import Provenance, System, Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.scheduling.limits import OverLimit
@@ -180,9 +181,35 @@ def test_slurm_looks_for_jobs_beyond_their_limit_every_half_minute(name: str, tm
 def test_a_job_that_its_limit_ended_runs_as_long_as_in_the_log(over_limit: OverLimit, tmp_path: Path) -> None:
     columns = {"run_time": [85.0, 64.0], "status": "killed"}
     workload, given = inputs_of(tmp_path, columns)
-    jobs = predict(workload, None, "slurm", policy_parameters=given, over_limit=over_limit).jobs
-    assert (jobs["end"] - jobs["start"]).tolist() == pytest.approx([85.0, 64.0])
-    assert set(jobs["state"]) == {"killed" if over_limit == OverLimit.KILL else "completed"}
+    for parameters, engine in ((given, "auto"), ({}, "compiled"), ({}, "python")):
+        run = predict(workload, None, "slurm", policy_parameters=parameters, over_limit=over_limit, engine=engine)
+        jobs = run.jobs
+        assert (jobs["end"] - jobs["start"]).tolist() == pytest.approx([85.0, 64.0])
+        assert set(jobs["state"]) == {"killed" if over_limit == OverLimit.KILL else "completed"}
+
+
+def test_the_nodes_of_a_job_that_ignores_sigterm_are_released_when_its_steps_have_ended(tmp_path: Path) -> None:
+    """KillWait is 15 s; as Slurm 22.05.8 ran and sacct shows it. Job 1 was cancelled, job 3 was killed at its limit."""
+    log = tmp_path / "log.sacct"
+    log.write_text(STUBBORN)
+    workload = read_workload(log, time_zone="UTC")
+    assert workload.floats("extra_release_s").tolist() == [15.0, 0.0, 15.0, 0.0]
+    _, given = inputs_of(tmp_path, {})
+    jobs = predict(workload, None, "slurm", policy_parameters=given, over_limit=OverLimit.KILL).jobs
+    assert (jobs["end"] - jobs["start"]).tolist() == pytest.approx([8.0, 3.0, 81.0, 5.0])
+    waits = (jobs["start"].diff() - (jobs["end"] - jobs["start"]).shift()).tolist()
+    assert 15.0 <= waits[1] <= 15.0 + TOLERANCE_S and 15.0 <= waits[3] <= 15.0 + TOLERANCE_S
+
+
+STUBBORN = """JobID|State|Submit|Start|End|Elapsed|Timelimit|NNodes|NCPUS|NodeList
+1|CANCELLED by 0|2026-11-28T07:52:10|2026-11-28T07:52:11|2026-11-28T07:52:19|00:00:08|00:01:00|2|8|n[1-2]
+1.batch|CANCELLED||2026-11-28T07:52:11|2026-11-28T07:52:34|00:00:23||1|4|n1
+2|COMPLETED|2026-11-28T07:52:10|2026-11-28T07:52:34|2026-11-28T07:52:37|00:00:03|00:01:00|2|8|n[1-2]
+2.batch|COMPLETED||2026-11-28T07:52:34|2026-11-28T07:52:37|00:00:03||1|4|n1
+3|TIMEOUT|2026-11-28T07:52:49|2026-11-28T07:52:49|2026-11-28T07:54:10|00:01:21|00:01:00|2|8|n[1-2]
+3.batch|CANCELLED||2026-11-28T07:52:49|2026-11-28T07:54:25|00:01:36||1|4|n1
+4|COMPLETED|2026-11-28T07:52:50|2026-11-28T07:54:25|2026-11-28T07:54:30|00:00:05|00:01:00|2|8|n[1-2]
+"""
 
 
 @pytest.mark.parametrize("name", DRAWN)

@@ -204,6 +204,17 @@ class Jobs:
         """Return the jobs with the rate 1 on any number of nodes."""
         return self.with_columns(speedup=[speedup and _equal_rates for speedup in self.speedup])
 
+    def killed_as_logged(self, killed: BoolArray) -> Jobs:
+        """Return the jobs of which those `killed` at their limit, by the log, run as long as there.
+
+        Slurm kills a job some time after its limit. Without this, the time limit is the end of each job under `kill`.
+        """
+        run_time = np.asarray(self.column("run_time"), dtype=np.float64)
+        late = killed & (run_time > np.asarray(self.column("limit")))
+        jobs = self.with_columns(run_time=np.where(late, np.nextafter(run_time, np.inf), run_time))  # not completed
+        vars(jobs)["work_s"] = np.where(late, run_time, self.work_s)
+        return jobs
+
     @classmethod
     def of(
         cls,

@@ -218,6 +218,8 @@ def _inputs(
     entries = [each for _, _, each in sorted(found, key=lambda own: (own[0], own[1], own[2].job))]
     numbers, owners = [each.job for each in entries], [each.owner for each in entries]
     partitions = [each.partition for each in entries]
+    known = "extra_release_s" in runnable.columns
+    release = runnable.floats("extra_release_s").tolist() if known else [0.0] * len(jobs)  # of SIGTERM ignored
     overheads, overrun = setup.timing.overheads, _overruns(runnable, kill=not extend)
     users: dict[str, int] = {}
     group = [accounting.group(owner) for owner in owners]
@@ -228,7 +230,7 @@ def _inputs(
         launch_s=[overheads.launch(jobs.nodes[job]) for job in numbers],
         overrun_s=[overrun[job] for job in numbers],
         over_limit_s=[float(machine.partitions[number].over_limit_s) for number in partitions],
-        end_s=[overheads.end(jobs.nodes[job]) for job in numbers],
+        end_s=[overheads.end(jobs.nodes[job]) + release[job] for job in numbers],
         requests=[each.request for each in entries],
         partition=partitions,
         user=[users.setdefault(owner.user, len(users)) for owner in owners],
