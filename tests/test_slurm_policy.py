@@ -331,11 +331,11 @@ def _plan(
 
 @dataclass(frozen=True)
 class EveryPass(Slurm):
-    """Slurm that also makes the passes between two events."""
+    """Slurm that also makes the passes between two events, except after a quiet one."""
 
     def _backfill(self, state: State, at: float) -> Generator[Decision, None, tuple[bool, bool]]:
         started, _ = yield from super()._backfill(state, at)
-        return started, bool(len(state.queue))
+        return started, len(state.queue) > 0 and not state.notes["bf_quiet"]
 
 
 def _starts(seed: int, *, each_second: bool) -> list[FloatArray]:

@@ -270,7 +270,9 @@ def _releases(job: pd.Series[str], steps: BoolArray, end: FloatArray) -> dict[st
     The end of a job is the instant at which Slurm ends it. Processes that ignore SIGTERM hold the nodes until SIGKILL,
     `KillWait` later. A job with several rows, such as one that was requeued, counts as released at its end.
     """
-    last = pd.Series(end[steps], index=job[steps].str.partition(".")[0].to_numpy()).groupby(level=0).max()
+    if not steps.any():
+        return {}
+    last = pd.Series(end[steps], index=job[steps].str.split(".").str[0].to_numpy()).groupby(level=0).max()
     after = job.map(last).to_numpy(dtype=np.float64) - end
     late = ~steps & ~job.duplicated(keep=False).to_numpy(dtype=bool) & (after > 1.0)  # ends are whole seconds
     return {"extra_release_s": np.where(late, after, 0.0)} if late.any() else {}
