@@ -494,6 +494,8 @@ _add(
     more=(*BY_TIER, LONG, "PreemptExemptTime=00:00:40"),
     parameters=",bf_interval=-1,sched_interval=25",
 )
+# No job waits when the begin of job 2 comes: a ping of the nodes wakes the backfill thread.
+_add("lapse-begin", 125, _job(0, 3, 4), _job(1, 4, 8, earliest_start=20), parameters=",sched_interval=300")
 _add(
     "lapse-exempt-idle",
     110,

@@ -35,7 +35,8 @@ TOLERANCE_S = 4.0
 """A pass each second, and the whole seconds of Slurm: a chain of some jobs may start this much earlier or later."""
 SCRIPT_S = 0.1
 """Time that the start and the end of a job take."""
-LATE_S = {"default-time": 30.0, "dependency-after-limit": 30.0, "reservation-end": 30.0}
+KILL_WAIT_S = 20.0
+LATE_S = dict.fromkeys(("default-time", "dependency-after-limit", "reservation-end", "kill-wait"), 30.0)
 """Tolerance where a job exceeds its limit: slurmctld notices this within half a minute."""
 
 
@@ -55,6 +56,7 @@ def rows_of(job: Submitted, number: int, submit: float) -> list[dict[str, Any]]:
     }
     row |= {"nodes": job.cores, "cores_per_node": 1, "spread": 1, "fewest_nodes": 1}
     row |= {"status": "failed" if job.fails else "completed", **job.columns}
+    row["extra_release_s"] = KILL_WAIT_S if job.stubborn else 0.0
     if not job.tasks:
         return [row]
     listed, _, most = job.tasks.partition("%")
@@ -141,6 +143,7 @@ STARTS = (
     *("bf_max_job_part", "bf_max_job_user_part", "preempt-qos"),
     *("partitions", "partitions-tier", "partitions-reserved", "bf_one_resv_per_job", "default-time"),
     *("lapse-exempt", "lapse-exempt-main-loop", "lapse-exempt-idle", "lapse-min-age", "lapse-priority"),
+    *("lapse-begin", "kill-wait", "kill-wait-preempt"),
 )
 
 

@@ -24,7 +24,7 @@ PING_S = 100.0
 """slurmctld pings the nodes at this interval, a third of the default of `SlurmdTimeout`, s. A ping tells the backfill
 thread that something may have changed."""
 FEW = 4
-"""A pass of backfill over more jobs is assumed to be followed by the next one, as 99.6 % of those recorded were."""
+"""A backfill pass over more jobs counts as not quiet, as one with idle nodes does: see `Slurm._backfill`."""
 CHANGED, COMPUTED = 1, 2
 """Why jobs may start without an event: something has lapsed, of which Slurm is not told; the priorities have been
 computed, of which the backfill thread is told, and not the main loop."""
@@ -277,8 +277,12 @@ class Slurm(ParameterTable):
         return started > 0, False
 
     def _backfill(self, state: State, at: float) -> Generator[Decision, None, tuple[bool, bool]]:
-        """Start the jobs that a backfill pass plans for now. Return whether any started, and whether work is left."""
-        few = len(state.queue) <= FEW
+        """Start the jobs that a backfill pass plans for now. Return whether any started, and whether work is left.
+
+        After a quiet pass, Slurm makes the next one only after an event or a ping: it reserved no idle node, and no job
+        waits for another reservation. This is computed for few jobs without idle nodes; other passes are rarely quiet.
+        """
+        few = len(state.queue) <= FEW and not state.idle
         pending, noticed = self._pending(state, few), list[int]()
         if not pending:
             yield Note("bf_quiet", float(few))

@@ -163,7 +163,7 @@ def backfill(
         table: largest number of slots, `bf_node_space_size`.
         reservations: most jobs with a reservation, `bf_job_part_count_reserve`; 0: any number.
         noticed: receives the jobs whose reservations Slurm takes for a change, so that the next pass follows without an
-            event: those that wait for another reservation, not for a running job, or that have idle nodes.
+            event: those that wait for another reservation, not for a running job.
     """
     reserved, noticed = 0, [] if noticed is None else noticed
     expected = sorted(running)
@@ -185,8 +185,6 @@ def backfill(
         else:
             reserved += 1
             slots.reserve(*rules.span(planned.start, job.limit), planned.nodes)
-            if planned.nodes & idle:
-                noticed.append(job.job)
         yield planned
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import NamedTuple
 
-from tracebed.orchestrator.scheduling.node_masks import mask_of, nodes_of
+from tracebed.orchestrator.scheduling.node_masks import mask_of
 from tracebed.orchestrator.scheduling.policies.slurm_backfill import Rules, Slots
 from tracebed.orchestrator.scheduling.slurm.outlook import Outlook
 from tracebed.orchestrator.scheduling.slurm.resources import Request, Resources, Running
@@ -138,8 +138,6 @@ def backfill(
             reserved += 1
             begin, end = rules.span(start, job.limit)
             slots.reserve(begin, end, nodes)
-            if any(free.idle(node) for node in nodes_of(nodes)):
-                noticed.append(job.job)
             if tasks.one_reservation:
                 booked.add(job.first)
             if outlook:

@@ -168,7 +168,7 @@ static int64_t slurm_backfill_pass(struct engine *e, double at, int *left) {
         s->pending[count++] = job;
         if (in->requested[job] <= e->idle) last = count;
     }
-    int few = e->waiting_count <= FEW;
+    int few = e->waiting_count <= FEW && !e->idle;
     if (few) last = count; /* all are planned, to know whether Slurm sees a change */
     s->noticed = !few;
     if (!last) {
@@ -201,7 +201,6 @@ static int64_t slurm_backfill_pass(struct engine *e, double at, int *left) {
         else {
             reserved++;
             slots_reserve(&s->slots, slots_round(begin, unit), slots_round_end(&s->slots, begin + limit, unit), s->picked);
-            s->noticed |= common(e->words, s->picked, e->idle_bits) > 0;
         }
         while (!few && last > k && !slurm_may_start(e, s->pending[last - 1])) last--; /* those jobs change nothing */
     }

@@ -8,7 +8,7 @@ from collections.abc import Generator, Iterator, Sequence
 from heapq import heappop, heappush
 from typing import Any
 
-from tracebed.orchestrator.scheduling.node_masks import mask_of
+from tracebed.orchestrator.scheduling.node_masks import mask_of, nodes_of
 from tracebed.orchestrator.scheduling.policies.slurm import CHANGED, COMPUTED, FEW, Slurm
 from tracebed.orchestrator.scheduling.policies.slurm_backfill import Rules
 from tracebed.orchestrator.scheduling.slurm.conditions import (
@@ -337,7 +337,7 @@ class Simulation(Accounted, Queued, Preempting):
     def backfill(self, policy: _Shared, at: float) -> Generator[Decision, None, tuple[bool, bool]]:
         """Make a backfill pass. Return whether any job started, and whether work is left without another event."""
         order, noticed = self._ordered(), list[int]()
-        few = len(order) <= FEW
+        few = len(order) <= FEW and not any(self._idle(job) for job in order)
         second = self._second(at)
         room = [most - tasks if most else None for most, tasks in zip(self._arrays.most, self._tasks, strict=True)]
         plan = backfill(
@@ -367,6 +367,10 @@ class Simulation(Accounted, Queued, Preempting):
                 return True, True
         yield Note("bf_quiet", float(few and not started and not noticed))
         return started > 0, policy.bf_min_age_reserve > 0 and bool(self.queue)
+
+    def _idle(self, job: int) -> bool:
+        """Return whether a node that a job may use is idle."""
+        return any(self._free.idle(node) for node in nodes_of(self._in.requests[job].eligible))
 
     def _outlook(self, now: int, rules: Rules) -> Outlook | None:
         """Return the reservations and licences for a backfill pass; None: there are none."""

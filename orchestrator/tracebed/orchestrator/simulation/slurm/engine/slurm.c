@@ -1123,6 +1123,17 @@ static int beyond_depth(struct engine *e, int32_t job, int64_t entry_before, int
     return 0;
 }
 
+/* Whether a node that `job` may use is idle. */
+static int some_idle(const struct engine *e, int32_t job) {
+    const uint64_t *eligible = e->s->eligible + e->s->set[job] * e->words;
+    for (int64_t w = 0; w < e->words; w++)
+        for (uint64_t left = eligible[w]; left; left &= left - 1) {
+            int64_t node = 64 * w + __builtin_ctzll(left);
+            if (e->free.cores[node] == e->s->cores[node]) return 1;
+        }
+    return 0;
+}
+
 static int64_t backfill_pass(struct engine *e, double at, int *left) {
     const struct setup *s = e->s;
     int64_t now = whole_second(e, at), waiting = order_queue(e), started = 0, reserved = 0, considered = 0;
@@ -1133,7 +1144,8 @@ static int64_t backfill_pass(struct engine *e, double at, int *left) {
     if (s->user_part_test) memset(e->jobs_of_both, 0, (size_t)(s->users * s->partitions) * sizeof *e->jobs_of_both);
     if (e->slots.failed) { e->out_of_memory = 1; return 0; }
     int64_t last = 0, count = 0; /* the jobs from `last` on cannot start now: they change nothing */
-    int few = waiting <= FEW;    /* then all are planned, to know whether Slurm sees a change */
+    int few = waiting <= FEW; /* then all are planned, to know whether Slurm sees a change, unless nodes are idle */
+    for (int64_t k = 0; few && k < waiting; k++) few = !some_idle(e, e->order[k]);
     e->noticed = !few;
     int64_t entry_before = -1, skipped = -1;
     int limited = e->limits.counters > 0 || s->several; /* then it depends on the jobs that start which ones are tested */
@@ -1205,11 +1217,6 @@ static int64_t backfill_pass(struct engine *e, double at, int *left) {
             reserved++;
             if (s->one_reservation) e->booked[s->first_entry[job]] = 1;
             slots_reserve(&e->slots, begin, end, nodes);
-            for (int64_t w = 0; w < e->words && !e->noticed; w++)
-                for (uint64_t each = nodes[w]; each; each &= each - 1) {
-                    int64_t node = 64 * w + __builtin_ctzll(each);
-                    e->noticed |= e->free.cores[node] == s->cores[node];
-                }
             hold_licenses(e, job, begin, end);
             if (array >= 0 && ++e->array_reserved[array] >= s->array_reservations) skipped = entry;
         }
