@@ -64,12 +64,14 @@ class Tasks:
         most: most tasks of an array with a reservation, `bf_max_job_array_resv`.
         reserved: array -> number of its tasks with a reservation.
         one_reservation: whether a job in several partitions has one reservation at most, `bf_one_resv_per_job`.
+        noticed: jobs whose reservations Slurm takes for a change, see `scheduling.policies.slurm_backfill.backfill`.
     """
 
     room: list[int | None]
     most: int
     reserved: dict[int, int] = field(default_factory=dict)
     one_reservation: bool = False
+    noticed: list[int] = field(default_factory=list)
 
 
 def backfill(
@@ -86,7 +88,6 @@ def backfill(
     kill_wait: int = 30,
     tasks: Tasks | None = None,
     outlook: Outlook | None = None,
-    noticed: list[int] | None = None,
 ) -> Iterator[Planned]:
     """Plan the waiting jobs in order, and yield those that start now. The caller updates `free` and `running`.
 
@@ -101,9 +102,8 @@ def backfill(
         kill_wait: a job that has passed its expected end is expected to end this much later, s.
         tasks: the arrays, and jobs in several partitions; None: there are none.
         outlook: advance reservations and licences; None: there are none.
-        noticed: receives jobs, see `scheduling.policies.slurm_backfill.backfill`.
     """
-    reserved, booked, noticed = 0, set[int](), [] if noticed is None else noticed
+    reserved, booked = 0, set[int]()
     slots = Slots(now, now + window, everything, newer=rules.newer)
     tasks, skipped = tasks or Tasks([], 0), -1
     for job in waiting:
@@ -114,7 +114,7 @@ def backfill(
             continue
         if outlook and not outlook.licenses.considered(job.job):
             continue
-        planned = _plan(job, now, free, running, slots, rules, window, kill_wait, outlook, noticed)
+        planned = _plan(job, now, free, running, slots, rules, window, kill_wait, outlook, tasks.noticed)
         if planned is None:
             skipped = job.entry
             continue

@@ -336,10 +336,11 @@ class Simulation(Accounted, Queued, Preempting):
 
     def backfill(self, policy: _Shared, at: float) -> Generator[Decision, None, tuple[bool, bool]]:
         """Make a backfill pass. Return whether any job started, and whether work is left without another event."""
-        order, noticed = self._ordered(), list[int]()
+        order = self._ordered()
         few = len(order) <= FEW and not any(self._idle(job) for job in order)
         second = self._second(at)
         room = [most - tasks if most else None for most, tasks in zip(self._arrays.most, self._tasks, strict=True)]
+        tasks = Tasks(room, self._in.array_reservations, one_reservation=self._entries.one_reservation)
         plan = backfill(
             second,
             self._free,
@@ -351,9 +352,8 @@ class Simulation(Accounted, Queued, Preempting):
             table=policy.bf_node_space_size or policy.bf_max_job_test,
             reservations=policy.bf_job_part_count_reserve,
             kill_wait=self._in.kill_wait_s,
-            tasks=Tasks(room, self._in.array_reservations, one_reservation=self._entries.one_reservation),
+            tasks=tasks,
             outlook=self._outlook(second, policy.rules),
-            noticed=noticed,
         )
         started = 0
         for planned in plan:
@@ -365,7 +365,7 @@ class Simulation(Accounted, Queued, Preempting):
             if started == policy.bf_max_job_start:
                 yield Note("bf_quiet", 0.0)
                 return True, True
-        yield Note("bf_quiet", float(few and not started and not noticed))
+        yield Note("bf_quiet", float(few and not started and not tasks.noticed))
         return started > 0, policy.bf_min_age_reserve > 0 and bool(self.queue)
 
     def _idle(self, job: int) -> bool:
