@@ -209,10 +209,14 @@ class Jobs:
 
         Slurm kills a job some time after its limit. Without this, the time limit is the end of each job under `kill`.
         """
-        run_time = np.asarray(self.column("run_time"), dtype=np.float64)
+        run_time = np.array(self.column("run_time"), dtype=np.float64)
         late = killed & (run_time > np.asarray(self.column("limit")))
-        jobs = self.with_columns(run_time=np.where(late, np.nextafter(run_time, np.inf), run_time))  # not completed
-        vars(jobs)["work_s"] = np.where(late, run_time, self.work_s)
+        if not late.any():
+            return self
+        work_s = np.where(late, run_time, self.work_s)
+        run_time[late] = np.nextafter(run_time[late], np.inf)  # longer than its work, or the job would be completed
+        jobs = self.with_columns(run_time=run_time)
+        vars(jobs)["work_s"] = work_s
         return jobs
 
     @classmethod
