@@ -41,6 +41,7 @@ class DesignedSlurm(Slurm):
         super()._configure()
         self._replace_nodes(self.lines)
         write_program(self.folder / "epilog", "#!/bin/sh\nsleep 6\n")
+        write_program(self.folder / "epilog-40", "#!/bin/sh\nsleep 40\n")
 
 
 def options(job: Submitted, zero: float) -> list[str]:
@@ -83,6 +84,7 @@ def run(folder: Path, scenario: Scenario) -> dict[str, Any]:
                 continue
             script = f"for k in $(seq {step.run}); do sleep 1; done" if scenario.stepwise else f"sleep {step.run}"
             script += "; exit 1" if step.fails else ""
+            script = f"trap '' TERM; {script}" if step.stubborn else script
             tasks = [f"--array={step.tasks}"] if step.tasks else []
             asked.append(round(time.time() - zero, 3))
             slurm("sbatch", "-o", "/dev/null", "-D", "/", *options(step, zero), *tasks, "--wrap", script)
@@ -117,7 +119,9 @@ def record(scenario: Scenario) -> None:
     """Record a scenario."""
     with tempfile.TemporaryDirectory() as folder:
         content = run(Path(folder), scenario)
-    conf = [f"{name}={value}" for name, value in SETTINGS.items() if name in ("SchedulerType", "KillWait")]
+    settings = dict(line.split("=", 1) for line in scenario.settings)
+    kept = [name for name in ("SchedulerType", "KillWait") if name not in settings]
+    conf = [f"{name}={SETTINGS[name]}" for name in kept]
     content["conf"] = "\n".join([*conf, *scenario.settings, *scenario.lines]) + "\n"
     FOLDER.mkdir(exist_ok=True)
     (FOLDER / f"{scenario.name}.json").write_text(json.dumps(content, separators=(",", ":")) + "\n")

@@ -74,7 +74,7 @@ def simulated(recorded: pd.DataFrame, policy: str, parameters: dict[str, Any] | 
     workload = Workload(submission, Provenance(system=System(NODES, 1)))
     given = POLICIES[policy] if parameters is None else parameters
     run = predict(workload, None, policy, policy_parameters=given, overheads=LATENCIES)
-    return run.jobs["start"].to_numpy() + LATENCIES.launch_s, run.jobs["end"].to_numpy()
+    return run.jobs["launched"].to_numpy(), run.jobs["end"].to_numpy()
 
 
 def errors(path: Path, policy: str, parameters: dict[str, Any] | None = None) -> Errors:

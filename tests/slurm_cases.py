@@ -51,8 +51,8 @@ PARAMETERS: dict[str, list[Any]] = {
     "release": [22.05, 24.11],
 }
 OF_JOBS = (
-    *("submit", "run_time", "limit", "launch_s", "overrun_s", "end_s", "requests", "partition", "user", "fixed"),
-    *("association", "usage_factor", "reserve"),
+    *("submit", "run_time", "limit", "launch_s", "overrun_s", "over_limit_s", "end_s", "requests", "partition", "user"),
+    *("fixed", "association", "usage_factor", "reserve"),
 )
 
 
@@ -77,7 +77,9 @@ def drawn(seed: int, *, large: bool = False) -> tuple[Inputs, Slurm]:
         run_time=[draw.choice((1.5, 20.0, 90.0, 400.0)) for _ in every],
         limit=[draw.choice((60, 120, 300)) for _ in every],
         launch_s=[draw.choice((0.0, 0.25)) for _ in every],
-        overrun_s=[draw.choice((0.0, 17.5)) for _ in every],
+        overrun_s=[draw.choice((0.0, 17.5, math.nan)) for _ in every],
+        check_s=11.5,
+        over_limit_s=[draw.choice((0.0, 60.0)) for _ in every],
         end_s=[0.0] * count,
         requests=requests,
         partition=partition,

@@ -18,7 +18,7 @@ from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.node_masks import best_fit, mask_of
-from tracebed.orchestrator.scheduling.policies.slurm import Slurm
+from tracebed.orchestrator.scheduling.policies.slurm import FEW, Slurm
 from tracebed.orchestrator.scheduling.policies.slurm_backfill import Pending, Planned, Running, backfill
 from tracebed.orchestrator.scheduling.scheduler import Scheduler
 from tracebed.orchestrator.scheduling.state import Decision, Start, State
@@ -211,7 +211,21 @@ class Recording:
                 starts[data[0]] = tuple(data[1])
         return starts
 
-    def modeled(self, here: Pass) -> list[Planned]:
+    def quiet(self, here: Pass, following: float) -> tuple[bool, bool]:
+        """Return whether the model takes a pass as quiet, without an event until the next one, and whether Slurm did.
+
+        An event in the second of the pass counts, because Slurm compares whole seconds.
+        """
+        noticed: list[int] = []
+        plan = self.modeled(here, noticed)
+        waited = following - here.at > self.parameters.get("bf_interval", 30) + 0.5
+        until = following - 1.0 if waited else following
+        events = (at for at, kind, *_ in self.events if kind in ("submit", "end", "start"))
+        told = any(math.floor(self.zero + at) >= here.second and at <= until for at in events)
+        started = any(each.start <= here.second for each in plan)
+        return not (told or started or here.idle or noticed) and len(here.queue) <= FEW, waited
+
+    def modeled(self, here: Pass, noticed: list[int] | None = None) -> list[Planned]:
         """Return what the model plans in the state of a pass; a start has no end."""
         age = self.parameters.get("bf_min_age_reserve", 0)
         submitted = self.times("submit")
@@ -226,6 +240,7 @@ class Recording:
             window=DAY_S,
             table=500,
             reservations=self.parameters.get("bf_job_part_count_reserve", 0),
+            noticed=noticed,
         )
         plan = [each._replace(end=0) if each.start <= here.second else each for each in planned]
         if most := self.parameters.get("bf_max_job_start"):

@@ -20,6 +20,7 @@ class Submitted:
         limit: time limit, min; 0: none is asked for.
         tasks: `--array` of sbatch.
         fails: whether the job fails at its end.
+        stubborn: whether the job ignores SIGTERM.
         columns: further columns of the workload, by name; the options of sbatch follow from them.
         options: further options of sbatch.
     """
@@ -30,6 +31,7 @@ class Submitted:
     limit: int = 1
     tasks: str = ""
     fails: bool = False
+    stubborn: bool = False
     columns: Mapping[str, str | float] = field(default_factory=dict)
     options: tuple[str, ...] = ()
 
@@ -82,7 +84,7 @@ def _add(
 
 
 def _job(at: float, run: float, cores: int, limit: int = 1, **other: object) -> Submitted:
-    own = {name: other.pop(name) for name in ("tasks", "fails", "options") if name in other}
+    own = {name: other.pop(name) for name in ("tasks", "fails", "stubborn", "options") if name in other}
     return Submitted(at, run, cores, limit, columns=other, **own)  # type: ignore[arg-type]
 
 
@@ -411,17 +413,17 @@ WAITING = (
 )
 _add("bf_max_job_part", 60, *WAITING, lines=PARTS, nodes=3, parameters=",bf_max_job_part=1,sched_interval=-1")
 _add("bf_max_job_user_part", 60, *WAITING, lines=PARTS, nodes=3, parameters=",bf_max_job_user_part=1,sched_interval=-1")
+APART = (
+    "NodeName=n[1-2] CPUs=4",
+    "PartitionName=a Nodes=n1 Default=YES MaxTime=INFINITE",
+    "PartitionName=b Nodes=n2 MaxTime=INFINITE",
+)
 # The node of job 1 is completing for six seconds. Job 2 has an idle node.
 COMPLETING = (_job(0, 5, 4), _job(7, 5, 4), _job(7.2, 5, 4))
 _add("complete-wait", 40, *COMPLETING, more=("Epilog={folder}/epilog", "CompleteWait=4"))
 _add("completing", 40, *COMPLETING, more=("Epilog={folder}/epilog",))
 # Jobs in several partitions. Jobs 1 and 2 fill the nodes. Job 3 takes the partition that is free first, and job 4 the
 # other one; the tasks of an array spread over both.
-APART = (
-    "NodeName=n[1-2] CPUs=4",
-    "PartitionName=a Nodes=n1 Default=YES MaxTime=INFINITE",
-    "PartitionName=b Nodes=n2 MaxTime=INFINITE",
-)
 _add(
     "partitions",
     75,
@@ -472,3 +474,111 @@ _add(
     _job(4, 90, 4, 0),
     lines=DEFAULTS,
 )
+# Limits that lapse between two events: no job is submitted or ends then.
+LONG = "PreemptMode=CANCEL"
+_add(
+    "lapse-exempt",
+    125,
+    _job(0, 300, 8, 10),
+    _job(5, 10, 8, 10, partition="high"),
+    lines=TIERS,
+    more=(*BY_TIER, LONG, "PreemptExemptTime=00:01:30"),
+    parameters=",bf_interval=30,batch_sched_delay=3",
+)
+_add(
+    "lapse-exempt-main-loop",
+    80,
+    _job(0, 300, 8, 10),
+    _job(5, 10, 8, 10, partition="high"),
+    lines=TIERS,
+    more=(*BY_TIER, LONG, "PreemptExemptTime=00:00:40"),
+    parameters=",bf_interval=-1,sched_interval=25",
+)
+# No job waits when the begin of job 2 comes: a ping of the nodes wakes the backfill thread.
+_add("lapse-begin", 125, _job(0, 3, 4), _job(1, 4, 8, earliest_start=20), parameters=",sched_interval=300")
+_add(
+    "lapse-exempt-idle",
+    110,
+    _job(0, 300, 4, 10),
+    _job(0.5, 300, 2, 10),
+    _job(5, 10, 8, 10, partition="high"),
+    _job(6, 10, 2, 20),
+    lines=TIERS,
+    more=(*BY_TIER, LONG, "PreemptExemptTime=00:00:40"),
+    parameters=",bf_interval=10,sched_interval=300",
+)
+SLOW = (_job(0, 3, 4, partition="a"), _job(8, 5, 4, partition="b"))
+_add(
+    "lapse-complete-wait",
+    60,
+    *SLOW,
+    lines=APART,
+    more=("Epilog={folder}/epilog-40", "CompleteWait=32"),
+    parameters=",bf_interval=30,sched_interval=300",
+)
+_add(
+    "lapse-complete-wait-main-loop",
+    60,
+    *SLOW,
+    lines=APART,
+    more=("Epilog={folder}/epilog-40", "CompleteWait=10"),
+    parameters=",bf_interval=-1,sched_interval=20",
+)
+# Job 2 may start from second 25 on, and has a reservation from second 45 on; job 3 would delay it.
+_add(
+    "lapse-min-age",
+    75,
+    _job(0, 60, 4, 2),
+    _job(1, 5, 8, 1, earliest_start=25),
+    _job(30, 5, 4, 5),
+    _job(50, 5, 4, 5),
+    parameters=",bf_min_age_reserve=20",
+)
+# The priority of job 2 stays at that of the largest age, and job 3 passes it.
+PASSED = (
+    "NodeName=n[1-2] CPUs=4",
+    "PartitionName=main Nodes=ALL Default=YES PriorityJobFactor=1",
+    "PartitionName=better Nodes=ALL PriorityJobFactor=1000",
+)
+_add(
+    "lapse-priority",
+    200,
+    _job(0, 300, 4, 10),
+    _job(1, 10, 8, 1),
+    _job(75, 10, 4, 10, partition="better"),
+    lines=PASSED,
+    more=(
+        "PriorityType=priority/multifactor",
+        "PriorityWeightAge=100000",
+        "PriorityMaxAge=00:01:00",
+        "PriorityWeightPartition=33333",
+        "PriorityCalcPeriod=1",
+    ),
+    parameters=",bf_interval=-1,sched_interval=600",
+    accounts=("list cluster",),
+)
+# Jobs that end at their limit, or are preempted, and ignore SIGTERM
+_add(
+    "kill-wait",
+    150,
+    _job(0, 300, 8, 1, stubborn=True),
+    _job(1, 5, 8, 1),
+    more=("KillWait=20",),
+)
+_add(
+    "kill-wait-preempt",
+    60,
+    _job(0, 300, 8, 1, stubborn=True),
+    _job(10, 5, 8, 1, partition="high"),
+    lines=TIERS,
+    more=(*BY_TIER, LONG, "KillWait=20"),
+)
+_add(
+    "over-time-limit",
+    200,
+    *(_job(7 * k, 300, 1, 1) for k in range(8)),
+    more=("OverTimeLimit=1",),
+)
+# slurmctld looks every 30 s: some jobs end by themselves after their limit.
+_add("time-limit", 160, *(_job(7 * k, 300, 1, 1) for k in range(8)))
+_add("time-limit-completed", 130, *(_job(4 * k, 66, 1, 1) for k in range(8)))

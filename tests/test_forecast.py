@@ -263,7 +263,7 @@ def test_what_is_not_modeled_is_named(tmp_path: Path) -> None:
     notes = "\n".join(state.notes)
     for part in (
         "PreemptType=preempt/qos",
-        "the output of Slurm 25.05.1 is read as that of 22.05",
+        "Slurm 25.05.1 is simulated with the rules of release 25.05, and its output is read as that of 22.05",
         "no job starts on nodes that are down, drained or reserved (1)",
         "the fair-share factors stay as they are",
         "1 job: the reason QOSMaxJobsPerUserLimit is not modeled: the forecast is too early while it lasts",

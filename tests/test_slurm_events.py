@@ -16,6 +16,7 @@ import pytest
 
 from slurm_mixtures import DRAWN
 from slurm_scenarios import SCENARIOS, Submitted
+from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.workload import Provenance, System, Workload
 from tracebed.errors import InputError
 from tracebed.orchestrator.scheduling.limits import OverLimit
@@ -34,7 +35,8 @@ TOLERANCE_S = 4.0
 """A pass each second, and the whole seconds of Slurm: a chain of some jobs may start this much earlier or later."""
 SCRIPT_S = 0.1
 """Time that the start and the end of a job take."""
-LATE_S = {"default-time": 30.0, "dependency-after-limit": 30.0, "reservation-end": 30.0}
+KILL_WAIT_S = 20.0
+LATE_S = dict.fromkeys(("default-time", "dependency-after-limit", "reservation-end", "kill-wait"), 30.0)
 """Tolerance where a job exceeds its limit: slurmctld notices this within half a minute."""
 
 
@@ -54,6 +56,7 @@ def rows_of(job: Submitted, number: int, submit: float) -> list[dict[str, Any]]:
     }
     row |= {"nodes": job.cores, "cores_per_node": 1, "spread": 1, "fewest_nodes": 1}
     row |= {"status": "failed" if job.fails else "completed", **job.columns}
+    row["extra_release_s"] = KILL_WAIT_S if job.stubborn else 0.0
     if not job.tasks:
         return [row]
     listed, _, most = job.tasks.partition("%")
@@ -139,6 +142,8 @@ STARTS = (
     *("preempt-off", "preempt-youngest", "partition_job_depth", "partition_job_depth-full"),
     *("bf_max_job_part", "bf_max_job_user_part", "preempt-qos"),
     *("partitions", "partitions-tier", "partitions-reserved", "bf_one_resv_per_job", "default-time"),
+    *("lapse-exempt", "lapse-exempt-main-loop", "lapse-exempt-idle", "lapse-min-age", "lapse-priority"),
+    *("lapse-begin", "kill-wait", "kill-wait-preempt"),
 )
 
 
@@ -147,12 +152,67 @@ def test_jobs_start_when_slurm_starts_them(name: str, tmp_path: Path) -> None:
     assert differences(name, tmp_path) == []
 
 
-@pytest.mark.parametrize("name", ["complete-wait", "completing"])
-def test_jobs_wait_for_completing_ones_with_complete_wait_only(name: str, tmp_path: Path) -> None:
-    """The epilog of job 1 takes six seconds. Slurm plans job 2 on its node, though the other one is idle."""
-    jobs = predicted(name, tmp_path, overheads={"end_s": 6.0})
+@pytest.mark.parametrize(
+    ("name", "epilog_s"),
+    [("complete-wait", 6), ("completing", 6), ("lapse-complete-wait", 40), ("lapse-complete-wait-main-loop", 40)],
+)
+def test_jobs_wait_for_completing_ones_with_complete_wait_only(name: str, epilog_s: float, tmp_path: Path) -> None:
+    """The first ones: Slurm plans job 2 on the node of job 1, though the other one is idle. The last ones: CompleteWait
+    lapses long before the epilog ends; backfill looks each second, and the main loop at its next pass."""
+    jobs = predicted(name, tmp_path, overheads={"end_s": float(epilog_s)})
     real = sorted(start for start, *_ in recorded(name)["found"].values())
-    assert sorted(jobs["start"]) == pytest.approx([start + 0.5 for start in real], abs=1.6)
+    tolerance = 1.6 if epilog_s < 10 else TOLERANCE_S
+    assert sorted(jobs["start"]) == pytest.approx([start + 0.5 for start in real], abs=tolerance)
+
+
+@pytest.mark.parametrize("name", ["time-limit", "time-limit-completed", "over-time-limit"])
+def test_slurm_looks_for_jobs_beyond_their_limit_every_half_minute(name: str, tmp_path: Path) -> None:
+    """Those that have not ended by themselves are killed at once. All of them are TIMEOUT. The phase is drawn."""
+    run, limit = ALL[name].jobs[0].run, 120 if name == "over-time-limit" else 60
+    real = pd.DataFrame([each[:3] for each in recorded(name)["found"].values()], columns=["start", "end", "state"])
+    jobs = predicted(name, tmp_path)
+    for found, killed in ((real, "TIMEOUT"), (jobs, "killed")):
+        assert set(found["state"]) == {killed}
+        late = found["end"] - found["start"] - limit
+        assert ((late > -1.0) & (late < 31.0)).all()
+        checked = found["end"][found["end"] - found["start"] < run - 0.5] % 30.0
+        assert len(checked) and checked.max() - checked.min() < 1e-6
+        assert (len(checked) == len(found)) == (name != "time-limit-completed")
+
+
+@pytest.mark.parametrize("over_limit", list(OverLimit)[:2])
+def test_a_job_that_its_limit_ended_runs_as_long_as_in_the_log(over_limit: OverLimit, tmp_path: Path) -> None:
+    columns = {"run_time": [85.0, 64.0], "status": "killed"}
+    workload, given = inputs_of(tmp_path, columns)
+    for parameters, engine in ((given, "auto"), ({}, "compiled"), ({}, "python")):
+        run = predict(workload, None, "slurm", policy_parameters=parameters, over_limit=over_limit, engine=engine)
+        jobs = run.jobs
+        assert (jobs["end"] - jobs["start"]).tolist() == pytest.approx([85.0, 64.0])
+        assert set(jobs["state"]) == {"killed" if over_limit == OverLimit.KILL else "completed"}
+
+
+def test_the_nodes_of_a_job_that_ignores_sigterm_are_released_when_its_steps_have_ended(tmp_path: Path) -> None:
+    """KillWait is 15 s; as Slurm 22.05.8 ran and sacct shows it. Job 1 was cancelled, job 3 was killed at its limit."""
+    log = tmp_path / "log.sacct"
+    log.write_text(STUBBORN)
+    workload = read_workload(log, time_zone="UTC")
+    assert workload.floats("extra_release_s").tolist() == [15.0, 0.0, 15.0, 0.0]
+    _, given = inputs_of(tmp_path, {})
+    jobs = predict(workload, None, "slurm", policy_parameters=given, over_limit=OverLimit.KILL).jobs
+    assert (jobs["end"] - jobs["start"]).tolist() == pytest.approx([8.0, 3.0, 81.0, 5.0])
+    waits = (jobs["start"].diff() - (jobs["end"] - jobs["start"]).shift()).tolist()
+    assert 15.0 <= waits[1] <= 15.0 + TOLERANCE_S and 15.0 <= waits[3] <= 15.0 + TOLERANCE_S
+
+
+STUBBORN = """JobID|State|Submit|Start|End|Elapsed|Timelimit|NNodes|NCPUS|NodeList
+1|CANCELLED by 0|2026-11-28T07:52:10|2026-11-28T07:52:11|2026-11-28T07:52:19|00:00:08|00:01:00|2|8|n[1-2]
+1.batch|CANCELLED||2026-11-28T07:52:11|2026-11-28T07:52:34|00:00:23||1|4|n1
+2|COMPLETED|2026-11-28T07:52:10|2026-11-28T07:52:34|2026-11-28T07:52:37|00:00:03|00:01:00|2|8|n[1-2]
+2.batch|COMPLETED||2026-11-28T07:52:34|2026-11-28T07:52:37|00:00:03||1|4|n1
+3|TIMEOUT|2026-11-28T07:52:49|2026-11-28T07:52:49|2026-11-28T07:54:10|00:01:21|00:01:00|2|8|n[1-2]
+3.batch|CANCELLED||2026-11-28T07:52:49|2026-11-28T07:54:25|00:01:36||1|4|n1
+4|COMPLETED|2026-11-28T07:52:50|2026-11-28T07:54:25|2026-11-28T07:54:30|00:00:05|00:01:00|2|8|n[1-2]
+"""
 
 
 @pytest.mark.parametrize("name", DRAWN)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -331,11 +332,11 @@ def _plan(
 
 @dataclass(frozen=True)
 class EveryPass(Slurm):
-    """Slurm that also makes the passes between two events."""
+    """Slurm that also makes the passes between two events, except after a quiet one."""
 
     def _backfill(self, state: State, at: float) -> Generator[Decision, None, tuple[bool, bool]]:
         started, _ = yield from super()._backfill(state, at)
-        return started, bool(len(state.queue))
+        return started, len(state.queue) > 0 and not state.notes["bf_quiet"]
 
 
 def _starts(seed: int, *, each_second: bool) -> list[FloatArray]:
@@ -368,6 +369,16 @@ def test_a_pass_between_two_events_may_start_a_job() -> None:
     first = int(np.argmin(np.where(abs(without - every) > 1e-6, every, math.inf)))
     assert (first, every[first]) == (20, pytest.approx(661.1, abs=0.1))
     assert without[first] - every[first] == pytest.approx(23.0, abs=0.1)
+
+
+@pytest.mark.parametrize("name", ["drawn-02.run-1", "drawn-05.run-1"])
+def test_after_a_quiet_pass_backfill_waits_for_an_event(name: str) -> None:
+    recording = Recording.load(name, FOLDER / "passes")
+    passes = {here.at: here for here in recording.passes() if not here.chosen}
+    instants = [event[0] for event in recording.events if event[1] == "backfill"]
+    pairs = [recording.quiet(passes[at], after) for at, after in pairwise(instants) if at in passes]
+    assert sum(model for model, _ in pairs) > 10
+    assert sum(model == slurm for model, slurm in pairs) > 0.98 * len(pairs)
 
 
 def test_a_trace_at_another_speed_has_the_same_schedule() -> None:

@@ -138,6 +138,7 @@ def read_log(
     later = _join_segments(columns, c, ~steps)
     resizing = np.asarray(columns["status"]) == "resizing"
     halved = (resizing | (columns["logged_start"] < columns["submit_time"])) & ~later
+    columns |= _releases(c["job"], steps, columns["logged_end"])
     name, only = one_machine(c.labels("cluster"), machine, place_of(files))
     rows = np.flatnonzero(~steps & ~later & only)
     return make_log(
@@ -287,6 +288,20 @@ def _het_jobs(job: pd.Series[str]) -> dict[str, Any]:
     whole = np.full(len(job), "", dtype=object)
     whole[component] = [name.partition("+")[0] for name in job[component]]
     return {"extra_het_job": whole.astype(str)} if component.any() else {}
+
+
+def _releases(job: pd.Series[str], steps: BoolArray, end: FloatArray) -> dict[str, Any]:
+    """Return for how long the steps of each job went on after its end, s, if any did.
+
+    The end of a job is the instant at which Slurm ends it. Processes that ignore SIGTERM hold the nodes until SIGKILL,
+    `KillWait` later. A job with several rows, such as one that was requeued, counts as released at its end.
+    """
+    if not steps.any():
+        return {}
+    last = pd.Series(end[steps], index=job[steps].str.split(".").str[0].to_numpy()).groupby(level=0).max()
+    after = job.map(last).to_numpy(dtype=np.float64) - end
+    late = ~steps & ~job.duplicated(keep=False).to_numpy(dtype=bool) & (after > 1.0)  # ends are whole seconds
+    return {"extra_release_s": np.where(late, after, 0.0)} if late.any() else {}
 
 
 def _times(

@@ -204,6 +204,21 @@ class Jobs:
         """Return the jobs with the rate 1 on any number of nodes."""
         return self.with_columns(speedup=[speedup and _equal_rates for speedup in self.speedup])
 
+    def killed_as_logged(self, killed: BoolArray) -> Jobs:
+        """Return the jobs of which those `killed` at their limit, by the log, run as long as there.
+
+        Slurm kills a job some time after its limit. Without this, the time limit is the end of each job under `kill`.
+        """
+        run_time = np.array(self.column("run_time"), dtype=np.float64)
+        late = killed & (run_time > np.asarray(self.column("limit")))
+        if not late.any():
+            return self
+        work_s = np.where(late, run_time, self.work_s)
+        run_time[late] = np.nextafter(run_time[late], np.inf)  # longer than its work, or the job would be completed
+        jobs = self.with_columns(run_time=run_time)
+        vars(jobs)["work_s"] = work_s
+        return jobs
+
     @classmethod
     def of(
         cls,

@@ -18,6 +18,7 @@ from tracebed.errors import InputError
 from tracebed.orchestrator.run import Run, RunInfo, workload_facts
 from tracebed.orchestrator.runs.nodes import NodeFacts, nodes_of
 from tracebed.orchestrator.scheduling.jobs import Jobs
+from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.policies.slurm import Slurm
 from tracebed.orchestrator.scheduling.state import handles_requests
 from tracebed.orchestrator.setup import AnyPolicy, Setup, Timing
@@ -29,6 +30,7 @@ from tracebed.orchestrator.simulation.pauses import Pauses
 from tracebed.orchestrator.simulation.simulator import Simulator
 from tracebed.orchestrator.tables import make_run
 from tracebed.registry import unknown
+from tracebed.states import JobState
 
 EngineChoice: TypeAlias = Literal["auto", "compiled", "python"]
 """The simulator to use. `auto`: the compiled engine if it supports the simulation, else the Python simulator."""
@@ -78,6 +80,8 @@ def predict(
     scheduling, timing = chosen.scheduling, chosen.timing
     most = max(node.cores for node in machine)
     jobs = Jobs.of(workload, cores_per_node=most, over_limit=scheduling.over_limit, evolving=handles_requests(policy))
+    if isinstance(policy, Slurm) and scheduling.over_limit is OverLimit.KILL:
+        jobs = jobs.killed_as_logged((workload.runnable()[0].texts("status") == JobState.KILLED).to_numpy(dtype=bool))
     measured = timing.calibration.facts() if timing.calibration else {}
     interference, pauses = Interference.of(measured), Pauses.of(measured, jobs, timing.speed)
     measures = timing.calibration is not None and bool(timing.calibration.factors)

@@ -118,7 +118,7 @@ OF_CLUSTER = frozenset(
     PriorityWeightQOS PriorityWeightAssoc PriorityWeightTRES PriorityUsageResetPeriod PriorityFlags QOS
     AccountingStorageEnforce EnforcePartLimits
     DependencyParameters Licenses ResvOverRun PreemptType PreemptMode PreemptExemptTime GraceTime JobRequeue
-    PreemptParameters CompleteWait DefaultTime MaxNodes CoreSpecCount CpuSpecList MemSpecLimit LLN
+    PreemptParameters CompleteWait OverTimeLimit DefaultTime MaxNodes CoreSpecCount CpuSpecList MemSpecLimit LLN
     """.lower().split()
 )
 """Keys, in lower case, that a simulation of a cluster models. With Fair Tree, the dampening factor has no effect."""

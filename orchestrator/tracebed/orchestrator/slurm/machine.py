@@ -102,6 +102,7 @@ class Partition(Fact):
         grace_s: time from the preemption to the end of its jobs, s (`GraceTime`).
         sockets: whether jobs get whole sockets (`CR_Socket`).
         least_loaded: whether the nodes with the most idle cores come first (`LLN`, `CR_LLN`).
+        over_limit_s: time that its jobs may run beyond their limit, s (`OverTimeLimit`).
     """
 
     name: str
@@ -122,6 +123,7 @@ class Partition(Fact):
     grace_s: int = 0
     sockets: bool = False
     least_loaded: bool = False
+    over_limit_s: int = 0
 
 
 class Preempt(Fact):
@@ -293,7 +295,7 @@ def machine_of(
         preempt=_preempt(values, scheduler),
         licenses=licenses_of(values.get("licenses", ""), str(path)),
         bf_licenses="bf_licenses" in scheduler,
-        resv_over_run_s=_over_run_s(values.get("resvoverrun", "")),
+        resv_over_run_s=_minutes_s(values.get("resvoverrun", "")),
         partition_job_depth=whole(scheduler.get("partition_job_depth", ""), 0),
         bf_max_job_part=whole(scheduler.get("bf_max_job_part", ""), 0),
         bf_max_job_user_part=whole(scheduler.get("bf_max_job_user_part", ""), 0),
@@ -326,8 +328,8 @@ def _mode(text: str, values: Mapping[str, str]) -> str:
     return "cancel" if mode == "requeue" and values.get("jobrequeue", "1") == "0" else mode
 
 
-def _over_run_s(text: str) -> int:
-    """Return `ResvOverRun`, in minutes, as s."""
+def _minutes_s(text: str) -> int:
+    """Return `ResvOverRun` or `OverTimeLimit`, in minutes, as s."""
     return FOREVER_S if text.lower() in UNLIMITED else MINUTE_S * whole(text, 0)
 
 
@@ -413,6 +415,7 @@ def _partition(
         preempt_mode=_mode(line.of("PreemptMode"), values),
         grace_s=whole(line.of("GraceTime"), 0),
         **_chosen(selection),
+        over_limit_s=_minutes_s(line.of("OverTimeLimit") or values.get("overtimelimit", "")),
     )
 
 

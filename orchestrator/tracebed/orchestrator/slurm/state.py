@@ -277,7 +277,9 @@ def state_of(texts: Mapping[str, str], folder: Path) -> ClusterState:
     fair = conf.machine.weights.fairshare > 0
     notes = [sentence for sentence in conf.differences if sentence != EQUAL_SHARES] + unmodeled
     if not version.startswith(TRIED):
-        notes.append(f"the output of Slurm {version} is read as that of {TRIED}, the version that was compared")
+        release = conf.parameters.get("release", TRIED)
+        what = f"is simulated with the rules of release {release}, and its output is read as that of {TRIED}"
+        notes.append(f"Slurm {version} {what}, which was compared")
     if unavailable:
         notes.append(f"no job starts on nodes that are down, drained or reserved ({len(unavailable)})")
     if fair and not found:

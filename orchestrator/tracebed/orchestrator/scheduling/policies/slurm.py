@@ -25,6 +25,14 @@ NEWER = 24.11
 RELEASES = (22.05, 24.11, 25.05, 25.11, 26.05)
 """The releases whose rules are known. 22.05, 24.11 and 26.05 were tried; 24.11 and 26.05 have the same rules, and so do
 those between them."""
+PING_S = 100.0
+"""slurmctld pings the nodes at this interval, a third of the default of `SlurmdTimeout`, s. A ping tells the backfill
+thread that something may have changed."""
+FEW = 4
+"""A backfill pass over more jobs counts as not quiet, as one with idle nodes does: see `Slurm._backfill`."""
+CHANGED, COMPUTED = 1, 2
+"""Why jobs may start without an event: something has lapsed, of which Slurm is not told; the priorities have been
+computed, of which the backfill thread is told, and not the main loop."""
 LEAST = {
     **dict.fromkeys(("sched_interval", "bf_interval"), -1),
     **dict.fromkeys(("bf_resolution", "bf_window", "bf_max_job_test", "default_queue_depth"), 1),
@@ -145,13 +153,18 @@ class Slurm(ParameterTable):
         event = state.arrived or state.freed or (not changed and now < min(due.values()) - ROUNDING_S)
         if event or changed:
             yield from self._catch_up(state, now)
-            at = self._next_main(state, now) if event else self._next_full(state, now - self.sched_loop_s)
+            at = self._next_main(state, now) if event else self._full_from(state, now)
             due["sched"] = min(due["sched"], at)
-            if event or self._waits(state) or self.sched_interval < 0:  # else the backfill thread sleeps until an event
-                due["bf"] = min(due["bf"], self._next_backfill(state, now))
+            told = event or changed == COMPUTED or not self._sleeps(state)
+            waking = now if told else self._ping(state.notes.get("bf_last", now))
+            due["bf"] = min(due["bf"], self._next_backfill(state, waking))
         for name in sorted(due, key=due.__getitem__):
             at = due[name]
             if at > now + ROUNDING_S:
+                continue
+            if (until := self._held(state)) > now:
+                retry = name == "bf"  # the thread looks again in each of its periods, and the main loop does not
+                due[name] = next_multiple(self.bf_loop_s, until, origin=at) if retry else self._full_from(state, until)
                 continue
             due[name] = math.inf
             yield Note(f"{name}_last", at)
@@ -166,13 +179,21 @@ class Slurm(ParameterTable):
         if min(due.values()) < math.inf:
             yield Wake(min(due.values()) * self._speed)
 
-    def _changed(self, state: State) -> bool:
-        """Return whether jobs may start since the last call that neither a submission nor an end tells slurmctld of."""
-        return False
+    def _changed(self, state: State) -> int:
+        """Return whether jobs may start since the last call that neither a submission nor an end tells slurmctld of.
+
+        Returns:
+            0: no; `CHANGED` or `COMPUTED`.
+        """
+        return 0
 
     def _waits(self, state: State) -> bool:
         """Return whether jobs have waited since the last call."""
         return len(state.queue) > len(state.arrived)
+
+    def _held(self, state: State) -> float:
+        """Return until when no pass is made, because jobs are completing."""
+        return -math.inf
 
     # -- the instants of the passes ---------------------------------------------------------------------------------
 
@@ -198,18 +219,36 @@ class Slurm(ParameterTable):
         at = max(least, since + self.sched_interval)
         return next_multiple(self.sched_loop_s, at, origin=self.sched_phase_s)
 
+    def _full_from(self, state: State, now: float) -> float:
+        """Return the first pass of the main loop over the whole queue from `now` on."""
+        return self._next_full(state, now - self.sched_loop_s)
+
     def _catch_up(self, state: State, now: float) -> Iterator[Note]:
         """Record the last backfill pass before `now` that was not made.
 
-        As long as jobs wait, Slurm makes a pass every `bf_interval`. The passes between two events hardly ever change
-        anything, because the nodes and the jobs are the same: only the reservations come nearer, so that one may begin
-        within the time limit of a job. These passes are left out, but they determine the instant of the next one.
+        As long as jobs wait, Slurm makes a pass every `bf_interval`, and after a quiet pass one after each ping. The
+        passes between two events hardly ever change anything, because the nodes and the jobs are the same: only the
+        reservations come nearer, so that one may begin within the time limit of a job. These passes are left out, but
+        they determine the instant of the next one. What lapses is an event of its own.
         """
         last = state.notes.get("bf_last")
-        if last is not None and self.bf_interval > 0 and self._waits(state):
-            passes = math.ceil((now - last) / self._interval - ROUNDING_S) - 1
-            if passes > 0:
-                yield Note("bf_last", last + passes * self._interval)
+        if last is None or self.bf_interval <= 0:
+            return
+        if self._sleeps(state):
+            last = max(last, now - 2 * (self._interval + PING_S))
+            while (after := self._next_backfill(state, self._ping(last), last)) < now:
+                last = after
+            yield Note("bf_last", last)
+        elif (passes := math.ceil((now - last) / self._interval - ROUNDING_S) - 1) > 0:
+            yield Note("bf_last", last + passes * self._interval)
+
+    def _sleeps(self, state: State) -> bool:
+        """Return whether the backfill thread makes its next pass only after an event or a ping."""
+        return not self._waits(state) or state.notes.get("bf_quiet", 0.0) > 0
+
+    def _ping(self, after: float) -> float:
+        """Return the first ping of the nodes from `after` on."""
+        return next_multiple(PING_S, after, origin=self.sched_phase_s)
 
     def _next_backfill(self, state: State, now: float, last: float | None = None) -> float:
         """Return the next backfill pass for an event `now`, at least `bf_interval` after the last one."""
@@ -259,9 +298,15 @@ class Slurm(ParameterTable):
         return started > 0, False
 
     def _backfill(self, state: State, at: float) -> Generator[Decision, None, tuple[bool, bool]]:
-        """Start the jobs that a backfill pass plans for now. Return whether any started, and whether work is left."""
-        pending = self._pending(state)
+        """Start the jobs that a backfill pass plans for now. Return whether any started, and whether work is left.
+
+        After a quiet pass, Slurm makes the next one only after an event or a ping: it reserved no idle node, and no job
+        waits for another reservation. This is computed for few jobs without idle nodes; other passes are rarely quiet.
+        """
+        few = len(state.queue) <= FEW and not state.idle
+        pending, noticed = self._pending(state, few), list[int]()
         if not pending:
+            yield Note("bf_quiet", float(few))
             return False, False
         cluster, second = state.cluster, self._second(at)
         running = [Running(self._end(state, job), job, mask_of(cluster.owned(job))) for job in state.size]
@@ -274,6 +319,7 @@ class Slurm(ParameterTable):
             window=self.bf_window * MINUTE_S,
             table=self.bf_node_space_size or self.bf_max_job_test,
             reservations=self.bf_job_part_count_reserve,
+            noticed=noticed,
         )
         started = 0
         for planned in plan:
@@ -282,18 +328,20 @@ class Slurm(ParameterTable):
             yield Start(planned.job, state.jobs.nodes[planned.job], on=nodes_of(planned.nodes))
             started += 1
             if started == self.bf_max_job_start:
+                yield Note("bf_quiet", 0.0)
                 return True, True
+        yield Note("bf_quiet", float(few and not started and not noticed))
         return started > 0, any(not job.reserve for job in pending) and self.bf_min_age_reserve > 0
 
-    def _pending(self, state: State) -> list[Pending]:
-        """Return the jobs of a pass up to the last one that could start on the idle nodes."""
+    def _pending(self, state: State, every: bool) -> list[Pending]:
+        """Return the jobs of a pass, unless `every` up to the last one that could start on the idle nodes."""
         jobs, last = state.jobs, 0
         found: list[Pending] = []
         for job in first_of_users(state.queue.jobs(), jobs.user, self.bf_max_job_user)[: self.bf_max_job_test]:
             found.append(Pending(job, jobs.nodes[job], self._limit(state, job), not self._young(state, job)))
             if jobs.nodes[job] <= state.idle:
                 last = len(found)
-        return found[:last]
+        return found if every else found[:last]
 
     def _young(self, state: State, job: int) -> bool:
         """Return whether `job` has waited for less than `bf_min_age_reserve`."""

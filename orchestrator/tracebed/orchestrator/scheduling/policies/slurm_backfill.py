@@ -149,6 +149,7 @@ def backfill(
     window: int,
     table: int,
     reservations: int = 0,
+    noticed: list[int] | None = None,
 ) -> Iterator[Planned]:
     """Plan the waiting jobs in order, and yield those that start now or get a reservation.
 
@@ -161,15 +162,17 @@ def backfill(
         window: `bf_window`, s.
         table: largest number of slots, `bf_node_space_size`.
         reservations: most jobs with a reservation, `bf_job_part_count_reserve`; 0: any number.
+        noticed: receives the jobs whose reservations Slurm takes for a change, so that the next pass follows without an
+            event: those that wait for another reservation, not for a running job.
     """
-    reserved = 0
+    reserved, noticed = 0, [] if noticed is None else noticed
     expected = sorted(running)
     everything = idle
     for busy in expected:
         everything |= busy.nodes
     slots = Slots(now, now + window, everything, newer=rules.newer)
     for job in pending:
-        planned = _plan(job, now, idle, expected, slots, rules, window)
+        planned = _plan(job, now, idle, expected, slots, rules, window, noticed)
         if planned is None:
             continue
         if planned.start <= now:
@@ -186,7 +189,14 @@ def backfill(
 
 
 def _plan(
-    job: Pending, now: int, idle: int, running: list[Running], slots: Slots, rules: Rules, window: int
+    job: Pending,
+    now: int,
+    idle: int,
+    running: list[Running],
+    slots: Slots,
+    rules: Rules,
+    window: int,
+    noticed: list[int],
 ) -> Planned | None:
     """Return when and where `job` can start at the earliest; None: the search ends without a start."""
     later = now
@@ -195,7 +205,9 @@ def _plan(
         usable, later = slots.usable(since, job.limit)
         if usable.bit_count() >= job.nodes:
             start, free = _first(job.nodes, usable, now, idle, running)
-            start = max(start, since)
+            if start < since:
+                start = since
+                noticed.append(job.job)
             if not later or start <= later:
                 if start > now + window:
                     return None

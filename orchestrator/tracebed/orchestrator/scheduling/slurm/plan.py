@@ -64,12 +64,14 @@ class Tasks:
         most: most tasks of an array with a reservation, `bf_max_job_array_resv`.
         reserved: array -> number of its tasks with a reservation.
         one_reservation: whether a job in several partitions has one reservation at most, `bf_one_resv_per_job`.
+        noticed: jobs whose reservations Slurm takes for a change, see `scheduling.policies.slurm_backfill.backfill`.
     """
 
     room: list[int | None]
     most: int
     reserved: dict[int, int] = field(default_factory=dict)
     one_reservation: bool = False
+    noticed: list[int] = field(default_factory=list)
 
 
 def backfill(
@@ -112,7 +114,7 @@ def backfill(
             continue
         if outlook and not outlook.licenses.considered(job.job):
             continue
-        planned = _plan(job, now, free, running, slots, rules, window, kill_wait, outlook)
+        planned = _plan(job, now, free, running, slots, rules, window, kill_wait, outlook, tasks.noticed)
         if planned is None:
             skipped = job.entry
             continue
@@ -156,6 +158,7 @@ def _plan(
     window: int,
     kill_wait: int,
     outlook: Outlook | None = None,
+    noticed: list[int] | None = None,
 ) -> Found | None:
     """Return when and on which nodes `job` can start at the earliest; None: the search ends without a start."""
     later = now
@@ -172,6 +175,8 @@ def _plan(
             found = first_start(job.request, usable, now, free, running, kill_wait, candidates, *search)
             if found is not None:
                 start, parts = max(found[0], since), found[1]
+                if start > found[0] and noticed is not None:
+                    noticed.append(job.job)
                 if not later or start <= later:
                     if start > now + window:
                         return None

@@ -6,8 +6,10 @@ Slurm 22.05.8.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property, reduce
+from operator import or_
 from typing import NamedTuple
 
 from tracebed.orchestrator.scheduling.node_masks import mask_of
@@ -53,15 +55,20 @@ class Preemption:
         """Number of classes whose jobs a job of each class may preempt."""
         return [may.bit_count() for may in self.may]
 
-    def candidates(self, job: int, running: Sequence[Running], start: Sequence[float], now: float) -> list[Running]:
-        """Return the running jobs that `job` may preempt, in the order in which they are preempted."""
+    def candidates(
+        self, job: int, running: Sequence[Running], start: Sequence[float], now: float, clock: Callable[[float], int]
+    ) -> list[Running]:
+        """Return the running jobs that `job` may preempt, in the order in which they are preempted.
+
+        `clock` returns the whole second of Slurm's clock at an instant.
+        """
         may = self.may[self.of[job]]
         if not may:
             return []
         found = [
             self._yielding(each)
             for each in running
-            if may >> self.of[each.job] & 1 and self._exposed(each.job, start, now)
+            if may >> self.of[each.job] & 1 and self._exposed(each.job, clock(now) - clock(start[each.job]))
         ]
 
         def key(each: Running) -> tuple[float, int, int]:
@@ -78,8 +85,19 @@ class Preemption:
         nothing = (0,) * len(each.request.gres)
         return each._replace(request=each.request._replace(whole=False, memory=0, by_core=False, gres=nothing))
 
-    def _exposed(self, job: int, start: Sequence[float], now: float) -> bool:
-        return self.mode[self.of[job]] == SUSPEND or now - start[job] >= self.exempt_s[self.of[job]]
+    def _exposed(self, job: int, seconds: int) -> bool:
+        """Return whether a job that has run for so many seconds may be preempted."""
+        return seconds >= self.exempt_of(job)
+
+    def exempt_of(self, job: int) -> float:
+        """Return the time after its start in which a job is not preempted, s."""
+        of = self.of[job]
+        return 0.0 if self.mode[of] == SUSPEND else self.exempt_s[of]
+
+    @cached_property
+    def yielding(self) -> int:
+        """Mask of the classes whose jobs may be preempted."""
+        return reduce(or_, self.may)
 
 
 class Choice(NamedTuple):

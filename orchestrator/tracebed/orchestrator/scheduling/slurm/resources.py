@@ -107,6 +107,10 @@ class Resources:
             used = zip(self.gres[node], request.gres, kept, strict=True)
             self.gres[node] = tuple(free if stays else free + sign * wanted for free, wanted, stays in used)
 
+    def idle(self, node: int) -> bool:
+        """Return whether no job uses cores of a node."""
+        return self.cores[node] == self.total[node]
+
     def release(self, request: Request, parts: Parts) -> None:
         """Release the cores `parts` and the resources that belong to them."""
         self.take(request, parts, 1)

@@ -11,6 +11,7 @@ struct slurm {
     int32_t *jobs_of_user;
     struct block *blocks;
     uint64_t *everything, *usable, *idle_then, *ready, *picked;
+    int noticed; /* see slurm_backfill.py */
 };
 
 static void slurm_new(struct engine *e) {
@@ -56,7 +57,7 @@ static int64_t slurm_main_pass(struct engine *e, double at, int *left) {
     }
     for (int32_t job = queue_first(e); job >= 0 && !e->failed; job = queue_next(e, job), tested++) {
         if (tested == depth || (e->in.sched_max_job_start && started == e->in.sched_max_job_start)) {
-            *left = 1;
+            *left = LEFT;
             break;
         }
         int32_t nodes = e->in.requested[job];
@@ -134,7 +135,10 @@ static int64_t slurm_plan(struct engine *e, int32_t job, int64_t now) {
         }
         if (fits) {
             int64_t start = slurm_first(e, nodes, now, later);
-            if (start >= 0 && start < since) start = since;
+            if (start >= 0 && start < since) {
+                start = since;
+                s->noticed = 1;
+            }
             if (start >= 0 && (!later || start <= later)) {
                 if (start > now + 60 * e->in.bf_window) return -1;
                 int64_t begin = slots_round(start, unit), end = slots_round_end(&s->slots, start + limit, unit);
@@ -164,7 +168,13 @@ static int64_t slurm_backfill_pass(struct engine *e, double at, int *left) {
         s->pending[count++] = job;
         if (in->requested[job] <= e->idle) last = count;
     }
-    if (!last) return 0;
+    int few = e->waiting_count <= FEW && !e->idle;
+    if (few) last = count; /* all are planned, to know whether Slurm sees a change */
+    s->noticed = !few;
+    if (!last) {
+        *left = few ? QUIET : 0;
+        return 0;
+    }
     int some_young = 0;
     for (int64_t k = 0; k < last && in->bf_min_age_reserve && !some_young; k++) some_young = young(e, s->pending[k]);
     s->running_count = 0;
@@ -183,7 +193,7 @@ static int64_t slurm_backfill_pass(struct engine *e, double at, int *left) {
             start_among(e, job, s->picked);
             slurm_runs(s, now + limit, job);
             if (++started == in->bf_max_job_start) {
-                *left = 1;
+                *left = LEFT;
                 return started;
             }
         } else if (young(e, job) || (in->bf_job_part_count_reserve && reserved == in->bf_job_part_count_reserve)) continue;
@@ -192,10 +202,10 @@ static int64_t slurm_backfill_pass(struct engine *e, double at, int *left) {
             reserved++;
             slots_reserve(&s->slots, slots_round(begin, unit), slots_round_end(&s->slots, begin + limit, unit), s->picked);
         }
-        while (last > k && !slurm_may_start(e, s->pending[last - 1])) last--; /* those jobs change nothing */
+        while (!few && last > k && !slurm_may_start(e, s->pending[last - 1])) last--; /* those jobs change nothing */
     }
     if (s->slots.failed) e->failed = NO_MEMORY;
-    *left = some_young;
+    *left = (some_young ? LEFT : 0) | (s->noticed ? 0 : QUIET);
     return started;
 }
 
@@ -207,6 +217,6 @@ static void slurm_decide(struct engine *e) {
     int64_t arrived = 0;
     for (int64_t job = e->arrived; job >= 0 && job < e->next_job; job++) arrived += e->waiting[job];
     double now = at_wall(e, e->now), speed = e->in.speed != 0.0 ? e->in.speed : 1.0;
-    double next = loops_decide(&e->slurm->loops, now, e->arrived >= 0 || e->freed, 0, e->waiting_count > arrived, slurm_pass, e);
+    double next = loops_decide(&e->slurm->loops, now, e->arrived >= 0 || e->freed, 0, e->waiting_count > arrived, -INFINITY, slurm_pass, e);
     if (next < INFINITY) e->wake = next * speed <= e->now ? e->now : due(e, next * speed);
 }

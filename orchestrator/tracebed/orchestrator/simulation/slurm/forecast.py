@@ -24,16 +24,15 @@ from tracebed.orchestrator.scheduling.policies.slurm import Slurm
 from tracebed.orchestrator.scheduling.slurm.entries import Entries
 from tracebed.orchestrator.scheduling.slurm.resources import Request
 from tracebed.orchestrator.simulation.slurm import engine
-from tracebed.orchestrator.simulation.slurm.inputs import Inputs
+from tracebed.orchestrator.simulation.slurm.inputs import CHECK_S, Inputs
 from tracebed.orchestrator.simulation.slurm.live import LiveInputs, minutes
-from tracebed.orchestrator.simulation.slurm.prediction import CHECK_S
 from tracebed.orchestrator.simulation.slurm.run_times import Draws, RunTimes
 from tracebed.orchestrator.simulation.slurm.simulator import Simulation
 from tracebed.orchestrator.slurm.state import BLOCKING, USED_UP, ClusterState, LiveJob
 
 OF_JOBS = (
-    *("submit", "limit", "launch_s", "end_s", "requests", "partition", "user", "fixed", "held", "since"),
-    *("association", "usage_factor", "reserve"),
+    *("submit", "limit", "launch_s", "overrun_s", "over_limit_s", "end_s", "requests", "partition", "user", "fixed"),
+    *("held", "since", "association", "usage_factor", "reserve"),
 )
 """The fields of `Inputs` with a value for each job, except those that a member draws."""
 HORIZON = 2.0
@@ -180,11 +179,11 @@ class _Ensemble:
         which = [*range(own), *later.jobs.tolist()]
         columns: dict[str, Any] = {name: [getattr(inputs, name)[job] for job in which] for name in OF_JOBS}
         columns["submit"][own:] = (later.submit + begin).tolist()
-        columns["overrun_s"] = (rng.random(len(which)) * CHECK_S).tolist()
+        check = rng.random() * CHECK_S
         columns["run_time"] = [*run_times.tolist(), *later.run_time.tolist()]
         first = begin + rng.random() * inputs.period_s
         columns |= _rows_of(inputs, which, own)
-        return replace(inputs, **columns, first_period_s=first), replace(
+        return replace(inputs, **columns, check_s=check, first_period_s=first), replace(
             policy,
             sched_phase_s=begin - rng.random() * policy.sched_interval,
             bf_phase_s=begin + rng.random() * max(policy.bf_loop_s, policy.bf_interval),

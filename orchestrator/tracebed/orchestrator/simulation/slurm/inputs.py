@@ -19,10 +19,14 @@ from tracebed.orchestrator.scheduling.slurm.resources import Parts, Request, Res
 NEVER = math.nan
 NO_LIMITS = Limits()
 ENDED, KILLED, PREEMPTED = range(3)
-"""How a job ended: by itself, at its time limit or the end of its reservation, or since it was preempted."""
+"""How a job ended: by itself, beyond its time limit or the end of its reservation, or since it was preempted."""
 SUBMIT, END, COMPUTE, WAKE, CHANGE, NOTICE = range(6)
 """Kinds of events. `CHANGE`: a condition of a start may be met, which slurmctld does not notice at once. `NOTICE`:
 slurmctld notices that an advance reservation has begun or ended."""
+
+
+CHECK_S = 30.0
+"""Interval at which slurmctld looks for jobs that have passed their time limit, s."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +38,8 @@ class Inputs:
         run_time: run time of each job, s; infinite: until its time limit.
         limit: time limit of each job, s.
         launch_s: time from the decision to the start of the processes, for each job, s.
-        overrun_s: time that a job runs after its time limit, for each job, s.
+        overrun_s: time from the limit of each job until slurmctld kills it, s; NaN: until the next check.
+        over_limit_s: time that each job may run beyond its limit, s (`OverTimeLimit`).
         end_s: time from the end of the processes to the release of the nodes, for each job, s.
         requests: the resources that each job requests.
         partition: partition of each job.
@@ -50,6 +55,7 @@ class Inputs:
         age, max_age_s, fairshare, period_s: of priority/multifactor, see `machine.Weights`.
         first_period_s: instant of the first computation of priorities, s.
         kill_wait_s: see `plan.backfill`.
+        check_s: instant at which slurmctld looks for jobs beyond their limit, as it does every `CHECK_S`, s.
         billing_most: whether the largest weighted amount is billed, not the sum.
         limits: the limits of the jobs.
         conditions: conditions of the starts; None: there are none.
@@ -76,6 +82,7 @@ class Inputs:
     limit: Sequence[int]
     launch_s: Sequence[float]
     overrun_s: Sequence[float]
+    over_limit_s: Sequence[float]
     end_s: Sequence[float]
     requests: Sequence[Request]
     partition: Sequence[int]
@@ -94,6 +101,7 @@ class Inputs:
     period_s: float
     first_period_s: float
     kill_wait_s: int = 30
+    check_s: float = 0.0
     billing_most: bool = False
     limits: Limits = NO_LIMITS
     conditions: Conditions | None = None

@@ -45,15 +45,13 @@ from tracebed.orchestrator.simulation.slurm.events import (
 )
 from tracebed.orchestrator.simulation.slurm.factors import Factors, resets
 from tracebed.orchestrator.simulation.slurm.held import Held
-from tracebed.orchestrator.simulation.slurm.inputs import ENDED, KILLED, PREEMPTED, Inputs, Outcome
+from tracebed.orchestrator.simulation.slurm.inputs import CHECK_S, ENDED, KILLED, PREEMPTED, Inputs, Outcome
 from tracebed.orchestrator.simulation.slurm.never import NEVER_RUN, lacking
 from tracebed.orchestrator.simulation.slurm.simulator import Simulation
 from tracebed.orchestrator.slurm.host_lists import host_names
 from tracebed.orchestrator.slurm.machine import MINUTE_S, Machine, Partition
 from tracebed.states import JobState
 
-CHECK_S = 30.0
-"""Interval at which slurmctld looks for jobs that have passed their time limit, s."""
 PLACEMENTS = 10_000
 """Number of different requests whose eligible nodes are remembered."""
 
@@ -235,7 +233,9 @@ def _inputs(
     entries = [each for _, _, each in sorted(found, key=lambda own: (own[0], own[1], own[2].job))]
     numbers, owners = [each.job for each in entries], [each.owner for each in entries]
     partitions = [each.partition for each in entries]
-    overheads = setup.timing.overheads
+    known = "extra_release_s" in runnable.columns
+    release = runnable.floats("extra_release_s").tolist() if known else [0.0] * len(jobs)  # of SIGTERM ignored
+    overheads, overrun = setup.timing.overheads, _overruns(runnable, kill=not extend)
     users: dict[str, int] = {}
     group = [accounting.group(owner) for owner in owners]
     inputs = Inputs(
@@ -243,8 +243,9 @@ def _inputs(
         run_time=[jobs.run_time[job] for job in numbers],
         limit=[each.limit for each in entries],
         launch_s=[overheads.launch(jobs.nodes[job]) for job in numbers],
-        overrun_s=[0.0] * len(numbers),
-        end_s=[overheads.end(jobs.nodes[job]) for job in numbers],
+        overrun_s=[overrun[job] for job in numbers],
+        over_limit_s=[float(machine.partitions[number].over_limit_s) for number in partitions],
+        end_s=[overheads.end(jobs.nodes[job]) + release[job] for job in numbers],
         requests=[each.request for each in entries],
         partition=partitions,
         user=[users.setdefault(owner.user, len(users)) for owner in owners],
@@ -278,6 +279,14 @@ def _inputs(
         else None,
     )
     return inputs, numbers
+
+
+def _overruns(workload: Workload, *, kill: bool) -> list[float]:
+    """Return for how long each job ran beyond its limit, s, if the log says that Slurm ended it so; else NaN."""
+    beyond = workload.floats("run_time") - workload.floats("time_limit")
+    killed = (workload.texts("status") == JobState.KILLED).to_numpy(dtype=bool) & (beyond > 0) & kill
+    overruns: list[float] = np.where(killed, beyond, np.nan).tolist()
+    return overruns
 
 
 def _begins(arrays: Sequence[str], submit: Sequence[float]) -> list[int]:
@@ -378,9 +387,8 @@ def _drawn(policy: Slurm, inputs: Inputs) -> tuple[Slurm, Inputs]:
     rng = np.random.default_rng(policy.seed)
     period, sched, backfill, epoch = rng.uniform(0.0, 1.0, 4)
     phases = policy.phases(sched, backfill, epoch)  # reservations begin at multiples of the resolution
-    overrun = (rng.uniform(0.0, 1.0, len(inputs.submit)) * CHECK_S).tolist()
-    first = inputs.submit[0] + period * inputs.period_s
-    return replace(policy, **phases), replace(inputs, overrun_s=overrun, first_period_s=first)
+    check, first = rng.uniform(0.0, CHECK_S), inputs.submit[0] + period * inputs.period_s
+    return replace(policy, **phases), replace(inputs, check_s=check, first_period_s=first)
 
 
 def _never(inputs: Inputs, job: int, refused: int) -> tuple[JobState, str]:

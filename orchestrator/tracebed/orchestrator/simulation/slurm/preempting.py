@@ -6,6 +6,7 @@ from bisect import insort
 from collections.abc import Sequence
 
 from tracebed.orchestrator.scheduling.node_masks import mask_of
+from tracebed.orchestrator.scheduling.policies.slurm import Slurm
 from tracebed.orchestrator.scheduling.slurm.entries import Entries
 from tracebed.orchestrator.scheduling.slurm.preemption import REQUEUE, REQUEUED_S, SUSPEND, Preemption, choose
 from tracebed.orchestrator.scheduling.slurm.resources import Parts, Resources, Running
@@ -28,6 +29,7 @@ class Preempting:
     _due: list[float]
     _entries: Entries
     _withdrawn: list[bool]
+    _policy: Slurm
     _preemption: Preemption
     _asleep: dict[int, tuple[float, float]]
     """Suspended job -> the instant, and the time that was left until its end."""
@@ -46,7 +48,7 @@ class Preempting:
 
     def candidates(self, job: int) -> list[Running]:
         """Return the running jobs that `job` may preempt, in the order in which they are preempted."""
-        return self._preemption.candidates(job, self._running, self._out.start, self.now)
+        return self._preemption.candidates(job, self._running, self._out.start, self.now, self._second)
 
     def preempt(self, job: int, usable: int, candidates: Sequence[Running]) -> tuple[bool, int]:
         """Preempt jobs for `job` on the `usable` nodes.
@@ -70,6 +72,14 @@ class Preempting:
         if suspended:
             self._start(job, chosen.parts)
         return suspended, nodes
+
+    def _lapse(self, job: int) -> None:
+        """Note when the time lapses in which a started job is not preempted. No event tells slurmctld of it."""
+        exempt = self._preemption.exempt_of(job)
+        if exempt and self._preemption.yielding >> self._preemption.of[job] & 1:
+            at = self._second(self._out.start[job]) + exempt - self._policy.epoch_s
+            if self.now < at < self._due[job]:
+                self._at(at, CHANGE, job)
 
     def _kill(self, job: int, grace_s: int) -> None:
         """Let a job end after a time of grace, if it does not end before."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from bisect import insort
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from heapq import heappop, heappush
 from typing import Any
 
-from tracebed.orchestrator.scheduling.node_masks import mask_of
-from tracebed.orchestrator.scheduling.policies.slurm import Slurm
+from tracebed.orchestrator.scheduling.node_masks import mask_of, nodes_of
+from tracebed.orchestrator.scheduling.policies.slurm import CHANGED, COMPUTED, FEW, Slurm
 from tracebed.orchestrator.scheduling.policies.slurm_backfill import Rules
 from tracebed.orchestrator.scheduling.slurm.conditions import (
     DONE,
@@ -30,9 +30,11 @@ from tracebed.orchestrator.scheduling.slurm.plan import Tasks, Waiting, backfill
 from tracebed.orchestrator.scheduling.slurm.preemption import Preemption
 from tracebed.orchestrator.scheduling.slurm.resources import Parts, Running
 from tracebed.orchestrator.scheduling.state import Decision, Note, Wake
+from tracebed.orchestrator.scheduling.ticks import next_multiple
 from tracebed.orchestrator.simulation.slurm.accounted import Accounted
 from tracebed.orchestrator.simulation.slurm.inputs import (
     CHANGE,
+    CHECK_S,
     COMPUTE,
     END,
     ENDED,
@@ -62,8 +64,11 @@ class _Shared(Slurm):
         passed: tuple[bool, bool] = yield from state.backfill(self, at)
         return passed
 
-    def _changed(self, state: Any) -> bool:
-        return bool(state.changed)
+    def _changed(self, state: Any) -> int:
+        return int(state.changed)
+
+    def _held(self, state: Any) -> float:
+        return float(state.held)
 
     def _waits(self, state: Any) -> bool:
         return bool(state.waited)
@@ -81,7 +86,8 @@ class Simulation(Accounted, Queued, Preempting):
         notes: notes of the policy.
         arrived: jobs that have been submitted since the last call of the policy, and wait.
         freed: whether another event has happened since then.
-        changed: whether a condition of a start may be met since then, without an event.
+        changed: whether a condition of a start may be met since then, without an event (`CHANGED`), or whether the
+            priorities have been computed (`COMPUTED`).
         waited: number of the waiting jobs that could have started before, but for the resources.
         queue: the waiting jobs, in the order of their submission.
     """
@@ -91,7 +97,7 @@ class Simulation(Accounted, Queued, Preempting):
         self.now = 0.0
         self.notes: dict[str, float] = {}
         self.arrived: list[int] = []
-        self.freed = self.changed = False
+        self.freed, self.changed = False, 0
         self.waited = 0
         self.queue: list[int] = []
         self._in, self._policy = inputs, _Shared(**{**vars(policy), "cluster": "", "reservations": "", "seed": 0})
@@ -178,7 +184,7 @@ class Simulation(Accounted, Queued, Preempting):
             if kind == COMPUTE:
                 self._compute()
                 self._at(self.now + self._in.period_s, COMPUTE, 0)
-                self.freed = call = True
+                self.changed, call = COMPUTED, True
             elif kind == WAKE:
                 call = call or self._wake == self.now
             else:
@@ -187,7 +193,7 @@ class Simulation(Accounted, Queued, Preempting):
                     continue  # the job has been preempted
                 self._last = self.now
                 if kind == CHANGE:
-                    self.changed = True
+                    self.changed = self.changed or CHANGED
                 elif kind == NOTICE:
                     self.freed = True
                 else:
@@ -206,7 +212,7 @@ class Simulation(Accounted, Queued, Preempting):
                 elif isinstance(decision, Wake):
                     again = decision.at
             self.waited = sum(self._ready[job] and not self._full(job) for job in self.queue)
-            self.arrived, self.freed, self.changed = [], False, False
+            self.arrived, self.freed, self.changed = [], False, 0
             if again > self.now:
                 break
         if again < math.inf:
@@ -251,22 +257,31 @@ class Simulation(Accounted, Queued, Preempting):
         self._counters.count(job, self._amounts[job], 1)
         self._out.launched[job] = launched = start + inputs.launch_s[job]
         most = self._bookings.most(job, self._second(start), limit)
-        over = inputs.run_time[job] > most
-        self._out.fate[job] = KILLED if over else ENDED
-        end = max(start + most + inputs.overrun_s[job] if over else launched + inputs.run_time[job], self.now)
+        end, allowed = launched + inputs.run_time[job], most + (inputs.over_limit_s[job] if most == limit else 0.0)
+        if inputs.run_time[job] > most:
+            end = min(end, self._killed(job, start, most, allowed))
+        self._out.fate[job] = KILLED if inputs.run_time[job] > allowed else ENDED
+        end = max(end, self.now)
         self._out.end[job], self._out.active[job] = end, start
         self._due[job] = end + inputs.end_s[job]
         self._at(self._due[job], END, job)
+        self._lapse(job)
         self._progress.set(self._entries.first[job], RUNNING, start)
         self._count(job, 1)
         self._last = self.now
+
+    def _killed(self, job: int, start: float, most: int, allowed: float) -> float:
+        """Return when slurmctld kills a job with the limit `most`, s, that may run for `allowed` seconds."""
+        overrun = self._in.overrun_s[job]
+        if not math.isnan(overrun):
+            return start + most + overrun
+        end = self._second(start) + allowed
+        return next_multiple(CHECK_S, end - self._policy.epoch_s, origin=self._in.check_s)
 
     # -- passes -------------------------------------------------------------------------------------------------------
 
     def main(self, policy: _Shared, at: float) -> Generator[Decision, None, tuple[bool, bool]]:
         """Start jobs in order. A job that does not fit, and that no limit holds, blocks its partition and its nodes."""
-        if self._completing():
-            return False, False
         depth = policy.default_queue_depth
         if policy.full(self, at):
             yield Note("full_last", at)
@@ -321,23 +336,23 @@ class Simulation(Accounted, Queued, Preempting):
 
     def backfill(self, policy: _Shared, at: float) -> Generator[Decision, None, tuple[bool, bool]]:
         """Make a backfill pass. Return whether any job started, and whether work is left without another event."""
-        yield from ()
-        if self._completing():
-            return False, True
+        order = self._ordered()
+        few = len(order) <= FEW and not any(self._idle(job) for job in order)
         second = self._second(at)
         room = [most - tasks if most else None for most, tasks in zip(self._arrays.most, self._tasks, strict=True)]
+        tasks = Tasks(room, self._in.array_reservations, one_reservation=self._entries.one_reservation)
         plan = backfill(
             second,
             self._free,
             self._running,
-            self._tested(policy),
+            self._tested(policy, order),
             everything=self._everything,
             rules=policy.rules,
             window=policy.bf_window * 60,
             table=policy.bf_node_space_size or policy.bf_max_job_test,
             reservations=policy.bf_job_part_count_reserve,
             kill_wait=self._in.kill_wait_s,
-            tasks=Tasks(room, self._in.array_reservations, one_reservation=self._entries.one_reservation),
+            tasks=tasks,
             outlook=self._outlook(second, policy.rules),
         )
         started = 0
@@ -348,8 +363,14 @@ class Simulation(Accounted, Queued, Preempting):
                 self._start(planned.job, planned.parts)
             started += 1
             if started == policy.bf_max_job_start:
+                yield Note("bf_quiet", 0.0)
                 return True, True
+        yield Note("bf_quiet", float(few and not started and not tasks.noticed))
         return started > 0, policy.bf_min_age_reserve > 0 and bool(self.queue)
+
+    def _idle(self, job: int) -> bool:
+        """Return whether a node that a job may use is idle."""
+        return any(self._free.idle(node) for node in nodes_of(self._in.requests[job].eligible))
 
     def _outlook(self, now: int, rules: Rules) -> Outlook | None:
         """Return the reservations and licences for a backfill pass; None: there are none."""
@@ -361,27 +382,28 @@ class Simulation(Accounted, Queued, Preempting):
             licenses.hold(each.job, now, max(rules.end(each.end), now + 1))
         return Outlook(self._bookings, licenses, self if preempts else None)
 
-    def _tested(self, policy: _Shared) -> Iterator[Waiting]:
+    def _tested(self, policy: _Shared, order: Sequence[int]) -> Iterator[Waiting]:
         """Yield the jobs that a backfill pass plans.
 
         A job that a limit holds now is not planned. If the limit is one on running jobs, the job is not counted.
         """
         own = self._in
         depth = Depth(policy.bf_max_job_test, own.part_test, own.user_part_test, policy.bf_max_job_user)
-        order = (job for job in self._ordered() if not self._withdrawn[job] and self._counters.held(job) < 0)
-        for job in considered(order, depth, self._entry_of, own.partition, own.user):
+        tested = (job for job in order if not self._withdrawn[job] and self._counters.held(job) < 0)
+        for job in considered(tested, depth, self._entry_of, own.partition, own.user):
             if not self._exceeds(job, None):
                 reserve = own.reserve[job] and not self._young(policy, job)
                 array, entry, first = self._arrays.of[job], self._entry_of[job], self._entries.first[job]
                 among = self._nodes_of[own.partition[job]]
                 yield Waiting(job, own.requests[job], own.limit[job], reserve, array, entry, first, among)
 
-    def _completing(self) -> bool:
-        """Return whether a job is completing, for which the other jobs wait."""
+    @property
+    def held(self) -> float:
+        """Until when no job starts, since other jobs are completing (`CompleteWait`), s."""
         end, due, wait = self._out.end, self._due, self._in.complete_wait_s
-        return wait > 0 and any(
-            end[each.job] <= self.now < due[each.job] and self.now - end[each.job] < wait for each in self._running
-        )
+        completing = (each.job for each in self._running if wait and end[each.job] <= self.now < due[each.job])
+        until = (min(self._second(end[job]) + wait + 1 - self._policy.epoch_s, due[job]) for job in completing)
+        return max(until, default=-math.inf)
 
     def _young(self, policy: _Shared, job: int) -> bool:
-        return self.now - self._in.submit[job] < policy.bf_min_age_reserve
+        return self.now - self._since[job] < policy.bf_min_age_reserve

@@ -30,10 +30,10 @@ NUMBER = 4
 """Bytes of each of the three numbers of a range of nodes."""
 FROM_POLICY = tuple(name for name in (*sorted(OF_CONF), *OF_SLURMCTLD) if name != "speed")
 FROM_INPUTS = (
-    *("submit", "run_time", "limit", "launch_s", "overrun_s", "end_s", "partition", "user", "fixed", "tier"),
-    *("association", "usage_factor", "reserve", "billing", "billing_most", "age", "max_age_s", "fairshare"),
+    *("submit", "run_time", "limit", "launch_s", "overrun_s", "over_limit_s", "end_s", "partition", "user", "fixed"),
+    *("tier", "association", "usage_factor", "reserve", "billing", "billing_most", "age", "max_age_s", "fairshare"),
     "period_s",
-    *("first_period_s", "kill_wait_s", "begin_s", "watched", "array_reservations"),
+    *("first_period_s", "kill_wait_s", "check_s", "begin_s", "watched", "array_reservations"),
     *("job_depth", "part_test", "user_part_test", "complete_wait_s"),
 )
 

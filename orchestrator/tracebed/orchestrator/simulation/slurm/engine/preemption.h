@@ -1,6 +1,5 @@
 /* Preemption, as in scheduling/slurm/preemption.py and preempting.py. Part of slurm.c. */
 
-enum { CANCEL, REQUEUE, SUSPEND };
 static const double REQUEUED_S = 121.0;
 
 /* Record that `job` held its nodes from `s->active[job]` until now. */
@@ -108,9 +107,10 @@ static void gather(struct engine *e, int32_t job) {
     e->candidate_count = 0;
     if (!s->preempts) return;
     const uint8_t *may = s->may + s->stratum[job] * s->strata;
+    int64_t now = whole_second(e, e->now);
     for (int64_t k = 0; k < e->running_count; k++) {
         int32_t other = e->running[k].job, own = s->stratum[other];
-        if (!may[own] || (s->mode[own] != SUSPEND && !(e->now - s->start[other] >= s->exempt[own]))) continue;
+        if (!may[own] || (double)(now - whole_second(e, s->start[other])) < exempt_of(s, other)) continue;
         int64_t to = e->candidate_count++;
         for (; to && yields_before(e, other, e->candidates[to - 1]); to--) e->candidates[to] = e->candidates[to - 1];
         e->candidates[to] = other;

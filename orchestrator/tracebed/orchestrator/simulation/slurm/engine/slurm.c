@@ -28,7 +28,7 @@ __asm__(".symver pow,pow@GLIBC_2.17");
     _(int64_t, jobs) _(int64_t, nodes) _(int64_t, kinds) /* of generic resources */ _(int64_t, partitions) \
     _(int64_t, users) _(int64_t, associations) \
     _(const double *, submit) _(const double *, run_time) _(const int64_t *, limit) _(const double *, launch_s) \
-    _(const double *, overrun_s) _(const double *, end_s) /* of each job */ \
+    _(const double *, overrun_s) _(const double *, over_limit_s) _(const double *, end_s) /* of each job */ \
     _(const int32_t *, wanted_cores) _(const int32_t *, per_node) _(const int32_t *, fewest) _(const uint8_t *, whole) \
     _(const int64_t *, wanted_memory) _(const uint8_t *, by_core) _(const int64_t *, wanted_gres) /* jobs x kinds */ \
     _(const uint8_t *, by_socket) _(const uint8_t *, least_loaded) _(const uint8_t *, one_thread) /* of each job */ \
@@ -51,7 +51,7 @@ __asm__(".symver pow,pow@GLIBC_2.17");
     _(const int32_t *, limit_counter) _(const int32_t *, limit_kind) _(const int64_t *, limit_most) \
     _(const int32_t *, first_counted) _(const int32_t *, counted) _(const int32_t *, counted_kind) \
     _(double, age) _(double, max_age_s) _(double, fairshare) _(double, period_s) \
-    _(double, first_period_s) _(int64_t, kill_wait_s) \
+    _(double, first_period_s) _(int64_t, kill_wait_s) _(double, check_s) \
     _(const double *, earliest) _(const int64_t *, condition_first) _(const uint8_t *, any_of) /* of each job */ \
     _(const uint8_t *, condition_kind) _(const int32_t *, condition_of) _(const double *, condition_delay) \
     _(const int32_t *, group) _(const uint8_t *, fails) /* of each job */ _(int64_t, kill_invalid) \
@@ -93,7 +93,8 @@ enum { CORES, MEMORY, NODES, BILLING, GRES }; /* the amounts of a job */
 enum { SCANNED = 16 }; /* running jobs that are tried one by one */
 enum { STRIDE = 32, MANY = 8192 }; /* nodes between two masks of an order of nodes, for each so many nodes of the cluster */
 enum { VIEW_BYTES = 1 << 26 }; /* of all views: of more classes, some take turns */
-static const double ROUNDING_S = 1e-6, GIVE_UP_S = 86400.0;
+enum { CANCEL, REQUEUE, SUSPEND };    /* what happens to a preempted job */
+static const double ROUNDING_S = 1e-6, GIVE_UP_S = 86400.0, CHECK_S = 30.0;
 
 struct event { double at; int64_t sequence; int32_t kind, job; };
 struct part { int32_t node, cores; };
@@ -133,13 +134,13 @@ struct engine {
     struct limits limits;
     int64_t *amounts; /* of one job */
     double *billed; /* of each running job */
-    double now, wake, last /* event or start */; int freed, changed_later; int64_t upcoming;
+    double now, wake, last /* event or start */; int freed, changed_later, noticed /* see slurm_backfill.py */; int64_t upcoming;
     double *accrued /* since when each job waits, for its age */, *earliest; uint8_t *state, *ready;
     int64_t unready, ready_count /* of the queue */, waited; int32_t *group_member, *group_running; int64_t *group_first;
     int32_t *array_running, *array_waiting, *array_left, *array_reserved;
     int64_t *licenses /* free */, *license_room, license_count; struct held_licenses *license_plan; /* of a pass */
     uint64_t *open /* nodes that reservations leave */, *victim_nodes;
-    double *ends /* the valid event at the end of each job */, *asleep_at, *asleep_left; uint8_t *asleep, *yields, *withdrawn /* the job has started as another entry */, *booked /* has a reservation in this pass */;
+    double *ends /* the valid event at the end of each job */, *asleep_at, *asleep_left; uint8_t *asleep, *yielding /* strata that some stratum preempts */, *yields, *withdrawn /* the job has started as another entry */, *booked /* has a reservation in this pass */;
     int64_t asleep_count, candidate_count, victim_count; int preempting;
     int32_t *level /* number of strata that a stratum preempts */, *candidates, *victims, *order_of, *overlap;
     struct running *rest; struct stint *stints; int64_t stint_count, stint_room;
@@ -573,6 +574,29 @@ static void remove_running(struct engine *e, int32_t job) {
     memmove(e->running + low, e->running + low + 1, (size_t)(--e->running_count - low) * sizeof *e->running);
 }
 
+/* When slurmctld kills a job with the limit `most` that started at `instant`; it tolerates `allowed` seconds. */
+static double killed_at(const struct engine *e, int32_t job, double instant, int64_t most, double allowed) {
+    const struct setup *s = e->s;
+    if (!isnan(s->overrun_s[job])) return instant + (double)most + s->overrun_s[job];
+    double end = (double)whole_second(e, instant) + allowed;
+    return multiple_after(CHECK_S, end - s->epoch_s, s->check_s, 0);
+}
+
+/* The time after its start in which a job is not preempted. */
+static double exempt_of(const struct setup *s, int32_t job) {
+    int32_t own = s->stratum[job];
+    return s->mode[own] == SUSPEND ? 0.0 : s->exempt[own];
+}
+
+/* Note when the time lapses in which a job that has started is not preempted. No event tells slurmctld of it. */
+static void lapse(struct engine *e, int32_t job) {
+    const struct setup *s = e->s;
+    double exempt = exempt_of(s, job);
+    if (!s->preempts || exempt == 0.0 || !e->yielding[s->stratum[job]]) return;
+    double instant = (double)whole_second(e, s->start[job]) + exempt - s->epoch_s;
+    if (e->now < instant && instant < e->ends[job]) at(e, instant, CHANGE, job);
+}
+
 /* Let `job` run on the nodes of the last choice since `instant`. */
 static void run(struct engine *e, int32_t job, double instant) {
     const struct setup *s = e->s;
@@ -593,11 +617,13 @@ static void run(struct engine *e, int32_t job, double instant) {
         int64_t left = s->booked_kill[s->inside[job]] - whole_second(e, instant);
         if (left < most) most = left > 0 ? left : 0;
     }
-    s->fate[job] = s->run_time[job] > (double)most ? KILLED : ENDED;
-    double end = s->fate[job] == KILLED ? instant + (double)most + s->overrun_s[job] : s->launched[job] + s->run_time[job];
+    double end = s->launched[job] + s->run_time[job], allowed = (double)most + (most == s->limit[job] ? s->over_limit_s[job] : 0.0);
+    if (s->run_time[job] > (double)most) end = sooner_of(end, killed_at(e, job, instant, most, allowed));
+    s->fate[job] = s->run_time[job] > allowed ? KILLED : ENDED;
     s->end[job] = end > e->now ? end : e->now;
     e->ends[job] = s->end[job] + s->end_s[job];
     at(e, e->ends[job], END, job);
+    lapse(e, job);
     set_state(e, s->first_entry[job], RUNNING);
     e->last = e->now;
 }
@@ -683,7 +709,7 @@ static void end(struct engine *e, int32_t job) {
     e->freed = 1;
 }
 
-static int young(const struct engine *e, int32_t job) { return e->now - e->s->submit[job] < (double)e->s->bf_min_age_reserve; }
+static int young(const struct engine *e, int32_t job) { return e->now - e->accrued[job] < (double)e->s->bf_min_age_reserve; }
 
 #include "outlook.h"
 
@@ -700,19 +726,21 @@ static int64_t order_queue(struct engine *e) {
     return count;
 }
 
-/* Whether a job is completing, for which the other jobs wait. */
-static int completing(const struct engine *e) {
+/* Until when no job starts, since other jobs are completing. */
+static double held_until(const struct engine *e) {
     const struct setup *s = e->s;
+    double until = -INFINITY;
     for (int64_t k = 0; s->complete_wait_s && k < e->running_count; k++) {
         int32_t job = e->running[k].job;
-        if (s->end[job] <= e->now && e->now < e->ends[job] && e->now - s->end[job] < (double)s->complete_wait_s) return 1;
+        if (!(s->end[job] <= e->now && e->now < e->ends[job])) continue;
+        double own = sooner_of((double)(whole_second(e, s->end[job]) + s->complete_wait_s + 1) - s->epoch_s, e->ends[job]);
+        if (own > until) until = own;
     }
-    return 0;
+    return until;
 }
 
 static int64_t main_pass(struct engine *e, double at, int *left) {
     const struct setup *s = e->s;
-    if (completing(e)) return 0;
     int64_t depth = s->default_queue_depth, tested = 0, started = 0, waiting = order_queue(e), of_part[s->partitions];
     memset(of_part, 0, sizeof of_part);
     if (at - last_full(&e->loops) >= (double)s->sched_interval) {
@@ -735,11 +763,11 @@ static int64_t main_pass(struct engine *e, double at, int *left) {
         last = own;
         of_part[partition] += entry;
         if (s->job_depth && of_part[partition] > s->job_depth) {
-            *left = 1;
+            *left = LEFT;
             continue;
         }
         if ((entry && tested == depth) || (s->sched_max_job_start && started == s->sched_max_job_start)) {
-            *left = 1;
+            *left = LEFT;
             break;
         }
         tested += entry;
@@ -1090,7 +1118,10 @@ static int64_t plan(struct engine *e, int32_t job, int64_t now) {
         if (fits) {
             int64_t start = first_start(e, job, now, since, later);
             if (start >= 0) {
-                if (start < since) start = since;
+                if (start < since) {
+                    start = since;
+                    e->noticed = 1;
+                }
                 if (!later || start <= later) {
                     if (start > now + s->bf_window * MINUTE_S) return -1;
                     int64_t begin = slots_round(start, unit), end = slots_round_end(&e->slots, start + s->limit[job], unit);
@@ -1121,12 +1152,19 @@ static int beyond_depth(struct engine *e, int32_t job, int64_t entry_before, int
     return 0;
 }
 
+/* Whether a node that `job` may use is idle. */
+static int some_idle(const struct engine *e, int32_t job) {
+    const uint64_t *eligible = e->s->eligible + e->s->set[job] * e->words;
+    for (int64_t w = 0; w < e->words; w++)
+        for (uint64_t left = eligible[w]; left; left &= left - 1) {
+            int64_t node = 64 * w + __builtin_ctzll(left);
+            if (e->free.cores[node] == e->s->cores[node]) return 1;
+        }
+    return 0;
+}
+
 static int64_t backfill_pass(struct engine *e, double at, int *left) {
     const struct setup *s = e->s;
-    if (completing(e)) {
-        *left = 1;
-        return 0;
-    }
     int64_t now = whole_second(e, at), waiting = order_queue(e), started = 0, reserved = 0, considered = 0;
     int64_t table = s->bf_node_space_size ? s->bf_node_space_size : s->bf_max_job_test;
     slots_begin(&e->slots, e->words, now, now + s->bf_window * MINUTE_S, e->everything, s->release);
@@ -1135,6 +1173,9 @@ static int64_t backfill_pass(struct engine *e, double at, int *left) {
     if (s->user_part_test) memset(e->jobs_of_both, 0, (size_t)(s->users * s->partitions) * sizeof *e->jobs_of_both);
     if (e->slots.failed) { e->out_of_memory = 1; return 0; }
     int64_t last = 0, count = 0; /* the jobs from `last` on cannot start now: they change nothing */
+    int few = waiting <= FEW; /* then all are planned, to know whether Slurm sees a change, unless nodes are idle */
+    for (int64_t k = 0; few && k < waiting; k++) few = !some_idle(e, e->order[k]);
+    e->noticed = !few;
     int64_t entry_before = -1, skipped = -1;
     int limited = e->limits.counters > 0 || s->several; /* then it depends on the jobs that start which ones are tested */
     for (int64_t k = 0; k < waiting; k++) {
@@ -1146,7 +1187,7 @@ static int64_t backfill_pass(struct engine *e, double at, int *left) {
         }
         entry_before = array_entry(e, job);
         e->order[count++] = job;
-        if (may_start(e, job)) last = count;
+        if (few || may_start(e, job)) last = count;
     }
     entry_before = -1;
     if (s->one_reservation) memset(e->booked, 0, (size_t)s->jobs);
@@ -1193,7 +1234,7 @@ static int64_t backfill_pass(struct engine *e, double at, int *left) {
             if (!began && exceeds(e, job, 1)) continue;
             if (!began) start(e, job);
             if (++started == s->bf_max_job_start) {
-                *left = 1;
+                *left = LEFT;
                 return started;
             }
         } else if (!s->reserve[job] || young(e, job) || e->booked[s->first_entry[job]] ||
@@ -1208,10 +1249,10 @@ static int64_t backfill_pass(struct engine *e, double at, int *left) {
             hold_licenses(e, job, begin, end);
             if (array >= 0 && ++e->array_reserved[array] >= s->array_reservations) skipped = entry;
         }
-        while (!s->preempts && last > k && !may_start(e, e->order[last - 1])) last--;
+        while (!few && !s->preempts && last > k && !may_start(e, e->order[last - 1])) last--;
     }
     e->out_of_memory |= e->slots.failed;
-    *left = s->bf_min_age_reserve > 0 && e->queue_count > 0;
+    *left = (s->bf_min_age_reserve > 0 && e->queue_count > 0 ? LEFT : 0) | (e->noticed ? 0 : QUIET);
     return started;
 }
 
@@ -1221,7 +1262,7 @@ static int64_t pass(void *engine, int backfills, double instant, int *left) {
 
 /* One call of the policy. Return the instant of the next one. */
 static double decide(struct engine *e) {
-    return loops_decide(&e->loops, e->now, e->arrived || e->freed, e->changed_later, e->waited > 0, pass, e);
+    return loops_decide(&e->loops, e->now, e->arrived || e->freed, e->changed_later, e->waited > 0, held_until(e), pass, e);
 }
 
 /* -- the whole ------------------------------------------------------------------------------------------------------ */
@@ -1233,13 +1274,14 @@ static int handle(struct engine *e) {
         if (event.kind == COMPUTE) {
             compute(e);
             at(e, e->now + e->s->period_s, COMPUTE, 0);
-            e->freed = call = 1;
+            e->changed_later = COMPUTED;
+            call = 1;
         } else if (event.kind == WAKE) call = call || e->wake == e->now;
         else {
             e->upcoming--;
             if (event.kind == END && e->ends[event.job] != e->now) continue; /* the job has been preempted */
             e->last = e->now;
-            if (event.kind == CHANGE) e->changed_later = 1;
+            if (event.kind == CHANGE) e->changed_later = e->changed_later ? e->changed_later : CHANGED;
             else if (event.kind == NOTICE) e->freed = 1;
             else if (event.kind == SUBMIT) submit(e, event.job);
             else end(e, event.job);
@@ -1363,7 +1405,7 @@ int64_t tracebed_slurm_simulate(const struct setup *s, struct range **ranges, st
         e->jobs_of_both = calloc(s->user_part_test ? (size_t)(s->users * s->partitions) : 1, sizeof(int32_t)),
         e->level = calloc((size_t)s->strata, sizeof(int32_t)), e->candidates = malloc(jobs * sizeof(int32_t)),
         e->victims = malloc(jobs * sizeof(int32_t)), e->order_of = malloc(jobs * sizeof(int32_t)),
-        e->overlap = malloc(jobs * sizeof(int32_t)), e->yields = calloc(jobs, 1), e->rest = malloc(jobs * sizeof *e->rest),
+        e->overlap = malloc(jobs * sizeof(int32_t)), e->yields = calloc(jobs, 1), e->yielding = calloc((size_t)s->strata, 1), e->rest = malloc(jobs * sizeof *e->rest),
     };
     enum { PIECES = sizeof pieces / sizeof *pieces };
     for (int k = 0; k < PIECES; k++) e->out_of_memory |= !pieces[k];
@@ -1385,7 +1427,10 @@ int64_t tracebed_slurm_simulate(const struct setup *s, struct range **ranges, st
         int suspends = 0;
         for (int64_t of = 0; s->preempts && of < s->strata; of++) suspends |= s->mode[of] == SUSPEND;
         for (int64_t c = 0; suspends && c < s->classes; c++) e->classes[c].step = 0; /* cores may be held twice */
-        for (int64_t of = 0; of < s->strata * s->strata; of++) e->level[of / s->strata] += s->may[of];
+        for (int64_t of = 0; of < s->strata * s->strata; of++) {
+            e->level[of / s->strata] += s->may[of];
+            e->yielding[of % s->strata] |= s->may[of];
+        }
         memcpy(e->licenses, s->licenses, (size_t)s->license_kinds * sizeof(int64_t));
         for (size_t job = 0; job < jobs; job++) {
             if (job && s->partition[job] == s->partition[job - 1] && s->set[job] == s->set[job - 1]) continue;
