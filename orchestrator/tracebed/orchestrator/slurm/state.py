@@ -57,7 +57,7 @@ UNAVAILABLE = frozenset(
 """States of nodes on which no waiting job is assumed to start."""
 BLOCKING = frozenset(
     {
-        *("JobHeldUser", "JobHeldAdmin", "DependencyNeverSatisfied", "PartitionDown", "HetJob"),
+        *("JobHeldUser", "JobHeldAdmin", "DependencyNeverSatisfied", "PartitionDown"),
         *("PartitionInactive", "PartitionTimeLimit", "ReservationDeleted", "BadConstraints"),
         *("InvalidAccount", "InvalidQOS", "AccountNotAllowed", "QOSNotAllowed", "DeadLine", "PartitionConfig"),
     }
@@ -125,6 +125,9 @@ class LiveJob:
         qos, dependency, licenses, reservation: the request, as in a workload.
         array: array of the job, and how many of its tasks may run at once, as in a workload.
         name: the name, which `singleton` compares.
+        shortest_s: shortest time limit with which the job may start (`--time-min`), s; 0: its time limit.
+        deadline: instant until which the job must end; None: there is none.
+        whole_id: id of the heterogeneous job of a component; empty: none.
     """
 
     id: str
@@ -156,6 +159,9 @@ class LiveJob:
     reservation: str = ""
     array: str = ""
     name: str = ""
+    shortest_s: float = 0.0
+    deadline: float | None = None
+    whole_id: str = ""
 
 
 @dataclass(frozen=True)
@@ -253,8 +259,6 @@ def state_of(texts: Mapping[str, str], folder: Path) -> ClusterState:
             _check(job, record, known, names)
             if record.of("TimeLimit") == "Partition_Limit":
                 job = replace(job, limit_s=conf.machine.limit_s(conf.machine.partition(job.partition) or 0) or YEAR_S)
-            if job.reservation and not booked and _waits(job):
-                job = replace(job, reason="Reservation")
             jobs.append(job)
     jobs.sort(key=lambda job: job.number)
     unavailable = frozenset(
@@ -363,8 +367,6 @@ def _job(record: Record, state: str, threads: int) -> LiveJob:
     dependent = record.of("Dependency") and reason not in ("BeginTime",)
     if not running and record.number("Priority") == 0 and reason not in BLOCKING:
         reason = "JobHeldUser"
-    if not running and record.of("HetJobId"):
-        reason = "HetJob"
     array, limit = record.of("ArrayJobId"), record.of("ArrayTaskId").partition("%")[2]
     partition, *others = record.needed("Partition").split(",")
     return LiveJob(
@@ -397,6 +399,9 @@ def _job(record: Record, state: str, threads: int) -> LiveJob:
         reservation=record.of("Reservation"),
         array=f"{array}%{limit}" if limit else array,
         name=record.of("JobName"),
+        shortest_s=record.limit_s("TimeMin") if record.of("TimeMin") else 0.0,
+        deadline=record.instant("Deadline"),
+        whole_id=record.of("HetJobId"),
     )
 
 

@@ -53,6 +53,11 @@ class Bookings:
                 allowed &= ~each.nodes
         return allowed
 
+    def next_begin(self, job: int, now: int, nodes: int) -> int:
+        """Return when the next other reservation of some of `nodes` (mask) begins after `now`; 0: none."""
+        others = (each for number, each in enumerate(self.booked) if number != self.inside[job])
+        return min((each.begin for each in others if each.begin > now and each.nodes & nodes), default=0)
+
     def over(self, job: int, now: int) -> bool:
         """Return whether the reservation of a job has ended, so that the job never starts."""
         return self.inside[job] >= 0 and self.booked[self.inside[job]].end <= now

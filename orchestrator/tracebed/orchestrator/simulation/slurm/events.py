@@ -101,6 +101,12 @@ def excess(text: str, machine: Machine) -> str:
     return next((name for name, many in wanted.items() if "@" not in name and many > machine.licenses.get(name, 0)), "")
 
 
+def heterogeneous(names: Sequence[str]) -> list[int]:
+    """Return the number of the heterogeneous job of each component, from their names; -1: none. Empty: there are none."""
+    number = {name: at for at, name in enumerate(dict.fromkeys(name for name in names if name))}
+    return [number.get(name, -1) for name in names] if number else []
+
+
 NORMAL_QOS = "normal"
 """QOS of a job without any."""
 MODES = {"cancel": CANCEL, "requeue": REQUEUE, "suspend": SUSPEND}

@@ -35,6 +35,7 @@ from tracebed.orchestrator.simulation.slurm.events import (
     arrays_in,
     conditions_of,
     excess,
+    heterogeneous,
     licenses_in,
     of,
     preemption_of,
@@ -48,6 +49,8 @@ from tracebed.orchestrator.simulation.slurm.simulator import Simulation
 from tracebed.orchestrator.slurm.machine import MINUTE_S, Machine, gres_of
 from tracebed.states import JobState
 
+HET_JOB = "extra_het_job"
+"""Column of a log with the heterogeneous job of each component."""
 CHECK_S = 30.0
 """Interval at which slurmctld looks for jobs that have passed their time limit, s."""
 PLACEMENTS = 10_000
@@ -252,6 +255,7 @@ def _inputs(
         conditions=conditions_of(runnable, numbers, kill_invalid=machine.kill_invalid_depend),
         arrays=arrays_in(runnable, numbers),
         licenses=licenses_in(of(runnable, "licenses", numbers), of(runnable, "job_id", numbers), machine),
+        together=heterogeneous(of(runnable, HET_JOB, numbers)) if HET_JOB in runnable.columns else (),
         preemption=preemption_of(machine, partitions, [owner.qos for owner in owners]),
         array_reservations=machine.bf_max_job_array_resv,
         job_depth=machine.partition_job_depth,

@@ -36,6 +36,9 @@ FROM_INPUTS = (
     *("job_depth", "part_test", "user_part_test", "complete_wait_s"),
 )
 
+OPTIONAL = ("shortest", "deadline", "together")
+"""Fields of `Inputs` that are null in the structure if they are empty."""
+
 
 @cache
 def _functions() -> tuple[Any, dict[str, tuple[str, bool]], type[ctypes.Structure]]:
@@ -107,7 +110,7 @@ def simulate(inputs: Inputs, policy: Slurm) -> Outcome:
         "wanted_gres": [request.gres for request in requests],
         **{"sets": len(masks), "eligible": _masks(masks, nodes), "set": sets},
         **{"classes": len(classes), "class": numbers},
-        **{name: getattr(inputs, name) or None for name in ("since", "usage", "factors")},
+        **{name: getattr(inputs, name) or None for name in ("since", "usage", "factors", *OPTIONAL)},
         "held": held_parts or None,
         "held_count": len(held_parts),
         **_of_conditions(inputs.conditions or Conditions.none(jobs)),
