@@ -22,6 +22,7 @@ class Submitted:
         fails: whether the job fails at its end.
         columns: further columns of the workload, by name; the options of sbatch follow from them.
         options: further options of sbatch.
+        components: cores of the further components of a heterogeneous job.
     """
 
     at: float
@@ -32,6 +33,7 @@ class Submitted:
     fails: bool = False
     columns: Mapping[str, str | float] = field(default_factory=dict)
     options: tuple[str, ...] = ()
+    components: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ def _add(
 
 
 def _job(at: float, run: float, cores: int, limit: int = 1, **other: object) -> Submitted:
-    own = {name: other.pop(name) for name in ("tasks", "fails", "options") if name in other}
+    own = {name: other.pop(name) for name in ("tasks", "fails", "options", "components") if name in other}
     return Submitted(at, run, cores, limit, columns=other, **own)  # type: ignore[arg-type]
 
 
@@ -306,6 +308,21 @@ _add(
     _job(0, 100, 4, 3, reservation="r"),
     _job(15, 100, 2, 1, reservation="r"),
     actions=((-2, CREATE.format(5, 45, "ALL", "")),),
+)
+# Heterogeneous jobs. Job 2 fits on the idle node, job 3 does not: both wait, and job 4 behind them.
+_add("het", 60, _job(0, 12, 4), _job(1, 6, 4, components=(4,)), _job(2, 5, 1), _job(16, 6, 1, components=(1,)))
+# Each component has nodes of its own: job 3 waits, though job 2 leaves two cores of its node.
+_add("het-nodes", 60, _job(0, 15, 4), _job(1, 5, 1, components=(1,)), _job(2, 5, 4), _job(3, 5, 1, 2))
+# The main loop starts nothing behind a heterogeneous job, though the nodes are idle; backfill does, 20 s later.
+_add(
+    "het-main-loop",
+    80,
+    _job(0, 3, 1),
+    _job(6, 5, 1, components=(1,)),
+    _job(6.5, 5, 1),
+    _job(7, 5, 1, partition="other"),
+    parameters=",bf_interval=20",
+    lines=("NodeName=n[1-2] CPUs=4", "PartitionName=main Nodes=n1,n2 Default=YES", "PartitionName=other Nodes=n2"),
 )
 # Preemption
 TIERS = (

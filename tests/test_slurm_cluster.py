@@ -310,8 +310,8 @@ def check_engines(seed: int) -> None:
     for job, first in enumerate(entries.first):
         ended = [each for each in entries.siblings(job) if not math.isnan(outcome.end[each])]
         assert len(ended) < 2 or job != first
-        # only a job with a dependency or a limit, or in a reservation, may never start
-        inside = kept.bookings and kept.bookings.inside[job] >= 0
+        # only a job with a dependency, a limit, a deadline or components, or in a reservation, may never start
+        inside = (kept.bookings and kept.bookings.inside[job] >= 0) or kept.deadline or kept.together
         assert ended or inside or (conditions and conditions.dependencies[job]) or kept.limits.counters
     until = simulate(kept, policy)  # it ends when the watched jobs have started
     if not any(outcome.restarts):

@@ -54,6 +54,10 @@ def rows_of(job: Submitted, number: int, submit: float) -> list[dict[str, Any]]:
     }
     row |= {"nodes": job.cores, "cores_per_node": 1, "spread": 1, "fewest_nodes": 1}
     row |= {"status": "failed" if job.fails else "completed", **job.columns}
+    if job.components:
+        sizes = enumerate((job.cores, *job.components))
+        each = {"status": row["status"], "extra_het_job": str(number)}
+        return [{**row, "job_id": str(number + k), "nodes": cores, **each} for k, cores in sizes]
     if not job.tasks:
         return [row]
     listed, _, most = job.tasks.partition("%")
@@ -66,7 +70,11 @@ def workload_of(name: str) -> Workload:
     """Return the jobs of a recording as they were submitted."""
     rows: list[dict[str, Any]] = []
     jobs = sorted(ALL[name].jobs, key=lambda job: job.at)
-    ids = sorted({int(job.partition("_")[0]) for job in recorded(name)["found"]})
+    ids, every = list[int](), iter(sorted({int(job.partition("_")[0]) for job in recorded(name)["found"]}))
+    for job in jobs:
+        ids.append(next(every))
+        for _ in job.components:
+            next(every)
     for job, number, submit in zip(jobs, ids, recorded(name)["asked"], strict=True):
         rows += rows_of(job, number, submit)
     table = pd.DataFrame(rows).fillna({column: "" for job in jobs for column in job.columns if column in TEXTS})
@@ -138,6 +146,7 @@ STARTS = (
     *("preempt-cancel", "preempt-requeue", "preempt-suspend", "preempt-grace", "preempt-exempt", "preempt-order"),
     *("preempt-off", "preempt-youngest", "partition_job_depth", "partition_job_depth-full"),
     *("bf_max_job_part", "bf_max_job_user_part", "preempt-qos"),
+    *("het", "het-nodes", "het-main-loop"),
     *("partitions", "partitions-tier", "partitions-reserved", "bf_one_resv_per_job", "default-time"),
 )
 

@@ -24,8 +24,8 @@ class Rules(NamedTuple):
     `scheduling.slurm.plan.first_start` and `Resources`)."""
 
     extends: bool = False
-    """Whether the release is 25.11 or newer. There, a job with `--time-min` that backfill starts may run until its nodes
-    are reserved, at most for its time limit; before that, for its shortest time limit only."""
+    """Whether the release is 25.11 or newer. There, backfill starts a job with `--time-min` for the time until its
+    nodes are reserved, at most its time limit; before that, with its shortest time limit."""
 
     def span(self, start: int, limit: int) -> tuple[int, int]:
         """Return the begin and the end of a reservation for a job."""

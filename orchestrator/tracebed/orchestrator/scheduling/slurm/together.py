@@ -47,7 +47,7 @@ class Together:
             planned[component] = start, entry
 
     def ready(self, now: int) -> Iterator[list[int]]:
-        """Yield, at the end of a pass, the components of each heterogeneous job whose components are all planned now."""
+        """Yield, at the end of a pass, the components of each heterogeneous job that are all planned now."""
         for own, planned in self._planned.items():
             if len(planned) == self._size[own] and all(start <= now for start, _ in planned.values()):
                 yield [entry for _, entry in planned.values()]

@@ -102,7 +102,7 @@ def excess(text: str, machine: Machine) -> str:
 
 
 def heterogeneous(names: Sequence[str]) -> list[int]:
-    """Return the number of the heterogeneous job of each component, from their names; -1: none. Empty: there are none."""
+    """Return the number of the heterogeneous job of each job, from their names; -1: none. Empty: all have none."""
     number = {name: at for at, name in enumerate(dict.fromkeys(name for name in names if name))}
     return [number.get(name, -1) for name in names] if number else []
 

@@ -41,7 +41,7 @@ OF_JOBS = (
 """The fields of `Inputs` with a value for each job, except those that a member draws."""
 HORIZON = 2.0
 """Later jobs are submitted until this multiple of the time after which the last waiting job starts without them."""
-UNKNOWN_RESERVATION = "its reservation is unknown (no reservation.txt, or not in it)"
+UNKNOWN_RESERVATION = "Reservation: unknown (no reservation.txt, or not in it)"
 INCOMPLETE = "another component of its heterogeneous job has no forecast"
 UNAVAILABLE = "no available nodes of its partition can run it"
 
@@ -190,19 +190,22 @@ class _Ensemble:
     def starts(self, log: Workload | None, members: int) -> FloatArray:
         """Return the starts of the jobs `rows`, s on the clock of the cluster, shape (jobs, members)."""
         draws = Draws(self._learnt, members, self._rng)
-        drawn = np.array([self._run_times(job, draws) for job in self._jobs[: self._count]])[self._leaders()][self._first]
+        drawn = np.array([self._run_times(job, draws) for job in self._jobs[: self._count]])[self._leaders()][
+            self._first
+        ]
         inputs = self._live.of(self._jobs, self._own, self._count, self._first)
         nothing = _Later(np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0))
         later = [nothing] * members
         if log is not None:
             first = self._simulated(self._drawn(inputs, np.median(drawn, axis=1), nothing))
-            inputs, later = self._with_later(log, HORIZON * (float(np.nanmax(first)) - self._begin) + 60.0, members)
+            last = max((start for start in first if not math.isnan(start)), default=self._begin)
+            inputs, later = self._with_later(log, HORIZON * (last - self._begin) + 60.0, members)
         with ThreadPoolExecutor(os.cpu_count()) as threads:  # the engine runs outside the interpreter
             every = (self._drawn(inputs, drawn[:, member], later[member]) for member in range(members))
             return np.array([*threads.map(self._simulated, every)]).T + self._zero
 
     def _leaders(self) -> list[int]:
-        """Return the job with the run time of each job: the first component of a heterogeneous job, with which all end."""
+        """Return the job with whose end each job ends: the first component of its heterogeneous job, or itself."""
         first: dict[str, int] = {}
         return [
             first.setdefault(job.whole_id, at) if job.whole_id else at

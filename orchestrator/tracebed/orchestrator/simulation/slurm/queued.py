@@ -48,7 +48,7 @@ class Queued:
     _shortest: Sequence[int]
     _deadline: Sequence[float]
     _withdrawn: list[bool]
-    """Whether the job of an entry has started."""
+    """Whether the job of an entry has started, or has missed its deadline."""
 
     def _admitted(self, job: int) -> bool:
         raise NotImplementedError
@@ -141,9 +141,11 @@ class Queued:
     def _expired(self, job: int, now: int) -> bool:
         """Return whether a waiting job can no longer end at its deadline. If so, Slurm ends it."""
         deadline = self._deadline[job]
-        if deadline == math.inf or self._second(deadline) >= now + self._needed(job):
+        if deadline == math.inf or self._withdrawn[job] or self._second(deadline) >= now + self._needed(job):
             return False
-        self._forget(job, CANCELLED)
+        for each in self._entries.siblings(job):
+            self._withdrawn[each] = True
+            self._forget(each, CANCELLED)
         return True
 
     def _until_deadline(self, job: int, now: int) -> int:

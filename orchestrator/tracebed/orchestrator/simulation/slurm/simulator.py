@@ -411,7 +411,7 @@ class Simulation(Accounted, Queued, Preempting):
         """
         own = self._in
         depth = Depth(policy.bf_max_job_test, own.part_test, own.user_part_test, policy.bf_max_job_user)
-        ordered = [job for job in self._ordered() if not self._expired(job, now)]
+        ordered = [job for job in self._ordered() if not self._expired(job, now) and not self._withdrawn[job]]
         order = (job for job in ordered if not self._withdrawn[job] and self._counters.held(job) < 0)
         for job in considered(order, depth, self._entry_of, own.partition, own.user):
             if not self._exceeds(job, None):

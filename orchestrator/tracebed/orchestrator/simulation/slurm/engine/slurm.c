@@ -1141,7 +1141,7 @@ static int64_t backfill_pass(struct engine *e, double at, int *left) {
     int64_t kept = 0;
     for (int64_t k = 0; k < waiting; k++) {
         int32_t job = e->order[k];
-        if (expired(e, job, now)) continue;
+        if (expired(e, job, now) || e->withdrawn[job]) continue;
         e->limit[job] = cut(e, job) ? s->shortest[job] : s->limit[job];
         e->order[kept++] = job;
     }

@@ -40,9 +40,13 @@ static int64_t needed(const struct engine *e, int32_t job) {
 /* Remove a waiting job that can no longer end at its deadline from the queue. Return whether it is one. */
 static int expired(struct engine *e, int32_t job, int64_t now) {
     const struct setup *s = e->s;
-    if (!s->deadline || s->deadline[job] == INFINITY || whole_second(e, s->deadline[job]) >= now + needed(e, job)) return 0;
-    unqueue(e, job);
-    forget(e, job, CANCELLED);
+    if (!s->deadline || s->deadline[job] == INFINITY || e->withdrawn[job]) return 0;
+    if (whole_second(e, s->deadline[job]) >= now + needed(e, job)) return 0;
+    for (int32_t each = s->first_entry[job]; each >= 0; each = s->following[each]) {
+        e->withdrawn[each] = 1;
+        unqueue(e, each);
+        forget(e, each, CANCELLED);
+    }
     return 1;
 }
 
