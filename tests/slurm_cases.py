@@ -312,7 +312,7 @@ def _bookings(draw: Random, count: int, nodes: int, epoch: int) -> Bookings:
     for _ in range(draw.randint(1, 3)):
         begin = epoch + draw.randint(0, 200)
         end = begin + draw.choice((10, 60, 400))
-        booked.append(Booked(begin, end, end + draw.choice((0, 60)), draw.randint(0, (1 << nodes) - 1)))
+        booked.append(Booked(begin, end, end + draw.choice((0, 60)), draw.randint(0, (1 << nodes) - 1), begin % 3 == 0))
     inside = [draw.randrange(len(booked)) if draw.random() < 0.2 else -1 for _ in range(count)]
     return Bookings(booked, inside, [each.begin - epoch + draw.random() * 5 for each in booked])
 

@@ -309,6 +309,15 @@ _add(
     _job(15, 100, 2, 1, reservation="r"),
     actions=((-2, CREATE.format(5, 45, "ALL", "")),),
 )
+# FLEX: job 1 starts before the reservation, on both nodes, and job 3 runs beyond its end.
+_add(
+    "reservation-flex",
+    70,
+    _job(0, 12, 8, 1, reservation="r"),
+    _job(1, 6, 4, 1),
+    _job(2, 30, 4, 1, reservation="r"),
+    actions=((-2, CREATE.format(8, 32, "n1", "Flags=FLEX")),),
+)
 # Heterogeneous jobs. Job 2 fits on the idle node, job 3 does not: both wait, and job 4 behind them.
 _add("het", 60, _job(0, 12, 4), _job(1, 6, 4, components=(4,)), _job(2, 5, 1), _job(16, 6, 1, components=(1,)))
 # Each component has nodes of its own: job 3 waits, though job 2 leaves two cores of its node.

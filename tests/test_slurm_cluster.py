@@ -30,6 +30,7 @@ from tracebed.orchestrator.scheduling.slurm.multifactor import Associations, Fai
 from tracebed.orchestrator.scheduling.slurm.resources import ALL, Request, Resources
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.orchestrator.simulation.slurm import engine
+from tracebed.orchestrator.simulation.slurm.events import ignored
 from tracebed.orchestrator.simulation.slurm.simulator import Simulation
 from tracebed.orchestrator.slurm.conf import read
 from tracebed.orchestrator.slurm.database import Database, Limits, Qos
@@ -412,6 +413,19 @@ def test_a_job_of_several_partitions_starts_in_the_first_that_has_room() -> None
     all_of = CLUSTER.model_copy(update={"all_partitions": True})
     run = predict(workload, None, Slurm(cluster=all_of.model_dump_json()), over_limit=OverLimit.KILL)
     assert run.jobs.set_index("job_id")["reason"]["4"] == "the cluster has no partition none"
+
+
+def test_a_heterogeneous_job_starts_together_or_not_at_all() -> None:
+    columns: dict[str, Any] = {"extra_het_job": ["", "2", "2", "", "5", "5"], "cores_per_node": [4, 1, 4, 1, 1, 9]}
+    columns |= {"submit_time": [0.0, 1, 1, 2, 3, 3], "run_time": [50.0] * 6, "nodes": [1] * 6}
+    workload = workload_of(**columns)
+    jobs = predict(workload, None, Slurm(cluster=CLUSTER.model_dump_json()), over_limit=OverLimit.KILL).jobs
+    start = jobs.set_index("job_id")["start"]
+    assert start["2"] == start["3"] >= 50.0 and start["4"] >= start["2"]
+    reasons = jobs.set_index("job_id")["reason"]
+    assert reasons["5"] == "another component of its heterogeneous job is rejected"
+    assert reasons["6"] == "no nodes of its partition can ever run it"
+    assert ignored(workload, Slurm()) == ["4 components of heterogeneous jobs start one by one, not together"]
 
 
 def test_a_job_of_several_partitions_is_refused_once_with_the_reason() -> None:

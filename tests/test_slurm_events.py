@@ -142,7 +142,7 @@ STARTS = (
     *("array-reserved", "bf_max_job_array_resv", "array-dependency", "array-aftercorr"),
     *("licenses", "licenses-no-reservation", "bf_licenses", "bf_licenses-plan"),
     *("reservation-maintenance", "reservation-before", "reservation-inside", "reservation-end"),
-    *("reservation-main-loop", "reservation-main-loop-busy"),
+    *("reservation-main-loop", "reservation-main-loop-busy", "reservation-flex"),
     *("preempt-cancel", "preempt-requeue", "preempt-suspend", "preempt-grace", "preempt-exempt", "preempt-order"),
     *("preempt-off", "preempt-youngest", "partition_job_depth", "partition_job_depth-full"),
     *("bf_max_job_part", "bf_max_job_user_part", "preempt-qos"),
@@ -211,11 +211,12 @@ def test_reservations_are_read_with_their_repetitions(tmp_path: Path) -> None:
     assert (once.begin, once.end, once.nodes) == (1795658400, 1795662000, "n1")
     hour, day = 3600, 86400
     assert week.end - week.begin == 2 * hour
+    assert (week.flexible, once.flexible) == (True, False)
     begins = [begin for begin, _ in week.until(week.begin + 4 * day)]  # from Thursday to Monday
     assert [(begin - week.begin) // day for begin in begins] == [0, 1, 4]
     assert len(once.until(once.begin + 9 * day)) == 1
     text = "\n".join(conf.differences)
-    for expected in ("flag FLEX", "PURGE_COMP", "licences of reservations", "read as UTC"):
+    for expected in ("flag PURGE_COMP", "licences of reservations", "read as UTC"):
         assert expected in text
     denver = read(path, zone="America/Denver")
     assert "read as UTC" not in "\n".join(denver.differences)

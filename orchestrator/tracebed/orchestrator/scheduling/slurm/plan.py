@@ -65,19 +65,21 @@ class Found(NamedTuple):
 
 @dataclass
 class Tasks:
-    """The tasks of arrays, and the entries of jobs in several partitions, in a pass.
+    """The tasks of arrays, the entries of jobs in several partitions, and the components of jobs, in a pass.
 
     Attributes:
         room: how many tasks of each array may still start; None: any number.
         most: most tasks of an array with a reservation, `bf_max_job_array_resv`.
         reserved: array -> number of its tasks with a reservation.
         one_reservation: whether a job in several partitions has one reservation at most, `bf_one_resv_per_job`.
+        together: the heterogeneous jobs; None: there are none.
     """
 
     room: list[int | None]
     most: int
     reserved: dict[int, int] = field(default_factory=dict)
     one_reservation: bool = False
+    together: Together | None = None
 
 
 def backfill(
@@ -94,7 +96,6 @@ def backfill(
     kill_wait: int = 30,
     tasks: Tasks | None = None,
     outlook: Outlook | None = None,
-    together: Together | None = None,
 ) -> Iterator[Planned]:
     """Plan the waiting jobs in order, and yield those that start now. The caller updates `free` and `running`.
 
@@ -107,13 +108,13 @@ def backfill(
         table: largest number of slots, `bf_node_space_size`.
         reservations: most jobs with a reservation, `bf_job_part_count_reserve`; 0: any number.
         kill_wait: a job that has passed its expected end is expected to end this much later, s.
-        tasks: the arrays, and jobs in several partitions; None: there are none.
+        tasks: the arrays, jobs in several partitions, and heterogeneous jobs; None: there are none.
         outlook: advance reservations and licences; None: there are none.
-        together: heterogeneous jobs; None: there are none.
     """
     reserved, booked = 0, set[int]()
     slots = Slots(now, now + window, everything, newer=rules.newer)
     tasks, skipped = tasks or Tasks([], 0), -1
+    together = tasks.together
     for job in waiting:
         if 0 <= job.entry == skipped:
             continue

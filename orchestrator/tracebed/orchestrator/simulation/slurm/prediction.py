@@ -32,6 +32,7 @@ from tracebed.orchestrator.simulation.slurm import engine
 from tracebed.orchestrator.simulation.slurm.accounts import Accounting, Owner
 from tracebed.orchestrator.simulation.slurm.asked import as_asked
 from tracebed.orchestrator.simulation.slurm.events import (
+    HET_JOB,
     arrays_in,
     conditions_of,
     excess,
@@ -49,8 +50,6 @@ from tracebed.orchestrator.simulation.slurm.simulator import Simulation
 from tracebed.orchestrator.slurm.machine import MINUTE_S, Machine, gres_of
 from tracebed.states import JobState
 
-HET_JOB = "extra_het_job"
-"""Column of a log with the heterogeneous job of each component."""
 CHECK_S = 30.0
 """Interval at which slurmctld looks for jobs that have passed their time limit, s."""
 PLACEMENTS = 10_000
@@ -217,6 +216,12 @@ def _inputs(
             record.refuse(job, JobState.REJECTED, reasons[0])
         else:
             found += [(begun[job], place, each) for place, each in enumerate(of_job) if isinstance(each, _Entry)]
+    het_jobs = runnable.texts(HET_JOB).tolist() if HET_JOB in runnable.columns else []
+    lost = {name for job, name in enumerate(het_jobs) if name and record.state[job] is JobState.REJECTED}
+    for job, name in enumerate(het_jobs):
+        if name in lost and record.state[job] is not JobState.REJECTED:
+            record.refuse(job, JobState.REJECTED, "another component of its heterogeneous job is rejected")
+    found = [own for own in found if record.state[own[2].job] is not JobState.REJECTED]
     if not found:
         hint = "use the slurm.conf of the cluster, and the partitions of the workload"
         raise InputError(f"none of the {len(jobs):,} jobs can run on the cluster: {record.reason[0]}", hint=hint)

@@ -350,9 +350,13 @@ class Simulation(Accounted, Queued, Preempting):
             table=policy.bf_node_space_size or policy.bf_max_job_test,
             reservations=policy.bf_job_part_count_reserve,
             kill_wait=self._in.kill_wait_s,
-            tasks=Tasks(room, self._in.array_reservations, one_reservation=self._entries.one_reservation),
+            tasks=Tasks(
+                room,
+                self._in.array_reservations,
+                one_reservation=self._entries.one_reservation,
+                together=self._together,
+            ),
             outlook=self._outlook(second, policy.rules),
-            together=self._together,
         )
         started = 0
         for planned in plan:

@@ -203,7 +203,7 @@ def _of_bookings(bookings: Bookings, nodes: int, epoch_s: float) -> dict[str, An
     return {
         "inside": bookings.inside,
         "bookings": len(booked),
-        **{f"booked_{name}": [getattr(each, name) for each in booked] for name in ("begin", "end", "kill")},
+        **{f"booked_{name}": [getattr(each, name) for each in booked] for name in ("begin", "end", "kill", "flexible")},
         "booked_nodes": _masks([each.nodes for each in booked], nodes) if booked else [0],
         **{"notices": bookings.notices, "notice_count": len(bookings.notices)},
         **{"changes": ends, "change_count": len(ends)},

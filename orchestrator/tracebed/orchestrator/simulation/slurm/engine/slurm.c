@@ -56,7 +56,7 @@ __asm__(".symver pow,pow@GLIBC_2.17");
     _(int64_t, job_depth) _(int64_t, part_test) _(int64_t, user_part_test) _(int64_t, complete_wait_s) \
     _(int64_t, license_kinds) _(const int64_t *, licenses) _(const int64_t *, wanted_licenses) /* jobs x kinds */ \
     _(int64_t, plan_licenses) _(const int32_t *, inside) /* of each job */ _(int64_t, bookings) \
-    _(const int64_t *, booked_begin) _(const int64_t *, booked_end) _(const int64_t *, booked_kill) \
+    _(const int64_t *, booked_begin) _(const int64_t *, booked_end) _(const int64_t *, booked_kill) _(const uint8_t *, booked_flexible) \
     _(const uint64_t *, booked_nodes) /* bookings x words */ _(const double *, notices) _(int64_t, notice_count) \
     _(const double *, changes) _(int64_t, change_count) \
     _(const int32_t *, stratum) /* of each job */ _(int64_t, strata) _(const uint8_t *, may) /* strata x strata */ \
@@ -567,7 +567,7 @@ static void run(struct engine *e, int32_t job, double instant) {
     s->start[job] = s->active[job] = instant;
     s->launched[job] = instant + s->launch_s[job];
     int64_t most = e->limit[job]; /* a job ends with its reservation */
-    if (s->inside[job] >= 0) {
+    if (s->inside[job] >= 0 && !s->booked_flexible[s->inside[job]]) {
         int64_t left = s->booked_kill[s->inside[job]] - whole_second(e, instant);
         if (left < most) most = left > 0 ? left : 0;
     }
