@@ -235,6 +235,14 @@ def test_no_partition_has_an_unknown_node(tmp_path: Path) -> None:
     assert str(path) + ":2" in str(error.value)
 
 
+def test_settings_of_heterogeneous_jobs_are_named_for_a_cluster(tmp_path: Path) -> None:
+    path = tmp_path / "slurm.conf"
+    text = "SchedulerParameters=bf_hetjob_prio=min\nSelectType=select/{}\nNodeName=n[1-2] CPUs=4\n"
+    for select, named in (("cons_tres", True), ("linear", False)):
+        path.write_text(f"{text.format(select)}PartitionName=main Nodes=ALL\n")
+        assert any("bf_hetjob_prio" in each for each in read(path).differences) is named
+
+
 def cluster(folder: Path, text: str, *more: Path) -> Machine:
     """Return the cluster of a slurm.conf."""
     path = folder / "slurm.conf"

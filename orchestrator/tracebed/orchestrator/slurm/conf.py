@@ -47,6 +47,8 @@ WITHOUT_EFFECT = frozenset(
     )
 )
 """Parameters that change nothing for batch jobs of whole nodes in one partition, in passes that take no time."""
+OF_HET_JOBS = frozenset(("bf_hetjob_immediate", "bf_hetjob_prio"))
+"""Those of them that change when the heterogeneous jobs of a cluster start."""
 NAMES = {
     name.lower(): name for name in ("SchedulerType", "SelectType", "PriorityType", "TopologyPlugin", "PreemptType")
 }
@@ -243,7 +245,7 @@ def of_config(
         name = name.lower()
         if name in OF_CONF:
             parameters.setdefault(name, value)  # Slurm takes the first
-        elif name not in WITHOUT_EFFECT and name not in scheduler:
+        elif name not in (WITHOUT_EFFECT if not scheduler else WITHOUT_EFFECT - OF_HET_JOBS) and name not in scheduler:
             unmodeled.append(text.strip())
     if unmodeled:
         differences.append(_group("the scheduler", [f"SchedulerParameters {text}" for text in unmodeled]))

@@ -104,8 +104,8 @@ def read(text: str, file: str, zone: str = "") -> tuple[str, list[str]]:
         days = tuple(range(5)) if "WEEKDAY" in flags else (5, 6) if "WEEKEND" in flags else ()
         begin, end = (_instant(values.get(key, ""), where, zone) for key in ("StartTime", "EndTime"))
         cores = whole(values.get("CoreCnt", ""), 0)
-        times = {"begin": begin, "end": end, "period_s": period, "days": days}
-        found.append(Reservation(name=name, nodes=nodes, cores=cores, flexible="FLEX" in flags, **times))
+        own = Reservation(name=name, begin=begin, end=end, nodes=nodes, cores=cores, period_s=period, days=days)
+        found.append(own.model_copy(update={"flexible": "FLEX" in flags}))
     sentences = [f"{what} ({', '.join(names[:12])})" for what, names in unmodeled.items()]
     if local and not zone:
         sentences.append("the times of the reservations are read as UTC; with SLURM_TIME_FORMAT=%s, they have no zone")
