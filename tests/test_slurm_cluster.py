@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 
 import slurm_cases
 from tracebed.cli import tracebed
+from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.workload import Provenance, System, Workload
-from tracebed.errors import InputError
+from tracebed.errors import InputError, Tolerated
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.policies.slurm import Slurm
@@ -434,6 +435,28 @@ def test_a_heterogeneous_job_starts_together_or_not_at_all() -> None:
     assert reasons["5"] == "another component of its heterogeneous job is rejected"
     assert reasons["6"] == "no nodes of its partition can ever run it"
     assert ignored(workload, Slurm()) == ["4 components of heterogeneous jobs start one by one, not together"]
+
+
+HET_LOG = """\
+JobID|User|Account|Partition|Submit|Start|End|Elapsed|Timelimit|State|NNodes|NCPUS|ReqNodes
+1|ann|a|main|2026-11-28T05:24:01|2026-11-28T05:24:02|2026-11-28T05:24:05|00:00:03|00:01:00|COMPLETED|4|16|4
+3+0|ann|a|main|2026-11-28T05:24:10|2026-11-28T05:24:58|2026-11-28T05:25:05|00:00:07|00:02:00|COMPLETED|1|1|1
+3+1|ann|a|main|2026-11-28T05:24:10|2026-11-28T05:24:58|2026-11-28T05:25:05|00:00:07|00:02:00|COMPLETED|1|2|1
+5|ann|a|main|2026-11-28T05:24:10|2026-11-28T05:24:59|2026-11-28T05:25:05|00:00:06|00:01:00|COMPLETED|1|1|1
+"""
+
+
+def test_the_components_of_a_log_of_sacct_start_together(tmp_path: Path) -> None:
+    """As Slurm 22.05.8 did: a backfill pass 57 s after the first submission starts them, and job 5."""
+    path = tmp_path / "log.txt"
+    path.write_text(HET_LOG)
+    with pytest.warns(Tolerated):
+        log = read_workload(path)
+    conf = "SelectType=select/cons_tres\nSelectTypeParameters=CR_Core\nSchedulerParameters=bf_interval=60\n"
+    machine = cluster(tmp_path, f"{conf}NodeName=n[1-4] CPUs=4\nPartitionName=main Nodes=ALL\n")
+    policy = Slurm(cluster=machine.model_dump_json(), bf_interval=60, seed=1)
+    start = predict(log, None, policy, over_limit=OverLimit.KILL).jobs.set_index("job_id")["start"]
+    assert start["3+0"] == start["3+1"] == start["5"] == pytest.approx(58.5, abs=4.0)
 
 
 def test_a_job_of_several_partitions_is_refused_once_with_the_reason() -> None:
