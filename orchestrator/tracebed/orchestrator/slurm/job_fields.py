@@ -1,6 +1,6 @@
 """The fields of `scontrol show job`: those that are modeled, those without effect on a start, and all others.
 
-Source: scontrol(1), and the fields that Slurm 22.05, 24.11 and 26.05 print (`slurm_recordings/job-fields.json`).
+Source: scontrol(1), and the fields that Slurm 22.05, 24.11 and 26.05 print (`slurm_recordings/fields/job.json`).
 """
 
 from __future__ import annotations

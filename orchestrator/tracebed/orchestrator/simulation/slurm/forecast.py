@@ -26,6 +26,7 @@ from tracebed.orchestrator.scheduling.policies.slurm import Slurm
 from tracebed.orchestrator.scheduling.slurm.entries import Entries
 from tracebed.orchestrator.scheduling.slurm.resources import Request
 from tracebed.orchestrator.simulation.slurm import engine
+from tracebed.orchestrator.simulation.slurm.events import NOTICE_S
 from tracebed.orchestrator.simulation.slurm.inputs import Inputs
 from tracebed.orchestrator.simulation.slurm.live import LiveInputs, minutes
 from tracebed.orchestrator.simulation.slurm.prediction import CHECK_S
@@ -229,6 +230,10 @@ class _Ensemble:
         columns["run_time"] = [*run_times.tolist(), *later.run_time.tolist()]
         first = begin + rng.random() * inputs.period_s
         columns |= _rows_of(inputs, which, own)
+        if bookings := columns.get("bookings"):
+            instants = [at - self._zero for each in bookings.booked for at in (each.begin, each.end)]
+            notices = (np.array(instants) + rng.random(len(instants)) * NOTICE_S).tolist()
+            columns["bookings"] = replace(bookings, notices=notices)
         return replace(inputs, **columns, first_period_s=first), replace(
             policy,
             sched_phase_s=begin - rng.random() * policy.sched_interval,
