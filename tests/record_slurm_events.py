@@ -87,7 +87,8 @@ def run(folder: Path, scenario: Scenario) -> dict[str, Any]:
             script = f"trap '' TERM; {script}" if step.stubborn else script
             tasks = [f"--array={step.tasks}"] if step.tasks else []
             asked.append(round(time.time() - zero, 3))
-            slurm("sbatch", "-o", "/dev/null", "-D", "/", *options(step, zero), *tasks, "--wrap", script)
+            more = [text for cores in step.components for text in (":", "-n", str(cores), "-t", str(step.limit))]
+            slurm("sbatch", "-o", "/dev/null", "-D", "/", *options(step, zero), *tasks, "--wrap", script, *more)
         time.sleep(max(0.0, zero + scenario.until - time.time()))
         shown = slurm("scontrol", "-o", "-a", "show", "jobs")
         database = {}

@@ -135,7 +135,29 @@ def drawn(seed: int, *, large: bool = False) -> tuple[Inputs, Slurm]:
         inputs = replace(inputs, preemption=_preemption(draw, len(fit)))
     if fit and draw.random() < 0.4:
         inputs = _in_several_partitions(draw, inputs)
-    return (begun(draw, inputs) if fit and draw.random() < 0.5 else inputs), policy
+    inputs = begun(draw, inputs) if fit and draw.random() < 0.5 else inputs
+    return _with_demands(Random(seed + 1), inputs, policy) if fit else (inputs, policy)
+
+
+def _with_demands(draw: Random, inputs: Inputs, policy: Slurm) -> tuple[Inputs, Slurm]:
+    """Return inputs in which some jobs have a shortest limit, a deadline, or are components of heterogeneous jobs."""
+    count, entries = len(inputs.submit), inputs.entries or Entries.of(range(len(inputs.submit)))
+    found: dict[str, list[Any]] = {}
+    if draw.random() < 0.4:
+        found["shortest"] = [draw.choice((0, 60)) for _ in range(count)]
+        policy = replace(policy, release=draw.choice((policy.release, 25.11)))
+    if draw.random() < 0.3:
+        found["deadline"] = [
+            submit + draw.choice((math.inf, 100.0, 200.5, 400.0)) if first == job else math.nan
+            for job, (submit, first) in enumerate(zip(inputs.submit, entries.first, strict=True))
+        ]
+        found["deadline"] = [found["deadline"][first] for first in entries.first]
+    if draw.random() < 0.4:
+        number = [draw.choice((-1, job // 3)) for job in range(count)]
+        waits = [not (inputs.held and inputs.held[first]) for first in entries.first]
+        policy = replace(policy, bf_min_age_reserve=0)  # some never start: no pass each second for a day
+        found["together"] = [number[first] if own else -1 for first, own in zip(entries.first, waits, strict=True)]
+    return replace(inputs, **found), policy
 
 
 def _in_several_partitions(draw: Random, inputs: Inputs) -> Inputs:
@@ -310,7 +332,7 @@ def _bookings(draw: Random, count: int, nodes: int, epoch: int) -> Bookings:
     for _ in range(draw.randint(1, 3)):
         begin = epoch + draw.randint(0, 200)
         end = begin + draw.choice((10, 60, 400))
-        booked.append(Booked(begin, end, end + draw.choice((0, 60)), draw.randint(0, (1 << nodes) - 1)))
+        booked.append(Booked(begin, end, end + draw.choice((0, 60)), draw.randint(0, (1 << nodes) - 1), begin % 3 == 0))
     inside = [draw.randrange(len(booked)) if draw.random() < 0.2 else -1 for _ in range(count)]
     return Bookings(booked, inside, [each.begin - epoch + draw.random() * 5 for each in booked])
 

@@ -23,6 +23,7 @@ class Submitted:
         stubborn: whether the job ignores SIGTERM.
         columns: further columns of the workload, by name; the options of sbatch follow from them.
         options: further options of sbatch.
+        components: cores of the further components of a heterogeneous job.
     """
 
     at: float
@@ -34,6 +35,7 @@ class Submitted:
     stubborn: bool = False
     columns: Mapping[str, str | float] = field(default_factory=dict)
     options: tuple[str, ...] = ()
+    components: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,8 @@ def _add(
 
 
 def _job(at: float, run: float, cores: int, limit: int = 1, **other: object) -> Submitted:
-    own = {name: other.pop(name) for name in ("tasks", "fails", "stubborn", "options") if name in other}
+    names = ("tasks", "fails", "stubborn", "options", "components")
+    own = {name: other.pop(name) for name in names if name in other}
     return Submitted(at, run, cores, limit, columns=other, **own)  # type: ignore[arg-type]
 
 
@@ -308,6 +311,30 @@ _add(
     _job(0, 100, 4, 3, reservation="r"),
     _job(15, 100, 2, 1, reservation="r"),
     actions=((-2, CREATE.format(5, 45, "ALL", "")),),
+)
+# FLEX: job 1 starts before the reservation, on both nodes, and job 3 runs beyond its end.
+_add(
+    "reservation-flex",
+    70,
+    _job(0, 12, 8, 1, reservation="r"),
+    _job(1, 6, 4, 1),
+    _job(2, 30, 4, 1, reservation="r"),
+    actions=((-2, CREATE.format(8, 32, "n1", "Flags=FLEX")),),
+)
+# Heterogeneous jobs. Job 2 fits on the idle node, job 3 does not: both wait, and job 4 behind them.
+_add("het", 60, _job(0, 12, 4), _job(1, 6, 4, components=(4,)), _job(2, 5, 1), _job(16, 6, 1, components=(1,)))
+# Each component has nodes of its own: job 3 waits, though job 2 leaves two cores of its node.
+_add("het-nodes", 60, _job(0, 15, 4), _job(1, 5, 1, components=(1,)), _job(2, 5, 4), _job(3, 5, 1, 2))
+# The main loop starts nothing behind a heterogeneous job, though the nodes are idle; backfill does, 20 s later.
+_add(
+    "het-main-loop",
+    80,
+    _job(0, 3, 1),
+    _job(6, 5, 1, components=(1,)),
+    _job(6.5, 5, 1),
+    _job(7, 5, 1, partition="other"),
+    parameters=",bf_interval=20",
+    lines=("NodeName=n[1-2] CPUs=4", "PartitionName=main Nodes=n1,n2 Default=YES", "PartitionName=other Nodes=n2"),
 )
 # Preemption
 TIERS = (

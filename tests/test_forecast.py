@@ -70,7 +70,7 @@ def waiting(job: int, **changes: Any) -> str:
     return JOB.format(id=job, **(PENDING | changes))
 
 
-def folder_of(path: Path, *jobs: str, states: tuple[str, str] = ("MIXED", "IDLE"), config: str = CONFIG) -> Path:
+def folder_of(path: Path, *jobs: str, states: tuple[str, ...] = ("MIXED", "IDLE"), config: str = CONFIG) -> Path:
     nodes = [NODE.format(name=f"n{number}", state=state) for number, state in enumerate(states, 1)]
     texts = {"config": config, "partition": PARTITION, "node": "\n".join(nodes), "job": "\n".join(jobs)}
     path.mkdir(exist_ok=True)
@@ -369,7 +369,6 @@ def test_a_job_waits_until_its_begin(tmp_path: Path) -> None:
         ({"reason": "JobHeldUser", "priority": 0}, "JobHeldUser"),
         ({"priority": 0}, "JobHeldUser"),
         ({"reason": "Dependency", "dependency": "afterok:1(unfulfilled)"}, "Dependency"),
-        ({"array": "HetJobId=2 "}, "HetJob"),
         ({"cores": 9}, "no available nodes of its partition can run it"),
     ],
 )
@@ -504,7 +503,7 @@ def test_jobs_end_before_a_reservation_begins(tmp_path: Path) -> None:
     inside = waiting(3, cores=1).replace(" Features", " Reservation=service Features")
     folder = folder_of(tmp_path / "state", waiting(2), inside)
     reasons = tb.forecast(folder, log_of(), repetitions=4).table.set_index("job_id")["reason"]
-    assert reasons.to_dict() == {"2": "", "3": "Reservation"}
+    assert reasons.to_dict() == {"2": "", "3": "Reservation: unknown (no reservation.txt, or not in it)"}
     (folder / "reservation.txt").write_text(booked)
     found = minutes_of(tb.forecast(folder, log_of(), repetitions=8))
     assert found["2"] == pytest.approx(90.0, abs=1.0)

@@ -485,6 +485,12 @@ def test_more_nodes_than_asked_for(log: Path) -> None:
 UNKNOWN = "tasks of arrays that became eligible one after the other, number of tasks at once (%) unknown"
 
 
+def test_shortest_limits_and_deadlines_are_counted(log: Path) -> None:
+    lines = ("sbatch --time-min=5 a.sh", "sbatch --deadline now+1hour a.sh", "sbatch -t9 a.sh --deadline=1")
+    _, said = told(log, table([asked(str(job), line) for job, line in enumerate(lines, 1)], MORE))
+    assert "jobs with --time-min or --deadline, which simulations ignore (2 times)" in said
+
+
 def test_the_limit_of_an_array_is_no_earliest_start(log: Path) -> None:
     """Slurm 22.05 makes a task of an array eligible when the limit of the array lets the task run."""
     late = "2021-12-10T10:00:30"

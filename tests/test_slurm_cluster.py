@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 
 import slurm_cases
 from tracebed.cli import tracebed
+from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.workload import Provenance, System, Workload
-from tracebed.errors import InputError
+from tracebed.errors import InputError, Tolerated
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.node_masks import mask_of
@@ -32,6 +33,7 @@ from tracebed.orchestrator.scheduling.slurm.resources import ALL, Request, Resou
 from tracebed.orchestrator.scheduling.slurm.switches import Switches
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.orchestrator.simulation.slurm import engine
+from tracebed.orchestrator.simulation.slurm.events import ignored
 from tracebed.orchestrator.simulation.slurm.simulator import Simulation
 from tracebed.orchestrator.slurm.conf import read
 from tracebed.orchestrator.slurm.database import Database, Limits, Qos
@@ -266,6 +268,14 @@ def test_no_partition_has_an_unknown_node(tmp_path: Path) -> None:
     assert str(path) + ":2" in str(error.value)
 
 
+def test_settings_of_heterogeneous_jobs_are_named_for_a_cluster(tmp_path: Path) -> None:
+    path = tmp_path / "slurm.conf"
+    text = "SchedulerParameters=bf_hetjob_prio=min\nSelectType=select/{}\nNodeName=n[1-2] CPUs=4\n"
+    for select, named in (("cons_tres", True), ("linear", False)):
+        path.write_text(f"{text.format(select)}PartitionName=main Nodes=ALL\n")
+        assert any("bf_hetjob_prio" in each for each in read(path).differences) is named
+
+
 def cluster(folder: Path, text: str, *more: Path) -> Machine:
     """Return the cluster of a slurm.conf."""
     path = folder / "slurm.conf"
@@ -343,8 +353,8 @@ def check_engines(seed: int) -> None:
     for job, first in enumerate(entries.first):
         ended = [each for each in entries.siblings(job) if not math.isnan(outcome.end[each])]
         assert len(ended) < 2 or job != first
-        # only a job with a dependency or a limit, or in a reservation, may never start
-        inside = kept.bookings and kept.bookings.inside[job] >= 0
+        # only a job with a dependency, a limit, a deadline or components, or in a reservation, may never start
+        inside = (kept.bookings and kept.bookings.inside[job] >= 0) or kept.deadline or kept.together
         assert ended or inside or (conditions and conditions.dependencies[job]) or kept.limits.counters
     until = simulate(kept, policy)  # it ends when the watched jobs have started
     if not any(outcome.restarts):
@@ -447,6 +457,41 @@ def test_a_job_of_several_partitions_starts_in_the_first_that_has_room() -> None
     all_of = CLUSTER.model_copy(update={"all_partitions": True})
     run = predict(workload, None, Slurm(cluster=all_of.model_dump_json()), over_limit=OverLimit.KILL)
     assert run.jobs.set_index("job_id")["reason"]["4"] == "the cluster has no partition none"
+
+
+def test_a_heterogeneous_job_starts_together_or_not_at_all() -> None:
+    columns: dict[str, Any] = {"extra_het_job": ["", "2", "2", "", "5", "5"], "cores_per_node": [4, 1, 4, 1, 1, 9]}
+    columns |= {"submit_time": [0.0, 1, 1, 2, 3, 3], "run_time": [50.0] * 6, "nodes": [1] * 6}
+    workload = workload_of(**columns)
+    jobs = predict(workload, None, Slurm(cluster=CLUSTER.model_dump_json()), over_limit=OverLimit.KILL).jobs
+    start = jobs.set_index("job_id")["start"]
+    assert start["2"] == start["3"] >= 50.0 and start["4"] >= start["2"]
+    reasons = jobs.set_index("job_id")["reason"]
+    assert reasons["5"] == "another component of its heterogeneous job is rejected"
+    assert reasons["6"].startswith("no nodes of its partition can ever run it: 9 cores on a node are demanded")
+    assert ignored(workload, Slurm()) == ["4 components of heterogeneous jobs start one by one, not together"]
+
+
+HET_LOG = """\
+JobID|User|Account|Partition|Submit|Start|End|Elapsed|Timelimit|State|NNodes|NCPUS|ReqNodes
+1|ann|a|main|2026-11-28T05:24:01|2026-11-28T05:24:02|2026-11-28T05:24:05|00:00:03|00:01:00|COMPLETED|4|16|4
+3+0|ann|a|main|2026-11-28T05:24:10|2026-11-28T05:24:58|2026-11-28T05:25:05|00:00:07|00:02:00|COMPLETED|1|1|1
+3+1|ann|a|main|2026-11-28T05:24:10|2026-11-28T05:24:58|2026-11-28T05:25:05|00:00:07|00:02:00|COMPLETED|1|2|1
+5|ann|a|main|2026-11-28T05:24:10|2026-11-28T05:24:59|2026-11-28T05:25:05|00:00:06|00:01:00|COMPLETED|1|1|1
+"""
+
+
+def test_the_components_of_a_log_of_sacct_start_together(tmp_path: Path) -> None:
+    """As Slurm 22.05.8 did: a backfill pass 57 s after the first submission starts them, and job 5."""
+    path = tmp_path / "log.txt"
+    path.write_text(HET_LOG)
+    with pytest.warns(Tolerated):
+        log = read_workload(path)
+    conf = "SelectType=select/cons_tres\nSelectTypeParameters=CR_Core\nSchedulerParameters=bf_interval=60\n"
+    machine = cluster(tmp_path, f"{conf}NodeName=n[1-4] CPUs=4\nPartitionName=main Nodes=ALL\n")
+    policy = Slurm(cluster=machine.model_dump_json(), bf_interval=60, seed=1)
+    start = predict(log, None, policy, over_limit=OverLimit.KILL).jobs.set_index("job_id")["start"]
+    assert start["3+0"] == start["3+1"] == start["5"] == pytest.approx(58.5, abs=4.0)
 
 
 def test_a_job_of_several_partitions_is_refused_once_with_the_reason() -> None:

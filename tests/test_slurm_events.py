@@ -57,6 +57,10 @@ def rows_of(job: Submitted, number: int, submit: float) -> list[dict[str, Any]]:
     row |= {"nodes": job.cores, "cores_per_node": 1, "spread": 1, "fewest_nodes": 1}
     row |= {"status": "failed" if job.fails else "completed", **job.columns}
     row["extra_release_s"] = KILL_WAIT_S if job.stubborn else 0.0
+    if job.components:
+        sizes = enumerate((job.cores, *job.components))
+        each = {"status": row["status"], "extra_het_job": str(number)}
+        return [{**row, "job_id": str(number + k), "nodes": cores, **each} for k, cores in sizes]
     if not job.tasks:
         return [row]
     listed, _, most = job.tasks.partition("%")
@@ -69,7 +73,11 @@ def workload_of(name: str) -> Workload:
     """Return the jobs of a recording as they were submitted."""
     rows: list[dict[str, Any]] = []
     jobs = sorted(ALL[name].jobs, key=lambda job: job.at)
-    ids = sorted({int(job.partition("_")[0]) for job in recorded(name)["found"]})
+    ids, every = list[int](), iter(sorted({int(job.partition("_")[0]) for job in recorded(name)["found"]}))
+    for job in jobs:
+        ids.append(next(every))
+        for _ in job.components:
+            next(every)
     for job, number, submit in zip(jobs, ids, recorded(name)["asked"], strict=True):
         rows += rows_of(job, number, submit)
     table = pd.DataFrame(rows).fillna({column: "" for job in jobs for column in job.columns if column in TEXTS})
@@ -137,10 +145,11 @@ STARTS = (
     *("array-reserved", "bf_max_job_array_resv", "array-dependency", "array-aftercorr"),
     *("licenses", "licenses-no-reservation", "bf_licenses", "bf_licenses-plan"),
     *("reservation-maintenance", "reservation-before", "reservation-inside", "reservation-end"),
-    *("reservation-main-loop", "reservation-main-loop-busy"),
+    *("reservation-main-loop", "reservation-main-loop-busy", "reservation-flex"),
     *("preempt-cancel", "preempt-requeue", "preempt-suspend", "preempt-grace", "preempt-exempt", "preempt-order"),
     *("preempt-off", "preempt-youngest", "partition_job_depth", "partition_job_depth-full"),
     *("bf_max_job_part", "bf_max_job_user_part", "preempt-qos"),
+    *("het", "het-nodes", "het-main-loop"),
     *("partitions", "partitions-tier", "partitions-reserved", "bf_one_resv_per_job", "default-time"),
     *("lapse-exempt", "lapse-exempt-main-loop", "lapse-exempt-idle", "lapse-min-age", "lapse-priority"),
     *("lapse-begin", "kill-wait", "kill-wait-preempt"),
@@ -262,11 +271,12 @@ def test_reservations_are_read_with_their_repetitions(tmp_path: Path) -> None:
     assert (once.begin, once.end, once.nodes) == (1795658400, 1795662000, "n1")
     hour, day = 3600, 86400
     assert week.end - week.begin == 2 * hour
+    assert (week.flexible, once.flexible) == (True, False)
     begins = [begin for begin, _ in week.until(week.begin + 4 * day)]  # from Thursday to Monday
     assert [(begin - week.begin) // day for begin in begins] == [0, 1, 4]
     assert len(once.until(once.begin + 9 * day)) == 1
     text = "\n".join(conf.differences)
-    for expected in ("flag FLEX", "PURGE_COMP", "licences of reservations", "read as UTC"):
+    for expected in ("flag PURGE_COMP", "licences of reservations", "read as UTC"):
         assert expected in text
     denver = read(path, zone="America/Denver")
     assert "read as UTC" not in "\n".join(denver.differences)

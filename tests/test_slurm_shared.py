@@ -111,7 +111,7 @@ def compared(recording: dict[str, Any], folder: Path) -> Counter[str]:
         for job, start, nodes in tests:
             among = mask_of(machine.members(inputs.partition[job - 1]))
             waiting = Waiting(job, inputs.requests[job - 1], inputs.limit[job - 1], among=among)
-            planned = plan._plan(waiting, now, here, expected, slots, rules, 86400, machine.kill_wait_s)
+            planned = plan._plan(waiting, now, now, here, expected, slots, rules, 86400, machine.kill_wait_s)
             found = None if planned is None else (0 if planned[0] <= now else planned[0], sorted(planned[1]))
             real = None if start < 0 else (start, sorted(number[name] for name in host_names(nodes)))
             equal = found == real

@@ -96,7 +96,7 @@ def test_a_change_that_deletes_work_has_no_answer_about_waits(
     else:
         assert (work.jobs, work.adapted) == (0, 82)
         assert headline.startswith(
-            "the change cuts off 9.92 core hours (2.2 % of the log's), of jobs that end earlier (15)"
+            "the change cuts off 9.938 core hours (2.2 % of the log's), of jobs that end earlier (15)"
         )
 
 

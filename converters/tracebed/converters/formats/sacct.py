@@ -251,6 +251,7 @@ def _columns(c: Columns, zone: str) -> tuple[dict[str, Any], dict[str, BoolArray
     return columns, {
         "jobs on more nodes than they asked for, whose cores may lie on any nodes (no --ntasks-per-node known)": spread,
         "jobs with unequal generic resources on their nodes, counts rounded up": uneven,
+        "jobs with --time-min or --deadline, which simulations ignore": np.asarray(said["lapse"]) != "",
         "tasks of arrays that became eligible one after the other, number of tasks at once (%) unknown": staggered,
         "tasks of an array that did not start, one job for all of them": c["job"].str.contains("_[", regex=False),
         WHICH_HOUR: unclear,

@@ -138,7 +138,7 @@ SCHEDULER_OF_CLUSTER = frozenset(
 """SchedulerParameters that a simulation of a cluster models, beside those of the policy."""
 SCHEDULER_WITHOUT_EFFECT = frozenset(
     """
-    allow_zero_lic bb_array_stage_cnt bf_continue bf_hetjob_immediate bf_hetjob_prio bf_max_time bf_yield_interval
+    allow_zero_lic bb_array_stage_cnt bf_continue bf_max_time bf_yield_interval
     bf_yield_rpc_cnt bf_yield_sleep build_queue_timeout correspond_after_task_cnt defer defer_batch delay_boot
     disable_hetjob_steps disable_job_shrink enable_hetjob_steps enable_job_state_cache enable_user_top
     extra_constraints ignore_constraint_validation ignore_numa ignore_prefer_validation max_array_tasks max_rpc_cnt
@@ -150,9 +150,12 @@ SCHEDULER_WITHOUT_EFFECT = frozenset(
 """SchedulerParameters that change no decision about batch jobs, in passes that take no time: limits of submissions,
 steps, and options that no job of a workload has (--licenses=NAME:0, --extra, --switches)."""
 SCHEDULER_OF_WHOLE_NODES = frozenset(
-    ("bf_busy_nodes", "bf_max_job_array_resv", "bf_one_resv_per_job", "bf_running_job_reserve", "bf_window_linear")
+    (
+        *("bf_busy_nodes", "bf_max_job_array_resv", "bf_one_resv_per_job", "bf_running_job_reserve"),
+        *("bf_window_linear", "bf_hetjob_immediate", "bf_hetjob_prio"),
+    )
 )
-"""SchedulerParameters without effect if jobs have whole nodes of one partition."""
+"""SchedulerParameters without effect if jobs have one component, and whole nodes of one partition."""
 ITEMS: Mapping[str, frozenset[str]] = {
     key.lower(): frozenset(items.lower().split())
     for key, items in (

@@ -14,7 +14,9 @@ def waits_for(jobs: Sequence[LiveJob]) -> list[str]:
 
     With the reason `Priority`, this is the number of jobs before it in the queues of its partitions.
     """
-    queue = [(_rank(job), _partitions(job)) for job in jobs if job.reason in ("Priority", "Resources")]
+    # components of heterogeneous jobs often have no reason
+    before = [job for job in jobs if job.reason in ("Priority", "Resources") or (job.whole_id and job.priority)]
+    queue = [(_rank(job), _partitions(job)) for job in before]
     return [" ".join(filter(None, (job.reason or "None", _named(job, queue)))) for job in jobs]
 
 

@@ -24,7 +24,6 @@ DAY_S = 86400
 PERIODS = {"HOURLY": 3600, "DAILY": DAY_S, "WEEKDAY": DAY_S, "WEEKEND": DAY_S, "WEEKLY": 7 * DAY_S}
 """Flag -> time between two occurrences, s."""
 ASSUMED = {
-    "FLEX": "its jobs use nodes of the reservation only",
     "MAGNETIC": "only jobs that name the reservation run in it",
     "TIME_FLOAT": "it begins at the given time",
     "PURGE_COMP": "it lasts until its end",
@@ -45,6 +44,7 @@ class Reservation(Fact):
         cores: number of its cores; 0: unknown.
         period_s: time between two occurrences, s; 0: one occurrence.
         days: days of the week of the occurrences, 0 for Monday; empty: all.
+        flexible: whether its jobs may also run on other nodes, and outside of its time (`FLEX`).
     """
 
     name: str
@@ -54,6 +54,7 @@ class Reservation(Fact):
     cores: int = 0
     period_s: int = 0
     days: tuple[int, ...] = ()
+    flexible: bool = False
 
     def until(self, last: int) -> list[tuple[int, int]]:
         """Return begin and end of each occurrence that begins until `last`; the first one in any case."""
@@ -93,6 +94,9 @@ def read(text: str, file: str, zone: str = "") -> tuple[str, list[str]]:
         name = values["ReservationName"]
         for flag in (flag for flag in flags if flag in ASSUMED):
             unmodeled.setdefault(f"flag {flag} of reservations is not modeled; {ASSUMED[flag]}", []).append(name)
+        if values.get("MaxStartDelay", "") not in ABSENT:
+            what = "MaxStartDelay of reservations is not modeled; jobs with --signal=R wait for its nodes"
+            unmodeled.setdefault(what, []).append(name)
         if values.get("Licenses", "") not in ABSENT:
             what = "licences of reservations are not modeled; they are free for all jobs"
             unmodeled.setdefault(what, []).append(name)
@@ -100,7 +104,8 @@ def read(text: str, file: str, zone: str = "") -> tuple[str, list[str]]:
         days = tuple(range(5)) if "WEEKDAY" in flags else (5, 6) if "WEEKEND" in flags else ()
         begin, end = (_instant(values.get(key, ""), where, zone) for key in ("StartTime", "EndTime"))
         cores = whole(values.get("CoreCnt", ""), 0)
-        found.append(Reservation(name=name, begin=begin, end=end, nodes=nodes, cores=cores, period_s=period, days=days))
+        own = Reservation(name=name, begin=begin, end=end, nodes=nodes, cores=cores, period_s=period, days=days)
+        found.append(own.model_copy(update={"flexible": "FLEX" in flags}))
     sentences = [f"{what} ({', '.join(names[:12])})" for what, names in unmodeled.items()]
     if local and not zone:
         sentences.append("the times of the reservations are read as UTC; with SLURM_TIME_FORMAT=%s, they have no zone")

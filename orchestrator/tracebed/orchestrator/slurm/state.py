@@ -17,8 +17,9 @@ from tracebed.orchestrator.slurm import reservations
 from tracebed.orchestrator.slurm.conf import SlurmConf, of_lines, with_release
 from tracebed.orchestrator.slurm.database import ASSOCIATIONS, Database, read_associations, read_qos
 from tracebed.orchestrator.slurm.host_lists import host_names
+from tracebed.orchestrator.slurm.job_fields import gres, ignored_fields, memory, whole_nodes
 from tracebed.orchestrator.slurm.lines import Line
-from tracebed.orchestrator.slurm.machine import WHOLE, Machine
+from tracebed.orchestrator.slurm.machine import Machine
 from tracebed.orchestrator.slurm.scontrol import (
     YEAR_S,
     Record,
@@ -58,7 +59,7 @@ UNAVAILABLE = frozenset(
 """States of nodes on which no waiting job is assumed to start."""
 BLOCKING = frozenset(
     {
-        *("JobHeldUser", "JobHeldAdmin", "DependencyNeverSatisfied", "PartitionDown", "HetJob"),
+        *("JobHeldUser", "JobHeldAdmin", "DependencyNeverSatisfied", "PartitionDown"),
         *("PartitionInactive", "PartitionTimeLimit", "ReservationDeleted", "BadConstraints"),
         *("InvalidAccount", "InvalidQOS", "AccountNotAllowed", "QOSNotAllowed", "DeadLine", "PartitionConfig"),
     }
@@ -72,8 +73,6 @@ MODELED = frozenset(
 )
 USED_UP = re.compile(r"Minutes|GrpWallLimit")
 """In the reasons of jobs that wait for a limit on the resources times minutes of a job, an account or a QOS."""
-PLAIN = {"Contiguous": ("0", ""), "ReqNodeList": ("",), "ExcNodeList": ("",), "ReqSwitch": ("",)}
-"""Fields of a request that are not modeled -> the values with which they have no effect."""
 DEFAULTS = {
     "maxjobcount": "10000",
     "jobrequeue": "1",
@@ -96,7 +95,6 @@ OF_NODES |= {"corespeccount": "CoreSpecCount", "memspeclimit": "MemSpecLimit"}
 NOT_OF_PARTITIONS = frozenset(("partitionname", "nodes", "state", "totalcpus", "totalnodes", "tres"))
 RESERVED = frozenset(("MAINT", "RESERVED"))
 """States of nodes in an advance reservation."""
-UNITS = {"K": 2**-10, "M": 1.0, "G": 2.0**10, "T": 2.0**20}
 
 
 @dataclass(frozen=True)
@@ -127,6 +125,9 @@ class LiveJob:
         qos, dependency, licenses, reservation: the request, as in a workload.
         array: array of the job, and how many of its tasks may run at once, as in a workload.
         name: the name, which `singleton` compares.
+        shortest_s: shortest time limit with which the job may start (`--time-min`), s; 0: its time limit.
+        deadline: instant until which the job must end; None: there is none.
+        whole_id: id of the heterogeneous job of a component; empty: none.
     """
 
     id: str
@@ -158,6 +159,9 @@ class LiveJob:
     reservation: str = ""
     array: str = ""
     name: str = ""
+    shortest_s: float = 0.0
+    deadline: float | None = None
+    whole_id: str = ""
 
 
 @dataclass(frozen=True)
@@ -257,8 +261,6 @@ def state_of(texts: Mapping[str, str], folder: Path) -> ClusterState:
             _check(job, record, known, names)
             if record.of("TimeLimit") == "Partition_Limit":
                 job = replace(job, limit_s=conf.machine.limit_s(conf.machine.partition(job.partition) or 0) or YEAR_S)
-            if job.reservation and not booked and _waits(job):
-                job = replace(job, reason="Reservation")
             jobs.append(job)
     jobs.sort(key=lambda job: job.number)
     unavailable = frozenset(
@@ -346,13 +348,11 @@ def _jobs(record: Record, threads: int, odd: Counter[str], limited: re.Pattern[s
 
 def _odd(record: Record, job: LiveJob, state: str, limited: re.Pattern[str]) -> Iterator[str]:
     """Yield what is not modeled of a job. `limited`: the reasons of jobs whose limits are known."""
+    yield from ignored_fields(record.fields, waits=job.start is None)
     if job.start is not None:
         if state in ("SUSPENDED", "STOPPED"):
             yield f"{state} is modeled as running on"
         return
-    for name, values in PLAIN.items():
-        if record.of(name) not in values:
-            yield f"{name} is not modeled"
     if USED_UP.search(job.reason):
         yield f"the reason {job.reason} is not modeled: there is no forecast while it lasts"
     elif job.reason not in MODELED | BLOCKING | {"Dependency", "Reservation"} and not limited.match(job.reason):
@@ -365,16 +365,16 @@ def _job(record: Record, state: str, threads: int) -> LiveJob:
     tasks = re.match(r"(\d+):", record.of("NtasksPerN:B:S:C"))
     per_task = record.number("CPUs/Task") if record.of("CPUs/Task") else 1
     eligible = record.instant("EligibleTime") or record.instant("SubmitTime") or 0.0
-    memory, by_core = _memory(record)
-    start = record.instant("StartTime")
+    memory_mib, by_core = memory(record)
+    start, limit_s = record.instant("StartTime"), record.limit_s("TimeLimit")
+    if running and record.of("SuspendTime") and (end := record.instant("EndTime")):
+        start = end - limit_s  # without the time of its suspension
     fewest = tres.get("node", "")
     reason = record.of("Reason").partition(",")[0]
     dependent = record.of("Dependency") and reason not in ("BeginTime",)
     if not running and record.number("Priority") == 0 and reason not in BLOCKING:
         reason = "JobHeldUser"
-    if not running and record.of("HetJobId"):
-        reason = "HetJob"
-    array, limit = record.of("ArrayJobId"), record.of("ArrayTaskId").partition("%")[2]
+    array, limit = record.of("ArrayJobId"), record.of("ArrayTaskId").partition("%")[2] or record.of("ArrayTaskThrottle")
     partition, *others = record.needed("Partition").split(",")
     return LiveJob(
         id=str(record.number("JobId")),
@@ -386,15 +386,15 @@ def _job(record: Record, state: str, threads: int) -> LiveJob:
         eligible=eligible,
         start=start if running else None,
         estimate=None if running else start,
-        limit_s=record.limit_s("TimeLimit"),
+        limit_s=limit_s,
         cores=math.ceil(record.number("NumCPUs") / threads),
         per_node=math.ceil(int(tasks[1]) * per_task / threads) if tasks else 0,
         fewest=int(fewest) if fewest.isdecimal() else record.number("NumNodes"),
-        whole=_whole(record),
-        memory_mib=memory * threads if by_core else memory,
+        whole=whole_nodes(record),
+        memory_mib=memory_mib * threads if by_core else memory_mib,
         by_core=by_core,
         features=record.of("Features"),
-        gres=record.of("TresPerNode", "Gres"),
+        gres=gres(record, int(fewest) if fewest.isdecimal() else record.number("NumNodes")),
         priority=record.number("Priority"),
         reason=reason,
         held=_held(record, threads) if running else {},
@@ -406,21 +406,10 @@ def _job(record: Record, state: str, threads: int) -> LiveJob:
         reservation=record.of("Reservation"),
         array=f"{array}%{limit}" if limit else array,
         name=record.of("JobName"),
+        shortest_s=record.limit_s("TimeMin") if record.of("TimeMin") else 0.0,
+        deadline=record.instant("Deadline"),
+        whole_id=record.of("HetJobId"),
     )
-
-
-def _whole(record: Record) -> bool:
-    """Return whether a job has whole nodes. From Slurm 26.05 on, OverSubscribe=NO no longer says so."""
-    if "Exclusive" in record.fields:
-        return record.fields["Exclusive"] in WHOLE
-    return record.of("OverSubscribe") in ("NO", "EXCLUSIVE")
-
-
-def _memory(record: Record) -> tuple[float, bool]:
-    for name in ("MinMemoryCPU", "MinMemoryNode"):
-        if found := re.match(r"(\d+(?:\.\d+)?)([KMGT]?)", record.of(name)):
-            return math.ceil(float(found[1]) * UNITS[found[2] or "M"]), name == "MinMemoryCPU"
-    return 0.0, False
 
 
 def _held(record: Record, threads: int) -> dict[str, int]:

@@ -27,9 +27,10 @@ OPTIONS = {
     "--ntasks-per-node": "per node",
     "--gres": "gres",
     "--gpus-per-node": "gpus",
+    **dict.fromkeys(("--time-min", "--deadline"), "lapse"),
 }
 """Option of sbatch -> what it sets."""
-TELLING = re.compile(r"\s(?:-[dabLp]|--(?:dep|arr|beg|lic|part|ntasks-per-node|gres|gpus-per-node))")
+TELLING = re.compile(r"\s(?:-[dabLp]|--(?:dep|arr|beg|lic|part|ntasks-per-node|gres|gpus-per-node|time-min|dea))")
 """A line without a match has none of `OPTIONS`."""
 FLAGS = frozenset(
     f"--{name}"

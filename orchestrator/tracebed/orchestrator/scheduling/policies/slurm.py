@@ -20,8 +20,8 @@ from tracebed.orchestrator.scheduling.ticks import next_multiple
 MINUTE_S = 60
 OF_SLURMCTLD = ("release", "speed", "epoch_s", "sched_loop_s", "sched_phase_s", "bf_loop_s", "bf_phase_s")
 """Parameters that describe slurmctld and its clocks, and are not parameters of slurm.conf."""
-NEWER = 24.11
-"""The first release of Slurm with other rules of backfill, see `Rules`."""
+NEWER, EXTENDS = 24.11, 25.11
+"""The first releases of Slurm with other rules of backfill, see `Rules`."""
 RELEASES = (22.05, 24.11, 25.05, 25.11, 26.05)
 """The releases whose rules are known. 22.05, 24.11 and 26.05 were tried; 24.11 and 26.05 have the same rules, and so do
 those between them."""
@@ -135,7 +135,7 @@ class Slurm(ParameterTable):
     @property
     def rules(self) -> Rules:
         """The rules of a backfill pass of this Slurm."""
-        return Rules(self.bf_resolution, self.release >= NEWER)
+        return Rules(self.bf_resolution, self.release >= NEWER, self.release >= EXTENDS)
 
     def decide(self, state: State) -> Iterator[Decision]:
         """Make the passes that are due, and request the next one.

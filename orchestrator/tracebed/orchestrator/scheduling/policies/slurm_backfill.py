@@ -23,6 +23,10 @@ class Rules(NamedTuple):
     and the search for a start goes on after a slot that ends it (see `Slots.usable`; for jobs that share nodes, also
     `scheduling.slurm.plan.first_start` and `Resources`)."""
 
+    extends: bool = False
+    """Whether the release is 25.11 or newer. There, backfill starts a job with `--time-min` for the time until its
+    nodes are reserved, at most its time limit; before that, with its shortest time limit."""
+
     def span(self, start: int, limit: int) -> tuple[int, int]:
         """Return the begin and the end of a reservation for a job."""
         return start // self.step * self.step, self.end(start + limit)
@@ -98,6 +102,11 @@ class Slots:
         """Return whether some of `nodes` are reserved between `start` and `end`."""
         slots = zip(self.begins, self.ends, self.nodes, strict=True)
         return any(begin < end and start < until and nodes & ~free for begin, until, free in slots)
+
+    def reserved_after(self, now: int, nodes: int, until: int) -> int:
+        """Return the begin of the first slot after `now` in which not all `nodes` are free, at most `until`."""
+        slots = zip(self.begins, self.nodes, strict=True)
+        return min((begin for begin, free in slots if begin > now and nodes & ~free), default=until) if nodes else until
 
     def reserve(self, start: int, end: int, nodes: int) -> None:
         """Reserve `nodes` from `start` to `end`. Adjacent slots with equal nodes become one slot."""

@@ -23,6 +23,8 @@ class Booked(NamedTuple):
     """When the jobs in the reservation are killed: its end, or `ResvOverRun` later."""
     nodes: int
     """Mask of its nodes."""
+    flexible: bool = False
+    """Whether its jobs may also run on other nodes, and outside of its time."""
 
 
 @dataclass(frozen=True)
@@ -47,11 +49,16 @@ class Bookings:
     def allowed(self, job: int, start: int, limit: int) -> int:
         """Return the mask of the nodes that a job may use from `start` to `start + limit`; -1: all nodes."""
         inside = self.inside[job]
-        allowed = self.booked[inside].nodes if inside >= 0 else -1
+        allowed = self.booked[inside].nodes if inside >= 0 and not self.booked[inside].flexible else -1
         for number, each in enumerate(self.booked):
             if number != inside and each.begin < start + limit and start < each.end:
                 allowed &= ~each.nodes
         return allowed
+
+    def next_begin(self, job: int, now: int, nodes: int) -> int:
+        """Return when the next other reservation of some of `nodes` (mask) begins after `now`; 0: none."""
+        others = (each for number, each in enumerate(self.booked) if number != self.inside[job])
+        return min((each.begin for each in others if each.begin > now and each.nodes & nodes), default=0)
 
     def over(self, job: int, now: int) -> bool:
         """Return whether the reservation of a job has ended, so that the job never starts."""
@@ -59,7 +66,9 @@ class Bookings:
 
     def most(self, job: int, start: int, limit: int) -> int:
         """Return for how long a job may run from `start` on: its limit, or until the end of its reservation, s."""
-        return min(limit, max(0, self.booked[self.inside[job]].kill - start)) if self.inside[job] >= 0 else limit
+        if self.inside[job] < 0 or self.booked[self.inside[job]].flexible:
+            return limit
+        return min(limit, max(0, self.booked[self.inside[job]].kill - start))
 
 
 class Preemptor(Protocol):

@@ -16,7 +16,9 @@ from tracebed.orchestrator.scheduling.node_masks import mask_of
 from tracebed.orchestrator.scheduling.policies.slurm_backfill import Rules, Slots
 from tracebed.orchestrator.scheduling.slurm.outlook import Outlook
 from tracebed.orchestrator.scheduling.slurm.resources import Request, Resources, Running
+from tracebed.orchestrator.scheduling.slurm.together import Together
 
+MINUTE_S = 60
 WINDOW_S = 30
 """Running jobs that end within this time are expected to end together, s; see `first_start`."""
 
@@ -38,6 +40,10 @@ class Waiting(NamedTuple):
     """What the entries of a job in several partitions have in common."""
     among: int = -1
     """Mask of the nodes of the partition."""
+    longest: int = 0
+    """Time limit up to which that of the job grows when it starts, s (`Rules.extends`)."""
+    component: bool = False
+    """Whether the job is a component of a heterogeneous job."""
 
 
 class Planned(NamedTuple):
@@ -45,6 +51,8 @@ class Planned(NamedTuple):
 
     job: int
     parts: dict[int, int]
+    limit: int = 0
+    """Its time limit, s."""
 
 
 class Found(NamedTuple):
@@ -57,7 +65,7 @@ class Found(NamedTuple):
 
 @dataclass
 class Tasks:
-    """The tasks of arrays, and the entries of jobs in several partitions, in a pass.
+    """The tasks of arrays, the entries of jobs in several partitions, and the components of jobs, in a pass.
 
     Attributes:
         room: how many tasks of each array may still start; None: any number.
@@ -65,6 +73,7 @@ class Tasks:
         reserved: array -> number of its tasks with a reservation.
         one_reservation: whether a job in several partitions has one reservation at most, `bf_one_resv_per_job`.
         noticed: jobs whose reservations Slurm takes for a change, see `scheduling.policies.slurm_backfill.backfill`.
+        together: the heterogeneous jobs; None: there are none.
     """
 
     room: list[int | None]
@@ -72,6 +81,7 @@ class Tasks:
     reserved: dict[int, int] = field(default_factory=dict)
     one_reservation: bool = False
     noticed: list[int] = field(default_factory=list)
+    together: Together | None = None
 
 
 def backfill(
@@ -100,12 +110,13 @@ def backfill(
         table: largest number of slots, `bf_node_space_size`.
         reservations: most jobs with a reservation, `bf_job_part_count_reserve`; 0: any number.
         kill_wait: a job that has passed its expected end is expected to end this much later, s.
-        tasks: the arrays, and jobs in several partitions; None: there are none.
+        tasks: the arrays, jobs in several partitions, and heterogeneous jobs; None: there are none.
         outlook: advance reservations and licences; None: there are none.
     """
     reserved, booked = 0, set[int]()
     slots = Slots(now, now + window, everything, newer=rules.newer)
     tasks, skipped = tasks or Tasks([], 0), -1
+    together = tasks.together
     for job in waiting:
         if 0 <= job.entry == skipped:
             continue
@@ -114,7 +125,10 @@ def backfill(
             continue
         if outlook and not outlook.licenses.considered(job.job):
             continue
-        planned = _plan(job, now, free, running, slots, rules, window, kill_wait, outlook, tasks.noticed)
+        earliest = together.since(job.job, now) if together and job.component else now
+        planned = None
+        if earliest <= now + window:
+            planned = _plan(job, now, earliest, free, running, slots, rules, window, kill_wait, outlook, tasks.noticed)
         if planned is None:
             skipped = job.entry
             continue
@@ -122,14 +136,17 @@ def backfill(
         nodes = mask_of(parts.keys())
         preempts = start <= now and planned.usable
         began = False
-        if preempts and outlook and outlook.preemptor:
+        if together and job.component:
+            together.plan(job.job, start)  # it starts at the end of the pass, with the others
+        elif preempts and outlook and outlook.preemptor:
             began, nodes = outlook.preemptor.preempt(job.job, planned.usable, outlook.preemptor.candidates(job.job))
-        if began or (start <= now and not preempts):
+        if began or (start <= now and not preempts and not job.component):
             if outlook:
                 outlook.licenses.hold(job.job, now, now + job.limit)
             if job.array >= 0 and (left := tasks.room[job.array]) is not None:
                 tasks.room[job.array] = left - 1
-            yield Planned(job.job, {} if began else parts)
+            limit = _extended(job, now, nodes, slots, outlook) if job.longest else job.limit
+            yield Planned(job.job, {} if began else parts, limit)
         elif not job.reserve or job.first in booked or (reservations and reserved == reservations):
             skipped = job.entry
         elif len(slots.begins) >= table:
@@ -148,9 +165,18 @@ def backfill(
                     skipped = job.entry
 
 
+def _extended(job: Waiting, now: int, nodes: int, slots: Slots, outlook: Outlook | None) -> int:
+    """Return the time limit of a job that starts: until its nodes are reserved, in whole minutes."""
+    until = slots.reserved_after(now, nodes, now + job.longest)
+    if outlook:
+        until = min(until, outlook.bookings.next_begin(job.job, now, nodes) or until)
+    return max(job.limit, (until - now) // MINUTE_S * MINUTE_S)
+
+
 def _plan(
     job: Waiting,
     now: int,
+    earliest: int,
     free: Resources,
     running: Sequence[Running],
     slots: Slots,
@@ -160,8 +186,8 @@ def _plan(
     outlook: Outlook | None = None,
     noticed: list[int] | None = None,
 ) -> Found | None:
-    """Return when and on which nodes `job` can start at the earliest; None: the search ends without a start."""
-    later = now
+    """Return when and on which nodes `job` can start from `earliest` on; None: the search ends without a start."""
+    later = earliest
     candidates = outlook.preemptor.candidates(job.job) if outlook and outlook.preemptor else []
     while True:
         since = later

@@ -101,6 +101,12 @@ def excess(text: str, machine: Machine) -> str:
     return next((name for name, many in wanted.items() if "@" not in name and many > machine.licenses.get(name, 0)), "")
 
 
+def heterogeneous(names: Sequence[str]) -> list[int]:
+    """Return the number of the heterogeneous job of each job, from their names; -1: none. Empty: all have none."""
+    number = {name: at for at, name in enumerate(dict.fromkeys(name for name in names if name))}
+    return [number.get(name, -1) for name in names] if number else []
+
+
 NORMAL_QOS = "normal"
 """QOS of a job without any."""
 MODES = {"cancel": CANCEL, "requeue": REQUEUE, "suspend": SUSPEND}
@@ -186,14 +192,14 @@ def with_bookings(inputs: Inputs, names_of: Sequence[str], machine: Machine, pol
         mask = mask_of([known[name] for name in names])
         for begin, end in each.until(int(epoch + max(inputs.submit)) + REPEATED_S):
             number.setdefault(each.name, []).append(len(booked))
-            booked.append(Booked(begin, end, end + machine.resv_over_run_s, mask))
+            booked.append(Booked(begin, end, end + machine.resv_over_run_s, mask, each.flexible))
             notices += [instant - epoch + rng.uniform(0.0, NOTICE_S) for instant in (begin, end)]
     inside = [
         _chosen(number, names, booked, submit + epoch) for names, submit in zip(names_of, inputs.submit, strict=True)
     ]
     conditions = inputs.conditions or Conditions.none(len(inside))
     earliest = [
-        max(earliest, booked[own].begin - epoch) if own >= 0 else earliest
+        max(earliest, booked[own].begin - epoch) if own >= 0 and not booked[own].flexible else earliest
         for own, earliest in zip(inside, conditions.earliest, strict=True)
     ]
     bookings = Bookings(booked, inside, notices)
@@ -208,6 +214,8 @@ def _chosen(number: Mapping[str, Sequence[int]], names: str, booked: Sequence[Bo
     return -1
 
 
+HET_JOB = "extra_het_job"
+"""Column of a log with the heterogeneous job of each component."""
 EVENTS = ("earliest_start", "dependency", "array", "reservation", "licenses")
 """Columns that only a simulation of a cluster uses."""
 
@@ -225,6 +233,9 @@ def ignored(workload: Workload, policy: Slurm) -> list[str]:
             of_cluster = "it needs a slurm.conf whose nodes differ, are shared, or are in partitions"
             why = "the reservations are not given (-P @FILE)" if policy.cluster else of_cluster
             warnings.append(f"the column {name} of {counted(count, 'job')} is ignored: {why}")
+    components = sum(workload.texts(HET_JOB).astype(bool)) if HET_JOB in workload.columns else 0
+    if components and not policy.cluster:
+        warnings.append(f"{counted(components, 'component')} of heterogeneous jobs start one by one, not together")
     if policy.cluster:
         machine = Machine.model_validate_json(policy.cluster)
         warnings += [*_of_all_memory(workload, machine), *_partial(policy, machine)]

@@ -12,7 +12,9 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import cache
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -24,19 +26,23 @@ from tracebed.orchestrator.scheduling.policies.slurm import Slurm
 from tracebed.orchestrator.scheduling.slurm.entries import Entries
 from tracebed.orchestrator.scheduling.slurm.resources import Request
 from tracebed.orchestrator.simulation.slurm import engine
+from tracebed.orchestrator.simulation.slurm.events import NOTICE_S
 from tracebed.orchestrator.simulation.slurm.inputs import CHECK_S, Inputs
 from tracebed.orchestrator.simulation.slurm.live import LiveInputs, minutes
 from tracebed.orchestrator.simulation.slurm.run_times import Draws, RunTimes
 from tracebed.orchestrator.simulation.slurm.simulator import Simulation
+from tracebed.orchestrator.slurm.reservations import parsed
 from tracebed.orchestrator.slurm.state import BLOCKING, USED_UP, ClusterState, LiveJob
 
 OF_JOBS = (
     *("submit", "limit", "launch_s", "overrun_s", "over_limit_s", "end_s", "requests", "partition", "user", "fixed"),
-    *("held", "since", "association", "usage_factor", "reserve"),
+    *("held", "since", "association", "usage_factor", "reserve", "shortest", "deadline"),
 )
 """The fields of `Inputs` with a value for each job, except those that a member draws."""
 HORIZON = 2.0
 """Later jobs are submitted until this multiple of the time after which the last waiting job starts without them."""
+UNKNOWN_RESERVATION = "Reservation: unknown (no reservation.txt, or not in it)"
+INCOMPLETE = "another component of its heterogeneous job has no forecast"
 UNAVAILABLE = "no available nodes of its partition can run it"
 
 
@@ -80,7 +86,24 @@ def forecast(state: ClusterState, log: Workload, members: int, seed: int, *, arr
     if ensemble.rows:
         starts[ensemble.rows] = ensemble.starts(log if arrivals else None, members)
     notes = (*state.notes, *_unknown_users(state, learnt))
+    for row in ensemble.rows:
+        missing = int(np.isnan(starts[row]).sum())
+        if missing:
+            job = ensemble.waiting[row]
+            what = f"{_never(job)} in {missing} of {members} simulations"
+            if 2 * missing >= members:  # there is no median
+                ensemble.reasons[row] = what
+            else:
+                notes = (*notes, f"job {job.id}: {what}")
     return Starts(tuple(ensemble.waiting), starts, tuple(ensemble.reasons), notes)
+
+
+def _never(job: LiveJob) -> str:
+    """Return what becomes of a job that a simulation does not start."""
+    if job.deadline is None:
+        return "does not start"
+    latest = datetime.fromtimestamp(job.deadline - (job.shortest_s or job.limit_s), UTC)
+    return f"DeadLine: Slurm ends it, since it has not started until {latest:%Y-%m-%dT%H:%M:%S},"
 
 
 def _unknown_users(state: ClusterState, learnt: RunTimes) -> Iterator[str]:
@@ -90,6 +113,13 @@ def _unknown_users(state: ClusterState, learnt: RunTimes) -> Iterator[str]:
     if known < len(users):
         hint = "" if known else " (read it with --keep names)"
         yield f"the log has {known} of the {len(users)} users{hint}; jobs of the others run as those of all users"
+
+
+def _further(job: LiveJob) -> Iterator[LiveJob]:
+    """Yield the further entries of a waiting job in Slurm's queue: in other partitions, and other reservations."""
+    inside = job.reservation.split(",") if job.start is None else [job.reservation]
+    every = product((job.partition, *job.others), inside)
+    yield from (replace(job, partition=name, reservation=reservation) for name, reservation in [*every][1:])
 
 
 class _Ensemble:
@@ -120,8 +150,7 @@ class _Ensemble:
         self._own += [requests[row] for row in self.rows]
         self._first = [*range(self._count)]
         for at, job in enumerate(self._jobs[: self._count]):
-            for name in job.others:
-                entry = replace(job, partition=name)
+            for entry in _further(job):
                 if (request := self._live.request(entry)) is not None:
                     self._jobs.append(entry)
                     self._own.append(request)
@@ -130,9 +159,12 @@ class _Ensemble:
     def _requests(self) -> tuple[list[str], dict[int, Request]]:
         """Return why a waiting job has no forecast, and the requests of the others."""
         reasons, requests = [], {}
+        reservations = {each.name for each in parsed(self._state.reservations)}
         for row, job in enumerate(self.waiting):
-            blocked = job.reason in BLOCKING | {"Reservation"} or USED_UP.search(job.reason)
+            blocked = job.reason in BLOCKING or USED_UP.search(job.reason)
             reason = job.reason if blocked else ""
+            if job.reservation and not reservations.intersection(job.reservation.split(",")):
+                reason = reason or UNKNOWN_RESERVATION
             request = None if reason else self._live.request(job)
             if request is not None:
                 reason = self._live.never(job, request)
@@ -143,11 +175,14 @@ class _Ensemble:
             known = {job.id for row, job in enumerate(self.waiting) if not reasons[row]}
             known |= {job.id for job in self._state.jobs if job.start is not None and job.held}
             known |= {name.partition("_")[0] for name in known}
+            incomplete = {job.whole_id for job in self.waiting if job.whole_id and job.id not in known}
             stuck = {(job.user, job.name): job.number for job in reversed(self.waiting) if job.id not in known}
             again = False
             for row, job in enumerate(self.waiting):
                 named = re.findall(r"[:,?](\d+(?:_\d+)?)", f",{job.dependency}")
                 alone = "singleton" in job.dependency and stuck.get((job.user, job.name), job.number) < job.number
+                if not reasons[row] and job.whole_id in incomplete:
+                    reasons[row], again = INCOMPLETE, True
                 if not reasons[row] and job.dependency and (alone or {*named} - known):
                     reasons[row], again = "Dependency", True
         return reasons, requests
@@ -155,16 +190,27 @@ class _Ensemble:
     def starts(self, log: Workload | None, members: int) -> FloatArray:
         """Return the starts of the jobs `rows`, s on the clock of the cluster, shape (jobs, members)."""
         draws = Draws(self._learnt, members, self._rng)
-        drawn = np.array([self._run_times(job, draws) for job in self._jobs[: self._count]])[self._first]
+        drawn = np.array([self._run_times(job, draws) for job in self._jobs[: self._count]])[self._leaders()][
+            self._first
+        ]
         inputs = self._live.of(self._jobs, self._own, self._count, self._first)
         nothing = _Later(np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0))
         later = [nothing] * members
         if log is not None:
             first = self._simulated(self._drawn(inputs, np.median(drawn, axis=1), nothing))
-            inputs, later = self._with_later(log, HORIZON * (float(np.nanmax(first)) - self._begin) + 60.0, members)
+            last = max((start for start in first if not math.isnan(start)), default=self._begin)
+            inputs, later = self._with_later(log, HORIZON * (last - self._begin) + 60.0, members)
         with ThreadPoolExecutor(os.cpu_count()) as threads:  # the engine runs outside the interpreter
             every = (self._drawn(inputs, drawn[:, member], later[member]) for member in range(members))
             return np.array([*threads.map(self._simulated, every)]).T + self._zero
+
+    def _leaders(self) -> list[int]:
+        """Return the job with whose end each job ends: the first component of its heterogeneous job, or itself."""
+        first: dict[str, int] = {}
+        return [
+            first.setdefault(job.whole_id, at) if job.whole_id else at
+            for at, job in enumerate(self._jobs[: self._count])
+        ]
 
     def _run_times(self, job: LiveJob, draws: Draws) -> FloatArray:
         """Draw the run time of a job of the state in each member."""
@@ -183,6 +229,10 @@ class _Ensemble:
         columns["run_time"] = [*run_times.tolist(), *later.run_time.tolist()]
         first = begin + rng.random() * inputs.period_s
         columns |= _rows_of(inputs, which, own)
+        if bookings := columns.get("bookings"):
+            instants = [at - self._zero for each in bookings.booked for at in (each.begin, each.end)]
+            notices = (np.array(instants) + rng.random(len(instants)) * NOTICE_S).tolist()
+            columns["bookings"] = replace(bookings, notices=notices)
         return replace(inputs, **columns, check_s=check, first_period_s=first), replace(
             policy,
             sched_phase_s=begin - rng.random() * policy.sched_interval,
@@ -242,6 +292,8 @@ def _rows_of(inputs: Inputs, which: Sequence[int], own: int) -> dict[str, Any]:
         return [values[job] for job in which]
 
     found: dict[str, Any] = {"limits": replace(inputs.limits, group=of(inputs.limits.group))}
+    if inputs.together:
+        found["together"] = of(inputs.together)
     if each := inputs.entries:
         later = range(own, len(which))
         jobs = [*each.first[:own], *later]

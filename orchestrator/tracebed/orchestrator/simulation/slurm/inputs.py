@@ -74,6 +74,10 @@ class Inputs:
         since: start of each job that runs then, s; NaN: the job waits.
         usage: decayed, billed seconds of each association when the simulation begins; empty: 0.
         factors: fair-share factor of each association when the simulation begins; empty: as without usage.
+        shortest: shortest time limit with which each job may start (`--time-min`), s; 0: its time limit. Empty: no job
+            has one.
+        deadline: instant until which each job must end, s; inf: none. Empty: no job has one.
+        together: heterogeneous job of each component; -1: none. Empty: there are none.
         watched: the simulation ends when the first `watched` jobs have started; 0: when all jobs have ended.
     """
 
@@ -120,6 +124,9 @@ class Inputs:
     since: Sequence[float] = ()
     usage: Sequence[float] = ()
     factors: Sequence[float] = ()
+    shortest: Sequence[int] = ()
+    deadline: Sequence[float] = ()
+    together: Sequence[int] = ()
     watched: int = 0
 
 

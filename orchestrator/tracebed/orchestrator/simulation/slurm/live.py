@@ -17,7 +17,7 @@ from tracebed.orchestrator.scheduling.slurm.limits import amounts_of
 from tracebed.orchestrator.scheduling.slurm.multifactor import Associations, size_factor
 from tracebed.orchestrator.scheduling.slurm.resources import ALL, Request
 from tracebed.orchestrator.simulation.slurm.accounts import NONE, Accounting, Owner
-from tracebed.orchestrator.simulation.slurm.events import licenses_in, preemption_of, with_bookings
+from tracebed.orchestrator.simulation.slurm.events import heterogeneous, licenses_in, preemption_of, with_bookings
 from tracebed.orchestrator.simulation.slurm.factors import Factors
 from tracebed.orchestrator.simulation.slurm.inputs import Inputs
 from tracebed.orchestrator.simulation.slurm.prediction import choice_of, memory_of, placement, resources_of
@@ -163,6 +163,9 @@ class LiveInputs:
             since=[math.nan if job.start is None else job.start - self._zero for job in jobs],
             usage=users.usage,
             factors=users.factors,
+            shortest=[minutes(job.shortest_s) if job.shortest_s else 0 for job in jobs],
+            deadline=[math.inf if job.deadline is None else job.deadline - self._zero for job in jobs],
+            together=heterogeneous([job.whole_id if job.start is None else "" for job in jobs]),
             watched=live,
         )
         if not state.reservations:

@@ -34,9 +34,11 @@ from tracebed.orchestrator.simulation.slurm import engine
 from tracebed.orchestrator.simulation.slurm.accounts import Accounting, Owner
 from tracebed.orchestrator.simulation.slurm.asked import STARTED, as_asked, in_cpus
 from tracebed.orchestrator.simulation.slurm.events import (
+    HET_JOB,
     arrays_in,
     conditions_of,
     excess,
+    heterogeneous,
     licenses_in,
     of,
     preemption_of,
@@ -225,6 +227,12 @@ def _inputs(
             record.refuse(job, JobState.REJECTED, reasons[0])
         else:
             found += [(begun[job], place, each) for place, each in enumerate(of_job) if isinstance(each, _Entry)]
+    het_jobs = runnable.texts(HET_JOB).tolist() if HET_JOB in runnable.columns else []
+    lost = {name for job, name in enumerate(het_jobs) if name and record.state[job] is JobState.REJECTED}
+    for job, name in enumerate(het_jobs):
+        if name in lost and record.state[job] is not JobState.REJECTED:
+            record.refuse(job, JobState.REJECTED, "another component of its heterogeneous job is rejected")
+    found = [own for own in found if record.state[own[2].job] is not JobState.REJECTED]
     if not found:
         reason, count = Counter(record.reason).most_common(1)[0]
         some = f" (so {count:,} of them)" if count < len(jobs) else ""
@@ -268,6 +276,7 @@ def _inputs(
         conditions=conditions_of(runnable, numbers, kill_invalid=machine.kill_invalid_depend),
         arrays=arrays_in(runnable, numbers),
         licenses=licenses_in(of(runnable, "licenses", numbers), of(runnable, "job_id", numbers), machine),
+        together=heterogeneous(of(runnable, HET_JOB, numbers)) if HET_JOB in runnable.columns else (),
         preemption=preemption_of(machine, partitions, [owner.qos for owner in owners]),
         array_reservations=machine.bf_max_job_array_resv,
         job_depth=machine.partition_job_depth,

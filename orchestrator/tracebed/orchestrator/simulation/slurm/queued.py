@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from tracebed.orchestrator.scheduling.policies.wall_times import ROUNDING_S
 from tracebed.orchestrator.scheduling.slurm.conditions import (
@@ -19,6 +20,7 @@ from tracebed.orchestrator.scheduling.slurm.limits import Counters
 from tracebed.orchestrator.scheduling.slurm.outlook import Bookings
 from tracebed.orchestrator.scheduling.slurm.preemption import Preemption
 from tracebed.orchestrator.simulation.slurm.inputs import CHANGE, Inputs, Outcome
+from tracebed.orchestrator.slurm.machine import MINUTE_S
 
 
 class Queued:
@@ -43,8 +45,10 @@ class Queued:
     _ready: list[bool]
     _since: list[float]
     _to_start: int
+    _shortest: Sequence[int]
+    _deadline: Sequence[float]
     _withdrawn: list[bool]
-    """Whether the job of an entry has started."""
+    """Whether the job of an entry has started, or has missed its deadline."""
 
     def _admitted(self, job: int) -> bool:
         raise NotImplementedError
@@ -78,6 +82,8 @@ class Queued:
         if (earliest := self._earliest[job]) > self.now:
             self._since[job] = max(self._since[job], earliest)
             self._at(earliest, CHANGE, job)
+        if (deadline := self._deadline[job]) < math.inf:
+            self._at(max(self.now, deadline - self._needed(job) + 1.0), CHANGE, job)
 
     def _start(self, job: int, parts: dict[int, int]) -> None:
         """Start a job on the cores `parts`. Its entries of other partitions leave the queue."""
@@ -127,6 +133,25 @@ class Queued:
                     self._since[job] = min(self._since[job], self.now)
                 elif self.now < later < math.inf:
                     self._at(later, CHANGE, job)
+
+    def _needed(self, job: int) -> int:
+        """Return the shortest time limit with which a job may start, s."""
+        return self._shortest[job] or self._in.limit[job]
+
+    def _expired(self, job: int, now: int) -> bool:
+        """Return whether a waiting job can no longer end at its deadline. If so, Slurm ends it."""
+        deadline = self._deadline[job]
+        if deadline == math.inf or self._withdrawn[job] or self._second(deadline) >= now + self._needed(job):
+            return False
+        for each in self._entries.siblings(job):
+            self._withdrawn[each] = True
+            self._forget(each, CANCELLED)
+        return True
+
+    def _until_deadline(self, job: int, now: int) -> int:
+        """Return the time limit of a job that starts: at most the whole minutes until its deadline, s."""
+        limit, deadline = self._in.limit[job], self._deadline[job]
+        return limit if deadline == math.inf else min(limit, (self._second(deadline) - now) // MINUTE_S * MINUTE_S)
 
     def _forget(self, job: int, state: int) -> None:
         """Remove a job that never starts from the queue."""

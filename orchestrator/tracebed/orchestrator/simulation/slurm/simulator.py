@@ -29,6 +29,7 @@ from tracebed.orchestrator.scheduling.slurm.outlook import Bookings, Outlook
 from tracebed.orchestrator.scheduling.slurm.plan import Tasks, Waiting, backfill
 from tracebed.orchestrator.scheduling.slurm.preemption import Preemption
 from tracebed.orchestrator.scheduling.slurm.resources import Parts, Running
+from tracebed.orchestrator.scheduling.slurm.together import Together
 from tracebed.orchestrator.scheduling.state import Decision, Note, Wake
 from tracebed.orchestrator.scheduling.ticks import next_multiple
 from tracebed.orchestrator.simulation.slurm.accounted import Accounted
@@ -149,6 +150,11 @@ class Simulation(Accounted, Queued, Preempting):
         self._bookings = inputs.bookings or Bookings.none(count)
         self._preemption = inputs.preemption or Preemption.none(count)
         self._earliest = [*self._conditions.earliest]
+        self._shortest = inputs.shortest or [0] * count
+        self._deadline = inputs.deadline or [math.inf] * count
+        self._limit = [*inputs.limit]  # with which each job starts
+        self._group = inputs.together or [-1] * count
+        self._together = Together(self._group, self._entries.first) if inputs.together else None
         self._due = [NEVER] * count  # instant of the valid event at the end of each job
         self._asleep: dict[int, tuple[float, float]] = {}
 
@@ -249,7 +255,7 @@ class Simulation(Accounted, Queued, Preempting):
 
     def _run(self, job: int, parts: dict[int, int], start: float) -> None:
         """Let a job run on the cores `parts` since `start`."""
-        inputs, request, limit = self._in, self._in.requests[job], self._in.limit[job]
+        inputs, request, limit = self._in, self._in.requests[job], self._limit[job]
         self._free.take(request, parts)
         insort(self._running, Running(self._second(start) + limit, job, request, parts, mask_of(parts.keys())))
         self._out.start[job], self._parts[job] = start, parts
@@ -294,9 +300,13 @@ class Simulation(Accounted, Queued, Preempting):
         second, busy = self._second(at), set[int]()  # reservations whose jobs do not fit
         for job in self._ordered():
             partition, own, inside = self._in.partition[job], self._entry_of[job], self._bookings.inside[job]
+            if self._group[job] >= 0:  # only backfill starts components of heterogeneous jobs
+                blocked.add(partition)
+                usable &= ~self._nodes_of[partition]
+                continue
             if self._withdrawn[job] or (inside in busy if inside >= 0 else partition in blocked) or self._full(job):
                 continue
-            if self._counters.held(job) >= 0:
+            if self._expired(job, second) or self._counters.held(job) >= 0:
                 continue
             entry = own < 0 or own != last
             last = own
@@ -312,7 +322,8 @@ class Simulation(Accounted, Queued, Preempting):
                 if self._licenses.planned:
                     break  # backfill plans the licences
                 continue
-            request, allowed = self._in.requests[job], self._bookings.allowed(job, second, self._in.limit[job])
+            request, limit = self._in.requests[job], self._until_deadline(job, second)
+            self._limit[job], allowed = limit, self._bookings.allowed(job, second, limit)
             parts = self._free.choose(request, usable & allowed)
             if self._exceeds(job, parts):
                 continue
@@ -336,11 +347,18 @@ class Simulation(Accounted, Queued, Preempting):
 
     def backfill(self, policy: _Shared, at: float) -> Generator[Decision, None, tuple[bool, bool]]:
         """Make a backfill pass. Return whether any job started, and whether work is left without another event."""
-        order = self._ordered()
-        few = len(order) <= FEW and not any(self._idle(job) for job in order)
         second = self._second(at)
+        order = [job for job in self._ordered() if not self._expired(job, second) and not self._withdrawn[job]]
+        few = len(order) <= FEW and not any(self._idle(job) for job in order)
+        if self._together:
+            self._together.begin()
         room = [most - tasks if most else None for most, tasks in zip(self._arrays.most, self._tasks, strict=True)]
-        tasks = Tasks(room, self._in.array_reservations, one_reservation=self._entries.one_reservation)
+        tasks = Tasks(
+            room,
+            self._in.array_reservations,
+            one_reservation=self._entries.one_reservation,
+            together=self._together,
+        )
         plan = backfill(
             second,
             self._free,
@@ -360,13 +378,42 @@ class Simulation(Accounted, Queued, Preempting):
             if planned.parts and self._exceeds(planned.job, planned.parts):
                 continue
             if planned.parts:  # else it has started in place of suspended jobs
+                self._limit[planned.job] = min(planned.limit, self._until_deadline(planned.job, second))
                 self._start(planned.job, planned.parts)
             started += 1
             if started == policy.bf_max_job_start:
                 yield Note("bf_quiet", 0.0)
                 return True, True
+        for jobs in self._together.ready(second) if self._together else ():
+            started += self._start_components(jobs, second)
         yield Note("bf_quiet", float(few and not started and not tasks.noticed))
         return started > 0, policy.bf_min_age_reserve > 0 and bool(self.queue)
+
+    def _start_components(self, jobs: Sequence[int], now: int) -> int:
+        """Start the components of a heterogeneous job, each on nodes of its own, if all fit; return their number."""
+        chosen, used, licenses = list[tuple[int, dict[int, int]]](), 0, self._left_licenses
+        counted = list[tuple[int, Sequence[int]]]()
+        for job in jobs:
+            allowed = self._bookings.allowed(job, now, self._limit[job])
+            parts = self._free.choose(self._in.requests[job], self._everything & allowed & ~used)
+            wanted = self._licenses.wanted[job]
+            if parts is None or not suffice(licenses, wanted):
+                break
+            if self._counters.held(job) >= 0 or self._exceeds(job, parts):
+                break
+            licenses = [free - own for free, own in zip(licenses, wanted, strict=True)]
+            chosen.append((job, parts))
+            used |= mask_of(parts.keys())
+            counted.append((job, self._amounts_of(job, parts)))
+            self._counters.count(*counted[-1], 1)
+        for job, amounts in counted:
+            self._counters.count(job, amounts, -1)
+        if len(chosen) < len(jobs) or not all(job in self.queue for job in jobs):
+            return 0
+        for job, parts in chosen:
+            self._limit[job] = min(self._limit[job], self._until_deadline(job, now))
+            self._start(job, parts)
+        return len(jobs)
 
     def _idle(self, job: int) -> bool:
         """Return whether a node that a job may use is idle."""
@@ -395,7 +442,12 @@ class Simulation(Accounted, Queued, Preempting):
                 reserve = own.reserve[job] and not self._young(policy, job)
                 array, entry, first = self._arrays.of[job], self._entry_of[job], self._entries.first[job]
                 among = self._nodes_of[own.partition[job]]
-                yield Waiting(job, own.requests[job], own.limit[job], reserve, array, entry, first, among)
+                limit = own.limit[job]
+                cut = 0 < self._shortest[job] < limit and self._deadline[job] == math.inf
+                self._limit[job] = self._shortest[job] if cut else limit
+                longest, component = limit if cut and policy.rules.extends else 0, self._group[job] >= 0
+                which = (reserve, array, entry, first, among, longest, component)
+                yield Waiting(job, own.requests[job], self._limit[job], *which)
 
     @property
     def held(self) -> float:

@@ -37,6 +37,9 @@ FROM_INPUTS = (
     *("job_depth", "part_test", "user_part_test", "complete_wait_s"),
 )
 
+OPTIONAL = ("shortest", "deadline", "together")
+"""Fields of `Inputs` that are null in the structure if they are empty."""
+
 
 @cache
 def _functions() -> tuple[Any, dict[str, tuple[str, bool]], type[ctypes.Structure]]:
@@ -113,7 +116,7 @@ def simulate(inputs: Inputs, policy: Slurm) -> Outcome:
         **{name: getattr(free, name) or None for name in ("threads", "sockets", "kept")},
         **{"sets": len(masks), "eligible": _masks(masks, nodes), "set": sets},
         **{"classes": len(classes), "class": numbers},
-        **{name: getattr(inputs, name) or None for name in ("since", "usage", "factors")},
+        **{name: getattr(inputs, name) or None for name in ("since", "usage", "factors", *OPTIONAL)},
         "held": held_parts or None,
         "held_count": len(held_parts),
         **_of_conditions(inputs.conditions or Conditions.none(jobs)),
@@ -218,7 +221,7 @@ def _of_bookings(bookings: Bookings, nodes: int, epoch_s: float) -> dict[str, An
     return {
         "inside": bookings.inside,
         "bookings": len(booked),
-        **{f"booked_{name}": [getattr(each, name) for each in booked] for name in ("begin", "end", "kill")},
+        **{f"booked_{name}": [getattr(each, name) for each in booked] for name in ("begin", "end", "kill", "flexible")},
         "booked_nodes": _masks([each.nodes for each in booked], nodes) if booked else [0],
         **{"notices": bookings.notices, "notice_count": len(bookings.notices)},
         **{"changes": ends, "change_count": len(ends)},

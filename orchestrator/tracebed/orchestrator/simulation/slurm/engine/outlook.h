@@ -4,9 +4,10 @@
 static void allowed_nodes(const struct engine *e, int32_t job, int64_t start, uint64_t *mask) {
     const struct setup *s = e->s;
     int32_t inside = s->inside[job];
-    memcpy(mask, inside >= 0 ? s->booked_nodes + inside * e->words : e->everything, (size_t)e->words * sizeof *mask);
+    int bound = inside >= 0 && !s->booked_flexible[inside];
+    memcpy(mask, bound ? s->booked_nodes + inside * e->words : e->everything, (size_t)e->words * sizeof *mask);
     for (int64_t k = 0; k < s->bookings; k++)
-        if (k != inside && s->booked_begin[k] < start + s->limit[job] && start < s->booked_end[k])
+        if (k != inside && s->booked_begin[k] < start + e->limit[job] && start < s->booked_end[k])
             for (int64_t w = 0; w < e->words; w++) mask[w] &= ~s->booked_nodes[k * e->words + w];
 }
 
@@ -43,7 +44,7 @@ static int licensed(const struct engine *e, int32_t job, int64_t start, int64_t 
     if (!suffice_at(e, job, start)) return 0;
     for (int64_t n = 0; n < e->license_count; n++) {
         int64_t begin = e->license_plan[n].begin;
-        if (start < begin && begin <= start + s->limit[job] && !suffice_at(e, job, begin)) return 0;
+        if (start < begin && begin <= start + e->limit[job] && !suffice_at(e, job, begin)) return 0;
     }
     return 1;
 }

@@ -8,6 +8,7 @@
 #define HOT
 #endif
 
+#define EXTENDS 25.11 /* the same for `Rules.extends` */
 #define NEWER 24.11 /* first release of Slurm with other rules, see `Rules` in scheduling/policies/slurm_backfill.py */
 
 struct block { int32_t first, count; }; /* consecutive nodes */

@@ -61,7 +61,7 @@ __asm__(".symver pow,pow@GLIBC_2.17");
     _(int64_t, job_depth) _(int64_t, part_test) _(int64_t, user_part_test) _(int64_t, complete_wait_s) \
     _(int64_t, license_kinds) _(const int64_t *, licenses) _(const int64_t *, wanted_licenses) /* jobs x kinds */ \
     _(int64_t, plan_licenses) _(const int32_t *, inside) /* of each job */ _(int64_t, bookings) \
-    _(const int64_t *, booked_begin) _(const int64_t *, booked_end) _(const int64_t *, booked_kill) \
+    _(const int64_t *, booked_begin) _(const int64_t *, booked_end) _(const int64_t *, booked_kill) _(const uint8_t *, booked_flexible) \
     _(const uint64_t *, booked_nodes) /* bookings x words */ _(const double *, notices) _(int64_t, notice_count) \
     _(const double *, changes) _(int64_t, change_count) \
     _(const int32_t *, stratum) /* of each job */ _(int64_t, strata) _(const uint8_t *, may) /* strata x strata */ \
@@ -75,6 +75,7 @@ __asm__(".symver pow,pow@GLIBC_2.17");
     _(double, sched_phase_s) _(double, bf_loop_s) _(double, bf_phase_s) \
     _(double, begin_s) _(const double *, since) /* null: no job runs at the begin */ _(int64_t, held_count) \
     _(const int32_t *, held) /* (job, node, cores), by job */ _(const double *, usage) _(const double *, factors) \
+    _(const int64_t *, shortest) _(const double *, deadline) _(const int32_t *, together) /* of each job, see Inputs; null: none */ \
     _(int64_t, watched) \
     _(double *, start) _(double *, launched) _(double *, end) _(double *, active) /* results, of each job */ \
     _(int32_t *, fate) _(int32_t *, restarts) _(int32_t *, refused) /* results, of each job */ \
@@ -123,7 +124,9 @@ struct engine {
     int32_t *changed; int64_t change_count, change_room; /* the nodes whose free resources have changed, as a ring */
     struct view *views; int64_t view_count, stride /* see `order_nodes` */; struct class *classes;
     int32_t *queue, *order; int64_t queue_count, arrived; int unsorted;
-    int64_t *priority;
+    int64_t *priority, *limit; /* with which each job is planned, and starts */
+    int64_t component_count, *planned_start; int32_t *components, *planned_entry, *group_size, *members; /* see together.h */
+    uint64_t *taken; int64_t *used_before;
     uint64_t *everything, *partition_nodes, *usable, *allowed, *then, *later, *picked;
     struct slots slots;
     struct tree tree;
@@ -405,9 +408,10 @@ static int64_t nodes_for(const struct engine *e, int32_t job) {
 
 /* Whether the plan may leave enough nodes for a start of `job` now. Starts and reservations only remove some. */
 static int may_start(struct engine *e, int32_t job) {
+    if (e->s->together && e->s->together[job] >= 0) return 1; /* at the end of the pass */
     if (e->level[e->s->stratum[job]]) return 1; /* by preemption */
     if (!may_fit(e, job)) return 0;
-    return common(e->words, slots_now(&e->slots, e->s->limit[job]), view_of(e, job)->able) >= nodes_for(e, job);
+    return common(e->words, slots_now(&e->slots, e->limit[job]), view_of(e, job)->able) >= nodes_for(e, job);
 }
 
 /* Choose nodes for `job` now among the `usable` ones. Return whether enough are free. */
@@ -602,7 +606,7 @@ static void run(struct engine *e, int32_t job, double instant) {
     const struct setup *s = e->s;
     note_nodes(e, job);
     if (e->out_of_memory) return;
-    e->due[job] = whole_second(e, instant) + s->limit[job];
+    e->due[job] = whole_second(e, instant) + e->limit[job];
     take(e, &e->free, job, -1);
     hold(e, job);
     const int64_t *amounts = amounts_held(e, job);
@@ -612,8 +616,8 @@ static void run(struct engine *e, int32_t job, double instant) {
     insert_running(e, job);
     s->start[job] = s->active[job] = instant;
     s->launched[job] = instant + s->launch_s[job];
-    int64_t most = s->limit[job]; /* a job ends with its reservation */
-    if (s->inside[job] >= 0) {
+    int64_t most = e->limit[job]; /* a job ends with its reservation */
+    if (s->inside[job] >= 0 && !s->booked_flexible[s->inside[job]]) {
         int64_t left = s->booked_kill[s->inside[job]] - whole_second(e, instant);
         if (left < most) most = left > 0 ? left : 0;
     }
@@ -628,16 +632,27 @@ static void run(struct engine *e, int32_t job, double instant) {
     e->last = e->now;
 }
 
+static int waits(const struct engine *e, int32_t job) {
+    for (int64_t k = 0; k < e->queue_count; k++)
+        if (e->queue[k] == job) return 1;
+    return 0;
+}
+
+/* Remove `job` from the queue. */
+static void unqueue(struct engine *e, int32_t job) {
+    int64_t k = 0;
+    while (e->queue[k] != job) k++;
+    memmove(e->queue + k, e->queue + k + 1, (size_t)(--e->queue_count - k) * sizeof *e->queue);
+    if (e->ready[job]) count_ready(e, job, -1);
+    else e->unready--;
+}
+
 /* Start `job` on the nodes of the last choice. Its entries of other partitions leave the queue. */
 static void start(struct engine *e, int32_t job) {
     const struct setup *s = e->s;
     int32_t first = s->first_entry[job];
     for (int32_t each = first; each >= 0; each = s->following[each]) {
-        int64_t k = 0;
-        while (e->queue[k] != each) k++;
-        memmove(e->queue + k, e->queue + k + 1, (size_t)(--e->queue_count - k) * sizeof *e->queue);
-        if (e->ready[each]) count_ready(e, each, -1);
-        else e->unready--;
+        unqueue(e, each);
         e->withdrawn[each] = 1;
         if (each < s->watched && !s->restarts[first]) e->to_start--;
     }
@@ -666,6 +681,8 @@ static void enqueue(struct engine *e, int32_t job) {
     e->queue[k] = job;
 }
 
+static int64_t needed(const struct engine *e, int32_t job);
+
 static void submit(struct engine *e, int32_t job) {
     int32_t first = e->s->first_entry[job];
     if (job == first) {
@@ -683,6 +700,10 @@ static void submit(struct engine *e, int32_t job) {
     if (e->earliest[job] > e->now) {
         if (e->accrued[job] < e->earliest[job]) e->accrued[job] = e->earliest[job];
         at(e, e->earliest[job], CHANGE, job);
+    }
+    if (e->s->deadline && e->s->deadline[job] < INFINITY) {
+        double late = e->s->deadline[job] - (double)needed(e, job) + 1.0;
+        at(e, late > e->now ? late : e->now, CHANGE, job);
     }
 }
 
@@ -712,6 +733,7 @@ static void end(struct engine *e, int32_t job) {
 static int young(const struct engine *e, int32_t job) { return e->now - e->accrued[job] < (double)e->s->bf_min_age_reserve; }
 
 #include "outlook.h"
+#include "together.h"
 
 /* -- passes --------------------------------------------------------------------------------------------------------- */
 
@@ -739,6 +761,11 @@ static double held_until(const struct engine *e) {
     return until;
 }
 
+/* Let no job of the rest of the pass use the nodes of a partition. */
+static void block(struct engine *e, int32_t partition) {
+    for (int64_t w = 0; w < e->words; w++) e->allowed[w] &= ~e->partition_nodes[partition * e->words + w];
+}
+
 static int64_t main_pass(struct engine *e, double at, int *left) {
     const struct setup *s = e->s;
     int64_t depth = s->default_queue_depth, tested = 0, started = 0, waiting = order_queue(e), of_part[s->partitions];
@@ -756,8 +783,14 @@ static int64_t main_pass(struct engine *e, double at, int *left) {
     int64_t second = whole_second(e, at);
     for (int64_t k = 0; k < waiting; k++) {
         int32_t job = e->order[k], partition = s->partition[job], inside = s->inside[job];
+        if (group_of(e, job) >= 0) { /* only backfill starts components of heterogeneous jobs */
+            block(e, partition);
+            blocked[partition] = 1;
+            continue;
+        }
         if (e->withdrawn[job] || (inside >= 0 ? busy[inside] : blocked[partition]) || full_array(e, job)) continue;
-        if (reached(&e->limits, job, JOBS) >= 0) continue;
+        if (expired(e, job, second) || reached(&e->limits, job, JOBS) >= 0) continue;
+        e->limit[job] = until_deadline(e, job, second);
         int64_t own = array_entry(e, job);
         int entry = own < 0 || own != last;
         last = own;
@@ -793,7 +826,7 @@ static int64_t main_pass(struct engine *e, double at, int *left) {
             continue; /* it waits for nodes of other partitions, or for the end of a reservation */
         else if (!young(e, job)) {
             blocked[partition] = 1;
-            for (int64_t w = 0; w < e->words; w++) e->allowed[w] &= ~e->partition_nodes[partition * e->words + w];
+            block(e, partition);
         }
     }
     return started;
@@ -1091,24 +1124,24 @@ static int64_t first_start(struct engine *e, int32_t job, int64_t now, int64_t s
     return -1;
 }
 
-/* When `job` can start at the earliest, -1: never; the nodes are those of the last choice. */
-static int64_t plan(struct engine *e, int32_t job, int64_t now) {
+/* When `job` can start from `earliest` on, -1: never; the nodes are those of the last choice. */
+static int64_t plan(struct engine *e, int32_t job, int64_t now, int64_t earliest) {
     const struct setup *s = e->s;
     gather(e, job);
-    int64_t later = now, unit = s->bf_resolution, first = -1;
+    int64_t later = earliest, unit = s->bf_resolution, first = -1;
     const uint64_t *partition = e->partition_nodes + s->partition[job] * e->words;
     int step = e->classes[s->class[job]].step && !e->candidate_count;
     slots_next_job(&e->slots);
     for (;;) {
         int64_t since = later;
-        later = slots_later(&e->slots, since, s->limit[job], partition);
+        later = slots_later(&e->slots, since, e->limit[job], partition);
         if (outlook(e)) later = next_later(e, job, since, later);
         if (!e->candidate_count && since > now && first < 0) first = soonest(e, job);
         if (since > now && later && later < first) {
             if (later <= since) return -1;
             continue; /* no nodes suffice until then */
         }
-        slots_usable(&e->slots, since, s->limit[job], s->eligible + s->set[job] * e->words, e->usable);
+        slots_usable(&e->slots, since, e->limit[job], s->eligible + s->set[job] * e->words, e->usable);
         if (outlook(e)) {
             open_nodes(e, job, since, now, e->open);
             for (int64_t w = 0; w < e->words; w++) e->usable[w] &= e->open[w];
@@ -1124,7 +1157,7 @@ static int64_t plan(struct engine *e, int32_t job, int64_t now) {
                 }
                 if (!later || start <= later) {
                     if (start > now + s->bf_window * MINUTE_S) return -1;
-                    int64_t begin = slots_round(start, unit), end = slots_round_end(&e->slots, start + s->limit[job], unit);
+                    int64_t begin = slots_round(start, unit), end = slots_round_end(&e->slots, start + e->limit[job], unit);
                     int blocked = 0;
                     if (start > since && outlook(e)) {
                         open_nodes(e, job, start, now, e->open);
@@ -1172,6 +1205,15 @@ static int64_t backfill_pass(struct engine *e, double at, int *left) {
     memset(e->jobs_of_part, 0, (size_t)s->partitions * sizeof *e->jobs_of_part);
     if (s->user_part_test) memset(e->jobs_of_both, 0, (size_t)(s->users * s->partitions) * sizeof *e->jobs_of_both);
     if (e->slots.failed) { e->out_of_memory = 1; return 0; }
+    int64_t kept = 0;
+    for (int64_t k = 0; k < waiting; k++) {
+        int32_t job = e->order[k];
+        if (expired(e, job, now) || e->withdrawn[job]) continue;
+        e->limit[job] = cut(e, job) ? s->shortest[job] : s->limit[job];
+        e->order[kept++] = job;
+    }
+    waiting = kept;
+    if (s->together) together_begin(e);
     int64_t last = 0, count = 0; /* the jobs from `last` on cannot start now: they change nothing */
     int few = waiting <= FEW; /* then all are planned, to know whether Slurm sees a change, unless nodes are idle */
     for (int64_t k = 0; few && k < waiting; k++) few = !some_idle(e, e->order[k]);
@@ -1217,22 +1259,28 @@ static int64_t backfill_pass(struct engine *e, double at, int *left) {
             continue;
         }
         if (s->license_kinds && !s->plan_licenses && !suffice(e, e->licenses, job)) continue;
-        int64_t begin = plan(e, job, now);
+        int component = group_of(e, job) >= 0;
+        int64_t earliest = component ? together_since(e, job, now) : now;
+        int64_t begin = earliest > now + s->bf_window * MINUTE_S ? -1 : plan(e, job, now, earliest);
         if (begin < 0) {
             skipped = entry;
             continue;
         }
-        int began = 0, preempts = begin <= now && e->preempting;
+        if (component) together_plan(e, job, begin); /* it starts at the end of the pass, with the others */
+        int began = 0, preempts = !component && begin <= now && e->preempting;
         const uint64_t *nodes = e->picked;
         if (preempts) {
             began = preempt(e, job, e->usable);
             nodes = e->victim_nodes;
         }
-        if (began || (begin <= now && !preempts)) {
-            hold_licenses(e, job, now, now + s->limit[job]);
+        if (began || (begin <= now && !preempts && !component)) {
+            hold_licenses(e, job, now, now + e->limit[job]);
             if (array >= 0 && e->array_left[array] > 0) e->array_left[array]--;
             if (!began && exceeds(e, job, 1)) continue;
-            if (!began) start(e, job);
+            if (!began) {
+                e->limit[job] = granted(e, job, now, nodes);
+                start(e, job);
+            }
             if (++started == s->bf_max_job_start) {
                 *left = LEFT;
                 return started;
@@ -1241,7 +1289,7 @@ static int64_t backfill_pass(struct engine *e, double at, int *left) {
                    (s->bf_job_part_count_reserve && reserved == s->bf_job_part_count_reserve)) skipped = entry;
         else if (e->slots.count >= table) break;
         else {
-            int64_t end = slots_round_end(&e->slots, begin + s->limit[job], s->bf_resolution);
+            int64_t end = slots_round_end(&e->slots, begin + e->limit[job], s->bf_resolution);
             begin = slots_round(begin, s->bf_resolution);
             reserved++;
             if (s->one_reservation) e->booked[s->first_entry[job]] = 1;
@@ -1252,6 +1300,7 @@ static int64_t backfill_pass(struct engine *e, double at, int *left) {
         while (!few && !s->preempts && last > k && !may_start(e, e->order[last - 1])) last--;
     }
     e->out_of_memory |= e->slots.failed;
+    if (s->together) started += together_end(e, now);
     *left = (s->bf_min_age_reserve > 0 && e->queue_count > 0 ? LEFT : 0) | (e->noticed ? 0 : QUIET);
     return started;
 }
@@ -1378,6 +1427,10 @@ int64_t tracebed_slurm_simulate(const struct setup *s, struct range **ranges, st
         view_steps = calloc(views * words * steps, sizeof(uint64_t)), view_order = calloc(views * nodes, sizeof(int32_t)),
         view_at = calloc(views * nodes, sizeof(int32_t)),
         e->queue = malloc(jobs * sizeof(int32_t)), e->order = malloc(jobs * sizeof(int32_t)),
+        e->limit = malloc(jobs * sizeof(int64_t)), e->planned_start = malloc(jobs * sizeof(int64_t)),
+        e->components = malloc(jobs * sizeof(int32_t)), e->planned_entry = malloc(jobs * sizeof(int32_t)),
+        e->group_size = calloc(jobs, sizeof(int32_t)), e->members = malloc(jobs * sizeof(int32_t)),
+        e->taken = calloc(words, sizeof(uint64_t)), e->used_before = calloc((size_t)s->counters + 1, sizeof(int64_t)),
         e->priority = calloc(jobs, sizeof(int64_t)), e->everything = calloc(words, sizeof(uint64_t)),
         e->partition_nodes = calloc((size_t)s->partitions * words, sizeof(uint64_t)), e->usable = calloc(words, sizeof(uint64_t)),
         e->allowed = calloc(words, sizeof(uint64_t)), e->then = calloc(words, sizeof(uint64_t)),
@@ -1444,6 +1497,9 @@ int64_t tracebed_slurm_simulate(const struct setup *s, struct range **ranges, st
         }
         for (size_t job = 0; job < jobs; job++) {
             e->earliest[job] = s->earliest[job];
+            e->limit[job] = s->limit[job];
+            e->planned_start[job] = -1;
+            if (group_of(e, (int32_t)job) >= 0 && s->first_entry[job] == (int64_t)job) e->group_size[s->together[job]]++;
             e->ends[job] = NAN;
             e->accrued[job] = s->condition_first[job] == s->condition_first[job + 1] ? s->submit[job] : INFINITY;
             e->ready[job] = s->condition_first[job] == s->condition_first[job + 1] && s->earliest[job] == -INFINITY;
