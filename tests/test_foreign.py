@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 import tracebed.api as tb
@@ -83,3 +84,13 @@ def test_a_repeated_placeholder_is_no_id(text: str, tmp_path: Path) -> None:
     path.write_text(f"id,submit,start,end,nodes\n{text},0,0,60,1\nb,2,0,60,1\n{text},5,60,90,1\n")
     with pytest.raises(InputError, match="is the id of 2 rows: it seems to stand for a missing id"):
         tb.import_run(path, side="real", nodes=2)
+
+
+@pytest.mark.parametrize(("elapsed", "end"), [("00:10:00", "02:30:00"), ("01:10:00", "02:30:00")])
+def test_elapsed_tells_in_which_of_two_hours_a_job_ended(elapsed: str, end: str, tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    rows = [f"a,2023-10-29 01:00:00,2023-10-29 02:20:00,2023-10-29 {end},{elapsed},1"]
+    path.write_text("\n".join(["id,submit,start,end,elapsed,nodes", *rows]) + "\n")
+    run = tb.import_run(path, side="real", nodes=1, time_zone="Europe/Berlin")
+    ran = (run.jobs["end"] - run.jobs["start"]).tolist()
+    assert ran == [pd.Timedelta(elapsed).total_seconds()]

@@ -15,8 +15,9 @@ from tracebed.converters.formats import foreign
 from tracebed.converters.formats.tools.cast import FAR, NOTHING, abbreviated, cast
 from tracebed.converters.formats.tools.columns import Columns, ColumnSpec, read_columns, utc
 from tracebed.converters.formats.tools.files import PARQUET, Input, delimiter_of
+from tracebed.converters.formats.tools.repeated_hour import WHICH_HOUR, settle
 from tracebed.converters.workload import MAX_EXACT, FloatArray, IntArray
-from tracebed.errors import InputError
+from tracebed.errors import InputError, tolerate
 from tracebed.registry import one_of, unknown
 from tracebed.validation.simulators.columns import UNITS, ColumnMatch, check_enough, columns_of, scale_of
 from tracebed.validation.simulators.observed import DURATIONS, INSTANTS, NUMBERS, TEXTS
@@ -95,7 +96,7 @@ def read_table(path: Path, options: ReadOptions) -> Table:
     columns = read_columns([file], wanted)
     kept = _kept(columns, options.rows, file.where)
     jobs: dict[str, pd.Series[str] | FloatArray] = {}
-    local = False
+    local, first = False, dict[str, FloatArray]()
     for field, column in found.items():
         texts = pd.Series(columns[field], dtype="str").str.strip()
         if field in TEXTS:
@@ -105,12 +106,20 @@ def read_table(path: Path, options: ReadOptions) -> Table:
             if field in INSTANTS and numbers.are_dates:
                 jobs[field], zoned = numbers.dates(options.time_zone)
                 local = local or not zoned
+                if not zoned:
+                    first[field], _ = numbers.dates(options.time_zone, first=True)
             else:
                 unit = column.unit or options.unit
                 guessed = field in INSTANTS and not unit
                 jobs[field] = numbers.since_1970() if guessed else numbers.values * scale_of(field, column, unit)
             if field in (*INSTANTS, *DURATIONS, "time_limit", "run_time"):
                 jobs[field] = np.where(jobs[field] == NEVER, np.nan, jobs[field])
+    if first.keys() >= {"start", "end"}:
+        times = {name: np.asarray(jobs[name]) for name in INSTANTS if name in first}
+        ran = np.asarray(jobs.get("run", np.full(len(columns), np.nan)))
+        unclear = settle(times, {name: first[name] for name in times}, ran)
+        tolerate({WHICH_HOUR: int(unclear[kept].sum())}, where=file.where)
+        jobs |= times
     instants = [np.asarray(jobs[name]) for name in INSTANTS if name in jobs]
     known = [values[np.isfinite(values)] for values in instants]
     unix = any(map(len, known)) and all(values.min() > EPOCH for values in known if len(values))
@@ -179,15 +188,17 @@ class _Numbers:
         power = 1.0 if largest < FAR else 1e3 if largest < FAR * 1e3 else 1e6 if largest < FAR * 1e6 else 1e9
         return values / power
 
-    def dates(self, zone: str) -> tuple[FloatArray, bool]:
+    def dates(self, zone: str, *, first: bool = False) -> tuple[FloatArray, bool]:
         """Return date-times, s since 1970 UTC, and whether they have an offset. Without one, they are in `zone` or UTC.
+
+        In the hour that occurs twice, a time is one of the second hour, or of the `first`.
 
         Raises:
             InputError: a value is not a date-time, or the time zone is unknown.
         """
         column, zoned = cast(pa.chunked_array([pa.array(self.texts, pa.string())]), "time", self.file, self.name)
         seconds = column.to_numpy().astype(np.float64)
-        return (seconds if zoned else utc(seconds, zone or UTC)), zoned
+        return (seconds if zoned else utc(seconds, zone or UTC, first=first)), zoned
 
 
 def _clock(text: str) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise, product
 
 import numpy as np
@@ -29,7 +29,20 @@ def in_order(
         elapsed: the time between start and end, s, shape (records,); NaN if unknown.
     """
     times = {name: c.instants(name, zone) for name in names}
-    first = {name: c.instants(name, zone, first=True) for name in names}
+    return times, settle(times, {name: c.instants(name, zone, first=True) for name in names}, elapsed)
+
+
+def settle(
+    times: Mapping[str, FloatArray], first: Mapping[str, FloatArray], elapsed: FloatArray | None = None
+) -> BoolArray:
+    """Choose the hours of `times` in place, as `in_order` does, and return the records that leave them open.
+
+    Args:
+        times: the times with the second of two hours, s, in the order in which the events happen.
+        first: the times with the first of two hours.
+        elapsed: as for `in_order`.
+    """
+    names = list(times)
     twice = np.logical_or.reduce([first[name] < times[name] for name in names])
     unclear = np.zeros(len(twice), dtype=bool)
     for row in np.flatnonzero(twice).tolist():
@@ -41,7 +54,7 @@ def in_order(
         unclear[row] = scores.count(best) > 1
         for name, time in zip(names, ways[scores.index(best)], strict=True):
             times[name][row] = time
-    return times, unclear
+    return unclear
 
 
 def _score(times: Sequence[float], elapsed: float) -> tuple[int, int]:
