@@ -87,6 +87,8 @@ def _chosen(files: list[Input], format: str | None) -> tuple[Format, list[Input]
     """Return the format of a log, and the files in this format."""
     if format:
         return named(format), files
+    if kind := foreign.kind_of(files[0]):
+        raise InputError(f"is {kind}, which is no format of tracebed", where=files[0].where, hint=foreign.AS_TABLE)
     formats = [recognized(file) for file in files]
     for file, found in zip(files, formats, strict=True):
         if found is None and _utf16(file.head):
@@ -96,8 +98,6 @@ def _chosen(files: list[Input], format: str | None) -> tuple[Format, list[Input]
         formats = [by_name(Path(file.name)) for file in files]
     first = next((found for found in formats if found is not None), None)
     if first is None:
-        if kind := foreign.kind_of(files[0]):
-            raise InputError(f"is {kind}, which is no format of tracebed", where=files[0].where, hint=foreign.AS_TABLE)
         raise InputError(
             "the format is not recognized by content or name",
             where=files[0].where,
