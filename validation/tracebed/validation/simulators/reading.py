@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tracebed.converters.formats import registry
+from tracebed.converters.formats import foreign, registry
 from tracebed.converters.formats.reading import recognized
 from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.workload import Workload
@@ -94,7 +94,8 @@ def form_of(path: Path) -> str:
     if path.is_dir():
         hint = "name its form by import --from, or give a file in it"
         raise InputError("the form of the folder is not recognized", where=str(path), hint=hint)
-    found = recognized(Input.at(path))
+    file = Input.at(path)
+    found = None if foreign.kind_of(file) else recognized(file)
     if found is not None and found.reader is not None and found.name not in SIMULATORS.entries:
         return found.name
     return TABLE
