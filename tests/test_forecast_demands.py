@@ -10,8 +10,10 @@ import pytest
 
 import tracebed.api as tb
 from test_forecast import PARTITION, folder_of, log_of, minutes_of, read_state, running, waiting
-from tracebed.orchestrator.slurm.job_fields import FREE, IGNORED, MODELED, OF_RUNNING, WITHOUT_EFFECT
+from tracebed.orchestrator.slurm.gres import gres_of
+from tracebed.orchestrator.slurm.job_fields import FREE, IGNORED, MODELED, OF_RUNNING, WITHOUT_EFFECT, gres
 from tracebed.orchestrator.slurm.reasons import waits_for
+from tracebed.orchestrator.slurm.scontrol import Record
 
 PRINTED = json.loads((Path(__file__).parent / "slurm_recordings" / "fields" / "job.json").read_text())
 """Release of Slurm -> the fields that `scontrol -d show job` prints."""
@@ -274,3 +276,15 @@ def test_a_heterogeneous_job_waits_for_all_of_its_components(tmp_path: Path) -> 
         "3": "JobHeldUser",
         "4": "another component of its heterogeneous job has no forecast",
     }
+
+
+@pytest.mark.parametrize(
+    ("fields", "nodes", "demand"),
+    [
+        ({"TresPerNode": "gres:gpu:a100:2"}, 2, {"gpu": 2, "gpu:a100": 2}),
+        ({"TresPerJob": "gres:gpu:a100:3"}, 2, {"gpu": 2, "gpu:a100": 2}),
+        ({"TresPerJob": "gres:gpu:4,gres:bw:1K"}, 4, {"gpu": 1, "bw": 256}),
+    ],
+)
+def test_generic_resources_of_a_job_count_once(fields: dict[str, str], nodes: int, demand: dict[str, int]) -> None:
+    assert gres_of(gres(Record(fields, "", "job.txt:1"), nodes)) == demand

@@ -9,7 +9,8 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 
-from tracebed.orchestrator.slurm.machine import WHOLE, gres_of
+from tracebed.converters.formats.tools.gres import gres_items
+from tracebed.orchestrator.slurm.machine import WHOLE
 from tracebed.orchestrator.slurm.scontrol import MISSING, Record
 
 
@@ -94,13 +95,10 @@ def _plain(name: str, value: str, fields: Mapping[str, str]) -> bool:
 
 def gres(record: Record, nodes: int) -> str:
     """Return the generic resources on each node. Those of a whole job are distributed equally over its nodes."""
-    per_node, shared = record.of("TresPerNode", "Gres"), nodes or 1
-    counts = (
-        gres_of(per_node)
-        if per_node
-        else {name: -(-count // shared) for name, count in gres_of(record.of("TresPerJob")).items()}
-    )
-    return ",".join(f"{name}:{count}" for name, count in counts.items())
+    if per_node := record.of("TresPerNode", "Gres"):
+        return per_node
+    items = gres_items(record.of("TresPerJob"))
+    return ",".join(":".join(filter(None, (name, kind, str(-(-count // (nodes or 1)))))) for name, kind, count in items)
 
 
 def whole_nodes(record: Record) -> bool:
