@@ -621,7 +621,7 @@ static void run(struct engine *e, int32_t job, double instant) {
         int64_t left = s->booked_kill[s->inside[job]] - whole_second(e, instant);
         if (left < most) most = left > 0 ? left : 0;
     }
-    double end = s->launched[job] + s->run_time[job], allowed = (double)most + (most == s->limit[job] ? s->over_limit_s[job] : 0.0);
+    double end = s->launched[job] + s->run_time[job], allowed = (double)most + (most == e->limit[job] ? s->over_limit_s[job] : 0.0);
     if (s->run_time[job] > (double)most) end = sooner_of(end, killed_at(e, job, instant, most, allowed));
     s->fate[job] = s->run_time[job] > allowed ? KILLED : ENDED;
     s->end[job] = end > e->now ? end : e->now;
