@@ -56,7 +56,7 @@ def test_two_workloads_in_an_output_of_batsim_are_chosen_by_name(tmp_path: Path)
     path.write_text(HEADER + "1,w0,0,1,-1,1,0,60,60,0,0\n1,w1,5,1,-1,1,60,30,90,55,0\n")
     with pytest.raises(InputError, match=r"the jobs of 2 workloads \(w0, w1\)") as error:
         tb.import_run(path, side="real", nodes=1)
-    assert error.value.hint == "choose one: --only workload_name=w0"
+    assert error.value.hint == "choose one: import --only workload_name=w0"
     run = tb.import_run(path, side="real", nodes=1, rows={"workload_name": "w1"})
     assert run.jobs["end"].tolist() == [85.0]
     assert run.info.imported["from"] == "batsim"

@@ -146,7 +146,7 @@ def test_errors_that_only_a_sweep_can_detect_have_a_line(study: Callable[..., Pa
             r"small.yaml:\d: model cirne:",
         ),
         ({"workloads": {"w": {"log": {"source": "the archive"}}}}, (), "from the archive .*--log PATH"),
-        ({"workloads": {"w": {"log": {}}}}, ("--log", tmp_path / "gone"), "the log does not exist"),
+        ({"workloads": {"w": {"log": {}}}}, ("--log", tmp_path / "gone"), "the log of --log .* does not exist"),
         ({}, ("--log", "x"), "matches no log"),
         ({}, ("--only", "policy=pref"), "no point with policy=pref .*easy, tight"),
         ({}, ("--only", "policy"), "chooses nothing"),

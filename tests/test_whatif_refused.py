@@ -81,7 +81,7 @@ def test_a_change_that_deletes_work_has_no_answer_about_waits(
     work = found.refused
     assert work is not None and sum(work.shares) > MOST
     assert headline.endswith(
-        "no statement about waits; --over-limit split divides jobs beyond a limit into shorter ones"
+        "no statement about waits; `whatif --over-limit split` divides jobs beyond a limit into shorter ones"
     )
     assert not any(word in headline for word in ("fall", "rise", "do not change"))
     if refused == "leave-out":

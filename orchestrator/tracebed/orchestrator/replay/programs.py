@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping
 from functools import cache
 
@@ -83,7 +84,7 @@ def check_programs(jobs: Jobs, inventory: Inventory) -> None:
         InputError: an application, its parameters or another value of the program are invalid, a speedup is
             superlinear, or too few nodes have enough memory.
     """
-    rates = dict.fromkeys(kernels_of(jobs), 1.0)
+    rates = defaultdict[str, float](lambda: 1.0)
     memory = sorted((node.memory_mib or math.inf for node in inventory.nodes if not node.emulated), reverse=True)
     for job, name in enumerate(jobs.ids):
         try:

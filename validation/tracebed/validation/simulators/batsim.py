@@ -98,7 +98,7 @@ def read(path: Path, workload: Workload | None, options: ReadOptions) -> Run:
         names = sorted({row.get("workload_name") or "" for row in _rows(file)})
         if len(names) > 1 and "workload_name" not in options.rows:
             what = f"has the jobs of {len(names)} workloads ({', '.join(names[:5])}) with the same ids"
-            raise InputError(what, where=str(file), hint=f"choose one: --only workload_name={names[0]}")
+            raise InputError(what, where=str(file), hint=f"choose one: import --only workload_name={names[0]}")
     beside = _CompanionFiles(file)
     machines = beside.machines()
     whole, courses = _joined(table)

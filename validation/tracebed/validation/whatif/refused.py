@@ -92,7 +92,7 @@ class Refused:
         if not self.much:
             return "; ".join(parts)
         limits = self.cut_jobs or any(limit in reason for reason in self.reasons for limit in LIMITS)
-        advice = "; --over-limit split divides jobs beyond a limit into shorter ones"
+        advice = "; `whatif --over-limit split` divides jobs beyond a limit into shorter ones"
         if not limits or self.remedy is Remedy.SPLIT:
             advice = ""
         return f"{'; '.join(parts)}. This is more than {percent(MOST)} %: no statement about waits{advice}"

@@ -143,7 +143,7 @@ def write(file: ExperimentFile, folder: Path, target: Path, made: Made) -> None:
             options.append(f"--log {shlex.quote(f'{workload}=logs/{workload}/{path.name}')}")
         if made.baseline is not None:
             _copy(made.baseline, room / INPUTS / BASELINES / made.baseline.name)
-            options.append(f"--baseline {shlex.quote(f'{BASELINES}/{made.baseline.name}')}")
+            options.append(shlex.join(["--baseline", f"{BASELINES}/{made.baseline.name}"]))
         load_experiment(str(room / INPUTS / name))
         for path in _results(file, folder, made):
             _copy(path, room / RESULTS / path.relative_to(folder))
