@@ -7,19 +7,19 @@ has smaller margins.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from tracebed.display import counted
 from tracebed.validation.verdict.rejudging import NO_JOURNAL
 
-if TYPE_CHECKING:
-    from tracebed.validation.verdict.validation import CaseResult
 
+def remarks(notes: Sequence[Iterable[str]], factors: Sequence[float]) -> list[str]:
+    """Return the remarks about the real runs of a verdict, a sentence each.
 
-def remarks(cases: Sequence[CaseResult]) -> list[str]:
-    """Return the remarks about the cases of a verdict, a sentence each."""
-    notes = [each.notes for case in cases for each in case.repetitions]
-    return [*_journals(notes), *_amounts([case.pair.compression for case in cases])]
+    Args:
+        notes: the notes of the health of each real run.
+        factors: for each case, the factor on margins in seconds.
+    """
+    return [*_journals(notes), *_amounts(factors)]
 
 
 def _journals(notes: Sequence[Iterable[str]]) -> Iterable[str]:

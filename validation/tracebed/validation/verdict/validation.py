@@ -341,7 +341,8 @@ class Validation:
     @property
     def remarks(self) -> list[str]:
         """How margins and health were found, where this is not the usual way, a sentence each."""
-        return remarks(self.cases)
+        notes = [each.notes for case in self.cases for each in case.repetitions]
+        return remarks(notes, [case.pair.compression for case in self.cases])
 
     @property
     def moving_averages(self) -> list[str]:

@@ -164,7 +164,9 @@ def _page(file: ExperimentFile, table: pd.DataFrame, pictures: Mapping[str, Mark
     figures = [name for name in all_metrics() if name in averaged and averaged[name].notna().any()]
     rows = averaged[[*keys, *figures]].astype(object).to_numpy().tolist()
     heads = [*keys, *(all_metrics()[name].title for name in figures)]
-    content = fill("grid_means", heads=heads, rows=rows)
+    runs = table.groupby([*GROUP, "window"], dropna=False).size()
+    over = "-".join(dict.fromkeys(f"{each:,}" for each in (runs.min(), runs.max())))
+    content = fill("grid_means", heads=heads, rows=rows, over=over, perturbed=table["perturbation"].nunique() > 1)
     own = {
         name: Section(name, order, partial(_constant, html), scope="grid")
         for order, (name, html) in enumerate(pictures.items())
