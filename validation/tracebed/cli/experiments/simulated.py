@@ -220,8 +220,8 @@ def _print_differences(file: ExperimentFile, against: Mapping[tuple[Any, ...], A
         ]
         for at, found in against.items()
     ]
-    pairs = "difference of the means (the middle 95 % of the pairs of runs with the same seed and perturbation)"
-    click.echo(f"\nagainst {file.experiment.policies[0].name}: {pairs}")
+    what = "difference of the means (the middle 95 % of the pairs of runs)"
+    click.echo(f"\nagainst {file.experiment.policies[0].name}, over the same seeds and changes: {what}")
     heads = [*(keys[place] for place in shown), *(["against"] if several else [])]
     print_table([*heads, *(metric_definitions()[name].title for name in SHOWN)], rows, keys=len(heads))
     every = [found.differences for found in against.values()]
