@@ -83,6 +83,22 @@ def test_the_page_on_accuracy_has_the_verdict_of_today(name: str, tmp_path: Path
     assert printed.split() == expected.split()
 
 
+@pytest.mark.slow
+def test_no_command_on_a_recorded_suite_warns_of_what_its_user_cannot_mend(tmp_path: Path) -> None:
+    """The suites have no journals and compressed workloads: both are said once, beside the evidence."""
+    call("validate", "--recorded", "emulated", "-o", tmp_path / "suite")
+    result = call("validate", tmp_path / "suite/suite.yaml", "--no-case-pages", "-o", tmp_path / "out")
+    noise = call("metrics", tmp_path / "suite/real", "--noise", tmp_path / "n.yaml")
+    run = tmp_path / "suite/real/sd-5-easy/rep-01"
+    one = call("compare", "--real", run, "--predicted", tmp_path / "out/predicted/tracebed/sd-5-easy")
+    for each in (result, noise, one):
+        warned = [line for line in each.stderr.splitlines() if "warning" in line]
+        assert not [line for line in warned if "journal" in line or "multiplied" in line], warned
+    assert result.stdout.count("journal") == one.stdout.count("journal") == 1
+    assert "health without a journal (50 of 50 real runs): judged by" in result.stdout
+    assert result.stdout.count("margins in seconds are multiplied by 0.00445") == 1
+
+
 def test_a_changed_suite_is_detected() -> None:
     facts = vars(recorded_suite(SUITES[0])) | {"sha256": "0" * 64}
     with pytest.raises(InputError, match="is missing or was changed"):

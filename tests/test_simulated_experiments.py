@@ -577,7 +577,7 @@ def test_bars_have_the_95_percent_interval_of_the_mean_over_seeds_and_their_valu
     (axes,) = figure.axes
     assert axes.get_yscale() == "log"  # a bar of 12 beside one of 11,000
     assert [text.get_text() for text in axes.texts] == ["12", "11k"]
-    assert legend_of(figure) == ["a", "b", "95 % interval of the mean over seeds"]
+    assert legend_of(figure) == ["a", "b", "mean and its 95 % interval over 2-3 seeds (Student's t)"]
     one = plots.bars(Plot(kind="bars", figures=["mean_wait_s"]), table(a=[10], b=[20]), "")
     assert one is not None
     assert one[0].axes[0].get_yscale() == "linear"
@@ -604,7 +604,7 @@ def test_distributions_are_means_over_seeds() -> None:
     found = data[data["series"] == "a"].drop_duplicates("value").set_index("value")["share"]
     assert found.to_dict() == {0.0: 0.75, 10.0: 1.0, 20.0: 1.0}
     assert data[data["series"] == "a"]["low"].notna().all() and data[data["series"] == "b"]["low"].isna().all()
-    assert legend_of(figure) == ["a", "b", "95 % interval of the mean over seeds"]
+    assert legend_of(figure) == ["a", "b", "mean and its 95 % interval over 2 seeds (Student's t)"]
 
 
 @pytest.mark.usefixtures("svg_only", "unrendered")

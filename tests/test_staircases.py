@@ -8,7 +8,7 @@ import pytest
 
 from runs import fcfs_run, make_run
 from tracebed.orchestrator.run import Run
-from tracebed.validation.report import sections, staircases
+from tracebed.validation.report import gantt, sections, staircases
 from tracebed.validation.report.staircases import allocations_of_jobs, areas_between
 from tracebed.validation.verdict import compare
 
@@ -82,7 +82,8 @@ def test_unknown_allocations_have_no_staircases() -> None:
 
 
 def test_shared_nodes_are_counted_in_cores() -> None:
-    runs = [make_run(JOBS, real=real, cores=4, staircases={"1": [(0.0, 100.0, 2)]}) for real in (True, False)]
+    stairs = {"1": [(0.0, 60.0, 2), (60.0, 100.0, 3)]}
+    runs = [make_run(JOBS, real=real, cores=4, staircases=stairs) for real in (True, False)]
     whole = staircases.STAIRCASES.content(compare(*runs))
     assert isinstance(whole, sections.Picture)
     assert whole.caption.startswith("Nodes held")
@@ -95,4 +96,21 @@ def test_shared_nodes_are_counted_in_cores() -> None:
     ids = pd.Index(["1"])
     assert areas_between(
         allocations_of_jobs(runs[0], ids, cores=True), allocations_of_jobs(runs[1], ids, cores=True), 1
-    ).tolist() == [200.0]
+    ).tolist() == [240.0]
+
+
+def test_runs_that_change_no_size_have_no_staircases() -> None:
+    """Under a rigid policy, malleable jobs keep their size, which a restart does not change."""
+    jobs = [(0.0, 0.0, 100.0, 2), (10.0, 10.0, 60.0, 2)]
+    stairs = {"1": [(0.0, 100.0, 2)], "2": [(10.0, 30.0, 2), (40.0, 60.0, 2)]}
+    rigid = make_run(jobs, staircases=stairs), make_run(jobs, real=False, staircases=stairs)
+    assert staircases.STAIRCASES.content(compare(*rigid)) is None
+    ids = pd.Index(["1", "2", "3"])
+    least, most = staircases.sizes_of(allocations_of_jobs(rigid[0], ids), 3)
+    assert (least.tolist(), most.tolist()) == ([2.0, 2.0, np.inf], [2.0, 2.0, 0.0])
+    assert "steps are" not in gantt.about_bars(rigid, ids)
+
+    steps = {**stairs, "1": [(0.0, 60.0, 2), (60.0, 100.0, 3)]}
+    found = staircases.STAIRCASES.content(compare(rigid[0], make_run(jobs, real=False, staircases=steps)))
+    assert isinstance(found, sections.Picture)
+    assert "Changed in size: 0 jobs of the real run, 1 of the prediction; a job that keeps its size" in found.caption

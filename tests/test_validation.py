@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from runs import NAN, fcfs_run, make_run
+from tracebed.cli.comparison import show
 from tracebed.errors import ExitCode, InputError, Tolerated
 from tracebed.orchestrator.run import Run, RunInfo
 from tracebed.orchestrator.runs.nodes import NodeFacts
@@ -482,8 +483,25 @@ def test_compressed_times_compress_margins_in_seconds_and_are_said() -> None:
     small = Tolerances.default().replaced({"wait": "10 s"})
     assert metric(validated(repetitions(5, workload=workload), predicted(workload=workload), tolerances=small),
                   "mean_wait_s").cases[0].margin == pytest.approx(1.0)  # fmt: skip
-    assert any("multiplied by 0.1" in text for text in found.warnings)
-    assert not any("multiplied by" in text for text in plain.warnings)
+    assert any("multiplied by 0.1" in text for text in found.remarks)
+    assert not any("multiplied by" in text for text in [*found.warnings, *plain.remarks])  # nothing can be mended
+    assert "multiplied by 0.1" in found.explain()
+
+
+def test_the_noise_of_several_cases_is_pooled_and_the_largest(capsys: pytest.CaptureFixture[str]) -> None:
+    quiet, loud = suite(2), suite(2, noise=0.02)
+    cases = [quiet[0], Case("w1-fcfs", "w1", "fcfs", loud[1].real, loud[1].predicted)]
+    found = validate(cases)
+    wait = metric(found, "mean_wait_s")
+    each = [case.noise_cv for case in wait.cases]
+    assert wait.noise == pytest.approx(((sum(cv**2 for cv in each) / 2) ** 0.5, max(each)))
+    show(found)
+    printed = capsys.readouterr().out
+    assert "noise (largest)" in printed
+    assert f"{100 * wait.noise[0]:.2g}% ({100 * max(each):.2g}%)" in printed
+    assert "the root mean square over the cases, and the largest" in printed
+    show(validate(quiet[:1]))
+    assert "noise (largest)" not in capsys.readouterr().out
 
 
 def test_an_amount_that_is_much_wider_than_the_share_is_said() -> None:

@@ -23,6 +23,7 @@ from tracebed.orchestrator.simulation.slurm.asked import as_asked
 from tracebed.orchestrator.slurm.conf import of_lines
 from tracebed.orchestrator.slurm.lines import lines_of
 from tracebed.orchestrator.slurm.machine import Machine
+from tracebed.validation.report.templates import fill
 from tracebed.validation.whatif import members, pictures
 from tracebed.validation.whatif.classes import Answer, Changed, JobClass, classes_of
 from tracebed.validation.whatif.log import Log, log_of, with_starts
@@ -648,3 +649,12 @@ def test_the_page_is_readable_in_a_browser_and_escapes_names(width: int, conf: P
         assert opened.run("document.querySelectorAll('figure').length") == 5
         assert opened.run("document.images.length") == 0
         assert opened.run("document.documentElement.scrollWidth") <= width
+
+
+def test_a_time_of_the_table_has_the_unit_of_its_own_size() -> None:
+    """One unit for a column made the minutes of a small class 0.01386 d; the table sorts by the seconds."""
+    long, short = (a_class([wait], [wait], wait) for wait in (3 * 86_400.0, 1197.5))
+    page = fill("whatif_classes", found=SimpleNamespace(classes=[long, short], change=[], comparison=None))
+    assert '<td data-value="1197.5">19 min 57 s</td>' in page
+    assert '<td data-value="259200.0">3 d</td>' in page
+    assert " d)" not in page and "0.01" not in page

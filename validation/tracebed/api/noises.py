@@ -10,9 +10,10 @@ from tracebed.orchestrator import run as orchestrator
 from tracebed.validation.experiments.real.store import run_folders
 from tracebed.validation.metrics import TAU
 from tracebed.validation.verdict.noise import CellNoise, NoiseFloor, noise_floor, repeats_for
+from tracebed.validation.verdict.rejudging import NO_JOURNAL
 from tracebed.validation.verdict.tolerances import Tolerances
 
-__all__ = ["CellNoise", "NoiseFloor", "Tolerances", "noise", "repeats_for"]
+__all__ = ["NO_JOURNAL", "CellNoise", "NoiseFloor", "Tolerances", "noise", "repeats_for"]
 
 
 def noise(runs: AnyRun | Mapping[str, AnyRun] | Sequence[AnyRun], *, tau: float = TAU) -> NoiseFloor:

@@ -21,7 +21,8 @@ LEAST = 0.005
 """Smallest number that is not shown as 0: percent, or margins."""
 SINGLE = ("real", "noise", "predicted", "error", "margin")
 """Columns for one case, between the metric and the verdict."""
-SEVERAL = ("noise", "|error|", "worst", ">1, >2", "mean", "margin")
+NOISES = "noise (largest)"
+SEVERAL = (NOISES, "|error|", "worst", ">1, >2", "mean", "margin")
 """Columns for several cases; errors are in margins."""
 
 
@@ -41,10 +42,11 @@ def show(validation: Validation, said: Collection[str] = ()) -> None:
         columns.append("with perturbed input")
         for item, row in zip(validation.metrics, rows, strict=True):
             row.append(change(validation.perturbed_differences.get(item.name)))
-    if all(row[columns.index("noise")] == "-" for row in rows):
-        rows = [[value for value, name in zip(row, columns, strict=True) if name != "noise"] for row in rows]
-        columns.remove("noise")
-    print_table(columns, rows, spare=("noise", "predicted", "with perturbed input"))
+    noise = "noise" if single else NOISES
+    if all(row[columns.index(noise)] == "-" for row in rows):
+        rows = [[value for value, name in zip(row, columns, strict=True) if name != noise] for row in rows]
+        columns.remove(noise)
+    print_table(columns, rows, spare=(noise, "predicted", "with perturbed input"))
     for line in validation.courses:
         click.echo(line)
     for part in (_notes, _dependence, _evidence):
@@ -84,7 +86,7 @@ def _counted(runs: tuple[Run, ...]) -> str:
 
 def _row(item: MetricVerdict, single: bool) -> tuple[str, ...]:
     """Return the row of a metric for one case, or for several."""
-    noise = max((case.noise_cv for case in item.cases if not math.isnan(case.noise_cv)), default=math.nan)
+    noise, largest = item.noise
     middle: tuple[str, ...]
     if single:
         (case,) = item.cases
@@ -98,7 +100,7 @@ def _row(item: MetricVerdict, single: bool) -> tuple[str, ...]:
         )
     else:
         middle = (
-            _percent(noise),
+            "-" if math.isnan(noise) else f"{_percent(noise)} ({_percent(largest)})",
             "-" if math.isnan(item.mean_absolute) else f"{item.mean_absolute:.2f}",
             f"{item.worst.z:+.2f}" if item.worst else "-",
             f"{item.beyond(1)}, {item.beyond(2)}/{len(item.deciding)}",
@@ -138,6 +140,11 @@ def _notes(validation: Validation) -> Iterator[str]:
     if not all(item.evidence for item in validation.metrics):
         yield "** no evidence: the run times were imposed or copied"
     if len(validation.cases) > 1:
+        if not all(math.isnan(item.noise[0]) for item in validation.metrics):
+            yield (
+                "noise: standard deviation of the real repetitions of a case, in percent of their mean; the root mean "
+                "square over the cases, and the largest"
+            )
         level = f"{100 * (1 - 2 * validation.tolerances.alpha):g} %"
         yield (
             "errors (predicted - real) in margins: mean of |error| over the cases, the worst case, numbers of cases "
@@ -183,3 +190,4 @@ def _evidence(validation: Validation) -> Iterator[str]:
     """Yield which errors the real runs could have revealed, and which they could not."""
     yield from (f"could have failed: {part}" for part in validation.could_fail)
     yield from (f"could not have failed: {part}" for part in validation.could_not_fail)
+    yield from validation.remarks

@@ -35,7 +35,7 @@ def print_noise(
         InputError: a run cannot be used, or the repetitions are too few for a profile.
     """
     import tracebed.api as tb
-    from tracebed.api.noises import Tolerances
+    from tracebed.api.noises import NO_JOURNAL, Tolerances
 
     tolerances = Tolerances.load(tolerances_file) if tolerances_file is not None else Tolerances.default()
     with progress("reading the runs"):
@@ -49,7 +49,7 @@ def print_noise(
     for text in floor.unusual:
         warn(f"unusual in outcome, included: {text}")
     for note in floor.notes:
-        warn(note)
+        (emit if NO_JOURNAL in note else warn)(note)  # runs of recorded suites have none: nothing to be mended
     if floor.profile is None:
         what = "the repetitions are too few for a noise profile"
         raise InputError(what, hint="a profile needs five repetitions of a workload and policy, or more of several")

@@ -31,6 +31,7 @@ HATCHES = ("", "////", "....", "xxxx")
 """Patterns of the further series, if there are more series than colors."""
 LINES: tuple[Any, ...] = ("-", style.DASHED, (0, (1, 1.5)), (0, (5, 1.5, 1, 1.5)))
 """Styles of lines, so that lines differ in print without colors."""
+MARKERS = "osD^vPX*"
 COLUMN, PAGE = 3.5, WIDTH
 """Widths of a column and of a page of a paper with two columns, in."""
 WIDTHS: Mapping[str, float] = {"column": COLUMN, "page": PAGE}
@@ -46,6 +47,27 @@ STYLE: dict[Any, Any] = {
 }
 FORMATS = ("svg", "png", "pdf")
 DPI = 300
+
+
+@dataclass(frozen=True)
+class SeriesStyle:
+    """Color, line, marker and hatch of a series: the same in all figures of a page."""
+
+    color: str
+    line: Any
+    marker: str
+    hatch: str
+
+    @classmethod
+    def of(cls, number: int) -> SeriesStyle:
+        """Return the style of the series with this number on its page, from 0."""
+        again = number // len(COLORS)
+        return cls(
+            COLORS[number % len(COLORS)],
+            LINES[(number + again) % len(LINES)],
+            MARKERS[(number + again) % len(MARKERS)],
+            HATCHES[again % len(HATCHES)],
+        )
 
 
 @dataclass(frozen=True)

@@ -170,6 +170,12 @@ def _print(table: pd.DataFrame) -> None:
             sides = zip(shown[name], ranges[f"{name}_low"], ranges[f"{name}_high"], strict=True)
             shown[name] = [f"{cell(value)} ({cell(low)} to {cell(high)})" for value, low, high in sides]
     print_table(columns, shown.to_numpy(dtype=object).tolist(), keys=len(keys))
+    runs = table.groupby([*GROUP, "window"], dropna=False).size()
+    over = "-".join(dict.fromkeys(f"{each:,}" for each in (runs.min(), runs.max())))
+    if table["perturbation"].nunique() > 1:
+        click.echo(f"means over {over} seeds and perturbations (from, to: the middle 95 % of these runs)")
+    elif runs.max() > 1:
+        click.echo(f"means over {over} seeds")
 
 
 def _records(file: ExperimentFile, against: Mapping[tuple[Any, ...], Against]) -> list[dict[str, Any]]:
@@ -214,7 +220,8 @@ def _print_differences(file: ExperimentFile, against: Mapping[tuple[Any, ...], A
         ]
         for at, found in against.items()
     ]
-    click.echo(f"\nagainst {file.experiment.policies[0].name}, over the same seeds and changes")
+    what = "difference of the means (the middle 95 % of the pairs of runs)"
+    click.echo(f"\nagainst {file.experiment.policies[0].name}, over the same seeds and changes: {what}")
     heads = [*(keys[place] for place in shown), *(["against"] if several else [])]
     print_table([*heads, *(metric_definitions()[name].title for name in SHOWN)], rows, keys=len(heads))
     every = [found.differences for found in against.values()]

@@ -65,7 +65,9 @@ def frame(runs: Mapping[str, Run]) -> pd.DataFrame:
 def about_bars(runs: Sequence[Run], ids: pd.Index[Any]) -> str:
     """Return the sentences about the colors of the bars, for a caption."""
     malleable = any((run.jobs["kind"] == "malleable").any() for run in runs)
-    shades = " Full colors: malleable jobs; steps are expansions or shrinks. Pale: rigid jobs." if malleable else ""
+    resized = any((run.resizes["state"] == "applied").any() for run in runs)
+    steps = "; steps are expansions or shrinks" if resized else ""
+    shades = f" Full colors: malleable jobs{steps}. Pale: rigid jobs." if malleable else ""
     shared = any(run.jobs_on_shared_nodes for run in runs)
     parts = " Jobs on a shared node are parts of its row." if shared else ""
     dense = any(len(run.allocations) > BARS and len(blocks(run, ids)) > BARS for run in runs)

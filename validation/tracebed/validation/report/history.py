@@ -6,7 +6,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from tracebed.validation.metrics import all_metrics
-from tracebed.validation.pictures import COLORS, LINES, Picture
+from tracebed.validation.pictures import Picture, SeriesStyle
 from tracebed.validation.report.style import ACCURATE, PREDICTED, SOFT, above, heading, panels
 
 STATES = {"accurate": (ACCURATE, "o"), "inaccurate": (PREDICTED, "X"), "inconclusive": ("#8a6100", "D")}
@@ -18,6 +18,7 @@ LABELS = 16
 def picture(table: pd.DataFrame) -> Picture:
     """Return the picture of a history; `table` as from `verdict.history.history`."""
     simulators = list(dict.fromkeys(table["simulator"]))
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(table["metric"]))}  # one style in all panels
 
     def draw(width: float) -> Figure:
         figure, axes_of = panels(len(simulators), 2.0, width, gap=0.9)
@@ -28,11 +29,11 @@ def picture(table: pd.DataFrame) -> Picture:
             gated = mine[mine["gate"] & mine["z"].notna()]
             axes.axhspan(-1.0, 1.0, color=SOFT, alpha=0.13, linewidth=0)
             axes.axhline(0.0, color=SOFT, linewidth=0.7)
-            for number, (metric, rows) in enumerate(gated.groupby("metric", sort=False)):
+            for metric, rows in gated.groupby("metric", sort=False):
                 label = all_metrics()[str(metric)].label if metric in all_metrics() else str(metric)
-                color, line = COLORS[number % len(COLORS)], LINES[number % len(LINES)]
+                style = SeriesStyle.of(numbers[metric])
                 x = [places[name] for name in rows["version"]]
-                axes.plot(x, rows["z"], color=color, linestyle=line, linewidth=1.1, label=label)
+                axes.plot(x, rows["z"], color=style.color, linestyle=style.line, linewidth=1.1, label=label)
                 for state, (shade, shape) in STATES.items():
                     found = rows[rows["metric_verdict"] == state]
                     at = [places[name] for name in found["version"]]

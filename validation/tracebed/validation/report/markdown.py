@@ -74,7 +74,7 @@ def _overview(validation: Validation, result: str, findings: Sequence[Finding]) 
     several = len(validation.cases) > 1
     columns = ("metric", "verdict", *(SEVERAL if several else SINGLE), "margin", "margin needed", "reason")
     lines += table(columns, [_row(metric, several) for metric in validation.metrics])
-    if notes := [*validation.courses, *validation.dependence, *validation.moving_averages]:
+    if notes := [*validation.courses, *validation.dependence, *validation.moving_averages, *validation.remarks]:
         lines += ["", *(f"- {_plain(text)}" for text in notes)]
     return "\n".join([*lines, ""])
 
@@ -115,7 +115,7 @@ def _details(validation: Validation) -> Iterator[tuple[str, str]]:
     if excluded:
         rows = table(("case", "repetition", "reason"), excluded)
         yield f"{name}: excluded repetitions ({len(excluded)})", "\n".join(rows)
-    columns = ("case", "real runs", "real, mean", "predicted", "error", "error / margin", "interval", "noise")
+    columns = ("case", "real runs", "real, mean", "predicted", "error", "error / margin", "interval", "real, CV")
     for metric in validation.metrics:
         cases = [
             (

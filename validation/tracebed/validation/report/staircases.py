@@ -1,4 +1,8 @@
-"""Report section with the staircases of malleable jobs: nodes or cores held over time, real and predicted."""
+"""Report section with the staircases of malleable jobs: nodes or cores held over time, real and predicted.
+
+Runs that change the size of no job, and give each the same size, have no section: all staircases would be boxes, as of
+rigid jobs.
+"""
 
 from __future__ import annotations
 
@@ -26,13 +30,19 @@ SHOWN = 12
 
 
 def _staircases(comparison: Comparison) -> Picture | None:
-    """Return the staircases of the jobs that differ most, or None if a run has no allocations of malleable jobs."""
+    """Return the staircases of the jobs that differ most.
+
+    None if a run has no allocations of malleable jobs, or if each job has one size, the same in both runs.
+    """
     jobs = comparison.jobs[(comparison.jobs["kind"] == "malleable").to_numpy()]
     ids = pd.Index(jobs["job_id"])
     runs = (comparison.real, comparison.predicted)
     cores = not all(_whole_nodes(run, ids) for run in runs)
     real, predicted = (allocations_of_jobs(run, ids, cores=cores) for run in runs)
-    if not (len(real) and len(predicted)):
+    sizes = [sizes_of(table, len(ids)) for table in (real, predicted)]
+    changed = [int((most > least).sum()) for least, most in sizes]
+    both = np.all([most > 0 for _, most in sizes], axis=0)
+    if not both.any() or not (any(changed) or (sizes[0][1] != sizes[1][1])[both].any()):
         return None
     areas = areas_between(real, predicted, len(ids))
     worst = np.argsort(-areas, kind="stable")[:SHOWN]
@@ -69,7 +79,8 @@ def _staircases(comparison: Comparison) -> Picture | None:
     caption = (
         f"{what.capitalize()} held by malleable jobs over time: solid and shaded, the real run "
         f"({real_side(comparison.real.info)}); dashed, the prediction. {which} {len(ids):,} malleable jobs, ordered by "
-        f"the area between both lines; {differing:,} of {len(ids):,} differ."
+        f"the area between both lines; {differing:,} of {len(ids):,} differ. Changed in size: {changed[0]:,} jobs of "
+        f"the real run, {changed[1]:,} of the prediction; a job that keeps its size is a box."
     )
     return Picture(draw, caption, "Staircases of malleable jobs, real and predicted overlaid")
 
@@ -95,6 +106,25 @@ def allocations_of_jobs(run: Run, ids: pd.Index[Any], *, cores: bool = False) ->
         }
     )
     return table[(job >= 0) & (table["end"] > table["start"])]
+
+
+def sizes_of(table: pd.DataFrame, jobs: int) -> tuple[FloatArray, FloatArray]:
+    """Return the least and the greatest size of each job while it runs, shapes (jobs,); the greatest is 0 if unknown.
+
+    Args:
+        table: a table of `allocations_of_jobs`.
+        jobs: number of jobs.
+    """
+    job: IntArray = np.tile(table["job"].to_numpy(), 2)
+    time: FloatArray = np.concatenate([table["start"], table["end"]])
+    held: FloatArray = np.concatenate([table["held"], -table["held"]])
+    order = np.lexsort((time, job))
+    job, time, level = job[order], time[order], np.cumsum(held[order])
+    lasts = np.append((job[1:] != job[:-1]) | (time[1:] > time[:-1]), True)[: len(job)] & (level > 0)
+    least, most = np.full(jobs, np.inf), np.zeros(jobs)
+    np.minimum.at(least, job[lasts], level[lasts])
+    np.maximum.at(most, job[lasts], level[lasts])
+    return least, most
 
 
 def areas_between(real: pd.DataFrame, predicted: pd.DataFrame, jobs: int) -> FloatArray:
@@ -140,4 +170,4 @@ def _short(name: str) -> str:
     return name if len(name) <= 14 else f"{name[:13]}…"
 
 
-STAIRCASES = Section("Staircases of malleable jobs", 650, _staircases)
+STAIRCASES = Section("Sizes of malleable jobs over time", 650, _staircases)

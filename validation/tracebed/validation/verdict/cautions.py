@@ -8,6 +8,7 @@ from tracebed.display import cell
 from tracebed.validation.metrics import all_metrics
 from tracebed.validation.verdict.evidence import Evidence
 from tracebed.validation.verdict.health import counted_notes
+from tracebed.validation.verdict.rejudging import NO_JOURNAL
 from tracebed.validation.verdict.rule import Verdict
 from tracebed.validation.verdict.screening import Repetition, most_frequent
 from tracebed.validation.verdict.tolerances import Tolerances
@@ -40,7 +41,7 @@ def cautions(
         *_gates(metrics, tolerances),
         *_undefined(cases, metrics),
         *_cancellation(metrics),
-        *_absolute(metrics, cases),
+        *_absolute(metrics),
         *_profile(metrics),
         *_shared(found),
     ]
@@ -87,7 +88,8 @@ def _recomputed(cases: Sequence[CaseResult], by_own_limits: Verdict | None, verd
         for each in cases
         for run in each.repetitions
     ]
-    yield from counted_notes([(name, note) for name, run in runs for note in run.notes], len(runs))
+    notes = [(name, note) for name, run in runs for note in run.notes if note != NO_JOURNAL]  # that is a remark
+    yield from counted_notes(notes, len(runs))
     if by_own_limits is not None:
         change = "is the same" if by_own_limits is verdict else f"is {by_own_limits} instead of {verdict}"
         yield f"by the limits of health of the runs themselves, the verdict {change}"
@@ -200,8 +202,8 @@ def _cancellation(metrics: Sequence[MetricVerdict]) -> Iterable[str]:
             )
 
 
-def _absolute(metrics: Sequence[MetricVerdict], cases: Sequence[CaseResult]) -> Iterable[str]:
-    """Yield the gated metrics with an absolute margin much above the relative one, and the compression of amounts."""
+def _absolute(metrics: Sequence[MetricVerdict]) -> Iterable[str]:
+    """Yield the gated metrics with an absolute margin much above the relative one."""
     for item in metrics:
         wide = [
             case
@@ -215,10 +217,6 @@ def _absolute(metrics: Sequence[MetricVerdict], cases: Sequence[CaseResult]) -> 
                 f"the margin of {item.metric.label} is the amount of {cell(wide[0].margin)}{unit} in "
                 f"{_names([case.case for case in wide])}: up to {share:.0%} of the real value"
             )
-    factors = {each.pair.compression for each in cases}
-    if min(factors) < 1:
-        shown = " to ".join(f"{factor:.3g}" for factor in sorted({min(factors), max(factors)}))
-        yield f"margins in seconds are multiplied by {shown}, the compression of the run times of the workload"
 
 
 def _profile(metrics: Sequence[MetricVerdict]) -> Iterable[str]:

@@ -23,6 +23,9 @@ TIMES = ["job_id", "submit", "start", "end", "state"]
 ROUNDING_S = 1e-6
 """Largest difference of equal times, s."""
 
+NO_JOURNAL = "its journal is missing: the health was judged by the figures in run.json and by the tables"
+"""Note about a run that is kept without its journal, as those of recorded suites are."""
+
 
 class ReassessedHealth(NamedTuple):
     """The health of a replay according to its journal and tables."""
@@ -76,7 +79,7 @@ def _from_journal(run: Run) -> tuple[dict[str, Any] | None, list[str]]:
     assert run.folder is not None
     path = run.folder / JOURNAL
     if not path.is_file():
-        return None, ["its journal is missing: the health was judged by the figures in run.json and by the tables"]
+        return None, [NO_JOURNAL]
     from tracebed.orchestrator.batch.session import recovered as recovered_batch  # slow: the whole of the replayer
     from tracebed.orchestrator.replay.recovery import recovered
 

@@ -25,6 +25,7 @@ from tracebed.validation.verdict.needed import Needed, margin_text
 from tracebed.validation.verdict.per_job import PerJob
 from tracebed.validation.verdict.ranking import Ranking
 from tracebed.validation.verdict.rates import PairedRate
+from tracebed.validation.verdict.remarks import remarks
 from tracebed.validation.verdict.rule import Reason, Verdict
 from tracebed.validation.verdict.screening import Repetition, identity
 from tracebed.validation.verdict.tolerances import Tolerances
@@ -96,6 +97,12 @@ class MetricVerdict:
     def deciding(self) -> tuple[CaseMetric, ...]:
         """The cases on which the verdict depends."""
         return self.cases[: len(self.cases) - self.calibration]
+
+    @property
+    def noise(self) -> tuple[float, float]:
+        """CV of the real repetitions: the root mean square over the cases, and the largest; NaN if unknown."""
+        known = [case.noise_cv for case in self.cases if not math.isnan(case.noise_cv)]
+        return (math.sqrt(fmean(cv**2 for cv in known)), max(known)) if known else (math.nan, math.nan)
 
     @property
     def worst(self) -> CaseMetric | None:
@@ -332,6 +339,12 @@ class Validation:
         ]
 
     @property
+    def remarks(self) -> list[str]:
+        """How margins and health were found, where this is not the usual way, a sentence each."""
+        notes = [each.notes for case in self.cases for each in case.repetitions]
+        return remarks(notes, [case.pair.compression for case in self.cases])
+
+    @property
     def moving_averages(self) -> list[str]:
         """The errors of the moving average of the wait in cases with one real run, in words; advisory."""
         return in_words({each.case.name: each.moving_average for each in self.cases if each.moving_average})
@@ -376,7 +389,7 @@ class Validation:
     def explain(self) -> str:
         """Return the validation as text: verdict and headline, a line per metric, warnings."""
         lines = [f"{self.title}: {self.verdict}", self.headline, "", *(item.sentence for item in self.metrics)]
-        lines += [*filter(None, [self.noise]), *self.courses, *self.moving_averages]
+        lines += [*filter(None, [self.noise]), *self.courses, *self.moving_averages, *self.remarks]
         if self.warnings:
             lines += ["", "Warnings:", *(f"- {warning}" for warning in self.warnings)]
         return "\n".join(lines)

@@ -13,7 +13,7 @@ from tracebed.validation.report.interactive import scripts
 from tracebed.validation.report.sections import Content, Section, rendered_sections
 from tracebed.validation.report.templates import fill
 from tracebed.validation.whatif.classes import Answer
-from tracebed.validation.whatif.pictures import pictures, unit_of
+from tracebed.validation.whatif.pictures import pictures
 from tracebed.validation.whatif.study import WhatIf, cores_of, document
 
 (PAGE, DOCUMENT), JOBS, PLOTS = WHATIF.parts, "jobs.csv", "plots"
@@ -66,5 +66,4 @@ def _constant(content: Content, found: WhatIf) -> Content:
 
 
 def _table(found: WhatIf) -> Content:
-    unit, name = unit_of(max(max(each.logged_s, each.predicted_s) for each in found.classes))
-    return fill("whatif_classes", found=found, unit=unit, name=name)
+    return fill("whatif_classes", found=found)

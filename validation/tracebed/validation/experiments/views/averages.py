@@ -53,6 +53,14 @@ def base_of(point: Mapping[str, Any], base: Sequence[Row], keys: Iterable[str]) 
     return found
 
 
+def named(where: Mapping[str, Any]) -> str:
+    """Return the name of a series or a baseline: its policy alone, other values after their key."""
+    return ", ".join(
+        str(value) if key == "policy" else f"{key} {value:g}" if isinstance(value, float) else f"{key} {value}"
+        for key, value in where.items()
+    )
+
+
 def records(table: pd.DataFrame) -> list[dict[str, Any]]:
     """Return the rows of a table; a missing value, NaN, as None."""
     rows = table.to_dict("records")

@@ -15,23 +15,22 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
-from tracebed.converters.workload import FloatArray
+from tracebed.converters.workload import FloatArray, IntArray
 from tracebed.validation.experiments.claims import Claim, Rule
 from tracebed.validation.experiments.parts import Plot
-from tracebed.validation.experiments.views.averages import GROUP, chosen, means, records
+from tracebed.validation.experiments.views.averages import GROUP, chosen, means, named, records
 from tracebed.validation.experiments.views.ledger import reference
+from tracebed.validation.experiments.views.ratios import interval, interval_text, normalized
 from tracebed.validation.metrics import all_metrics
-from tracebed.validation.pictures import COLORS, FONT, HATCHES, LINES, characters, legend, panels, wrapped
+from tracebed.validation.pictures import FONT, SeriesStyle, characters, legend, panels, wrapped
 from tracebed.validation.report.style import INK, SOFT
-from tracebed.validation.statistics import half_width
 
 BOX = INK
 PERCENT = {"utilization", "utilization_full", "loss_of_capacity"}
 MANY = 24
 """Number of bars from which a single panel is as wide as a page."""
-LEVEL = 0.95
-"""Nominal coverage of the intervals of means."""
-INTERVAL = "95 % interval of the mean over seeds"
+NUMBERS, LETTER = FONT - 1.5, 0.64
+"""Size of the values on bars, points; width of a digit, in this size: that of the widest font of the style."""
 DWARFED = 30.0
 """Ratio of the largest to the smallest value above which an axis is logarithmic."""
 NUMERIC = ("share", "interval_s", "malleability_interval_s")
@@ -41,7 +40,6 @@ AXES = {
     "interval_s": "interval (s)",
     "malleability_interval_s": "malleability interval (s)",
 }
-MARKERS = "osD^vPX*"
 MARKS: Mapping[tuple[Rule, bool], tuple[str, str, str]] = {
     (Rule.NUMBER, False): ("D", "#000000", "printed"),
     (Rule.NUMBER, True): ("D", "#ffffff", "printed, by our baseline"),
@@ -74,11 +72,12 @@ class Series(NamedTuple):
     groups: list[Any]
     values: FloatArray
     half: FloatArray
-    """Half-width of the 95 % interval of the mean, NaN for one value."""
+    """Half-width of the 95 % interval of the mean or, of a ratio, over the pairs; NaN for one value."""
+    runs: IntArray
+    """Number of runs, or of pairs, behind each value."""
     quartiles: FloatArray
     """Shape (2, points); NaN if there are none."""
-    color: str
-    number: int
+    style: SeriesStyle
 
     @property
     def top(self) -> float:
@@ -87,8 +86,48 @@ class Series(NamedTuple):
         return float(np.nanmax(np.concatenate([*ends, [0.0]])))
 
 
+class Layout(NamedTuple):
+    """What a plot of means shows."""
+
+    rows: pd.DataFrame
+    """The rows of its points, divided by those of the baseline if the plot has one."""
+    averaged: pd.DataFrame
+    """Their means, a row per point."""
+    x: str
+    """Key on the x axis."""
+    varying: list[str]
+    """Keys that differ between the series."""
+
+    @property
+    def series(self) -> dict[str, str]:
+        """Name of each series -> its policy."""
+        found = self.averaged[self.varying].drop_duplicates().to_dict("records")
+        return {named({str(key): value for key, value in each.items()}): each["policy"] for each in found}
+
+
+def layout(plot: Plot, rows: pd.DataFrame) -> Layout | None:
+    """Return what a plot shows of the rows of its window, or None if no point was computed."""
+    if plot.relative_to is not None:
+        rows = normalized(rows, plot.figures, plot.relative_to)
+    rows = chosen(rows, plot.at)
+    averaged = means(rows) if len(rows) else rows
+    averaged = averaged[averaged[plot.figures].notna().any(axis=1)]  # omit labels without bars
+    if not len(averaged):
+        return None
+    numeric = NUMERIC if plot.kind == "lines" else NUMERIC[:1]
+    x = next((key for key in numeric if averaged[key].nunique() > 1), "workload")
+    varying = [key for key in GROUP if key != x and (key == "policy" or averaged[key].nunique() > 1)]
+    return Layout(rows, averaged, x, varying)
+
+
 def bars(
-    plot: Plot, rows: pd.DataFrame, title: str, claims: Iterable[Claim] = (), *, width: float | None = None
+    plot: Plot,
+    rows: pd.DataFrame,
+    title: str,
+    claims: Iterable[Claim] = (),
+    *,
+    width: float | None = None,
+    numbers: Mapping[str, int] | None = None,
 ) -> tuple[Figure, pd.DataFrame] | None:
     """Draw a panel per figure with values: groups on the x axis, a bar or line per policy and varying setting.
 
@@ -97,49 +136,44 @@ def bars(
         title: title of the picture.
         claims: printed figures. Each is a mark at the means that it describes.
         width: of the picture, inches; by default by the number of panels and bars.
+        numbers: series -> number of its style on the page; by default in the order of the series.
 
     Returns:
         The picture, and a row per mean and mark; None if no point was computed.
     """
     absolute = means(rows) if len(rows) else rows
-    if plot.relative_to is not None:
-        rows = _normalized(rows, plot.figures, plot.relative_to)
-    rows = chosen(rows, plot.at)
-    if not len(rows):
+    made = layout(plot, rows)
+    if made is None:
         return None
-    averaged = means(rows)
-    averaged = averaged[averaged[plot.figures].notna().any(axis=1)]  # omit labels without bars
-    if not len(averaged):
-        return None
+    rows, averaged, x, varying = made
     shown = [name for name in plot.figures if averaged[name].notna().any()]
-    numeric = NUMERIC if plot.kind == "lines" else NUMERIC[:1]
-    x = next((key for key in numeric if averaged[key].nunique() > 1), "workload")
-    varying = [key for key in GROUP if key != x and (key == "policy" or averaged[key].nunique() > 1)]
+    numbers = numbers or {label: number for number, label in enumerate(made.series)}
     groups = list(dict.fromkeys(averaged[x]))
-    divided = _divided(averaged, rows, varying)
+    divided = sorted(_divided(averaged, rows, varying), key=lambda each: numbers[each[0]])
     marks = [mark for claim in claims for mark in _marks(claim, plot, averaged, absolute)]
     wide = len(shown) == 1 and len(averaged) > MANY
     figure, axes_of = panels(len(shown), title, height=2.2 if len(shown) == 1 else 2.0, wide=wide, width=width)
     data: list[list[Any]] = []
     what: dict[str, list[str]] = {}
-    whiskers = False
+    sizes: set[int] = set()
     for axes, name in zip(axes_of, shown, strict=True):
         scale = 100.0 if name in PERCENT and plot.relative_to is None else 1.0
-        found, over = _series(plot, divided, name, x, groups, scale)
+        found, over = _series(plot, divided, name, x, groups, scale, numbers)
         mine = [mark for mark in marks if mark.figure == name]
         each = (figure.get_figwidth() / columns_in(axes) - 0.6) / len(groups)
         _scale(axes, found, [mark.value * scale for mark in mine], labeled=plot.kind != "lines")
         draw = _draw_lines if plot.kind == "lines" else _draw_bars
         draw(axes, found, each)
-        whiskers |= any(np.isfinite(one.half).any() for one in found)
+        sizes |= {int(runs) for one in found for runs in one.runs[np.isfinite(one.half)]}
         if any(np.isfinite(one.quartiles).any() for one in found):
             what.setdefault(over, []).append(name)
-        data += [row for one in found for row in _rows(name, one)]
+        data += [row for one in found for row in _rows(name, one, lines=plot.kind == "lines")]
         data += _draw_marks(axes, mine, found, scale)
         _label(axes, name, x, groups, plot, figure.get_figwidth() / columns_in(axes))
-    legend(figure, axes_of, _about(what, len(shown), whiskers, plot))
+    replicated = "seed and perturbation" if rows["perturbation"].nunique() > 1 else "seed"
+    legend(figure, axes_of, _about(what, len(shown), interval_text(sizes, replicated, plot) if sizes else "", plot))
     columns = ["figure", "what", x, "series", "value", "low", "high", "p25", "p75", "element"]
-    return figure, pd.DataFrame(data, columns=columns)
+    return figure, pd.DataFrame(data, columns=[*columns, "runs", "color", "marker"])
 
 
 def columns_in(axes: Axes) -> int:
@@ -156,7 +190,7 @@ def _divided(
     found = []
     for values in averaged[varying].drop_duplicates().itertuples(index=False, name=None):
         mine, of_all = (table[(table[varying] == pd.Series(values, varying)).all(axis=1)] for table in (averaged, rows))
-        found.append((", ".join(map(str, values)), mine, of_all))
+        found.append((named(dict(zip(varying, values, strict=True))), mine, of_all))
     return found
 
 
@@ -167,13 +201,15 @@ def _series(
     x: str,
     groups: list[Any],
     scale: float,
+    numbers: Mapping[str, int],
 ) -> tuple[list[Series], str]:
     """Return the series of a panel, and the population of the quartiles: jobs or time."""
     width = 0.84 / len(divided)
     found = []
     for index, (label, mine, of_all) in enumerate(divided):
-        of_seed = of_all.groupby(x, sort=False, dropna=False)[name]
-        half: FloatArray = np.asarray(of_seed.agg(_half).reindex(mine[x]), dtype=np.float64)
+        points = of_all.groupby(x, sort=False, dropna=False)
+        intervals = [interval(points.get_group(key), name) for key in mine[x]]
+        half, runs = np.array([each[0] for each in intervals]), np.array([each[1] for each in intervals])
         quartiles = np.full((2, len(mine)), np.nan)
         if plot.spread == "jobs" and plot.relative_to is None and f"{name}_p25" in mine:
             quartiles = mine[[f"{name}_p25", f"{name}_p75"]].to_numpy(dtype=np.float64).T
@@ -183,24 +219,20 @@ def _series(
         elif x != "workload":
             at = mine[x].to_numpy(dtype=np.float64) * (100.0 if x == "share" else 1.0)
         heights: FloatArray = scale * np.asarray(mine[name], dtype=np.float64)
-        color = COLORS[index % len(COLORS)]
+        style = SeriesStyle.of(numbers[label])
         found.append(
-            Series(label, at, mine.index, list(mine[x]), heights, scale * half, scale * quartiles, color, index)
+            Series(label, at, mine.index, list(mine[x]), heights, scale * half, runs, scale * quartiles, style)
         )
     return found, "time" if all_metrics()[name].mean_over_time is not None else "jobs"
 
 
-def _half(sample: pd.Series[float]) -> float:
-    known: FloatArray = np.asarray(sample.dropna(), dtype=np.float64)
-    return half_width(known, LEVEL) if len(known) > 1 else np.nan
-
-
-def _rows(name: str, series: Series) -> Iterator[list[Any]]:
+def _rows(name: str, series: Series, *, lines: bool) -> Iterator[list[Any]]:
     """Yield a row of the data of a plot for each mean."""
     low, high = series.values - series.half, series.values + series.half
-    for row in zip(series.groups, series.values, low, high, *series.quartiles, strict=True):
-        group, *values = row
-        yield [name, "mean", group, series.label, *values, ""]
+    for row in zip(series.groups, series.values, low, high, *series.quartiles, series.runs, strict=True):
+        group, *values, runs = row
+        marker = series.style.marker if lines else ""
+        yield [name, "mean", group, series.label, *values, "", runs, series.style.color, marker]
 
 
 def _scale(axes: Axes, found: list[Series], marks: list[float], *, labeled: bool) -> None:
@@ -224,22 +256,23 @@ def _draw_bars(axes: Axes, found: list[Series], each: float) -> None:
     points = 72 * each * width
     bottom = axes.get_ylim()[0]
     for one in found:
-        hatch = HATCHES[one.number // len(COLORS) % len(HATCHES)]
-        axes.bar(one.at, one.values, width * 0.94, color=one.color, hatch=hatch, edgecolor="#ffffff", label=one.label)
+        color, hatch = one.style.color, one.style.hatch
+        axes.bar(one.at, one.values, width * 0.94, color=color, hatch=hatch, edgecolor="#ffffff", label=one.label)
         _draw_boxes(axes, one, width)
         if np.isfinite(one.half).any():
             axes.errorbar(
                 one.at, one.values, one.half, fmt="none", ecolor=BOX, elinewidth=0.7, capsize=min(2, points / 4)
             )
-        if points < FONT - 1:
-            continue
         tops = np.fmax(np.fmax(one.values, one.values + np.nan_to_num(one.half)), np.nan_to_num(one.quartiles[1]))
         for at, value, top in zip(one.at, one.values, tops, strict=True):
             if np.isfinite(value):
-                turned = points < 3.4 * len(_number(value))
+                text = _number(value)
+                turned = points < LETTER * NUMBERS * (len(text) + 1)  # a letter more, as the gap to the next one
+                if turned and points < 1.25 * NUMBERS:
+                    continue  # not even a turned number fits
                 axes.annotate(
-                    _number(value), (at, max(top, bottom)), (0, 1.5), textcoords="offset points", ha="center",
-                    va="bottom", fontsize=FONT - 1.5, rotation=90 if turned else 0,
+                    text, (at, max(top, bottom)), (0, 1.5), textcoords="offset points", ha="center", va="bottom",
+                    fontsize=NUMBERS, rotation=90 if turned else 0,
                 )  # fmt: skip
 
 
@@ -257,10 +290,10 @@ def _draw_lines(axes: Axes, found: list[Series], each: float) -> None:
         order = np.argsort(one.at, kind="stable")
         x, y, half = one.at[order], one.values[order], one.half[order]
         axes.plot(
-            x, y, color=one.color, label=one.label, linewidth=1.1, linestyle=LINES[one.number % len(LINES)],
-            marker=MARKERS[one.number % len(MARKERS)], markersize=3.5,
+            x, y, color=one.style.color, label=one.label, linewidth=1.1, linestyle=one.style.line,
+            marker=one.style.marker, markersize=3.5,
         )  # fmt: skip
-        axes.fill_between(x, y - half, y + half, color=one.color, alpha=0.16, linewidth=0)
+        axes.fill_between(x, y - half, y + half, color=one.style.color, alpha=0.16, linewidth=0)
 
 
 def _draw_marks(axes: Axes, marks: list[Mark], found: list[Series], scale: float) -> Iterator[list[Any]]:
@@ -277,7 +310,7 @@ def _draw_marks(axes: Axes, marks: list[Mark], found: list[Series], scale: float
             where, mark.value * scale, shape, color=color, label=text, markersize=3.5, markeredgecolor="#000000",
             markeredgewidth=0.6, zorder=4,
         )  # fmt: skip
-        yield [mark.figure, text, group, label, mark.value * scale, *[np.nan] * 4, mark.element]
+        yield [mark.figure, text, group, label, mark.value * scale, *[np.nan] * 4, mark.element, np.nan, color, shape]
 
 
 def _draw_boxes(axes: Axes, one: Series, width: float) -> None:
@@ -293,16 +326,16 @@ def _draw_boxes(axes: Axes, one: Series, width: float) -> None:
     axes.add_collection(boxes, autolim=False)
 
 
-def _about(boxes: Mapping[str, list[str]], figures: int, whiskers: bool, plot: Plot) -> dict[str, Artist]:
+def _about(boxes: Mapping[str, list[str]], figures: int, interval: str, plot: Plot) -> dict[str, Artist]:
     """Return the entries of the legend that explain boxes and intervals, with figure names if the boxes differ."""
     found: dict[str, Artist] = {}
     for over, names in boxes.items():
         of = "" if len(names) == figures else f" ({' / '.join(all_metrics()[name].label for name in names)})"
         found[f"box: quartiles over {over}{of}"] = Patch(facecolor="#ffffff", edgecolor=BOX, linewidth=0.8)
-    if whiskers and plot.kind == "lines":
-        found[INTERVAL] = Patch(facecolor="#bbbbbb", alpha=0.6)
-    elif whiskers:
-        found[INTERVAL] = Line2D([], [], color=BOX, linewidth=0.8, linestyle="", marker="|", markersize=7)
+    if interval and plot.kind == "lines":
+        found[interval] = Patch(facecolor="#bbbbbb", alpha=0.6)
+    elif interval:
+        found[interval] = Line2D([], [], color=BOX, linewidth=0.8, linestyle="", marker="|", markersize=7)
     return found
 
 
@@ -360,27 +393,13 @@ def _bases(
     return {key: reference(rows, dict(zip(GROUP, key, strict=True)), keys, name) or np.nan for key in points}
 
 
-def _normalized(rows: pd.DataFrame, figures: list[str], relative_to: Mapping[str, Any]) -> pd.DataFrame:
-    """Return the rows except the baseline, with figures divided by the mean of the baseline at the same point."""
-    same = [key for key in GROUP if key not in relative_to]
-    base = records(chosen(rows, relative_to)[[*GROUP, *figures]])
-    others = rows.drop(index=chosen(rows, relative_to).index).copy()
-    points = {tuple(at.values()): at for at in records(others[GROUP])}
-    known = {name: [row for row in base if row[name] is not None] for name in figures}
-    found = {key: [reference(known[name], at, same, name) for name in figures] for key, at in points.items()}
-    values = np.array([found[tuple(at.values())] for at in records(others[GROUP])]).reshape(len(others), len(figures))
-    others[figures] = others[figures].to_numpy(dtype=np.float64) / np.where(values == 0, np.nan, values)
-    found_rows: pd.DataFrame = others[~np.isnan(values).all(axis=1)]
-    return found_rows
-
-
 def _label(axes: Axes, name: str, x: str, groups: list[Any], plot: Plot, width: float) -> None:
     """Label the axes of a panel that is `width` inches wide."""
     metric = all_metrics()[name]
     if plot.relative_to is not None:
         axes.axhline(1.0, color=INK, linewidth=0.8, linestyle="--")
-        base = f"/ {', '.join(map(str, plot.relative_to.values()))}"
-        axes.set_ylabel("\n".join(wrapped(text, 1.6) for text in (metric.label, base)))
+        base = f"ratio to {named(plot.relative_to)}"
+        axes.set_ylabel("\n".join(wrapped(text, 1.6) for text in (f"{metric.label},", base)))
     else:
         axes.set_ylabel(wrapped(f"{metric.label} (%)" if name in PERCENT else metric.title, 1.6))
     axes.grid(axis="y", linewidth=0.5, color=SOFT, alpha=0.3)

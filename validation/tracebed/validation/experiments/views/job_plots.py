@@ -5,7 +5,7 @@ Heat maps and lines follow figures 4 to 7 of the SD-Policy paper.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -18,13 +18,15 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from tracebed.validation.experiments.parts import Plot
-from tracebed.validation.experiments.views.bars import INTERVAL, LEVEL
-from tracebed.validation.pictures import COLORS, FONT, LINES, PAGE, legend, panels, wrapped
+from tracebed.validation.experiments.views.ratios import LEVEL, interval_text
+from tracebed.validation.pictures import FONT, PAGE, SeriesStyle, legend, panels, wrapped
 from tracebed.validation.report import scales
 from tracebed.validation.report.style import SOFT
 from tracebed.validation.statistics import half_width
 
 DAY = 86_400.0
+BARS = "#cccccc"
+"""Color of the bars behind daily lines."""
 NODES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 """Upper bounds of the categories of requested nodes. The last category has no upper bound."""
 RUN_TIMES: Mapping[str, float] = {
@@ -94,7 +96,11 @@ def _by_category(jobs: pd.DataFrame, name: str) -> tuple[Any, Any]:
 
 
 def ecdf(
-    plot: Plot, tables: Mapping[str, list[pd.DataFrame]], title: str, width: float | None = None
+    plot: Plot,
+    tables: Mapping[str, list[pd.DataFrame]],
+    title: str,
+    width: float | None = None,
+    numbers: Mapping[str, int] | None = None,
 ) -> tuple[Figure, pd.DataFrame]:
     """Draw a panel per figure: the share of the jobs with at most a value, a line per series, its mean over seeds.
 
@@ -102,13 +108,15 @@ def ecdf(
         tables: label of a series -> jobs of each seed.
         title: title of the picture.
         width: of the picture, inches; by default by the number of panels.
+        numbers: series -> number of its style on the page; by default in the order of the series.
 
     Returns:
         The picture, and a row per point of a line, with the 95 % interval of the mean over seeds.
     """
     figure, axes_of = panels(len(plot.figures), title, width=width)
     data = []
-    bands = False
+    styles = _styles(tables, numbers)
+    sizes = {len(seeds) for seeds in tables.values() if len(seeds) > 1}
     for axes, name in zip(axes_of, plot.figures, strict=True):
         samples = {
             label: [np.sort(jobs[name].dropna().to_numpy(dtype=np.float64)) for jobs in seeds]
@@ -116,58 +124,73 @@ def ecdf(
         }
         linear = scales.threshold(*(sample for seeds in samples.values() for sample in seeds))
         reach = max(float(sample.max(initial=0.0)) for seeds in samples.values() for sample in seeds)
-        for number, (label, seeds) in enumerate(samples.items()):
+        for label, seeds in samples.items():
             values = np.unique(np.concatenate([np.zeros(1), *seeds]))
             if len(values) > POINTS:
                 values = np.quantile(values, np.linspace(0, 1, POINTS), method="inverted_cdf")
             values = np.append(values, reach)
             shares = np.array([np.searchsorted(sample, values, side="right") / max(len(sample), 1) for sample in seeds])
             mean, half = shares.mean(axis=0), np.full(len(values), np.nan)
-            color, line = COLORS[number % len(COLORS)], LINES[number % len(LINES)]
+            color, line = styles[label].color, styles[label].line
             axes.step(values, mean, where="post", color=color, linestyle=line, linewidth=1.1, label=label)
             if len(seeds) > 1:
                 half = np.array([half_width(column, LEVEL) for column in shares.T])
-                bands = True
             low, high = np.clip(mean - half, 0, 1), np.clip(mean + half, 0, 1)
             axes.fill_between(values, low, high, step="post", color=color, alpha=0.16, linewidth=0)
-            data += [[name, label, *row] for row in zip(values, mean, low, high, strict=True)]
+            data += [[name, label, *row, len(seeds), color] for row in zip(values, mean, low, high, strict=True)]
         scales.apply(axes, "x", linear)
         axes.set_xlim(left=0)
         axes.set_ylim(0, 1.03)
         axes.set_xlabel(OF_JOBS[name] + ("" if name == "slowdown_ref" else " (s)"))
         axes.set_ylabel("share of the jobs")
         axes.grid(linewidth=0.5, color=SOFT, alpha=0.3)
-    legend(figure, axes_of, {INTERVAL: Patch(facecolor="#bbbbbb", alpha=0.6)} if bands else None)
-    return figure, pd.DataFrame(data, columns=["figure", "series", "value", "share", "low", "high"])
+    band = Patch(facecolor="#bbbbbb", alpha=0.6)
+    legend(figure, axes_of, {interval_text(sizes, "seed", plot): band} if sizes else None)
+    return figure, pd.DataFrame(data, columns=["figure", "series", "value", "share", "low", "high", "runs", "color"])
+
+
+def _styles(names: Iterable[str], numbers: Mapping[str, int] | None) -> dict[str, SeriesStyle]:
+    """Return the style of each series: by its number on the page or, by default, in their order."""
+    return {
+        name: SeriesStyle.of(number if numbers is None else numbers[name])
+        for number, name in enumerate(dict.fromkeys(names))
+    }
 
 
 def daily(
-    plot: Plot, ours: pd.DataFrame, base: pd.DataFrame, names: list[str], title: str
+    plot: Plot,
+    ours: pd.DataFrame,
+    base: pd.DataFrame,
+    names: list[str],
+    title: str,
+    numbers: Mapping[str, int] | None = None,
 ) -> tuple[Figure, pd.DataFrame]:
     """Draw a panel per figure: its mean by day of submission, and bars of jobs started below their requested size."""
     figure, axes_of = panels(len(plot.figures), title, height=2.4, wide=True)
     days = int(max(table["submit"].max() for table in (ours, base)) // DAY) + 1
     started = ours[ours["started_smaller"]]
     columns = np.bincount((started["submit"] // DAY).astype(int), started["weight"], minlength=days)
-    data = [["jobs started smaller", names[0], day, value] for day, value in enumerate(columns)]
+    data = [["jobs started smaller", names[0], day, value, BARS] for day, value in enumerate(columns)]
+    styles = _styles(names, numbers)
     drawn: list[Axes] = []
     for axes, name in zip(axes_of, plot.figures, strict=True):
         label = f"jobs started on fewer cores than requested ({names[0]})"
-        axes.bar(range(days), columns, 1.0, color="#cccccc", label=label)
+        axes.bar(range(days), columns, 1.0, color=BARS, label=label)
         axes.set_ylabel("jobs started on fewer cores")
         axes.set_xlabel("day of submission")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         lines = axes.twinx()
         lines.spines["right"].set_visible(True)
-        for table, label, color, dashes in ((base, names[1], COLORS[1], "--"), (ours, names[0], COLORS[0], "-")):
+        for table, label, dashes in ((base, names[1], "--"), (ours, names[0], "-")):
+            color = styles[label].color
             mean = table.groupby((table["submit"] // DAY).astype(int))[name].mean().reindex(range(days))
             marker = "." if days < 40 else None
             lines.plot(range(days), mean, color=color, linestyle=dashes, linewidth=1.0, marker=marker, label=label)
-            data += [[name, label, day, value] for day, value in mean.items()]
+            data += [[name, label, day, value, color] for day, value in mean.items()]
         lines.set_ylabel(f"mean {OF_JOBS[name]}" + ("" if name == "slowdown_ref" else " (s)"))
         for each in (axes, lines):
             each.set_ylim(bottom=0)
             each.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.12g}"))
         drawn += [axes, lines]
     legend(figure, drawn)
-    return figure, pd.DataFrame(data, columns=["figure", "series", "day", "value"])
+    return figure, pd.DataFrame(data, columns=["figure", "series", "day", "value", "color"])

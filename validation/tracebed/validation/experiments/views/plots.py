@@ -7,8 +7,8 @@ paper). The printed figures are marks on the bars.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,8 +23,8 @@ from tracebed.validation.experiments.experiment import Experiment, Point
 from tracebed.validation.experiments.file import ExperimentFile
 from tracebed.validation.experiments.parts import Plot
 from tracebed.validation.experiments.simulated.pools import LocalPool, Pool
-from tracebed.validation.experiments.views.averages import GROUP, means
-from tracebed.validation.experiments.views.bars import bars
+from tracebed.validation.experiments.views.averages import GROUP, means, named
+from tracebed.validation.experiments.views.bars import bars, layout
 from tracebed.validation.experiments.views.job_plots import daily, ecdf, heat_maps
 from tracebed.validation.experiments.views.workload_plots import OF_WORKLOADS
 from tracebed.validation.metrics import all_metrics
@@ -58,6 +58,8 @@ class Drawing:
     folder: Path
     stem: str
     """Name of the files without suffix."""
+    numbers: Mapping[str, int] = field(default_factory=dict)
+    """Series -> number of its style on the page (`SeriesStyle`)."""
 
 
 def draw(
@@ -75,6 +77,8 @@ def draw(
         The PNG files written, and a message for each plot that could not be drawn.
     """
     drawings = list(_drawings(file, table, jobs, folder))
+    numbers = _numbers([policy.name for policy in file.experiment.policies], drawings)
+    drawings = [replace(each, numbers=numbers) for each in drawings]
     drawn = {}
     for drawing, painted in (pool or LocalPool(1)).map(paint, drawings):
         if isinstance(painted, TracebedError):
@@ -97,6 +101,36 @@ def _drawings(file: ExperimentFile, table: pd.DataFrame, jobs: Jobs, folder: Pat
             here = rows if workload is None else rows[rows["workload"] == workload]
             stem = name if workload is None or len(experiment.workloads) == 1 else f"{name}-{workload}"
             yield Drawing(experiment, plot, here, jobs, workload, title, folder, stem)
+
+
+def _numbers(policies: Iterable[str], drawings: Iterable[Drawing]) -> dict[str, int]:
+    """Return the number of the style of each series of a page: one assignment for all of its figures.
+
+    A policy has the number of its place in the experiment. So has its only series with values of further keys, such as
+    `pref, share 1` in a figure of one share. Several such series of a policy have further numbers.
+    """
+    further: dict[str, list[str]] = {policy: [] for policy in policies}
+    for label, policy in dict.fromkeys(pair for each in drawings for pair in _series(each).items()):
+        if label != policy:
+            further.setdefault(policy, []).append(label)
+    numbers = {policy: number for number, policy in enumerate(further)}
+    for policy, labels in further.items():
+        for label in labels:
+            numbers[label] = numbers[policy] if len(labels) == 1 else len(set(numbers.values()))
+    return numbers
+
+
+def _series(drawing: Drawing) -> dict[str, str]:
+    """Return the name of each series of a picture -> its policy."""
+    plot = drawing.plot
+    if not plot.of_jobs:
+        made = layout(plot, drawing.rows) if len(drawing.rows) else None
+        return made.series if made else {}
+    if plot.kind == "ecdf":
+        return {named(where): str(where["policy"]) for where in _points_by_series(drawing).values()}
+    if plot.kind == "daily":
+        return {named(where): str(where.get("policy", "")) for where in (plot.at, plot.relative_to or {})}
+    return {}
 
 
 def paint(drawing: Drawing) -> Markup | None:
@@ -130,7 +164,9 @@ def _page(file: ExperimentFile, table: pd.DataFrame, pictures: Mapping[str, Mark
     figures = [name for name in all_metrics() if name in averaged and averaged[name].notna().any()]
     rows = averaged[[*keys, *figures]].astype(object).to_numpy().tolist()
     heads = [*keys, *(all_metrics()[name].title for name in figures)]
-    content = fill("grid_means", heads=heads, rows=rows)
+    runs = table.groupby([*GROUP, "window"], dropna=False).size()
+    over = "-".join(dict.fromkeys(f"{each:,}" for each in (runs.min(), runs.max())))
+    content = fill("grid_means", heads=heads, rows=rows, over=over, perturbed=table["perturbation"].nunique() > 1)
     own = {
         name: Section(name, order, partial(_constant, html), scope="grid")
         for order, (name, html) in enumerate(pictures.items())
@@ -154,21 +190,23 @@ def _drawn(drawing: Drawing, width: float | None) -> Drawn | None:
     """Return the picture in a width (None: its own) and what it shows, or None if no point was computed."""
     experiment, plot, title = drawing.experiment, drawing.plot, drawing.title
     if not plot.of_jobs:
-        return bars(plot, drawing.rows, title, experiment.published, width=width)
+        return bars(plot, drawing.rows, title, experiment.published, width=width, numbers=drawing.numbers)
     if plot.kind in OF_WORKLOADS:
         table = next((table for _, table in _jobs_at(drawing, plot.at)), None)
         return None if table is None else OF_WORKLOADS[plot.kind](experiment, plot, table, title)
     if plot.kind == "ecdf":
         series = _jobs_by_series(drawing)
-        return ecdf(plot, series, title, width) if series else None
+        return ecdf(plot, series, title, width, drawing.numbers) if series else None
     found = []
     for where in (plot.at, plot.relative_to or {}):
         tables = [table for _, table in _jobs_at(drawing, where)]
         if not tables:
             return None
         found.append(pd.concat(tables, ignore_index=True).assign(weight=1.0 / len(tables)))  # averages jobs over seeds
-    names = [_named(where) for where in (plot.at, plot.relative_to or {})]
-    return (heat_maps if plot.kind == "heatmap" else daily)(plot, found[0], found[1], names, title)
+    names = [named(where) for where in (plot.at, plot.relative_to or {})]
+    if plot.kind == "heatmap":
+        return heat_maps(plot, found[0], found[1], names, title)
+    return daily(plot, found[0], found[1], names, title, drawing.numbers)
 
 
 def _jobs_at(drawing: Drawing, where: Mapping[str, Any]) -> Iterator[tuple[Point, pd.DataFrame]]:
@@ -182,20 +220,18 @@ def _points(drawing: Drawing, where: Mapping[str, Any]) -> list[Point]:
     return [point for point in drawing.experiment.points() if point.fits({**where, "workload": drawing.workload})]
 
 
-def _jobs_by_series(drawing: Drawing) -> dict[str, list[pd.DataFrame]]:
-    """Return the jobs of each seed by the policy and the settings that vary."""
+def _points_by_series(drawing: Drawing) -> dict[Point, dict[str, Any]]:
+    """Return the points of a distribution -> policy and the settings that vary."""
     points = _points(drawing, drawing.plot.at)
     known = {key: [asdict(point)[key] for point in points] for key in GROUP}
     varying = [key for key in GROUP if key == "policy" or len(set(known[key])) > 1]
+    return {point: {key: asdict(point)[key] for key in varying} for point in points}
+
+
+def _jobs_by_series(drawing: Drawing) -> dict[str, list[pd.DataFrame]]:
+    """Return the jobs of each seed by the name of their series."""
+    names = _points_by_series(drawing)
     found: dict[str, list[pd.DataFrame]] = {}
     for point, table in _jobs_at(drawing, drawing.plot.at):
-        where = asdict(point)
-        found.setdefault(_named({key: where[key] for key in varying}), []).append(table)
+        found.setdefault(named(names[point]), []).append(table)
     return found
-
-
-def _named(where: Mapping[str, Any]) -> str:
-    return ", ".join(
-        str(value) if key == "policy" else f"{key} {value:g}" if isinstance(value, float) else f"{key} {value}"
-        for key, value in where.items()
-    )

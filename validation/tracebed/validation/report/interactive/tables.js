@@ -25,7 +25,7 @@ function sorted(body, rows, heads, column) {
   for (const head of heads) head.ariaSort = "none";
   heads[column].ariaSort = way;
   const texts = new Map(rows.map((row) => [row, row.cells[column]?.textContent.trim() ?? ""]));
-  const numbers = new Map(rows.map((row) => [row, quantity(texts.get(row))]));
+  const numbers = new Map(rows.map((row) => [row, quantity(row.cells[column]?.dataset.value ?? texts.get(row))]));
   const numeric = [...numbers.values()].filter((each) => !isNaN(each)).length * 2 > rows.length;
   const compare = (a, b) => numeric
     ? (isNaN(numbers.get(a)) - isNaN(numbers.get(b))) || sign * (numbers.get(a) - numbers.get(b))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from tracebed.display import cell
+from tracebed.display import cell, time_text
 from tracebed.validation.report.words import percent, percentage, reason_text, signed
 
 
@@ -30,6 +31,12 @@ def _environment() -> jinja2.Environment:
     environment.filters["cell"] = cell
     environment.filters["percent"] = percent
     environment.filters["percentage"] = percentage
+    environment.filters["time"] = _time
     environment.filters["signed"] = signed
     environment.filters["reason"] = reason_text
     return environment
+
+
+def _time(seconds: float) -> str:
+    """Return a time in units of its own size, a dash if unknown: one unit for a table would make minutes 0.0139 d."""
+    return time_text(seconds) if math.isfinite(seconds) else "-"
