@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Guess: with CR_CPU_Memory and 2 threads a core, a job of one CPU takes one thread, and the other is for the next job;
-# or it takes a core, and its NumCPUs, its memory of --mem-per-cpu and its billing count 2 CPUs. Slurm 22.05.8: it takes
-# a core, which it shares with no job, but counts 1 CPU. A node of 4 cores with jobs of 1, 1 and 3 CPUs (5 of 8) is full,
-# and 1 + 7 CPUs do not fit either. The node counts the threads held, 8; the jobs sum to 5.
+# Guess: with CR_CPU_Memory and 2 threads a core, a job of one CPU takes one thread, and the other is for the next
+# job; or it takes a core, and its NumCPUs, its memory of --mem-per-cpu and its billing count 2 CPUs. Slurm 22.05.8:
+# it takes a core, which it shares with no job, but counts 1 CPU. A node of 4 cores with jobs of 1, 1 and 3 CPUs (5 of
+# 8) is full, and 1 + 7 CPUs do not fit either. The node counts the threads held, 8; the jobs sum to 5.
 . "$(dirname "$0")/lib/slurm.sh"
 slurm_is bookworm 22.05.8-4+deb12u3
 printed=$(in_slurm 1 SelectType=select/cons_tres SelectTypeParameters=CR_CPU_Memory \

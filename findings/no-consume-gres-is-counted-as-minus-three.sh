@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Guess: AllocTRES of a job with a GRES of the flag no_consume has the amount requested, and `scontrol show node` shows
-# the flag. Slurm 22.05.8: the amount is 0 on nodes with no_consume. On one such node and one without, a job with
-# --gres=bandwidth:1024 has 1021 (1024 and the code of no_consume, -3), in sacct too. No command shows the flag.
+# Guess: AllocTRES of a job with a GRES of the flag no_consume has the amount requested, and `scontrol show node`
+# shows the flag. Slurm 22.05.8: the amount is 0 on nodes with no_consume. On one such node and one without, a job
+# with --gres=bandwidth:1024 has 1021 (1024 and the code of no_consume, -3), in sacct too. No command shows the flag.
 . "$(dirname "$0")/lib/slurm.sh"
 slurm_is bookworm 22.05.8-4+deb12u3 accounting
 node() { echo "NodeName=n$1 NodeHostname=localhost Port=1700$1 CPUs=2 RealMemory=1000 Gres=bandwidth:${2-}4K"; }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Guess: a job with --time-min that backfill starts before a job of higher priority gets the longest limit that does not
-# delay this job, its whole --time where that fits. Slurm 22.05.8: its limit is cut to --time-min, also where 2 hours are
-# free for --time=60. `scontrol show job` then has the short TimeLimit, and the limit submitted is lost.
+# Guess: a job with --time-min that backfill starts before a job of higher priority gets the longest limit that does
+# not delay this job, its whole --time where that fits. Slurm 22.05.8: its limit is cut to --time-min, also where 2
+# hours are free for --time=60. `scontrol show job` then has the short TimeLimit, and the limit submitted is lost.
 . "$(dirname "$0")/lib/slurm.sh"
 slurm_is bookworm 22.05.8-4+deb12u3
 printed=$(in_slurm 2 <<'SH'

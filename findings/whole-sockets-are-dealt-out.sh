@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Guess: with CR_Socket a job gets the fewest sockets with enough CPUs, and with CR_Socket_Memory a job starts if these
-# and their memory are free. Slurm 22.05.8: it deals tasks out over the free sockets, one each, and allocates each socket
-# whole: on 2 sockets of 4 cores, -n2 gets 8 CPUs, but -n2 -c2 gets 4. On sockets of 2 cores, a task of 3 CPUs gets 3
-# sockets, not 2. A job waits on an idle node that lacks memory for the sockets dealt out (-n3: 6 CPUs of 1000 MB, 5000 MB
-# are there), although 2 of them would do: with -m block:block the same job starts on them.
+# Guess: with CR_Socket a job gets the fewest sockets with enough CPUs, and with CR_Socket_Memory a job starts if
+# these and their memory are free. Slurm 22.05.8: it deals tasks out over the free sockets, one each, and allocates
+# each socket whole: on 2 sockets of 4 cores, -n2 gets 8 CPUs, but -n2 -c2 gets 4. On sockets of 2 cores, a task of 3
+# CPUs gets 3 sockets, not 2. A job waits on an idle node that lacks memory for the sockets dealt out (-n3: 6 CPUs of
+# 1000 MB, 5000 MB are there), although 2 of them would do: with -m block:block the same job starts on them.
 . "$(dirname "$0")/lib/slurm.sh"
 slurm_is bookworm 22.05.8-4+deb12u3
 script=$(cat <<'SH'
