@@ -60,7 +60,8 @@ def test_several_cases_have_the_worst_and_the_margins(several: Validation, capsy
     assert "cases:     3, 5 real runs of 1 workload" in out  # all three have the same repetitions
     assert "shown only, since they were used for calibration: tiny-pref" in out
     header = next(line for line in out.splitlines() if line.startswith("metric"))
-    assert header.split() == ["metric", "noise", "|error|", "worst", ">1,", ">2", "mean", "margin", "verdict"]
+    columns = ["metric", "noise (largest)", "|error|", "worst", ">1, >2", "mean", "margin", "verdict"]
+    assert header.split() == " ".join(columns).split()
     assert "with 0.5 times the margins: " in out
     assert out.splitlines()[-1].startswith(f"{several.verdict}: ")
 
