@@ -542,6 +542,7 @@ def test_an_interrupt_while_agents_start_leaves_nothing(tmp_path: Path, earlier:
         while not list(tmp_path.glob("run.partial-*/spool/agents/n2.log")):
             assert time.monotonic() < deadline
             time.sleep(0.01)
+        time.sleep(0.2)  # the log is there before its agent: a signal between the two leaves files to the interpreter
         process.send_signal(number)
         process.send_signal(number)
         _, errors = process.communicate(timeout=GUARD_S)
