@@ -523,6 +523,15 @@ def interrupt() -> None:
     os.kill(os.getpid(), signal.SIGINT)
 
 
+def both_run(replayer: int) -> bool:
+    """Return whether two agents run: a log is there before its agent, and a signal between the two loses its files."""
+    running = []
+    for child in psutil.Process(replayer).children():
+        with contextlib.suppress(psutil.Error):
+            running.append(child.cmdline()[-1:] == ["import sys; sys.stdin.read()"])
+    return sum(running) == 2
+
+
 @pytest.mark.parametrize(
     "number",
     [signal.SIGTERM, *(pytest.param(each, marks=pytest.mark.slow) for each in (signal.SIGINT, signal.SIGHUP))],
@@ -539,10 +548,9 @@ def test_an_interrupt_while_agents_start_leaves_nothing(tmp_path: Path, earlier:
     process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     try:
         deadline = time.monotonic() + GUARD_S
-        while not list(tmp_path.glob("run.partial-*/spool/agents/n2.log")):
+        while not list(tmp_path.glob("run.partial-*/spool/agents/n2.log")) or not both_run(process.pid):
             assert time.monotonic() < deadline
             time.sleep(0.01)
-        time.sleep(0.2)  # the log is there before its agent: a signal between the two leaves files to the interpreter
         process.send_signal(number)
         process.send_signal(number)
         _, errors = process.communicate(timeout=GUARD_S)

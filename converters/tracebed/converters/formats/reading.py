@@ -87,13 +87,13 @@ def _chosen(files: list[Input], format: str | None) -> tuple[Format, list[Input]
     """Return the format of a log, and the files in this format."""
     if format:
         return named(format), files
-    if kind := foreign.kind_of(files[0]):
-        raise InputError(f"is {kind}, which is no format of tracebed", where=files[0].where, hint=foreign.AS_TABLE)
     formats = [recognized(file) for file in files]
     for file, found in zip(files, formats, strict=True):
         if found is None and _utf16(file.head):
             hint = "convert it to UTF-8 first: iconv -f UTF-16 -t UTF-8"
             raise InputError("the file is UTF-16 text", where=file.where, hint=hint)
+    if not any(formats) and (kind := foreign.kind_of(files[0])):
+        raise InputError(f"is {kind}, which is no format of tracebed", where=files[0].where, hint=foreign.AS_TABLE)
     if not any(formats):  # names are less reliable: a folder may contain unrelated tables next to a log
         formats = [by_name(Path(file.name)) for file in files]
     first = next((found for found in formats if found is not None), None)
@@ -126,4 +126,6 @@ def recognized(file: Input) -> Format | None:
     """Return the first format that recognizes the content of `file`, or None."""
     if file.is_own:  # no other format is imported for the most frequent one
         return named("parquet")
+    if foreign.kind_of(file):  # some have a column of sacct
+        return None
     return next((format for format in known() if format.recognizes(file)), None)

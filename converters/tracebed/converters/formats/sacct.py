@@ -2,9 +2,9 @@
 
 A row is a job or a job step; steps are left out. A job that was resized has a row for each size, with -D and without,
 all but the last in state RESIZING. The `Submit` time of each row is the end of the previous row. `Start` of a row is
-the resize; after a shrink, Slurm 22.05 keeps the start of the job. The rows become one job
-with the first size; `extra_segments` lists all sizes. A job that gave its nodes to another (an expansion) stays
-COMPLETED without nodes, with an unknown `End` and an `Elapsed` that grows: such a job ended when it was resized.
+the resize; after a shrink, Slurm 22.05 keeps the start of the job. The rows become one job with the first size;
+`extra_segments` lists all sizes. A job that gave its nodes to another (an expansion) stays COMPLETED without nodes,
+with an unknown `End` and an `Elapsed` that grows: such a job ended when it was resized.
 """
 
 from __future__ import annotations

@@ -126,7 +126,7 @@ class LiveJob:
         array: array of the job, and how many of its tasks may run at once, as in a workload.
         name: the name, which `singleton` compares.
         shortest_s: shortest time limit with which the job may start (`--time-min`), s; 0: its time limit.
-        deadline: instant until which the job must end; None: there is none.
+        deadline: instant until which the job must end, s; None: the job has no deadline.
         whole_id: id of the heterogeneous job of a component; empty: none.
     """
 

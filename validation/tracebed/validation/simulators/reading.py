@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tracebed.converters.formats import foreign, registry
+from tracebed.converters.formats import registry
 from tracebed.converters.formats.reading import recognized
 from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.workload import Workload
@@ -44,8 +44,8 @@ def import_run(
     if workload is None and (options.mapping or options.match != "auto"):
         raise InputError("jobs can only be matched with a --workload", hint="leave out --match")
     if form is None:
-        form = form_of(path)
-        if (form not in OF_ROWS and options.rows) or options.columns:
+        form = TABLE if options.columns else form_of(path)
+        if options.rows and form not in OF_ROWS:
             form = TABLE
     if options.rows and form not in OF_ROWS:
         what = f"import --only is for tables, and {path.name} is in format {form}"
@@ -94,8 +94,7 @@ def form_of(path: Path) -> str:
     if path.is_dir():
         hint = "name its form by import --from, or give a file in it"
         raise InputError("the form of the folder is not recognized", where=str(path), hint=hint)
-    file = Input.at(path)
-    found = None if foreign.kind_of(file) else recognized(file)
+    found = recognized(Input.at(path))
     if found is not None and found.reader is not None and found.name not in SIMULATORS.entries:
         return found.name
     return TABLE

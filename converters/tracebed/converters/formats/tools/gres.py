@@ -14,7 +14,7 @@ NO_CONSUME = "no_consume"
 
 
 def gres_count(text: str) -> int | None:
-    """Return a count such as `2` or `4K` (4,096); None: the text is none, such as the type `a100`."""
+    """Return a count such as `2` or `4K` (4,096); None: the text is a name, such as the type `a100`."""
     match = COUNT.fullmatch(text)
     return None if match is None else round(float(match[1]) * SUFFIXES[match[2].lower()])
 

@@ -24,7 +24,7 @@ class Switches:
     Attributes:
         nodes: of each switch, mask of the nodes that it reaches.
         level: of each switch, 0 if its nodes are attached to it; else one more than the highest level below.
-        parent: of each switch, the one above; its own number if there is none.
+        parent: of each switch, the one above; its own number at the top.
         rules: whose rules count.
     """
 

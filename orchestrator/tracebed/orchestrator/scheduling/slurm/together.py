@@ -30,7 +30,7 @@ class Together:
         self._planned: dict[int, dict[int, tuple[int, int]]] = {}
 
     def begin(self) -> None:
-        """Begin a pass, which plans each component anew."""
+        """Begin a pass: no component is planned yet."""
         self._planned = {}
 
     def since(self, entry: int, now: int) -> int:
