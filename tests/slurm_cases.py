@@ -135,7 +135,9 @@ def drawn(seed: int, *, large: bool = False) -> tuple[Inputs, Slurm]:
         inputs = replace(inputs, preemption=_preemption(draw, len(fit)))
     if fit and draw.random() < 0.4:
         inputs = _in_several_partitions(draw, inputs)
-    inputs = begun(draw, inputs) if fit and draw.random() < 0.5 else inputs
+    if fit and draw.random() < 0.5:
+        inputs = begun(draw, inputs)
+        policy = replace(policy, epoch_s=max(policy.epoch_s, 1000.25))  # Slurm's clock is never negative
     return _with_demands(Random(seed + 1), inputs, policy) if fit else (inputs, policy)
 
 

@@ -71,7 +71,7 @@ class Inputs:
         begin_s: instant at which the simulation begins, s. Jobs that were submitted before it wait at this instant.
         entries: the entries of jobs in several partitions, each of which is a job here; None: there are no such jobs.
         held: of each job, the cores by node that it holds when the simulation begins; empty: no job runs then.
-        since: start of each job that runs then, s; NaN: the job waits.
+        since: start of each job that runs then, s, not before 0 of Slurm's clock; NaN: the job waits.
         usage: decayed, billed seconds of each association when the simulation begins; empty: 0.
         factors: fair-share factor of each association when the simulation begins; empty: as without usage.
         shortest: shortest time limit with which each job may start (`--time-min`), s; 0: its time limit. Empty: no job
