@@ -187,7 +187,7 @@ def test_a_change_is_relative_to_the_same_point() -> None:
     assert row.distance == pytest.approx(-0.35)
     assert (row.matches, row.has_wrong_sign) == (False, False)
     assert row.at == "least of policy pref against policy easy"
-    assert distance_text(row) == "-35.0 points"
+    assert distance_text(row) == "-35.0 points (-70 %)"
     assert reason_text(row) == "not explained"
     named = claim(**keys | {"relative_to": {"policy": "easy", "share": 0.0}})
     assert rows(named)[0].ours == pytest.approx([-0.7])
@@ -342,8 +342,31 @@ def test_counts_are_of_rows_under_the_defaults() -> None:
             wrong.model_copy(update={"experiment": "sd-assumptions"}),
         ]
     )
-    assert found == Counts(5, 2, 1, 1, 1, 3, 1, 1, 0, unexplained_signs=1, not_computed=1)
+    assert found == Counts(5, 2, 2, 1, 1, 1, 1, 0, 3, 1, 1, 0, unexplained_signs=1, not_computed=1)
     assert ("wrong signs without an experiment", "1") in found.table
+
+
+@pytest.mark.parametrize(
+    ("printed", "ours", "expected"),
+    [
+        (-0.021, -0.06, (0, 1, 0, 1)),  # 3.9 points, and almost three times the printed change
+        (-0.5, -0.46, (1, 1, 0, 1)),
+        (-0.5, -0.48, (1, 1, 1, 1)),
+        (0.0, 0.04, (1, 1, 1, 1)),  # a printed change of 0 has no share
+        (-0.021, 0.02, (0, 0, 0, 0)),
+    ],
+)
+def test_changes_count_by_their_size_and_by_points(printed: float, ours: float, expected: tuple[int, ...]) -> None:
+    is_match = matches(Rule.NUMBER, printed, [ours], is_change=True)
+    found = Counts.of([row(is_change=True, printed=printed, ours=[ours], matches=is_match)])
+    counts = (found.numbers_close, found.numbers_near, found.numbers_very_close, found.numbers_matching)
+    assert counts == expected
+
+
+def test_an_ordering_that_fails_names_the_experiment_that_was_tried() -> None:
+    failed = row(rule=Rule.ORDER, printed=None, ours=[2.0, 1.0], matches=False)
+    tried = failed.model_copy(update={"experiment": "sd-assumptions"})
+    assert Counts.of([failed, tried, row(rule=Rule.ORDER, printed=None, ours=[1.0, 2.0])]).untried_orders == 1
 
 
 def a_ledger(*rows: Row, study: str = "one") -> Ledger:
@@ -380,7 +403,7 @@ def test_a_page_merges_the_studies_of_a_paper(tmp_path: Path) -> None:
     a_ledger(row(element="table 1", claim="as printed")).write(_folder(tmp_path / "one"))
     (tmp_path / "two.json").write_text(a_ledger(other, study="two").json_text)
     text = page(paper, stored(paper, tmp_path), "make")
-    assert "| numbers within 5 % | 1 of 1 |" in text
+    assert "| numbers within 5 %, changes within 5 points | 1 of 1 |" in text
     assert "| elements without a row | 1 of 2 |" in text and "| fitted constants | 1 |" in text
     assert "| `three` | not run |" in text
     assert "| figure 1 | a \\| b |  |  | a diagram |" in text
@@ -426,7 +449,7 @@ def test_the_counts_of_all_papers_are_those_of_the_stored_ledgers() -> None:
     path = LEDGERS.parent / "index.md"
     hint = f"tracebed experiment --ledger -o {LEDGERS.relative_to(ROOT)} > {path.relative_to(ROOT)}"
     assert done.stdout == path.read_text(encoding="utf-8"), hint
-    totals = [line.split("|") for line in done.stdout.splitlines() if line.startswith("| numbers within 10 % |")]
+    totals = [line.split("|") for line in done.stdout.splitlines() if line.startswith("| numbers within 10 %")]
     *each, whole = [int(cell.split(" of ")[0]) for cell in totals[0][2:-1]]
     assert sum(each) == whole > 0
 
@@ -456,7 +479,7 @@ def test_a_study_prints_and_writes_its_ledger(tmp_path: Path) -> None:
     words = ["experiment", str(path), "-o", str(tmp_path / "out"), "--workers", "1"]
     done = CliRunner().invoke(tracebed, words)
     assert done.exit_code == 0, done.output
-    assert "another workload" in done.stdout and "numbers within 10 %: 0 of 1" in done.stderr
+    assert "another workload" in done.stdout and "changes within 10 points: 0 of 1" in done.stderr
     ledger = Ledger.load(tmp_path / "out" / "s" / "ledger.json")
     assert (ledger.study, ledger.paper, ledger.whole) == ("s", "", True)
     assert ledger.command == "tracebed experiment s.yaml"

@@ -101,13 +101,18 @@ def distance(printed: float, ours: float, *, is_change: bool) -> float:
     return ours / printed - 1.0 if printed else math.nan
 
 
-def is_near(printed: float, ours: float, within: float, *, is_change: bool) -> bool:
-    """Return whether the distance is at most `within`. A change must also have the printed sign."""
+def is_near(printed: float, ours: float, within: float, *, is_change: bool, relative: bool = False) -> bool:
+    """Return whether the distance is at most `within`. A change must also have the printed sign.
+
+    Args:
+        relative: whether the distance of a change is a share of the printed change, unless that is 0.
+    """
     if is_change and has_wrong_sign(printed, ours):
         return False
     if not is_change and not printed:
         return ours == 0.0
-    return abs(distance(printed, ours, is_change=is_change)) <= within + ROUNDING
+    scale = abs(printed) if relative and is_change and printed else 1.0
+    return abs(distance(printed, ours, is_change=is_change)) <= (within + ROUNDING) * scale
 
 
 def has_wrong_sign(printed: float, ours: float) -> bool:

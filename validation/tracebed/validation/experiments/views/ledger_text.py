@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tracebed.display import cell
-from tracebed.validation.experiments.claims import NEAR, Rule, is_near
+from tracebed.validation.experiments.claims import NEAR, WITHIN, Rule, is_near
 from tracebed.validation.experiments.views.ledger import Row
 
 
@@ -15,12 +15,18 @@ class Counts:
     """How many of the rows that count match. Rows that were not computed are counted apart."""
 
     numbers: int
+    numbers_close: int
+    """Within 10 % of the printed value; a change of the printed sign within 10 % of the printed change."""
     numbers_near: int
     """Within 10 %, or 10 points for a change of the printed sign."""
+    numbers_very_close: int
+    """Within 5 % of the printed value; a change of the printed sign within 5 % of the printed change."""
     numbers_matching: int
     """Within 5 %, or 5 points for a change of the printed sign."""
     orders: int
     orders_matching: int
+    untried_orders: int
+    """Orderings that do not come out, and whose reason has no experiment."""
     signs: int
     """Printed changes with a value or in words."""
     signs_matching: int
@@ -41,14 +47,20 @@ class Counts:
         bounds = [row for row in known if row.rule in (Rule.AT_MOST, Rule.AT_LEAST)]
         signs = [row for row in known if row.is_change and row.rule in (Rule.NUMBER, Rule.SIGN) and row.printed]
         wrong = [row for row in signs if row.has_wrong_sign]
+
+        def near(within: float, *, relative: bool = False) -> int:
+            each = [(row.printed or 0.0, row.ours[0], row.is_change) for row in numbers]
+            return sum(is_near(*pair, within, is_change=change, relative=relative) for *pair, change in each)
+
         return cls(
             numbers=len(numbers),
-            numbers_near=sum(
-                is_near(row.printed or 0.0, row.ours[0], NEAR, is_change=row.is_change) for row in numbers
-            ),
+            numbers_close=near(NEAR, relative=True),
+            numbers_near=near(NEAR),
+            numbers_very_close=near(WITHIN, relative=True),
             numbers_matching=sum(bool(row.matches) for row in numbers),
             orders=len(orders),
             orders_matching=sum(bool(row.matches) for row in orders),
+            untried_orders=sum(not row.matches and not row.experiment for row in orders),
             signs=len(signs),
             signs_matching=len(signs) - len(wrong),
             bounds=len(bounds),
@@ -60,10 +72,14 @@ class Counts:
     @property
     def table(self) -> list[tuple[str, str]]:
         """The counts as text: what, and how many of how many."""
+        near, share = "numbers within", "of the printed change"
         return [
-            ("numbers within 10 %", f"{self.numbers_near} of {self.numbers}"),
-            ("numbers within 5 %", f"{self.numbers_matching} of {self.numbers}"),
+            (f"{near} 10 %, changes within 10 % {share}", f"{self.numbers_close} of {self.numbers}"),
+            (f"{near} 10 %, changes within 10 points", f"{self.numbers_near} of {self.numbers}"),
+            (f"{near} 5 %, changes within 5 % {share}", f"{self.numbers_very_close} of {self.numbers}"),
+            (f"{near} 5 %, changes within 5 points", f"{self.numbers_matching} of {self.numbers}"),
             ("orderings that come out", f"{self.orders_matching} of {self.orders}"),
+            ("orderings that do not, without an experiment", str(self.untried_orders)),
             ("signs that come out", f"{self.signs_matching} of {self.signs}"),
             ("bounds that hold", f"{self.bounds_matching} of {self.bounds}"),
             ("wrong signs without an experiment", str(self.unexplained_signs)),
@@ -95,10 +111,13 @@ def ours_text(row: Row) -> str:
 
 
 def distance_text(row: Row) -> str:
-    """Return the distance as text: percent, or points for a change."""
+    """Return the distance as text: percent; for a change, points and percent of the printed change."""
     if row.distance is None:
         return ""
-    return f"{100 * row.distance:+.1f} {'points' if row.is_change else '%'}"
+    if not row.is_change:
+        return f"{100 * row.distance:+.1f} %"
+    share = f" ({100 * row.distance / abs(row.printed):+.0f} %)" if row.printed else ""
+    return f"{100 * row.distance:+.1f} points{share}"
 
 
 def reason_text(row: Row) -> str:
