@@ -49,8 +49,10 @@ class Counts:
         wrong = [row for row in signs if row.has_wrong_sign]
 
         def near(within: float, *, relative: bool = False) -> int:
-            each = [(row.printed or 0.0, row.ours[0], row.is_change) for row in numbers]
-            return sum(is_near(*pair, within, is_change=change, relative=relative) for *pair, change in each)
+            return sum(
+                is_near(row.printed or 0.0, row.ours[0], within, is_change=row.is_change, relative=relative)
+                for row in numbers
+            )
 
         return cls(
             numbers=len(numbers),
