@@ -11,11 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import engines
 from runs import NAN, lending_run, make_run
 from tracebed.converters.workload import FloatArray
 from tracebed.errors import InputError, Tolerated
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.runs.steps import Steps
+from tracebed.orchestrator.scheduling.sharing import Sharing
+from tracebed.orchestrator.scheduling.state import Share
+from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.validation.metrics import (
     MeasuredRun,
     all_metrics,
@@ -26,6 +30,7 @@ from tracebed.validation.metrics import (
     table_row,
     waiting,
 )
+from tracebed.validation.metrics.jobs import guests_and_mates
 
 # Two nodes. A: both, 0 to 10. B: submitted at 2, one node, 10 to 30. C: submitted at 4, one node, 10 to 12.
 HAND = [(0.0, 0.0, 10.0, 2), (2.0, 10.0, 30.0, 1), (4.0, 10.0, 12.0, 1)]
@@ -367,3 +372,49 @@ def test_queue_and_use_end_empty(run: Run) -> None:
         values: FloatArray = steps.values
         assert (values >= 0).all()
         assert not len(values) or values[-1] == 0
+
+
+def test_guests_and_mates_are_those_of_the_decisions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On drawn workloads. Jobs that share for no time share no node in the allocations."""
+    shares: list[tuple[str, list[str]]] = []
+    begin = Sharing.begin
+
+    def noted(sharing: Sharing, share: Share) -> None:
+        shares.append((sharing.jobs.ids[share.job], [sharing.jobs.ids[loan.owner] for loan in share.loans]))
+        begin(sharing, share)
+
+    monkeypatch.setattr(Sharing, "begin", noted)
+    at_once = 0
+    for seed in range(3, 9):
+        shares.clear()
+        run = predict(**engines.case(seed, "sd"), engine="python")
+        jobs = run.jobs.set_index("job_id")
+        pairs = [
+            (guest, owner)
+            for guest, owners in shares
+            for owner in owners
+            if min(jobs["end"][guest], jobs["end"][owner]) > jobs["start"][guest]
+        ]
+        guests, mates = (set(jobs.index[of]) for of in guests_and_mates(run))
+        assert (guests, mates) == ({guest for guest, _ in pairs}, {owner for _, owner in pairs}), seed
+        assert [metrics(run)[name] for name in ("guests", "mates")] == [len(guests), len(mates)]
+        at_once += sum(jobs["start"][guest] == jobs["start"][owner] for guest, owner in pairs)
+    assert at_once > 0
+
+
+def test_guests_share_of_hand_worked_cases() -> None:
+    """Job 2 holds one of four cores of two nodes for 40 s: 80 core seconds, and whole nodes take 320."""
+    run = lending_run()
+    values = metrics(run)
+    assert [values[name] for name in ("guests", "mates", "guest_share", "mate_share", "guests_better")] == [
+        *(1, 1, 0.5, 0.5, 1.0)
+    ]
+    slower = Run(run.info, run.jobs.assign(run_time=[100.0, 10.0]), run.allocations, run.reconfigurations)
+    assert metrics(slower)["guests_better"] == 0  # 10 s on 8 cores are 80 core seconds, too
+    assert metrics(run, after=5.0)["mates"] == 0  # the mate was submitted earlier
+    rigid = Run(run.info, run.jobs.assign(kind="rigid"), run.allocations, run.reconfigurations)
+    assert metrics(rigid)["undefined"]["guests"] == "no job is malleable"
+    shared = Run(run.info, run.jobs.assign(kind=["rigid", "malleable"]), run.allocations, run.reconfigurations)
+    assert metrics(shared)["guests"] == 0  # rigid jobs lend no cores: a batch system put both there
+    alone = metrics(make_run(HAND, machine=2, staircases={"1": [(0.0, 10.0, 2)]}))
+    assert (alone["guests"], alone["undefined"]["guests_better"]) == (0, "no job was a guest")

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tracebed.converters.workload import BoolArray, Kind
 from tracebed.errors import InputError
 from tracebed.orchestrator.run import Run
-from tracebed.states import JobState
+from tracebed.states import ChangeCause, JobState
 from tracebed.table import IntArray, Table, rows_of
 
 if TYPE_CHECKING:
@@ -96,3 +97,46 @@ def _resizes(run: Run) -> dict[str, IntArray]:
         counts[f"{kind}s"] = np.bincount(row[of_kind & executed], minlength=len(jobs))
         counts[f"{kind}s_requested"] = np.bincount(row[of_kind], minlength=len(jobs))
     return counts
+
+
+def guests_and_mates(run: Run) -> tuple[BoolArray, BoolArray]:
+    """Return whether each job of the run was a guest, and whether it was a mate; shape (jobs,) each.
+
+    While two jobs share a node, each holds a part of its cores. The guest is the one that started later (of two that
+    started at one instant, the one that lent no core then), the other one is the mate, which is malleable: jobs that
+    share nodes by the rules of a batch system are neither. Of a job that was requeued, the last run counts.
+    """
+    jobs, held = run.table("jobs"), run.table("allocations")
+    guests, mates = np.zeros(len(jobs), dtype=bool), np.zeros(len(jobs), dtype=bool)
+    malleable = jobs.equal("kind", Kind.MALLEABLE)
+    sizes = np.array([node.cores for node in run.info.nodes])
+    held = held.take(held["cores"] < sizes[held["node"]])
+    if not len(held) or not malleable.any():
+        return guests, mates
+    job = rows_of(held.raw("job_id"), jobs.raw("job_id"))
+    last = held["start"] >= jobs["start"][job]
+    held, job = held.take(last), job[last]
+    counts = held["count"]
+    row = np.repeat(np.arange(len(held)), counts)
+    node = held["node"][row] + np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts)
+    changes = run.table("reconfigurations")
+    lent = changes.take(changes.equal("cause", ChangeCause.LEND))
+    lender = rows_of(lent.raw("job_id"), jobs.raw("job_id"))
+    alone = np.ones(len(jobs), dtype=bool)  # the job lent no core at its start
+    alone[lender[lent["asked"] <= jobs["start"][lender]]] = False
+    order = np.lexsort((held["start"][row], node))
+    node, row = node[order], row[order]
+    begin, end, job = held["start"][row], np.nan_to_num(held["end"], nan=np.inf)[row], job[row]
+    one, distance = np.arange(len(row)), 1
+    while len(one):  # of each row, the rows of its node that begin before it ends follow it
+        one = one[one + distance < len(row)]
+        one = one[(node[one + distance] == node[one]) & (begin[one + distance] < end[one])]
+        pair = np.stack((job[one], job[one + distance]))
+        pair = pair[:, pair[0] != pair[1]]
+        swapped = np.lexsort((pair, alone[pair], jobs["start"][pair]), axis=0)
+        mate, guest = np.take_along_axis(pair, swapped, axis=0)
+        shared = malleable[mate]
+        mates[mate[shared]] = True
+        guests[guest[shared]] = True
+        distance += 1
+    return guests, mates

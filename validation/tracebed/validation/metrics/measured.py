@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tracebed.converters.workload import FloatArray
+from tracebed.converters.workload import BoolArray, FloatArray
 from tracebed.errors import InputError
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.runs.schema import TABLES
@@ -20,7 +20,7 @@ from tracebed.orchestrator.scheduling.placement import grid_of
 from tracebed.states import ChangeCause
 from tracebed.table import IntArray, Table
 from tracebed.topology import Grid
-from tracebed.validation.metrics.jobs import TAU, measures
+from tracebed.validation.metrics.jobs import TAU, guests_and_mates, measures
 from tracebed.validation.metrics.machine import busy_cores, computing_cores, lost_capacity, total_cores, waiting
 from tracebed.validation.statistics import percentiles
 
@@ -218,6 +218,12 @@ class MeasuredRun:
     def cores(self) -> int:
         """Total number of cores of all nodes."""
         return total_cores(self.run)
+
+    @cached_property
+    def guests_and_mates(self) -> tuple[BoolArray, BoolArray]:
+        """Whether each job of the run was a guest, and whether it was a mate. Raises Undefined without allocations."""
+        self.require("allocations")
+        return guests_and_mates(self.run)
 
     def reconfiguration_s(self, stage: str = "total", kind: str | None = None) -> FloatArray:
         """Return the durations of a stage of the applied reconfigurations, s, as far as recorded.

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from tracebed.orchestrator.runs.usage import full, utilization
-from tracebed.validation.metrics import deadlines, energy, handovers, placement
+from tracebed.validation.metrics import deadlines, energy, handovers, placement, sharing
 from tracebed.validation.metrics.measured import MeasuredRun
 from tracebed.validation.metrics.metric import Margin, Metric
 from tracebed.validation.statistics import mean, percentile, sum_of_products
@@ -342,6 +342,7 @@ METRICS = (
     *deadlines.METRICS,
     *energy.METRICS,
     *handovers.METRICS,
+    *sharing.METRICS,
     *placement.METRICS,
 )
 """The metrics in the order of tables."""

@@ -10,7 +10,6 @@ from tracebed.converters.applications import PARALLEL_SHARES, with_parallel_shar
 from tracebed.converters.malleability import to_malleable
 from tracebed.converters.models.papers import sd_5
 from tracebed.converters.workload import Workload
-from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.validation.experiments.papers.base import Findings, FindingsTable, Replay, Settings, percent, study
 from tracebed.validation.experiments.papers.replays import emulated, inventory_of, repeated, replayed
@@ -29,6 +28,7 @@ POLICIES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 The paper does not print the limit of its real run. Of its limits, 5 gives the number of guests nearest to the printed
 539."""
 FIGURES = ("makespan_s", "mean_response_s", "mean_slowdown", "modelled_energy_j")
+GUESTS = ("guests", "guests_better")
 SEEDS = range(3)
 """Seeds of the simulated workloads. The first one is replayed."""
 SIMULATIONS = ("coreneuron", "nest", "alya")
@@ -69,12 +69,12 @@ def sd_5_real(settings: Settings) -> Findings:
     figures: list[dict[str, Any]] = []
     for label, (policy, parameters) in POLICIES.items():
         simulated = predict(workload, inventory.facts, policy, policy_parameters=parameters)
-        figures.append({"policy": label, "by": "simulation", **_figures(simulated, workload)})
+        figures.append({"policy": label, "by": "simulation", **metrics(simulated, window="full")})
         runs = (replayed(settings, each) for each in wanted if each.policy == policy)
         for repetition, run in enumerate(runs, 1):
-            figures.append({"policy": label, "by": "replay", "repetition": repetition, **_figures(run, workload)})
+            figures.append({"policy": label, "by": "replay", "repetition": repetition, **metrics(run, window="full")})
     replays = []
-    for metric in (*FIGURES, "guests", "better"):
+    for metric in (*FIGURES, *GUESTS):
         means = {
             by: [_mean(figures, metric, policy=label, by=by) for label in POLICIES] for by in ("replay", "simulation")
         }
@@ -112,21 +112,6 @@ def _workload(nodes: int, cores: int, seed: int) -> Workload:
     return to_malleable(sd_5(nodes=nodes, cores_per_node=cores, seed=seed), 1.0, nodes=nodes)
 
 
-def _figures(run: Run, workload: Workload) -> dict[str, Any]:
-    """Return the metrics over the whole run, the number of guests, and the share of them that use fewer core seconds.
-
-    A guest is a job that starts on a part of its nodes. Its static core seconds are those of its run time on all cores.
-    """
-    held = run.allocations
-    spent = (held["cores"] * held["count"] * (held["end"] - held["start"])).groupby(held["job_id"]).sum()
-    table = workload.table.set_index("job_id")
-    first = held.sort_values("start").groupby("job_id")["cores"].first()
-    guests = first.index[first < table["cores_per_node"].reindex(first.index)]
-    static = (table["run_time"] * table["nodes"] * table["cores_per_node"]).reindex(guests)
-    better = (spent.reindex(guests) < 0.999 * static).mean() if len(guests) else 0.0
-    return {**metrics(run, window="full"), "guests": len(guests), "better": float(better)}
-
-
 def _sweep(settings: Settings, nodes: int, cores: int) -> tuple[list[dict[str, Any]], list[list[str]]]:
     """Return the figures of the simulated cases for each seed, and the rows of their table."""
     figures: list[dict[str, Any]] = []
@@ -139,18 +124,18 @@ def _sweep(settings: Settings, nodes: int, cores: int) -> tuple[list[dict[str, A
                 parameters = {**parameters, **given} if label == "sd" else parameters
                 run = predict(adapted, nodes, policy, policy_parameters=parameters)
                 point = {"policy": label, "by": "sweep", "assumption": case, "repetition": seed}
-                figures.append({**point, **_figures(run, adapted)})
+                figures.append({**point, **metrics(run, window="full")})
     return figures, [*_rows(figures)]
 
 
 def _rows(figures: list[dict[str, Any]]) -> Iterator[list[str]]:
     for case, *_ in _cases():
         static, shared = (
-            {name: _mean(figures, name, assumption=case, policy=label) for name in (*FIGURES, "guests", "better")}
+            {name: _mean(figures, name, assumption=case, policy=label) for name in (*FIGURES, *GUESTS)}
             for label in POLICIES
         )
         changes = (percent(static[name], shared[name]) for name in FIGURES)
-        yield [case, *changes, f"{shared['guests']:,.0f}", f"{shared['better']:.0%}"]
+        yield [case, *changes, f"{shared['guests']:,.0f}", f"{shared['guests_better']:.0%}"]
 
 
 def _mean(figures: list[dict[str, Any]], metric: str, **point: Any) -> float:
