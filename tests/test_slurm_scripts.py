@@ -64,7 +64,9 @@ def test_demands_of_a_cluster_are_written_if_wanted(tmp_path: Path) -> None:
     assert "--partition" not in (tmp_path / "plain.sh").read_text().partition("\nat 0")[2]
 
 
-def submitted(script: Path, tmp_path: Path, *more: str) -> tuple[list[list[str]], list[float], int, str]:
+def submitted(
+    script: Path, tmp_path: Path, *more: str, **variables: str
+) -> tuple[list[list[str]], list[float], int, str]:
     """Run a script with substitutes of sbatch and sleep.
 
     Return the arguments of each call of sbatch, its time (s since the start of the script), status and error.
@@ -72,7 +74,7 @@ def submitted(script: Path, tmp_path: Path, *more: str) -> tuple[list[list[str]]
     for name, text in (("sbatch", SBATCH), ("sleep", SLEEP)):
         write_program(tmp_path / "bin" / name, text)
     record = tmp_path / "record"
-    environment = {**os.environ, "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "RECORD": str(record)}
+    environment = {**os.environ, "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "RECORD": str(record)} | variables
     before = time.time()
     done = subprocess.run(
         ["bash", str(script), *more], env=environment, capture_output=True, text=True, timeout=GUARD_S
@@ -109,6 +111,18 @@ def test_a_script_submits_each_job_at_its_time(tmp_path: Path) -> None:
         "time limits rounded up to whole minutes": 5,
         "job ids with control characters, written as _": 1,
     }
+
+
+def test_a_job_may_run_a_program_with_the_application_of_the_workload(tmp_path: Path) -> None:
+    parameters = ["units=2 shape='a b'", '$HOME `x` "y" \\ }']
+    jobs = [{"application": "stream", "application_parameters": text, "run_time": 3.5} for text in parameters]
+    script = tmp_path / "s.sh"
+    assert not written(workload_of(*jobs), script, "slurm")
+    assert [call[-1] for call in submitted(script, tmp_path)[0]] == ["--wrap=sleep 3.5"] * 2
+    (tmp_path / "record").unlink()
+    calls, *_ = submitted(script, tmp_path, JOB="srun ./job")
+    for call, text in zip(calls, parameters, strict=True):
+        assert shlex.split(call[-1].removeprefix("--wrap=")) == ["srun", "./job", "3.5", "stream", text]
 
 
 def test_lateness_does_not_add_up(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Slurm: a bash script that submits a workload to a real cluster as jobs that sleep, each at its submit time.
+"""Slurm: a bash script that submits a workload to a real cluster, as jobs that sleep or run a program of the user.
 
 Options are those of sbatch(1). The script waits for times since its start, not between jobs, so that a late
 submission does not delay the following ones.
@@ -18,7 +18,10 @@ from tracebed.converters.formats.tools.kept import simulated_jobs, unsupported_c
 from tracebed.converters.workload import Kind, Workload
 from tracebed.errors import InputError, tolerate
 
-HELD = {"job_id", "submit_time", "run_time", "time_limit", "nodes", "cores_per_node"}
+HELD = {
+    *("job_id", "submit_time", "run_time", "time_limit", "nodes", "cores_per_node"),
+    *("application", "application_parameters"),
+}
 DEMANDS = {
     **{"partition": "--partition=", "queue": "--qos=", "features": "--constraint=", "gres": "--gres="},
     **{"licenses": "--licenses=", "reservation": "--reservation="},
@@ -27,7 +30,8 @@ DEMANDS = {
 CONTROL = re.compile(r"[\0-\x1f\x7f]")
 SCRIPT = """#!/bin/bash
 # Submits {jobs} jobs in {span:.0f} s: bash THIS [further options of every sbatch, such as --partition=debug]
-# Times are divided by the speed, {speed:g}. Needs bash 5 and GNU sleep.
+# Each job runs `sleep SECONDS`; with JOB='PROGRAM' in the environment of this script, `PROGRAM SECONDS APPLICATION
+# PARAMETERS`. Times are divided by the speed, {speed:g}. Needs bash 5 and GNU sleep.
 set -u
 declare -i failed=0
 now() {{ echo "${{EPOCHREALTIME/[.,]/}}"; }}
@@ -35,6 +39,9 @@ start=$(now)
 at() {{ # wait until $1 microseconds after the start
     local -i left=$((start + $1 - $(now)))
     if ((left > 0)); then sleep "$((left / 1000000)).$(printf %06d $((left % 1000000)))"; fi
+}}
+job() {{ # print the command of a job of $1 seconds; $2, $3: application and parameters
+    if [[ ${{JOB-}} ]]; then echo "$JOB ${{*@Q}}"; else echo "sleep $1"; fi
 }}
 
 """
@@ -70,9 +77,9 @@ def write(workload: Workload, file: BinaryIO, *, speed: float = 1.0, demands: bo
     warn_of_unsupported(list(unsupported_columns(workload, held)), "the script", "left out")
     more = _demands(workload) if demands else [[]] * len(workload)
     file.write(SCRIPT.format(jobs=f"{len(workload):,}", span=submit[-1], speed=speed).encode())
-    names = ("job_id", "nodes", "cores_per_node")
+    names = ("job_id", "nodes", "cores_per_node", "application", "application_parameters")
     rows = zip(*(workload.column(name).tolist() for name in names), submit, minutes, run, strict=True)
-    for (job_id, nodes, cores, instant, most, seconds), demanded in zip(rows, more, strict=True):
+    for (job_id, nodes, cores, *what, instant, most, seconds), demanded in zip(rows, more, strict=True):
         options = [
             f"--job-name={CONTROL.sub('_', job_id)}",
             f"--nodes={nodes}",
@@ -82,7 +89,8 @@ def write(workload: Workload, file: BinaryIO, *, speed: float = 1.0, demands: bo
             "--output=/dev/null",
         ]
         words = " ".join(map(shlex.quote, options))
-        line = f"at {instant * 1e6:.0f}; sbatch {words} \"$@\" --wrap='sleep {_plain(seconds)}' || failed+=1\n"
+        command = " ".join(map(shlex.quote, [_plain(seconds), *what]))
+        line = f'at {instant * 1e6:.0f}; sbatch {words} "$@" --wrap="$(job {command})" || failed+=1\n'
         file.write(line.encode("utf-8", "replace"))
     file.write(END.format(jobs=f"{len(workload):,}").encode())
 
