@@ -54,6 +54,7 @@ def case(seed: int, policy: str | None = None, *, large: bool = False) -> dict[s
     sockets = [1]
     if policy in SHARING:
         parameters, sockets = sharing_parameters(rng, policy), rng.choice([[1], [2], [1, 2]])
+        workload.table["ranks_per_node"] = rng.choices([1, 2, 3], [4, 1, 1], k=len(jobs))
         workload.table["user"] = rng.choices("abc", k=len(jobs))
         workload.table["kind"] = rng.choices(KINDS, [1, 1, 1, 7], k=len(jobs))
     if policy == "slurm":

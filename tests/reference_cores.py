@@ -89,6 +89,8 @@ class CoreJob:
     fraction: float = 1.0
     """f in Amdahl's law."""
     user: str = ""
+    ranks: int = 1
+    """On each node; each needs a core."""
 
     def speed(self, share: float) -> float:
         """Return the speed on the requested nodes with the given share of the cores: 1 with all cores."""
@@ -435,13 +437,13 @@ class CoresReference:
             if run.job.kind != "malleable" or shares or too_large or run.job.limit == 0:
                 continue
             used = min(run.job.cores, self.cores)
-            most = min(math.floor(used * options["sharing_factor"] + 1e-9), used - 1)
+            most = min(math.floor(used * options["sharing_factor"] + 1e-9), max(0, used - run.job.ranks))
             socket = self.cores // self.sockets
             most = most // socket * socket if most >= socket else most
             spare = self.cores - used
             lost = min(max(wanted - spare, 0), most)
             given = min(wanted, spare + lost)
-            if given:
+            if given >= min(job.ranks, wanted):
                 own_rate = (used - lost) / used
                 delayed = run.expected_end - (run.start + run.job.limit)  # by earlier guests
                 wait = run.start - run.job.submit + delayed

@@ -57,6 +57,7 @@ def workload_of(jobs: list[CoreJob]) -> Workload:
                 "speedup": ["linear" if job.fraction == 1 else "amdahl" for job in jobs],
                 "speedup_parameters": ["" if job.fraction == 1 else str(job.fraction) for job in jobs],
                 "user": [job.user for job in jobs],
+                "ranks_per_node": [job.ranks for job in jobs],
             }
         )
     )
@@ -173,6 +174,7 @@ def as_slurm_ran(seed: int) -> tuple[list[CoreJob], dict[str, Any], dict[str, An
     rng = random.Random(seed)
     for job in jobs:
         job.user = rng.choice("ab")
+        job.ranks = rng.choice([1, 1, 2, 4])
     parameters |= {"if_earlier": rng.random() < 0.5, "partial": rng.random() < 0.5, "weighted": rng.random() < 0.5}
     parameters["mates"] = rng.choice([0, 1, 2, 2, 2, 3])
     if rng.random() < 0.7:

@@ -102,3 +102,28 @@ def test_a_mate_may_share_some_of_its_nodes() -> None:
     record, simulator = simulated(jobs, policy, nodes=2, cores=8, model="worst-case")
     assert (record.start, record.end) == ([0.0, 10.0], [120.0, 50.0])
     assert len({row[2] for row in pieces(simulator)[1]}) == 1
+
+
+@pytest.mark.parametrize(("ranks", "cores"), [(1, 4), (4, 4), (6, 2), (8, 0)])
+def test_a_mate_keeps_a_core_for_each_of_its_ranks(ranks: int, cores: int) -> None:
+    """SharingFactor would take 4 of 8 cores. With 8 ranks, the job has none to lend, and its node no guest."""
+    jobs = [replace(whole(0, 0.0, 100.0, 1, "malleable"), ranks=ranks), whole(1, 10.0, 5.0, 1, "malleable")]
+    record, simulator = simulated(jobs, SlowdownDriven(max_slowdown="inf"), nodes=1, cores=8)
+    assert record.start[1] == (10.0 if cores else 100.0)
+    assert pieces(simulator)[1][0][3] == (cores or 8)
+
+
+@pytest.mark.parametrize(("ranks", "start"), [(4, 10.0), (5, 100.0)])
+def test_a_guest_needs_a_core_for_each_of_its_ranks(ranks: int, start: float) -> None:
+    jobs = [whole(0, 0.0, 100.0, 1, "malleable"), replace(whole(1, 10.0, 5.0, 1, "malleable"), ranks=ranks)]
+    assert starts(jobs, 1) == [0.0, start]
+
+
+def test_a_guest_that_requests_few_cores_leaves_the_others_to_its_mate() -> None:
+    """Section 3.3: a memory-bound job that requests 2 of 8 cores takes 2, though SharingFactor would allow 4."""
+    jobs = [whole(0, 0.0, 100.0, 1, "malleable"), replace(whole(1, 10.0, 5.0, 1, "malleable"), cores=2)]
+    _, simulator = simulated(jobs, SlowdownDriven(max_slowdown="inf"), nodes=1, cores=8)
+    assert pieces(simulator) == {
+        0: [(0.0, 10.0, 0, 8), (10.0, 15.0, 0, 6), (15.0, 101.25, 0, 8)],
+        1: [(10.0, 15.0, 0, 2)],
+    }

@@ -86,6 +86,7 @@ CHANGED = {
     "licenses": "matlab:1",
     "fewest_nodes": [1, 0],
     "spread": 1,
+    "ranks_per_node": 2,
     "after": ["", "a"],
     "think_time": [np.nan, 0.0],
     "deadline": [1.0, np.nan],
@@ -118,7 +119,7 @@ def slow_hash(workload: Workload) -> str:
     """Return the hash job by job: stored runs, journals and calibrations have it."""
     digest = hashlib.sha256(f"{len(workload)} jobs".encode())
     for name in REQUESTED:
-        if name in LATER and not any(workload.column(name)):
+        if name in LATER and (workload.column(name) == SCHEMA[name].default).all():
             continue
         digest.update(f"\n{name}\n".encode())
         values = workload.column(name)

@@ -53,6 +53,7 @@ SCHEMA: dict[str, Column] = {
     "time_limit": Column("float64", "requested wall time limit, s; NaN: none", NOT_KNOWN),
     "nodes": Column("int64", "requested nodes; 0: unknown"),
     "cores_per_node": Column("int64", "requested cores per node", 1),
+    "ranks_per_node": Column("int64", "MPI ranks on each node, each of which keeps a core when a job shrinks", 1),
     "kind": Column("str", "rigid, moldable, malleable or evolving", Kind.RIGID.value),
     "nodes_min": Column("int64", "minimum number of nodes", "nodes"),
     "nodes_max": Column("int64", "maximum number of nodes", "nodes"),
@@ -154,8 +155,9 @@ def checked_table(table: pd.DataFrame | pa.Table | Table, where: str | None) -> 
             _refuse(result, np.abs(values) > MAX_EXACT, f"{name} is infinite, or beyond 2^53", where)
         elif SCHEMA[name].dtype == "int64":
             _refuse(result, values > MAX_SIZE, f"{name} is beyond {MAX_SIZE:,}", where)
-    if "cores_per_node" in of:
-        _refuse(result, of["cores_per_node"] < 1, "cores_per_node is below 1", where)
+    for name in ("cores_per_node", "ranks_per_node"):
+        if name in of:
+            _refuse(result, of[name] < 1, f"{name} is below 1", where)
     if "kind" in result:
         _refuse(result, ~result.among("kind", Kind), "kind is not one of " + ", ".join(Kind), where)
     if not _ascend(result.raw("job_id")):

@@ -29,6 +29,7 @@ class JobArrays(NamedTuple):
     limit: FloatArray
     nodes: IntArray
     cores: IntArray
+    ranks: IntArray
 
 
 @dataclass
@@ -84,6 +85,8 @@ class Jobs:
     """Memory of each job per node, MiB; NaN: unknown. Empty if it is unknown for all jobs."""
     state_mib: list[float] = field(default_factory=list, repr=False)
     """Data of each job that a reconfiguration redistributes, MiB."""
+    ranks: list[int] = field(default_factory=list, repr=False)
+    """Ranks of each job on each node, at most `cores`: the fewest cores to which a policy may shrink it there."""
     over_limit: OverLimit = OverLimit.EXTEND
     """Treatment of jobs that exceed their time limit."""
     counts: dict[str, int] = field(default_factory=dict)
@@ -293,6 +296,7 @@ class Jobs:
                 "pref": bounds["pref"],
                 "workload_pref": bounds["pref"],
                 "cores": cores,
+                "ranks": np.minimum(runnable.ints("ranks_per_node"), cores),
                 "kind": kind,
                 "malleable": is_malleable,
                 "user": runnable.arrow("user"),

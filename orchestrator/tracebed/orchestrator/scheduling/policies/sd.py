@@ -29,8 +29,8 @@ SLACK = 1e-9
 """Relative margin for rounding errors in comparisons of penalties."""
 OF_A_PASS = ("bf_window", "bf_resolution", "bf_node_space_size", "bf_max_job_user")
 """Parameters of the passes of Slurm's backfill."""
-Request = tuple[int, int, float]
-"""Nodes, cores per node, and time limit of a waiting job, s."""
+Request = tuple[int, tuple[int, int], float]
+"""Nodes, cores and ranks per node, and time limit of a waiting job, s."""
 
 
 @dataclass(frozen=True)
@@ -155,8 +155,8 @@ class Trial:
         )
         self._found: dict[tuple[Request, int | None], Found | None] = {}
         self._hosts: Mates | None = None
-        self._offered: dict[int, Mates] = {}  # requested cores per node -> the mates of such a guest
-        self._sums: dict[int, tuple[list[float], list[int]]] = {}
+        self._offered: dict[tuple[int, int], Mates] = {}  # cores and ranks per node -> the mates of such a guest
+        self._sums: dict[tuple[int, int], tuple[list[float], list[int]]] = {}
         self._ends: dict[int, float] = {}  # mate of the last share -> its expected end before
 
     def refused_before(self) -> Collection[int]:
@@ -202,7 +202,7 @@ class Trial:
         jobs = self.state.jobs
         if not self.policy.mates or jobs.kind[job] not in (Kind.MALLEABLE, Kind.MOLDABLE):
             return False
-        return self._may_suffice((jobs.nodes[job], jobs.cores[job], jobs.limit[job]))
+        return self._may_suffice((jobs.nodes[job], (jobs.cores[job], jobs.ranks[job]), jobs.limit[job]))
 
     def started(self, job: int) -> None:
         """Note that `job` started on idle nodes."""
@@ -221,7 +221,7 @@ class Trial:
         if not self.policy.mates:
             return None
         nodes, limit = jobs.nodes[job], jobs.limit[job]
-        request = (nodes, jobs.cores[job], limit)
+        request = (nodes, (jobs.cores[job], jobs.ranks[job]), limit)
         if (request, head) not in self._found:
             self._found[request, head] = self._pick(request, head) if self._may_suffice(request) else None
         if (found := self._found[request, head]) is None:
@@ -319,15 +319,15 @@ class Trial:
         order = np.lexsort((mates.job[fit], self.state.started[mates.job[fit]], penalty[fit]))
         return mates.at(fit[order[: self.policy.candidates or None]])
 
-    def _offers(self, cores: int) -> Mates:
-        """Return what each running job can lend to a guest that requests `cores` cores per node."""
+    def _offers(self, cores: tuple[int, int]) -> Mates:
+        """Return what each running job can lend to a guest with these requested cores and ranks per node."""
         if cores not in self._offered:
             hosts = self._hosts = self._hosts or self._all_hosts()
-            requested = np.minimum(cores, hosts.cores)
+            requested, ranks = (np.minimum(count, hosts.cores) for count in cores)
             used = hosts.cores - hosts.spare
             lost = np.minimum(np.maximum(requested - hosts.spare, 0), hosts.can_lose)
             given = np.minimum(requested, hosts.spare + lost)
-            there = (given > 0).nonzero()[0]
+            there = (given >= ranks).nonzero()[0]
             self._offered[cores] = hosts.at(there)._replace(
                 cores=given[there],
                 guest_rate=given[there] / requested[there],
@@ -374,15 +374,15 @@ class Trial:
             limit=arrays.limit[job],
             left=ends[there] - state.now,
             spare=cores - used,
-            can_lose=self._can_lose(used, cores // state.can_host_sockets[job]),
+            can_lose=self._can_lose(used, cores // state.can_host_sockets[job], arrays.ranks[job]),
             cores=cores,
             guest_rate=whole,
             rate=whole,
         )
 
-    def _can_lose(self, used: IntArray, socket: IntArray) -> IntArray:
-        """Return the cores that a mate can lose on a node: whole sockets if at least one, and never the last core."""
-        most = np.minimum((used * self.policy.sharing_factor + SLACK).astype(np.int64), used - 1)
+    def _can_lose(self, used: IntArray, socket: IntArray, ranks: IntArray) -> IntArray:
+        """Return the cores that a mate can lose on a node: whole sockets if at least one, but one core a rank."""
+        most = np.minimum((used * self.policy.sharing_factor + SLACK).astype(np.int64), np.maximum(used - ranks, 0))
         return np.where(most >= socket, most // socket * socket, most)
 
     def _penalties(self, mates: Mates, duration: FloatArray) -> FloatArray:

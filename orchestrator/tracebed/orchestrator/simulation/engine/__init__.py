@@ -218,6 +218,7 @@ class CompiledSimulator:
                 "pref": seen.column("pref"),
                 "workload_pref": seen.column("workload_pref"),
                 "job_cores": jobs.column("cores"),
+                "ranks": jobs.column("ranks"),
                 "malleable": seen.column("malleable"),
                 "curve": curve,
                 "speedup": speedup,

@@ -25,7 +25,7 @@
     _(const double *, submit) _(const double *, run_time) _(const double *, work) _(const double *, limit) \
     _(const int32_t *, requested) _(const int32_t *, low) _(const int32_t *, high) _(const int32_t *, pref) \
     _(const int32_t *, workload_pref) \
-    _(const int32_t *, job_cores) _(const uint8_t *, malleable) \
+    _(const int32_t *, job_cores) _(const int32_t *, ranks) _(const uint8_t *, malleable) \
     _(const int64_t *, curve) /* job -> index of S(0) in `speedup`, which has S(n) for the job's sizes */ \
     _(const double *, speedup) \
     _(const double *, parallel) /* share of the run time on the requested nodes in which all cores work */ \

@@ -8,7 +8,7 @@ struct host {                        /* least: its penalty if it shares for 0 s;
 };
 struct lender { double penalty; int32_t host; };
 struct mate { double penalty, wait, limit, left, guest_rate, rate; int32_t job, nodes, cores, alike; };
-struct found { double limit, duration; int32_t nodes, cores, head, next; int64_t first, count; };  /* count 0: none */
+struct found { double limit, duration; int32_t nodes, cores, ranks, head, next; int64_t first, count; };  /* 0: none */
 
 struct trial {                       /* one call of the policy */
     double cut_off;
@@ -84,7 +84,7 @@ static void find_hosts(struct engine *e) {
             if (!resident->can_host || !(limit > 0.0)) continue;
             int32_t cores = resident->can_host, used = at_most(e->in.job_cores[r->job], cores);
             int32_t socket = cores / resident->sockets, most = (int32_t)(used * e->in.sharing_factor + SLACK);
-            if (most > used - 1) most = used - 1;
+            most = at_most(most, used > e->in.ranks[r->job] ? used - e->in.ranks[r->job] : 0);
             if (most >= socket) most = most / socket * socket;
             double wait = start - e->in.submit[r->job] + (r->end - (start + limit)), least = (wait + limit) / limit;
             if (!is_below_cut_off(e, least)) continue;
@@ -130,14 +130,14 @@ static void rate_hosts(struct trial *t, int32_t cores) {
 }
 
 /* Set the lenders of a job, as a heap if there are `candidates`. Return their number. */
-static int64_t find_lenders(struct engine *e, int32_t nodes, int32_t cores, double limit) {
+static int64_t find_lenders(struct engine *e, int32_t nodes, int32_t cores, int32_t ranks, double limit) {
     struct trial *t = e->trial;
     int64_t most = e->in.candidates ? e->in.candidates : t->host_count, count = 0;
     rate_hosts(t, cores);
     for (int32_t at = (int32_t)t->host_count - 1; at >= 0; at--) {  /* the last to end have the least penalties */
         const struct host *host = &t->hosts[at];
         if (host->nodes > nodes && !e->in.partial) continue;
-        if (host->given <= 0 || (count == most && host->least > t->heap[0].penalty)) continue;
+        if (host->given < at_most(ranks, host->cores) || (count == most && host->least > t->heap[0].penalty)) continue;
         double duration = limit / host->guest_rate;
         struct lender lender = {penalty_for(host->wait, host->limit, host->rate, duration), at};
         if (!is_below_cut_off(e, lender.penalty) || !is_inside(e, host->left, host->rate, duration)) continue;
@@ -253,12 +253,13 @@ static int can_suffice(const struct engine *e, int64_t count, int64_t wanted, in
 }
 
 /* Return the mates of such a job with the least sum of penalties. */
-static const struct found *pick(struct engine *e, int32_t nodes, int32_t cores, double limit, int32_t head) {
+static const struct found *pick(struct engine *e, int32_t job, double limit, int32_t head) {
     struct trial *t = e->trial;
+    int32_t nodes = e->in.requested[job], cores = e->in.job_cores[job], ranks = e->in.ranks[job];
     int64_t list = ((int64_t)nodes * 31 + cores * 7 + (int64_t)fmod(limit, 1e6) * 13 + (head >= 0)) % FOUND_LISTS;
     for (int32_t at = t->found_list[list]; at >= 0; at = t->found[at].next) {
         const struct found *f = &t->found[at];
-        if (f->nodes == nodes && f->cores == cores && f->limit == limit && f->head == head) return f;
+        if (f->nodes == nodes && f->cores == cores && f->ranks == ranks && f->limit == limit && f->head == head) return f;
     }
     if (t->found_count == t->found_room) {
         if (!grow(e, &t->found, 2 * t->found_room, sizeof *t->found)) return NULL;
@@ -266,7 +267,7 @@ static const struct found *pick(struct engine *e, int32_t nodes, int32_t cores, 
     }
     struct search search = {limit, INFINITY, 0, e->in.include_free_nodes ? e->idle : 0};
     find_hosts(e);
-    int64_t count = find_lenders(e, nodes, cores, limit);
+    int64_t count = find_lenders(e, nodes, cores, ranks, limit);
     if (e->in.mates <= 2 && !e->in.partial && !search.idle) count = find_pairs(e, count, nodes);
     if (head >= 0) {
         reservation(e, e->in.requested[head]);
@@ -290,7 +291,7 @@ static const struct found *pick(struct engine *e, int32_t nodes, int32_t cores, 
     }
     struct found *f = &t->found[t->found_count];
     *f = (struct found){
-        limit, t->best_duration, nodes, cores, head, t->found_list[list], t->picked_count, t->best_count,
+        limit, t->best_duration, nodes, cores, ranks, head, t->found_list[list], t->picked_count, t->best_count,
     };
     t->found_list[list] = (int32_t)t->found_count++;
     for (int64_t at = 0; at < t->best_count; at++) {
@@ -344,7 +345,7 @@ static int share_with_mates(struct engine *e, int32_t job, int32_t head) {
     struct trial *t = e->trial;
     int32_t nodes = e->in.requested[job];
     double limit = e->in.limit[job];
-    const struct found *f = pick(e, nodes, e->in.job_cores[job], limit, head);
+    const struct found *f = pick(e, job, limit, head);
     if (!f || !f->count) return 0;
     double end = e->now + f->duration;
     int64_t idle = e->idle + e->returning, chunk = 0, mates = f->count, rest = nodes;
