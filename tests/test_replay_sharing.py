@@ -37,6 +37,7 @@ from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
 from tracebed.orchestrator.testbeds.base import EMULATED_RATE, Event
 from tracebed.orchestrator.testbeds.nodes import Inventory, Node
 from tracebed.orchestrator.testbeds.testbed import AgentTestbed
+from tracebed.validation.metrics.jobs import guests_and_mates
 
 pytestmark = pytest.mark.usefixtures("no_process_is_left")
 
@@ -229,6 +230,7 @@ def test_a_guest_computes_on_the_highest_cpu_while_its_mate_keeps_the_other(tmp_
     both = f"{low},{high}" if CPUS[1] > CPUS[0] + 1 else f"{low}-{high}"
     assert run.info.counts == {"jobs": 2, "completed": 2}
     assert run.jobs_on_shared_nodes == 2
+    assert [found.tolist() for found in guests_and_mates(run)] == [[False, True], [True, False]]
     changes = run.core_changes
     assert changes[["job_id", "node", "cores_from", "cores_to", "cause", "state"]].values.tolist() == [
         ["mate", 0, 2, 1, "lend", "applied"],
