@@ -382,7 +382,8 @@ class Trial:
 
     def _can_lose(self, used: IntArray, socket: IntArray, ranks: IntArray) -> IntArray:
         """Return the cores that a mate can lose on a node: whole sockets if at least one, but one core a rank."""
-        most = np.minimum((used * self.policy.sharing_factor + SLACK).astype(np.int64), np.maximum(used - ranks, 0))
+        most: IntArray = (used * self.policy.sharing_factor + SLACK).astype(np.int64)
+        most = np.minimum(most, np.maximum(used - ranks, 0))
         return np.where(most >= socket, most // socket * socket, most)
 
     def _penalties(self, mates: Mates, duration: FloatArray) -> FloatArray:
