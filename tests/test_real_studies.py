@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from click.testing import CliRunner
 
@@ -151,8 +152,22 @@ def test_the_real_run_of_sd_policy_has_its_figures(tmp_path: Path, monkeypatch: 
     assert [row.printed for row in replayed] == [-0.07, -0.16, -0.16, -0.06]
     assert [percent(1, 1 + row.ours[0]) for row in replayed] == [row[3] for row in rows]
     assert sorted(path.name for path in (tmp_path / "study" / "runs").iterdir()) == ["sd-1", "static-1"]
+    bars = pd.read_csv(tmp_path / "study" / "plots" / "figure-9.csv").groupby("source")["change_percent"].apply(list)
+    assert bars.pop("printed") == [-7.0, -16.0, -16.0, -6.0]
+    (real,) = [source for source in bars.index if source.startswith("replayed, emulated, ")]
+    assert [percent(1, 1 + value / 100) for value in bars.pop(real)] == [row[3] for row in rows]
+    assert [*bars.index] == ["simulated, 1 draws"]
     assert guests[:2] == ["guests", "0"] and better[:2] == ["guests_better", "nan"]
     assert int(guests[2]) > 0  # a study of rigid jobs would compare nothing but two kinds of backfill
+
+
+def test_jobs_of_workload_5_may_arrive_faster_and_run_for_3_s_or_more() -> None:
+    drawn = sd.sd_5(200)
+    faster = sd._faster(drawn)
+    assert faster.floats("submit_time") == pytest.approx(0.4 * drawn.floats("submit_time"))
+    assert drawn.floats("run_time").min() < 3
+    assert [*faster.floats("run_time")] == [max(3.0, seconds) for seconds in drawn.floats("run_time")]
+    assert [*faster.floats("time_limit")] == [max(3.0, seconds) for seconds in drawn.floats("time_limit")]
 
 
 @pytest.mark.slow

@@ -27,10 +27,13 @@ from matplotlib.figure import Figure
 from patience import GUARD_S
 from tracebed.cli import tracebed
 from tracebed.converters.formats.writing import write_workload
+from tracebed.converters.malleability import to_malleable
 from tracebed.converters.models.registry import draw
+from tracebed.converters.workload import Workload
 from tracebed.errors import ExitCode, InputError, Tolerated
 from tracebed.files import locked_folder
 from tracebed.orchestrator.runs.nodes import nodes_of
+from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.validation.experiments import workloads
@@ -725,6 +728,17 @@ def test_shipped_studies_are_complete(name: str) -> None:
     assert file.experiment.plots
     assert all(spec.log is None or (spec.log.jobs and spec.log.source) for spec in file.experiment.workloads.values())
     assert run(name, "--show").stdout == file.source.text
+
+
+@pytest.mark.parametrize("name", [name for name in names() if name.startswith("sd-") and name != "sd-amdahl"])
+def test_the_sd_studies_run_in_proportion_to_cores(name: str) -> None:
+    """SD-Policy paper, section 3.4: on half of its cores, a job of any size takes twice its time."""
+    chosen = load_experiment(name).experiment.malleable
+    assert chosen is not None and chosen.shares == [1.0]
+    table = draw("sd-1", jobs=50).table.assign(time_limit=1e6)
+    workload = to_malleable(Workload(table), 1.0, nodes=1024, thresholds=chosen.thresholds)
+    jobs = Jobs.of(workload)
+    assert [jobs.rate(job, jobs.nodes[job], 0.5) for job in range(len(jobs))] == [0.5] * len(jobs)
 
 
 @pytest.mark.slow
