@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from shutil import which
 from typing import Any
 
 import pandas as pd
@@ -18,11 +19,12 @@ from agents import Agent
 from patience import until
 from ports import free_ports
 from runs import replaying
-from tracebed.benchmarks.mpi import state
+from tracebed.benchmarks.mpi import aligner, state
 from tracebed.benchmarks.mpi.launch import LOOPBACK, mpiexec
 from tracebed.benchmarks.mpi.program import MODULE, ProgramParameters
 from tracebed.benchmarks.program import Program
 from tracebed.benchmarks.redistribution import Block
+from tracebed.benchmarks.unmodified import INCLUDE
 from tracebed.converters.workload import Workload
 from tracebed.orchestrator.replay.commands import AllowedCommands
 from tracebed.orchestrator.replay.session import replay
@@ -50,6 +52,18 @@ while True:
     answer = request_decision(os.environ[ADDRESS], size, SizeRange(1, 1, 9))
     print(answer.action.value, answer.size, flush=True)
     size = answer.size
+"""
+CHECKS_IN_C = r"""
+#include "tracebed_dmr.h"
+static const char *NAMES[] = {"none", "expand", "shrink"};
+int main(void) {
+    int size = 1;
+    for (;; usleep(1000)) {
+        tb_dmr_action action = tb_dmr_request(size, 1, 9, 1, &size);
+        printf("%s %d\n", NAMES[action], size);
+        fflush(stdout);
+    }
+}
 """
 DASK = """
 import os, sys, time
@@ -172,8 +186,16 @@ def test_a_copy_that_fails_ends_the_job(nodes: Nodes) -> None:
     assert nodes.ended()[0]["reason"] == "on n1: the command ended with status 3"
 
 
-def test_a_command_with_checks_of_dmr_changes_its_processes_itself(nodes: Nodes) -> None:
-    nodes.start("dmr", sys.executable, "-c", CHECKS, nodes=2, **WITH_TRACEBED)
+@pytest.mark.parametrize(
+    "language", ["python", pytest.param("c", marks=pytest.mark.skipif(which("gcc") is None, reason="gcc"))]
+)
+def test_a_command_with_checks_of_dmr_changes_its_processes_itself(nodes: Nodes, tmp_path: Path, language: str) -> None:
+    command = [sys.executable, "-c", CHECKS]
+    if language == "c":
+        (tmp_path / "checks.c").write_text(CHECKS_IN_C)
+        command = [str(tmp_path / "checks")]
+        subprocess.run(["gcc", f"-I{INCLUDE}", str(tmp_path / "checks.c"), "-o", *command], check=True)
+    nodes.start("dmr", *command, nodes=2, **WITH_TRACEBED)
     assert until(lambda: "none 2" in nodes.output(0))
     assert nodes.output(0).startswith("expand 2\n")
     event = nodes.resize(4)
@@ -226,6 +248,24 @@ def test_a_job_of_mpi_spawns_and_releases_processes_and_loses_no_element(nodes: 
     assert [stages[:2] for stages in result["stages"]] == [[1, 3], [3, 2]]
     assert result["valid"]
     assert result["checksum"] == state.checksum(state.after(Block(0, elements), iterations))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("mpi4py") is None or which("cc") is None, reason="pip install 'tracebed[mpi]', gcc")
+def test_a_job_of_the_pipelined_aligner_gets_and_releases_nodes(nodes: Nodes, tmp_path: Path) -> None:
+    """The program of MPI in C has no JSON of its own: TRACEBED_DMR is all that it gets from its job."""
+    program, output = aligner.build(tmp_path), tmp_path / "chunks"
+    command = [*mpiexec(3), str(program), "malleable", str(output), "60000", "800", "1", "3", "3", "4"]
+    nodes.start("dmr", *command, nodes=3, **LOOPBACK)
+    for size in (4, 3):
+        nodes.resize(size)
+    assert [end["state"] for end in nodes.ended()] == ["completed"] * 3
+    *changes, last = [line for line in nodes.output(0).splitlines() if line[0] in "34{"]
+    assert [line.split(" processes")[0] for line in changes] == ["3 to 4", "4 to 3"]
+    result = json.loads(last)
+    alone = aligner.run(program, "original", 2, 60_000)
+    assert (result["processes"], result["reads"], result["checksum"]) == (3, 60_000, alone.checksum)
+    assert sorted(int(line.split()[0]) for line in output.read_text().splitlines()) == list(range(800))
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Benchmarks of this machine, as programs of their own: PILS, STREAM, and changes of the number of ranks."""
+"""Benchmarks of this machine, as programs of their own: PILS, STREAM, the aligner, changes of the number of ranks."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from tracebed.registry import one_of
 
 if TYPE_CHECKING:
+    from tracebed.benchmarks.mpi.aligner import overhead as aligner
     from tracebed.benchmarks.stages import ReconfigurationStages, table
     from tracebed.benchmarks.standalone.pils import PilsResult
     from tracebed.benchmarks.standalone.pils import run as pils
@@ -21,6 +22,7 @@ __all__ = [
     "PilsResult",
     "ReconfigurationStages",
     "StreamResult",
+    "aligner",
     "pils",
     "reconfigure",
     "stream",
@@ -30,6 +32,7 @@ __all__ = [
 Transport: TypeAlias = Literal["connections", "mpi"]
 
 _HOME = {
+    "aligner": ("mpi.aligner", "overhead"),
     **dict.fromkeys(("ReconfigurationStages", "table"), ("stages", "")),
     "PilsResult": ("standalone.pils", ""),
     "pils": ("standalone.pils", "run"),

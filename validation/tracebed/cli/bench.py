@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tracebed.cli.aligner import aligner
 from tracebed.cli.console import print_json, print_table
 from tracebed.cli.families import set_option, settings_from
 from tracebed.cli.groups import LazyGroup
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from tracebed.api.benchmarks import PilsResult, StreamResult
 
 COMMANDS = {
+    "aligner": "Run the malleable aligner over MPI beside the original one.",
     "pils": "Do compute-bound work in ranks with different loads, as BSC's PILS.",
     "reconfigure": "Measure the stages of changes of the number of ranks, through connections or MPI.",
     "stream": "Measure the memory bandwidth with the four kernels of STREAM.",
@@ -55,7 +57,7 @@ class Bench(LazyGroup):
 
     def load(self, name: str) -> click.Command:
         """Return the command `name`."""
-        return {"pils": pils, "reconfigure": reconfigure, "stream": stream}[name]
+        return {"aligner": aligner, "pils": pils, "reconfigure": reconfigure, "stream": stream}[name]
 
 
 @click.group(cls=Bench)

@@ -14,6 +14,7 @@
 #ifndef TRACEBED_MALLEABLE_H
 #define TRACEBED_MALLEABLE_H
 #include "tracebed_table.h"
+#include "tracebed_dmr.h"
 
 typedef struct {
     cpu_set_t cpus; /* the CPUs that the program holds */
@@ -102,6 +103,14 @@ static inline int tb_posted(const tb_malleable *m) {
 
 /* Releases and takes the CPUs of a pending change. Returns 1 if the CPUs have changed, otherwise 0. */
 static inline int tb_poll(tb_malleable *m) { return tb_posted(m) && tb_take(m, NULL) == 1; }
+
+/* Requests a change of the CPUs from the resource manager of the node, as dmr_check_status of DMR, and then polls. The
+   program can use `least` to `most` CPUs, and prefers `preferred`. Returns 1 if the CPUs have changed, otherwise 0. */
+static inline int tb_check(tb_malleable *m, int least, int most, int preferred) {
+    int after;
+    if (m->table.map != NULL) tb_dmr_request(tb_cpus(m), least, most, preferred, &after);
+    return tb_poll(m);
+}
 
 /* Stops following changes. The administrator removes the program from the table when the program has ended. */
 static inline void tb_detach(tb_malleable *m) { tb_close(&m->table); }

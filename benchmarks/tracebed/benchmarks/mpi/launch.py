@@ -74,8 +74,8 @@ class Events:
         return check_status(size, sizes, max(0, planned - size), waiting)
 
 
-def mpiexec() -> list[str]:
-    """Return the command that starts one process.
+def mpiexec(processes: int = 1) -> list[str]:
+    """Return the command that starts a number of processes.
 
     Raises:
         TestbedError: mpi4py or an MPI library is missing.
@@ -86,7 +86,16 @@ def mpiexec() -> list[str]:
         missing = "mpiexec" if found is None else "mpi4py"
         raise TestbedError(f"{missing} is missing", hint=INSTALL)
     version = subprocess.run([found, "--version"], capture_output=True, text=True, check=False).stdout
-    return [found, "-n", "1", *(OPEN_MPI if "Open MPI" in version else ())]
+    return [found, "-n", str(processes), *(OPEN_MPI if "Open MPI" in version else ())]
+
+
+def compiler() -> str:
+    """Return the path of `mpicc`. Raises TestbedError if it, or the C compiler that it calls, is missing."""
+    beside = Path(sys.executable).with_name("mpicc")
+    found = str(beside) if beside.exists() else shutil.which("mpicc")
+    if found is None or shutil.which("cc") is None:
+        raise TestbedError("mpicc or cc is missing", hint=f"{INSTALL}, and install a C compiler (gcc)")
+    return found
 
 
 def reconfigure(
@@ -119,17 +128,32 @@ def reconfigure(
         parameters = ProgramParameters(list(sizes), elements, iterations, plain, str(report))
         command += [sys.executable, "-m", MODULE, json.dumps(parameters._asdict())]
         environment = {**os.environ, **LOOPBACK, **ROOT, **manager.variables, MARK: str(os.getpid())}
-        with open(output, "wb") as file:
-            status = _run(command, environment, file.fileno(), timeout_s)
-        if status != 0 or not report.exists():
-            shown = output.read_text(encoding="utf-8", errors="replace")[-TAIL:].strip()
-            how = f"did not end within {timeout_s:g} s" if status is None else f"has failed with status {status}"
-            raise TestbedError(f"the MPI program {how}: {shown}", hint="run mpiexec -n 1 with a small program of MPI")
+        printed = run_until(command, environment, output, timeout_s)
+        if not report.exists():
+            raise TestbedError(
+                f"the MPI program has no result: {printed[-TAIL:].strip()}", hint="check the MPI library"
+            )
         result = json.loads(report.read_text(encoding="utf-8"))
     if not result["valid"]:
         raise TestbedError("the state of the MPI program is wrong after its changes", hint="check the MPI library")
     stages = tuple(ReconfigurationStages(*values) for values in result["stages"])
     return MpiResult(result["library"], result["iterations"], result["checksum"], stages)
+
+
+def run_until(command: list[str], environment: dict[str, str], output: Path, timeout_s: float) -> str:
+    """Run a command of mpiexec, and return its output, which is also in the file `output`.
+
+    Raises:
+        TestbedError: the command has failed, or was ended after `timeout_s`.
+    """
+    with open(output, "wb") as file:
+        status = _run(command, environment, file.fileno(), timeout_s)
+    printed = output.read_text(encoding="utf-8", errors="replace")
+    if status != 0:
+        how = f"did not end within {timeout_s:g} s" if status is None else f"has failed with status {status}"
+        what = f"the MPI program {how}: {printed[-TAIL:].strip()}"
+        raise TestbedError(what, hint="run mpiexec -n 1 with a small program of MPI")
+    return printed
 
 
 def _segments() -> set[Path]:
