@@ -14,11 +14,11 @@
        if (d.joined)
            redistribute(&d, &data), tb_dmr_resume(&d);
        for (...) {
+           ...                                 // an iteration; a spawned process begins with one
            if (tb_dmr_check_status(&d, 2, 8, 4, &size, &handler) != TB_DMR_NONE) {
                redistribute(&d, &data);        // from d.before to d.size processes of `handler`
                if (!tb_dmr_resume(&d)) break;  // this process is released
            }
-           ...
        }
        tb_dmr_end(&d);
        MPI_Finalize();
