@@ -35,7 +35,8 @@ Settings and their defaults:
 def aligner(settings: tuple[str, ...], as_json: bool) -> None:
     """Run the original and the malleable aligner over MPI in pairs, and print what malleability costs.
 
-    The aligner stands for HPG-aligner. No run is resized. Both versions must have the same checksum.
+    The aligner stands for HPG-aligner. No run is resized. Both versions must have the same checksum. The CPU time is
+    that of the workers.
 
     \b
     Example:
@@ -48,7 +49,7 @@ def aligner(settings: tuple[str, ...], as_json: bool) -> None:
         result = benchmarks.aligner(**given)
     if as_json:
         pairs = [{"original": asdict(before), "malleable": asdict(after)} for before, after in result.pairs]
-        fields = {**given, "wall_overhead": result.wall, "cpu_overhead": result.cpu}
+        fields = {**given, "wall_overhead": result.wall._asdict(), "cpu_overhead": result.cpu._asdict()}
         print_json("tracebed-bench-aligner/1", fields | {"pairs": pairs})
         return
     rows = [
@@ -56,5 +57,7 @@ def aligner(settings: tuple[str, ...], as_json: bool) -> None:
         for number, pair in enumerate(result.pairs, 1)
     ]
     print_table(["pair", "original, s", "CPU time, s", "malleable, s", "CPU time, s"], rows)
-    click.echo(f"\nMalleable against original, medians: {result.wall:+.2%} time, {result.cpu:+.2%} CPU time")
+    click.echo("\nMalleable against original, medians (middle half of the pairs):")
+    for name, ratio in (("time", result.wall), ("CPU time of the workers", result.cpu)):
+        click.echo(f"{name}: {ratio.medians:+.2%} ({ratio.low:+.2%} to {ratio.high:+.2%})")
     click.echo(f"Checksum of all runs: {result.pairs[0][0].checksum}")

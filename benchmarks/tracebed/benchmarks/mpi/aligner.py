@@ -13,8 +13,8 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
-from typing import Final, Literal
+from statistics import median, quantiles
+from typing import Final, Literal, NamedTuple
 
 from tracebed.benchmarks.dmr import Answer, SizeRange
 from tracebed.benchmarks.dmr_manager import ResourceManager
@@ -39,7 +39,7 @@ class AlignerRun:
         reads: number of reads.
         checksum: sum of the alignments modulo 2^64, which depends on the reads only.
         seconds: wall time without the start and the end of MPI, s.
-        cpu_s: CPU time of the processes of the end in it, s.
+        cpu_s: CPU time of the workers at the end in it, s. Waits of manager and writer are not part of it.
         sizes: number of processes at the start, and after each change.
     """
 
@@ -50,6 +50,17 @@ class AlignerRun:
     seconds: float
     cpu_s: float
     sizes: tuple[int, ...]
+
+
+class Ratio(NamedTuple):
+    """A time of the malleable version over that of the original one, - 1."""
+
+    medians: float
+    """Of the medians of all runs."""
+    low: float
+    """Lower quartile of the ratios of the pairs, - 1."""
+    high: float
+    """Upper quartile."""
 
 
 @dataclass(frozen=True)
@@ -63,18 +74,20 @@ class Overhead:
     pairs: tuple[tuple[AlignerRun, AlignerRun], ...]
 
     @property
-    def wall(self) -> float:
-        """Median wall time of the malleable version over that of the original one, - 1."""
+    def wall(self) -> Ratio:
+        """The wall times."""
         return self._ratio(lambda run: run.seconds)
 
     @property
-    def cpu(self) -> float:
-        """The same for the CPU time."""
+    def cpu(self) -> Ratio:
+        """The CPU times of the workers, which other processes of the machine disturb less."""
         return self._ratio(lambda run: run.cpu_s)
 
-    def _ratio(self, value: Callable[[AlignerRun], float]) -> float:
+    def _ratio(self, value: Callable[[AlignerRun], float]) -> Ratio:
         before, after = (median(value(pair[version]) for pair in self.pairs) for version in (0, 1))
-        return after / before - 1
+        each = sorted(value(pair[1]) / value(pair[0]) - 1 for pair in self.pairs)
+        low, _, high = quantiles(each, n=4, method="inclusive") if len(each) > 1 else each * 3
+        return Ratio(after / before - 1, low, high)
 
 
 def build(folder: Path) -> Path:
