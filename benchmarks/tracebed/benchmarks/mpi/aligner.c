@@ -39,7 +39,7 @@ static unsigned char *cdata;        /* the index */
 static uint64_t wdata[JUNCTIONS];   /* the splices of this worker */
 static result written;              /* of the writer */
 
-/* Sleeps between two looks at a message, at first shortly, and stores the next pause. MPI would use the CPU meanwhile. */
+/* Sleeps between two looks at a message, and stores the next, longer pause. MPI would use the CPU meanwhile. */
 static void sleep_for(long *pause_ns) {
     const struct timespec pause = {0, *pause_ns};
     nanosleep(&pause, NULL);
@@ -312,8 +312,8 @@ int main(int argc, char **argv) {
     }
     if (size < 2 + given.malleable || (given.malleable && given.least < 3) || given.size < PART ||
         given.size > INT32_MAX || given.chunks < 1) {
-        fprintf(stderr, "aligner: %d processes, at least %d, or an index of %zu bytes are invalid; the malleable version "
-                "needs 3 processes: a worker, the manager and the writer\n", size, given.least, given.size);
+        fprintf(stderr, "aligner: %d processes, at least %d, or an index of %zu bytes are invalid; the malleable "
+                "version needs 3 processes: a worker, the manager and the writer\n", size, given.least, given.size);
         MPI_Abort(MPI_COMM_WORLD, 2);
     }
     cdata = malloc(given.size);
