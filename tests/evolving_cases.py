@@ -45,6 +45,7 @@ def case(seed: int) -> tuple[Programs, Machine, AllocationPlan]:
                 leak=rng.choice(list(LeakVariant)),
                 waits=rng.random() < 0.5,
                 joins_release=rng.random() < 0.5,
+                by_nodes=rng.random() < 0.5,
             ),
         )
     nodes = np.concatenate([np.array(rng.sample(range(len(grid)), count), dtype=np.int64) for count in sizes])

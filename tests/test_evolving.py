@@ -420,6 +420,25 @@ def test_a_core_may_be_kept_until_the_join() -> None:
     assert (kept.start.tolist(), kept.held.tolist()) == ([0.0, 5.0], [11.0, 4.0])
 
 
+def test_a_process_may_search_a_node_without_processes() -> None:
+    """A thread starts on the node of its parent. Another process, and another job, need a node without processes."""
+    row = Machine(Grid((1, 4)), cores=2)
+    builder = Builder("asynchronous")
+    builder.begin(2)
+    root = builder.create([0])
+    thread, other = builder.fork(root, [0]), builder.fork(root, [1])
+    builder.compute(np.concatenate([root, thread, other]), np.array([9.0, 2.0, 2.0]))
+    builder.begin(1)
+    builder.compute(builder.create([0]), np.array([4.0]))
+    programs, plan = builder.build(), replace(at(0.0, 1.0), by_nodes=True)
+    assert where(programs, row, plan, 1.5) == [0, 0, 1, 2]
+    full = replace(row, grid=Grid((1, 2)))
+    assert both(programs, full, plan).accepted.tolist() == [True, False]
+    assert both(programs, full, replace(plan, by_nodes=False)).accepted.tolist() == [True, True]
+    waiting = both(programs, full, replace(plan, waits=True))
+    assert waiting.start.tolist() == [0.0, 2.0] and waiting.held.tolist() == [13.0, 4.0]
+
+
 def test_without_a_free_neighbour_contiguous_shares_and_noncontiguous_jumps() -> None:
     """The row 0 1 2 3: job 1 on 0, job 2 on 1 and job 3 on 2 surround; the fork of job 1 goes to 3, or shares 0."""
     grid = Machine(Grid((1, 4)))

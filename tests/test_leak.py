@@ -15,8 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import tracebed.api as tb
 from redecided import decided, decided_again, virtual
 from runs import replaying
+from tracebed.converters.malleability import Thresholds, to_malleable
 from tracebed.converters.workload import Workload
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import JOURNAL, Run
@@ -104,10 +106,46 @@ def test_a_job_is_rejected_at_its_earliest_start_if_it_reaches_too_few_nodes() -
     assert waits.jobs["start"].tolist() == [0, 50], "without a deadline, the job waits"
 
 
+def test_a_job_may_wait_for_its_first_nodes_until_its_deadline() -> None:
+    """A line of 3. Job 2 finds no node at its start, and one at 50, before job 1 expands. Job 3 finds none."""
+    rows = [(0, 50, 2, 2, 99), (0, 80, 3, 1, 300), (1, 5, 1, 1, 90), (2, 5, 1, 1, 40)]
+    work = jobs_that_leak(rows)
+    assert predict(work, 3, "leak").jobs["state"].tolist() == ["completed", "completed", "rejected", "rejected"]
+    run = predict(work, 3, Leak(waits=True))
+    assert run.jobs["state"].tolist() == ["completed", "completed", "completed", "rejected"]
+    assert stairs(run, 2) == [(50, 55, [1])]
+    assert stairs(run, 1)[:1] == [(0, 55, [2])] and stairs(run, 1)[1][2] == [0, 1, 2]
+
+
+def test_with_advance_reservation_a_job_needs_an_interval_with_enough_nodes_by_number() -> None:
+    """A line of 4. Job 1 fits by number after job 0, job 2 not before its deadline, job 3 beside job 1."""
+    rows = [(0, 50, 3, 3, 99), (1, 10, 2, 2, 99), (2, 10, 2, 2, 55), (3, 10, 2, 2, 99), (4, 10, 4, 1, 99)]
+    run = predict(jobs_that_leak(rows), 4, Leak(reserve=True))
+    assert run.jobs["state"].tolist() == ["completed", "completed", "rejected", "completed", "completed"]
+    assert run.jobs["reason"][2] == "fewer than 2 nodes are free for 10 s before its deadline"
+    assert run.jobs["start"].tolist()[:2] == [0, 50] and run.jobs["start"].tolist()[3:] == [50, 60]
+    assert predict(jobs_that_leak(rows), 4, "leak").jobs["state"].tolist()[1] == "rejected", "one node is free at 1"
+
+
 def test_a_job_that_is_too_slow_on_few_nodes_is_cancelled_at_its_deadline() -> None:
     run = predict(jobs_that_leak([(0, 50, 3, 3, 99), (0, 10, 2, 1, 15)]), 4, "leak")
     assert run.jobs["state"].tolist() == ["completed", "cancelled"]
     assert (run.jobs["end"][1], run.jobs["reason"][1]) == (15, "deadline")
+
+
+def test_jobs_that_leak_core_by_core_are_nearly_all_accepted() -> None:
+    """A process on each node of one core: a job begins with one, and takes others as they come free.
+
+    On whole nodes jobs hold four times as many cores, and a heavy load is accepted in part, without waiting less of it.
+    """
+    accepted = {}
+    for cores, nodes, grid in ((1, 512, "8x16x4"), (4, 128, "8x16")):
+        rigid = tb.generate("deadline-heavy", jobs=300, seed=12, cores_per_node=cores)
+        work = to_malleable(rigid, 1.0, seed=12, thresholds=Thresholds(least=0.001))
+        for waits in (False, True):
+            run = predict(work, nodes, Leak(waits=waits), placement="first", grid=grid)
+            accepted[cores, waits] = run.jobs["start"].notna().mean()
+    assert accepted[1, True] >= 0.95 > accepted[4, True] > accepted[4, False] + 0.1
 
 
 # -- drawn cases -------------------------------------------------------------------------------------------------------
@@ -175,13 +213,13 @@ def test_no_node_is_held_twice_and_contiguous_jobs_are_contiguous(
         assert all(len(grid.parts(nodes)) == 1 for job in range(len(work)) for _, _, nodes in stairs(run, job))
 
 
-@given(cases(), st.booleans(), st.sampled_from([0.0, 0.25, 2.0]), st.sampled_from([0.0, 3.0]))
+@given(cases(), *[st.booleans()] * 3, st.sampled_from([0.0, 0.25, 2.0]), st.sampled_from([0.0, 3.0]))
 def test_every_accepted_job_ends_or_is_cancelled_at_its_deadline(
-    case: tuple[Workload, Grid], contiguous: bool, launch_s: float, interval_s: float
+    case: tuple[Workload, Grid], contiguous: bool, waits: bool, reserve: bool, launch_s: float, interval_s: float
 ) -> None:
     """Also where jobs are launched late, or are scheduled at ticks."""
     work, grid = case
-    policy, late = Leak(contiguous), Overheads(launch_s=launch_s)
+    policy, late = Leak(contiguous, waits, reserve), Overheads(launch_s=launch_s)
     jobs = predict(
         work, len(grid), policy, placement="first", grid=str(grid), overheads=late, interval_s=interval_s
     ).jobs
@@ -303,19 +341,21 @@ def test_the_schedule_is_that_of_a_slow_twin(case: tuple[Workload, Grid], contig
 
 
 @pytest.mark.slow  # `test_testing.py` checks fewer cases
-def test_the_policy_keeps_the_invariants_of_policies() -> None:
-    check_policy(Leak, cases=20)
+@pytest.mark.parametrize("options", [{}, {"waits": True}, {"reserve": True, "contiguous": False}])
+def test_the_policy_keeps_the_invariants_of_policies(options: dict[str, bool]) -> None:
+    check_policy(Leak, parameters=options, cases=20)
 
 
-def test_the_journal_of_a_replay_gives_the_same_decisions_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [{}, {"waits": True}, {"reserve": True}])
+def test_the_journal_of_a_replay_gives_the_same_decisions_again(tmp_path: Path, options: dict[str, bool]) -> None:
     """10 malleable jobs on 2 x 2 emulated nodes: they start on what they reach, expand, and some are cancelled."""
     rng = np.random.default_rng(3)
     sizes, times = rng.integers(2, 5, 10), rng.integers(40, 160, 10)
     rows = [(15.0 * job, times[job], sizes[job], 1, 15.0 * job + 2.0 * times[job]) for job in range(10)]
     work, nodes = jobs_that_leak(rows), virtual(4, cores=1)
-    options = replaying(300.0, placement="leak", grid="2x2")
-    run = replay(work, nodes, "leak", tmp_path / "run", **options)
+    policy, settings = Leak(**options), replaying(300.0, placement="leak", grid="2x2")
+    run = replay(work, nodes, policy, tmp_path / "run", **settings)
     path = tmp_path / "run" / JOURNAL
-    assert decided_again(path, Jobs.of(work), nodes, Leak(), options) == decided(path)
+    assert decided_again(path, Jobs.of(work), nodes, policy, settings) == decided(path)
     assert set(run.jobs["state"]) <= {"completed", "cancelled", "rejected"}
     assert (run.jobs["start"].notna() == (run.jobs["state"] != "rejected")).all()

@@ -126,6 +126,19 @@ def test_deadlines_leave_more_slack_for_larger_jobs() -> None:
     assert (at_once["earliest_start"] == at_once["submit_time"]).all()
 
 
+def test_important_jobs_have_more_slack() -> None:
+    """The importance spreads the slack about that of the size, evenly, and changes nothing else."""
+    plain, spread = (
+        deadline(5000, parameters=deadlines.DeadlineParameters(importance=importance), seed=1).table
+        for importance in (0.0, 0.5)
+    )
+    assert plain.drop(columns="deadline").equals(spread.drop(columns="deadline"))
+    slack = [((each["deadline"] - each["earliest_start"]) / each["run_time"] - 1) for each in (plain, spread)]
+    assert stats.kstest(slack[1] / slack[0], stats.uniform(0.5, 1.0).cdf).pvalue > 1e-3
+    with pytest.raises(InputError, match="importance"):
+        deadlines.DeadlineParameters(importance=1.5)
+
+
 def test_all_jobs_may_behave_alike() -> None:
     assert set(deadline(50, behaviour="bsp").column("behaviour")) == {"bsp"}
     with pytest.raises(InputError, match="behaviour"):

@@ -183,6 +183,20 @@ def test_a_job_may_wait_for_a_core_until_its_deadline() -> None:
     assert found["yes"].info.parameters["processes_options"] == {"imbalance": 0.0, "waits": True}
 
 
+def test_leak_with_advance_reservation_begins_accepted_jobs_at_their_reserved_starts() -> None:
+    """By number, job b fits after job a, and job c not before its deadline. Cores are searched at these starts."""
+    times = {"submit_time": [0.0, 1.0, 2.0], "run_time": [100.0, 10.0, 10.0], "deadline": [1000.0, 1000.0, 50.0]}
+    work = jobs_of(**times, nodes=[16, 8, 1], behaviour="independent")
+    options = {"grid": "4x4", "processes": "asynchronous", "processes_options": {"per_node": 1, "imbalance": 0}}
+    found = {
+        reserve: tb.simulate(work, "leak", policy_parameters={"reserve": reserve}, **options).jobs
+        for reserve in ("no", "yes")
+    }
+    assert found["no"]["start"].tolist() == [0.0, 1.0, 2.0]
+    assert found["yes"]["state"].tolist() == ["completed", "completed", "rejected"]
+    assert found["yes"]["start"].tolist()[:2] == [0.0, 100.0]
+
+
 def test_a_forked_process_may_keep_its_core_until_its_parent_joins_it() -> None:
     """The children of job a take all cores. Job b starts when the first child has ended, or has been joined."""
     work = jobs_of(submit_time=[0.0, 1.0, 2.0], nodes=[16, 1, 1], behaviour=["local-forks", "bsp", "bsp"])

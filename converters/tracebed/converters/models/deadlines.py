@@ -1,8 +1,9 @@
 """Deadlines, earliest starts and runtime behavior of jobs, following the deadline study (see `papers`).
 
 The study adds three attributes to each job of a trace: the type of its runtime behavior, an earliest start, and a
-deadline that leaves some slack. Larger jobs have more slack. The study does not publish the distributions of these
-times. The distributions and constants here are tracebed's own and **not verified**; every constant is a parameter.
+deadline that leaves some slack. Larger and more important jobs have more slack. The study does not publish the
+distributions of these times. The distributions and constants here are tracebed's own and **not verified**; every
+constant is a parameter.
 """
 
 from __future__ import annotations
@@ -36,11 +37,15 @@ class DeadlineParameters:
     """Slack of a job on one node, as a fraction of its run time."""
     slack_largest: float = 2.0
     """Slack of a job on the whole machine. Between the two sizes, the slack is linear in the nodes."""
+    importance: float = 0.0
+    """Effect of the importance of a job, from 0 to 1: its slack is multiplied by a factor that is uniform between 1 -
+    importance and 1 + importance. 0: slack by size only."""
 
     def __post_init__(self) -> None:
         """Raise InputError if a constant is out of range."""
         for name, value in asdict(self).items():
-            require(0.0 <= value <= 1e12, f"{name} {value}", "from 0 to 1e12")
+            high = 1.0 if name == "importance" else 1e12
+            require(0.0 <= value <= high, f"{name} {value}", f"from 0 to {high:g}")
 
 
 def with_deadlines(
@@ -72,7 +77,7 @@ def with_deadlines(
     types = rng.choice(TYPES, count) if behaviour == "uniform" else np.full(count, behaviour)
     start = workload.floats("submit_time") + p.ahead * rng.exponential(size=count)
     size = np.clip((workload.floats("nodes") - 1) / max(1, nodes - 1), 0.0, 1.0)
-    slack = p.slack + (p.slack_largest - p.slack) * size
+    slack = (p.slack + (p.slack_largest - p.slack) * size) * (1.0 + p.importance * rng.uniform(-1.0, 1.0, count))
     table = workload.table.assign(
         behaviour=pd.Series(types).astype("str"),
         earliest_start=start,

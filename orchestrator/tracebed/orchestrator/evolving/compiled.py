@@ -18,7 +18,7 @@ PROGRAMS = ["processes", "messages", "steps", "parent", "home", "kind", "argumen
 PROGRAMS += ["sender", "receiver", "amount", "size"]
 """The arrays of `Programs` that are passed as they are."""
 NUMBERS = ["jobs", "dimensions", "side0", "side1", "side2", "torus", "cores", "synchronous", "leak", "waits"]
-NUMBERS += ["joins_release", "alone", "starts", "cancels"]
+NUMBERS += ["joins_release", "by_nodes", "alone", "starts", "cancels"]
 FLOATS = ["bandwidth", "latency"]
 ARRAYS = [*PROGRAMS, "first_node", "nodes", "neighbour", "neighbours", "snake", "entry", "start", "cancel"]
 ARRAYS += ["start_order", "cancel_order", "started", "ended", "work", "held", "accepted", "completed"]
@@ -98,6 +98,7 @@ def simulated(programs: Programs, machine: Machine, plan: AllocationPlan, *, alo
         leak=int(plan.leak or 0),
         waits=plan.waits,
         joins_release=plan.joins_release,
+        by_nodes=plan.by_nodes,
         alone=alone,
         starts=len(arrays["start_order"]),
         cancels=len(arrays["cancel_order"]),

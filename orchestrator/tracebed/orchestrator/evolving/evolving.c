@@ -16,8 +16,6 @@ static void begin(struct machine *m, int64_t job) {
         if (m->in->parent[m->first_process + number] < 0) place(m, number, first);
 }
 
-static int is_full(const struct machine *m) { return m->in->leak && !m->idle_cores; }
-
 static void stop_waiting(struct machine *m, int64_t place) {
     m->waiting_count--;
     memmove(m->waiting + place, m->waiting + place + 1, (size_t)(m->waiting_count - place) * sizeof *m->waiting);
@@ -79,6 +77,7 @@ static void prepare(struct machine *m) {
     if (!m->longest) m->longest = 1;
     m->count_links = m->count_nodes * in->dimensions * 2;
     m->free_first = -1;
+    m->idle_nodes = m->count_nodes;
     m->idle_cores = m->count_nodes * in->cores;
     m->process = zeros(m, m->count_processes, sizeof *m->process);
     m->message = zeros(m, m->count_messages, sizeof *m->message);

@@ -20,7 +20,7 @@ enum { SENT = 1, AWAITED = 2, TRAVELS = 4, ARRIVED = 8 };
 
 /* The fields of `Setup` in compiled.py, in the same order; each has 8 bytes. */
 struct setup {
-    int64_t jobs, dimensions, side0, side1, side2, torus, cores, synchronous, leak, waits, joins_release, alone, starts, cancels;
+    int64_t jobs, dimensions, side0, side1, side2, torus, cores, synchronous, leak, waits, joins_release, by_nodes, alone, starts, cancels;
     double bandwidth, latency;
     const int64_t *processes, *messages, *steps, *parent, *home, *kind, *argument, *sender, *receiver;
     const double *amount, *size;
@@ -65,7 +65,7 @@ struct machine {
     const struct setup *in;
     jmp_buf out_of_memory;
     int64_t first_job, first_process, first_message, count_processes, count_messages, count_jobs;
-    int64_t count_nodes, count_links, longest, activities, idle_cores;
+    int64_t count_nodes, count_links, longest, activities, idle_cores, idle_nodes;
     double now;
     struct process *process;
     uint8_t *message;

@@ -87,6 +87,10 @@ class AllocationPlan:
     joins_release: bool = False
     """With `leak`: a forked process keeps its core until it is joined, or its job ends. False: until it ends."""
 
+    by_nodes: bool = False
+    """With `leak`: a process searches a node without processes, and one that belongs on the node of the process that
+    creates it (a thread) starts there. False: it searches an idle core."""
+
     def check(self, programs: Programs, machine: Machine) -> None:
         """Raise InputError if the plan does not fit to the programs or the machine."""
         for name, times in (("start", self.start), ("cancel", self.cancel)):

@@ -1,24 +1,30 @@
 /* Where processes start: static homes, and cores found by leak. Part of evolving.c. */
 
+/* Whether a search finds this node: it has an idle core, or with `by_nodes` all of its cores are idle. */
+static int is_free(const struct machine *m, int64_t node) { return m->idle[node] >= (m->in->by_nodes ? m->in->cores : 1); }
+
 static int64_t next_of_snake(const struct machine *m, int64_t job) {
     for (int64_t i = 0; m->idle_cores && i < m->count_nodes; i++) {
         int64_t node = m->in->snake[(m->in->entry[job] + i) % m->count_nodes];
-        if (m->idle[node]) return node;
+        if (is_free(m, node)) return node;
     }
     return -1;
 }
 
+/* Whether no search finds a node. */
+static int is_full(const struct machine *m) { return m->in->leak && !(m->in->by_nodes ? m->idle_nodes : m->idle_cores); }
+
 static int64_t beside(const struct machine *m, int64_t node) {
-    if (m->idle[node]) return node;
+    if (is_free(m, node)) return node;
     for (int64_t i = m->in->neighbour[node]; i < m->in->neighbour[node + 1]; i++)
-        if (m->idle[m->in->neighbours[i]]) return m->in->neighbours[i];
+        if (is_free(m, m->in->neighbours[i])) return m->in->neighbours[i];
     return -1;
 }
 
 static int64_t search(const struct machine *m, int64_t job, int64_t origin) {
     const struct held *held = &m->held[job - m->first_job];
     int64_t found = -1;
-    if (!m->idle_cores) return -1;
+    if (is_full(m)) return -1;
     if (origin >= 0) found = beside(m, origin);
     for (int32_t i = 0; origin >= 0 && found < 0 && i < held->count; i++) found = beside(m, held->nodes[i]);
     if (found < 0 && (origin < 0 || m->in->leak == NONCONTIGUOUS)) found = next_of_snake(m, job);
@@ -27,6 +33,7 @@ static int64_t search(const struct machine *m, int64_t job, int64_t origin) {
 
 static void hold(struct machine *m, struct held *held, int64_t node) {
     int32_t at = 0;
+    m->idle_nodes -= m->idle[node] == m->in->cores;
     m->idle[node]--;
     m->idle_cores--;
     while (at < held->count && held->nodes[at] != node) at++;
@@ -51,6 +58,7 @@ static void release(struct machine *m, struct process *process) {
     m->in->held[process->job] += m->now - process->core_since;
     process->core_since = NAN;
     m->idle[process->node]++;
+    m->idle_nodes += m->idle[process->node] == m->in->cores;
     m->idle_cores++;
     while (held->nodes[at] != process->node) at++;
     assert(at < held->count);
@@ -72,11 +80,13 @@ static void place(struct machine *m, int64_t number, int64_t parent) {
         int64_t home = m->in->home[m->first_process + number];
         process->node = (int32_t)m->in->nodes[m->in->first_node[process->job] + home];
     } else {
-        int64_t found = search(m, process->job, m->process[parent].node);
+        const int64_t *home = m->in->home + m->first_process;
+        int at_home = m->in->by_nodes && number != parent && home[number] == home[parent];
+        int64_t found = at_home ? -1 : search(m, process->job, m->process[parent].node);
         process->node = found < 0 ? m->process[parent].node : (int32_t)found;
-        if (found >= 0) {
+        if (m->idle[process->node]) {
             process->core_since = m->now;
-            hold(m, &m->held[process->job - m->first_job], found);
+            hold(m, &m->held[process->job - m->first_job], process->node);
         }
     }
     make_ready(m, number);

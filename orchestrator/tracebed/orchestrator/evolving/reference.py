@@ -190,7 +190,11 @@ class ReferenceSimulation:
 
     def is_full(self) -> bool:
         """Return whether there is no core for another job."""
-        return self.plan.leak is not None and not any(self.idle)
+        return self.plan.leak is not None and not any(map(self.is_free, range(len(self.idle))))
+
+    def is_free(self, node: int) -> bool:
+        """Return whether a search finds a node: it has an idle core, or with `by_nodes` idle cores only."""
+        return self.idle[node] >= (self.machine.cores if self.plan.by_nodes else 1)
 
     def submit(self, job: int) -> None:
         """Add a job to the waiting jobs. Reject it if its cancellation is due, or if jobs do not wait."""
@@ -242,24 +246,26 @@ class ReferenceSimulation:
         if self.plan.nodes is not None:
             process.node = int(self.plan.nodes[self.first_node[job] + self.programs.home[number]])
         else:
-            found = self.search(job, self.processes[parent].node)
-            process.node = self.processes[parent].node if found is None else found
-            if found is not None:
+            home = self.programs.home
+            at_home = self.plan.by_nodes and number != parent and home[number] == home[parent]
+            found = None if at_home else self.search(job, self.processes[parent].node)
+            process.node = node = self.processes[parent].node if found is None else found
+            if self.idle[node]:
                 process.core_since = self.now
-                self.idle[found] -= 1
-                self.held[job][found] = self.held[job].get(found, 0) + 1
+                self.idle[node] -= 1
+                self.held[job][node] = self.held[job].get(node, 0) + 1
         self.ready.append(number)
 
     def search(self, job: int, origin: int) -> int | None:
-        """Return the node with an idle core where a process created on `origin` starts (seed 004, figure 10)."""
+        """Return the free node where a process created on `origin` starts (seed 004, figure 10)."""
         neighbours = self.machine.grid.neighbours
         if origin >= 0:
             for source in (origin, *self.held[job]):
                 for node in (source, *neighbours[source]):
-                    if self.idle[node]:
+                    if self.is_free(node):
                         return node
         if origin < 0 or self.plan.leak == LeakVariant.NONCONTIGUOUS:
-            return next((node for node in snake(self.machine.grid, job) if self.idle[node]), None)
+            return next((node for node in snake(self.machine.grid, job) if self.is_free(node)), None)
         return None
 
     def release(self, process: SimulatedProcess) -> None:

@@ -110,7 +110,12 @@ def simulate(programs: Programs, machine: Machine, plan: AllocationPlan) -> Prog
 
 
 def leaking(
-    workload: Workload, leak: LeakVariant, *, waits: bool = False, joins_release: bool = False
+    workload: Workload,
+    leak: LeakVariant,
+    *,
+    waits: bool = False,
+    joins_release: bool = False,
+    by_nodes: bool = False,
 ) -> AllocationPlan:
     """Return the plan of dynamic allocation: each job searches its first node at its earliest start.
 
@@ -120,11 +125,11 @@ def leaking(
         leak: how a fork finds a node.
         waits: whether a job that finds no idle core waits for one until its deadline; else it is rejected.
         joins_release: whether a forked process keeps its core until it is joined; else until it ends.
+        by_nodes: whether a process searches a node without processes; else an idle core.
     """
     start = np.fmax(workload.floats("submit_time"), workload.floats("earliest_start"))
-    return AllocationPlan(
-        start, _or_never(workload.floats("deadline")), leak=leak, waits=waits, joins_release=joins_release
-    )
+    never = _or_never(workload.floats("deadline"))
+    return AllocationPlan(start, never, leak=leak, waits=waits, joins_release=joins_release, by_nodes=by_nodes)
 
 
 def reserved(

@@ -47,6 +47,8 @@ class Processes(BehaviourParameters):
     rejected."""
     release: Literal["end", "join"] = "end"
     """`leak`: whether a forked process releases its core when it ends, or when its parent joins it."""
+    search: Literal["cores", "nodes"] = "cores"
+    """`leak`: whether a process searches an idle core, or a node without processes, where its threads run, too."""
     cancel: Literal["taken", "reserved"] = "taken"
     """`deadline`: a job that lasts longer than reserved is cancelled when another job starts on one of its nodes, or
     at the end of its reservation."""
@@ -115,7 +117,8 @@ def carried_out(
     A job starts at the start and on the nodes of `run`. It ends when its processes have ended, or is cancelled at its
     deadline. Under the policy `deadline`, a job that lasts longer than planned is cancelled as soon as another job
     starts on one of its nodes, or at the end of its reservation (`processes.cancel`); under others, both then share the
-    cores. Under the policy `leak`, only the earliest starts count. The cores that a job holds are not recorded.
+    cores. Under the policy `leak`, only the earliest starts count, or with `reserve` the starts of the accepted jobs.
+    The cores that a job holds are not recorded.
 
     Args:
         run: a simulation of the workload.
@@ -142,7 +145,10 @@ def carried_out(
             LeakVariant.CONTIGUOUS if contiguous else LeakVariant.NONCONTIGUOUS,
             waits=processes.waits,
             joins_release=processes.release == "join",
+            by_nodes=processes.search == "nodes",
         )
+        if run.info.policy_parameters.get("reserve"):
+            plan = replace(plan, start=run.jobs["start"].to_numpy(dtype=np.float64))
     else:
         starts = run.jobs["start"].to_numpy(dtype=np.float64)
         until = workload.floats("deadline")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -39,34 +39,40 @@ class Deadline(ParameterTable):
     def decide(self, state: State) -> Iterator[Decision]:
         """Yield cancellations, starts of reserved jobs, rejections, reservations, and the time of the next call."""
         yield from late(state)
-        yield from _extend(state, self.margin_s)
+        yield from extensions(state, self.margin_s)
         yield from _start(state)
         for job in [job for job in state.queue.jobs() if job not in state.reservations.holds]:
-            yield self._plan(state, job)
+            yield planned(state, job, state.cluster.shape, self.margin_s)
         yield from _start(state)
-        if (at := _next_date(state, self.margin_s)) < math.inf:
+        if (at := next_date(state, self.margin_s)) < math.inf:
             yield Wake(at)
 
-    def _plan(self, state: State, job: int) -> Reserve | Reject:
-        """Return the reservation of `job` with the earliest start, or its rejection."""
-        jobs, out = state.jobs, mask_of(state.cluster.lost)
-        deadline, length = jobs.deadline_of(job), jobs.limit[job] + self.margin_s
-        since, nodes = max(state.now, jobs.earliest_of(job)), jobs.nodes[job]
-        enough = False
-        for at, bits in state.reservations.openings(max(length, SHORTEST_S), since, deadline - length):
-            free = bits & ~out
-            if at + length > deadline or free.bit_count() < nodes:
-                continue
-            enough = True
-            chosen = state.cluster.shape(nodes_of(free), nodes, (), job)
-            if chosen is not None:
-                return Reserve(job, at, tuple(map(int, chosen)), at + max(length, SHORTEST_S))
-        if deadline == math.inf:
-            return Reserve(job, math.inf)  # lost nodes are needed
-        if since + length > deadline:
-            return Reject(job, f"{length:g} s from its earliest start are too long for its deadline")
-        what = f"no admissible shape of {nodes} nodes is free" if enough else f"fewer than {nodes} nodes are free"
-        return Reject(job, f"{what} for {length:g} s before its deadline")
+
+def planned(state: State, job: int, shape: Callable[..., Sequence[int] | None], margin_s: float) -> Reserve | Reject:
+    """Return the reservation of `job` with the earliest start, or its rejection.
+
+    Args:
+        shape: choice of nodes of the reservation, as `Cluster.shape`.
+        margin_s: time that the reservation is longer than the time limit, s.
+    """
+    jobs, out = state.jobs, mask_of(state.cluster.lost)
+    deadline, length = jobs.deadline_of(job), jobs.limit[job] + margin_s
+    since, nodes = max(state.now, jobs.earliest_of(job)), jobs.nodes[job]
+    enough = False
+    for at, bits in state.reservations.openings(max(length, SHORTEST_S), since, deadline - length):
+        free = bits & ~out
+        if at + length > deadline or free.bit_count() < nodes:
+            continue
+        enough = True
+        chosen = shape(nodes_of(free), nodes, (), job)
+        if chosen is not None:
+            return Reserve(job, at, tuple(map(int, chosen)), at + max(length, SHORTEST_S))
+    if deadline == math.inf:
+        return Reserve(job, math.inf)  # lost nodes are needed
+    if since + length > deadline:
+        return Reject(job, f"{length:g} s from its earliest start are too long for its deadline")
+    what = f"no admissible shape of {nodes} nodes is free" if enough else f"fewer than {nodes} nodes are free"
+    return Reject(job, f"{what} for {length:g} s before its deadline")
 
 
 def late(state: State) -> Iterator[Cancel | Reject]:
@@ -79,7 +85,7 @@ def late(state: State) -> Iterator[Cancel | Reject]:
         yield Reject(job, PASSED)
 
 
-def _extend(state: State, margin_s: float) -> Iterator[Cancel | Reserve]:
+def extensions(state: State, margin_s: float) -> Iterator[Cancel | Reserve]:
     """Yield extensions of reservations that have ended before their jobs. Withdraw reservations that cannot be kept.
 
     A job runs on until another job holds one of its nodes. It is then cancelled, unless it started late and its time
@@ -109,7 +115,7 @@ def _start(state: State) -> Iterator[Start]:
             yield Start(job, state.jobs.nodes[job], on=holds[job].nodes)
 
 
-def _next_date(state: State, margin_s: float) -> float:
+def next_date(state: State, margin_s: float) -> float:
     """Return the next instant at which a job starts, its reservation or time ends, or its deadline passes, s.
 
     It is infinite if there is no such instant. A reservation ends after its start, and no later than the deadline.

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 from tracebed.orchestrator.scheduling.parameter_table import ParameterTable
-from tracebed.orchestrator.scheduling.policies.deadline import late
-from tracebed.orchestrator.scheduling.shapes import flow
-from tracebed.orchestrator.scheduling.state import Decision, Reject, Resize, Start, State, Wake
+from tracebed.orchestrator.scheduling.policies.deadline import extensions, late, next_date, planned
+from tracebed.orchestrator.scheduling.shapes import first, flow
+from tracebed.orchestrator.scheduling.state import Decision, Reject, Reserve, Resize, Start, State, Wake
 
 
 @dataclass(frozen=True)
@@ -23,29 +24,56 @@ class Leak(ParameterTable):
 
     Args:
         contiguous: whether a job takes neighbors of its nodes only; if not, it then goes on at the next free node.
+        waits: whether a job that does not reach its minimum at its earliest start waits for it until its deadline.
+        reserve: whether a job is accepted at its submission if a valid time interval with enough nodes, by their
+            number, is found before its deadline, and else rejected (figure 10, "in case of advance reservation"). The
+            job then starts at the start of its interval, on the nodes that it reaches.
     """
 
     malleable: ClassVar[bool] = True
     evolving: ClassVar[bool] = True
 
     contiguous: bool = True
+    waits: bool = False
+    reserve: bool = False
 
     def decide(self, state: State) -> Iterator[Decision]:
         """Yield cancellations, answers to requests, expansions, starts, rejections, and the time of the next call."""
-        jobs = state.jobs
         yield from late(state)
         yield from self._answer(state)
+        if self.reserve:
+            yield from self._reserve(state)
+        if self.waits or self.reserve:  # a job starts as early as possible: before running jobs expand
+            yield from self._start(state)
         if state.freed and state.idle:
             yield from self._expand(state)
-        for job in state.queue.in_order(state.starts.passed(state.now)):
+        if not (self.waits or self.reserve):
+            yield from self._start(state)
+        dates = next_date(state, 0.0) if self.reserve else state.starts.following(state.now)
+        if (at := min(dates, state.deadlines.following(state.now))) < math.inf:
+            yield Wake(at)
+
+    def _start(self, state: State) -> Iterator[Start | Reject]:
+        """Yield the starts and rejections of the waiting jobs whose earliest or reserved start has come."""
+        jobs, holds = state.jobs, state.reservations.holds
+        due = state.queue.in_order(state.starts.passed(state.now))
+        if self.reserve:
+            due = [job for job in due if job in holds and holds[job].start <= state.now]
+        for job in due:
             if nodes := self._flow(state, job, _most(state, job), (), jobs.low[job]):
                 yield Start(job, len(nodes), on=nodes)
-            elif jobs.deadline_of(job) < math.inf:
+            elif jobs.deadline_of(job) < math.inf and not (self.waits or self.reserve):
                 needed = f"fewer than {jobs.low[job]} {'connected ' if self.contiguous else ''}nodes are free"
                 yield Reject(job, f"{needed if state.idle else 'no node is free'} at its earliest start")
-        at = min(state.starts.following(state.now), state.deadlines.following(state.now))
-        if at < math.inf:
-            yield Wake(at)
+
+    def _reserve(self, state: State) -> Iterator[Reserve | Reject]:
+        """Yield reservations of waiting jobs, by number, or rejections; a job that runs on keeps its reservation."""
+        for decision in extensions(state, 0.0):
+            if type(decision) is Reserve:  # a job is not cancelled at the end of its reservation
+                yield decision
+        shape = partial(first, state.cluster.grid)
+        for job in [job for job in state.queue.jobs() if job not in state.reservations.holds]:
+            yield planned(state, job, shape, 0.0)
 
     def _answer(self, state: State) -> Iterator[Resize]:
         """Yield the resizes of the evolving jobs with requests, in the order of the requests."""
