@@ -78,6 +78,8 @@ def draw(seed: int, policy: str | None = None, *, limits_hold: bool = False) -> 
             "narrow": rng.random() < 0.5,
             "ties": rng.choice(["start", "id"]),
             "spread": rng.random() < 0.5,
+            "if_idle": rng.random() < 0.3,
+            "straight": rng.random() < 0.3,
         }
         options["narrow"] &= options["backfill"] == "easy"  # else it has no effect
     if policy == "conservative" and rng.random() < 0.5:

@@ -1,15 +1,15 @@
 """Compares predictions with the published runs of another program of the Kassel strategies, on the KNL log.
 
-    tracebed clean cori-knl/ --recipe cori-knl -o knl.parquet
+    tracebed clean cori-knl/ --recipe cori-knl --set missing_limits.rounding=next-hour -o knl.parquet
     python tests/kassel_published.py knl.parquet
 
 The log is that of the study kassel-knl. Schäfer et al. (EESP at SC26, "Saving Energy Costs and Time on
 Supercomputers") ran the strategy Min in their branch of ElastiSim, and published the means of each run, in
 `analysis/data/run_metrics.csv` of github.com/FuldaHPC/ElastisimFulda, commit c2d6b930. The runs without shutdown of
 nodes (F0) are predicted. The inputs are theirs: the same 41,524 jobs, the kind of each job drawn by their generator
-from the seed and the number of the job, and run times divided by the efficiency at the requested size, as their
-application model has them. The rules are those of the public strategies (`THEIRS` of test_kassel.py), chosen with other
-jobs before these runs were known, and calls each second.
+from the seed and the number of the job, limits rounded up to the next full hour, and run times divided by the
+efficiency at the requested size, as their application model has them. The rules are those of the public strategies
+(`THEIRS` of test_kassel.py), chosen with other jobs before these runs were known, and calls each second.
 """
 
 from __future__ import annotations

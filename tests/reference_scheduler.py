@@ -144,6 +144,8 @@ class _Reference:
         narrow: bool = False,
         ties: str = "start",
         spread: bool = False,
+        if_idle: bool = False,
+        straight: bool = False,
         backfill_depth: int = 0,
         backfill_interval_s: float = 0.0,
         reserve: str = "counts",
@@ -174,6 +176,8 @@ class _Reference:
         self.narrow = narrow
         self.ties = ties
         self.spread = spread
+        self.if_idle = if_idle
+        self.straight = straight
         self.backfill_depth = backfill_depth
         self.backfill_interval_s = backfill_interval_s
         self.now = 0.0
@@ -603,7 +607,8 @@ class _Reference:
             for job in list(self.queue):
                 if self.free() >= self.smallest(job):
                     self.start_waiting(job, min(self.preferred(job), self.free()))
-        self.shrink()
+        if self.free() or not self.if_idle:
+            self.shrink()
         self.serve_promises(self.calls)
         self.expand()
 
@@ -714,7 +719,7 @@ class _Reference:
                 run = min(below, key=self.priority)
                 self.resize(run, run.decided + 1)
             return
-        ceilings = [self.largest] if self.policy == "min" else [self.preferred, self.largest]
+        ceilings = [self.largest] if self.policy == "min" or self.straight else [self.preferred, self.largest]
         for ceiling in ceilings:
             while self.spread and self.free():
                 below = [run for run in eligible if run.decided < ceiling(run.job)]

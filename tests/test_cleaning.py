@@ -102,7 +102,7 @@ def test_the_audit_accounts_for_every_record(tmp_path: Path) -> None:
     assert reasons["15_[2-9]"] == "0 nodes"
     assert done.workload.ints("nodes").max() == 9688, "clipped to the machine"
     assert [step.name for step in done.workload.provenance.steps][1:] == [f"clean {name}" for name, _ in recipe.steps]
-    assert list(done.workload.floats("time_limit")) == [3600 * h for h in (34, 2, 2)]
+    assert list(done.workload.floats("time_limit")) == [1.25 * run for run in done.workload.floats("run_time")]
 
 
 def test_an_empty_result_is_an_error_that_names_the_step(tmp_path: Path) -> None:

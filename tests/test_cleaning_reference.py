@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 import tempfile
 import warnings
@@ -137,7 +136,7 @@ def slowly(log: list[Record]) -> tuple[list[Record], list[tuple[str, Counter[str
     audit.append(("over_machine", Counter(changed=sum(job["nodes"] > 9688 for job in jobs))))
     for job in jobs:
         job["nodes"] = min(job["nodes"], 9688)
-        job["limit"] = (math.floor(1.25 * (job["end"] - job["start"]) / 3600) + 1) * 3600.0
+        job["limit"] = max(1.25 * (job["end"] - job["start"]), 1.0)
     audit.append(("missing_limits", Counter(changed=len(jobs))))
     return jobs, audit
 

@@ -87,6 +87,7 @@ def test_a_policys_parameters_reach_the_run(run: Tracebed, small: Path) -> None:
     run("simulate", "w.parquet", "--policy", "pref", "-P", "count-idle=no", "-o", "sim")
     parameters = {"count_idle": "no", "grow_at_start": False, "promise": "pool", "backfill": "easy"}
     parameters |= {"calls": "settle", "expected_end": "scaled", "narrow": False, "ties": "start", "spread": False}
+    parameters |= {"if_idle": False, "straight": False}
     assert Run.load("sim").info.policy_parameters == parameters
 
 

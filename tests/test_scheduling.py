@@ -25,7 +25,8 @@ from tracebed.table import strings
 
 MICROSECOND = 1e-6
 POLICY_PARAMETERS = {
-    *("promise", "backfill", "count_idle", "grow_at_start", "calls", "expected_end", "narrow", "ties", "spread"),
+    *("promise", "backfill", "count_idle", "grow_at_start", "calls", "expected_end", "narrow", "ties"),
+    *("spread", "if_idle", "straight"),
     *("backfill_depth", "backfill_interval_s", "reserve"),
 }
 

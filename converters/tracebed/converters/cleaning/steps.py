@@ -215,7 +215,7 @@ def missing_limits(records: Records, factor: float = 1.25, rounding: str = "none
     Args:
         factor: time limit divided by run time.
         rounding: `none`; `hour`: up to a full hour; `next-hour`: up to the next full hour, also from a full hour,
-            as in the conversion used for the Kassel study.
+            as in the published generator of the authors of the Kassel study (csv_to_jobs.py); the paper does not round.
     """
     _choice("missing_limits", "rounding", rounding, ("none", "hour", "next-hour"))
     limit, run = records.floats("time_limit"), records.floats("run_time")

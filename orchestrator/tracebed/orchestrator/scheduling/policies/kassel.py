@@ -42,6 +42,9 @@ class Pref(ParameterTable):
             or start + `limit` on any number of nodes.
         narrow: whether a later job may start on fewer nodes than it prefers to fit the extra nodes.
         ties: the order of running jobs of equal priority: by `start`, or by `id`, in the order of submission.
+        if_idle: whether running jobs shrink only if nodes are idle after the starts, as in the text of step 2.
+        straight: whether idle nodes expand each job up to its maximum at once. By default all jobs first expand to
+            their preferred sizes.
         spread: whether idle nodes expand running jobs node by node, always the job of lowest priority, in place of as
             many nodes as possible to one job after another. `avg` always does.
     """
@@ -57,6 +60,8 @@ class Pref(ParameterTable):
     narrow: bool = False
     ties: Literal["start", "id"] = "start"
     spread: bool = False
+    if_idle: bool = False
+    straight: bool = False
 
     def __post_init__(self) -> None:
         """Raise InputError if a parameter has no effect."""
@@ -84,7 +89,7 @@ class Pref(ParameterTable):
             started.add(start.job)
             yield start
         shrunk: set[int] = set()
-        if len(state.queue):
+        if len(state.queue) and (state.idle or not self.if_idle):
             for decision in self._shrink(state, self._eligible(state, started)):
                 if isinstance(decision, Resize):
                     shrunk.add(decision.job)
@@ -147,7 +152,7 @@ class Pref(ParameterTable):
 
     def _give(self, jobs: Jobs, size: Sizes, idle: int) -> None:
         """Add `idle` nodes, first to the job furthest below its preferred size: to this size, then to the maximum."""
-        for ceiling in (jobs.pref, jobs.high):
+        for ceiling in (jobs.high,) if self.straight else (jobs.pref, jobs.high):
             if self.spread:
                 idle = _spread(size, idle, ceiling, lambda job: size[job] - jobs.pref[job])
                 continue

@@ -234,7 +234,7 @@ class CompiledSimulator:
                 "plan_by_limit": pref.expected_end == "limit",
                 "narrow": pref.narrow,
                 "ties_by_id": pref.ties == "id",
-                "spread": pref.spread,
+                **{name: getattr(pref, name) for name in ("spread", "if_idle", "straight")},
                 "count_idle": numbers["count_idle"][pref.count_idle.upper()],
                 "promise": numbers["promise"][pref.promise.upper()],
                 "calls": numbers["calls"][pref.calls.upper()],

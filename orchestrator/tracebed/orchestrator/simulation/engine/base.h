@@ -32,7 +32,8 @@
     _(const int32_t *, cores) /* of each node; null: no node has fewer than a job requests, and none is shared */ \
     _(int64_t, policy) _(int64_t, priority) _(double, max_age_s) /* of aging */ _(int64_t, runtime_model) _(int64_t, over_limit) \
     _(int64_t, first_fit_only) _(int64_t, grow_at_start) _(int64_t, plan_by_limit) _(int64_t, narrow) \
-    _(int64_t, ties_by_id) _(int64_t, count_idle) _(int64_t, calls) _(int64_t, promise) _(int64_t, spread) /* of the Kassel family */ \
+    _(int64_t, ties_by_id) _(int64_t, count_idle) _(int64_t, calls) _(int64_t, promise) \
+    _(int64_t, spread) _(int64_t, if_idle) _(int64_t, straight) /* of the Kassel family */ \
     _(int64_t, backfill_depth) _(double, backfill_interval_s) /* of conservative and sd */ \
     _(int64_t, named_nodes) /* whether easy, conservative reserve named nodes */ \
     _(int64_t, shares) _(const uint8_t *, kind) _(const int32_t *, sockets) /* of each job, node; null: no sharing */ \

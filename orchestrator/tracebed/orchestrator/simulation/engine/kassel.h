@@ -187,7 +187,7 @@ static void expand(struct engine *e) {
     if (!e->lacking[HIGH]) return;
     bar(e, e->in.grow_at_start ? -1 : e->calls, e->calls);
     int64_t idle = e->idle;
-    if (e->in.policy != AVG && e->lacking[PREFERRED]) idle = give_room(e, PREFERRED, idle);
+    if (e->in.policy != AVG && !e->in.straight && e->lacking[PREFERRED]) idle = give_room(e, PREFERRED, idle);
     give_room(e, HIGH, idle);
     carry_out(e);
 }
@@ -195,7 +195,7 @@ static void expand(struct engine *e) {
 static void kassel(struct engine *e) {
     e->calls++;
     if (e->in.first_fit_only) fit_first(e); else backfill(e);
-    if (e->waiting_count && !e->failed) shrink(e);
+    if (e->waiting_count && !e->failed && (e->idle || !e->in.if_idle)) shrink(e);
     if (e->idle && !e->failed) expand(e);
     if (e->in.calls == SETTLE && e->decided) e->wake = e->now;
     if (e->in.calls == TICK && e->chunk_count && (e->decided || e->waiting_count))
