@@ -157,7 +157,7 @@ class NodeManager:
             TestbedError: the table is lost or full, or a process has ended.
         """
         self.placement.start(job, len(pids), cpus)
-        variables = []
+        variables: list[Mapping[str, str]] = []
         for pid, mask in zip(pids, self.placement.masks()[job], strict=True):
             result, found = self._administrator.prepare(pid, mask, CHANGE)
             if result.error:
