@@ -15,6 +15,7 @@ from tracebed.benchmarks.node_manager import Equipartition
 from tracebed.cli import tracebed
 from tracebed.converters.workload import Workload
 from tracebed.errors import InputError, TestbedError
+from tracebed.orchestrator.calibrating import drom_overhead as overhead
 from tracebed.orchestrator.run import Run
 from tracebed.validation.experiments.papers import drom, drom_overhead, sd, throughput
 from tracebed.validation.experiments.papers.base import PAPERS, Findings, FindingsTable, Settings, percent
@@ -144,8 +145,10 @@ with malleable.attach() as m:
 def test_the_overhead_is_that_of_a_program_with_a_table_beside_one_without(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(drom_overhead, "PROGRAM", STAND_IN)
+    monkeypatch.setattr(overhead, "PROGRAM", STAND_IN)
     monkeypatch.setenv("TRACEBED_DROM_TABLE", str(tmp_path / "another"))  # the plain program must not see it
+    runs = [dict(run) for run in overhead.pairs(2, 1)]
+    assert [(run["repetition"], run["mode"]) for run in runs] == [(1, "plain"), (1, "drom"), (2, "drom"), (2, "plain")]
     found = drom_overhead.overhead(Settings(tmp_path, repetitions=2))
     cores = f"{len(os.sched_getaffinity(0)):.3f} s"
     assert found.tables[0].rows == [
@@ -154,20 +157,21 @@ def test_the_overhead_is_that_of_a_program_with_a_table_beside_one_without(
     ]
     row, _ = of_findings("drom-overhead", found.measured, "").rows
     assert row.ours == [pytest.approx(0.5)] and not row.matches
-    monkeypatch.setattr(drom_overhead, "PROGRAM", "raise SystemExit('no memory')")
+    monkeypatch.setattr(overhead, "PROGRAM", "raise SystemExit('no memory')")
     with pytest.raises(TestbedError, match=r"status 1: \['no memory'\]"):
-        drom_overhead.overhead(Settings(tmp_path))
+        next(overhead.pairs(1, 1))
     with pytest.raises(InputError, match="runs a program on this machine"):
         drom_overhead.overhead(Settings(tmp_path, speed=10.0))
 
 
 def test_the_overhead_is_measured_with_pils(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(drom_overhead, "ITERATIONS", 3)
-    found = drom_overhead.overhead(Settings(tmp_path, repetitions=1))
-    assert found.measured is not None
+    steps: list[str] = []
+    found = drom_overhead.overhead(Settings(tmp_path, repetitions=1, on_step=steps.append))
+    assert steps == ["pair 1 of 1"] and found.measured is not None
     measured = found.measured.table.set_index("mode")
     assert set(measured.index) == {"plain", "drom"}
-    assert (measured["cpu_s"] > 3 * drom_overhead.TASKS * drom_overhead.TASK_S / 10).all()
+    assert (measured["cpu_s"] > 3 * overhead.TASKS * overhead.TASK_S / 10).all()
 
 
 def test_nodes_of_one_core_are_refused(tmp_path: Path) -> None:

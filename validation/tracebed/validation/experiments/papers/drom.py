@@ -171,6 +171,8 @@ def in_situ(settings: Settings) -> Findings:
         " rank, as the node manager of the paper does.",
         f"The paper prints no run times. A simulation takes {SIMULATION_S:g} s, and the analytics job as long as its"
         " printed response says: PILS -96 %, STREAM -92 %. It comes after a tenth of the simulation.",
+        "The paper prints no time between malleability points: simulated changes of cores are immediate, except in the"
+        " table of other assumptions.",
         "Data of the simulations are divided by the first cores, as in figure 5 of the paper.",
         f"Plots of figures 4 to 12: {', '.join(map(str, plots))}.",
     )
@@ -244,6 +246,8 @@ def high_priority(settings: Settings) -> Findings:
         ]
     notes = (
         *_notes(inventory),
+        f"The paper prints no run times and no arrival: both simulations take {SIMULATION_S:g} s, and the second one"
+        f" comes after {PRIORITY_AT_S:g} s.",
         "The parallel share of both simulations is fitted to the printed total of -2.5 %.",
         "The printed total and average exclude each other, if both jobs are equally efficient, get half of the cores,"
         " and the first one ends first, as in figure 13: with x the rest of the first job as the second one comes, and"
