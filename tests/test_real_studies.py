@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +11,21 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
+from tracebed.benchmarks.node_manager import Equipartition
 from tracebed.cli import tracebed
 from tracebed.converters.workload import Workload
-from tracebed.errors import InputError
+from tracebed.errors import InputError, TestbedError
+from tracebed.orchestrator.calibrating import drom_overhead as overhead
 from tracebed.orchestrator.run import Run
-from tracebed.validation.experiments.papers import drom, sd, throughput
+from tracebed.validation.experiments.papers import drom, drom_overhead, sd, throughput
 from tracebed.validation.experiments.papers.base import PAPERS, Findings, FindingsTable, Settings, percent
 from tracebed.validation.experiments.views.ledger import of_findings
 from tracebed.validation.metrics.summary import metrics
 
 pytestmark = pytest.mark.usefixtures("no_process_is_left")
+
+
+FORMS = ("csv", "pdf", "png", "svg")
 
 
 @pytest.fixture
@@ -52,6 +58,7 @@ def no_replays(*_: Any) -> dict[str, list[drom.Outcome]]:
     return {mode: [drom.Outcome(1.0, (1.0, 1.0))] for mode in drom.MODES}
 
 
+@pytest.mark.usefixtures("unrendered")
 def test_no_efficiency_gives_both_figures_of_the_high_priority_job(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nodes: str
 ) -> None:
@@ -68,9 +75,11 @@ def test_no_efficiency_gives_both_figures_of_the_high_priority_job(
     assert rows["figure 13", ""].matches and rows["figure 15", ""].has_wrong_sign
     assert rows["figure 13", "CoreNeuron of 670 s after 370 s"].matches
     assert rows["figure 15", "CoreNeuron of 670 s after 370 s"].matches
-    assert {path.stem for path in (tmp_path / "plots").iterdir()} == {"figure-13", "figure-14"}
+    drawn = {path.name for path in (tmp_path / "plots").iterdir()}
+    assert drawn == {f"figure-{number}.{form}" for number in (13, 14, 15) for form in FORMS}
 
 
+@pytest.mark.usefixtures("unrendered")
 def test_two_ranks_on_a_node_are_nodes_of_their_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nodes: str
 ) -> None:
@@ -79,11 +88,37 @@ def test_two_ranks_on_a_node_are_nodes_of_their_own(
     found = drom.in_situ(Settings(tmp_path, nodes, 1))
     by_case = {row[0]: [*map(change, row[1:])] for row in found.tables[0].rows}
     assert len(by_case) == 16
-    assert by_case["nest Conf. 1 + pils 2"] == by_case["nest Conf. 2 + pils 2"]
-    assert by_case["nest Conf. 1 + pils 3"] != by_case["nest Conf. 2 + pils 3"]
+    for analytics in drom.ANALYTICS:  # balanced ranks of 8 cores lose the share of a rank of 16
+        assert by_case[f"nest Conf. 1 + {analytics}"] == by_case[f"nest Conf. 2 + {analytics}"]
     loss = 80 * (1 - 0.8 / (0.8 + 0.9 * 0.2))  # 64 / 5 of 16 cores, and a tenth of the time does not depend on cores
     assert by_case["nest Conf. 1 + pils 2"][1] == pytest.approx(loss / 2000, abs=1e-3)
     assert all(total < 0 and second < -0.9 and average < -0.37 for total, _, second, average in by_case.values())
+    assert found.measured is not None
+    rows = {(row.element, row.assumption): row for row in of_findings("drom-in-situ", found.measured, "").rows}
+    for element in ("section 6.1, reference", "figure 9"):  # the printed overhead needs malleability points
+        assert rows[element, "malleability points each 20 s"].ours[0] > 0
+        assert rows[element, "linear simulations"].ours[0] == pytest.approx(0, abs=1e-12)
+    assert rows["section 6.1, reference", ""].has_wrong_sign
+    drawn = {path.name for path in (tmp_path / "plots").iterdir()}
+    assert drawn == {f"figure-{number}.{form}" for number in range(4, 13) for form in FORMS}
+    table = pd.read_csv(tmp_path / "plots" / "figure-8.csv").set_index(["place", "mode", "by"])["seconds"]
+    serial, shared = (table["4 x 8, pils 2", mode, "simulation"] for mode in drom.MODES)
+    assert shared / serial - 1 == pytest.approx(by_case["nest Conf. 2 + pils 2"][3], abs=1e-3)
+
+
+@pytest.mark.parametrize("analytics", drom.ANALYTICS.values())
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_an_analytics_job_takes_the_cores_that_the_node_manager_takes(analytics: drom.Analytics, ranks: int) -> None:
+    """A rank of Conf. 2 has half a node as a node of its own: there it loses what it loses on the node of the paper."""
+    node = Equipartition([range(8), range(8, 16)])
+    node.start("simulation", ranks, 16)
+    node.start("analytics", 1, analytics.cores(16))
+    left = sorted(map(len, node.masks()["simulation"]))
+    _, job = drom._in_situ_pair("nest", analytics, 16, ranks=ranks)
+    whole = 16 // ranks
+    lost = min(job.cores, whole // 2)  # split=even
+    touched = ranks if job.nodes is None else job.nodes // 2
+    assert left == sorted([whole - lost] * touched + [whole] * (ranks - touched))
 
 
 @pytest.mark.slow
@@ -97,6 +132,46 @@ def test_the_replay_of_a_paper_is_listed_run_and_saved_by_the_command(tmp_path: 
     assert facts["tables"][2]["rows"][0][0] == "CoreNeuron of 2000 s at 1000 s"
     page = (tmp_path / "out" / "drom-high-priority" / "findings.md").read_text(encoding="utf-8")
     assert page.startswith("# High-priority job") and "| CoreNeuron of 670 s at 370 s |" in page and "emulated" in page
+
+
+STAND_IN = """
+import json, sys
+from tracebed import malleable
+with malleable.attach() as m:
+    print(json.dumps({"run_time_s": 1.5 if m.malleable else 1.0, "cpu_s": len(m.cpus)}))
+"""
+
+
+def test_the_overhead_is_that_of_a_program_with_a_table_beside_one_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(overhead, "PROGRAM", STAND_IN)
+    monkeypatch.setenv("TRACEBED_DROM_TABLE", str(tmp_path / "another"))  # the plain program must not see it
+    runs = [dict(run) for run in overhead.pairs(2, 1)]
+    assert [(run["repetition"], run["mode"]) for run in runs] == [(1, "plain"), (1, "drom"), (2, "drom"), (2, "plain")]
+    found = drom_overhead.overhead(Settings(tmp_path, repetitions=2))
+    cores = f"{len(os.sched_getaffinity(0)):.3f} s"
+    assert found.tables[0].rows == [
+        ["run time", "1.000 s", "1.500 s", "1.5000", "1.5000 to 1.5000"],
+        ["CPU time", cores, cores, "1.0000", "1.0000 to 1.0000"],
+    ]
+    row, _ = of_findings("drom-overhead", found.measured, "").rows
+    assert row.ours == [pytest.approx(0.5)] and not row.matches
+    monkeypatch.setattr(overhead, "PROGRAM", "raise SystemExit('no memory')")
+    with pytest.raises(TestbedError, match=r"status 1: \['no memory'\]"):
+        next(overhead.pairs(1, 1))
+    with pytest.raises(InputError, match="runs a program on this machine"):
+        drom_overhead.overhead(Settings(tmp_path, speed=10.0))
+
+
+def test_the_overhead_is_measured_with_pils(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drom_overhead, "ITERATIONS", 3)
+    steps: list[str] = []
+    found = drom_overhead.overhead(Settings(tmp_path, repetitions=1, on_step=steps.append))
+    assert steps == ["pair 1 of 1"] and found.measured is not None
+    measured = found.measured.table.set_index("mode")
+    assert set(measured.index) == {"plain", "drom"}
+    assert (measured["cpu_s"] > 3 * overhead.TASKS * overhead.TASK_S / 10).all()
 
 
 def test_nodes_of_one_core_are_refused(tmp_path: Path) -> None:

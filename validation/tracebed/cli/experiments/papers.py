@@ -58,12 +58,12 @@ def text_of(name: str) -> str:
     claims = load_paper(paper).claims_of(name) if paper else []
     facts = {
         "about": PAPERS.summary(name),
-        "inventory": "nodes of this machine, or --inventory",
+        "inventory": "nodes of this machine, or --inventory" if isinstance(study, Study) else "this machine",
         "repetitions": usual.repetitions,
         **({"speed": study.speed} if isinstance(study, Study) else {}),
         "published": [claim.model_dump(mode="json", exclude_defaults=True) for claim in claims],
     }
-    head = f"# {name}: replays by a program ({PAPERS.entries[name].value}), not by the cells of a file.\n"
+    head = f"# {name}: real runs by a program ({PAPERS.entries[name].value}), not by the cells of a file.\n"
     return head + yaml.safe_dump(facts, sort_keys=False, width=120, allow_unicode=True)
 
 

@@ -16,10 +16,19 @@ from tracebed.errors import InputError
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.orchestrator.simulation.cores_in_use import tasks_of_threads
+from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.orchestrator.testbeds.nodes import Inventory, Node
 from tracebed.validation.experiments.papers.base import Findings, FindingsTable, Replay, Settings, percent, study
-from tracebed.validation.experiments.papers.drom_plots import plot_masks, plot_tasks, plot_work, work_per_core_second
+from tracebed.validation.experiments.papers.drom_plots import (
+    AVERAGE,
+    plot_in_situ,
+    plot_masks,
+    plot_tasks,
+    plot_times,
+    plot_work,
+    work_per_core_second,
+)
 from tracebed.validation.experiments.papers.replays import inventory_of, replayed
 from tracebed.validation.experiments.views.ledger import Measured
 
@@ -48,6 +57,12 @@ MACHINES: Mapping[int, Sequence[NodeFacts]] = {
     2: NodeFacts.alike(("n1-1", "n2-1", "n1-2", "n2-2"), 8),
 }
 """Configuration of the simulations -> the two nodes of the paper; for two ranks on a node, its four sockets."""
+ASSUMED: Mapping[str, tuple[float, float]] = {
+    "malleability points each 20 s": (0.9, 20.0),
+    "linear simulations": (1.0, 0.0),
+    "linear simulations, malleability points each 20 s": (1.0, 20.0),
+}
+"""Assumption -> parallel share of the simulations, and time between malleability points, s."""
 PARTS = 100
 """Units of a task in the plot of figure 5."""
 
@@ -60,9 +75,9 @@ class Analytics(NamedTuple):
     share: float
     """Share of the cores of a node of 16 cores on which it runs."""
 
-    def cores(self, rank: int, node: int) -> int:
-        """Return the cores that it asks for beside a rank of `rank` cores of the simulation, on nodes of `node`."""
-        return max(1, min(rank, round(self.share * node)))
+    def cores(self, node: int) -> int:
+        """Return the cores that it asks for on nodes of `node` cores."""
+        return max(1, round(self.share * node))
 
 
 ANALYTICS = {
@@ -113,7 +128,7 @@ def _in_situ_pairs(cores: int) -> Iterator[tuple[tuple[str, Analytics], str, tup
     """Yield the simulation and the analytics job, the name and the jobs of each pair on nodes of `cores` cores."""
     for simulation in SIMULATIONS:
         for label, analytics in _distinct(cores).items():
-            pair = _in_situ_pair(simulation, analytics, cores, cores)
+            pair = _in_situ_pair(simulation, analytics, cores)
             yield (simulation, analytics), f"{simulation} + {label}", pair
 
 
@@ -123,11 +138,11 @@ def in_situ(settings: Settings) -> Findings:
     inventory = _inventory(settings)
     cores = min(node.cores for node in inventory.nodes)
     figures: list[dict[str, Any]] = []
-    tables: dict[str, list[list[str]]] = {"simulation": [], "replay": []}
+    tables: dict[str, list[list[str]]] = {"simulation": [], "assumed": [], "replay": []}
     for simulation in SIMULATIONS:
         for configuration, machine in MACHINES.items():
             for analytics in ANALYTICS.values():
-                pair = _in_situ_pair(simulation, analytics, machine[0].cores, CORES)
+                pair = _in_situ_pair(simulation, analytics, CORES, ranks=configuration)
                 point = {"simulation": simulation, "configuration": configuration, "analytics": analytics.label}
                 found = {mode: [_simulated(pair, machine, mode)] for mode in MODES}
                 figures += _points(found, by="simulation", **point)
@@ -138,28 +153,39 @@ def in_situ(settings: Settings) -> Findings:
         point = {"simulation": simulation, "configuration": 1, "analytics": analytics.label}
         figures += _points(found, by="replay", **point)
         tables["replay"].append([name, *_changes(found)])
+    for simulation in SIMULATIONS:
+        for assumption, (share, grain_s) in ASSUMED.items():
+            pair = _in_situ_pair(simulation, ANALYTICS["pils 1"], CORES)
+            found = {mode: [_simulated(pair, MACHINES[1], mode, share, grain_s)] for mode in MODES}
+            figures += _points(found, by="assumed", simulation=simulation, assumption=assumption)
+            tables["assumed"].append([f"{simulation}, {assumption}", *_changes(found)])
     figures += _variations(figures)
     shares = [PARTS * tasks for tasks in tasks_of_threads(CORES, CORES - 1)]
     figures.append({"by": "tasks", "threads_with_more": sum(share > min(shares) for share in shares)})
-    plots = plot_tasks(shares, PARTS, settings.folder / "plots")
+    folder = settings.folder / "plots"
+    plots = [plot_tasks(shares, PARTS, folder), *plot_in_situ(figures, inventory.execution, folder)]
     notes = (
         *_notes(inventory),
         "Simulated are two nodes of 16 cores. For Conf. 2 of the simulations, with two ranks on a node, they are four"
-        " nodes of 8 cores, because a rank has a node of its own here.",
+        " nodes of 8 cores, because a rank has a node of its own here. The analytics job takes as many cores from each"
+        " rank, as the node manager of the paper does.",
         f"The paper prints no run times. A simulation takes {SIMULATION_S:g} s, and the analytics job as long as its"
         " printed response says: PILS -96 %, STREAM -92 %. It comes after a tenth of the simulation.",
+        "The paper prints no time between malleability points: simulated changes of cores are immediate, except in the"
+        " table of other assumptions.",
         "Data of the simulations are divided by the first cores, as in figure 5 of the paper.",
-        f"Plot of figure 5: {plots}.",
+        f"Plots of figures 4 to 12: {', '.join(map(str, plots))}.",
     )
     columns = ("workload", *COLUMNS)
     return Findings(
         "In situ analytics",
         [
             FindingsTable("DROM against serial, simulated", columns, tables["simulation"]),
+            FindingsTable("PILS Conf. 1 under other assumptions, simulated", columns, tables["assumed"]),
             FindingsTable(f"DROM against serial, {settings.repetitions} replays", columns, tables["replay"]),
         ],
         notes,
-        Measured.of(figures, ("by", "simulation", "configuration", "analytics", "mode")),
+        Measured.of(figures, ("by", "simulation", "configuration", "analytics", "assumption", "mode")),
     )
 
 
@@ -206,7 +232,13 @@ def high_priority(settings: Settings) -> Findings:
         found_shares = [f"{100 * min(values):+.1f} to {100 * max(values):+.1f} %" for values in best.values()]
         sweep.append([f"{share:g}", f"{1 / (1 + share):.3f}", *found_shares])
     runs = {mode: _prediction(_priority_pair(CORES, SIMULATION_S, PRIORITY_AT_S), machine, mode) for mode in MODES}
-    plots = plot_masks(runs, settings.folder / "plots"), plot_work(runs, settings.folder / "plots")
+    folder = settings.folder / "plots"
+    places = {_priority_name(*second): {"second": label} for label, second in PRIORITY_PAIRS.items()}
+    plots = [
+        plot_masks(runs, folder),
+        plot_work(runs, folder),
+        plot_times(figures, places, AVERAGE, inventory.execution, folder, "figure-15"),
+    ]
     for mode, run in runs.items():
         figures += [
             {"by": "simulation", "second": name, "mode": mode, "work_per_core_second": work}
@@ -214,13 +246,15 @@ def high_priority(settings: Settings) -> Findings:
         ]
     notes = (
         *_notes(inventory),
+        f"The paper prints no run times and no arrival: both simulations take {SIMULATION_S:g} s, and the second one"
+        f" comes after {PRIORITY_AT_S:g} s.",
         "The parallel share of both simulations is fitted to the printed total of -2.5 %.",
         "The printed total and average exclude each other, if both jobs are equally efficient, get half of the cores,"
         " and the first one ends first, as in figure 13: with x the rest of the first job as the second one comes, and"
         " 1/u the speed on half of the cores, the total falls by x (2 - u), and the sum of the responses by x (3 - 2u),"
         " which is never four times as much, relative to the serial sum. The sweep shows it.",
         f"If the second job is shorter and ends first, both come out: see CoreNeuron of {SHORT_S:g} s.",
-        f"Plots of figures 13 and 14: {plots[0]}, {plots[1]}.",
+        f"Plots of figures 13 to 15: {', '.join(map(str, plots))}.",
     )
     columns = ("workload", *COLUMNS)
     tables = [
@@ -237,14 +271,19 @@ def high_priority(settings: Settings) -> Findings:
     return Findings("High-priority job", tables, notes, measured)
 
 
-def _in_situ_pair(simulation: str, analytics: Analytics, rank: int, node: int) -> tuple[Job, Job]:
-    """Return a simulation whose ranks have `rank` cores, and an analytics job on two nodes of `node` cores."""
-    asked = analytics.cores(rank, node)
+def _in_situ_pair(simulation: str, analytics: Analytics, cores: int, *, ranks: int = 1) -> tuple[Job, Job]:
+    """Return a simulation with `ranks` ranks on a node of `cores` cores, and an analytics job on two of these nodes.
+
+    A rank has a part of the node as a node of its own. The analytics job takes as many cores from each rank, because
+    the node manager keeps ranks balanced (section 5); a single core comes from one rank.
+    """
+    asked = analytics.cores(cores)
+    parts = min(ranks, asked)
+    nodes = None if analytics.share == 1.0 else 2 * parts
     seconds = ANALYTICS_S[analytics.application]
-    nodes = None if analytics.share == 1.0 else 2
     return (
-        Job("simulation", simulation, 0.0, SIMULATION_S, rank, "data=static"),
-        Job("analytics", analytics.application, ANALYTICS_AT_S, seconds, asked, nodes=nodes),
+        Job("simulation", simulation, 0.0, SIMULATION_S, cores // ranks, "data=static"),
+        Job("analytics", analytics.application, ANALYTICS_AT_S, seconds, asked // parts, nodes=nodes),
     )
 
 
@@ -262,19 +301,32 @@ def _distinct(cores: int) -> dict[str, Analytics]:
     """
     found: dict[tuple[str, int], Analytics] = {}
     for analytics in ANALYTICS.values():
-        found.setdefault((analytics.application, analytics.cores(cores, cores)), analytics)
+        found.setdefault((analytics.application, analytics.cores(cores)), analytics)
     return {f"{each.label}, {asked} of {cores} cores": each for (_, asked), each in found.items()}
 
 
-def _prediction(pair: tuple[Job, Job], machine: Sequence[NodeFacts], mode: str, share: float | None = None) -> Run:
-    """Return the simulation of a pair. `share`: parallel share of the simulations in place of the fitted one."""
+def _prediction(
+    pair: tuple[Job, Job], machine: Sequence[NodeFacts], mode: str, share: float | None = None, grain_s: float = 0.0
+) -> Run:
+    """Return the simulation of a pair.
+
+    `share`: parallel share of the simulations in place of the fitted one. `grain_s`: time between malleability points.
+    """
     workload = _workload(pair, len(machine), {} if share is None else dict.fromkeys(SIMULATIONS, share))
-    parameters = {"mode": mode, "split": "even"}
-    return predict(workload, machine, "drom-share", policy_parameters=parameters, runtime_model="worst-case")
+    return predict(
+        workload,
+        machine,
+        "drom-share",
+        policy_parameters={"mode": mode, "split": "even"},
+        runtime_model="worst-case",
+        overheads=Overheads(grain_s=grain_s),
+    )
 
 
-def _simulated(pair: tuple[Job, Job], machine: Sequence[NodeFacts], mode: str, share: float | None = None) -> Outcome:
-    return _outcome(_prediction(pair, machine, mode, share), pair[1].name)
+def _simulated(
+    pair: tuple[Job, Job], machine: Sequence[NodeFacts], mode: str, share: float | None = None, grain_s: float = 0.0
+) -> Outcome:
+    return _outcome(_prediction(pair, machine, mode, share, grain_s), pair[1].name)
 
 
 def _replayed(settings: Settings, inventory: Inventory, name: str, pair: tuple[Job, Job]) -> dict[str, list[Outcome]]:

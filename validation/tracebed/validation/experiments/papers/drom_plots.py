@@ -1,9 +1,11 @@
-"""Figures 5, 13 and 14 of the DROM paper as ours: tasks of threads, masks over time, work a core second."""
+"""Figures 4 to 15 of the DROM paper as ours: times of jobs, tasks of threads, masks over time, work a core second."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import mean
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -12,6 +14,109 @@ from matplotlib.figure import Figure
 
 from tracebed.orchestrator.run import Run
 from tracebed.validation.pictures import COLORS, COLUMN, PAGE, STYLE, save
+
+Panels = Mapping[str, Sequence[str]]
+"""Label of the y-axis of a panel -> its figures; the second one is hatched."""
+TOTAL: Panels = {"Run time of the workload, s": ("total_s",)}
+RESPONSES: Panels = {"Response time, s": ("first_response_s", "second_response_s")}
+AVERAGE: Panels = {"Average response time, s": ("average_response_s",)}
+PILS = ("pils 1", "pils 2", "pils 3")
+IN_SITU: Mapping[int, tuple[str, Sequence[str], Panels]] = {
+    4: ("nest", PILS, TOTAL),
+    6: ("nest", PILS, RESPONSES),
+    7: ("nest", ("stream",), {**TOTAL, **RESPONSES}),
+    8: ("nest", (*PILS, "stream"), AVERAGE),
+    9: ("coreneuron", PILS, TOTAL),
+    10: ("coreneuron", PILS, RESPONSES),
+    11: ("coreneuron", ("stream",), {**TOTAL, **RESPONSES}),
+    12: ("coreneuron", (*PILS, "stream"), AVERAGE),
+}
+"""Figure -> simulation, analytics jobs, and panels."""
+
+
+def plot_in_situ(figures: Sequence[Mapping[str, Any]], execution: str, folder: Path) -> list[Path]:
+    """Draw figures 4 and 6 to 12: serial and shared, by the configurations of both jobs.
+
+    Args:
+        figures: the figures of the study.
+        execution: how the replays were executed.
+    """
+    paths = []
+    for number, (simulation, analytics, panels) in IN_SITU.items():
+        places = {
+            f"{number_of_ranks}, {each}": {"simulation": simulation, "configuration": configuration, "analytics": each}
+            for configuration, number_of_ranks in ((1, "2 x 16"), (2, "4 x 8"))
+            for each in analytics
+        }
+        paths.append(plot_times(figures, places, panels, execution, folder, f"figure-{number}"))
+    return paths
+
+
+def plot_times(
+    figures: Sequence[Mapping[str, Any]],
+    places: Mapping[str, Mapping[str, Any]],
+    panels: Panels,
+    execution: str,
+    folder: Path,
+    stem: str,
+) -> Path:
+    """Draw simulated times as bars, serial and shared, and the means of replays as marks.
+
+    Args:
+        figures: the figures of a study.
+        places: label on the x-axis -> the point.
+        panels: the panels.
+        execution: how the replays were executed.
+        folder: the folder of the files.
+        stem: name of the files.
+    """
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(PAGE, 2.8), layout="constrained")
+        rows: list[dict[str, Any]] = []
+        for axes, (label, names) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True):
+            width = 0.8 / (2 * len(names))
+            for number, (mode, name) in enumerate((mode, name) for mode in ("serial", "share") for name in names):
+                for at, (place, point) in enumerate(places.items()):
+                    left = at - 0.4 + (number + 0.5) * width
+                    means = {
+                        by: mean(found)
+                        for by in ("simulation", "replay")
+                        if (found := _values(figures, {**point, "by": by, "mode": mode}, name))
+                    }
+                    axes.bar(
+                        left,
+                        means["simulation"],
+                        0.95 * width,
+                        color=COLORS[mode == "share"],
+                        hatch="////" if name != names[0] else "",
+                        edgecolor="white",
+                        label=f"{mode}{_job(name)}, simulated" if not at else None,
+                    )
+                    if "replay" in means:
+                        axes.plot(left, means["replay"], "o", markersize=4, color="black", markerfacecolor="white")
+                    rows += [
+                        {"place": place, "mode": mode, "by": by, "figure": name, "seconds": value}
+                        for by, value in means.items()
+                    ]
+            if any(row["by"] == "replay" for row in rows):
+                axes.plot(
+                    [], [], "o", markersize=4, color="black", markerfacecolor="white", label=f"replay, {execution}"
+                )
+            axes.set_xticks(range(len(places)), [place.replace(", ", "\n") for place in places])
+            axes.set_ylabel(label)
+            axes.set_ylim(
+                top=(1.9 if len(panels) > 1 else 1.45) * max(row["seconds"] for row in rows if row["figure"] in names)
+            )
+            axes.legend(frameon=False, ncols=1 if len(panels) > 1 else 3, loc="upper left")
+        return save(figure, pd.DataFrame(rows), folder, stem)
+
+
+def _values(figures: Sequence[Mapping[str, Any]], point: Mapping[str, Any], name: str) -> list[float]:
+    return [row[name] for row in figures if all(row.get(key) == value for key, value in point.items())]
+
+
+def _job(name: str) -> str:
+    return {"first_response_s": ", simulation job", "second_response_s": ", analytics job"}.get(name, "")
 
 
 def plot_tasks(shares: Sequence[int], task: int, folder: Path) -> Path:
