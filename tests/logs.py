@@ -63,23 +63,28 @@ def times(start: str, seconds: Any) -> list[str]:
     return [f"{instant:%Y-%m-%d %H:%M:%S}" for instant in pd.Timestamp(start) + pd.to_timedelta(seconds, unit="s")]
 
 
-def drawn_jobs(jobs: int, sizes: dict[int, float], short: float, seed: int) -> tuple[Any, Any, Any]:
-    """Return submit times within 28 days, nodes, and run times of which a share is at most 10,000 s."""
+def drawn_jobs(
+    jobs: int, sizes: dict[int, float], short: float, longest: int, days: float, seed: int
+) -> tuple[Any, Any, Any]:
+    """Return submit times, nodes, and run times of which a share is at most 10,000 s."""
     rng = np.random.default_rng(seed)
-    submit = np.sort(rng.integers(0, 28 * 86_400 - 60, jobs))
-    submit[[0, -1]] = 0, 28 * 86_400 - 60
+    end = round(days * 86_400) - 60
+    submit = np.sort(rng.integers(0, end, jobs))
+    submit[[0, -1]] = 0, end
     nodes = rng.permutation(np.repeat(list(sizes), np.floor(np.array(list(sizes.values())) * jobs + 0.5).astype(int)))
     nodes = np.resize(nodes, jobs)
     run_time = np.where(
-        np.arange(jobs) < short * jobs, rng.integers(30, 9_000, jobs), rng.integers(10_001, 20_000, jobs)
+        np.arange(jobs) < short * jobs, rng.integers(30, 9_000, jobs), rng.integers(10_001, longest, jobs)
     )
     return submit, nodes, rng.permutation(run_time)
 
 
-def eagle_log(path: Path, jobs: int) -> None:
-    """Write an Eagle log: the jobs of the paper's window, one with a GPU, and one before and one after the window."""
-    submit, nodes, run_time = drawn_jobs(jobs, {1: 0.966, 2: 0.02, 8: 0.014}, 0.868, 1)
-    run_time = np.maximum(1, run_time // 6) if jobs < 1000 else run_time
+def eagle_log(path: Path, jobs: int, days: float = 28) -> None:
+    """Write an Eagle log: the jobs of the paper's window, one with a GPU, and one before and one after the window.
+
+    With 143,829 jobs, it has the printed shares of jobs and, by the sizes of the others, the printed utilization.
+    """
+    submit, nodes, run_time = drawn_jobs(jobs, {1: 0.966, 8: 0.02, 72: 0.014}, 0.868, 20_000, days, 1)
     submit, nodes, run_time = (
         np.append(column, extra)
         for column, extra in ((submit, [90, -60, 28 * 86_400]), (nodes, [1] * 3), (run_time, [600] * 3))
@@ -98,8 +103,13 @@ def eagle_log(path: Path, jobs: int) -> None:
 
 
 def theta_log(path: Path, jobs: int) -> None:
-    """Write a Theta log: the jobs of the paper's window, some in debug queues, one without nodes, and one before."""
-    submit, nodes, run_time = drawn_jobs(jobs, {1: 0.348, 8: 0.203, 256: 0.126, 128: 0.2, 16: 0.123}, 0.847, 2)
+    """Write a Theta log: the jobs of the paper's window, some in debug queues, one without nodes, and one before.
+
+    With 2,550 jobs, it has the printed shares of jobs and, by the sizes and run times of the others, about the printed
+    utilization.
+    """
+    sizes = {1: 0.348, 8: 0.203, 256: 0.126, 128: 0.2, 2048: 0.123}
+    submit, nodes, run_time = drawn_jobs(jobs, sizes, 0.847, 64_000, 28, 2)
     submit, nodes, run_time = (
         np.append(column, extra) for column, extra in ((submit, [90, -60]), (nodes, [0, 8]), (run_time, [600] * 2))
     )
@@ -108,7 +118,7 @@ def theta_log(path: Path, jobs: int) -> None:
         "QUEUED_TIMESTAMP": times("2023-08-01", submit), "START_TIMESTAMP": times("2023-08-01", submit + 5),
         "END_TIMESTAMP": times("2023-08-01", submit + 5 + run_time), "USERNAME_GENID": 1,
         "PROJECT_NAME_GENID": 1,
-        "QUEUE_NAME": np.where(nodes <= 8, "debug-flat-quad", "default"), "WALLTIME_SECONDS": 21_600.0,
+        "QUEUE_NAME": np.where(nodes <= 8, "debug-flat-quad", "default"), "WALLTIME_SECONDS": 86_400.0,
         "RUNTIME_SECONDS": run_time.astype(float), "NODES_USED": nodes, "NODES_REQUESTED": nodes,
         "CORES_USED": 64 * nodes, "CORES_REQUESTED": 64 * nodes, "EXIT_STATUS": 0,
     }  # fmt: skip
@@ -151,19 +161,18 @@ def ricc_log(path: Path, jobs: int) -> None:
 def curie_log(path: Path, jobs: int) -> None:
     """Write a log of CEA Curie, compressed: jobs of the primary partition, and a hundredth of them in another one.
 
-    Jobs of Cirne's model on 5,040 nodes of 16 cores; the largest has the 4,988 nodes that the paper prints.
+    Run times, and sizes in proportion, are those of Cirne's model; arrivals are spread so that 198,509 jobs take the
+    printed makespan, and sizes scaled so that they wait about as long as printed. The largest has the printed size.
     """
-    drawn = tb.generate(
-        "cirne", jobs=jobs, nodes=5040, cores_per_node=16, seed=1, load=0.65, parameters={"cancelled": 0}
-    )
-    table = drawn.table
-    nodes = np.minimum(table["nodes"], 4988)
-    nodes.iloc[nodes.argmax()] = 4988
-    columns = (table["submit_time"], np.maximum(1, table["run_time"]), 16 * nodes, np.maximum(60, table["time_limit"]))
+    table = tb.generate("cirne", jobs=jobs, nodes=5040, cores_per_node=16, seed=1, parameters={"cancelled": 0}).table
+    nodes = np.minimum(np.ceil(3.2 * table["nodes"].to_numpy()), 4988).astype(int)
+    nodes[nodes.argmax()] = 4988
+    submit = table["submit_time"] * 21_500_000 / 198_509 * jobs / table["submit_time"].max()
+    columns = (submit, np.maximum(1, table["run_time"]), 16 * nodes, np.maximum(60, table["time_limit"]))
     rows = [
-        swf_row(job, submit, 5, run_time, cores, limit, partition)
+        swf_row(job + other * jobs, submit, 5, run_time, cores, limit, 1 + other)
         for job, (submit, run_time, cores, limit) in enumerate(zip(*columns, strict=True), 1)
-        for partition in ([1, 2] if job % 100 == 0 else [1])
+        for other in ([0, 1] if job % 100 == 0 else [0])
     ]
-    header = ["; Computer: Bullx", "; UnixStartTime: 1296603303", "; TimeZoneString: Europe/Paris", "; MaxNodes: 5544"]
-    path.write_bytes(gzip.compress("\n".join([*header, "; MaxProcs: 93312", *rows, ""]).encode()))
+    text = "\n".join(["; MaxNodes: 5544", "; MaxProcs: 93312", *rows, ""])
+    path.write_bytes(gzip.compress(text.encode(), compresslevel=1))

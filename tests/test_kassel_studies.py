@@ -12,7 +12,7 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from logs import CORI, cori_row, eagle_log, theta_log, write
+from logs import CORI, cori_row, write
 from tracebed.cli import tracebed
 from tracebed.converters.cleaning.audit import clean
 from tracebed.converters.cleaning.recipes import load_recipe
@@ -235,51 +235,7 @@ def test_the_files_below_a_log_count_and_their_copies_do_not(tmp_path: Path) -> 
     assert jobs["workload_jobs"] == [2.0], "jobs 1 and 3"
 
 
-# -- Eagle and Theta, whose logs are not at hand
-
-
-@pytest.mark.parametrize(
-    ("study", "log", "jobs", "section", "interval_s"),
-    [
-        ("kassel-theta", theta_log, 2550, "section 3.4", 1),
-        pytest.param("kassel-eagle", eagle_log, 143_829, "section 3.3", 10, marks=pytest.mark.slow),
-    ],
-)
-def test_a_study_runs_on_a_log_of_the_papers_shape(
-    tmp_path: Path,
-    svg_only: None,
-    unrendered: None,
-    study: str,
-    log: Callable[[Path, int], None],
-    jobs: int,
-    section: str,
-    interval_s: int,
-) -> None:
-    log(tmp_path / "log.csv", jobs)
-    done = run(
-        study, "--log", tmp_path / "log.csv", "-o", tmp_path / "out", "--only", "policy=easy,firstfit,keep-pref,min",
-        "--only", "share=0,1", "--only", "seed=0", "--only", f"interval_s={interval_s}",
-    )  # fmt: skip
-    assert done.exit_code == 0, done.output
-    workload = {
-        row["figure"]: row["matches"]
-        for row in [*rows_of(tmp_path / "out", study, "table"), *rows_of(tmp_path / "out", study, f"{section}, jobs")]
-    }
-    assert workload and set(workload.values()) == {True}, "the log has the printed shares, and the recipe keeps them"
-    computed = [row for row in rows_of(tmp_path / "out", study, section) if row["ours"]]
-    assert {row["figure"] for row in computed} >= {"mean_response_s", "mean_run_s", "utilization"}
-    pictures = {path.stem for path in (tmp_path / "out" / study / "plots").glob("*.svg")}
-    assert {f"figure-5-{study.removeprefix('kassel-').title()}"} <= pictures and len(pictures) >= 3
-
-
-@pytest.mark.parametrize(("study", "log"), [("kassel-theta", theta_log), ("kassel-eagle", eagle_log)])
-def test_a_study_waits_for_its_log(tmp_path: Path, study: str, log: Callable[[Path, int], None]) -> None:
-    missing = run(study, "-o", tmp_path / "out").exception
-    assert isinstance(missing, InputError) and "requires a public log" in missing.what
-    assert missing.hint is not None and "--log PATH" in missing.hint
-    log(tmp_path / "short.csv", 500)
-    other = run(study, "--log", tmp_path / "short.csv", "-o", tmp_path / "out").exception
-    assert isinstance(other, InputError) and "the cleaned log has 500 jobs, not" in other.what
+# -- choices
 
 
 @pytest.mark.parametrize("name", [name for name in KASSEL if load_experiment(name).experiment.sensitivity.choices])
