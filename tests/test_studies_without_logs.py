@@ -97,7 +97,7 @@ def test_a_whole_study_has_all_its_rows_and_plots(
 
 
 @pytest.mark.parametrize("study", JOBS)
-def test_a_study_says_where_its_log_is(study: str, tmp_path: Path) -> None:
+def test_a_study_waits_for_its_log(study: str, tmp_path: Path) -> None:
     missing = run(study, "-o", tmp_path / "out").exception
     assert isinstance(missing, InputError) and "requires a public log" in missing.what
     (workload,) = load_experiment(study).experiment.workloads.values()
