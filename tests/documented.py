@@ -298,11 +298,21 @@ FIXTURES: dict[str, Callable[[Path], None]] = {
 }
 
 
-def provide(word: str, folder: Path, fixtures: Mapping[str, Callable[[Path], None]] = FIXTURES) -> None:
-    """Write a file that a command assumes, if it is missing and can be made."""
-    top = word.removeprefix("@").partition("/")[0].partition(":")[0]
+Fixtures = Mapping[str, Callable[[Path], None]]
+
+
+def provide(word: str, folder: Path, fixtures: Fixtures = FIXTURES) -> None:
+    """Write a file that a command assumes, if it is missing and can be made. `word` may be `NAME=FILE` or `@FILE`."""
+    top = word.rpartition("=")[2].removeprefix("@").partition("/")[0].partition(":")[0]
     if top in fixtures and not (folder / top).exists():
         fixtures[top](folder / top)
+
+
+def prepare(command: list[str], folder: Path, fixtures: Fixtures = FIXTURES) -> None:
+    """Write the files that a command assumes, but not those that it writes."""
+    for before, word in itertools.pairwise(command):
+        if before not in ("-o", "--output"):
+            provide(word, folder, fixtures)
 
 
 def faster(command: list[str]) -> list[str]:
@@ -328,8 +338,6 @@ def run_all(found: list[Block], folder: Path) -> None:
     """Run the commands of the blocks in the current folder, `folder`."""
     for block in found:
         for command in [] if block.reason else block.commands:
-            for before, word in itertools.pairwise(command):
-                if before not in ("-o", "--output"):
-                    provide(word, folder)
+            prepare(command, folder)
             judges = command[1] in ("compare", "validate") or command[1:3] == ["nodes", "check"]
             run(faster(command), VERDICTS if judges else {ExitCode.OK})

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import click
 import pytest
 
-from documented import FIXTURES, ROOT, VERDICTS, check, faster, provide, run
+from documented import FIXTURES, ROOT, VERDICTS, check, drawn, faster, make, prepare, run
 from logs import cori_log, curie_log, eagle_log, theta_log
 from tracebed.converters.workload import Workload
 from tracebed.errors import ExitCode
@@ -37,23 +37,30 @@ LEAST_ROWS = 25
 RESULT = re.compile(r"works(?: on .+|[:;] .+)?|partly: .+|not built: .+|assumed: .+")
 JOBS = 30
 """Number of jobs of a workload that a command or a study draws, and of a generated log."""
+
+
+def mixed(path: Path) -> None:
+    """Write a drawn workload of which half of the jobs are malleable."""
+    rigid = path.with_name("stand-in.parquet")
+    drawn(rigid)
+    make(path.parent, "malleable", rigid.name, "--share", "0.5", "-o", path.name)
+
+
 STAND_INS: dict[str, Callable[[Path], None]] = {
     **FIXTURES,
     "cori-knl": lambda path: cori_log(path, JOBS),
     "cori-haswell": lambda path: cori_log(path, JOBS, "regular_hsw"),
     "eagle.csv": lambda path: eagle_log(path, JOBS),
     "theta.csv": lambda path: theta_log(path, JOBS),
+    "mixed.parquet": mixed,
     "CEA-Curie-2011-2.1-cln.swf.gz": lambda path: curie_log(path, JOBS),
 }
 TWO_NODES = "groups: {all: {nodes: 'n[1-2]', cores: 16, emulated: true}}\n"
-OF_REPLAYS = {
-    "dmr-throughput": ["--speed", "1000"],  # on the 49 nodes of the paper
-    "drom-in-situ": ["--speed", "5000", "--inventory", "two-nodes.yaml"],
-    "drom-high-priority": ["--speed", "5000", "--inventory", "two-nodes.yaml"],
-    "dmr-gain-slope": ["--speed", "1000", "--inventory", "two-nodes.yaml"],
-    "sd-5-real": ["--speed", "5000", "--inventory", "two-nodes.yaml"],
-}
-"""Study by replays -> options that a test adds."""
+OF_REPLAYS = ["--repetitions", "1", "--speed", "2000"]
+"""Options that are added to a study by replays, and for those that take any nodes:"""
+ON_TWO_NODES = ["--inventory", "two-nodes.yaml"]
+OWN_NODES = {"dmr-throughput"}
+"""Studies that run on the nodes of their paper."""
 
 
 class Row(NamedTuple):
@@ -131,7 +138,7 @@ def cut(command: list[str]) -> list[str]:
         return command
     for word in command[2:]:
         if word in PAPERS.names():
-            return [*command, *OF_REPLAYS[word], "--repetitions", "1"]
+            return [*command, *OF_REPLAYS, *([] if word in OWN_NODES else ON_TWO_NODES)]
         if word in names():
             command = [*command, "--workers", "1"]
             if "--sensitivity" in command:
@@ -150,8 +157,7 @@ def run_page(text: str, folder: Path) -> None:
     for line in dict.fromkeys(line for row in rows_of(text) for line in row.commands):
         command = shlex.split(line)
         if command[0] == "tracebed":
-            for word in command:
-                provide(word.rpartition("=")[2], folder, STAND_INS)
+            prepare(command, folder, STAND_INS)
             run(cut(command), VERDICTS if command[1] in ("compare", "validate") else {ExitCode.OK})
 
 
@@ -260,4 +266,4 @@ def test_a_study_has_one_seed_and_two_shares() -> None:
     chosen = [*command, "--only", "share=0.4"]
     assert cut(chosen) == [*chosen, "--workers", "1", *cells[:2]]
     assert cut(["tracebed", "experiment", "kassel", "--ledger"])[3:] == ["--ledger"]
-    assert cut(["tracebed", "experiment", "drom-in-situ"])[3:] == [*OF_REPLAYS["drom-in-situ"], "--repetitions", "1"]
+    assert cut(["tracebed", "experiment", "drom-in-situ"])[3:] == [*OF_REPLAYS, *ON_TWO_NODES]
