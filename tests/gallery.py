@@ -31,7 +31,7 @@ def made(name: str, folder: Path) -> Path:
 
 def main() -> int:
     """Run the commands in an empty folder, and copy the pictures."""
-    from test_documented_commands import blocks, run_all
+    from documented import blocks, run_all
 
     FOLDER.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 import tracebed.api as tb
+from documented import blocks, of_page
 from redecided import virtual
 from runs import replaying
 from test_cli_verdicts import call
-from test_documented_commands import blocks, of_page
 from tracebed.cli.charts import duration_text
 from tracebed.converters.workload import Workload
 from tracebed.display import cell

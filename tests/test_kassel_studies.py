@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 import yaml
@@ -236,107 +235,7 @@ def test_the_files_below_a_log_count_and_their_copies_do_not(tmp_path: Path) -> 
     assert jobs["workload_jobs"] == [2.0], "jobs 1 and 3"
 
 
-# -- Eagle and Theta, whose logs are not at hand
-
-
-def times(start: str, seconds: Any) -> list[str]:
-    return [f"{instant:%Y-%m-%d %H:%M:%S}" for instant in pd.Timestamp(start) + pd.to_timedelta(seconds, unit="s")]
-
-
-def drawn_jobs(jobs: int, sizes: dict[int, float], short: float, seed: int) -> tuple[Any, Any, Any]:
-    """Return submit times within 28 days, nodes, and run times of which a share is at most 10,000 s."""
-    rng = np.random.default_rng(seed)
-    submit = np.sort(rng.integers(0, 28 * 86_400 - 60, jobs))
-    submit[[0, -1]] = 0, 28 * 86_400 - 60
-    nodes = rng.permutation(np.repeat(list(sizes), np.floor(np.array(list(sizes.values())) * jobs + 0.5).astype(int)))
-    nodes = np.resize(nodes, jobs)
-    run_time = np.where(
-        np.arange(jobs) < short * jobs, rng.integers(30, 9_000, jobs), rng.integers(10_001, 20_000, jobs)
-    )
-    return submit, nodes, rng.permutation(run_time)
-
-
-def eagle_log(path: Path, jobs: int) -> None:
-    """Write an Eagle log: the jobs of the paper's window, one with a GPU, and one before and one after the window."""
-    submit, nodes, run_time = drawn_jobs(jobs, {1: 0.966, 2: 0.02, 8: 0.014}, 0.868, 1)
-    run_time = np.maximum(1, run_time // 6) if jobs < 1000 else run_time
-    submit, nodes, run_time = (
-        np.append(column, extra)
-        for column, extra in ((submit, [90, -60, 28 * 86_400]), (nodes, [1] * 3), (run_time, [600] * 3))
-    )
-    columns = {
-        "job_id": np.arange(len(submit)), "user": "u", "account": "a", "partition": "p", "qos": "normal",
-        "wallclock_req": 36_000.0, "nodes_req": nodes, "processors_req": 36 * nodes,
-        "gpus_req": 0, "mem_req": 0.0,
-        "submit_time": times("2022-09-01", submit), "start_time": times("2022-09-01", submit + 5),
-        "end_time": times("2022-09-01", submit + 5 + run_time), "run_time": run_time.astype(float),
-        "state": "COMPLETED", "name": "n", "work_dir": "d", "submit_line": "s",
-    }  # fmt: skip
-    table = pd.DataFrame(columns)
-    table.loc[jobs, "gpus_req"] = 2
-    table.to_csv(path, index=False)
-
-
-def theta_log(path: Path, jobs: int) -> None:
-    """Write a Theta log: the jobs of the paper's window, some in debug queues, one without nodes, and one before."""
-    submit, nodes, run_time = drawn_jobs(jobs, {1: 0.348, 8: 0.203, 256: 0.126, 128: 0.2, 16: 0.123}, 0.847, 2)
-    submit, nodes, run_time = (
-        np.append(column, extra) for column, extra in ((submit, [90, -60]), (nodes, [0, 8]), (run_time, [600] * 2))
-    )
-    columns = {
-        "JOB_NAME": [f"{number}.theta" for number in range(len(submit))], "MACHINE_NAME": "theta",
-        "QUEUED_TIMESTAMP": times("2023-08-01", submit), "START_TIMESTAMP": times("2023-08-01", submit + 5),
-        "END_TIMESTAMP": times("2023-08-01", submit + 5 + run_time), "USERNAME_GENID": 1,
-        "PROJECT_NAME_GENID": 1,
-        "QUEUE_NAME": np.where(nodes <= 8, "debug-flat-quad", "default"), "WALLTIME_SECONDS": 21_600.0,
-        "RUNTIME_SECONDS": run_time.astype(float), "NODES_USED": nodes, "NODES_REQUESTED": nodes,
-        "CORES_USED": 64 * nodes, "CORES_REQUESTED": 64 * nodes, "EXIT_STATUS": 0,
-    }  # fmt: skip
-    pd.DataFrame(columns).to_csv(path, index=False)
-
-
-@pytest.mark.parametrize(
-    ("study", "log", "jobs", "section", "interval_s"),
-    [
-        ("kassel-theta", theta_log, 2550, "section 3.4", 1),
-        pytest.param("kassel-eagle", eagle_log, 143_829, "section 3.3", 10, marks=pytest.mark.slow),
-    ],
-)
-def test_a_study_runs_on_a_log_of_the_papers_shape(
-    tmp_path: Path,
-    svg_only: None,
-    unrendered: None,
-    study: str,
-    log: Callable[[Path, int], None],
-    jobs: int,
-    section: str,
-    interval_s: int,
-) -> None:
-    log(tmp_path / "log.csv", jobs)
-    done = run(
-        study, "--log", tmp_path / "log.csv", "-o", tmp_path / "out", "--only", "policy=easy,firstfit,keep-pref,min",
-        "--only", "share=0,1", "--only", "seed=0", "--only", f"interval_s={interval_s}",
-    )  # fmt: skip
-    assert done.exit_code == 0, done.output
-    workload = {
-        row["figure"]: row["matches"]
-        for row in [*rows_of(tmp_path / "out", study, "table"), *rows_of(tmp_path / "out", study, f"{section}, jobs")]
-    }
-    assert workload and set(workload.values()) == {True}, "the log has the printed shares, and the recipe keeps them"
-    computed = [row for row in rows_of(tmp_path / "out", study, section) if row["ours"]]
-    assert {row["figure"] for row in computed} >= {"mean_response_s", "mean_run_s", "utilization"}
-    pictures = {path.stem for path in (tmp_path / "out" / study / "plots").glob("*.svg")}
-    assert {f"figure-5-{study.removeprefix('kassel-').title()}"} <= pictures and len(pictures) >= 3
-
-
-@pytest.mark.parametrize(("study", "log"), [("kassel-theta", theta_log), ("kassel-eagle", eagle_log)])
-def test_a_study_waits_for_its_log(tmp_path: Path, study: str, log: Callable[[Path, int], None]) -> None:
-    missing = run(study, "-o", tmp_path / "out").exception
-    assert isinstance(missing, InputError) and "requires a public log" in missing.what
-    assert missing.hint is not None and "--log PATH" in missing.hint
-    log(tmp_path / "short.csv", 500)
-    other = run(study, "--log", tmp_path / "short.csv", "-o", tmp_path / "out").exception
-    assert isinstance(other, InputError) and "the cleaned log has 500 jobs, not" in other.what
+# -- choices
 
 
 @pytest.mark.parametrize("name", [name for name in KASSEL if load_experiment(name).experiment.sensitivity.choices])

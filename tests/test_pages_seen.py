@@ -18,9 +18,9 @@ from matplotlib.image import imread
 
 import chromium
 from chromium import Chromium, Page
+from documented import VERDICTS
 from pages import validated
 from runs import fcfs_run
-from test_documented_commands import VERDICTS
 from tracebed.cli import demo as demo_module
 from tracebed.cli import tracebed
 from tracebed.validation.report import html as report

@@ -17,8 +17,8 @@ import pytest
 import yaml
 
 import packages
+from documented import VERDICTS, blocks, provide
 from test_ci_jobs import ROOT, github, gitlab
-from test_documented_commands import VERDICTS, blocks, provide
 from tracebed.orchestrator.testbeds.wheelhouse import wheel
 from tracebed.validation.verdict.baseline import Baseline
 from validations import make_validation, write_suite
