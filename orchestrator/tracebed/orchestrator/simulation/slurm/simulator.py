@@ -11,10 +11,15 @@ from typing import Any
 from tracebed.orchestrator.scheduling.node_masks import mask_of, nodes_of
 from tracebed.orchestrator.scheduling.policies.slurm import CHANGED, COMPUTED, FEW, Slurm
 from tracebed.orchestrator.scheduling.policies.slurm_backfill import Rules
+from tracebed.orchestrator.scheduling.policies.wall_times import ROUNDING_S
 from tracebed.orchestrator.scheduling.slurm.conditions import (
+    CANCELLED,
     DONE,
     FAILED,
+    IMPOSSIBLE,
+    MET,
     RUNNING,
+    STUCK,
     WAITING,
     Arrays,
     Conditions,
@@ -23,16 +28,15 @@ from tracebed.orchestrator.scheduling.slurm.conditions import (
 from tracebed.orchestrator.scheduling.slurm.depth import Depth, considered
 from tracebed.orchestrator.scheduling.slurm.entries import Entries
 from tracebed.orchestrator.scheduling.slurm.licenses import LicensePlan, Licenses, suffice
-from tracebed.orchestrator.scheduling.slurm.limits import Counters
+from tracebed.orchestrator.scheduling.slurm.limits import Counters, amounts_of, billed
 from tracebed.orchestrator.scheduling.slurm.multifactor import FairShare
 from tracebed.orchestrator.scheduling.slurm.outlook import Bookings, Outlook
 from tracebed.orchestrator.scheduling.slurm.plan import Tasks, Waiting, backfill
-from tracebed.orchestrator.scheduling.slurm.preemption import Preemption
+from tracebed.orchestrator.scheduling.slurm.preemption import REQUEUE, REQUEUED_S, SUSPEND, Preemption, choose
 from tracebed.orchestrator.scheduling.slurm.resources import Parts, Running
 from tracebed.orchestrator.scheduling.slurm.together import Together
 from tracebed.orchestrator.scheduling.state import Decision, Note, Wake
 from tracebed.orchestrator.scheduling.ticks import next_multiple
-from tracebed.orchestrator.simulation.slurm.accounted import Accounted
 from tracebed.orchestrator.simulation.slurm.inputs import (
     CHANGE,
     CHECK_S,
@@ -42,13 +46,14 @@ from tracebed.orchestrator.simulation.slurm.inputs import (
     KILLED,
     NEVER,
     NOTICE,
+    PREEMPTED,
     SUBMIT,
     WAKE,
     Inputs,
     Outcome,
+    Stint,
 )
-from tracebed.orchestrator.simulation.slurm.preempting import Preempting
-from tracebed.orchestrator.simulation.slurm.queued import Queued
+from tracebed.orchestrator.slurm.machine import MINUTE_S
 
 GIVE_UP_S = 86400.0
 """If nothing can change the decisions any more, and no job has started for this time, the waiting jobs never start."""
@@ -79,7 +84,7 @@ class _Shared(Slurm):
         return bool(at - state.notes.get("full_last", self.sched_phase_s) >= self.sched_interval)
 
 
-class Simulation(Accounted, Queued, Preempting):
+class Simulation:
     """The cluster in virtual time. The attributes without underscore are what `Slurm.decide` reads.
 
     Attributes:
@@ -118,7 +123,7 @@ class Simulation(Accounted, Queued, Preempting):
         if inputs.usage:
             self._fairness.resume(inputs.usage, inputs.factors, self._second(inputs.begin_s))
         self._counters = Counters(inputs.limits)
-        self._amounts = {}
+        self._amounts: dict[int, Sequence[int]] = {}  # what each running job holds, by kind
         self._to_start = 0 if inputs.watched else -1
         self._parts: list[Parts] = [{}] * count
         start, launched, end, active = ([NEVER] * count for _ in range(4))
@@ -129,7 +134,7 @@ class Simulation(Accounted, Queued, Preempting):
         self._conditions = inputs.conditions or Conditions.none(count)
         self._progress = Progress(self._conditions)
         self._entries = inputs.entries or Entries.of(range(count))
-        self._withdrawn = [False] * count
+        self._withdrawn = [False] * count  # whether the job of an entry has started, or has missed its deadline
         self._ready = [
             not dependencies and earliest == -math.inf
             for dependencies, earliest in zip(self._conditions.dependencies, self._conditions.earliest, strict=True)
@@ -156,7 +161,7 @@ class Simulation(Accounted, Queued, Preempting):
         self._group = inputs.together or [-1] * count
         self._together = Together(self._group, self._entries.first) if inputs.together else None
         self._due = [NEVER] * count  # instant of the valid event at the end of each job
-        self._asleep: dict[int, tuple[float, float]] = {}
+        self._asleep: dict[int, tuple[float, float]] = {}  # suspended job -> the instant, and the time until its end
 
     def run(self) -> Outcome:
         """Simulate until all jobs have ended, or all watched ones have started."""
@@ -283,6 +288,157 @@ class Simulation(Accounted, Queued, Preempting):
             return start + most + overrun
         end = self._second(start) + allowed
         return next_multiple(CHECK_S, end - self._policy.epoch_s, origin=self._in.check_s)
+
+    # -- the queue ----------------------------------------------------------------------------------------------------
+
+    def _submit(self, job: int) -> None:
+        """Add a job to the queue, unless a limit refuses it.
+
+        As tried on Slurm 22.05.8, no batch job starts before the next pass.
+        """
+        first = self._entries.first[job]
+        if not (self._admitted(job) if job == first else self._out.refused[first] < 0):
+            self._progress.set(first, STUCK, self.now)
+            self._left -= 1
+            self._to_start -= job < self._in.watched
+            return
+        self._rank(job)
+        self.queue.append(job)
+        self.arrived.append(job)
+        if (earliest := self._earliest[job]) > self.now:
+            self._since[job] = max(self._since[job], earliest)
+            self._at(earliest, CHANGE, job)
+        if (deadline := self._deadline[job]) < math.inf:
+            self._at(max(self.now, deadline - self._needed(job) + 1.0), CHANGE, job)
+
+    def _start(self, job: int, parts: dict[int, int]) -> None:
+        """Start a job on the cores `parts`. Its entries of other partitions leave the queue."""
+        first = not self._out.restarts[self._entries.first[job]]
+        for each in self._entries.siblings(job):
+            self.queue.remove(each)
+            self._withdrawn[each] = True
+            self._to_start -= first and each < self._in.watched
+        self._run(job, parts, self.now)
+
+    def _ordered(self) -> list[int]:
+        """Return the waiting jobs that may start, in their order.
+
+        Jobs that may preempt others come first, then those in a reservation. The others are in the order of the tiers
+        of their partitions, their priorities and their submissions.
+        """
+        self._refresh()
+        tier, partition = self._in.tier, self._in.partition
+        ready = (job for job in self.queue if self._ready[job] and not self._full(job))
+        inside, of, level = self._bookings.inside, self._preemption.of, self._preemption.levels
+
+        def key(job: int) -> tuple[int, bool, int, int, int]:
+            return -level[of[job]], inside[job] < 0, -tier[partition[job]], -self._priority[job], job
+
+        return sorted(ready, key=key)
+
+    def _full(self, job: int) -> bool:
+        """Return whether as many tasks of the array of a job run as may."""
+        array = self._arrays.of[job]
+        return array >= 0 and 0 < self._arrays.most[array] <= self._tasks[array]
+
+    def _refresh(self) -> None:
+        """Find the jobs whose conditions are met by now, and remove those whose conditions are impossible."""
+        now = self._second(self.now)
+        for job in [job for job in self.queue if self._bookings.over(job, now)]:
+            self._forget(job, STUCK)
+        again = True
+        while again:
+            again = False
+            for job in [job for job in self.queue if not self._ready[job]]:
+                result, later = self._progress.check(job, self.now, self._entries.first[job])
+                if result == IMPOSSIBLE:
+                    self._forget(job, CANCELLED if self._conditions.kill_invalid else STUCK)
+                    again = True
+                elif result == MET and self._earliest[job] <= self.now + ROUNDING_S:
+                    self._ready[job] = True
+                    self._since[job] = min(self._since[job], self.now)
+                elif self.now < later < math.inf:
+                    self._at(later, CHANGE, job)
+
+    def _needed(self, job: int) -> int:
+        """Return the shortest time limit with which a job may start, s."""
+        return self._shortest[job] or self._in.limit[job]
+
+    def _expired(self, job: int, now: int) -> bool:
+        """Return whether a waiting job can no longer end at its deadline. If so, Slurm ends it."""
+        deadline = self._deadline[job]
+        if deadline == math.inf or self._withdrawn[job] or self._second(deadline) >= now + self._needed(job):
+            return False
+        for each in self._entries.siblings(job):
+            self._withdrawn[each] = True
+            self._forget(each, CANCELLED)
+        return True
+
+    def _until_deadline(self, job: int, now: int) -> int:
+        """Return the time limit of a job that starts: at most the whole minutes until its deadline, s."""
+        limit, deadline = self._in.limit[job], self._deadline[job]
+        return limit if deadline == math.inf else min(limit, (self._second(deadline) - now) // MINUTE_S * MINUTE_S)
+
+    def _forget(self, job: int, state: int) -> None:
+        """Remove a job that never starts from the queue."""
+        self._progress.set(self._entries.first[job], state, self.now)
+        self.queue.remove(job)
+        if job == self._entries.first[job]:
+            self._counters.count(job, None, -1)
+        self._left -= 1
+        self._to_start -= job < self._in.watched
+
+    # -- usage, priorities and limits ---------------------------------------------------------------------------------
+
+    def _second(self, at: float) -> int:
+        """Return the whole second of an instant, as Slurm's clock shows it."""
+        return math.floor(at + self._policy.epoch_s + ROUNDING_S)
+
+    def _admitted(self, job: int) -> bool:
+        """Count a submitted job. Return whether no limit refuses it."""
+        self._out.refused[job] = self._counters.refused(job)
+        if self._out.refused[job] < 0:
+            self._counters.count(job, None, 1)
+        return self._out.refused[job] < 0
+
+    def _compute(self) -> None:
+        """Compute the usage and all priorities."""
+        self._fairness.update((self._use(each.job) for each in self._running), self._second(self.now))
+        for job in self.queue:
+            self._rank(job)
+
+    def _use(self, job: int) -> tuple[int, float, int]:
+        """Return the association, the billing and the second of the start of a running job."""
+        inputs = self._in
+        billing = billed(self._amounts[job], inputs.billing[inputs.partition[job]], inputs.billing_most)
+        return inputs.association[job], billing * inputs.usage_factor[job], self._second(self._out.start[job])
+
+    def _amounts_of(self, job: int, parts: Parts | None) -> Sequence[int]:
+        """Return the amounts of a job by kind: those that it gets with `parts`, or those that it requests."""
+        inputs = self._in
+        weights = inputs.billing[inputs.partition[job]]
+        return amounts_of(inputs.requests[job], parts, self._free, weights, inputs.billing_most)
+
+    def _exceeds(self, job: int, parts: Parts | None) -> bool:
+        """Return whether a limit of resources holds a job that would get `parts`, or that requests its amounts."""
+        limited = self._in.limits.counters > 0
+        return limited and self._counters.exceeded(job, self._amounts_of(job, parts)) >= 0
+
+    def _rank(self, job: int) -> None:
+        """Compute the priority of a waiting job. Priorities are whole numbers."""
+        since = self._since[job]
+        waited = self._second(self.now) - self._second(since) if since < math.inf else 0
+        age = max(0.0, min(1.0, waited / self._in.max_age_s))
+        user = self._in.association[job]
+        share = self._fairness.factors[user] if user >= 0 else 0.0
+        self._priority[job] = math.floor(self._in.fixed[job] + self._in.age * age + self._in.fairshare * share)
+
+    def _count(self, job: int, sign: int) -> None:
+        """Count a job into the running tasks of its array and into the used licences (1), or out of them (-1)."""
+        if (array := self._arrays.of[job]) >= 0:
+            self._tasks[array] += sign
+        for kind, wanted in enumerate(self._licenses.wanted[job]):
+            self._left_licenses[kind] -= sign * wanted
 
     # -- passes -------------------------------------------------------------------------------------------------------
 
@@ -459,3 +615,90 @@ class Simulation(Accounted, Queued, Preempting):
 
     def _young(self, policy: _Shared, job: int) -> bool:
         return self.now - self._since[job] < policy.bf_min_age_reserve
+
+    # -- preemption ---------------------------------------------------------------------------------------------------
+
+    def candidates(self, job: int) -> list[Running]:
+        """Return the running jobs that `job` may preempt, in the order in which they are preempted."""
+        return self._preemption.candidates(job, self._running, self._out.start, self.now, self._second)
+
+    def preempt(self, job: int, usable: int, candidates: Sequence[Running]) -> tuple[bool, int]:
+        """Preempt jobs for `job` on the `usable` nodes.
+
+        Returns:
+            Whether the job has started, in place of suspended ones; and the mask of its nodes and of those of the
+            preempted jobs; 0: the job does not fit.
+        """
+        chosen = choose(self._in.requests[job], usable, self._free, candidates, self._preemption.again)
+        if chosen is None:
+            return False, 0
+        nodes, suspended = mask_of(chosen.parts.keys()), True
+        for each in chosen.victims:
+            nodes |= each.nodes
+            own = self._preemption.of[each.job]
+            if self._preemption.mode[own] == SUSPEND:
+                self._suspend(each.job)
+            else:
+                suspended = False
+                self._kill(each.job, self._preemption.grace_s[own])
+        if suspended:
+            self._start(job, chosen.parts)
+        return suspended, nodes
+
+    def _lapse(self, job: int) -> None:
+        """Note when the time lapses in which a started job is not preempted. No event tells slurmctld of it."""
+        exempt = self._preemption.exempt_of(job)
+        if exempt and self._preemption.yielding >> self._preemption.of[job] & 1:
+            at = self._second(self._out.start[job]) + exempt - self._policy.epoch_s
+            if self.now < at < self._due[job]:
+                self._at(at, CHANGE, job)
+
+    def _kill(self, job: int, grace_s: int) -> None:
+        """Let a job end after a time of grace, if it does not end before."""
+        end = self.now + grace_s
+        if end < self._out.end[job]:
+            self._out.end[job], self._out.fate[job] = end, PREEMPTED
+            self._due[job] = end + self._in.end_s[job]
+            self._at(self._due[job], END, job)
+            self._expect(job, self._second(self.now) + grace_s)
+
+    def _suspend(self, job: int) -> None:
+        """Suspend a job, unless it is."""
+        if job not in self._asleep:
+            self._asleep[job] = self.now, self._out.end[job] - self.now
+            self._due[job] = NEVER
+            self._out.stints.append(Stint(job, self._out.active[job], self.now, self._parts[job]))
+
+    def _resume(self) -> None:
+        """Resume the suspended jobs whose nodes no job of a higher class uses."""
+        for job in sorted(self._asleep):
+            if any(self._free.cores[node] < 0 for node in self._parts[job]):
+                continue
+            since, left = self._asleep.pop(job)
+            self._out.active[job], self._out.end[job] = self.now, self.now + left
+            self._due[job] = self._out.end[job] + self._in.end_s[job]
+            self._at(self._due[job], END, job)
+            own = next(each for each in self._running if each.job == job)
+            self._expect(job, own.end + self._second(self.now) - self._second(since))
+
+    def _expect(self, job: int, end: int) -> None:
+        """Note another expected end of a running job."""
+        own = next(each for each in self._running if each.job == job)
+        self._running.remove(own)
+        insort(self._running, own._replace(end=end))
+
+    def _requeued(self, job: int) -> bool:
+        """Return whether a job that has ended returns to the queue; let it."""
+        if self._out.fate[job] != PREEMPTED or self._preemption.mode[self._preemption.of[job]] != REQUEUE:
+            return False
+        self._out.stints.append(Stint(job, self._out.active[job], self.now, self._parts[job]))
+        self._out.restarts[self._entries.first[job]] += 1
+        self._parts[job] = {}
+        self._out.start[job] = self._out.launched[job] = self._out.end[job] = NEVER
+        for each in self._entries.siblings(job):
+            self._earliest[each] = self._since[each] = self.now + REQUEUED_S
+            self._ready[each] = self._withdrawn[each] = False
+            self._at(self._earliest[each], CHANGE, each)
+            self._rank(each)
+            self.queue.append(each)
+        return True
