@@ -1,4 +1,4 @@
-"""Programs drawn by seed from the behavior of jobs: the four types of seed 004, table 1 and figures 1 to 4.
+"""Programs drawn by seed from the behavior of jobs: the four types of Linnert et al. 2024, table 1 and figures 1 to 4.
 
 The paper describes the types in words and figures without constants, so every constant is a choice of tracebed
 (`BehaviourParameters`). Only the ratios of works and sizes matter: programs are scaled to the run times of jobs.

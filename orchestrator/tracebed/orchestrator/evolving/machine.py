@@ -83,7 +83,7 @@ class AllocationPlan:
     """How jobs find their nodes, if `nodes` is None."""
     waits: bool = False
     """With `leak`: a job that finds no idle core at its start waits for one until its cancellation, in the order of the
-    starts. False: it is rejected, as in seed 004, figure 10."""
+    starts. False: it is rejected, as in Linnert et al. 2024, figure 10."""
     joins_release: bool = False
     """With `leak`: a forked process keeps its core until it is joined, or its job ends. False: until it ends."""
 

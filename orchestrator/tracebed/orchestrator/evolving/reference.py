@@ -257,7 +257,7 @@ class ReferenceSimulation:
         self.ready.append(number)
 
     def search(self, job: int, origin: int) -> int | None:
-        """Return the free node where a process created on `origin` starts (seed 004, figure 10)."""
+        """Return the free node where a process created on `origin` starts (Linnert et al. 2024, figure 10)."""
         neighbours = self.machine.grid.neighbours
         if origin >= 0:
             for source in (origin, *self.held[job]):

@@ -47,7 +47,8 @@ def first(grid: Grid, idle: Sequence[int], count: int, held: Sequence[int], job:
 def hilbert(grid: Grid, idle: Sequence[int], count: int, held: Sequence[int], job: int) -> Sequence[int]:
     """Choose the first segment of the Hilbert curve that is idle; if all are too short, the least spread nodes on it.
 
-    Source: seed 004, figure 6; Slurm orders the nodes of a grid so. An expansion takes the nodes nearest on the curve.
+    Source: Linnert et al. 2024, figure 6; Slurm orders the nodes of a grid so. An expansion takes the nodes nearest on
+    the curve.
     """
     if not held:
         return shapes.least_spread(grid, idle, count)
@@ -59,8 +60,8 @@ def hilbert(grid: Grid, idle: Sequence[int], count: int, held: Sequence[int], jo
 def median(grid: Grid, idle: Sequence[int], count: int, held: Sequence[int], job: int) -> Sequence[int]:
     """Choose a compact part of the grid: grow from a node by the neighbor that adds the least Manhattan distance.
 
-    Without an admissible part, the largest one is completed by the idle nodes that add the least. Source: seed 004,
-    figure 8.
+    Without an admissible part, the largest one is completed by the idle nodes that add the least. Source: Linnert et
+    al. 2024, figure 8.
     """
     if (nodes := shapes.median(grid, idle, count, held, job)) is not None:
         return nodes
@@ -78,7 +79,9 @@ def median_strict(grid: Grid, idle: Sequence[int], count: int, held: Sequence[in
 def leak(grid: Grid, idle: Sequence[int], count: int, held: Sequence[int], job: int) -> Sequence[int]:
     """Choose nodes as a liquid flows: neighbours of neighbours of the first node of a snake that has enough of them.
 
-    Without an admissible part, the choice is made by `leak_noncontiguous`. Source: seed 004, figure 10, contiguous.
+    Without an admissible part, the choice is made by `leak_noncontiguous`.
+
+    Source: Linnert et al. 2024, figure 10, contiguous.
     """
     nodes = shapes.leak(grid, idle, count, held, job)
     return leak_noncontiguous(grid, idle, count, held, job) if nodes is None else nodes
@@ -88,7 +91,7 @@ def leak_noncontiguous(grid: Grid, idle: Sequence[int], count: int, held: Sequen
     """Choose nodes as a liquid flows: from the first idle node of a snake over the rows, neighbours of neighbours.
 
     Each job begins its search at one of `shapes.ENTRIES` nodes in turn. If no neighbour is idle, the snake continues to
-    the next idle node. Source: seed 004, figure 10, non-contiguous.
+    the next idle node. Source: Linnert et al. 2024, figure 10, non-contiguous.
     """
     return shapes.flow(grid, idle, count, held, job, contiguous=False)
 

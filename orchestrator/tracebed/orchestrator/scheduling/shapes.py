@@ -42,7 +42,7 @@ def first(grid: Grid, free: Sequence[int], count: int, held: Sequence[int], job:
 
 
 def hilbert(grid: Grid, free: Sequence[int], count: int, held: Sequence[int], job: int) -> list[int] | None:
-    """Choose the first contiguous segment of the Hilbert curve (seed 004, figure 6), whatever the job holds."""
+    """Choose the first contiguous segment of the Hilbert curve, whatever the job holds (Linnert et al. 2024)."""
     if len(free) < count:
         return None
     nodes = least_spread(grid, free, count)
@@ -51,7 +51,7 @@ def hilbert(grid: Grid, free: Sequence[int], count: int, held: Sequence[int], jo
 
 
 def median(grid: Grid, free: Sequence[int], count: int, held: Sequence[int], job: int) -> list[int] | None:
-    """Choose a connected part, grown from the first free node that allows it (seed 004, figure 8).
+    """Choose a connected part, grown from the first free node that allows it (Linnert et al. 2024, figure 8).
 
     The part grows by the free neighbour that adds the least Manhattan distance. From a first node, the part reaches
     the size exactly if the free nodes connected with the first node are enough. Other first nodes are not tried.
@@ -82,7 +82,7 @@ def median_strict(grid: Grid, free: Sequence[int], count: int, held: Sequence[in
 
 
 def leak(grid: Grid, free: Sequence[int], count: int, held: Sequence[int], job: int) -> list[int] | None:
-    """Choose the nodes to which a liquid flows that is poured on the machine (seed 004, figure 10, contiguous).
+    """Choose the nodes to which a liquid flows that is poured on the machine (Linnert et al. 2024, figure 10).
 
     The first node is the first one of the snake from which the flow reaches enough nodes.
     """

@@ -38,7 +38,7 @@ ROUNDING = 1e-6
 
 @dataclass(frozen=True)
 class Processes(BehaviourParameters):
-    """Options of the simulation of jobs as processes: communication, and the choices that seed 004 leaves open."""
+    """Options of the simulation of jobs as processes: communication, and what the deadline study leaves open."""
 
     communication: Communication = "asynchronous"
     """Whether sends wait for their receivers."""

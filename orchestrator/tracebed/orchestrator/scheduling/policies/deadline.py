@@ -18,7 +18,7 @@ PASSED = "its deadline has passed"
 
 @dataclass(frozen=True)
 class Deadline(ParameterTable):
-    """Each job gets nodes and a start in advance so that it ends by its deadline, or is rejected (seed 004).
+    """Each job gets nodes and a start in advance so that it ends by its deadline, or is rejected (Linnert et al. 2024).
 
     The nodes have an admissible shape of the placement. The start is the earliest one at which such nodes are free for
     the whole time limit. A job that runs at its deadline is cancelled.

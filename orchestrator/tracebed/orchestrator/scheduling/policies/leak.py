@@ -16,7 +16,9 @@ from tracebed.orchestrator.scheduling.state import Decision, Reject, Reserve, Re
 
 @dataclass(frozen=True)
 class Leak(ParameterTable):
-    """A job starts at once on the nodes that it reaches, and takes free neighbors until it has all (seed 004).
+    """A job starts at once on the nodes that it reaches, and takes free neighbors until it has all.
+
+    Source: Linnert et al. 2024, section 4.
 
     A malleable job starts on its minimum or more. A job that does not reach its minimum is rejected. A job that runs at
     its deadline is cancelled. An evolving job that requests more nodes gets the nodes that it reaches. An evolving job
