@@ -78,8 +78,7 @@ def draw(seed: int, policy: str | None = None, *, limits_hold: bool = False) -> 
             "narrow": rng.random() < 0.5,
             "ties": rng.choice(["start", "id"]),
             "spread": rng.random() < 0.5,
-            "if_idle": rng.random() < 0.3,
-            "straight": rng.random() < 0.3,
+            **{name: random.Random(f"{name} {seed}").random() < 0.3 for name in ("if_idle", "straight")},
         }
         options["narrow"] &= options["backfill"] == "easy"  # else it has no effect
     if policy == "conservative" and rng.random() < 0.5:

@@ -362,6 +362,8 @@ def test_policies_come_by_name_with_typed_parameters() -> None:
         "narrow": False,
         "ties": "start",
         "spread": False,
+        "if_idle": False,
+        "straight": False,
     }
     with pytest.raises(InputError, match="easy, fcfs, fcfs-malleable, firstfit"):
         registry.load("best")

@@ -30,8 +30,8 @@ DEMANDS = {
 CONTROL = re.compile(r"[\0-\x1f\x7f]")
 SCRIPT = """#!/bin/bash
 # Submits {jobs} jobs in {span:.0f} s: bash THIS [further options of every sbatch, such as --partition=debug]
-# Each job runs `sleep SECONDS`; with JOB='PROGRAM' in the environment of this script, `PROGRAM SECONDS APPLICATION
-# PARAMETERS`. Times are divided by the speed, {speed:g}. Needs bash 5 and GNU sleep.
+# Each job runs `sleep SECONDS`; with JOB=PROGRAM in the environment, `PROGRAM SECONDS APPLICATION PARAMETERS`.
+# Times are divided by the speed, {speed:g}. Needs bash 5 and GNU sleep.
 set -u
 declare -i failed=0
 now() {{ echo "${{EPOCHREALTIME/[.,]/}}"; }}

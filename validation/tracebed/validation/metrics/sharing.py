@@ -28,6 +28,9 @@ def _number(run: MeasuredRun, which: int) -> float:
 
 def _better(run: MeasuredRun) -> float:
     """Return the share of the guests that held fewer core seconds than their run time on whole nodes takes."""
+    guests = _of_finished(run, 0)
+    if not guests.any():
+        return float("nan")  # also of runs without nodes, such as imported tables
     jobs, held = run.run.table("jobs"), run.run.table("allocations")
     row = rows_of(held.raw("job_id"), jobs.raw("job_id"))
     last = held["start"] >= jobs["start"][row]
@@ -35,7 +38,7 @@ def _better(run: MeasuredRun) -> float:
     spent = np.bincount(row[last], used[last], minlength=len(jobs))
     static = jobs["run_time"] * jobs["nodes"] * (run.cores / run.run.total_nodes)
     better = spent < (1.0 - ROUNDING) * static
-    return mean(better[run.rows][run.jobs["finished"]][_of_finished(run, 0)])
+    return mean(better[run.rows][run.jobs["finished"]][guests])
 
 
 METRICS = (
