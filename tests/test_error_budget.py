@@ -141,14 +141,16 @@ def disturbed_replay(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("policy", ["easy", "pref", "sd"])
-def test_a_disturbed_run_is_explained_by_the_times_of_its_jobs(tmp_path: Path, policy: str, work: Workload) -> None:
+@pytest.mark.parametrize(("policy", "share"), [("easy", 0.9), ("pref", 0.9), ("sd", 0.5)])
+def test_a_disturbed_run_is_explained_by_the_times_of_its_jobs(
+    tmp_path: Path, policy: str, share: float, work: Workload
+) -> None:
     disturbed_replay(stop_for_a_moment, work, policy, tmp_path / "run")
     frame = complete_budget(work, tmp_path / "run").frame
     disturbed = frame.loc["makespan_s"]
     assert disturbed["error"] < 0
     explained = abs(disturbed["delays"] + disturbed["work"])
-    assert explained > 0.5 * abs(disturbed["error"])  # on a busy machine, late starts change what `sd` decides later
+    assert explained > share * abs(disturbed["error"])  # on a busy machine, late starts change what `sd` decides later
 
 
 @pytest.mark.parametrize("policy", [pytest.param("easy", marks=pytest.mark.slow), "pref"])

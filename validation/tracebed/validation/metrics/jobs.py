@@ -109,9 +109,11 @@ def guests_and_mates(run: Run) -> tuple[BoolArray, BoolArray]:
     jobs, held = run.table("jobs"), run.table("allocations")
     guests, mates = np.zeros(len(jobs), dtype=bool), np.zeros(len(jobs), dtype=bool)
     malleable = jobs.equal("kind", Kind.MALLEABLE)
+    if not malleable.any():  # most runs: no look at each of a million nodes
+        return guests, mates
     sizes = np.array([node.cores for node in run.info.nodes])
     held = held.take(held["cores"] < sizes[held["node"]])
-    if not len(held) or not malleable.any():
+    if not len(held):
         return guests, mates
     job = rows_of(held.raw("job_id"), jobs.raw("job_id"))
     last = held["start"] >= jobs["start"][job]
