@@ -55,8 +55,20 @@ def agreement(slurm: Slurm, run: tb.Run) -> Agreement:
             found.defects.append(f"{job} is in one of them only")
         elif sizes:
             found.jobs += 1
-            _compare(job, accounted[number], sizes, found)
+            _compare(job, accounted[number], sizes, _unworked_s(run, job, sizes), found)
     return found
+
+
+def _unworked_s(run: tb.Run, job: str, sizes: list[tuple[float, float, set[str]]]) -> float:
+    """Return the time (s since 1970) after which a job may have sizes in Slurm that the run does not have.
+
+    A job whose script ends between the merge of a resize and the start of its ranks never works at that size. The run
+    has such a resize as not applied. On a busy machine, seconds lie between the two.
+    """
+    resizes = run.reconfigurations
+    asked = resizes[(resizes["job_id"] == job) & (resizes["state"] != "applied")]["asked"]
+    times = run.info.batch["epoch_s"] + asked / run.info.speed
+    return min([sizes[-1][1], *times[times >= sizes[-1][0]]]) - SECOND_S
 
 
 def rows_of(slurm: Slurm, prefix: str) -> dict[int, list[tuple[float, float, set[str]]]]:
@@ -93,9 +105,10 @@ def _compare(
     job: str,
     rows: list[tuple[float, float, set[str]]],
     sizes: list[tuple[float, float, set[str]]],
+    unworked_s: float,
     found: Agreement,
 ) -> None:
-    """Compare the rows of `sacct` for a job with its sizes in the run."""
+    """Compare the rows of `sacct` for a job with its sizes in the run, all of which it has until `unworked_s`."""
     found.rows += len(rows)
     late = rows[0][0] - sizes[0][0]
     found.differences.append(late)
@@ -106,8 +119,7 @@ def _compare(
         nearest = min(apart, key=abs, default=None)
         if nearest is not None and abs(nearest) <= SECOND_S:
             found.differences.append(nearest)
-        # Near the end of its script, a job may have been resized without working on its new nodes.
-        elif end < sizes[-1][1] - SECOND_S or not any(nodes <= held or held <= nodes for *_, held in sizes[-2:]):
+        elif end < unworked_s or not any(nodes <= held or held <= nodes for *_, held in sizes[-2:]):
             found.defects.append(f"{job}: {sorted(nodes)} until {end:.0f}, {nearest} s from the run")
     for (since, until, _), (_, later, _) in pairwise(sizes):
         if min(until - since, later - until) > APART_S and not any(abs(end - until) <= SECOND_S for _, end, _ in rows):
