@@ -19,7 +19,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 LIBRARIES = {
     "benchmarks/tracebed/benchmarks/kernels/libtracebed_kernels.so": "-O3",
     "orchestrator/tracebed/orchestrator/simulation/engine/libtracebed_engine.so": "-O2",
-    "orchestrator/tracebed/orchestrator/simulation/slurm/engine/libtracebed_slurm.so": "-O3",
+    "orchestrator/tracebed/slurm/simulation/engine/libtracebed_slurm.so": "-O3",
     "orchestrator/tracebed/orchestrator/evolving/libtracebed_evolving.so": "-O2",
 }
 """Library -> optimization level of the C sources in its folder. No level changes floating-point results."""

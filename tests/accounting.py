@@ -10,7 +10,7 @@ import tracebed.api as tb
 from slurmd import Slurm
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.run import JOURNAL
-from tracebed.orchestrator.slurm.host_lists import host_names
+from tracebed.slurm.host_lists import host_names
 
 SECOND_S = 1.5
 """Largest difference of two times that agree: Slurm records whole seconds."""

@@ -120,9 +120,9 @@ def without_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
 
     Pictures take most of the time of small ones. This holds for commands in the process of the test.
     """
+    from tracebed.operators.whatif import page
     from tracebed.validation.experiments.views import plots
     from tracebed.validation.report import html
-    from tracebed.validation.whatif import page
 
     def write_empty(_: object, path: Path | str, *__: object, **___: object) -> Path:
         return html.write_page("", Path(path))

@@ -18,8 +18,8 @@ import packages
 import slurm_forecasts
 import tracebed.api as tb
 from tracebed.cli import tracebed
-from tracebed.errors import ExitCode
-from tracebed.orchestrator.slurm.state import COMMANDS
+from tracebed.ground.errors import ExitCode
+from tracebed.slurm.state import COMMANDS
 from tracebed.validation.verdict.baseline import Baseline
 from validations import make_validation
 

@@ -22,6 +22,7 @@ from slurm_cases import PARAMETERS
 from test_calibration import calibration, estimate
 from test_scheduling import POLICY_PARAMETERS, workload_of
 from tracebed.converters.workload import Workload
+from tracebed.ground.table import Table
 from tracebed.orchestrator.run import TABLES, Run
 from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.orchestrator.scheduling.limits import OverLimit
@@ -30,7 +31,6 @@ from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
 from tracebed.orchestrator.testbeds.calibration import COSTS
-from tracebed.table import Table
 
 SHARING = ("sd", "drom-share")
 RIGID = ("fcfs", "firstfit", "easy", "conservative", "slurm")

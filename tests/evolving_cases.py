@@ -14,11 +14,11 @@ import numpy as np
 
 import tracebed.api as tb
 from tracebed.converters.models.deadlines import TYPES
+from tracebed.ground.topology import Grid
 from tracebed.orchestrator.evolving import behaviours, compiled, reference
 from tracebed.orchestrator.evolving.machine import AllocationPlan, LeakVariant, Machine, ProgramOutcome
 from tracebed.orchestrator.evolving.programs import COMMUNICATIONS, Builder, Programs
 from tracebed.orchestrator.evolving.simulation import leaking, programs_of
-from tracebed.topology import Grid
 
 SIDES = ((1,), (7,), (2, 2), (3, 4), (4, 4), (2, 5), (2, 3, 3))
 

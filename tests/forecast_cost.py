@@ -17,11 +17,11 @@ import numpy as np
 import pandas as pd
 
 from tracebed.converters.workload import Workload
-from tracebed.orchestrator.simulation.slurm.forecast import forecast
-from tracebed.orchestrator.slurm.conf import SlurmConf
-from tracebed.orchestrator.slurm.machine import Alike, Machine, Partition, Weights
-from tracebed.orchestrator.slurm.scontrol import Share
-from tracebed.orchestrator.slurm.state import ClusterState, LiveJob
+from tracebed.slurm.conf import SlurmConf
+from tracebed.slurm.machine import Alike, Machine, Partition, Weights
+from tracebed.slurm.scontrol import Share
+from tracebed.slurm.simulation.forecast import forecast
+from tracebed.slurm.state import ClusterState, LiveJob
 
 NOW = 1.8e9
 CORES = 48

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.workload import Workload
-from tracebed.errors import InputError, Tolerated
+from tracebed.ground.errors import InputError, Tolerated
 
 STRANGE = (
     *(b"", b"-1", b"-5", b"0", b"1e12", b"1000000000000", b"99999999999999999999", b"1e308", b"nan", b"inf", b"-0.5"),

@@ -118,7 +118,7 @@ def _command(folder: Path, words: list[str], out: int) -> None:
     status = 99
     try:
         if words[0] == "read":
-            from tracebed.errors import InputError
+            from tracebed.ground.errors import InputError
 
             try:
                 read(words[1], Path(words[2]))

@@ -28,7 +28,7 @@ from tracebed.cli import tracebed
 from tracebed.orchestrator.evolving import reference
 from tracebed.orchestrator.run import TABLES
 from tracebed.orchestrator.simulation.prediction import predict
-from tracebed.orchestrator.simulation.slurm.simulator import Simulation
+from tracebed.slurm.simulation.simulator import Simulation
 
 ROOT = Path(__file__).resolve().parents[1]
 CASES = 150

@@ -21,8 +21,8 @@ import yaml
 
 from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.formats.writing import write_workload
-from tracebed.errors import InputError
-from tracebed.files import replacing
+from tracebed.ground.errors import InputError
+from tracebed.ground.files import replacing
 from tracebed.orchestrator.run import Run
 from tracebed.validation.experiments.file import load_experiment
 from tracebed.validation.experiments.parts import PolicySpec

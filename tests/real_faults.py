@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import psutil
 
 from faults.scenario import CORES, HEARTBEAT_S, Scenario
-from tracebed.errors import InputError, TestbedError
+from tracebed.ground.errors import InputError, TestbedError
 from tracebed.orchestrator.replay.journal import Entry, Journal
 from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.replay.session import replay

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from tracebed.ground.table import Table, texts
 from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.run import Run, RunInfo
 from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.orchestrator.scheduling.record import ScheduleRecord
 from tracebed.orchestrator.setup import SETTINGS, Setup
-from tracebed.table import Table, texts
 
 NAN = float("nan")
 COMPLETED_REASON = r"(ran \S+ s, but its plan is \S+ s)?"

@@ -74,7 +74,7 @@ def run_cases(folder: Path, cases: int, large: int, seed: int) -> None:
     from tracebed.benchmarks.kernels import stream
     from tracebed.orchestrator.evolving import compiled as evolving
     from tracebed.orchestrator.simulation import engine
-    from tracebed.orchestrator.simulation.slurm import engine as slurm
+    from tracebed.slurm.simulation import engine as slurm
 
     for module in (engine, kernels, evolving, slurm):
         module.LIBRARY = folder / module.LIBRARY.name
@@ -159,7 +159,7 @@ def main() -> int:
     from tracebed.benchmarks import kernels, unmodified
     from tracebed.orchestrator.evolving import compiled as evolving
     from tracebed.orchestrator.simulation import engine
-    from tracebed.orchestrator.simulation.slurm import engine as slurm
+    from tracebed.slurm.simulation import engine as slurm
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

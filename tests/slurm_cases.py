@@ -9,10 +9,10 @@ from typing import Any
 
 from tracebed.orchestrator.scheduling.node_masks import mask_of
 from tracebed.orchestrator.scheduling.policies.slurm import Slurm
-from tracebed.orchestrator.scheduling.slurm.conditions import SINGLETON, Arrays, Condition, Conditions
-from tracebed.orchestrator.scheduling.slurm.entries import Entries
-from tracebed.orchestrator.scheduling.slurm.licenses import Licenses
-from tracebed.orchestrator.scheduling.slurm.limits import (
+from tracebed.slurm.rules.conditions import SINGLETON, Arrays, Condition, Conditions
+from tracebed.slurm.rules.entries import Entries
+from tracebed.slurm.rules.licenses import Licenses
+from tracebed.slurm.rules.limits import (
     CORES,
     GRES,
     JOBS,
@@ -23,14 +23,14 @@ from tracebed.orchestrator.scheduling.slurm.limits import (
     Limits,
     amounts_of,
 )
-from tracebed.orchestrator.scheduling.slurm.multifactor import OF_PARENT, Associations
-from tracebed.orchestrator.scheduling.slurm.outlook import Booked, Bookings
-from tracebed.orchestrator.scheduling.slurm.preemption import CANCEL, REQUEUE, SUSPEND, Preemption
-from tracebed.orchestrator.scheduling.slurm.resources import ALL, OF_CPUS, OF_TASKS, Parts, Request, Resources
-from tracebed.orchestrator.scheduling.slurm.switches import Switches
-from tracebed.orchestrator.simulation.slurm import engine
-from tracebed.orchestrator.simulation.slurm.inputs import Inputs, Outcome
-from tracebed.orchestrator.simulation.slurm.simulator import Simulation
+from tracebed.slurm.rules.multifactor import OF_PARENT, Associations
+from tracebed.slurm.rules.outlook import Booked, Bookings
+from tracebed.slurm.rules.preemption import CANCEL, REQUEUE, SUSPEND, Preemption
+from tracebed.slurm.rules.resources import ALL, OF_CPUS, OF_TASKS, Parts, Request, Resources
+from tracebed.slurm.rules.switches import Switches
+from tracebed.slurm.simulation import engine
+from tracebed.slurm.simulation.inputs import Inputs, Outcome
+from tracebed.slurm.simulation.simulator import Simulation
 
 PARAMETERS: dict[str, list[Any]] = {
     "sched_interval": [-1, 0, 20],

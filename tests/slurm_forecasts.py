@@ -20,9 +20,9 @@ from typing import Any
 import pandas as pd
 
 import tracebed.api as tb
-from tracebed.errors import Tolerated
-from tracebed.orchestrator.slurm.scontrol import instant
-from tracebed.orchestrator.slurm.state import COMMANDS
+from tracebed.ground.errors import Tolerated
+from tracebed.slurm.scontrol import instant
+from tracebed.slurm.state import COMMANDS
 
 FOLDER = Path(__file__).with_name("slurm_recordings") / "states"
 

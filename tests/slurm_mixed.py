@@ -38,15 +38,15 @@ from tracebed.orchestrator.scheduling.node_masks import mask_of
 from tracebed.orchestrator.scheduling.policies.registry import resolve
 from tracebed.orchestrator.scheduling.policies.slurm import Slurm
 from tracebed.orchestrator.scheduling.record import ScheduleRecord
-from tracebed.orchestrator.scheduling.slurm import plan as slurm_plan
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.prediction import predict
-from tracebed.orchestrator.simulation.slurm import prediction
-from tracebed.orchestrator.simulation.slurm.inputs import Inputs
-from tracebed.orchestrator.simulation.slurm.simulator import Simulation
-from tracebed.orchestrator.slurm.conf import read
-from tracebed.orchestrator.slurm.host_lists import host_names
+from tracebed.slurm.conf import read
+from tracebed.slurm.host_lists import host_names
+from tracebed.slurm.rules import plan as slurm_plan
+from tracebed.slurm.simulation import prediction
+from tracebed.slurm.simulation.inputs import Inputs
+from tracebed.slurm.simulation.simulator import Simulation
 
 FOLDER = Path(__file__).parent / "slurm_recordings" / "mixed"
 LATENCIES = Overheads(launch_s=0.035, end_s=0.018)

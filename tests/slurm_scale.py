@@ -18,7 +18,7 @@ from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.policies.slurm import Slurm
 from tracebed.orchestrator.simulation.prediction import predict
-from tracebed.orchestrator.slurm.machine import Alike, Machine, Partition, Weights
+from tracebed.slurm.machine import Alike, Machine, Partition, Weights
 
 MEMORY_MIB = 4000
 """Memory of a core."""

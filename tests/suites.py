@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from tracebed.files import locked_folder
+from tracebed.ground.files import locked_folder
 from tracebed.validation.experiments.file import load_experiment
 from tracebed.validation.experiments.predicted.suite import Suite, load_suite
 from tracebed.validation.experiments.views import judging

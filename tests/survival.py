@@ -17,7 +17,7 @@ from patience import GUARD_S
 from tracebed.benchmarks.lines import decode
 from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.workload import Workload
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.journal import Entry
 from tracebed.orchestrator.run import JOURNAL, Run

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from agents import FOREVER, Agent
 from patience import GUARD_S
 from survival import tables_of
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 from tracebed.orchestrator.testbeds.agent import spool
 from tracebed.orchestrator.testbeds.agent.messages import LINE_LIMIT
 from tracebed.orchestrator.testbeds.wheelhouse import wheel

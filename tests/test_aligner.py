@@ -29,7 +29,7 @@ from tracebed.benchmarks.kernels import compute
 from tracebed.benchmarks.own_data import Merging
 from tracebed.benchmarks.program import Launch, Program
 from tracebed.converters.workload import Workload
-from tracebed.errors import InputError, TestbedError
+from tracebed.ground.errors import InputError, TestbedError
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import JOURNAL

@@ -14,7 +14,7 @@ import tracebed.api as tb
 from amte_logs import log_of
 from amte_prediction import SMALLER, judged, makespan, prediction, programs
 from test_cli_verdicts import call
-from tracebed.errors import InputError, Tolerated
+from tracebed.ground.errors import InputError, Tolerated
 from tracebed.validation.simulators.assembly import workload_of
 from tracebed.validation.simulators.reading import form_of
 

@@ -26,7 +26,7 @@ from tracebed.converters.applications import (
 from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.models.cirne import cirne
 from tracebed.converters.workload import Workload
-from tracebed.errors import InputError, Tolerated
+from tracebed.ground.errors import InputError, Tolerated
 from tracebed.orchestrator.scheduling.jobs import Jobs
 
 

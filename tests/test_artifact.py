@@ -15,7 +15,7 @@ import pytest
 
 import tracebed.api as tb
 from tracebed.api.experiments import Made, load_experiment, load_suite, predict_suite, write_artifact
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 from tracebed.validation.experiments.views import artifact
 from tracebed.validation.recorded import unpack
 from validations import write_suite

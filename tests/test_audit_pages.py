@@ -20,11 +20,11 @@ import pytest
 from documented import FIXTURES, ROOT, VERDICTS, check, drawn, faster, make, prepare, run
 from logs import cori_log, curie_log, eagle_log, theta_log
 from tracebed.converters.workload import Workload
-from tracebed.errors import ExitCode
+from tracebed.ground.errors import ExitCode
+from tracebed.studies.papers import sd, throughput
+from tracebed.studies.papers.base import PAPERS
 from tracebed.validation.experiments import workloads
 from tracebed.validation.experiments.file import load_experiment, names
-from tracebed.validation.experiments.papers import sd, throughput
-from tracebed.validation.experiments.papers.base import PAPERS
 from tracebed.validation.experiments.parts import LogSpec
 
 FOLDER = ROOT / "docs" / "explanation" / "papers" / "audit"

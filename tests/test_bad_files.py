@@ -20,24 +20,24 @@ import pytest
 import fuzz_harness
 from fuzz import read_or_refuse
 from test_recognition import EXAMPLES
-from tracebed import input_files, parquet_file
 from tracebed.api import import_run
 from tracebed.cli import config, policy_options
 from tracebed.converters.cleaning.recipes import load_recipe
 from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.formats.tools import expansion, files
 from tracebed.converters.formats.writing import write_workload
-from tracebed.errors import InputError
+from tracebed.ground import input_files, parquet_file
+from tracebed.ground.errors import InputError
+from tracebed.ground.yaml_file import YamlFile
 from tracebed.orchestrator.replay.commands import AllowedCommands
 from tracebed.orchestrator.replay.thresholds import HealthThresholds
-from tracebed.orchestrator.slurm import conf as slurm_conf
 from tracebed.orchestrator.testbeds.calibration import Calibration
 from tracebed.orchestrator.testbeds.checking.health import read_limits
+from tracebed.slurm import conf as slurm_conf
 from tracebed.validation.experiments.file import load_experiment
 from tracebed.validation.simulators.pairing import read_mapping
 from tracebed.validation.verdict.baseline import Baseline
 from tracebed.validation.verdict.tolerances import Tolerances
-from tracebed.yaml_file import YamlFile
 
 
 @pytest.mark.parametrize("format", ["swf", "mwf", "gwf", "pbs", "sacct", "elastisim", "batsim"])

@@ -12,7 +12,7 @@ import pytest
 from pages import without_pictures
 from test_cli_verdicts import call
 from tracebed.cli.gate import Gating
-from tracebed.errors import ExitCode, InputError
+from tracebed.ground.errors import ExitCode, InputError
 from tracebed.validation.verdict import Tolerances, Validation, Verdict
 from tracebed.validation.verdict.baseline import Baseline
 from validations import make_validation, write_suite

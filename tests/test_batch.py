@@ -23,16 +23,15 @@ import tracebed.api as tb
 from executables import write_program
 from patience import GUARD_S
 from tracebed.converters.workload import Provenance, System, Workload
-from tracebed.errors import InputError, TestbedError
-from tracebed.orchestrator.batch import loop, slurm_output, wall
+from tracebed.ground.errors import InputError, TestbedError
+from tracebed.ground.states import JobState
+from tracebed.orchestrator.batch import loop, wall
 from tracebed.orchestrator.batch.base import BatchSettings, JobObservation, JobRequest, Phase, SystemFacts
 from tracebed.orchestrator.batch.ending import Lifetime, ended_run
 from tracebed.orchestrator.batch.health import health, run_times
 from tracebed.orchestrator.batch.killed_replay import SCHEMA, KilledReplay
 from tracebed.orchestrator.batch.plan import SubmissionPlan
 from tracebed.orchestrator.batch.records import JobRecords, OwnRecord
-from tracebed.orchestrator.batch.slurm import SlurmSystem
-from tracebed.orchestrator.batch.slurm_states import STATES, is_permanent, meaning
 from tracebed.orchestrator.batch.watched import (
     CONFIRMATIONS,
     ENDING_POLLS,
@@ -48,8 +47,10 @@ from tracebed.orchestrator.run import JOURNAL, Run, RunInfo
 from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.testbeds.nodes import Group, Node
-from tracebed.orchestrator.testbeds.slurm import SlurmProvider, SlurmSettings
-from tracebed.states import JobState
+from tracebed.slurm import batch_output as slurm_output
+from tracebed.slurm.batch_system import SlurmSystem
+from tracebed.slurm.job_states import STATES, is_permanent, meaning
+from tracebed.slurm.provider import SlurmProvider, SlurmSettings
 
 SQUEUE = """\
 2|tracebed-1a2b3c4d-1|PENDING|N/A|N/A||PartitionConfig

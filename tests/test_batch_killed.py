@@ -13,7 +13,8 @@ import pytest
 
 import tracebed.api as tb
 from tracebed.converters.workload import Provenance, System, Workload
-from tracebed.errors import InputError, TestbedError
+from tracebed.ground.errors import InputError, TestbedError
+from tracebed.ground.states import JobState
 from tracebed.orchestrator.batch import abandoned, loop, session
 from tracebed.orchestrator.batch.abandoned import cancel_leftover_jobs, warn_of_leftover_jobs
 from tracebed.orchestrator.batch.base import JobObservation, JobRequest, Phase, SystemFacts
@@ -26,7 +27,6 @@ from tracebed.orchestrator.run import JOURNAL, RunInfo
 from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.orchestrator.runs.working_folders import working_folders
 from tracebed.orchestrator.setup import Setup
-from tracebed.states import JobState
 
 PREFIX = "tracebed-1a2b3c4d-"
 TABLE = pd.DataFrame({"job_id": ["a", "b"], "submit_time": [0.0, 0.1], "run_time": 1.0, "nodes": 1})

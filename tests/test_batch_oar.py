@@ -12,10 +12,10 @@ import pytest
 import tracebed.api as tb
 from oard import Oar, reason_to_skip
 from tracebed.converters.workload import Provenance, System, Workload
-from tracebed.errors import InputError, TestbedError
+from tracebed.ground.errors import InputError, TestbedError
+from tracebed.ground.states import JobState
+from tracebed.oar.batch_system import PHASES, OarSystem, observations
 from tracebed.orchestrator.batch.base import BatchSettings, Phase
-from tracebed.orchestrator.batch.oar import PHASES, OarSystem, observations
-from tracebed.states import JobState
 
 REASON = reason_to_skip()
 RECORDED = """{

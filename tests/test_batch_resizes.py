@@ -20,12 +20,12 @@ from accounting import agreement, prefix_of
 from patience import GUARD_S
 from slurmd import SETTINGS, Slurm, reason_to_skip
 from tracebed.converters.workload import Provenance, System, Workload
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 from tracebed.orchestrator.batch.base import BatchSettings, JobRequest, Phase, Refused
-from tracebed.orchestrator.batch.slurm import SlurmSystem
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.run import JOURNAL
 from tracebed.orchestrator.runs.working_folders import working_folders
+from tracebed.slurm.batch_system import SlurmSystem
 
 REASON = reason_to_skip(accounting=True)
 pytestmark = [pytest.mark.skipif(REASON is not None, reason=str(REASON)), pytest.mark.slow]

@@ -21,7 +21,7 @@ from patience import GUARD_S, patience
 from slurmd import Slurm, reason_to_skip
 from tracebed.cli import tracebed
 from tracebed.converters.workload import Provenance, System, Workload
-from tracebed.errors import ExitCode
+from tracebed.ground.errors import ExitCode
 from tracebed.orchestrator.batch.abandoned import cancel_leftover_jobs
 from tracebed.orchestrator.batch.base import BatchSettings
 from tracebed.orchestrator.batch.session import BatchOptions

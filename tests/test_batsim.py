@@ -19,7 +19,7 @@ from test_elastisim import VALUES, read_quietly, workload_of
 from tracebed.converters.formats import batsim
 from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.workload import SCHEMA, Provenance, System, Workload
-from tracebed.errors import InputError, Tolerated
+from tracebed.ground.errors import InputError, Tolerated
 
 
 def written(workload: Workload, path: Path, **options: Any) -> tuple[dict[str, Any], dict[str, int]]:

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from tracebed.benchmarks.standalone import resizing
 from tracebed.cli import tracebed
-from tracebed.errors import InputError, TestbedError
+from tracebed.ground.errors import InputError, TestbedError
 
 pytestmark = pytest.mark.usefixtures("no_process_is_left")
 NO_MPI = pytest.mark.skipif(find_spec("mpi4py") is None, reason="pip install 'tracebed[mpi]'")

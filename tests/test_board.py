@@ -14,8 +14,8 @@ import pytest
 
 from test_cli_verdicts import call
 from tracebed.api.recorded import Dataset, datasets, fetch
-from tracebed.errors import InputError
-from tracebed.validation.board.conversions import CONVERSIONS
+from tracebed.ground.errors import InputError
+from tracebed.studies.board.conversions import CONVERSIONS
 from tracebed.validation.experiments.file import load_experiment
 from tracebed.validation.experiments.predicted.suite import load_suite
 

@@ -20,8 +20,8 @@ from test_cli_verdicts import call
 from tracebed.api.board import Board, Score
 from tracebed.api.recorded import Dataset, datasets
 from tracebed.converters.workload import Workload
-from tracebed.errors import InputError
-from tracebed.validation.board.entries import load_entries
+from tracebed.ground.errors import InputError
+from tracebed.studies.board.entries import load_entries
 
 NODES = {"a_16": 16, "a_20": 20, "b_16": 16, "copy_16": 16, "c_16": 16, "broken_16": 16}
 """Case -> nodes. Two are one workload, two are one real run, and the nodes of the last one are not all there."""
@@ -118,7 +118,7 @@ def only_mine(files: Mapping[str, str], folder: Path) -> Iterator[None]:
         for name in list(datasets()):
             patch.delitem(datasets(), name)
         patch.setitem(datasets(), "mine", made.model_copy(update={"name": "mine"}))
-        patch.setattr("tracebed.validation.board.entries.SHIPPED", _shipped(folder))
+        patch.setattr("tracebed.studies.board.entries.SHIPPED", _shipped(folder))
         yield
 
 

@@ -13,10 +13,10 @@ import pytest
 import yaml
 
 from tracebed.api.board import Board, Score, build_board, load_entries
-from tracebed.validation.board.board import WAIT
-from tracebed.validation.board.page import failure, page
-from tracebed.validation.board.plot import plot
-from tracebed.validation.board.words import interval, number, share
+from tracebed.studies.board.board import WAIT
+from tracebed.studies.board.page import failure, page
+from tracebed.studies.board.plot import plot
+from tracebed.studies.board.words import interval, number, share
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from tracebed.validation.board.scores import (
+from tracebed.studies.board.scores import (
     ALPHA,
     KAPPA,
     NOISE,

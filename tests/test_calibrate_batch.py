@@ -15,7 +15,7 @@ from faults.batch import VirtualJob
 from faults.resizing_batch import GRANT_S, SPAWN_S, ResizingBatch
 from faults.resizing_scenario import ResizingPlay, ResizingScenario
 from tracebed.converters.workload import Workload
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 from tracebed.orchestrator.batch.base import BatchSettings
 
 JOBS = tuple((15.0 * number, 100.0, 600.0, 4) for number in range(30))

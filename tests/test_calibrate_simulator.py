@@ -26,8 +26,8 @@ from toy_simulator import LIMIT, main, schedule
 from tracebed.api.experiments import fit_simulator
 from tracebed.cli import tracebed
 from tracebed.converters.workload import FloatArray
-from tracebed.errors import ExitCode, InputError, TracebedError
-from tracebed.files import locked_folder
+from tracebed.ground.errors import ExitCode, InputError, TracebedError
+from tracebed.ground.files import locked_folder
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.validation.experiments.predicted import simulators

@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 
 import tracebed.api as tb
-from tracebed.cpus import format_cpus
-from tracebed.errors import InputError
+from tracebed.ground.cpus import format_cpus
+from tracebed.ground.errors import InputError
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.run import JOURNAL, Run
 from tracebed.orchestrator.simulation.overheads import Overheads

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 import tracebed.api as tb
 from suites import suite_of
 from tracebed.cli import tracebed
-from tracebed.errors import ExitCode
+from tracebed.ground.errors import ExitCode
 from tracebed.validation.experiments.experiment import Experiment
 from tracebed.validation.experiments.file import load_experiment
 from tracebed.validation.experiments.views.dependence import Dependence

@@ -12,8 +12,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tracebed.errors import ExitCode, InputError
-from tracebed.outputs import CODE_QUALITY
+from tracebed.ground.errors import ExitCode, InputError
+from tracebed.ground.outputs import CODE_QUALITY
 from tracebed.validation.recorded import unpack
 from tracebed.validation.report.annotations import MOST, annotate, code_quality
 from tracebed.validation.report.junit import junit

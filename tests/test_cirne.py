@@ -26,7 +26,7 @@ from tracebed.converters.models.cirne import (
 )
 from tracebed.converters.models.randlib import Randlib
 from tracebed.converters.workload import System
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 
 ORIGINAL = CirneParameters()
 EDITED = CirneParameters(size_slope=0.1, size_offset=0.4, power_of_two=0.10, cancelled=0.0)

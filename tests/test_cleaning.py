@@ -19,8 +19,8 @@ from tracebed.converters.cleaning.recipes import load_recipe
 from tracebed.converters.formats.reading import read_raw, read_workload
 from tracebed.converters.log import Log
 from tracebed.converters.workload import Provenance, System, Workload
-from tracebed.errors import InputError, Tolerated
-from tracebed.yaml_file import MAX_CHARACTERS
+from tracebed.ground.errors import InputError, Tolerated
+from tracebed.ground.yaml_file import MAX_CHARACTERS
 
 
 def workload(rows: dict[str, Any], system: System | None = None) -> Workload:

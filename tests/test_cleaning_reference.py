@@ -22,7 +22,7 @@ from tracebed import cli
 from tracebed.converters.cleaning.audit import clean
 from tracebed.converters.cleaning.recipes import load_recipe
 from tracebed.converters.formats.reading import read_raw
-from tracebed.errors import Tolerated
+from tracebed.ground.errors import Tolerated
 
 NOON = datetime(2022, 11, 14, 12)  # far from any change of the clock
 Record = dict[str, Any]

@@ -14,7 +14,7 @@ import click
 import pytest
 
 from tracebed import cli
-from tracebed.errors import ExitCode
+from tracebed.ground.errors import ExitCode
 
 Call = Callable[..., tuple[int, str, str]]
 

@@ -18,7 +18,7 @@ from tracebed.cli import demo as demo_module
 from tracebed.cli import tracebed
 from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.workload import Provenance, System, Workload
-from tracebed.errors import ExitCode, TracebedError
+from tracebed.ground.errors import ExitCode, TracebedError
 from tracebed.orchestrator.run import Run
 from tracebed.validation.verdict import Verdict
 

@@ -18,7 +18,7 @@ import tracebed.api as tb
 from pages import without_pictures
 from runs import NAN, fcfs_run, make_run
 from tracebed.cli import tracebed
-from tracebed.errors import ExitCode, InputError
+from tracebed.ground.errors import ExitCode, InputError
 
 
 def call(*words: object) -> Result:

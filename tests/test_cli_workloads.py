@@ -17,7 +17,7 @@ from tracebed.cli.charts import bars, columns, duration_text
 from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.workload import System, Workload
-from tracebed.errors import ExitCode
+from tracebed.ground.errors import ExitCode
 
 SWF = "; MaxNodes: 4\n; MaxProcs: 16\n; UnixStartTime: 86400\n1 0 5 100 4 -1 -1 8 200 -1 1 1 1 -1 1 1 -1 -1\n"
 

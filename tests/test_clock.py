@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from patience import GUARD_S
 from tracebed.benchmarks.clock import POLL_S, Clock, SteadyClock
-from tracebed.errors import TestbedError
+from tracebed.ground.errors import TestbedError
 
 fork = multiprocessing.get_context("fork")
 

@@ -24,13 +24,13 @@ from tracebed.benchmarks.program import Program
 from tracebed.cli import tracebed
 from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.workload import Workload
-from tracebed.cpus import format_cpus
-from tracebed.errors import InputError
+from tracebed.ground.cpus import format_cpus
+from tracebed.ground.errors import InputError
+from tracebed.ground.states import JobState
 from tracebed.orchestrator.replay.commands import AllowedCommands
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.testbeds.nodes import Inventory, Node
-from tracebed.states import JobState
 
 CPUS = tuple(sorted(os.sched_getaffinity(0)))[:2]
 pytestmark = pytest.mark.usefixtures("no_process_is_left")

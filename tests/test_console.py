@@ -13,7 +13,7 @@ import pytest
 
 from tracebed.cli.console import print_json, print_table
 from tracebed.cli.messages import progress
-from tracebed.display import cell
+from tracebed.ground.display import cell
 
 COLUMNS = ("what a row is about", "a", "b")
 ROWS: list[tuple[str, float, float]] = [("one thing", 1.5, 123_456_789.0), ("another thing", 0.00012345, float("nan"))]

@@ -8,7 +8,7 @@ import pytest
 
 from runs import fcfs_run
 from test_validation import predicted, repetitions, validated
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 from tracebed.orchestrator.run import Run
 from tracebed.validation.verdict.copies import is_copy
 from tracebed.validation.verdict.noise import noise_floor

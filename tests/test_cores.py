@@ -20,8 +20,8 @@ from reference_scheduler import NearTie, RefJob
 from runs import resize_rows
 from test_scheduling import workload_of as whole_nodes
 from tracebed.converters.workload import Workload
-from tracebed.cpus import parse_cpus
-from tracebed.errors import InputError
+from tracebed.ground.cpus import parse_cpus
+from tracebed.ground.errors import InputError
 from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import Jobs

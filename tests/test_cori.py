@@ -21,7 +21,7 @@ from tracebed.converters.cleaning.audit import records_of
 from tracebed.converters.formats.reading import read_raw, read_workload
 from tracebed.converters.log import Log
 from tracebed.converters.workload import System
-from tracebed.errors import InputError, Tolerated
+from tracebed.ground.errors import InputError, Tolerated
 
 DAY = "2019-01-01"
 EAGLE_ROWS = [
@@ -259,7 +259,7 @@ PERLMUTTER = [
 ]
 
 
-@pytest.mark.filterwarnings("ignore::tracebed.errors.Tolerated")
+@pytest.mark.filterwarnings("ignore::tracebed.ground.errors.Tolerated")
 def test_a_folder_of_two_machines_is_refused_until_one_is_chosen(tmp_path: Path) -> None:
     """One export of NERSC has both partitions of Perlmutter, with different sizes and queues."""
     log = write(tmp_path / "log.csv", CORI, PERLMUTTER)
@@ -281,7 +281,7 @@ def test_a_defect_has_its_line_though_records_of_another_machine_are_ignored(tmp
         read_raw([log], machine="Perlmutter GPU")
 
 
-@pytest.mark.filterwarnings("ignore::tracebed.errors.Tolerated")
+@pytest.mark.filterwarnings("ignore::tracebed.ground.errors.Tolerated")
 def test_the_machine_can_be_chosen_by_convert_by_clean_and_by_a_recipe(tmp_path: Path) -> None:
     log = write(tmp_path / "log.csv", CORI, PERLMUTTER)
     recipes = {"plain": "steps: [unique_ids]", "gpu": "steps: [unique_ids]\nread: {machine: Perlmutter GPU}"}

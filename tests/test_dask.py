@@ -24,10 +24,10 @@ import pytest
 import slurmd
 from patience import GUARD_S, matching, until
 from test_simulated_experiments import HERE, run, study
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
+from tracebed.ground.version import version
 from tracebed.validation.experiments.simulated import pools
 from tracebed.validation.experiments.simulated.pools import DaskPool
-from tracebed.version import version
 
 __all__ = ["study"]  # the fixture
 

@@ -22,7 +22,8 @@ from redecided import decided, decided_again, noting, virtual
 from runs import replaying
 from tracebed.cli import tracebed
 from tracebed.converters.workload import Workload
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
+from tracebed.ground.topology import Grid
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import JOURNAL, Run
 from tracebed.orchestrator.scheduling.jobs import Jobs
@@ -36,7 +37,6 @@ from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.orchestrator.simulation.simulator import Simulator
 from tracebed.testing import check_policy
-from tracebed.topology import Grid
 
 # -- reservations ----------------------------------------------------------------------------------------------------
 

@@ -29,7 +29,7 @@ from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.models.cirne import cirne
 from tracebed.converters.scaling import scale
 from tracebed.converters.workload import Provenance, System, Workload
-from tracebed.errors import InputError, Tolerated
+from tracebed.ground.errors import InputError, Tolerated
 
 MONDAY = 1_283_731_200.0  # 2010-09-06 00:00 UTC
 

@@ -15,7 +15,7 @@ from tracebed.converters.dictionary import EXTRA, dictionary
 from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.workload import SCHEMA, Workload
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from tracebed.benchmarks.lines import decode
 from tracebed.benchmarks.mpi.launch import LOOPBACK, ROOT, compiler, mpiexec, run_until
 from tracebed.benchmarks.node_table import NodeTable
 from tracebed.benchmarks.unmodified import INCLUDE
-from tracebed.errors import InputError, TestbedError
+from tracebed.ground.errors import InputError, TestbedError
 
 PAPER = SizeRange(3, 6, 12)
 """The sizes of HPG-aligner in the paper: 3 to 12 processes, preferred 6."""

@@ -20,7 +20,7 @@ import pytest
 from pydantic import ValidationError
 
 import dockerd
-from tracebed.errors import InputError, TestbedError
+from tracebed.ground.errors import InputError, TestbedError
 from tracebed.orchestrator.testbeds.docker import containers, engine
 from tracebed.orchestrator.testbeds.docker.channel import ExecConnection, Frames
 from tracebed.orchestrator.testbeds.docker.containers import NODE_LABEL, TESTBED_LABEL, DockerSettings

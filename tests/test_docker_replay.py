@@ -29,7 +29,7 @@ from survival import Case
 from tracebed.cli import demo as demo_module
 from tracebed.cli import tracebed
 from tracebed.converters.formats.writing import write_workload
-from tracebed.errors import TestbedError
+from tracebed.ground.errors import TestbedError
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.testbeds.base import Event
 from tracebed.orchestrator.testbeds.docker import containers

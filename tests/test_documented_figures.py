@@ -17,8 +17,8 @@ from runs import replaying
 from test_cli_verdicts import call
 from tracebed.cli.charts import duration_text
 from tracebed.converters.workload import Workload
-from tracebed.display import cell
-from tracebed.errors import ExitCode
+from tracebed.ground.display import cell
+from tracebed.ground.errors import ExitCode
 from tracebed.orchestrator.replay.session import replay
 
 ROOT = Path(__file__).resolve().parents[1]

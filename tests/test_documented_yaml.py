@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from tracebed.converters.cleaning.recipes import load_recipe
+from tracebed.ground.yaml_file import YamlFile
 from tracebed.validation.experiments.claims import Claim
 from tracebed.validation.experiments.parts import Plot, SensitivitySpec
-from tracebed.yaml_file import YamlFile
 
 ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(r"^(?P<indent> *)```ya?ml\n(?P<text>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL)

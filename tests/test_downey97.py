@@ -11,7 +11,7 @@ from scipy import stats
 from tracebed.converters.models.downey import speedup
 from tracebed.converters.models.downey97 import DAY, HALF, Downey97Parameters, arrivals, downey97, draw
 from tracebed.converters.workload import System
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 
 JOBS = 30_000
 P = Downey97Parameters(work_min=50.0, work_max=2e5, day_gap=40.0, night_gap=160.0)

@@ -18,7 +18,7 @@ from tracebed.benchmarks import node_table, ownership
 from tracebed.benchmarks.drom import TABLE, VARIABLE, Administrator, DromProcess
 from tracebed.benchmarks.node_table import NodeTable, TableLostError, Transaction, bits, cpus_of
 from tracebed.benchmarks.ownership import DromResult, Flags
-from tracebed.errors import TestbedError
+from tracebed.ground.errors import TestbedError
 
 CPUS = range(8)
 PROGRAM = """

@@ -27,7 +27,7 @@ from tracebed.converters.formats.tools.elastisim_models import UnsupportedModelE
 from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.speedup import Speedup, speedup_function
 from tracebed.converters.workload import SCHEMA, Provenance, System, Workload
-from tracebed.errors import InputError, Tolerated
+from tracebed.ground.errors import InputError, Tolerated
 
 SPEEDUPS = (
     *(("linear", ""), ("amdahl", "0.95"), ("amdahl", "1"), ("amdahl", "0"), ("downey", "12.5 0.5"), ("downey", "7 0")),

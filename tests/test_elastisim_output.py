@@ -22,12 +22,12 @@ import tracebed.api as tb
 from fuzz import mutated
 from tracebed.cli import tracebed
 from tracebed.converters.workload import Provenance, System, Workload
-from tracebed.errors import InputError, TracebedError
+from tracebed.drivers.elastisim import outputs
+from tracebed.drivers.elastisim.reader import read
+from tracebed.drivers.elastisim.stages import Stages
+from tracebed.ground.errors import InputError, TracebedError
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.runs.nodes import nodes_of
-from tracebed.validation.simulators.elastisim import outputs
-from tracebed.validation.simulators.elastisim.reader import read
-from tracebed.validation.simulators.elastisim.stages import Stages
 from tracebed.validation.simulators.simulator import ReadOptions, SimulateOptions, simulate
 
 # ElastiSim 26c03fb, run by tracebed under `pref`: overheads of 2 s (launch) and 5 s (reconfiguration), a grain of 40 s.

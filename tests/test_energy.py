@@ -17,7 +17,7 @@ from redecided import virtual
 from runs import by_node, lending_run, make_run, replaying
 from test_cli_verdicts import call
 from test_replay_sharing import MATE_AND_GUEST
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 from tracebed.orchestrator.replay.journal import Entry
 from tracebed.orchestrator.replay.monitor import Monitor
 from tracebed.orchestrator.replay.session import replay

@@ -16,7 +16,7 @@ from pages import without_pictures
 from runs import fcfs_run
 from test_calibration import calibration, estimate
 from tracebed.cli import tracebed
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 from tracebed.orchestrator.calibrating.estimates import factors, of_joining_ranks
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.simulation.delays import ROWS, STEPS, Delays, draw

@@ -33,7 +33,8 @@ from test_calibration import calibration
 from test_cli_verdicts import call
 from test_schemas import problems
 from tracebed.converters.workload import Workload
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
+from tracebed.ground.states import JobState
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import JOURNAL, Run
@@ -47,7 +48,6 @@ from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
 from tracebed.orchestrator.simulation.simulator import Simulator
-from tracebed.states import JobState
 from tracebed.validation.budget import error_budget
 
 SPEED = 400.0

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 import evolving_cases
 import tracebed.api as tb
 from tracebed.converters.models.deadlines import TYPES
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
+from tracebed.ground.topology import Grid
 from tracebed.orchestrator.evolving import behaviours, compiled, reference
 from tracebed.orchestrator.evolving.machine import AllocationPlan, LeakVariant, Machine, ProgramOutcome
 from tracebed.orchestrator.evolving.programs import COMMUNICATIONS, Builder, Communication, Programs, StepKind
 from tracebed.orchestrator.evolving.simulation import adapted, leaking, programs_of, reserved, run_alone, simulate
 from tracebed.orchestrator.scheduling.placement import median
-from tracebed.topology import Grid
 
 ROOT = Path(__file__).resolve().parents[1]
 NEVER = np.inf

@@ -17,11 +17,11 @@ import pytest
 
 from patience import patience
 from tracebed.converters.models.deadlines import TYPES
+from tracebed.ground.topology import Grid
 from tracebed.orchestrator.evolving import behaviours, reference
 from tracebed.orchestrator.evolving.machine import AllocationPlan, Machine
 from tracebed.orchestrator.evolving.programs import COMMUNICATIONS, Builder, Communication, Programs
 from tracebed.orchestrator.evolving.simulation import simulate
-from tracebed.topology import Grid
 
 SOURCE = Path(__file__).with_name("simgrid_programs.cpp")
 OPTIONS = (

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from tracebed.orchestrator.replay import session
+from tracebed.studies.papers import replays
+from tracebed.studies.papers.base import PAPERS, Settings, Study
 from tracebed.validation.experiments.file import names as files
-from tracebed.validation.experiments.papers import replays
-from tracebed.validation.experiments.papers.base import PAPERS, Settings, Study
 from tracebed.validation.experiments.simulated import grid
 
 NODES = "groups: {all: {nodes: 'n[1-48]', cores: 16, emulated: true}}\n"

@@ -17,7 +17,7 @@ import pytest
 import packages
 from runs import NAN, fcfs_run, make_run
 from tracebed.converters.formats.reading import read_workload
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 from tracebed.orchestrator.run import Run
 from tracebed.validation.export import EXPORTERS, export, perfetto
 from tracebed.validation.export.csv import COLUMNS

@@ -10,7 +10,7 @@ import pytest
 
 import packages
 import tracebed.api as tb
-from tracebed.errors import ExitCode
+from tracebed.ground.errors import ExitCode
 from tracebed.orchestrator.scheduling.policy_errors import PolicyError
 from tracebed.testing import check_policy
 

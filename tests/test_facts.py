@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from agents import Agent
-from tracebed.cpus import format_cpus
+from tracebed.ground.cpus import format_cpus
 from tracebed.orchestrator.testbeds.agent import facts
 from tracebed.orchestrator.testbeds.events import FACTS, read_event
 

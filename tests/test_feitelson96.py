@@ -20,7 +20,7 @@ from tracebed.converters.models.feitelson96 import (
     size_law,
 )
 from tracebed.converters.workload import System
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 
 JOBS = 40_000
 P = Feitelson96Parameters(factor=10.0, short_mean=100.0)
@@ -146,7 +146,7 @@ def test_the_features_that_the_archive_names_hold() -> None:
     assert len(drawn) / len(set(drawn.column("extra_executable"))) > 1.5  # jobs are run repeatedly
 
 
-@pytest.mark.filterwarnings("ignore::tracebed.errors.Tolerated")
+@pytest.mark.filterwarnings("ignore::tracebed.ground.errors.Tolerated")
 def test_a_log_behind_the_model_has_the_same_features(reference_data: Callable[[str], Path]) -> None:
     log = read_workload(reference_data("logs/NASA-iPSC-1993-3.1-cln.swf.gz"))
     assert all(features(log.ints("nodes"), log.floats("run_time")).values())

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 import tracebed.api as tb
 from tracebed.cli import tracebed
 from tracebed.converters.workload import Workload
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.setup import SETTINGS, Setup, Timing
 from tracebed.orchestrator.simulation.overheads import Overheads

@@ -17,11 +17,11 @@ import slurm_forecasts
 import tracebed.api as tb
 from executables import write_program
 from tracebed.cli import tracebed
-from tracebed.errors import ExitCode, InputError
-from tracebed.orchestrator.batch.slurm_state import ask
-from tracebed.orchestrator.simulation.slurm.run_times import KILLED, Draws, RunTimes
-from tracebed.orchestrator.slurm.scontrol import records, shares, task_numbers
-from tracebed.orchestrator.slurm.state import COMMANDS, ClusterState, read_folder, state_of
+from tracebed.ground.errors import ExitCode, InputError
+from tracebed.slurm.live_state import ask
+from tracebed.slurm.scontrol import records, shares, task_numbers
+from tracebed.slurm.simulation.run_times import KILLED, Draws, RunTimes
+from tracebed.slurm.state import COMMANDS, ClusterState, read_folder, state_of
 
 NOW = "2026-01-31T12:00:00"
 CONFIG = f"""Configuration data as of {NOW}

@@ -10,10 +10,10 @@ import pytest
 
 import tracebed.api as tb
 from test_forecast import PARTITION, folder_of, log_of, minutes_of, read_state, running, waiting
-from tracebed.orchestrator.slurm.gres import gres_of
-from tracebed.orchestrator.slurm.job_fields import FREE, IGNORED, MODELED, OF_RUNNING, WITHOUT_EFFECT, gres
-from tracebed.orchestrator.slurm.reasons import waits_for
-from tracebed.orchestrator.slurm.scontrol import Record
+from tracebed.slurm.gres import gres_of
+from tracebed.slurm.job_fields import FREE, IGNORED, MODELED, OF_RUNNING, WITHOUT_EFFECT, gres
+from tracebed.slurm.reasons import waits_for
+from tracebed.slurm.scontrol import Record
 
 PRINTED = json.loads((Path(__file__).parent / "slurm_recordings" / "fields" / "job.json").read_text())
 """Release of Slurm -> the fields that `scontrol -d show job` prints."""

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import tracebed.api as tb
-from tracebed.errors import InputError, Tolerated
+from tracebed.ground.errors import InputError, Tolerated
 
 HEADER = (
     "job_id,workload_name,submission_time,requested_number_of_resources,requested_time,success,starting_time,"

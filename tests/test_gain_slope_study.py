@@ -10,11 +10,11 @@ import pytest
 from click.testing import CliRunner
 
 from tracebed.cli import tracebed
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.testbeds.inventory import load_inventory
-from tracebed.validation.experiments.papers import dmr_gain_slope
-from tracebed.validation.experiments.papers.base import PAPERS, Settings
+from tracebed.studies.papers import dmr_gain_slope
+from tracebed.studies.papers.base import PAPERS, Settings
 
 pytestmark = pytest.mark.usefixtures("no_process_is_left")
 

@@ -25,7 +25,7 @@ from tracebed.converters.models.lublin99 import Lublin99Parameters, lublin99
 from tracebed.converters.models.registry import MODELS
 from tracebed.converters.scaling import to_load
 from tracebed.converters.workload import Provenance, System, Workload
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 
 
 @dataclasses.dataclass(frozen=True)

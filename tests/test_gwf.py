@@ -14,7 +14,7 @@ from tracebed.converters.cleaning.audit import jobs_of
 from tracebed.converters.formats import gwf, swf
 from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.workload import System, Workload
-from tracebed.errors import InputError, Tolerated
+from tracebed.ground.errors import InputError, Tolerated
 
 JOB = (
     "1 1100000000 30 600 4 580.5 20480 4 3600 4096 1 U1 G1 app Q1 P1 siteA siteB UNITARY -1 -1 -1 -1 linux -1 -1 -1"

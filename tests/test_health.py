@@ -23,7 +23,7 @@ from redecided import emulated, virtual, workload
 from runs import replaying
 from test_replayer import CPUS, wait_for, write_case
 from tracebed.converters.workload import Workload
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.health import execution_kind, health
 from tracebed.orchestrator.replay.journal import Entry

@@ -20,7 +20,7 @@ import tracebed.api as tb
 from runs import fcfs_run
 from test_cli_verdicts import call
 from tracebed.converters.workload import Provenance, System, Workload
-from tracebed.errors import ExitCode, InputError
+from tracebed.ground.errors import ExitCode, InputError
 from tracebed.orchestrator.run import Run
 from tracebed.validation.export import export
 from tracebed.validation.metrics import all_metrics, metrics, per_job

@@ -17,14 +17,15 @@ from test_calibration import calibration
 from test_cli_verdicts import call
 from test_import import times, workload
 from tracebed.converters.workload import System
-from tracebed.errors import InputError
+from tracebed.drivers import accasim
+from tracebed.ground.errors import InputError
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.runs.nodes import nodes_of
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.validation.metrics import metrics
-from tracebed.validation.simulators import accasim, table
+from tracebed.validation.simulators import table
 from tracebed.validation.simulators.reading import form_of
 from tracebed.validation.simulators.simulator import SIMULATORS, ExternalSimulator, SimulateOptions, simulate, simulator
 

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tracebed.api as tb
-from tracebed.cpus import format_cpus, parse_cpus
-from tracebed.errors import InputError
+from tracebed.ground.cpus import format_cpus, parse_cpus
+from tracebed.ground.errors import InputError
+from tracebed.ground.ranges import parse_names
 from tracebed.orchestrator.testbeds import distinct, inventory_keys
 from tracebed.orchestrator.testbeds.inventory import load_inventory
 from tracebed.orchestrator.testbeds.nodes import Inventory, Node, shipped
-from tracebed.ranges import parse_names
 
 ROOT = Path(__file__).resolve().parents[1]
 

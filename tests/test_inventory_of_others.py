@@ -16,7 +16,7 @@ from hypothesis import given
 from executables import write_program
 from fuzz import mutated
 from test_inventory_groups import read_or_refuse
-from tracebed.errors import InputError, Tolerated
+from tracebed.ground.errors import InputError, Tolerated
 from tracebed.orchestrator.testbeds.inventory import load_inventory
 from tracebed.orchestrator.testbeds.nodes import Inventory, Node
 from tracebed.orchestrator.testbeds.ssh_config import lines_of

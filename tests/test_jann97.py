@@ -26,7 +26,7 @@ from tracebed.converters.models.jann97 import (
     moments,
 )
 from tracebed.converters.workload import System, Workload
-from tracebed.errors import InputError, Tolerated
+from tracebed.ground.errors import InputError, Tolerated
 
 
 def same_moments(law: HyperErlang, m: tuple[float, float, float], rel: float) -> None:

@@ -17,7 +17,7 @@ from tracebed.benchmarks.applications.base import memory
 from tracebed.benchmarks.kernels import compute, stream
 from tracebed.benchmarks.program import Program
 from tracebed.converters.workload import Workload
-from tracebed.errors import InputError, TestbedError
+from tracebed.ground.errors import InputError, TestbedError
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import JOURNAL

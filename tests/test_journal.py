@@ -16,9 +16,9 @@ from click.testing import CliRunner
 from journals import change, forge
 from redecided import emulated, workload
 from runs import replaying
-from tracebed import world
 from tracebed.cli import tracebed
-from tracebed.errors import InputError
+from tracebed.ground import system as world
+from tracebed.ground.errors import InputError
 from tracebed.orchestrator.replay import chain, journal
 from tracebed.orchestrator.replay.chain import head_path
 from tracebed.orchestrator.replay.folder import SECRET, WorkingFolder

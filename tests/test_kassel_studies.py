@@ -18,7 +18,7 @@ from tracebed.converters.cleaning.audit import clean
 from tracebed.converters.cleaning.recipes import load_recipe
 from tracebed.converters.formats.reading import read_raw
 from tracebed.converters.workload import Provenance, Step, System, Workload
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 from tracebed.validation.experiments import characteristics
 from tracebed.validation.experiments.choices import changed_points
 from tracebed.validation.experiments.experiment import Experiment

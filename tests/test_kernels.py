@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from patience import until
 from tracebed.benchmarks import kernels
-from tracebed.errors import InputError, TestbedError
+from tracebed.ground.errors import InputError, TestbedError
 
 ROOT = Path(__file__).resolve().parents[1]
 LIBRARIES = 4

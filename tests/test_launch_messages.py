@@ -11,12 +11,12 @@ import pytest
 
 from redecided import virtual
 from runs import replaying
-from tracebed import world
 from tracebed.benchmarks.lines import encode
 from tracebed.benchmarks.program import Program
 from tracebed.converters.schema import SCHEMA
 from tracebed.converters.workload import Workload
-from tracebed.errors import InputError
+from tracebed.ground import system as world
+from tracebed.ground.errors import InputError
 from tracebed.orchestrator.batch.plan import SubmissionPlan
 from tracebed.orchestrator.replay.outages import MOST_LOSSES
 from tracebed.orchestrator.replay.programs import check_programs

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from patience import GUARD_S, until
-from tracebed.errors import TestbedError
+from tracebed.ground.errors import TestbedError
 from tracebed.orchestrator.testbeds import launcher
 from tracebed.orchestrator.testbeds.launcher import Launcher
 from tracebed.orchestrator.testbeds.nodes import Node

@@ -20,6 +20,7 @@ from redecided import decided, decided_again, virtual
 from runs import replaying
 from tracebed.converters.malleability import Thresholds, to_malleable
 from tracebed.converters.workload import Workload
+from tracebed.ground.topology import Grid
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import JOURNAL, Run
 from tracebed.orchestrator.scheduling.jobs import Jobs
@@ -30,7 +31,6 @@ from tracebed.orchestrator.scheduling.state import Decision, State
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.testing import check_policy
-from tracebed.topology import Grid
 
 COLUMNS = ["submit_time", "run_time", "nodes", "nodes_min", "deadline", "earliest_start"]
 

@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from tracebed.cli import tracebed
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
+from tracebed.studies.papers.base import PAPERS
+from tracebed.studies.papers.paper import Constant, Element, Paper, load_paper, names, paper_of
 from tracebed.validation.experiments.claims import NEAR, WITHIN, Claim, Rule, distance, is_near, matches
 from tracebed.validation.experiments.experiment import Experiment
 from tracebed.validation.experiments.file import load_experiment
-from tracebed.validation.experiments.papers.base import PAPERS
-from tracebed.validation.experiments.papers.paper import Constant, Element, Paper, load_paper, names, paper_of
 from tracebed.validation.experiments.views.ledger import (
     Ledger,
     Measured,

@@ -14,13 +14,13 @@ import pytest
 from agents import dead, launch_message
 from patience import GUARD_S
 from tracebed.benchmarks.program import Program
-from tracebed.errors import InputError, TestbedError
+from tracebed.ground.errors import InputError, TestbedError
+from tracebed.ground.system import World
 from tracebed.orchestrator.testbeds import base, link, links, local
 from tracebed.orchestrator.testbeds import testbed as module
 from tracebed.orchestrator.testbeds.link import Link
 from tracebed.orchestrator.testbeds.nodes import Inventory, Node
 from tracebed.orchestrator.testbeds.testbed import AgentTestbed
-from tracebed.world import World
 
 CPUS = sorted(os.sched_getaffinity(0))
 

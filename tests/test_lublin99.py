@@ -27,7 +27,7 @@ from tracebed.converters.models.lublin99 import (
     lublin99,
 )
 from tracebed.converters.workload import System
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 
 PUBLISHED = Lublin99Parameters()
 

@@ -23,7 +23,7 @@ from tracebed.converters.malleability import (
 )
 from tracebed.converters.speedup import Speedup
 from tracebed.converters.workload import Provenance, System, Workload
-from tracebed.errors import InputError, Tolerated
+from tracebed.ground.errors import InputError, Tolerated
 
 
 def rigid(sizes: list[int], machine: int | None = 128) -> Workload:

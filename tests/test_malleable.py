@@ -16,7 +16,7 @@ import pytest
 
 from patience import GUARD_S
 from tracebed.benchmarks.program import Program
-from tracebed.cpus import format_cpus, parse_cpus
+from tracebed.ground.cpus import format_cpus, parse_cpus
 from tracebed.orchestrator.testbeds.base import Event
 from tracebed.orchestrator.testbeds.nodes import Inventory, Node
 from tracebed.orchestrator.testbeds.testbed import AgentTestbed

@@ -14,7 +14,7 @@ from agents import FOREVER, Agent
 from patience import until
 from tracebed.benchmarks.drom import Administrator
 from tracebed.benchmarks.node_table import NodeTable
-from tracebed.cpus import format_cpus
+from tracebed.ground.cpus import format_cpus
 from tracebed.orchestrator.testbeds.agent.spool import table_path
 
 pytestmark = pytest.mark.usefixtures("no_process_is_left")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import engines
 from runs import NAN, lending_run, make_run
 from tracebed.converters.workload import FloatArray
-from tracebed.errors import InputError, Tolerated
+from tracebed.ground.errors import InputError, Tolerated
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.runs.steps import Steps
 from tracebed.orchestrator.scheduling.sharing import Sharing

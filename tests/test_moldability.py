@@ -28,7 +28,7 @@ from tracebed.converters.models.moldability import (
 )
 from tracebed.converters.speedup import speedup_function
 from tracebed.converters.workload import Kind, System, Workload
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 
 NAMES = dict(zip(("rigid", "powerof2", "square", "even", "multipleof4", "unconstraint"), Constraint, strict=True))
 

@@ -17,7 +17,7 @@ from redecided import emulated, workload
 from runs import replaying
 from test_replayer import CPUS
 from tracebed.benchmarks.kernels import compute
-from tracebed.errors import TestbedError
+from tracebed.ground.errors import TestbedError
 from tracebed.orchestrator.replay import journal, sampling
 from tracebed.orchestrator.replay.journal import Entry
 from tracebed.orchestrator.replay.monitor import LoopWatch, Monitor

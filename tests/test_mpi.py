@@ -19,7 +19,7 @@ from tracebed.benchmarks.mpi import launch, state
 from tracebed.benchmarks.mpi.launch import Events, MpiResult, mpiexec, reconfigure
 from tracebed.benchmarks.redistribution import Block
 from tracebed.benchmarks.stages import ReconfigurationStages, table
-from tracebed.errors import InputError, TestbedError
+from tracebed.ground.errors import InputError, TestbedError
 
 needs_mpi = pytest.mark.skipif(find_spec("mpi4py") is None, reason="pip install 'tracebed[mpi]'")
 

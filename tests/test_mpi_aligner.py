@@ -14,7 +14,7 @@ from tracebed.benchmarks.dmr import Answer, SizeRange
 from tracebed.benchmarks.kernels import compute
 from tracebed.benchmarks.mpi import aligner
 from tracebed.cli import tracebed
-from tracebed.errors import InputError, TestbedError
+from tracebed.ground.errors import InputError, TestbedError
 
 needs_mpi = pytest.mark.skipif(
     find_spec("mpi4py") is None or shutil.which("cc") is None, reason="pip install 'tracebed[mpi]', gcc"

@@ -14,7 +14,7 @@ from tracebed.converters.cleaning.audit import jobs_of
 from tracebed.converters.formats import mwf, swf
 from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.workload import System, Workload
-from tracebed.errors import InputError, Tolerated
+from tracebed.ground.errors import InputError, Tolerated
 
 DEFAULT = dict.fromkeys(mwf.FIELDS[:-1], "-1") | {
     **{"job": "1", "components": "1", "name": "j1", "submit": "0", "wait": "10", "limit": "3600"},

@@ -21,8 +21,8 @@ from redecided import decided, decided_again, emulated, virtual, workload
 from runs import replaying
 from survival import KEEP, Case, assert_every_job_ended_once, assert_no_rank_ran_twice, count
 from test_replayer_mishaps import STARTED, Said, Scripted, carry_out, ended, until_sent
-from tracebed import world
 from tracebed.converters.workload import Workload
+from tracebed.ground import system as world
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.recovery import recovered
 from tracebed.orchestrator.replay.session import replay
@@ -159,7 +159,7 @@ def test_a_stopped_agent_is_out_within_the_heartbeat_timeout_and_its_node_return
 
 
 NO_RETURN = """
-from tracebed.errors import TestbedError
+from tracebed.ground.errors import TestbedError
 from tracebed.orchestrator.replay import outages
 from tracebed.orchestrator.testbeds.local import LocalProvider
 outages.RETURN_S = 2.0

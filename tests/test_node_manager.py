@@ -16,7 +16,7 @@ from tracebed.benchmarks.drom import Administrator
 from tracebed.benchmarks.node_manager import Equipartition, NodeManager
 from tracebed.benchmarks.node_table import NodeTable
 from tracebed.benchmarks.ownership import DromResult
-from tracebed.errors import InputError, TestbedError
+from tracebed.ground.errors import InputError, TestbedError
 
 MN3 = (range(8), range(8, 16))
 PROGRAM = """

@@ -19,7 +19,7 @@ import tracebed.api as tb
 from patience import GUARD_S
 from sshd import Sshd
 from tracebed.cli import tracebed
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.testbeds.checking.health import SIGNALS, judge, read_limits, signals_of
 from tracebed.orchestrator.testbeds.checking.preparation import take_down

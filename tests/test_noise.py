@@ -15,7 +15,7 @@ import yaml
 import tracebed.api as tb
 from runs import make_run
 from test_cli_verdicts import call
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 from tracebed.orchestrator.run import Run
 from tracebed.validation.metrics import metrics
 from tracebed.validation.verdict.noise import TestbedClass, noise_floor, repeats_for

@@ -17,7 +17,7 @@ import tracebed.api as tb
 from oard import reason_to_skip
 from record_oar import FOLDER, record
 from tracebed.converters.workload import Provenance, System, Workload
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.scheduling.node_masks import mask_of, nodes_of
 from tracebed.orchestrator.scheduling.policies.oar import (

@@ -21,7 +21,7 @@ from runs import make_run
 from tracebed.cli import tracebed
 from tracebed.cli.options import OutputPath
 from tracebed.converters.workload import Provenance, System, Workload
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 from tracebed.orchestrator.replay.folder import WorkingFolder
 
 SWF = "; Version: 2.2\n; MaxNodes: 4\n; MaxProcs: 4\n1 0 0 100 4 -1 -1 4 200 -1 1 1 1 1 1 -1 -1 -1\n"

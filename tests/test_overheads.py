@@ -18,7 +18,7 @@ from reference_scheduler import RefJob
 from test_calibration import calibration, estimate
 from test_scheduling import workload_of
 from tracebed.cli import tracebed
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.scheduling.state import Decision, Resize, Start, State, Wake
 from tracebed.orchestrator.simulation.overheads import Overheads

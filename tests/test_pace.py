@@ -23,7 +23,7 @@ from redecided import decided, decided_again, emulated, virtual, workload
 from runs import replaying
 from tracebed.benchmarks.clock import SteadyClock
 from tracebed.converters.workload import Workload
-from tracebed.errors import InputError, TestbedError
+from tracebed.ground.errors import InputError, TestbedError
 from tracebed.orchestrator.replay import journal, pace
 from tracebed.orchestrator.replay.recovery import recovered
 from tracebed.orchestrator.replay.session import replay

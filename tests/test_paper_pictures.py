@@ -23,7 +23,7 @@ from executables import write_program
 from pages import Outline, validated, without_pictures
 from runs import fcfs_run
 from tracebed.cli import tracebed
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 from tracebed.orchestrator.run import Run
 from tracebed.validation.pictures import COLUMN, PAGE, STYLE, Picture, columns_of, drawn_in, legend, panels
 from tracebed.validation.report import runs as page_of_runs

@@ -24,7 +24,7 @@ from tracebed.converters.models.feitelson96 import Feitelson96Parameters, feitel
 from tracebed.converters.models.papers import HPG_ALIGNER, SD, deadline, dmr, sd, sd_5
 from tracebed.converters.speedup import speedup_function
 from tracebed.converters.workload import System
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 
 TABLE_1 = {6: 0.7143, 12: 0.1176, 24: -0.0168, 48: -0.0672}
 TABLE_3 = {6: 0.7504, 12: 0.1375, 24: 0.0022, 48: -0.0137}

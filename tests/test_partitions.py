@@ -15,7 +15,7 @@ import tracebed.api as tb
 from tracebed.api.clusters import cluster_of, node_classes
 from tracebed.converters.partitions import WHOLE, Capacity, gpus_of, partition_facts
 from tracebed.converters.workload import Workload
-from tracebed.errors import ExitCode, InputError
+from tracebed.ground.errors import ExitCode, InputError
 
 CONF = """NodeName=c[1-2] CPUs=8 Sockets=1 CoresPerSocket=4 ThreadsPerCore=2 Feature=ib
 NodeName=g1 CPUs=4 Gres=gpu:a100:2 RealMemory=1000

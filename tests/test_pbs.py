@@ -16,7 +16,7 @@ from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.formats.tools.files import MAX_LINE
 from tracebed.converters.formats.tools.states import pbs_exit
 from tracebed.converters.workload import System, Workload
-from tracebed.errors import InputError, Tolerated
+from tracebed.ground.errors import InputError, Tolerated
 
 T = 1_614_600_000
 """2021-03-01 12:00:00 UTC, s since 1970."""

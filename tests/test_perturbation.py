@@ -23,8 +23,8 @@ from tracebed.cli import tracebed
 from tracebed.cli.perturbation import explain_falls
 from tracebed.converters.perturbation import Perturbation, input_hash, perturbed
 from tracebed.converters.workload import Workload
-from tracebed.display import cell
-from tracebed.errors import InputError
+from tracebed.ground.display import cell
+from tracebed.ground.errors import InputError
 from tracebed.orchestrator.run import PERTURBED
 from tracebed.validation.report.html import render
 from tracebed.validation.significance import (

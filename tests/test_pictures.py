@@ -17,7 +17,7 @@ from tracebed.converters.description import describe
 from tracebed.converters.models.cirne import cirne
 from tracebed.converters.pictures import plot
 from tracebed.converters.workload import Provenance, System, Workload
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 
 OCCUPATION, WEEKDAYS, HOURS = "Node occupation", "Arrivals by hour and weekday", "Arrivals by hour of the day"
 OTHERS = (

@@ -28,7 +28,7 @@ from tracebed.benchmarks.lines import encode
 from tracebed.benchmarks.node_table import NodeTable
 from tracebed.benchmarks.peers import tune
 from tracebed.benchmarks.program import TASKS, Launch, Program, deal, split
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 
 CPUS = sorted(os.sched_getaffinity(0))
 CPU = CPUS[0]

@@ -30,7 +30,7 @@ from tracebed.benchmarks.standalone.pils import PilsResult, PilsWork, RankResult
 from tracebed.benchmarks.standalone.ranks import Reduce, run_ranks
 from tracebed.benchmarks.standalone.team import Team
 from tracebed.cli import tracebed
-from tracebed.errors import ExitCode, InputError, TestbedError
+from tracebed.ground.errors import ExitCode, InputError, TestbedError
 
 CPUS = tuple(sorted(os.sched_getaffinity(0)))
 needs_cpus = pytest.mark.skipif(len(CPUS) < 2, reason="needs two CPUs")

@@ -21,7 +21,8 @@ from runs import make_run, replaying
 from tracebed.cli import tracebed
 from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.provenance import Provenance, System
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
+from tracebed.ground.topology import Grid
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import JOURNAL
 from tracebed.orchestrator.scheduling.jobs import Jobs
@@ -29,7 +30,6 @@ from tracebed.orchestrator.scheduling.placement import PLACEMENTS, chooser, shap
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.orchestrator.testbeds.nodes import Inventory, Node
-from tracebed.topology import Grid
 from tracebed.validation.metrics.placement import largest_part
 
 SIDES = st.lists(st.integers(1, 6), min_size=1, max_size=3).map(tuple)

@@ -23,7 +23,7 @@ from runs import resize_rows
 from test_scheduling import assert_same, nodes_held, simulated, workload_of
 from tracebed.cli.simulate import simulate
 from tracebed.converters.formats.writing import write_workload
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.orchestrator.scheduling import names

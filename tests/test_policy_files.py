@@ -14,7 +14,7 @@ import packages
 import tracebed.api as tb
 from test_policies import GUIDE
 from tracebed.cli import tracebed
-from tracebed.errors import ExitCode, InputError
+from tracebed.ground.errors import ExitCode, InputError
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.testing import check_policy
 

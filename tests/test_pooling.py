@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tracebed.converters.formats.reading import read_workload
-from tracebed.errors import ExitCode
+from tracebed.ground.errors import ExitCode
 from tracebed.orchestrator.run import Run
 
 LOG = str(Path(__file__).parent / "operator_logs" / "sacct.txt")

@@ -13,12 +13,12 @@ from click.testing import CliRunner, Result
 import tracebed.api as tb
 from tracebed.cli import tracebed as cli
 from tracebed.converters.workload import Provenance, System, Workload
-from tracebed.errors import ExitCode, InputError
+from tracebed.ground.errors import ExitCode, InputError
+from tracebed.ground.states import JobState
 from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.orchestrator.simulation.processes import Processes, as_processes
-from tracebed.states import JobState
 from tracebed.validation.experiments.choices import single_point
 from tracebed.validation.experiments.file import load_experiment
 from tracebed.validation.experiments.simulated import cells, grid

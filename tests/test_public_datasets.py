@@ -23,7 +23,7 @@ from tracebed.converters.formats import fdata, lassen, pm100, supercloud
 from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.log import Log
 from tracebed.converters.workload import System, Workload
-from tracebed.errors import InputError, Tolerated
+from tracebed.ground.errors import InputError, Tolerated
 
 
 def parquet(columns: dict[str, Any]) -> bytes:

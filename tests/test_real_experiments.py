@@ -19,7 +19,7 @@ from click.testing import CliRunner, Result
 import tracebed.api as tb
 from patience import GUARD_S, matching
 from tracebed.cli import tracebed
-from tracebed.errors import ExitCode, TracebedError
+from tracebed.ground.errors import ExitCode, TracebedError
 from tracebed.validation.experiments.real.beside import BackgroundCommand
 
 REAL = """\

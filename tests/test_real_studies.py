@@ -14,11 +14,11 @@ from click.testing import CliRunner
 from tracebed.benchmarks.node_manager import Equipartition
 from tracebed.cli import tracebed
 from tracebed.converters.workload import Workload
-from tracebed.errors import InputError, TestbedError
+from tracebed.ground.errors import InputError, TestbedError
 from tracebed.orchestrator.calibrating import drom_overhead as overhead
 from tracebed.orchestrator.run import Run
-from tracebed.validation.experiments.papers import drom, drom_overhead, sd, throughput
-from tracebed.validation.experiments.papers.base import PAPERS, Findings, FindingsTable, Settings, percent
+from tracebed.studies.papers import drom, drom_overhead, sd, throughput
+from tracebed.studies.papers.base import PAPERS, Findings, FindingsTable, Settings, percent
 from tracebed.validation.experiments.views.ledger import of_findings
 from tracebed.validation.metrics.summary import metrics
 

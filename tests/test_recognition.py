@@ -18,7 +18,7 @@ from tracebed.converters.formats import registry
 from tracebed.converters.formats.reading import read_workload, recognized
 from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.formats.writing import write_workload
-from tracebed.errors import Tolerated
+from tracebed.ground.errors import Tolerated
 
 SWF = "1 0 10 100 4 -1 -1 4 200 2048 1 7 8 -1 2 1 -1 -1"
 LINES: dict[str, list[str]] = {

@@ -14,7 +14,7 @@ import packing
 import tracebed.api as tb
 from runs import fcfs_run
 from test_cli_verdicts import call
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 from tracebed.validation.experiments.file import load_experiment
 from tracebed.validation.recorded import recorded_runs, recorded_suite, recorded_suites, unpack
 from tracebed.validation.recorded.store import RecordedSuite

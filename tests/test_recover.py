@@ -23,7 +23,7 @@ from test_replay_sharing import MATE_AND_GUEST
 from test_replayer import wait_for, working_folders, write_case
 from tracebed.cli import tracebed
 from tracebed.converters.workload import Workload
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 from tracebed.orchestrator.replay import folder as folder_module
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.folder import WorkingFolder

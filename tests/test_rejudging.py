@@ -15,7 +15,7 @@ from runs import replaying
 from test_cli_verdicts import call
 from test_health import agents, jobs_of, ranks
 from test_validation import predicted, repetitions, validated
-from tracebed.errors import ExitCode, InputError
+from tracebed.ground.errors import ExitCode, InputError
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.health import Value, judged
 from tracebed.orchestrator.replay.session import replay

@@ -18,7 +18,7 @@ import tracebed.api as tb
 from patience import GUARD_S
 from suites import suite_of
 from tracebed.converters.workload import FloatArray
-from tracebed.errors import InputError, TestbedError
+from tracebed.ground.errors import InputError, TestbedError
 from tracebed.validation.experiments.real import beside
 from tracebed.validation.experiments.real.beside import BackgroundCommand
 from tracebed.validation.experiments.real.campaign import Campaign

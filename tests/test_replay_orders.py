@@ -21,7 +21,8 @@ from redecided import decided, decided_again, emulated
 from runs import by_node, replaying
 from test_replay_sharing import Crowding, assert_no_core_has_two_jobs, crowd
 from test_replayer_mishaps import carry_out
-from tracebed.cpus import format_cpus, parse_cpus
+from tracebed.ground.cpus import format_cpus, parse_cpus
+from tracebed.ground.system import World
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.loop import Replayer
 from tracebed.orchestrator.run import JOURNAL, Run
@@ -30,7 +31,6 @@ from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.state import Decision, Resize, State
 from tracebed.orchestrator.testbeds.base import EMULATED_RATE, Event
 from tracebed.orchestrator.testbeds.nodes import Inventory
-from tracebed.world import World
 
 FOREVER_S = 600.0
 """Virtual time in which a replay must be over: its jobs last for some tenths of a second."""

@@ -24,7 +24,7 @@ from test_replayer import CPUS, workload
 from test_replayer_mishaps import LISTENING, STARTED, Said, Scripted, carry_out, ended, outlived_leader, until_sent
 from tracebed.benchmarks.program import Program
 from tracebed.converters.workload import Workload
-from tracebed.cpus import parse_cpus
+from tracebed.ground.cpus import parse_cpus
 from tracebed.orchestrator.replay import journal, loop
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import JOURNAL

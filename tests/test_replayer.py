@@ -22,7 +22,7 @@ from patience import GUARD_S
 from redecided import decided, decided_again, emulated, virtual, workload
 from runs import by_node, make_run, replaying
 from tracebed.converters.workload import Workload
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.ending import lateness
 from tracebed.orchestrator.replay.programs import shortest_replay, sized

@@ -38,10 +38,10 @@ from test_replayer import (
     workload,
     write_case,
 )
-from tracebed import world
 from tracebed.benchmarks.program import Program
 from tracebed.converters.workload import Workload
-from tracebed.errors import InputError
+from tracebed.ground import system as world
+from tracebed.ground.errors import InputError
 from tracebed.orchestrator.replay import event_handler, journal, loop, outages
 from tracebed.orchestrator.replay.commands import AllowedCommand, AllowedCommands
 from tracebed.orchestrator.replay.loop import Replayer

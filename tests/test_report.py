@@ -16,7 +16,7 @@ import packages
 from pages import Outline, plain, rendered, validated
 from patience import GUARD_S
 from runs import NAN, fcfs_run, lending_run, make_run
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 from tracebed.orchestrator.replay.thresholds import HealthThresholds
 from tracebed.orchestrator.run import Run
 from tracebed.validation.report import gantt, scales, words

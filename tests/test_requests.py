@@ -19,7 +19,7 @@ from survival import KEEP, Case, assert_every_job_ended_once, count
 from tracebed.converters.malleability import to_malleable
 from tracebed.converters.requests import Request, format_requests, parse_requests
 from tracebed.converters.workload import Kind, Workload
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import JOURNAL, Run

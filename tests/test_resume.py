@@ -182,7 +182,7 @@ def test_a_replay_whose_nodes_do_not_start_when_it_is_resumed_can_be_resumed_lat
     case.kill(process)
     for agent in agents:
         agent.kill()
-    hook = "from tracebed.errors import TestbedError\n"
+    hook = "from tracebed.ground.errors import TestbedError\n"
     hook += "from tracebed.orchestrator.testbeds.local import LocalProvider\n"
     hook += "def refuse(self, node, arguments): raise TestbedError('the node is switched off')\n"
     hook += "LocalProvider.run = refuse\n"

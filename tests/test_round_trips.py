@@ -16,7 +16,7 @@ from test_cli_verdicts import call
 from test_elastisim_output import FILES as ELASTISIM
 from test_import_simulators import PLAN, gantt
 from tracebed.converters.workload import Provenance, System, Workload
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 from tracebed.validation.export import export
 from tracebed.validation.export.exporter import EXPORTERS
 from tracebed.validation.simulators.reading import form_of

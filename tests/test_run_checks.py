@@ -20,7 +20,7 @@ from drawn import draw
 from runs import NAN, make_run
 from test_scheduling import workload_of
 from tracebed.cli import tracebed
-from tracebed.errors import InputError, Tolerated
+from tracebed.ground.errors import InputError, Tolerated
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.runs import schema as run_schema
 from tracebed.orchestrator.runs.nodes import NodeFacts

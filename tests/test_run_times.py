@@ -13,6 +13,7 @@ from redecided import virtual, workload
 from runs import replaying
 from survival import KEEP, Case, count
 from tracebed.converters.workload import Workload
+from tracebed.ground.states import JobState
 from tracebed.orchestrator.replay.health import of_run_times
 from tracebed.orchestrator.replay.journal import Entry
 from tracebed.orchestrator.replay.monitor import Monitor
@@ -25,7 +26,6 @@ from tracebed.orchestrator.run import JOURNAL
 from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.record import ScheduleRecord
-from tracebed.states import JobState
 
 pytestmark = pytest.mark.usefixtures("no_process_is_left")
 

@@ -19,7 +19,7 @@ from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.formats.sacct import COMMAND
 from tracebed.converters.formats.tools.files import MAX_LINE
 from tracebed.converters.workload import System, Workload
-from tracebed.errors import InputError, Tolerated
+from tracebed.ground.errors import InputError, Tolerated
 
 FIELDS = (
     *("JobID", "JobName", "Cluster", "User", "Account", "Partition", "QOS", "Submit", "Eligible", "Start", "End"),
@@ -382,7 +382,7 @@ def test_rows_of_several_clusters_are_refused_until_one_is_chosen(log: Path) -> 
     assert (red.provenance.system.name, list(red.ints("nodes"))) == ("red", [3])
 
 
-@pytest.mark.filterwarnings("ignore::tracebed.errors.Tolerated")
+@pytest.mark.filterwarnings("ignore::tracebed.ground.errors.Tolerated")
 def test_the_shipped_recipe_makes_a_workload_of_any_sacct_log(tmp_path: Path) -> None:
     over = row("8", Timelimit="00:01:00")
     gone = row("9", start="10:01:00", end="10:01:00", Elapsed="00:00:00", State="CANCELLED by 17")

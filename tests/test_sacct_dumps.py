@@ -16,7 +16,7 @@ import pytest
 import sacct_dumps
 import tracebed.api as tb
 from tracebed.converters.formats.reading import read_workload
-from tracebed.errors import ExitCode
+from tracebed.ground.errors import ExitCode
 from tracebed.orchestrator.run import Run
 
 ROWS = sacct_dumps.rows(jobs=300, seed=3)

@@ -20,7 +20,7 @@ from test_sacct import ROWS, by_id, read, row, table, told
 from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.formats.sacct import HALVED, STATES
 from tracebed.converters.formats.tools.repeated_hour import WHICH_HOUR
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 
 
 @pytest.fixture
@@ -390,7 +390,7 @@ JOBS = [
 
 
 @pytest.mark.parametrize("version", ["dbv0.0.38", "v0.0.39", "v0.0.40", "complex"])
-@pytest.mark.filterwarnings("ignore::tracebed.errors.Tolerated")
+@pytest.mark.filterwarnings("ignore::tracebed.ground.errors.Tolerated")
 def test_json_of_sacct_is_read(tmp_path: Path, version: str) -> None:
     jobs = JOBS if version in ("dbv0.0.38", "complex") else [newer(job) for job in JOBS]
     if version == "v0.0.39":

@@ -17,7 +17,7 @@ from tracebed.converters.malleability import to_malleable
 from tracebed.converters.models.cirne import cirne
 from tracebed.converters.scaling import map_sizes, scale, seconds_since_start
 from tracebed.converters.workload import Provenance, System, Workload
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 
 NAN = math.nan
 

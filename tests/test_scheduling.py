@@ -15,13 +15,13 @@ from reference_scheduler import RefJob, reference_schedule
 from runs import resize_rows
 from tracebed.converters.speedup import Speedup
 from tracebed.converters.workload import Workload
+from tracebed.ground.table import strings
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.record import ScheduleRecord
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.simulation.simulator import Simulator
-from tracebed.table import strings
 
 MICROSECOND = 1e-6
 POLICY_PARAMETERS = {

@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 import tracebed.api as tb
 from test_schemas import problems
 from tracebed.cli import tracebed
-from tracebed.errors import ExitCode, InputError
+from tracebed.ground.errors import ExitCode, InputError
 from tracebed.validation.experiments.choices import changed_points, single_point, value_text
 from tracebed.validation.experiments.file import ExperimentFile, load_experiment
 from tracebed.validation.experiments.views.sensitivity import INSIDE, NOT_SIGNIFICANT, OUTSIDE

@@ -19,7 +19,7 @@ from slurm_replayed import FOLDER, NODES
 from suites import run_suite, suite_of
 from tracebed.cli import tracebed
 from tracebed.converters.workload import Provenance, System, Workload
-from tracebed.errors import InputError, TracebedError
+from tracebed.ground.errors import InputError, TracebedError
 from tracebed.orchestrator.run import Run, RunInfo
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.policies.slurm import Slurm

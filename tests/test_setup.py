@@ -19,7 +19,7 @@ from drawn import draw
 from engines import case
 from tracebed.cli import tracebed
 from tracebed.cli.setup_options import declared, table_of_settings
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 from tracebed.orchestrator import setup
 from tracebed.orchestrator.run import RunInfo
 from tracebed.orchestrator.scheduling.policies.easy import Easy

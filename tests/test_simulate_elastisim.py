@@ -25,7 +25,8 @@ from patience import GUARD_S
 from tracebed.api.runs import split
 from tracebed.cli import tracebed
 from tracebed.converters.workload import Provenance, System, Workload
-from tracebed.errors import ExitCode, InputError, TracebedError
+from tracebed.drivers.elastisim.protocol import Invocation, MessageReason, Reply, decoded
+from tracebed.ground.errors import ExitCode, InputError, TracebedError
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.runs.nodes import nodes_of
 from tracebed.orchestrator.scheduling.limits import OverLimit
@@ -34,7 +35,6 @@ from tracebed.orchestrator.scheduling.scheduler import PolicyError
 from tracebed.orchestrator.scheduling.state import Cancel, Decision, Reject, Resize, Start, State
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.prediction import predict
-from tracebed.validation.simulators.elastisim.protocol import Invocation, MessageReason, Reply, decoded
 from tracebed.validation.simulators.simulator import SimulateOptions, simulate
 
 GRAIN_S = 100.0

@@ -30,8 +30,8 @@ from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.malleability import to_malleable
 from tracebed.converters.models.registry import draw
 from tracebed.converters.workload import Workload
-from tracebed.errors import ExitCode, InputError, Tolerated
-from tracebed.files import locked_folder
+from tracebed.ground.errors import ExitCode, InputError, Tolerated
+from tracebed.ground.files import locked_folder
 from tracebed.orchestrator.runs.nodes import nodes_of
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.policies import registry

@@ -21,8 +21,9 @@ from runs import resize_rows
 from test_scheduling import ref_jobs, simulated, workload_of
 from tracebed.converters.speedup import speedup_function
 from tracebed.converters.workload import Provenance, Step, System, Workload
-from tracebed.cpus import format_cpus
-from tracebed.errors import InputError
+from tracebed.ground.cpus import format_cpus
+from tracebed.ground.errors import InputError
+from tracebed.ground.table import Table, repeated
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.runs.nodes import NodeFacts, nodes_of
 from tracebed.orchestrator.scheduling import scheduler
@@ -40,7 +41,6 @@ from tracebed.orchestrator.simulation.prediction import EngineChoice, predict
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
 from tracebed.orchestrator.simulation.simulator import Simulator
 from tracebed.orchestrator.tables import allocations_table, ledger_order
-from tracebed.table import Table, repeated
 
 POLICIES = st.sampled_from(["fcfs", "easy", "pref"])
 

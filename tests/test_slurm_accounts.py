@@ -14,23 +14,23 @@ from click.testing import CliRunner
 from tracebed.cli import tracebed
 from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.workload import Provenance, System, Workload
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.policies.slurm import Slurm
 from tracebed.orchestrator.scheduling.record import ScheduleRecord
-from tracebed.orchestrator.scheduling.slurm.limits import Counters, amounts_of
-from tracebed.orchestrator.scheduling.slurm.multifactor import FairShare
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.simulation.prediction import predict
-from tracebed.orchestrator.simulation.slurm import prediction
-from tracebed.orchestrator.simulation.slurm.accounts import Accounting
-from tracebed.orchestrator.simulation.slurm.factors import resets
-from tracebed.orchestrator.simulation.slurm.inputs import Inputs
-from tracebed.orchestrator.slurm.conf import read
-from tracebed.orchestrator.slurm.database import Association, Database, Limits, Qos, read_qos, tres_of
-from tracebed.orchestrator.slurm.machine import Machine
+from tracebed.slurm.conf import read
+from tracebed.slurm.database import Association, Database, Limits, Qos, read_qos, tres_of
+from tracebed.slurm.machine import Machine
+from tracebed.slurm.rules.limits import Counters, amounts_of
+from tracebed.slurm.rules.multifactor import FairShare
+from tracebed.slurm.simulation import prediction
+from tracebed.slurm.simulation.accounts import Accounting
+from tracebed.slurm.simulation.factors import resets
+from tracebed.slurm.simulation.inputs import Inputs
 
 FOLDER = Path(__file__).parent / "slurm_recordings" / "accounts"
 FILES = [FOLDER / name for name in ("qos.txt", "slurm.conf", "dump.cfg")]

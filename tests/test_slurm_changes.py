@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tracebed.errors import InputError
-from tracebed.orchestrator.slurm.changes import Addition, class_of, with_nodes, with_settings
-from tracebed.orchestrator.slurm.conf import of_lines
-from tracebed.orchestrator.slurm.lines import Line, hosts_of, lines_of
-from tracebed.orchestrator.slurm.machine import Machine
+from tracebed.ground.errors import InputError
+from tracebed.slurm.changes import Addition, class_of, with_nodes, with_settings
+from tracebed.slurm.conf import of_lines
+from tracebed.slurm.lines import Line, hosts_of, lines_of
+from tracebed.slurm.machine import Machine
 
 CONF = Path(__file__).parent / "operator_logs" / "slurm.conf"
 

@@ -21,24 +21,24 @@ from tracebed.cli import tracebed
 from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.workload import Provenance, System, Workload
-from tracebed.errors import InputError, Tolerated
+from tracebed.ground.errors import InputError, Tolerated
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.node_masks import mask_of
 from tracebed.orchestrator.scheduling.policies.slurm import Slurm
-from tracebed.orchestrator.scheduling.slurm.entries import Entries
-from tracebed.orchestrator.scheduling.slurm.features import satisfies
-from tracebed.orchestrator.scheduling.slurm.multifactor import Associations, FairShare, size_factor
-from tracebed.orchestrator.scheduling.slurm.resources import ALL, Request, Resources
-from tracebed.orchestrator.scheduling.slurm.switches import Switches
 from tracebed.orchestrator.simulation.prediction import predict
-from tracebed.orchestrator.simulation.slurm import engine
-from tracebed.orchestrator.simulation.slurm.events import ignored
-from tracebed.orchestrator.simulation.slurm.simulator import Simulation
-from tracebed.orchestrator.slurm.conf import read
-from tracebed.orchestrator.slurm.database import Database, Limits, Qos
-from tracebed.orchestrator.slurm.gres import counted_gres, demanded_gres, gres_of, kept_gres
-from tracebed.orchestrator.slurm.machine import Alike, Machine, Partition, Weights, duration_s
+from tracebed.slurm.conf import read
+from tracebed.slurm.database import Database, Limits, Qos
+from tracebed.slurm.gres import counted_gres, demanded_gres, gres_of, kept_gres
+from tracebed.slurm.machine import Alike, Machine, Partition, Weights, duration_s
+from tracebed.slurm.rules.entries import Entries
+from tracebed.slurm.rules.features import satisfies
+from tracebed.slurm.rules.multifactor import Associations, FairShare, size_factor
+from tracebed.slurm.rules.resources import ALL, Request, Resources
+from tracebed.slurm.rules.switches import Switches
+from tracebed.slurm.simulation import engine
+from tracebed.slurm.simulation.events import ignored
+from tracebed.slurm.simulation.simulator import Simulation
 
 
 def resources(cores: list[int], **other: Any) -> Resources:

@@ -16,12 +16,12 @@ from click.testing import CliRunner
 from tracebed.cli import tracebed
 from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.workload import Provenance, System, Workload
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.runs.nodes import NodeFacts
-from tracebed.orchestrator.slurm.conf import SlurmConf, read
-from tracebed.orchestrator.slurm.lines import MAX_BYTES, hosts
-from tracebed.orchestrator.slurm.machine import Machine, Weights
+from tracebed.slurm.conf import SlurmConf, read
+from tracebed.slurm.lines import MAX_BYTES, hosts
+from tracebed.slurm.machine import Machine, Weights
 
 OPERATOR = Path(__file__).parent / "operator_logs" / "slurm.conf"
 CONF = """# a cluster

@@ -14,15 +14,15 @@ import pytest
 
 import tracebed.api as tb
 from tracebed.converters.formats.reading import read_workload
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.simulation.prediction import predict
-from tracebed.orchestrator.simulation.slurm import engine
-from tracebed.orchestrator.slurm.conf import read
-from tracebed.orchestrator.slurm.host_lists import host_names
-from tracebed.orchestrator.slurm.state import read_folder, state_of
+from tracebed.slurm.conf import read
+from tracebed.slurm.host_lists import host_names
+from tracebed.slurm.simulation import engine
+from tracebed.slurm.state import read_folder, state_of
 
-pytestmark = pytest.mark.filterwarnings("ignore::tracebed.errors.Tolerated")
+pytestmark = pytest.mark.filterwarnings("ignore::tracebed.ground.errors.Tolerated")
 HEAD = """SelectType=select/cons_tres
 SchedulerType=sched/backfill
 SchedulerParameters=bf_interval=5

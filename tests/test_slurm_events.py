@@ -18,16 +18,16 @@ from slurm_mixtures import DRAWN
 from slurm_scenarios import SCENARIOS, Submitted
 from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.workload import Provenance, System, Workload
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.policies.slurm import Slurm
-from tracebed.orchestrator.scheduling.slurm.preemption import CANCEL, REQUEUE
 from tracebed.orchestrator.simulation.prediction import predict
-from tracebed.orchestrator.simulation.slurm.events import preemption_of
-from tracebed.orchestrator.slurm import reservations
-from tracebed.orchestrator.slurm.conf import NO_QOS, read
-from tracebed.orchestrator.slurm.database import Database, read_qos
-from tracebed.orchestrator.slurm.machine import Machine
+from tracebed.slurm import reservations
+from tracebed.slurm.conf import NO_QOS, read
+from tracebed.slurm.database import Database, read_qos
+from tracebed.slurm.machine import Machine
+from tracebed.slurm.rules.preemption import CANCEL, REQUEUE
+from tracebed.slurm.simulation.events import preemption_of
 
 ALL = SCENARIOS | DRAWN
 FOLDER = Path(__file__).parent / "slurm_recordings" / "events"

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import pytest
 
-from tracebed.orchestrator.slurm.conf import SlurmConf, of_lines
-from tracebed.orchestrator.slurm.lines import parsed
+from tracebed.slurm.conf import SlurmConf, of_lines
+from tracebed.slurm.lines import parsed
 
 TABLE = Path(__file__).with_name("slurm_keys.txt")
 PLAIN = {

@@ -21,14 +21,14 @@ from redecided import workload
 from runs import replaying
 from slurmd import Slurm, reason_to_skip
 from tracebed.converters.formats.writing import write_workload
-from tracebed.errors import TestbedError
+from tracebed.ground.errors import TestbedError
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.testbeds import launcher
 from tracebed.orchestrator.testbeds.checking.survey import survey
 from tracebed.orchestrator.testbeds.nodes import Group, Inventory, Node
-from tracebed.orchestrator.testbeds.slurm import SlurmProvider, SlurmSettings
-from tracebed.orchestrator.testbeds.slurm_allocation import seconds
 from tracebed.orchestrator.testbeds.testbed import AgentTestbed
+from tracebed.slurm.allocation import seconds
+from tracebed.slurm.provider import SlurmProvider, SlurmSettings
 from tracebed.testing import check_provider, check_testbed
 
 pytestmark = pytest.mark.slow

@@ -21,7 +21,7 @@ from test_elastisim import VALUES, workload_of
 from tracebed.converters.formats import slurm, ub_slurm
 from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.workload import SCHEMA, Provenance, System, Workload
-from tracebed.errors import InputError, Tolerated
+from tracebed.ground.errors import InputError, Tolerated
 
 SBATCH = """#!/bin/bash
 echo "$EPOCHREALTIME" >> "$RECORD.times"

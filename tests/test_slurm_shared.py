@@ -23,14 +23,14 @@ from tracebed.orchestrator.scheduling.node_masks import mask_of
 from tracebed.orchestrator.scheduling.policies.slurm import NEWER, Slurm
 from tracebed.orchestrator.scheduling.policies.slurm_backfill import Rules, Slots
 from tracebed.orchestrator.scheduling.record import ScheduleRecord
-from tracebed.orchestrator.scheduling.slurm import plan
-from tracebed.orchestrator.scheduling.slurm.plan import Waiting
-from tracebed.orchestrator.scheduling.slurm.resources import Running
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.simulation.prediction import predict
-from tracebed.orchestrator.simulation.slurm import prediction
-from tracebed.orchestrator.slurm.conf import read
-from tracebed.orchestrator.slurm.host_lists import host_names
+from tracebed.slurm.conf import read
+from tracebed.slurm.host_lists import host_names
+from tracebed.slurm.rules import plan
+from tracebed.slurm.rules.plan import Waiting
+from tracebed.slurm.rules.resources import Running
+from tracebed.slurm.simulation import prediction
 
 FOLDER = Path(__file__).parent / "slurm_recordings" / "shared"
 RECORDINGS = sorted(path.stem for path in FOLDER.glob("shared-*.json"))

@@ -9,11 +9,11 @@ import pytest
 from click.testing import CliRunner
 
 from tracebed.cli import tracebed
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 from tracebed.orchestrator.run import Run
-from tracebed.orchestrator.scheduling.slurm.resources import Request
-from tracebed.orchestrator.simulation.slurm.prediction import resources_of
-from tracebed.orchestrator.slurm.conf import SlurmConf, read
+from tracebed.slurm.conf import SlurmConf, read
+from tracebed.slurm.rules.resources import Request
+from tracebed.slurm.simulation.prediction import resources_of
 
 ONE_TREE = (
     "SwitchName=s0 Nodes=n[1-3]\nSwitchName=s1 Nodes=n[4-5]\nSwitchName=s2 Nodes=n6\nSwitchName=top Switches=s[0-2]\n"

@@ -22,7 +22,7 @@ import pytest
 from patience import GUARD_S, until
 from ports import free_ports
 from sshd import Sshd, call, deaf, make_key
-from tracebed.errors import InputError, TestbedError
+from tracebed.ground.errors import InputError, TestbedError
 from tracebed.orchestrator.testbeds import on_node, ssh_host
 from tracebed.orchestrator.testbeds.installation import Installation, WheelCache, next_stamp
 from tracebed.orchestrator.testbeds.nodes import Group, Node

@@ -22,7 +22,7 @@ from redecided import workload
 from runs import replaying
 from sshd import Network, Sshd, call
 from tracebed.benchmarks.program import Program
-from tracebed.errors import TestbedError
+from tracebed.ground.errors import TestbedError
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.testbeds.nodes import Group, Inventory, Node
 from tracebed.orchestrator.testbeds.provider import AGENT_MODULE

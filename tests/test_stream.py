@@ -27,7 +27,7 @@ from tracebed.benchmarks.node_table import NodeTable
 from tracebed.benchmarks.standalone import stream
 from tracebed.benchmarks.standalone.team import Team, chosen, share
 from tracebed.cli import tracebed
-from tracebed.errors import ExitCode, InputError, TestbedError
+from tracebed.ground.errors import ExitCode, InputError, TestbedError
 
 CPUS = tuple(sorted(os.sched_getaffinity(0)))
 needs_cpus = pytest.mark.skipif(len(CPUS) < 2, reason="needs two CPUs")

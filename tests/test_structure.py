@@ -84,8 +84,17 @@ VALIDATION_APART = {
 }
 # package of the orchestrator -> external modules that it may not import, since its decisions are pure
 PURE = {
-    "scheduling": {"pandas", "pyarrow", "tracebed.cpus", "tracebed.files", "time", "datetime", "os", "pathlib"},
-    "evolving": {"pandas", "pyarrow", "tracebed.cpus", "tracebed.files", "time", "datetime", "os"},
+    "scheduling": {
+        "pandas",
+        "pyarrow",
+        "tracebed.ground.cpus",
+        "tracebed.ground.files",
+        "time",
+        "datetime",
+        "os",
+        "pathlib",
+    },
+    "evolving": {"pandas", "pyarrow", "tracebed.ground.cpus", "tracebed.ground.files", "time", "datetime", "os"},
 }
 LIGHT = (CLI, "tracebed.api.settings")
 """Modules that a command may import before it runs. `test_help_loads_nothing_heavy` shows what they load."""
@@ -207,14 +216,14 @@ def test_imports_run_one_way() -> None:
     [
         ("converters/tracebed/converters/x.py", "import tracebed.benchmarks.pils", False),
         ("converters/tracebed/converters/x.py", "from tracebed import benchmarks, errors", False),
-        ("converters/tracebed/converters/x.py", "from tracebed.errors import InputError", True),
-        ("converters/tracebed/errors.py", "from tracebed.converters import workload", False),
+        ("converters/tracebed/converters/x.py", "from tracebed.ground.errors import InputError", True),
+        ("converters/tracebed/ground/errors.py", "from tracebed.converters import workload", False),
         ("benchmarks/tracebed/benchmarks/x.py", "def f(): import tracebed.orchestrator.run", False),
         ("orchestrator/tracebed/orchestrator/x.py", "from ..validation import metrics", False),
         ("orchestrator/tracebed/orchestrator/x.py", "f('tracebed.validation.metrics:of')", False),
         ("orchestrator/tracebed/orchestrator/scheduling/x.py", "from ..testbeds import inventory", False),
         ("orchestrator/tracebed/orchestrator/scheduling/x.py", "import pandas as pd", False),
-        ("orchestrator/tracebed/orchestrator/scheduling/x.py", "from tracebed.cpus import format_cpus", False),
+        ("orchestrator/tracebed/orchestrator/scheduling/x.py", "from tracebed.ground.cpus import format_cpus", False),
         ("orchestrator/tracebed/orchestrator/scheduling/x.py", "import numpy as np", True),
         ("orchestrator/tracebed/orchestrator/run.py", "from tracebed.orchestrator.scheduling.jobs import Jobs", False),
         ("orchestrator/tracebed/orchestrator/testbeds/x.py", "from tracebed.orchestrator import run", True),
@@ -289,7 +298,7 @@ def test_no_modules_import_each_other() -> None:
 @pytest.mark.parametrize(
     ("texts", "circle"),
     [
-        ({"x": "from tracebed.converters import y", "y": "import tracebed.errors"}, False),
+        ({"x": "from tracebed.converters import y", "y": "import tracebed.ground.errors"}, False),
         ({"x": "from tracebed.converters import y", "y": "from .x import f"}, True),
         ({"x": "from tracebed.converters import y", "y": "def f(): import tracebed.converters.x"}, True),
         ({"x": "f('tracebed.converters.y:g')", "y": "from . import z", "z": "if TYPE_CHECKING: from . import x"}, True),
@@ -381,7 +390,7 @@ ON_NODE = ROOT / "orchestrator/tracebed/orchestrator/testbeds/on_node.py"
 IN_THE_WORLD = [
     *sorted((ROOT / "orchestrator").rglob("*.py")),
     *(ROOT / "benchmarks/tracebed/benchmarks" / f"{name}.py" for name in ("lines", "clock", "drom", "node_table")),
-    ROOT / "converters/tracebed/files.py",
+    ROOT / "converters/tracebed/ground/files.py",
 ]
 """The controller, the agents, and what ranks share with them. The rest of a rank is a model in the virtual testbed."""
 OUTSIDE = {
@@ -391,13 +400,13 @@ OUTSIDE = {
     "secrets": None,
     "uuid": None,
 }
-"""Module -> names that only `tracebed.world` uses; None: all."""
+"""Module -> names that only `tracebed.ground.system` uses; None: all."""
 CORE = ("replay/", "testbeds/link.py", "testbeds/links.py", "testbeds/launcher.py", "testbeds/testbed.py")
 """The modules of the orchestrator that start no thread by themselves. Providers may: they have their own libraries."""
 
 
 def around_the_world(path: Path) -> list[str]:
-    """Return what a module uses of the world without `tracebed.world`."""
+    """Return what a module uses of the world without `tracebed.ground.system`."""
     found = []
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         names: list[tuple[str, str]] = []

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from logs import curie_log, eagle_log, theta_log
 from tracebed.cli import tracebed
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 from tracebed.validation.experiments.file import load_experiment
 
 Log = Callable[[Path, int], None]

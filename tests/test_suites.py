@@ -22,8 +22,8 @@ from patience import GUARD_S, matching
 from runs import fcfs_run
 from suites import suite_of
 from tracebed.cli import tracebed
-from tracebed.errors import ExitCode, InputError, TracebedError
-from tracebed.files import locked_folder
+from tracebed.ground.errors import ExitCode, InputError, TracebedError
+from tracebed.ground.files import locked_folder
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.validation.experiments.predicted.simulators import DrivenSimulator
 from tracebed.validation.experiments.simulated import cells

@@ -24,7 +24,7 @@ from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.formats.tools.swf_header import SwfHeader
 from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.workload import System, Workload
-from tracebed.errors import InputError, Tolerated
+from tracebed.ground.errors import InputError, Tolerated
 
 HEADER = "; MaxNodes: 4\n; MaxProcs: 16\n"
 JOB = "1 0 10 100 4 -1 -1 4 200 2048 1 7 8 -1 2 1 -1 -1"

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tracebed import table as tables
-from tracebed.table import Table
+from tracebed.ground import table as tables
+from tracebed.ground.table import Table
 
 numbers = st.lists(st.floats(allow_infinity=False) | st.just(float("nan")))
 words = st.lists(st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=3))

@@ -28,11 +28,11 @@ from namespaces import OFFSET_S, needs_namespaces
 from patience import GUARD_S, patience
 from redecided import workload
 from runs import replaying
-from tracebed import world
 from tracebed.benchmarks.lines import Lines
 from tracebed.benchmarks.program import Program
 from tracebed.converters.workload import Workload
-from tracebed.errors import TestbedError, TracebedError
+from tracebed.ground import system as world
+from tracebed.ground.errors import TestbedError, TracebedError
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.monitor import growth
 from tracebed.orchestrator.replay.session import replay

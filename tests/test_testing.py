@@ -19,7 +19,7 @@ from tracebed.converters.formats import csv
 from tracebed.converters.formats.format import Format, Marks
 from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.workload import Workload
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.state import Decision, Reject, Start, State
 from tracebed.testing import check_format, check_policy, formats, policies

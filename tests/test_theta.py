@@ -15,7 +15,7 @@ from fuzz import mutated, read_or_refuse
 from tracebed.converters.cleaning import audit, recipes
 from tracebed.converters.formats.reading import read_raw, read_workload
 from tracebed.converters.workload import System, Workload
-from tracebed.errors import InputError, Tolerated
+from tracebed.ground.errors import InputError, Tolerated
 
 COLUMNS = (
     *("JOB_NAME", "COBALT_JOBID", "MACHINE_NAME", "QUEUED_TIMESTAMP", "QUEUED_DATE_ID", "START_TIMESTAMP"),

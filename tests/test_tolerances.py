@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 from tracebed.validation.metrics import Margin, all_metrics
 from tracebed.validation.metrics.standard import METRICS
 from tracebed.validation.verdict import Tolerances

@@ -29,7 +29,7 @@ from tracebed.converters.models.tsafrir05 import (
     with_estimates,
 )
 from tracebed.converters.workload import Workload
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 
 TWO_DAYS = 172_800
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import tracebed.api as tb
 from fuzz import mutated, read_or_refuse
 from test_cli_verdicts import call
-from tracebed.errors import InputError, Tolerated
+from tracebed.ground.errors import InputError, Tolerated
 
 JOBS = """\
 dt;job_id;wall_time;user;wall_limit;n_tasks;ntasks_per_node;account;partition;qos;constraint;mem;gres

@@ -19,7 +19,7 @@ from tracebed.benchmarks.drom import TABLE, VARIABLE, Administrator
 from tracebed.benchmarks.mpi.launch import LOOPBACK
 from tracebed.benchmarks.node_table import NodeTable
 from tracebed.benchmarks.ownership import DromResult, Flags
-from tracebed.errors import TestbedError
+from tracebed.ground.errors import TestbedError
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="gcc is not installed")
 needs_cpus = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")

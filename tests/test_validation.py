@@ -12,7 +12,7 @@ import pytest
 
 from runs import NAN, fcfs_run, make_run
 from tracebed.cli.comparison import show
-from tracebed.errors import ExitCode, InputError, Tolerated
+from tracebed.ground.errors import ExitCode, InputError, Tolerated
 from tracebed.orchestrator.run import Run, RunInfo
 from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.validation.verdict import Case, MetricVerdict, Reason, Tolerances, Validation, Verdict, validate

@@ -13,7 +13,7 @@ from scipy import stats
 
 from runs import NAN, fcfs_run, make_run
 from tracebed.converters.workload import FloatArray
-from tracebed.errors import ExitCode, InputError
+from tracebed.ground.errors import ExitCode, InputError
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.orchestrator.simulation.overheads import Overheads

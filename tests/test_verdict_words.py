@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import tracebed.api as tb
 from runs import fcfs_run, make_run
 from tracebed.converters.workload import FloatArray
-from tracebed.display import json_values
+from tracebed.ground.display import json_values
 from tracebed.orchestrator.run import Run
 from tracebed.validation.report import words
 from tracebed.validation.report.annotations import annotate

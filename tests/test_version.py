@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tracebed import version as module
-from tracebed.version import own_entry_points, version
+from tracebed.ground import version as module
+from tracebed.ground.version import own_entry_points, version
 
 
 def test_version_and_entry_points_are_those_of_the_metadata() -> None:

@@ -19,7 +19,7 @@ from patience import GUARD_S, until
 from tracebed.cli import tracebed
 from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.workload import Provenance, System, Workload
-from tracebed.errors import ExitCode, TracebedError
+from tracebed.ground.errors import ExitCode, TracebedError
 from tracebed.orchestrator.replay.loop import Replayer
 from tracebed.orchestrator.replay.session import BEGINS_AGAIN
 from tracebed.orchestrator.run import Run

@@ -26,7 +26,7 @@ from test_replay_sharing import MATE_AND_GUEST
 from tracebed.api.measures import resizes
 from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.workload import Workload
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 from tracebed.orchestrator.batch import reconstruction
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.journal import Entry

@@ -16,7 +16,8 @@ import pytest
 
 from test_watch import TRACEBED, text_of
 from tracebed.converters.workload import Provenance, System, Workload
-from tracebed.errors import TestbedError
+from tracebed.ground.errors import TestbedError
+from tracebed.ground.states import JobState
 from tracebed.orchestrator.batch import loop, session
 from tracebed.orchestrator.batch.base import JobObservation, JobRequest, Phase, Refused, SystemFacts
 from tracebed.orchestrator.batch.records import JobRecords
@@ -30,7 +31,6 @@ from tracebed.orchestrator.watching.openmetrics import families
 from tracebed.orchestrator.watching.picture import line, snapshot
 from tracebed.orchestrator.watching.source import view_of
 from tracebed.orchestrator.watching.view import Status
-from tracebed.states import JobState
 from tracebed.validation.metrics import metrics
 
 NODES = ("n1", "n2", "n3")

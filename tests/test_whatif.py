@@ -18,15 +18,15 @@ import chromium
 import sacct_dumps
 import tracebed.api as tb
 from test_schemas import problems
-from tracebed.errors import ExitCode, InputError
-from tracebed.orchestrator.simulation.slurm.asked import as_asked
-from tracebed.orchestrator.slurm.conf import of_lines
-from tracebed.orchestrator.slurm.lines import lines_of
-from tracebed.orchestrator.slurm.machine import Machine
+from tracebed.ground.errors import ExitCode, InputError
+from tracebed.operators.whatif import members, pictures
+from tracebed.operators.whatif.classes import Answer, Changed, JobClass, classes_of
+from tracebed.operators.whatif.log import Log, log_of, with_starts
+from tracebed.slurm.conf import of_lines
+from tracebed.slurm.lines import lines_of
+from tracebed.slurm.machine import Machine
+from tracebed.slurm.simulation.asked import as_asked
 from tracebed.validation.report.templates import fill
-from tracebed.validation.whatif import members, pictures
-from tracebed.validation.whatif.classes import Answer, Changed, JobClass, classes_of
-from tracebed.validation.whatif.log import Log, log_of, with_starts
 
 Call = Callable[..., tuple[int, str, str]]
 CONF = """SchedulerParameters=bf_interval=30

@@ -16,15 +16,15 @@ import pytest
 import tracebed.api as tb
 from test_schemas import problems
 from test_whatif import CONF, drawn, of_rows
-from tracebed.errors import ExitCode
-from tracebed.orchestrator.simulation.slurm.asked import STARTED, longest_limits
-from tracebed.orchestrator.slurm.conf import of_lines
-from tracebed.orchestrator.slurm.lines import lines_of
-from tracebed.orchestrator.slurm.machine import Machine
-from tracebed.validation.whatif.classes import Answer
-from tracebed.validation.whatif.log import log_of
-from tracebed.validation.whatif.pictures import pictures
-from tracebed.validation.whatif.refused import MOST, Remedy, adapted
+from tracebed.ground.errors import ExitCode
+from tracebed.operators.whatif.classes import Answer
+from tracebed.operators.whatif.log import log_of
+from tracebed.operators.whatif.pictures import pictures
+from tracebed.operators.whatif.refused import MOST, Remedy, adapted
+from tracebed.slurm.conf import of_lines
+from tracebed.slurm.lines import lines_of
+from tracebed.slurm.machine import Machine
+from tracebed.slurm.simulation.asked import STARTED, longest_limits
 
 Call = Callable[..., tuple[int, str, str]]
 SHORT = "Partition.batch.MaxTime=60"

@@ -18,7 +18,7 @@ import pytest
 import tracebed.api as tb
 from test_slurm_shared import recorded, workload_of
 from tracebed.converters.workload import FloatArray, Workload
-from tracebed.validation.whatif.classes import Answer
+from tracebed.operators.whatif.classes import Answer
 
 FOLDER = Path(__file__).parent / "slurm_recordings" / "whatif"
 BEFORE = recorded("shared-2")

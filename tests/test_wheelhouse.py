@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tracebed.errors import TestbedError
+from tracebed.ground.errors import TestbedError
 from tracebed.orchestrator.testbeds import wheelhouse
 from tracebed.orchestrator.testbeds.wheelhouse import wheel
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.workload import LATER, REQUESTED, SCHEMA, Provenance, Step, System, Workload
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 
 
 def jobs(**columns: Any) -> Workload:

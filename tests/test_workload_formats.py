@@ -29,7 +29,7 @@ from tracebed.converters.workload import (
     System,
     Workload,
 )
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 
 WRITABLE = ("parquet", "csv", "swf")
 

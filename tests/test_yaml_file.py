@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ConfigDict
 
-from tracebed.errors import InputError
-from tracebed.yaml_file import MAX_CHARACTERS, YamlFile
+from tracebed.ground.errors import InputError
+from tracebed.ground.yaml_file import MAX_CHARACTERS, YamlFile
 
 
 def parsed(text: str) -> Any:

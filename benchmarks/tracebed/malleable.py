@@ -32,7 +32,7 @@ from tracebed.benchmarks.affinity import set_affinity
 from tracebed.benchmarks.dmr import SizeRange
 from tracebed.benchmarks.drom import TABLE, Callback, DromProcess, Receiver
 from tracebed.benchmarks.node_table import NodeTable
-from tracebed.errors import TestbedError
+from tracebed.ground.errors import TestbedError
 
 LOOK_S = 0.001
 """Pause between two polls of a program that holds no CPU, s."""

@@ -14,7 +14,7 @@ import pytest
 from agents import FOREVER, Agent
 from tracebed.benchmarks import kernels
 from tracebed.benchmarks.program import Program
-from tracebed.cpus import format_cpus, parse_cpus
+from tracebed.ground.cpus import format_cpus, parse_cpus
 
 CPUS = tuple(sorted(os.sched_getaffinity(0)))[:2]
 CHANGES = 300

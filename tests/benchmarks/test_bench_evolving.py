@@ -10,9 +10,9 @@ import pytest
 
 import tracebed.api as tb
 from tracebed.converters.models.deadlines import TYPES
+from tracebed.ground.topology import Grid
 from tracebed.orchestrator.evolving.machine import LeakVariant, Machine
 from tracebed.orchestrator.evolving.simulation import leaking, programs_of, simulate
-from tracebed.topology import Grid
 
 MACHINE = Machine(Grid((8, 16)), 4)
 T = TypeVar("T")

@@ -15,11 +15,11 @@ from operator import itemgetter
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
-from tracebed.errors import TestbedError
+from tracebed.ground.errors import TestbedError
+from tracebed.ground.states import JobState
 from tracebed.orchestrator.batch.base import JobObservation, JobRequest, Phase, Refused, SystemFacts
 from tracebed.orchestrator.batch.records import NS
 from tracebed.orchestrator.runs.nodes import NodeFacts
-from tracebed.states import JobState
 from tracebed.testing.virtual.kernel import VirtualWorld
 
 NODES = 8

@@ -24,9 +24,10 @@ from faults.batch import (
     VirtualBatch,
     VirtualJob,
 )
-from tracebed import world as outside
 from tracebed.converters.workload import Provenance, System, Workload
-from tracebed.errors import InputError, TestbedError
+from tracebed.ground import system as outside
+from tracebed.ground.errors import InputError, TestbedError
+from tracebed.ground.states import JobState
 from tracebed.orchestrator.batch.abandoned import cancel_leftover_jobs
 from tracebed.orchestrator.batch.base import Phase
 from tracebed.orchestrator.batch.killed_replay import KilledReplay
@@ -35,7 +36,6 @@ from tracebed.orchestrator.batch.watched import TERMINATED
 from tracebed.orchestrator.replay.journal import Entry, has_facts, read
 from tracebed.orchestrator.run import JOURNAL, Run
 from tracebed.orchestrator.runs.working_folders import working_folders
-from tracebed.states import JobState
 from tracebed.testing.virtual.kernel import Killed, StalledError, VirtualWorld, never
 
 JOBS, FAULTS = 30, 5

@@ -18,7 +18,7 @@ import pytest
 
 from faults.kinds import CONTROLLER_FAULTS, NODE_FAULTS, is_harmless
 from faults.scenario import CORES, Outcome
-from tracebed.errors import InputError, TestbedError
+from tracebed.ground.errors import InputError, TestbedError
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.chain import DamagedJournal
 from tracebed.orchestrator.replay.event_handler import NOT_STARTED

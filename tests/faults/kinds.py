@@ -1,7 +1,7 @@
 """The faults of scenarios: those of a rehearsal, and others that only test tracebed.
 
 A fault on a node happens at an instant of virtual time. A fault of the controller happens at one of its calls of
-`tracebed.world`, counted from the start of the replay: it can thus be killed between any two writes.
+`tracebed.ground.system`, counted from the start of the replay: it can thus be killed between any two writes.
 """
 
 from __future__ import annotations

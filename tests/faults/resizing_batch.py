@@ -12,10 +12,10 @@ from functools import partial
 from pathlib import Path
 
 from faults.batch import NODES, TIMEOUT_S, BatchFault, VirtualBatch, VirtualJob
-from tracebed.errors import TestbedError
+from tracebed.ground.errors import TestbedError
+from tracebed.ground.states import JobState
 from tracebed.orchestrator.batch.base import JobRequest, NodeState, Phase, Refused
 from tracebed.orchestrator.batch.records import NS
-from tracebed.states import JobState
 from tracebed.testing.virtual.kernel import VirtualWorld
 
 GRANT_S = 5.0

@@ -10,8 +10,8 @@ from faults.batch import NODES, BatchFault
 from faults.batch_scenario import FAULTS, JOBS, SECONDS, BatchPlay, BatchScenario
 from faults.resizing_batch import RESIZE_FAULTS, ResizingBatch
 from tracebed.converters.workload import Workload
+from tracebed.ground.states import JobState
 from tracebed.orchestrator.setup import Setup
-from tracebed.states import JobState
 
 POLICIES = ("pref", "min", "avg", "keep-pref", "dmr")
 

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from faults.kinds import CONTROLLER_FAULTS, HARMLESS, NODE_FAULTS, flip, tear
-from tracebed import world as outside
 from tracebed.converters.workload import Workload
-from tracebed.errors import InputError, TestbedError
+from tracebed.ground import system as outside
+from tracebed.ground.errors import InputError, TestbedError
 from tracebed.orchestrator.replay.journal import has_facts
 from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.replay.session import replay

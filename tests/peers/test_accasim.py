@@ -115,7 +115,7 @@ def hand_written(folder: Path, *jobs: tuple[float, float, float, int]) -> Path:
     return write_swf(Workload(table.assign(job_id=[str(number + 1) for number in range(len(jobs))])), folder)
 
 
-@pytest.mark.filterwarnings("ignore::tracebed.errors.Tolerated")
+@pytest.mark.filterwarnings("ignore::tracebed.ground.errors.Tolerated")
 @pytest.mark.parametrize("policy", ["fcfs", "easy"])
 @pytest.mark.parametrize("drawn", [cirne, ricc])
 def test_schedules_and_speed(

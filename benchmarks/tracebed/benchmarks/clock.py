@@ -14,8 +14,8 @@ from array import array
 from collections.abc import Iterator
 from pathlib import Path
 
-from tracebed import world
-from tracebed.errors import TestbedError
+from tracebed.ground import system as world
+from tracebed.ground.errors import TestbedError
 
 POLL_S = 0.001
 """Polling interval of a steady clock that stands still, s."""

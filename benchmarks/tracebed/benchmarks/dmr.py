@@ -14,7 +14,7 @@ import enum
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 
 
 class Action(enum.Enum):

@@ -24,7 +24,7 @@ from tracebed.benchmarks.dmr import Action, Answer, SizeRange, check_status
 from tracebed.benchmarks.drom import Administrator
 from tracebed.benchmarks.lines import decode, encode
 from tracebed.benchmarks.ownership import DromResult
-from tracebed.errors import InputError, TestbedError
+from tracebed.ground.errors import InputError, TestbedError
 
 ADDRESS = "TRACEBED_DMR"
 """Environment variable with the path of the socket, for programs."""

@@ -23,11 +23,11 @@ from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import NamedTuple
 
-from tracebed import world
 from tracebed.benchmarks import ownership
 from tracebed.benchmarks.node_table import NodeTable, TableEntry, TableLostError, Transaction, bits, cpus_of, start_of
 from tracebed.benchmarks.ownership import DromResult, Flags
-from tracebed.errors import TestbedError
+from tracebed.ground import system as world
+from tracebed.ground.errors import TestbedError
 
 TABLE = "TRACEBED_DROM_TABLE"
 """Environment variable with the path of the table of the node, for programs."""

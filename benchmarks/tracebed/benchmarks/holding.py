@@ -8,7 +8,7 @@ from pathlib import Path
 from tracebed.benchmarks.drom import DromProcess
 from tracebed.benchmarks.node_table import NodeTable, TableLostError
 from tracebed.benchmarks.ownership import DromResult
-from tracebed.errors import TestbedError
+from tracebed.ground.errors import TestbedError
 
 Adopt = Callable[[tuple[int, ...]], None]
 """A function that binds the threads of this process to the given CPUs."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from queue import SimpleQueue
 from typing import Any
 
-from tracebed import world
+from tracebed.ground import system as world
 
 CHUNK = 65536
 """Largest number of bytes that are read or written at once."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from tracebed.errors import TestbedError
+from tracebed.ground.errors import TestbedError
 
 MEMINFO = Path("/proc/meminfo")
 KIB = 1024

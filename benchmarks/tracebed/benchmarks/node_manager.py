@@ -18,7 +18,7 @@ from itertools import pairwise
 
 from tracebed.benchmarks.drom import Administrator
 from tracebed.benchmarks.ownership import DromResult, Flags
-from tracebed.errors import InputError, TestbedError
+from tracebed.ground.errors import InputError, TestbedError
 
 CHANGE = Flags.STEAL | Flags.REPLACE
 """The manager is the only administrator of its node."""

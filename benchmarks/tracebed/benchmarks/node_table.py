@@ -26,8 +26,8 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from tracebed import world
-from tracebed.errors import TestbedError
+from tracebed.ground import system as world
+from tracebed.ground.errors import TestbedError
 
 FOLDER: Final = Path("/dev/shm")
 SLOTS: Final = 1024

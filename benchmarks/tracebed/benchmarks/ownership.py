@@ -9,8 +9,8 @@ import enum
 import os
 from collections.abc import Iterable, Mapping
 
-from tracebed import world
 from tracebed.benchmarks.node_table import TableEntry, Transaction, bits
+from tracebed.ground import system as world
 
 
 class DromResult(enum.IntEnum):

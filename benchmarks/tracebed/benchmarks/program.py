@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tracebed.benchmarks.clock import Pauses
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 
 Address = str | tuple[str, int]
 TASKS = 4

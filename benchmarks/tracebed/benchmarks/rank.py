@@ -16,7 +16,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from tracebed import world
 from tracebed.benchmarks.clock import Clock, SteadyClock
 from tracebed.benchmarks.holding import HeldCpus
 from tracebed.benchmarks.kernels import Kernel, compute
@@ -26,8 +25,9 @@ from tracebed.benchmarks.paced import Paced
 from tracebed.benchmarks.program import TASKS, Launch, deal
 from tracebed.benchmarks.state import DistributedState
 from tracebed.benchmarks.workers import Sample, Sleeper, Threads, Workers
-from tracebed.cpus import format_cpus
-from tracebed.errors import print_traceback
+from tracebed.ground import system as world
+from tracebed.ground.cpus import format_cpus
+from tracebed.ground.errors import print_traceback
 
 MOST_SAMPLES = 10_000
 """Largest number of samples in a message `work`, which has some 100 bytes for each."""

@@ -26,7 +26,7 @@ from typing import Any, NoReturn
 from tracebed.benchmarks.affinity import processes_of
 from tracebed.benchmarks.lines import decode, encode
 from tracebed.benchmarks.memory import MIB
-from tracebed.errors import print_traceback
+from tracebed.ground.errors import print_traceback
 
 MEMORY_S = 0.1
 """Time between two checks of the memory of a command, s."""

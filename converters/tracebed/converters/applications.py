@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from tracebed.converters.workload import FloatArray, IntArray, Step, Workload
-from tracebed.errors import InputError, tolerate
+from tracebed.ground.errors import InputError, tolerate
 
 CLASSES = ("small", "medium", "high")
 UP_TO_MEDIUM, ALL = CLASSES[:2], CLASSES

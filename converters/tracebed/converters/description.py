@@ -14,8 +14,8 @@ from zoneinfo import ZoneInfo
 import numpy as np
 
 from tracebed.converters.workload import SCHEMA, FloatArray, IntArray, Workload, steps_of
-from tracebed.errors import tolerate
-from tracebed.table import counts_of
+from tracebed.ground.errors import tolerate
+from tracebed.ground.table import counts_of
 
 if TYPE_CHECKING:
     import pandas as pd

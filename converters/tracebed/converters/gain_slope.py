@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import NamedTuple
 
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 
 
 class Sizes(NamedTuple):

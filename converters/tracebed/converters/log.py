@@ -16,7 +16,7 @@ import numpy as np
 from tracebed.converters.formats.tools.columns import check_zone, relabel
 from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.workload import MAX_SIZE, SCHEMA, BoolArray, IntArray, Provenance, Step, System
-from tracebed.errors import InputError, tolerate
+from tracebed.ground.errors import InputError, tolerate
 
 if TYPE_CHECKING:
     import pandas as pd

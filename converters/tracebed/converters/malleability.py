@@ -22,7 +22,7 @@ import numpy as np
 
 from tracebed.converters.requests import Request, format_requests
 from tracebed.converters.workload import FloatArray, IntArray, Kind, Step, Workload
-from tracebed.errors import InputError, tolerate
+from tracebed.ground.errors import InputError, tolerate
 
 FRACTIONS = (0.95, 0.955, 0.96, 0.965, 0.97, 0.975, 0.98, 0.985, 0.99, 0.995, 0.999)
 """Possible parallel fractions of jobs, ascending."""

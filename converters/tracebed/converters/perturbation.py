@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from tracebed.converters.workload import Step, Workload
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ import numpy as np
 
 from tracebed.converters.description import DAY, HOUR, MOST, POINTS_PER_DECADE, WEEKDAYS, local_time
 from tracebed.converters.workload import FloatArray
-from tracebed.display import counted
-from tracebed.errors import InputError
-from tracebed.outputs import PICTURE
+from tracebed.ground.display import counted
+from tracebed.ground.errors import InputError
+from tracebed.ground.outputs import PICTURE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

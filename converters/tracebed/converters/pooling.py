@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from tracebed.converters.description import gpu_jobs, occupied_nodes, part_jobs, partitions_of
 from tracebed.converters.workload import Workload
-from tracebed.display import counted
-from tracebed.errors import InputError
+from tracebed.ground.display import counted
+from tracebed.ground.errors import InputError
 
 MOST_NAMED = 6
 AS_IS = ", or simulate --policy slurm -P @slurm.conf"

@@ -12,9 +12,9 @@ from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from tracebed.converters.limits import MAX_EXACT, MAX_SIZE
-from tracebed.errors import InputError, reason_of
-from tracebed.topology import Grid
-from tracebed.version import version
+from tracebed.ground.errors import InputError, reason_of
+from tracebed.ground.topology import Grid
+from tracebed.ground.version import version
 
 MAX_DEPTH = 20
 """Deepest accepted nesting of a provenance record. tracebed writes fewer than ten levels."""

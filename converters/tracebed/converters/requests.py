@@ -6,7 +6,7 @@ import math
 from itertools import pairwise
 from typing import NamedTuple
 
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 
 
 class Request(NamedTuple):

@@ -28,7 +28,7 @@ from tracebed.converters.log import TOO_LARGE
 from tracebed.converters.pooling import check_machine, with_shared_nodes
 from tracebed.converters.requests import Request, format_requests, parse_requests
 from tracebed.converters.workload import FloatArray, IntArray, Provenance, RowError, Step, System, Workload
-from tracebed.errors import InputError, tolerate
+from tracebed.ground.errors import InputError, tolerate
 
 INSTANTS = ["submit_time", "deadline", "earliest_start", "logged_start", "logged_end", "extra_eligible"]
 SIZES = ["nodes", "nodes_min", "nodes_max", "nodes_pref"]

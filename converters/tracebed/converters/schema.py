@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 
 from tracebed.converters.limits import MAX_EXACT, MAX_SIZE
 from tracebed.converters.requests import parse_requests
-from tracebed.errors import InputError
-from tracebed.table import BoolArray, Table, Texts, codes_of, column, numbers, texts, word
+from tracebed.ground.errors import InputError
+from tracebed.ground.table import BoolArray, Table, Texts, codes_of, column, numbers, texts, word
 
 if TYPE_CHECKING:
     import pandas as pd

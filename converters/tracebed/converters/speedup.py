@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeAlias
 
 from tracebed.converters.malleability import amdahl_speedup
 from tracebed.converters.models.downey import speedup as downey_speedup
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 
 SpeedupFunction: TypeAlias = Callable[[int], float]
 """The speedup S(nodes)."""

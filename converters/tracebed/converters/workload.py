@@ -32,8 +32,8 @@ from tracebed.converters.schema import (
     column_of,
     dtype_of,
 )
-from tracebed.display import facts_html
-from tracebed.table import BoolArray, IntArray, Table, Texts, counts_of, numbers, repeated, word
+from tracebed.ground.display import facts_html
+from tracebed.ground.table import BoolArray, IntArray, Table, Texts, counts_of, numbers, repeated, word
 
 if TYPE_CHECKING:
     import pandas as pd

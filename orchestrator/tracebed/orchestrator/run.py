@@ -21,10 +21,13 @@ import numpy as np
 
 from tracebed.converters.provenance import fits
 from tracebed.converters.workload import Workload
-from tracebed.display import json_values
-from tracebed.errors import InputError
-from tracebed.files import check_folder, replacing_folder
-from tracebed.input_files import MAX_RUN_JSON, read_json
+from tracebed.ground.display import json_values
+from tracebed.ground.errors import InputError
+from tracebed.ground.files import check_folder, replacing_folder
+from tracebed.ground.input_files import MAX_RUN_JSON, read_json
+from tracebed.ground.parquet_file import read
+from tracebed.ground.table import BoolArray, Table, codes_of
+from tracebed.ground.version import version
 from tracebed.orchestrator.runs.checks import CLOCK_SKEW_S, ROUNDING_S, STAMP_SKEW_S, Facts, check
 from tracebed.orchestrator.runs.files import check_sums, table_file, write_table
 from tracebed.orchestrator.runs.frames import Frame
@@ -32,9 +35,6 @@ from tracebed.orchestrator.runs.nodes import NodeFacts, ranges
 from tracebed.orchestrator.runs.replacement import Successor
 from tracebed.orchestrator.runs.schema import TABLES, conform
 from tracebed.orchestrator.setup import SETUP_PARTS, Setup
-from tracebed.parquet_file import read
-from tracebed.table import BoolArray, Table, codes_of
-from tracebed.version import version
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -14,14 +14,14 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, get_type_hints
 
-from tracebed import bounds
-from tracebed.errors import InputError
-from tracebed.extension_files import ExtensionFile
+from tracebed.ground import bounds
+from tracebed.ground.errors import InputError
+from tracebed.ground.extension_files import ExtensionFile
+from tracebed.ground.registry import one_of, unknown
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.names import FCFS, FIRST, PRIORITIES
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
-from tracebed.registry import one_of, unknown
 
 if TYPE_CHECKING:
     from tracebed.orchestrator.scheduling.state import Policy
@@ -73,7 +73,7 @@ class Scheduling:
     """Place of a policy in a file, FILE.py:CLASS. It is not recorded: the policy has the class and the file's hash."""
 
     def __post_init__(self) -> None:
-        """Raise InputError if a name is unknown or a number is out of its range (`tracebed.bounds`)."""
+        """Raise InputError if a name is unknown or a number is out of its range (`tracebed.ground.bounds`)."""
         if (file := ExtensionFile.of("policy", self.policy)) is not None:
             object.__setattr__(self, "policy", file.versioned)
             object.__setattr__(self, "file", file.place)

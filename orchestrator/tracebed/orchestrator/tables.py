@@ -12,16 +12,16 @@ import numpy as np
 import numpy.typing as npt
 
 from tracebed.converters.workload import FloatArray
-from tracebed.cpus import format_cpus
-from tracebed.display import counted
+from tracebed.ground.cpus import format_cpus
+from tracebed.ground.display import counted
+from tracebed.ground.states import JobState
+from tracebed.ground.table import IntArray, Table, Texts, concatenated, counts_of, repeated, take, texts
 from tracebed.orchestrator.run import Run, RunInfo
 from tracebed.orchestrator.runs.schema import NAN, TABLES, conform
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.core_changes import CoreChanges
 from tracebed.orchestrator.scheduling.ledger import Ledger
 from tracebed.orchestrator.scheduling.record import MEASURED, ScheduleRecord
-from tracebed.states import JobState
-from tracebed.table import IntArray, Table, Texts, concatenated, counts_of, repeated, take, texts
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -28,7 +28,8 @@ from typing import Any
 import click
 
 import tracebed.api as tb
-from tracebed import world
+from tracebed.ground import system as world
+from tracebed.ground.system import World
 from tracebed.orchestrator.replay.ending import ended_run
 from tracebed.orchestrator.replay.journal import Journal
 from tracebed.orchestrator.replay.loop import Replayer
@@ -41,7 +42,6 @@ from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.testbeds.base import EMULATED_RATE, Event
 from tracebed.orchestrator.testbeds.nodes import Inventory, Node
-from tracebed.world import World
 
 LATENCY_S = 0.005
 """Time between a message to an agent and its answer, s."""

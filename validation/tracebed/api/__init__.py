@@ -64,7 +64,7 @@ if TYPE_CHECKING:
         write,
     )
     from tracebed.converters.workload import System
-    from tracebed.errors import InputError, TestbedError, Tolerated, TracebedError
+    from tracebed.ground.errors import InputError, TestbedError, Tolerated, TracebedError
     from tracebed.orchestrator.scheduling.state import Policy
     from tracebed.orchestrator.setup import Scheduling, Setup, Timing
     from tracebed.orchestrator.simulation.overheads import Overheads
@@ -183,7 +183,7 @@ _HOME = {
         *("read", "scale", "perturb", "write"),
     ),
     "tracebed.converters.workload": ("System",),
-    "tracebed.errors": ("InputError", "TestbedError", "Tolerated", "TracebedError"),
+    "tracebed.ground.errors": ("InputError", "TestbedError", "Tolerated", "TracebedError"),
     "tracebed.orchestrator.testbeds.calibration": ("Calibration",),
     "tracebed.orchestrator.scheduling.state": ("Policy",),
     "tracebed.orchestrator.setup": ("Scheduling", "Setup", "Timing"),

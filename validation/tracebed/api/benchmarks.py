@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from tracebed.registry import one_of
+from tracebed.ground.registry import one_of
 
 if TYPE_CHECKING:
     from tracebed.benchmarks.mpi.aligner import overhead as aligner

@@ -12,7 +12,8 @@ from tracebed.api.calibration_files import AnyCalibration, loaded_calibration
 from tracebed.api.results import figure_png
 from tracebed.converters.pictures import WIDTH
 from tracebed.converters.workload import Workload
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
+from tracebed.ground.registry import one_of
 from tracebed.orchestrator import run as orchestrator
 from tracebed.orchestrator.run import RunInfo
 from tracebed.orchestrator.scheduling.policies import registry
@@ -21,7 +22,6 @@ from tracebed.orchestrator.simulation.interference import Interference
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
 from tracebed.orchestrator.testbeds.calibration import Calibration
-from tracebed.registry import one_of
 from tracebed.validation import budget as budgets
 from tracebed.validation import verdict
 from tracebed.validation.experiments.real.store import run_folders

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from numbers import Integral
 
-from tracebed import bounds
-from tracebed.errors import InputError
+from tracebed.ground import bounds
+from tracebed.ground.errors import InputError
 
 
 def check_size(name: str, value: int) -> None:

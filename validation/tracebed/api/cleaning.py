@@ -16,7 +16,7 @@ from tracebed.converters.cleaning.audit import Cleaned
 from tracebed.converters.cleaning.recipes import Recipe
 from tracebed.converters.formats.reading import read_raw
 from tracebed.converters.workload import System
-from tracebed.errors import tolerate
+from tracebed.ground.errors import tolerate
 
 
 def recipes() -> list[str]:

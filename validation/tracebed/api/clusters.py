@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from tracebed.converters.partitions import WHOLE, Capacity
-from tracebed.errors import InputError
-from tracebed.orchestrator.slurm.host_lists import host_names
-from tracebed.orchestrator.slurm.lines import lines_of
-from tracebed.orchestrator.slurm.machine import Machine, machine_of
+from tracebed.ground.errors import InputError
+from tracebed.slurm.host_lists import host_names
+from tracebed.slurm.lines import lines_of
+from tracebed.slurm.machine import Machine, machine_of
 
 
 def cluster_of(path: Path) -> Machine:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Literal, Self, TypeAlias
 
 import pandas as pd
 
-from tracebed.outputs import JUNIT, SUMMARY, OutputKind
-from tracebed.registry import one_of
+from tracebed.ground.outputs import JUNIT, SUMMARY, OutputKind
+from tracebed.ground.registry import one_of
 from tracebed.validation import verdict
 
 if TYPE_CHECKING:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import pandas as pd
 
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
+from tracebed.operators.whatif.study import WhatIf
 from tracebed.orchestrator import run as orchestrator
 from tracebed.validation import budget, verdict
 from tracebed.validation import pictures as drawing
 from tracebed.validation.pictures import COLUMN, PAGE, Picture
-from tracebed.validation.whatif.study import WhatIf
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -69,7 +69,7 @@ def pictures(subject: Pictured) -> dict[str, Picture]:
         from tracebed.validation.budget.figure import picture
 
         return {"waterfall": picture(subject)}
-    from tracebed.validation.whatif import pictures as of_whatif
+    from tracebed.operators.whatif import pictures as of_whatif
 
     return {name: picture for name, (_, picture) in of_whatif.pictures(subject).items()}
 

@@ -9,17 +9,17 @@ import pandas as pd
 
 from tracebed.api.checks import check_size
 from tracebed.api.progress import reporter
-from tracebed.errors import InputError
-from tracebed.files import locked_folder
+from tracebed.ground.errors import InputError
+from tracebed.ground.files import locked_folder
+from tracebed.studies.papers.base import PAPERS, Study
+from tracebed.studies.papers.base import Settings as PaperSettings
+from tracebed.studies.papers.paper import load_paper, paper_of
+from tracebed.studies.papers.paper import names as papers
+from tracebed.studies.papers.replays import is_done as is_replayed
+from tracebed.studies.papers.replays import shortest_s as shortest_replay_s
 from tracebed.validation.experiments.experiment import Point
 from tracebed.validation.experiments.file import ExperimentFile, load_experiment
 from tracebed.validation.experiments.file import names as shipped
-from tracebed.validation.experiments.papers.base import PAPERS, Study
-from tracebed.validation.experiments.papers.base import Settings as PaperSettings
-from tracebed.validation.experiments.papers.paper import load_paper, paper_of
-from tracebed.validation.experiments.papers.paper import names as papers
-from tracebed.validation.experiments.papers.replays import is_done as is_replayed
-from tracebed.validation.experiments.papers.replays import shortest_s as shortest_replay_s
 from tracebed.validation.experiments.predicted.calibration import SimulatorCalibration
 from tracebed.validation.experiments.predicted.suite import Suite, load_suite
 from tracebed.validation.experiments.real.store import Attempt, has_replays

@@ -12,13 +12,13 @@ import pandas as pd
 
 from tracebed.api.workloads import read
 from tracebed.converters import workload as converters
-from tracebed.errors import InputError
-from tracebed.orchestrator.batch.slurm_state import ask
-from tracebed.orchestrator.simulation.slurm.forecast import Starts
-from tracebed.orchestrator.simulation.slurm.forecast import forecast as simulate
-from tracebed.orchestrator.slurm.reasons import waits_for
-from tracebed.orchestrator.slurm.state import read_folder, state_of
-from tracebed.outputs import FORECAST
+from tracebed.ground.errors import InputError
+from tracebed.ground.outputs import FORECAST
+from tracebed.slurm.live_state import ask
+from tracebed.slurm.reasons import waits_for
+from tracebed.slurm.simulation.forecast import Starts
+from tracebed.slurm.simulation.forecast import forecast as simulate
+from tracebed.slurm.state import read_folder, state_of
 
 INTERVAL = (0.05, 0.95)
 """Quantiles of the ensemble between which 80 % of the starts lie. Members differ less than the future of a cluster: on

@@ -10,8 +10,8 @@ from tracebed.api.checks import check_size
 from tracebed.api.results import Run
 from tracebed.api.workloads import read
 from tracebed.converters.workload import Workload
+from tracebed.ground.registry import one_of, unknown
 from tracebed.orchestrator import run as orchestrator
-from tracebed.registry import one_of, unknown
 from tracebed.validation.simulators.reading import import_run as import_file
 from tracebed.validation.simulators.simulator import MatchName, ReadOptions, Side
 

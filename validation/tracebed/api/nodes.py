@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any
 
+from tracebed.ground.outputs import INVENTORY
 from tracebed.orchestrator.testbeds import inventory_schema as schemas
 from tracebed.orchestrator.testbeds.checking import health as judging
 from tracebed.orchestrator.testbeds.checking.health import NodeHealth
@@ -14,7 +15,6 @@ from tracebed.orchestrator.testbeds.checking.survey import NodeReport, described
 from tracebed.orchestrator.testbeds.checking.yaml_text import as_yaml
 from tracebed.orchestrator.testbeds.inventory import load_inventory
 from tracebed.orchestrator.testbeds.nodes import Inventory
-from tracebed.outputs import INVENTORY
 
 __all__ = [
     "Inventory",

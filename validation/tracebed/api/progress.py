@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from tracebed.display import time_text
+from tracebed.ground.display import time_text
 
 FIRST_S, EVERY_S = 5.0, 10.0
 """Time to the first line and between lines, s."""

@@ -16,7 +16,7 @@ import numpy as np
 
 from tracebed.converters import workload as converters
 from tracebed.converters.pictures import WIDTH
-from tracebed.display import facts_html, time_text
+from tracebed.ground.display import facts_html, time_text
 from tracebed.orchestrator import run as orchestrator
 
 if TYPE_CHECKING:

@@ -15,7 +15,8 @@ from tracebed.api.progress import reporter
 from tracebed.api.results import AnyRun, Run, loaded_run, metrics_table
 from tracebed.converters.pooling import pooled_in_simulation
 from tracebed.converters.workload import System, Workload
-from tracebed.errors import InputError, tolerate
+from tracebed.ground.errors import InputError, tolerate
+from tracebed.ground.registry import unknown
 from tracebed.orchestrator import run as orchestrator
 from tracebed.orchestrator.runs.nodes import NodeFacts, nodes_of
 from tracebed.orchestrator.scheduling.policies import registry
@@ -23,7 +24,6 @@ from tracebed.orchestrator.setup import SETTINGS, AnyPolicy, Setup
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.prediction import EngineChoice, predict
 from tracebed.orchestrator.testbeds.nodes import Inventory
-from tracebed.registry import unknown
 from tracebed.validation.metrics.measured import PowerModel, WindowName
 
 if TYPE_CHECKING:

@@ -8,12 +8,12 @@ from pathlib import Path
 from tracebed.api.progress import reporter
 from tracebed.api.results import Run
 from tracebed.converters.workload import Workload
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 from tracebed.orchestrator.batch import session
 from tracebed.orchestrator.batch.base import BatchSettings
 from tracebed.orchestrator.replay.thresholds import HealthThresholds
 from tracebed.orchestrator.setup import AnyPolicy, Setup
-from tracebed.orchestrator.slurm.conf import read
+from tracebed.slurm.conf import read
 
 PARTITION = "partition="
 """Beginning of the option that chooses the partition."""

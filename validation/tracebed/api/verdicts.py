@@ -13,10 +13,10 @@ from tracebed.api.comparisons import Validation
 from tracebed.api.progress import reporter
 from tracebed.api.results import AnyRun
 from tracebed.converters.formats.tools.files import Input
-from tracebed.errors import InputError
-from tracebed.files import locked_folder
+from tracebed.ground.errors import InputError
+from tracebed.ground.files import locked_folder
+from tracebed.ground.registry import unknown
 from tracebed.orchestrator import run as orchestrator
-from tracebed.registry import unknown
 from tracebed.validation.experiments.real.store import run_folders
 from tracebed.validation.metrics import TAU
 from tracebed.validation.significance import differences, figures, intervals, read_figures

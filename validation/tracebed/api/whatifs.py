@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from tracebed import bounds
 from tracebed.api.progress import reporter
 from tracebed.converters import workload as converters
 from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.perturbation import Perturbation
+from tracebed.ground import bounds
+from tracebed.ground.registry import one_of
+from tracebed.operators.whatif import log as logs
+from tracebed.operators.whatif import page, study
+from tracebed.operators.whatif.change import Change
+from tracebed.operators.whatif.refused import Remedy
 from tracebed.orchestrator.run import Run
-from tracebed.orchestrator.slurm.changes import Addition
-from tracebed.registry import one_of
-from tracebed.validation.whatif import log as logs
-from tracebed.validation.whatif import page, study
-from tracebed.validation.whatif.change import Change
-from tracebed.validation.whatif.refused import Remedy
+from tracebed.slurm.changes import Addition
 
 __all__ = ["WhatIf", "whatif", "with_starts"]
 

@@ -13,8 +13,8 @@ from tracebed.api.results import Workload
 from tracebed.converters import workload as converters
 from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.workload import Kind, System
-from tracebed.errors import InputError
-from tracebed.registry import one_of
+from tracebed.ground.errors import InputError
+from tracebed.ground.registry import one_of
 
 EstimatesName: TypeAlias = Literal["tsafrir05"]
 Speedup: TypeAlias = Literal["amdahl", "downey"]

@@ -15,7 +15,7 @@ import click
 from tracebed.cli import messages
 from tracebed.cli.groups import LazyGroup, common_options
 from tracebed.cli.messages import MessageLevel, Messages, emit, one_line
-from tracebed.errors import ExitCode, TracebedError, print_traceback
+from tracebed.ground.errors import ExitCode, TracebedError, print_traceback
 
 CLI = "tracebed.cli"
 
@@ -160,7 +160,7 @@ def _called(chosen: Messages) -> int:
     except (click.ClickException, click.Abort, TracebedError):
         raise
     except (Exception, SystemExit) as error:
-        from tracebed.extension_errors import extension_error
+        from tracebed.ground.extension_errors import extension_error
 
         if (found := extension_error(error)) is None:
             raise

@@ -14,8 +14,8 @@ from tracebed.cli.families import set_option, settings_from
 from tracebed.cli.groups import LazyGroup
 from tracebed.cli.options import Command, Number, Numbers, json_option
 from tracebed.cli.reconfigure import reconfigure
-from tracebed.cpus import format_cpus, parse_cpus
-from tracebed.errors import TestbedError
+from tracebed.ground.cpus import format_cpus, parse_cpus
+from tracebed.ground.errors import TestbedError
 
 if TYPE_CHECKING:
     from tracebed.api.benchmarks import PilsResult, StreamResult

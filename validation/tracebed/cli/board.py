@@ -13,7 +13,7 @@ from tracebed.cli.console import print_json, print_table
 from tracebed.cli.experiments.options import chosen
 from tracebed.cli.messages import MessageLevel, emit, progress
 from tracebed.cli.options import PATH, gathered
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 
 if TYPE_CHECKING:
     from tracebed.api.board import Board
@@ -63,7 +63,7 @@ data_options = gathered(
 def copy(name: str, sources: Sequence[Path], folder: Path, as_json: bool) -> None:
     """Copy recorded real runs of the package, or of a local copy, with their experiment file, to a folder."""
     from tracebed.api.recorded import dataset, datasets, fetch_from, recorded_suite, recorded_suites, unpack
-    from tracebed.registry import unknown
+    from tracebed.ground.registry import unknown
 
     if name not in (known := [*recorded_suites(), *datasets()]):
         raise unknown("recorded suite", name, known)
@@ -105,7 +105,7 @@ def score(
         as_json: whether to print JSON.
     """
     from tracebed.api.board import FILE, Board, build_board, load_entries, write_board
-    from tracebed.files import locked_folder
+    from tracebed.ground.files import locked_folder
 
     if stored:
         found, missing = Board.load(folder / FILE), dict[str, str]()

@@ -20,8 +20,8 @@ from tracebed.cli.options import (
     seed_option,
 )
 from tracebed.cli.sections import Sectioned
-from tracebed.errors import InputError
-from tracebed.outputs import CALIBRATION
+from tracebed.ground.errors import InputError
+from tracebed.ground.outputs import CALIBRATION
 
 if TYPE_CHECKING:
     from tracebed.api import Calibration

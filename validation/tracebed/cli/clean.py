@@ -13,8 +13,8 @@ from tracebed.cli.logs import log_options, raw_options, system_of, system_option
 from tracebed.cli.messages import emit, progress
 from tracebed.cli.options import PATH, WRITTEN_WORKLOAD, OutputPath, json_option, output_option
 from tracebed.cli.summary import write_and_summarize
-from tracebed.errors import InputError
-from tracebed.outputs import TOUCHED
+from tracebed.ground.errors import InputError
+from tracebed.ground.outputs import TOUCHED
 
 if TYPE_CHECKING:
     from tracebed.api.types import Audited, Cleaned, Recipe
@@ -116,7 +116,7 @@ def clean(
 
 def _settings(texts: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Parse STEP.PARAMETER=VALUE; the value is YAML, as it would stand in the recipe."""
-    from tracebed.yaml_file import YamlFile
+    from tracebed.ground.yaml_file import YamlFile
 
     settings: dict[str, dict[str, Any]] = {}
     for text in texts:

@@ -15,7 +15,7 @@ from tracebed.cli.messages import emit, progress
 from tracebed.cli.options import PATH, OutputPath, json_option, tau_option
 from tracebed.cli.reports import FIGURES, ReportFile, by_kind, save_figures
 from tracebed.cli.sections import Sectioned
-from tracebed.errors import ExitCode, InputError
+from tracebed.ground.errors import ExitCode, InputError
 
 if TYPE_CHECKING:
     from tracebed.api import ErrorBudget, Validation

@@ -10,7 +10,7 @@ import click
 from tracebed.cli.console import print_table
 from tracebed.cli.messages import warn
 from tracebed.cli.perturbation import change
-from tracebed.display import cell, counted, signed
+from tracebed.ground.display import cell, counted, signed
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator

@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 
 import click
 
-from tracebed.errors import InputError
-from tracebed.input_files import read_text
+from tracebed.ground.errors import InputError
+from tracebed.ground.input_files import read_text
 
 LOCAL = Path("tracebed.toml")
 """The file of the working folder."""
@@ -99,7 +99,7 @@ def defaults(settings: Mapping[str, Any], ctx: click.Context, command: click.Com
     Raises:
         InputError: a key is not an option of the command, or a value is invalid for it.
     """
-    from tracebed.registry import unknown
+    from tracebed.ground.registry import unknown
 
     options = {name: option for option in options_of(command) for name in names_of(option)}
     nested = command.list_commands(ctx) if isinstance(command, click.Group) else []

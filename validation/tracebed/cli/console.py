@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from tracebed.cli.messages import emit, progress
-from tracebed.display import cell, json_values
+from tracebed.ground.display import cell, json_values
 
 if TYPE_CHECKING:
     from rich.table import Table

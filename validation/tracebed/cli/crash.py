@@ -22,7 +22,7 @@ def report(error: Exception, *, shown: bool = False) -> str:
         error: the error as it was caught.
         shown: print the traceback to standard error in place of writing it. `TRACEBED_TRACEBACK` does the same.
     """
-    from tracebed.version import version
+    from tracebed.ground.version import version
 
     what = one_line(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
     facts = f"tracebed {version()}, Python {sys.version.split()[0]}"

@@ -14,9 +14,9 @@ import click
 
 from tracebed.cli.messages import emit
 from tracebed.cli.options import STORE, OutputPath, json_option, replace_option
-from tracebed.errors import ExitCode, InputError
-from tracebed.files import set_aside
-from tracebed.outputs import REPLACE
+from tracebed.ground.errors import ExitCode, InputError
+from tracebed.ground.files import set_aside
+from tracebed.ground.outputs import REPLACE
 
 MOST_NODES = 8
 SPEED = 200

@@ -18,9 +18,9 @@ from tracebed.cli.messages import emit, progress
 from tracebed.cli.options import PATH, OutputPath, json_option, workload_argument
 from tracebed.cli.partitions import print_partitions
 from tracebed.cli.summary import or_unknown
-from tracebed.display import cell
-from tracebed.errors import InputError
-from tracebed.outputs import PICTURE
+from tracebed.ground.display import cell
+from tracebed.ground.errors import InputError
+from tracebed.ground.outputs import PICTURE
 
 if TYPE_CHECKING:
     from tracebed.api import Workload

@@ -9,7 +9,7 @@ import click
 from tracebed.cli.console import print_json
 from tracebed.cli.messages import emit, progress
 from tracebed.cli.options import LATER, PATH, json_option, output_option
-from tracebed.registry import Registry
+from tracebed.ground.registry import Registry
 
 FORMATS = Registry[object]("tracebed.exporters", "export format").names()
 

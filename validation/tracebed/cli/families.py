@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tracebed.cli.options import Command, ExtensionName
-from tracebed.errors import InputError
-from tracebed.registry import unknown
+from tracebed.ground.errors import InputError
+from tracebed.ground.registry import unknown
 
 if TYPE_CHECKING:
     FamilyType = click.ParamType[tuple[Any, dict[str, Any]]]

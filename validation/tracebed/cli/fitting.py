@@ -12,7 +12,7 @@ import click
 from tracebed.cli.console import load_workload, print_json, print_table
 from tracebed.cli.messages import emit, progress, warn
 from tracebed.cli.options import budget_option, gathered, loss_option, seed_option
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 
 if TYPE_CHECKING:
     from tracebed.api import Calibration, Run

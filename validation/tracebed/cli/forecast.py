@@ -13,7 +13,7 @@ from tracebed.cli.console import load_workload, print_json, print_table
 from tracebed.cli.logs import format_option, keep_option, raw_options, time_zone_option
 from tracebed.cli.messages import emit, progress, warn
 from tracebed.cli.options import PATH, json_option, output_option, seed_option
-from tracebed.outputs import FORECAST
+from tracebed.ground.outputs import FORECAST
 
 if TYPE_CHECKING:
     from tracebed.api import Forecast

@@ -13,8 +13,8 @@ import click
 from tracebed.cli.console import print_table
 from tracebed.cli.messages import MessageLevel, emit, warn
 from tracebed.cli.options import PATH, OutputPath, gathered
-from tracebed.errors import ExitCode, InputError
-from tracebed.outputs import BASELINE, CODE_QUALITY, JUNIT, SUMMARY
+from tracebed.ground.errors import ExitCode, InputError
+from tracebed.ground.outputs import BASELINE, CODE_QUALITY, JUNIT, SUMMARY
 
 if TYPE_CHECKING:
     from tracebed.api.gates import Baseline, Finding, OnInconclusive, SimulatorBaseline

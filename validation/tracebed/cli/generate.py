@@ -27,8 +27,8 @@ from tracebed.cli.options import (
     seed_option,
 )
 from tracebed.cli.summary import write_and_summarize
-from tracebed.errors import InputError
-from tracebed.registry import unknown
+from tracebed.ground.errors import InputError
+from tracebed.ground.registry import unknown
 
 if TYPE_CHECKING:
     from tracebed.api.types import Flexible, Workload

@@ -12,8 +12,8 @@ import click
 from tracebed.cli import config, messages
 from tracebed.cli.messages import Messages
 from tracebed.cli.options import PATH, OutputPath, added, check_outputs
-from tracebed.errors import InputError
-from tracebed.outputs import LOG
+from tracebed.ground.errors import InputError
+from tracebed.ground.outputs import LOG
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -63,7 +63,7 @@ class LazyGroup(click.Group):
         """
         name = args[0]
         if not ctx.resilient_parsing and not name.startswith("-") and name not in self.summaries():
-            from tracebed.registry import unknown
+            from tracebed.ground.registry import unknown
 
             raise unknown(self.noun, name, self.list_commands(ctx))
         found, command, rest = super().resolve_command(ctx, args)

@@ -9,7 +9,7 @@ import click
 
 from tracebed.cli.console import print_json, print_table
 from tracebed.cli.messages import emit
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 
 
 def is_baseline(path: Path) -> bool:

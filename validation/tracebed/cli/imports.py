@@ -10,7 +10,7 @@ import click
 
 from tracebed.cli.messages import progress
 from tracebed.cli.options import PATH, RUN, SIZE, added, json_option, output_option
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 
 if TYPE_CHECKING:
     from tracebed.api.types import Side

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TextIO
 
 import click
 
-from tracebed.errors import InputError, Tolerated
+from tracebed.ground.errors import InputError, Tolerated
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -53,7 +53,7 @@ class Messages:
         Raises:
             InputError: the file cannot be written, or has other content than a log of tracebed.
         """
-        from tracebed.outputs import LOG
+        from tracebed.ground.outputs import LOG
 
         LOG.check(path)
         try:

@@ -22,8 +22,8 @@ from tracebed.cli.options import (
 )
 from tracebed.cli.perturbation import UNKNOWN, change, explain_falls
 from tracebed.cli.reports import FIGURES, ReportFile, by_kind, save_figures
-from tracebed.errors import InputError
-from tracebed.outputs import NOISE
+from tracebed.ground.errors import InputError
+from tracebed.ground.outputs import NOISE
 
 if TYPE_CHECKING:
     from tracebed.api import PowerModel

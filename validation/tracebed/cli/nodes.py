@@ -13,8 +13,8 @@ from tracebed.cli.console import print_json, print_table
 from tracebed.cli.groups import LazyGroup
 from tracebed.cli.messages import MessageLevel, emit, progress
 from tracebed.cli.options import PATH, Command, InventoryName, OutputPath, json_option, replace_option
-from tracebed.errors import ExitCode, TestbedError
-from tracebed.outputs import INVENTORY
+from tracebed.ground.errors import ExitCode, TestbedError
+from tracebed.ground.outputs import INVENTORY
 
 if TYPE_CHECKING:
     from tracebed.api import Inventory
@@ -265,6 +265,6 @@ def schema() -> None:
       tracebed nodes schema > inventory.schema.json
     """
     import tracebed.api as tb
-    from tracebed.stored import compact_json
+    from tracebed.ground.stored import compact_json
 
     click.echo(compact_json(tb.inventory_schema()))

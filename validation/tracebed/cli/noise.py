@@ -10,7 +10,7 @@ import click
 
 from tracebed.cli.console import print_json, print_table
 from tracebed.cli.messages import emit, progress, warn
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 
 if TYPE_CHECKING:
     from tracebed.api.noises import CellNoise, NoiseFloor, Tolerances
@@ -110,7 +110,7 @@ def _print(floor: NoiseFloor, tolerances: Tolerances) -> None:
 
 def _figure(item: CellNoise) -> str:
     """Return mean, standard deviation and coefficient of variation as text; the mean of a single run."""
-    from tracebed.display import cell as shown
+    from tracebed.ground.display import cell as shown
 
     if item.repetitions < 2:
         return shown(item.mean)

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import click
 from click.core import ParameterSource
 
-from tracebed import bounds
-from tracebed.errors import InputError
+from tracebed.ground import bounds
+from tracebed.ground.errors import InputError
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -79,7 +79,7 @@ PATH = FilePath()
 class OutputPath(FilePath):
     """A click type: the path of a file or folder that the command writes.
 
-    `check_outputs` checks each value before the command begins, by the rule of `tracebed.outputs`.
+    `check_outputs` checks each value before the command begins, by the rule of `tracebed.ground.outputs`.
 
     Args:
         kind: the kind of output.
@@ -368,7 +368,7 @@ class ExtensionName(NameType):
 
     def names(self) -> list[str]:
         """Return the names of all installed extensions, without importing them."""
-        from tracebed.registry import Registry
+        from tracebed.ground.registry import Registry
 
         return Registry[object](self.group, self.name).names()
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tracebed.cli.messages import warn
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 
 
 def parsed(options: Sequence[str], *, nodes: int | None = None, plain: bool = False) -> dict[str, str]:

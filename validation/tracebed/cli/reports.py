@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracebed.cli.messages import emit, progress
-from tracebed.errors import InputError
-from tracebed.outputs import JUNIT, PICTURE, REPORT, SUMMARY, OutputKind
+from tracebed.ground.errors import InputError
+from tracebed.ground.outputs import JUNIT, PICTURE, REPORT, SUMMARY, OutputKind
 
 if TYPE_CHECKING:
     from tracebed.api.drawings import Pictured

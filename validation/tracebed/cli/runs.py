@@ -24,8 +24,8 @@ from tracebed.cli.schedulers import check_scheduler_options, replay_on, schedule
 from tracebed.cli.sections import Sectioned
 from tracebed.cli.setup_options import OF_REPLAYS, SECTION, settings_of, setup_options
 from tracebed.cli.watch import shown_live, watch_options
-from tracebed.errors import ExitCode
-from tracebed.states import JobState
+from tracebed.ground.errors import ExitCode
+from tracebed.ground.states import JobState
 
 if TYPE_CHECKING:
     from tracebed.api import Run
@@ -147,7 +147,7 @@ def replay(
     common |= {"output": output, "name": workload.name}
     settings = settings_of(values, nodes=jobs.provenance.system.nodes)
     import tracebed.api as tb
-    from tracebed.display import time_text
+    from tracebed.ground.display import time_text
 
     if scheduler is not None:
         chosen = None if policy is None else tb.Setup.of(policy, **settings)
@@ -209,7 +209,7 @@ def _name_rate(calibration: dict[str, Any]) -> None:
     if rate := calibration.get("units_per_core_second"):
         from datetime import UTC, datetime
 
-        from tracebed.display import time_text
+        from tracebed.ground.display import time_text
 
         low, high = calibration["spread"]
         age_s = (datetime.now(UTC) - datetime.fromisoformat(calibration["created"])).total_seconds()

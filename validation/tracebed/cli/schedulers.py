@@ -11,7 +11,7 @@ from tracebed.api.settings import SETUP_PARTS
 from tracebed.cli.messages import emit
 from tracebed.cli.options import ExtensionName, ExtensionOption, added, given
 from tracebed.cli.watch import shown_live
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 
 if TYPE_CHECKING:
     from tracebed.api import Run, Setup, Workload

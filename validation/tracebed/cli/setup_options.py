@@ -18,7 +18,7 @@ from tracebed.cli.options import (
     ExtensionOption,
 )
 from tracebed.cli.policy_options import parsed
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 
 SECTION = tuple(name for name in SETUP_PARTS["scheduling"] if not name.startswith("policy"))
 """Settings of the section of help about scheduling."""

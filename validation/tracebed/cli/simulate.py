@@ -28,7 +28,7 @@ from tracebed.cli.options import (
 from tracebed.cli.runs import end_on_signals, prepare_summary, saved, summary
 from tracebed.cli.sections import Sectioned
 from tracebed.cli.setup_options import OF_PREDICTIONS, OF_TIMING, SECTION, settings_of, setup_options
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 
 if TYPE_CHECKING:
     from tracebed.api import Run, Workload

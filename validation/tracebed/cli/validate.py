@@ -18,7 +18,7 @@ from tracebed.cli.gate import Gating, gate_options
 from tracebed.cli.messages import emit, progress
 from tracebed.cli.options import PATH, STORE, check_alone, given, json_option, output_option
 from tracebed.cli.sections import Sectioned
-from tracebed.errors import ExitCode, InputError
+from tracebed.ground.errors import ExitCode, InputError
 
 if TYPE_CHECKING:
     from tracebed.api.experiments import ExperimentFile, Point
@@ -115,7 +115,7 @@ def validate(
     )
     from tracebed.cli.experiments.options import chosen
     from tracebed.cli.experiments.real import announce, execute, show_failures
-    from tracebed.files import locked_folder
+    from tracebed.ground.files import locked_folder
 
     if artifact is not None and gating.update_baseline is not None:
         hint = "update the baseline first, then write the artifact with --baseline"

@@ -14,8 +14,8 @@ import click
 
 from tracebed.cli.messages import Progress, current, emit, progress
 from tracebed.cli.options import OutputPath, added, json_option
-from tracebed.errors import ExitCode
-from tracebed.outputs import METRICS
+from tracebed.ground.errors import ExitCode
+from tracebed.ground.outputs import METRICS
 
 if TYPE_CHECKING:
     from tracebed.api.watching import View
@@ -133,7 +133,7 @@ def _printed(as_json: bool) -> Iterator[Callable[[View], None]]:
     import json
 
     from tracebed.api.watching import line, snapshot
-    from tracebed.display import json_values
+    from tracebed.ground.display import json_values
 
     def show(view: View) -> None:
         if as_json:

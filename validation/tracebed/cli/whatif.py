@@ -14,8 +14,8 @@ from tracebed.cli.families import Family, set_option
 from tracebed.cli.logs import format_option, keep_option, machine_option, raw_options, time_zone_option
 from tracebed.cli.messages import emit, progress, warn
 from tracebed.cli.options import DURATION, PATH, SIZE, json_option, output_option
-from tracebed.errors import InputError
-from tracebed.outputs import WHATIF
+from tracebed.ground.errors import InputError
+from tracebed.ground.outputs import WHATIF
 
 if TYPE_CHECKING:
     from tracebed.api import WhatIf

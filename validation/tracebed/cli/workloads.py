@@ -28,7 +28,7 @@ from tracebed.cli.options import (
 )
 from tracebed.cli.summary import write_and_summarize
 from tracebed.cli.writers import RUN, writer_options, writing_options
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 
 if TYPE_CHECKING:
     from tracebed.api import Workload

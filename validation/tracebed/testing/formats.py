@@ -17,7 +17,7 @@ from tracebed.converters.formats.registry import known, named
 from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.log import Log
 from tracebed.converters.workload import Workload
-from tracebed.errors import InputError, Tolerated
+from tracebed.ground.errors import InputError, Tolerated
 from tracebed.testing import workloads
 
 STRANGE = (

@@ -77,8 +77,8 @@ def tracebed_validation(
     request: pytest.FixtureRequest, _tracebed_validations: Callable[..., dict[str, Validation]]
 ) -> Validation:
     """Validation of the simulator that the marker `tracebed` of the test names."""
-    from tracebed.errors import TracebedError
-    from tracebed.registry import unknown
+    from tracebed.ground.errors import TracebedError
+    from tracebed.ground.registry import unknown
     from tracebed.validation.verdict.gate import OnInconclusive, outcome
 
     options = _options(request.node)
@@ -154,7 +154,7 @@ def _findings(options: dict[str, Any], validation: Validation) -> list[Finding]:
 
 def _gate(item: pytest.Function, validation: Validation) -> None:
     """Fail the test, or emit a warning, as the policy for the verdict on `validation` requires."""
-    from tracebed.errors import ExitCode, TracebedError
+    from tracebed.ground.errors import ExitCode, TracebedError
     from tracebed.validation.verdict.gate import OnInconclusive, gate, outcome
     from tracebed.validation.verdict.rule import Verdict
 

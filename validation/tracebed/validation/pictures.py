@@ -21,8 +21,8 @@ from matplotlib.patches import Rectangle
 from tracebed.converters.pictures import FONT as FONT
 from tracebed.converters.pictures import WIDTH, check_name, metadata
 from tracebed.converters.workload import FloatArray
-from tracebed.files import replacing
-from tracebed.outputs import PICTURE
+from tracebed.ground.files import replacing
+from tracebed.ground.outputs import PICTURE
 from tracebed.validation.report import style
 
 COLORS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bbbbbb", "#222222")

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, Field, create_model
 
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.setup import SETUP_PARTS, TYPES, UNKNOWN_POLICY, Setup
 from tracebed.orchestrator.simulation.overheads import Overheads

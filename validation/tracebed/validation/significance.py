@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracebed.converters.workload import FloatArray, IntArray
-from tracebed.display import cell, effect
-from tracebed.errors import InputError
-from tracebed.files import replacing
-from tracebed.input_files import read_text
+from tracebed.ground.display import cell, effect
+from tracebed.ground.errors import InputError
+from tracebed.ground.files import replacing
+from tracebed.ground.input_files import read_text
 from tracebed.orchestrator.run import PERTURBED, Run
 from tracebed.validation.metrics import all_metrics, metrics
 from tracebed.validation.metrics.jobs import TAU

@@ -21,7 +21,7 @@ from tracebed.benchmarks.kernels import MODULUS, compute
 from tracebed.benchmarks.own_data import DataKernel
 from tracebed.benchmarks.peers import Data
 from tracebed.benchmarks.program import Program
-from tracebed.errors import InputError, TestbedError
+from tracebed.ground.errors import InputError, TestbedError
 
 SEED_BYTES = 4096
 """Bytes of the index that a worker reads for a chunk."""

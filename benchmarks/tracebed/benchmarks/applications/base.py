@@ -11,7 +11,7 @@ from tracebed.benchmarks.kernels import Kernel
 from tracebed.benchmarks.memory import MIB, require
 from tracebed.benchmarks.program import Launch, Program
 from tracebed.benchmarks.rank import Control
-from tracebed.errors import TestbedError
+from tracebed.ground.errors import TestbedError
 
 
 @dataclass(frozen=True)

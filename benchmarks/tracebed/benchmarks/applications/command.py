@@ -12,7 +12,7 @@ from tracebed.benchmarks.kernels import Kernel, compute
 from tracebed.benchmarks.program import Launch, Program
 from tracebed.benchmarks.rank import Control
 from tracebed.benchmarks.supervised import CommandFollower, CommandLeader
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 
 _RANKS = {"elastic": (ElasticLeader, ElasticFollower), "dmr": (DmrLeader, ElasticFollower)}
 

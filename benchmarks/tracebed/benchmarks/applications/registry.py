@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tracebed.benchmarks.applications.base import Application
-from tracebed.errors import InputError
-from tracebed.parameters import with_parameters
-from tracebed.registry import Registry
+from tracebed.ground.errors import InputError
+from tracebed.ground.parameters import with_parameters
+from tracebed.ground.registry import Registry
 
 APPLICATIONS: Registry[type[Application]] = Registry("tracebed.applications", "application")
 

@@ -12,7 +12,7 @@ from typing import ClassVar, Literal
 from tracebed.benchmarks.applications.base import Application, Demands
 from tracebed.benchmarks.kernels import MODULUS, Kernel, compute, stream
 from tracebed.benchmarks.program import Program
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 
 
 @dataclass(frozen=True)

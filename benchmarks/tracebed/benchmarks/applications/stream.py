@@ -8,7 +8,7 @@ from typing import ClassVar
 from tracebed.benchmarks.applications.base import Application, Demands
 from tracebed.benchmarks.kernels import Kernel, stream
 from tracebed.benchmarks.program import Program
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-from tracebed.errors import InputError, TestbedError
+from tracebed.ground.errors import InputError, TestbedError
 
 LIBRARY = Path(__file__).with_name("libtracebed_kernels.so")
 LANES = 1024  # as in pils.c

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 from tracebed.benchmarks import kernels
 from tracebed.benchmarks.memory import MIB, require
-from tracebed.errors import InputError, TestbedError
+from tracebed.ground.errors import InputError, TestbedError
 
 BLOCK = 8192  # as in stream.c
 SCALAR = 3.0

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from tracebed.benchmarks.kernels import Kernel, compute
 from tracebed.benchmarks.kernels.stream import unit_kernel
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 
 KERNELS: dict[str, Callable[[], Kernel]] = {"pils": lambda: compute, "stream": unit_kernel}
 """Name -> function that returns the kernel, for all threads of this process."""

@@ -7,7 +7,7 @@ import sys
 
 from tracebed.benchmarks.mpi.launch import reconfigure
 from tracebed.benchmarks.stages import table
-from tracebed.errors import TracebedError
+from tracebed.ground.errors import TracebedError
 
 
 def main() -> int:

@@ -21,7 +21,7 @@ from tracebed.benchmarks.dmr_manager import ResourceManager
 from tracebed.benchmarks.kernels import LIBRARY
 from tracebed.benchmarks.mpi.launch import LOOPBACK, ROOT, compiler, mpiexec, run_until
 from tracebed.benchmarks.unmodified import INCLUDE
-from tracebed.errors import InputError, TestbedError
+from tracebed.ground.errors import InputError, TestbedError
 
 SOURCES: Final = (Path(__file__).with_name("aligner.c"), LIBRARY.with_name("pils.c"))
 INDEX_MIB: Final = 1

@@ -21,7 +21,7 @@ from tracebed.benchmarks.mpi.program import MODULE, ProgramParameters
 from tracebed.benchmarks.mpi.state import ITEM
 from tracebed.benchmarks.node_table import FOLDER
 from tracebed.benchmarks.stages import ReconfigurationStages
-from tracebed.errors import InputError, TestbedError
+from tracebed.ground.errors import InputError, TestbedError
 
 INSTALL = "pip install mpi4py mpich"
 LOOPBACK = {"FI_TCP_IFACE": "lo", "FI_SOCKETS_IFACE": "lo", "UCX_NET_DEVICES": "lo"}

@@ -22,7 +22,7 @@ from tracebed.benchmarks.dmr_manager import address, request_decision
 from tracebed.benchmarks.mpi import state
 from tracebed.benchmarks.redistribution import Block
 from tracebed.benchmarks.stages import ReconfigurationStages
-from tracebed.errors import TestbedError
+from tracebed.ground.errors import TestbedError
 
 MODULE = "tracebed.benchmarks.mpi.program"
 PLAIN = "plain"

@@ -25,8 +25,8 @@ from tracebed.benchmarks.node_table import NodeTable
 from tracebed.benchmarks.ownership import DromResult, Flags
 from tracebed.benchmarks.standalone.ranks import Reduce, run_ranks
 from tracebed.benchmarks.standalone.team import Team, chosen
-from tracebed.cpus import format_cpus
-from tracebed.errors import InputError, TestbedError
+from tracebed.ground.cpus import format_cpus
+from tracebed.ground.errors import InputError, TestbedError
 
 LOADS = (250,)
 ITERATIONS = 10

@@ -10,7 +10,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import ForkProcess
 from typing import Any, Protocol
 
-from tracebed.errors import TestbedError, TracebedError
+from tracebed.ground.errors import TestbedError, TracebedError
 
 LOOK_S = 0.001
 """Time between two calls of a rank that waits for others, s."""

@@ -28,7 +28,7 @@ from tracebed.benchmarks.lines import decode, encode
 from tracebed.benchmarks.memory import free_mib
 from tracebed.benchmarks.program import Launch, Program
 from tracebed.benchmarks.stages import ReconfigurationStages
-from tracebed.errors import InputError, TestbedError
+from tracebed.ground.errors import InputError, TestbedError
 
 DUTY = 0.1
 GRAIN_S = 0.01

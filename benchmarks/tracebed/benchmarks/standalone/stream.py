@@ -18,7 +18,7 @@ from tracebed.benchmarks.caches import last_level_cache
 from tracebed.benchmarks.kernels.stream import ELEMENT, SCALAR, Arrays, Function, StreamKernels, arrays, load
 from tracebed.benchmarks.memory import free_mib
 from tracebed.benchmarks.standalone.team import Team, chosen, share
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 
 LABEL = "based on a variant of the STREAM benchmark code"
 ELEMENTS = 10_000_000

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from types import TracebackType
 
-from tracebed.cpus import format_cpus
-from tracebed.errors import InputError
+from tracebed.ground.cpus import format_cpus
+from tracebed.ground.errors import InputError
 from tracebed.malleable import Attached
 
 Work = Callable[[int, int], None]

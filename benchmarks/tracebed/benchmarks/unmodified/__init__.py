@@ -18,8 +18,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from tracebed.errors import TestbedError
-from tracebed.files import replacing
+from tracebed.ground.errors import TestbedError
+from tracebed.ground.files import replacing
 
 SOURCE: Final = Path(__file__).with_name("follower.c")
 INCLUDE: Final = SOURCE.parents[1] / "include"

@@ -9,7 +9,7 @@ import numpy as np
 
 from tracebed.converters.cleaning.effect import HOUR, Effect, Records, flagged
 from tracebed.converters.workload import FloatArray, IntArray
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 
 DAY = 86_400.0
 

@@ -14,7 +14,7 @@ from tracebed.converters.cleaning.effect import Effect, Records, node_hours
 from tracebed.converters.cleaning.steps import STEPS, checked
 from tracebed.converters.log import Log
 from tracebed.converters.workload import IntArray, Provenance, Step, System, Workload
-from tracebed.errors import InputError, tolerate
+from tracebed.ground.errors import InputError, tolerate
 
 ACTIONS = ("merged", "dropped", "changed", "flagged")
 

@@ -21,9 +21,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from tracebed.converters.cleaning.steps import checked
 from tracebed.converters.workload import MAX_SIZE, System
-from tracebed.errors import InputError
-from tracebed.registry import one_of
-from tracebed.yaml_file import YamlFile, abbreviated
+from tracebed.ground.errors import InputError
+from tracebed.ground.registry import one_of
+from tracebed.ground.yaml_file import YamlFile, abbreviated
 
 SHIPPED = files("tracebed.converters") / "recipes"
 HINT = "`tracebed clean --recipe cori-knl --show` prints a recipe"

@@ -19,9 +19,9 @@ from tracebed.converters.cleaning.anomalies import flag_bursts, flag_flurries, f
 from tracebed.converters.cleaning.effect import HOUR, Effect, Records, texts
 from tracebed.converters.scaling import seconds_since_start
 from tracebed.converters.workload import MAX_EXACT, BoolArray
-from tracebed.errors import InputError
-from tracebed.states import JobState
-from tracebed.yaml_file import abbreviated
+from tracebed.ground.errors import InputError
+from tracebed.ground.states import JobState
+from tracebed.ground.yaml_file import abbreviated
 
 
 def drop_copies(records: Records) -> Effect:

@@ -22,8 +22,8 @@ import pandas as pd
 from tracebed.converters.formats.format import Format, Marks
 from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.workload import Kind, Provenance, Step, System, Workload
-from tracebed.errors import InputError, tolerate
-from tracebed.input_files import read_text
+from tracebed.ground.errors import InputError, tolerate
+from tracebed.ground.input_files import read_text
 
 LINE = re.compile(
     r"(?P<time>\d{1,18});(?P<job>[^;]+); (?P<event>started|expand|released|terminated)(; \[(?P<hosts>[^\];]*)\])?"

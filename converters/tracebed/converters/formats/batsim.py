@@ -29,7 +29,7 @@ from tracebed.converters.formats.tools.kept import (
     warn_of_unsupported,
 )
 from tracebed.converters.workload import Kind, Provenance, Step, System, Workload
-from tracebed.errors import InputError, tolerate
+from tracebed.ground.errors import InputError, tolerate
 
 DELAY = {"4": "delay", "5": "DelayProfile"}
 """Version of Batsim -> name of the delay profile type."""

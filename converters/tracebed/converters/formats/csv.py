@@ -21,7 +21,7 @@ from tracebed.converters.formats.tools.cast import abbreviated
 from tracebed.converters.formats.tools.columns import unreadable
 from tracebed.converters.formats.tools.files import MAX_LINE, PARQUET, Input
 from tracebed.converters.workload import SCHEMA, Provenance, RowError, Step, Workload, dtype_of
-from tracebed.errors import InputError, tolerate
+from tracebed.ground.errors import InputError, tolerate
 
 PROVENANCE = "# tracebed-provenance: "
 EXTRAS = "# tracebed-extras: "

@@ -33,7 +33,7 @@ from tracebed.converters.formats.tools.kept import (
 )
 from tracebed.converters.speedup import Speedup
 from tracebed.converters.workload import Kind, Provenance, Step, System, Workload
-from tracebed.errors import InputError, tolerate
+from tracebed.ground.errors import InputError, tolerate
 
 HELD = {
     *("job_id", "submit_time", "run_time", "time_limit", "nodes", "kind", "nodes_min", "nodes_max", "nodes_pref"),

@@ -13,7 +13,7 @@ from tracebed.converters.formats.tools.columns import Columns, column_spec
 from tracebed.converters.formats.tools.site import Derived, Site
 from tracebed.converters.formats.tools.states import statuses
 from tracebed.converters.workload import System
-from tracebed.states import JobState
+from tracebed.ground.states import JobState
 
 STATES = {"COMPLETED": JobState.COMPLETED, "FAILED": JobState.FAILED}
 

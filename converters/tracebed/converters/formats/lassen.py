@@ -11,7 +11,7 @@ from tracebed.converters.formats.tools.amounts import first_positive
 from tracebed.converters.formats.tools.columns import Columns, column_spec, relabel
 from tracebed.converters.formats.tools.site import Derived, Site
 from tracebed.converters.workload import System
-from tracebed.states import JobState
+from tracebed.ground.states import JobState
 
 
 def _derive(c: Columns, system: System, zone: str) -> Derived:

@@ -11,7 +11,7 @@ from tracebed.converters.dictionary import meaning_of
 from tracebed.converters.formats.format import Format, Marks
 from tracebed.converters.formats.tools.files import PARQUET, PROVENANCE, Input
 from tracebed.converters.workload import Provenance, Step, Workload
-from tracebed.parquet_file import read_table, refusing
+from tracebed.ground.parquet_file import read_table, refusing
 
 MEANING = b"meaning"
 """Key of the meaning and unit of a column in its metadata."""

@@ -26,8 +26,8 @@ from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.formats.tools.states import RecordState, pbs_exit
 from tracebed.converters.log import Log, make_log
 from tracebed.converters.workload import System
-from tracebed.errors import InputError
-from tracebed.states import JobState
+from tracebed.ground.errors import InputError
+from tracebed.ground.states import JobState
 
 LINE = re.compile(r"(\d\d/\d\d/\d{4}) (\d\d:\d\d:\d\d);(\w);([^;]*);(.*)", re.ASCII | re.DOTALL)
 BETWEEN = re.compile(r" +(?=[A-Za-z_][\w.]*=)")

@@ -12,8 +12,8 @@ from tracebed.converters.formats.registry import FORMATS, by_name, check_options
 from tracebed.converters.formats.tools.files import Input, inputs_at
 from tracebed.converters.log import Log
 from tracebed.converters.workload import Workload
-from tracebed.errors import InputError, tolerate
-from tracebed.extension_errors import checked
+from tracebed.ground.errors import InputError, tolerate
+from tracebed.ground.extension_errors import checked
 
 
 def read_workload(path: Path | str, format: str | None = None, *, equal_nodes: bool = True, **options: Any) -> Workload:

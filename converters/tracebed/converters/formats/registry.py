@@ -15,8 +15,8 @@ from typing import Any
 
 from tracebed.converters.formats.format import Format
 from tracebed.converters.formats.tools.files import SUFFIXES
-from tracebed.errors import InputError, tolerate
-from tracebed.registry import Registry
+from tracebed.ground.errors import InputError, tolerate
+from tracebed.ground.registry import Registry
 
 FORMATS: Registry[Format] = Registry("tracebed.formats", "format")
 

@@ -40,7 +40,7 @@ from tracebed.converters.formats.tools.slurm_demands import (
 from tracebed.converters.formats.tools.states import UNFINISHED, slurm_states
 from tracebed.converters.log import Log, make_log, place_of
 from tracebed.converters.workload import BoolArray, FloatArray, System
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 
 WANTED = {
     "job": column_spec("text", "jobid", "jobidraw", needed=True),

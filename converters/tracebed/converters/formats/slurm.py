@@ -16,7 +16,7 @@ from tracebed.converters.formats.format import Format
 from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.formats.tools.kept import simulated_jobs, unsupported_columns, warn_of_unsupported
 from tracebed.converters.workload import Kind, Workload
-from tracebed.errors import InputError, tolerate
+from tracebed.ground.errors import InputError, tolerate
 
 HELD = {
     *("job_id", "submit_time", "run_time", "time_limit", "nodes", "cores_per_node"),

@@ -31,7 +31,7 @@ from tracebed.converters.formats.tools.swf_fields import (
 from tracebed.converters.formats.tools.swf_header import SwfHeader
 from tracebed.converters.log import TOO_LARGE
 from tracebed.converters.workload import Provenance, Step, Workload
-from tracebed.errors import InputError, tolerate
+from tracebed.ground.errors import InputError, tolerate
 
 
 def recognizes(file: Input) -> bool:

@@ -30,8 +30,8 @@ from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.formats.tools.kept import simulated_jobs, unsupported_columns, warn_of_unsupported
 from tracebed.converters.log import Log, make_log
 from tracebed.converters.workload import BoolArray, FloatArray, Kind, Workload
-from tracebed.errors import tolerate
-from tracebed.registry import one_of
+from tracebed.ground.errors import tolerate
+from tracebed.ground.registry import one_of
 
 HELD = {
     *("job_id", "submit_time", "run_time", "time_limit", "nodes", "cores_per_node", "memory_mib"),

@@ -9,8 +9,8 @@ from typing import Any
 from tracebed.converters.formats.format import Format
 from tracebed.converters.formats.registry import by_name, check_options, known, named
 from tracebed.converters.workload import Workload
-from tracebed.errors import InputError
-from tracebed.outputs import WORKLOAD, OutputKind
+from tracebed.ground.errors import InputError
+from tracebed.ground.outputs import WORKLOAD, OutputKind
 
 
 def write_workload(

@@ -1,7 +1,7 @@
 """Workload models, one module each. `registry` lists them."""
 
 from tracebed.converters.limits import MAX_SIZE
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 
 
 def require(met: bool, what: str, hint: str) -> None:

@@ -18,7 +18,7 @@ import pandas as pd
 from tracebed.converters.models import require, require_sizes
 from tracebed.converters.models.randlib import Randlib
 from tracebed.converters.workload import FloatArray, IntArray, Provenance, Step, System, Workload
-from tracebed.states import JobState
+from tracebed.ground.states import JobState
 
 DAY = 86_400
 JOB = 2.0

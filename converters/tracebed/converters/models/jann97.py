@@ -20,7 +20,7 @@ import pandas as pd
 from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.models import require, require_sizes
 from tracebed.converters.workload import FloatArray, IntArray, Provenance, Step, System, Workload
-from tracebed.errors import InputError, tolerate
+from tracebed.ground.errors import InputError, tolerate
 
 
 @dataclass(frozen=True)

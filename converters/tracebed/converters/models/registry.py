@@ -18,9 +18,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, get_args
 
-from tracebed.extension_errors import checked
-from tracebed.parameters import with_parameters
-from tracebed.registry import Registry
+from tracebed.ground.extension_errors import checked
+from tracebed.ground.parameters import with_parameters
+from tracebed.ground.registry import Registry
 
 if TYPE_CHECKING:
     from tracebed.converters.workload import Workload

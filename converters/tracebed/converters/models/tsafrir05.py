@@ -19,7 +19,7 @@ import numpy as np
 
 from tracebed.converters.models import require
 from tracebed.converters.workload import FloatArray, IntArray, Step, Workload
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 
 MINUTE, HOUR, DAY = 60, 3600, 86_400
 HEAD, HEAD_SHARE, TAIL_SHARE = 20, 89.0, 11.0

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from tracebed import world
-from tracebed.errors import InputError, TestbedError
+from tracebed.ground import system as world
+from tracebed.ground.errors import InputError, TestbedError
 from tracebed.orchestrator.batch.base import LIVE, BatchSystem, Phase
 from tracebed.orchestrator.batch.killed_replay import IN_FLIGHT_S, KilledReplay
 from tracebed.orchestrator.batch.loop import CANCEL_S, POLL_S

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
-from tracebed.errors import TestbedError
+from tracebed.ground.errors import TestbedError
+from tracebed.ground.registry import Registry
+from tracebed.ground.states import JobState
 from tracebed.orchestrator.runs.nodes import NodeFacts
-from tracebed.registry import Registry
-from tracebed.states import JobState
 
 
 class Phase(enum.StrEnum):

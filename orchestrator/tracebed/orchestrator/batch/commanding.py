@@ -15,8 +15,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from tracebed import world
-from tracebed.errors import TestbedError
+from tracebed.ground import system as world
+from tracebed.ground.errors import TestbedError
 from tracebed.orchestrator.batch import loop
 from tracebed.orchestrator.batch.background import Command, Commands
 from tracebed.orchestrator.batch.base import LIVE, JobObservation, JobRequest, Phase, ResizingSystem

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 from collections.abc import Collection, Mapping
 
-from tracebed.errors import InputError, TestbedError
+from tracebed.ground.errors import InputError, TestbedError
 from tracebed.orchestrator.batch.base import Refused
 
 TIMEOUT_S = 60.0

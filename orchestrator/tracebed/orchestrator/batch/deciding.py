@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from tracebed.display import listed
+from tracebed.ground.display import listed
 from tracebed.orchestrator.batch.base import LIVE, JobObservation, NodeState, Phase, ResizingSystem
 from tracebed.orchestrator.batch.commanding import CHECK_S, CommandingReplayer
 from tracebed.orchestrator.batch.loop import Polled

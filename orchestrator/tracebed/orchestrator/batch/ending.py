@@ -17,14 +17,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from tracebed.display import counted
+from tracebed.ground.display import counted
+from tracebed.ground.states import JobState
 from tracebed.orchestrator.batch.plan import SubmissionPlan
 from tracebed.orchestrator.batch.resizes import held_times
 from tracebed.orchestrator.batch.watched import NO_TRACE, TERMINATED, WatchedJob
 from tracebed.orchestrator.run import Run, RunInfo
 from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.orchestrator.runs.schema import NAN
-from tracebed.states import JobState
 
 NOT_STARTED = "not started when the run ended"
 

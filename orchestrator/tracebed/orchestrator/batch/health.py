@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tracebed.ground.states import JobState
 from tracebed.orchestrator.batch.ending import Lifetime
 from tracebed.orchestrator.batch.plan import SubmissionPlan
 from tracebed.orchestrator.batch.watched import WatchedJob
@@ -15,7 +16,6 @@ from tracebed.orchestrator.replay.health import Value, judged, of_run_times, rou
 from tracebed.orchestrator.replay.run_times import RunTime, compared, usual_end
 from tracebed.orchestrator.replay.thresholds import HealthThresholds
 from tracebed.orchestrator.run import RunInfo
-from tracebed.states import JobState
 
 KIND = "emulated"
 """The kind of execution that selects the limits: the jobs sleep."""

@@ -15,16 +15,16 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from tracebed import world
 from tracebed.benchmarks.lines import Mailbox
-from tracebed.errors import TestbedError
+from tracebed.ground import system as world
+from tracebed.ground.errors import TestbedError
+from tracebed.ground.states import JobState
 from tracebed.orchestrator.batch.base import LIVE, BatchSystem, JobObservation, JobRequest, NodeState, Phase, Refused
 from tracebed.orchestrator.batch.plan import SubmissionPlan
 from tracebed.orchestrator.batch.records import JobRecords
 from tracebed.orchestrator.batch.wall import WallClock
 from tracebed.orchestrator.batch.watched import MISSING_POLLS, WatchedJob, never_starts
 from tracebed.orchestrator.replay.journal import Entry, Journal
-from tracebed.states import JobState
 
 CALLERS = 8
 """Maximum number of concurrent submissions."""

@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 
 from tracebed.converters.workload import Kind, Workload
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 from tracebed.orchestrator.scheduling.jobs import program_of
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from tracebed.ground.states import JobState
 from tracebed.orchestrator.batch.base import JobObservation, Phase
 from tracebed.orchestrator.batch.plan import SubmissionPlan
 from tracebed.orchestrator.batch.records import OwnRecord
@@ -15,7 +16,6 @@ from tracebed.orchestrator.batch.wall import Step
 from tracebed.orchestrator.batch.watched import WatchedJob
 from tracebed.orchestrator.replay.journal import Entry
 from tracebed.orchestrator.run import RunInfo
-from tracebed.states import JobState
 
 SCHEMA = "tracebed-batch-journal/5"
 

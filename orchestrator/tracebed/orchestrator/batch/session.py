@@ -13,9 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from tracebed import bounds, world
 from tracebed.converters.workload import Workload
-from tracebed.errors import InputError
+from tracebed.ground import bounds
+from tracebed.ground import system as world
+from tracebed.ground.errors import InputError
+from tracebed.ground.states import JobState
 from tracebed.orchestrator.batch.abandoned import warn_of_leftover_jobs
 from tracebed.orchestrator.batch.base import BATCH_SYSTEMS, BatchSettings, BatchSystem, ResizingSystem, SystemFacts
 from tracebed.orchestrator.batch.commanding import GRAIN_S
@@ -43,7 +45,6 @@ from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.state import Policy, dispatches, handles_requests, shares
 from tracebed.orchestrator.setup import Setup, Timing
 from tracebed.orchestrator.testbeds.agent.facts import host_facts
-from tracebed.states import JobState
 
 LEAD_S = 0.5
 """Shortest time from the start of the replay to the first submission, wall s. The first submission is at a whole
@@ -69,7 +70,7 @@ class BatchOptions:
     setup: Setup | None = None
 
     def __post_init__(self) -> None:
-        """Raise InputError if the speed is out of its range (`tracebed.bounds`)."""
+        """Raise InputError if the speed is out of its range (`tracebed.ground.bounds`)."""
         bounds.check("speed", self.speed, bounds.MIN_SPEED, bounds.MAX_SPEED)
 
     def system(self) -> BatchSystem:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tracebed import world
+from tracebed.ground import system as world
 
 STEP_S = 0.1
 """Smallest change between two checks that counts as a step, s. NTP slews by at most 0.5 ms per s."""

@@ -8,15 +8,15 @@ from datetime import UTC, datetime
 import numpy as np
 import pandas as pd
 
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
+from tracebed.ground.states import JobState
+from tracebed.ground.version import version
 from tracebed.orchestrator.calibrating.applications import Costs, costs_of, predicted, resizes_of
 from tracebed.orchestrator.calibrating.estimates import FloatArray, factors, mean_of, of_all
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.journal import Entry
 from tracebed.orchestrator.run import JOURNAL, Run
 from tracebed.orchestrator.testbeds.calibration import Calibration, OverheadEstimate, Step, host_of
-from tracebed.states import JobState
-from tracebed.version import version
 
 STEP_OF: dict[str, Step] = {
     "launch_s": "launch",

@@ -18,7 +18,7 @@ from tracebed.benchmarks import kernels
 from tracebed.benchmarks.drom import TABLE, VARIABLE, Administrator
 from tracebed.benchmarks.node_table import FOLDER, NodeTable
 from tracebed.benchmarks.ownership import DromResult
-from tracebed.errors import TestbedError
+from tracebed.ground.errors import TestbedError
 
 MODES = ("plain", "drom")
 TASK_S = 500e-6

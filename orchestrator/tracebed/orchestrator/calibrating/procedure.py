@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from tracebed import bounds
 from tracebed.converters.workload import Workload
-from tracebed.errors import InputError, TestbedError
+from tracebed.ground import bounds
+from tracebed.ground.errors import InputError, TestbedError
+from tracebed.ground.version import version
 from tracebed.orchestrator.calibrating import probes
 from tracebed.orchestrator.calibrating.duty import propose
 from tracebed.orchestrator.calibrating.estimates import (
@@ -50,7 +51,6 @@ from tracebed.orchestrator.testbeds.calibration import (
 )
 from tracebed.orchestrator.testbeds.nodes import Inventory
 from tracebed.orchestrator.testbeds.registry import TESTBEDS
-from tracebed.version import version
 
 REPETITIONS = 3
 DUTY_WINDOWS = 60

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracebed.converters.models.deadlines import TYPES
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 from tracebed.orchestrator.evolving.programs import (
     COMMUNICATIONS,
     Builder,

@@ -9,9 +9,9 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
+from tracebed.ground.topology import Grid
 from tracebed.orchestrator.evolving.programs import FloatArray, IntArray, Programs
-from tracebed.topology import Grid
 
 BoolArray: TypeAlias = NDArray[np.bool_]
 

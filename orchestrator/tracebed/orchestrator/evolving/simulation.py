@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from tracebed.converters.workload import Workload
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 from tracebed.orchestrator.evolving import behaviours, compiled, reference
 from tracebed.orchestrator.evolving.machine import AllocationPlan, LeakVariant, Machine, ProgramOutcome
 from tracebed.orchestrator.evolving.programs import Communication, FloatArray, IntArray, Programs

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tracebed import world
 from tracebed.benchmarks.lines import encoded
-from tracebed.errors import InputError
+from tracebed.ground import system as world
+from tracebed.ground.errors import InputError
 
 SUFFIX = "-head"
 """Suffix of the file of the head, after the name of the journal."""

@@ -11,10 +11,10 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from tracebed.benchmarks.applications.command import Command
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
+from tracebed.ground.yaml_file import YamlFile
 from tracebed.orchestrator.replay.programs import application_of
 from tracebed.orchestrator.scheduling.jobs import Jobs
-from tracebed.yaml_file import YamlFile
 
 HINT = "write commands: {NAME: {arguments: [PROGRAM, ARGUMENT, ...]}}"
 Text = Annotated[str, Field(pattern=r"^[^\x00]*$")]

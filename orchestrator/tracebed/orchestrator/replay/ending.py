@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from tracebed.ground.states import JobState
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.folder import WorkingFolder
 from tracebed.orchestrator.replay.health import execution_kind, health, times_of
@@ -22,7 +23,6 @@ from tracebed.orchestrator.runs.working_folders import working_folders
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.record import ScheduleRecord
 from tracebed.orchestrator.tables import make_run
-from tracebed.states import JobState
 
 
 def ended_run(

@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from tracebed import world
-from tracebed.cpus import parse_cpus
+from tracebed.ground import system as world
+from tracebed.ground.cpus import parse_cpus
 from tracebed.orchestrator.replay.executor import ReplayExecutor
 from tracebed.orchestrator.replay.ranks import RunningJob
 from tracebed.orchestrator.replay.timeline import Timeline

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import hmac
 
-from tracebed.cpus import format_cpus
+from tracebed.ground.cpus import format_cpus
+from tracebed.ground.states import JobState
 from tracebed.orchestrator.replay.commands import command_of
 from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.replay.programs import application_of, program_of
@@ -15,7 +16,6 @@ from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.record import ScheduleRecord
 from tracebed.orchestrator.testbeds.base import EMULATED_RATE, Testbed
 from tracebed.orchestrator.testbeds.nodes import Inventory
-from tracebed.states import JobState
 
 
 class ReplayExecutor:

@@ -18,8 +18,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from tracebed import world
-from tracebed.errors import InputError, TracebedError
+from tracebed.ground import system as world
+from tracebed.ground.errors import InputError, TracebedError
 from tracebed.orchestrator.replay.chain import DamagedJournal
 from tracebed.orchestrator.runs.working_folders import MAGIC, MARKER, check_idle, working_folders
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tracebed.ground.states import JobState
 from tracebed.orchestrator.replay.monitor import Monitor
 from tracebed.orchestrator.replay.run_times import RunTime, run_times
 from tracebed.orchestrator.replay.thresholds import (
@@ -27,7 +28,6 @@ from tracebed.orchestrator.replay.thresholds import (
 )
 from tracebed.orchestrator.run import VIRTUAL, RunInfo
 from tracebed.orchestrator.scheduling.record import ScheduleRecord
-from tracebed.states import JobState
 
 FEW = 3
 UNUSUAL_S = 1.0

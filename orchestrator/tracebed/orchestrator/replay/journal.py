@@ -21,9 +21,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tracebed import world
 from tracebed.benchmarks.lines import decoded, encoded
-from tracebed.errors import InputError
+from tracebed.ground import system as world
+from tracebed.ground.errors import InputError
 from tracebed.orchestrator.replay.chain import Chain, DamagedJournal, Head, written
 from tracebed.orchestrator.run import FILES
 

@@ -11,9 +11,10 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tracebed import world
 from tracebed.benchmarks.clock import Clock
 from tracebed.benchmarks.program import WORK_S
+from tracebed.ground import system as world
+from tracebed.ground.states import JobState
 from tracebed.orchestrator.replay.event_handler import EventHandler
 from tracebed.orchestrator.replay.executor import ReplayExecutor
 from tracebed.orchestrator.replay.journal import Entry, Journal
@@ -34,7 +35,6 @@ from tracebed.orchestrator.scheduling.state import Policy
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.testbeds.base import Event, Testbed
 from tracebed.orchestrator.testbeds.nodes import Inventory
-from tracebed.states import JobState
 
 LEAD_S = 0.2
 """Wall time between the start of the clock and the first submission."""

@@ -16,8 +16,8 @@ from typing import Any, Protocol
 import numpy as np
 import pandas as pd
 
-from tracebed import world
-from tracebed.cpus import parse_cpus
+from tracebed.ground import system as world
+from tracebed.ground.cpus import parse_cpus
 from tracebed.orchestrator.replay.handovers import Handovers
 from tracebed.orchestrator.replay.journal import Entry
 from tracebed.orchestrator.replay.programs import application_of

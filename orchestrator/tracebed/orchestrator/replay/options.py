@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tracebed.ground.registry import one_of
 from tracebed.orchestrator.replay.commands import AllowedCommands
 from tracebed.orchestrator.replay.pace import CLOCKS
 from tracebed.orchestrator.replay.thresholds import HealthThresholds
-from tracebed.registry import one_of
 
 BALANCES = ("static", "dynamic")
 """How the work of a job is divided among its ranks: in equal shares, or in chunks from a common pool."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tracebed import world
-from tracebed.errors import TestbedError
+from tracebed.ground import system as world
+from tracebed.ground.errors import TestbedError
 from tracebed.orchestrator.replay.event_handler import EventHandler
 from tracebed.orchestrator.replay.rounds import Rounds
 from tracebed.orchestrator.scheduling.record import ScheduleRecord

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tracebed import world
 from tracebed.benchmarks.clock import POLL_S, Clock, SteadyClock
-from tracebed.errors import InputError, TestbedError
+from tracebed.ground import system as world
+from tracebed.ground.errors import InputError, TestbedError
 from tracebed.orchestrator.testbeds.nodes import Inventory
 
 CLOCKS = ("wall", "steady")

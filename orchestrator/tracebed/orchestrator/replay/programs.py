@@ -11,7 +11,7 @@ from tracebed.benchmarks.applications import registry
 from tracebed.benchmarks.applications.base import Application
 from tracebed.benchmarks.program import Program
 from tracebed.converters.workload import Workload
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.testbeds.nodes import Inventory

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tracebed import world
 from tracebed.benchmarks.clock import Clock
 from tracebed.benchmarks.program import WORK_S, Program
-from tracebed.cpus import format_cpus
+from tracebed.ground import system as world
+from tracebed.ground.cpus import format_cpus
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.testbeds.base import Testbed

@@ -10,8 +10,9 @@ from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
 
-from tracebed.cpus import parse_cpus
-from tracebed.errors import InputError
+from tracebed.ground.cpus import parse_cpus
+from tracebed.ground.errors import InputError
+from tracebed.ground.states import JobState
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.chain import DamagedJournal
 from tracebed.orchestrator.replay.ending import ended_run
@@ -26,7 +27,6 @@ from tracebed.orchestrator.scheduling.core_changes import CoreChange
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.record import ScheduleRecord, cut_short
 from tracebed.orchestrator.testbeds.nodes import Inventory
-from tracebed.states import JobState
 
 SCHEMA = "tracebed-journal/2"
 KILLED = "the replay was killed"

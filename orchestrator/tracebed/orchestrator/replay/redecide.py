@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 
-from tracebed.cpus import parse_cpus
+from tracebed.ground.cpus import parse_cpus
 from tracebed.orchestrator.replay.journal import Entry
 from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.orchestrator.scheduling.cluster import Cluster

@@ -17,8 +17,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tracebed import world
-from tracebed.errors import InputError
+from tracebed.ground import system as world
+from tracebed.ground.errors import InputError
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.event_handler import LEADER_ENDED, NOT_STARTED
 from tracebed.orchestrator.replay.journal import Entry

@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from tracebed import world
+from tracebed.ground import system as world
 from tracebed.orchestrator.replay.journal import Entry, Journal
 from tracebed.orchestrator.replay.monitor import Monitor
 

@@ -14,9 +14,9 @@ import statistics
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from tracebed.ground.states import JobState
 from tracebed.orchestrator.replay.monitor import Monitor
 from tracebed.orchestrator.scheduling.record import ScheduleRecord
-from tracebed.states import JobState
 
 USUAL_S = 0.05
 """Upper bound of the usual time from the last iteration of a job to its recorded end, wall s. It is not in the plan."""

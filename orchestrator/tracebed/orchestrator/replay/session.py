@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from tracebed import world
 from tracebed.converters.workload import Workload
-from tracebed.errors import InputError, TestbedError
+from tracebed.ground import system as world
+from tracebed.ground.errors import InputError, TestbedError
 from tracebed.orchestrator.replay.commands import check_commands
 from tracebed.orchestrator.replay.ending import ended_run, find_finished, save
 from tracebed.orchestrator.replay.folder import WorkingFolder, folder_to_resume, working_folder

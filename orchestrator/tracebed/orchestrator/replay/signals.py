@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
 
-from tracebed import world
+from tracebed.ground import system as world
 
 
 class Signals:

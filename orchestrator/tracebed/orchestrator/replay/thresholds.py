@@ -11,8 +11,8 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from tracebed.ground.yaml_file import YamlFile, abbreviated
 from tracebed.orchestrator.testbeds.limits import HINT, LimitsFile, limits_of
-from tracebed.yaml_file import YamlFile, abbreviated
 
 SHIPPED = Path(__file__).with_name("health.yaml")
 """The thresholds that tracebed provides."""

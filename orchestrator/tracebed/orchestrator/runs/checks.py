@@ -16,11 +16,11 @@ import numpy as np
 
 from tracebed.converters.schema import duplicated
 from tracebed.converters.workload import MAX_EXACT, MAX_SIZE, FloatArray, Kind, RowError
-from tracebed.cpus import parse_cpus
-from tracebed.errors import InputError
+from tracebed.ground.cpus import parse_cpus
+from tracebed.ground.errors import InputError
+from tracebed.ground.states import ChangeCause, JobState
+from tracebed.ground.table import BoolArray, IntArray, Table, codes_of, missing, rows_of
 from tracebed.orchestrator.runs.schema import TABLES, refuse
-from tracebed.states import ChangeCause, JobState
-from tracebed.table import BoolArray, IntArray, Table, codes_of, missing, rows_of
 
 ROUNDING_S = 1e-6
 """Tolerance of the comparison of times in a run without a resolution, trace s."""

@@ -7,10 +7,10 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from tracebed.errors import InputError, tolerate
-from tracebed.files import sha256_of
+from tracebed.ground.errors import InputError, tolerate
+from tracebed.ground.files import sha256_of
+from tracebed.ground.table import Table
 from tracebed.orchestrator.runs.schema import TABLES
-from tracebed.table import Table
 
 
 def table_file(folder: Path, name: str) -> Path:

@@ -10,7 +10,7 @@ from reprlib import repr as shown
 from typing import Any, NamedTuple, Self
 
 from tracebed.converters.workload import MAX_SIZE, System
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 
 DIGITS = re.compile("[0-9]{1,18}")
 MANY = 100

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
+from tracebed.ground.outputs import OTHER, REPLACE
 from tracebed.orchestrator.runs.working_folders import check_idle
-from tracebed.outputs import OTHER, REPLACE
 
 
 @dataclass(frozen=True)

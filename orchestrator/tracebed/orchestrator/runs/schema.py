@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from tracebed.converters.workload import MAX_EXACT, Column, RowError
-from tracebed.errors import InputError
-from tracebed.table import BoolArray, Table, column, repeated
+from tracebed.ground.errors import InputError
+from tracebed.ground.table import BoolArray, Table, column, repeated
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -10,8 +10,8 @@ import fcntl
 import os
 from pathlib import Path
 
-from tracebed.errors import InputError
-from tracebed.input_files import read_json
+from tracebed.ground.errors import InputError
+from tracebed.ground.input_files import read_json
 
 MARKER = "tracebed-replay.json"
 MAGIC = "tracebed-replay/1"

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import NamedTuple
 
+from tracebed.ground.topology import Grid
 from tracebed.orchestrator.scheduling.ledger import Ledger
 from tracebed.orchestrator.scheduling.names import FIRST
 from tracebed.orchestrator.scheduling.placement import chooser, grid_of, shape
-from tracebed.topology import Grid
 
 
 class Loan(NamedTuple):

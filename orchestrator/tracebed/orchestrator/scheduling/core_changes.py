@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from tracebed.ground.states import ChangeCause
 from tracebed.orchestrator.scheduling.cluster import Cluster
-from tracebed.states import ChangeCause
 
 NEVER = float("nan")
 

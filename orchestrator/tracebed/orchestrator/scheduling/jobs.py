@@ -14,9 +14,9 @@ import numpy as np
 from tracebed.converters.requests import Request, parse_requests
 from tracebed.converters.speedup import Speedup, SpeedupFunction, speedup_function
 from tracebed.converters.workload import BoolArray, FloatArray, IntArray, Kind, Workload
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
+from tracebed.ground.table import codes_of, equal, strings, take
 from tracebed.orchestrator.scheduling.limits import OverLimit
-from tracebed.table import codes_of, equal, strings, take
 
 SHORTEST_S = 1.0
 """Lower bound of time limits in slowdowns and reservations, s."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
-from tracebed.display import facts_html
+from tracebed.ground.display import facts_html
 
 
 class ParameterTable:

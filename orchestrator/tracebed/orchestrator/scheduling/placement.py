@@ -13,11 +13,11 @@ from typing import Protocol, TypeAlias
 
 import numpy as np
 
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
+from tracebed.ground.registry import Registry
+from tracebed.ground.topology import Grid
 from tracebed.orchestrator.scheduling import shapes
 from tracebed.orchestrator.scheduling.names import FIRST
-from tracebed.registry import Registry
-from tracebed.topology import Grid
 
 Chooser: TypeAlias = Callable[[Sequence[int], int, Sequence[int], int], Sequence[int]]
 Shaper: TypeAlias = Callable[[Sequence[int], int, Sequence[int], int], Sequence[int] | None]

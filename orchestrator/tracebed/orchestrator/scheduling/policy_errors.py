@@ -7,9 +7,9 @@ from itertools import chain, islice
 from types import CodeType, FrameType
 from typing import Any
 
-from tracebed.display import cell
-from tracebed.errors import TracebedError
-from tracebed.extension_errors import VERBOSE, extension_error, in_words, line_of, place_of
+from tracebed.ground.display import cell
+from tracebed.ground.errors import TracebedError
+from tracebed.ground.extension_errors import VERBOSE, extension_error, in_words, line_of, place_of
 from tracebed.orchestrator.scheduling.state import (
     Cancel,
     Decision,

@@ -12,10 +12,10 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from tracebed.ground.registry import one_of
 from tracebed.orchestrator.scheduling import names
 from tracebed.orchestrator.scheduling.jobs import SHORTEST_S, Jobs
 from tracebed.orchestrator.scheduling.queue import PriorityQueue, Queue
-from tracebed.registry import one_of
 
 Floats: TypeAlias = NDArray[np.float64]
 

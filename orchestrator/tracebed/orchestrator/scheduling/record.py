@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, MutableSequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tracebed.ground.states import JobState
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.core_changes import NEVER, CoreChanges, instants, integers
 from tracebed.orchestrator.scheduling.jobs import Jobs
-from tracebed.states import JobState
 
 
 @dataclass

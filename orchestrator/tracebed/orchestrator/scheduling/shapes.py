@@ -14,7 +14,7 @@ from typing import Protocol
 
 import numpy as np
 
-from tracebed.topology import Grid, IntArray
+from tracebed.ground.topology import Grid, IntArray
 
 ENTRIES = 4
 """Number of nodes, spread over the machine, from which `leak` begins its search."""

@@ -12,7 +12,7 @@ from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 
 from tracebed.converters.workload import FloatArray, IntArray
-from tracebed.extension_errors import checked, of_extension
+from tracebed.ground.extension_errors import checked, of_extension
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.dates import Dates
 from tracebed.orchestrator.scheduling.jobs import Jobs

@@ -6,7 +6,7 @@ import math
 from functools import cache
 
 from tracebed.benchmarks.program import TASKS, deal
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import Jobs
 

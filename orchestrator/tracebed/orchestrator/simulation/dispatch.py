@@ -6,10 +6,10 @@ from array import array
 
 import numpy as np
 
+from tracebed.ground.states import JobState
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.record import ScheduleRecord
 from tracebed.orchestrator.simulation.delays import Delays
-from tracebed.states import JobState
 
 
 def count_dispatched(record: ScheduleRecord, cluster: Cluster, delays: Delays) -> None:

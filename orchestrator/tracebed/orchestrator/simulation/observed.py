@@ -11,11 +11,11 @@ from dataclasses import dataclass, field, replace
 from heapq import heappush
 from typing import Any, NamedTuple
 
+from tracebed.ground.states import JobState
 from tracebed.orchestrator.scheduling.decision_log import DecisionLog
 from tracebed.orchestrator.scheduling.record import cut_short
 from tracebed.orchestrator.simulation.delays import Delays
 from tracebed.orchestrator.simulation.simulator import END, POINT, Simulator
-from tracebed.states import JobState
 
 NEVER = (math.inf, 0)
 """A request that is not made."""

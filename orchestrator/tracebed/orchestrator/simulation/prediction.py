@@ -12,9 +12,11 @@ from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
-from tracebed import bounds
 from tracebed.converters.workload import MAX_EXACT, System, Workload
-from tracebed.errors import InputError
+from tracebed.ground import bounds
+from tracebed.ground.errors import InputError
+from tracebed.ground.registry import unknown
+from tracebed.ground.states import JobState
 from tracebed.orchestrator.run import Run, RunInfo, workload_facts
 from tracebed.orchestrator.runs.nodes import NodeFacts, nodes_of
 from tracebed.orchestrator.scheduling.jobs import Jobs
@@ -29,8 +31,6 @@ from tracebed.orchestrator.simulation.interference import Interference
 from tracebed.orchestrator.simulation.pauses import Pauses
 from tracebed.orchestrator.simulation.simulator import Simulator
 from tracebed.orchestrator.tables import make_run
-from tracebed.registry import unknown
-from tracebed.states import JobState
 
 EngineChoice: TypeAlias = Literal["auto", "compiled", "python"]
 """The simulator to use. `auto`: the compiled engine if it supports the simulation, else the Python simulator."""
@@ -118,7 +118,7 @@ def _ignored(workload: Workload, policy: object) -> list[str]:
     """Return a warning for each column that a simulation of Slurm ignores."""
     if not isinstance(policy, Slurm):
         return []
-    from tracebed.orchestrator.simulation.slurm.events import ignored
+    from tracebed.slurm.simulation.events import ignored
 
     return ignored(workload, policy)
 
@@ -132,10 +132,10 @@ def _predict_cluster(
     member: int | None,
 ) -> Run:
     """Simulate `workload` on the cluster of a slurm.conf; arguments as for `predict`. A member is a seed."""
-    from tracebed.orchestrator.simulation.slurm import engine as compiled
-    from tracebed.orchestrator.simulation.slurm.prediction import machine_of as cluster_of
-    from tracebed.orchestrator.simulation.slurm.prediction import nodes_of as nodes_of_cluster
-    from tracebed.orchestrator.simulation.slurm.prediction import simulate
+    from tracebed.slurm.simulation import engine as compiled
+    from tracebed.slurm.simulation.prediction import machine_of as cluster_of
+    from tracebed.slurm.simulation.prediction import nodes_of as nodes_of_cluster
+    from tracebed.slurm.simulation.prediction import simulate
 
     if member is not None:
         setup = Setup.of(setup, policy_parameters={**setup.scheduling.policy_parameters, "seed": member})

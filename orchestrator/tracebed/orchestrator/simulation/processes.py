@@ -16,7 +16,10 @@ import numpy as np
 import pandas as pd
 
 from tracebed.converters.workload import Workload
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
+from tracebed.ground.parameters import with_parameters
+from tracebed.ground.states import JobState
+from tracebed.ground.topology import Grid
 from tracebed.orchestrator.evolving.behaviours import BehaviourParameters
 from tracebed.orchestrator.evolving.machine import AllocationPlan, LeakVariant, Machine, ProgramOutcome
 from tracebed.orchestrator.evolving.programs import Communication, FloatArray, Programs
@@ -24,9 +27,6 @@ from tracebed.orchestrator.evolving.simulation import leaking, programs_of, rese
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.scheduling.jobs import SHORTEST_S
 from tracebed.orchestrator.scheduling.placement import grid_of
-from tracebed.parameters import with_parameters
-from tracebed.states import JobState
-from tracebed.topology import Grid
 
 LEAK = "leak"
 """Policy under which cores are searched process by process."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 
 from tracebed.converters.workload import Kind
+from tracebed.ground.states import JobState
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.record import ScheduleRecord
@@ -18,7 +19,6 @@ from tracebed.orchestrator.simulation.cores_in_use import CoresInUse
 from tracebed.orchestrator.simulation.delays import Delays, Drawn
 from tracebed.orchestrator.simulation.interference import Interference
 from tracebed.orchestrator.simulation.pauses import Pauses
-from tracebed.states import JobState
 
 END, POINT, RELEASED, CORES, REQUEST = 0, 1, 2, 3, 4
 """Events, in their order at one instant: ends, malleability points, ends of releases, changes of cores, requests."""

@@ -16,9 +16,9 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, SerializerFunctionWrapHandler, model_serializer
 
-from tracebed import bounds
-from tracebed.errors import InputError
-from tracebed.stored import Part, StoredFile
+from tracebed.ground import bounds
+from tracebed.ground.errors import InputError
+from tracebed.ground.stored import Part, StoredFile
 
 OVERHEADS = (
     *("launch_s", "launch_join_s", "launch_rank_s", "end_s", "end_rank_s"),

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator
 
 from pydantic import BaseModel
 
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
+from tracebed.ground.yaml_file import abbreviated
 from tracebed.orchestrator.testbeds.inventory_keys import LARGEST
 from tracebed.orchestrator.testbeds.nodes import Node
 from tracebed.orchestrator.testbeds.variables import Place
-from tracebed.yaml_file import abbreviated
 
 
 class DistinctNodes:

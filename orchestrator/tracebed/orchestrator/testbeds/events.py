@@ -7,8 +7,8 @@ import re
 from typing import Any
 
 from tracebed.benchmarks.lines import decode
-from tracebed.cpus import parse_cpus
-from tracebed.errors import InputError
+from tracebed.ground.cpus import parse_cpus
+from tracebed.ground.errors import InputError
 
 LINE_LIMIT = 64 * 2**20
 """Longest accepted line of an agent, bytes. The longest lines are the rates of all cores of a node."""

@@ -9,7 +9,7 @@ import tempfile
 import weakref
 from pathlib import Path
 
-from tracebed.errors import TestbedError
+from tracebed.ground.errors import TestbedError
 from tracebed.orchestrator.testbeds.agent.spool import make_spool
 from tracebed.orchestrator.testbeds.nodes import Group
 

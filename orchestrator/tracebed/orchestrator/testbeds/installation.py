@@ -16,8 +16,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import IO, Any, Protocol
 
-from tracebed import world
-from tracebed.errors import TestbedError
+from tracebed.ground import system as world
+from tracebed.ground.errors import TestbedError
 from tracebed.orchestrator.testbeds import on_node
 from tracebed.orchestrator.testbeds.provider import AGENT_MODULE
 from tracebed.orchestrator.testbeds.unpacking import unpack

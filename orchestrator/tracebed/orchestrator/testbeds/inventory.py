@@ -26,18 +26,18 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tracebed.errors import InputError
-from tracebed.input_files import read_text
+from tracebed.ground.errors import InputError
+from tracebed.ground.input_files import read_text
+from tracebed.ground.ranges import parse_names
+from tracebed.ground.registry import one_of, unknown
+from tracebed.ground.topology import Grid
+from tracebed.ground.yaml_file import YamlFile, abbreviated
 from tracebed.orchestrator.testbeds import ansible, ssh_config
 from tracebed.orchestrator.testbeds.distinct import DistinctNodes
 from tracebed.orchestrator.testbeds.inventory_keys import FileKeys, GroupKeys, NodeItem, NodeKeys, settings_of
 from tracebed.orchestrator.testbeds.nodes import AGENTS, SHIPPED, Group, Inventory, Node, shipped
 from tracebed.orchestrator.testbeds.registry import TESTBEDS
 from tracebed.orchestrator.testbeds.variables import Keys, Place, refuse_credentials
-from tracebed.ranges import parse_names
-from tracebed.registry import one_of, unknown
-from tracebed.topology import Grid
-from tracebed.yaml_file import YamlFile, abbreviated
 
 FIELDS = f"keys: {', '.join(FileKeys.model_fields)}"
 ONLY_GROUP = "nodes"

@@ -11,11 +11,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from tracebed.cpus import LARGEST_NODE, parse_cpus
-from tracebed.errors import InputError
+from tracebed.ground.cpus import LARGEST_NODE, parse_cpus
+from tracebed.ground.errors import InputError
+from tracebed.ground.ranges import NameRange, parse_names
 from tracebed.orchestrator.testbeds.nodes import AGENTS, Node
 from tracebed.orchestrator.testbeds.provider import PROVIDERS
-from tracebed.ranges import NameRange, parse_names
 
 CPU_TOPOLOGY = Path("/sys/devices/system/cpu")
 LARGEST = 1_000_000

@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from queue import Empty, SimpleQueue
 
-from tracebed import world
-from tracebed.errors import TestbedError, TracebedError
+from tracebed.ground import system as world
+from tracebed.ground.errors import TestbedError, TracebedError
 from tracebed.orchestrator.testbeds.nodes import Node
 from tracebed.orchestrator.testbeds.provider import Channel, NotReadyError, Provider
 

@@ -7,8 +7,8 @@ from typing import Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
-from tracebed.registry import unknown
-from tracebed.yaml_file import YamlFile
+from tracebed.ground.registry import unknown
+from tracebed.ground.yaml_file import YamlFile
 
 KINDS = ("emulated", "paced", "computing")
 """Kinds of nodes: emulated nodes, computing nodes with a duty below 1, and computing nodes with duty 1."""

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tracebed import world
 from tracebed.benchmarks.lines import Lines, encode
-from tracebed.cpus import format_cpus
-from tracebed.errors import TestbedError
+from tracebed.ground import system as world
+from tracebed.ground.cpus import format_cpus
+from tracebed.ground.errors import TestbedError
 from tracebed.orchestrator.testbeds.agent import PROTOCOL
 from tracebed.orchestrator.testbeds.agent.spool import remove_tables
 from tracebed.orchestrator.testbeds.clocks import NodeClock

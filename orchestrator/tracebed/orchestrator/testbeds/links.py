@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from tracebed import world
 from tracebed.benchmarks.lines import Lines, Mailbox
-from tracebed.errors import TestbedError
+from tracebed.ground import system as world
+from tracebed.ground.errors import TestbedError
 from tracebed.orchestrator.testbeds.agent.attaching import ABSENT
 from tracebed.orchestrator.testbeds.base import Event
 from tracebed.orchestrator.testbeds.events import LINE_LIMIT, read_event

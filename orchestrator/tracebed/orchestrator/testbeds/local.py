@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from tracebed.errors import TestbedError
+from tracebed.ground.errors import TestbedError
 from tracebed.orchestrator.testbeds.nodes import Group, Node
 from tracebed.orchestrator.testbeds.provider import AGENT_MODULE
 from tracebed.orchestrator.testbeds.replay_folder import agent_log, append_to

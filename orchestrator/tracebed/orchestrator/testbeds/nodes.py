@@ -9,8 +9,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tracebed.cpus import format_cpus
-from tracebed.errors import InputError
+from tracebed.ground.cpus import format_cpus
+from tracebed.ground.errors import InputError
 
 if TYPE_CHECKING:
     from pydantic import BaseModel

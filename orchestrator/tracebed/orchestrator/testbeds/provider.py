@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from pydantic import BaseModel
 
-from tracebed import world
-from tracebed.errors import InputError, TestbedError
-from tracebed.registry import Registry
+from tracebed.ground import system as world
+from tracebed.ground.errors import InputError, TestbedError
+from tracebed.ground.registry import Registry
 
 if TYPE_CHECKING:
     from tracebed.orchestrator.testbeds.nodes import Group, Inventory, Node

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from queue import SimpleQueue
 from typing import Any, Protocol, TypeVar
 
-from tracebed import world
+from tracebed.ground import system as world
 
 CHUNK = 65536
 """Largest number of bytes that are received at once."""

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from tracebed import world
-from tracebed.cpus import format_cpus
-from tracebed.errors import InputError, TestbedError
+from tracebed.ground import system as world
+from tracebed.ground.cpus import format_cpus
+from tracebed.ground.errors import InputError, TestbedError
 from tracebed.orchestrator.testbeds.base import Testbed
 from tracebed.orchestrator.testbeds.calibration import RateEstimate, StoredRate, load_rate, store_rate
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import pairwise
 
-from tracebed import world
+from tracebed.ground import system as world
 from tracebed.orchestrator.testbeds.base import Event
 from tracebed.orchestrator.testbeds.links import Links
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tracebed.ground.registry import Registry
 from tracebed.orchestrator.testbeds.base import Testbed
-from tracebed.registry import Registry
 
 Factory = Callable[..., Testbed]
 """A function of an inventory and a folder for the files of agents and jobs. It returns a testbed, not started. It may

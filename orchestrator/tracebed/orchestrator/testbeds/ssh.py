@@ -15,7 +15,7 @@ from typing import Annotated
 import paramiko
 from pydantic import Field, field_validator
 
-from tracebed.errors import InputError, TestbedError
+from tracebed.ground.errors import InputError, TestbedError
 from tracebed.orchestrator.testbeds.installation import Installation, WheelCache, next_stamp
 from tracebed.orchestrator.testbeds.launcher import concurrently, joined
 from tracebed.orchestrator.testbeds.nodes import Group, Node

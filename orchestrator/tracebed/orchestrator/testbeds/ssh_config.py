@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from tracebed.errors import InputError
-from tracebed.input_files import read_text
+from tracebed.ground.errors import InputError
+from tracebed.ground.input_files import read_text
+from tracebed.ground.ranges import parse_names
+from tracebed.ground.yaml_file import MAX_CHARACTERS, abbreviated
 from tracebed.orchestrator.testbeds.nodes import Group, Node
 from tracebed.orchestrator.testbeds.provider import PROVIDERS
-from tracebed.ranges import parse_names
-from tracebed.yaml_file import MAX_CHARACTERS, abbreviated
 
 USER_FILE = Path("~/.ssh/config")
 """The configuration of the user. SSH reads it by default."""

@@ -26,8 +26,8 @@ from paramiko.ssh_exception import (
     NoValidConnectionsError,
 )
 
-from tracebed import world
-from tracebed.errors import InputError, TestbedError
+from tracebed.ground import system as world
+from tracebed.ground.errors import InputError, TestbedError
 from tracebed.orchestrator.testbeds.ssh_config import USER_FILE, trusted_lines
 
 ATTEMPTS = 7

@@ -11,8 +11,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from tracebed import world
-from tracebed.errors import TestbedError, TracebedError
+from tracebed.ground import system as world
+from tracebed.ground.errors import TestbedError, TracebedError
 from tracebed.orchestrator.testbeds.base import EMULATED_RATE, Event
 from tracebed.orchestrator.testbeds.group_lock import GroupLock
 from tracebed.orchestrator.testbeds.launcher import Launcher, concurrently, joined

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from tracebed.errors import TestbedError
+from tracebed.ground.errors import TestbedError
 
 
 def unpack(stream: IO[bytes], node: str, target: Path) -> None:

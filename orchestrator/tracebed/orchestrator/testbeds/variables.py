@@ -10,9 +10,9 @@ from typing import Any, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from tracebed.errors import InputError
-from tracebed.registry import unknown
-from tracebed.yaml_file import YamlFile, abbreviated, invalid
+from tracebed.ground.errors import InputError
+from tracebed.ground.registry import unknown
+from tracebed.ground.yaml_file import YamlFile, abbreviated, invalid
 
 Model = TypeVar("Model", bound=BaseModel)
 

@@ -15,9 +15,9 @@ import sysconfig
 import zipfile
 from pathlib import Path
 
-from tracebed.errors import TestbedError
-from tracebed.files import replacing
-from tracebed.version import version
+from tracebed.ground.errors import TestbedError
+from tracebed.ground.files import replacing
+from tracebed.ground.version import version
 
 LIBRARY = ".so"
 EPOCH = (1980, 1, 1, 0, 0, 0)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from tracebed.ground.states import JobState
 from tracebed.orchestrator.batch.base import Phase
 from tracebed.orchestrator.batch.ending import Lifetime, add_nodes, allocations_of, lifetime, outcome, resizes_of
 from tracebed.orchestrator.batch.health import health, run_times
@@ -13,7 +14,6 @@ from tracebed.orchestrator.batch.reconstruction import BatchReconstruction
 from tracebed.orchestrator.batch.watched import WatchedJob
 from tracebed.orchestrator.replay.journal import Entry
 from tracebed.orchestrator.watching.view import HeldNodes, View, damage
-from tracebed.states import JobState
 
 HOLDING = (Phase.RUNNING, Phase.ENDING)
 """Phases in which a job holds nodes."""

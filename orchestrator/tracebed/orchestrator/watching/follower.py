@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import chain, islice
 from pathlib import Path
 
-from tracebed import world
-from tracebed.errors import InputError
+from tracebed.ground import system as world
+from tracebed.ground.errors import InputError
 from tracebed.orchestrator.replay.journal import Entry, Reader
 from tracebed.orchestrator.runs.working_folders import is_running
 from tracebed.orchestrator.watching.source import find_journal, source_of, view_of

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
+from tracebed.ground.outputs import METRICS
 from tracebed.orchestrator.watching.view import View
-from tracebed.outputs import METRICS
 
 ADDRESS = "127.0.0.1"
 """The loopback address: the metrics are served only to this machine."""

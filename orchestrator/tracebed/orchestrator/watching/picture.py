@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tracebed.converters.workload import IntArray
-from tracebed.display import time_text
+from tracebed.ground.display import time_text
 from tracebed.orchestrator.watching.view import Status, View
 
 WINDOW_S = 60.0

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tracebed.ground.states import JobState
 from tracebed.orchestrator.replay.health import health
 from tracebed.orchestrator.replay.journal import Entry
 from tracebed.orchestrator.replay.monitor import Monitor
@@ -16,7 +17,6 @@ from tracebed.orchestrator.run import RunInfo
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.record import cut_short
 from tracebed.orchestrator.watching.view import FAULTS, HeldNodes, View, damage
-from tracebed.states import JobState
 
 
 class ReplayView(View):

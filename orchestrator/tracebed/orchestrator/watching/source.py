@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 from tracebed.orchestrator.batch import reconstruction
 from tracebed.orchestrator.replay import recovery
 from tracebed.orchestrator.run import JOURNAL

@@ -14,13 +14,13 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from tracebed.converters.workload import IntArray
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
+from tracebed.ground.states import JobState
 from tracebed.orchestrator.replay.ending import lateness
 from tracebed.orchestrator.replay.journal import Entry
 from tracebed.orchestrator.replay.thresholds import HealthThresholds
 from tracebed.orchestrator.run import RunInfo
 from tracebed.orchestrator.runs.usage import arrivals, held_cores, utilization
-from tracebed.states import JobState
 
 FAULTS = {
     "down": "node lost",

@@ -19,7 +19,7 @@ from tracebed.cli.experiments.options import (
 from tracebed.cli.messages import emit
 from tracebed.cli.options import check_only, json_option
 from tracebed.cli.sections import Sectioned
-from tracebed.errors import ExitCode, InputError
+from tracebed.ground.errors import ExitCode, InputError
 
 OF_SIMULATIONS = ("workers", "dask")
 CHOICES = ("sensitivity", "choices", "settings", "figures", "perturb")

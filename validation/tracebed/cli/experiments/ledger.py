@@ -10,7 +10,7 @@ import click
 
 from tracebed.cli.console import print_table
 from tracebed.cli.messages import emit
-from tracebed.errors import ExitCode, InputError
+from tracebed.ground.errors import ExitCode, InputError
 
 if TYPE_CHECKING:
     from tracebed.api.experiments import Ledger, PaperSettings

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tracebed.cli.options import SPEED, STORE, OutputPath, gathered, output_option
-from tracebed.errors import InputError
-from tracebed.outputs import ARTIFACT
+from tracebed.ground.errors import InputError
+from tracebed.ground.outputs import ARTIFACT
 
 if TYPE_CHECKING:
     from tracebed.api.experiments import Pool

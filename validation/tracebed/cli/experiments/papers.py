@@ -11,7 +11,7 @@ import click
 
 from tracebed.cli.console import print_json, print_table
 from tracebed.cli.messages import emit
-from tracebed.errors import ExitCode, InputError
+from tracebed.ground.errors import ExitCode, InputError
 
 
 def list_all(as_json: bool) -> None:
@@ -76,7 +76,7 @@ def run(name: str, folder: Path, settings: Mapping[str, Any], *, dry_run: bool, 
         return _list_replays(name, folder, settings, as_json)
     from tracebed.api.experiments import PAPERS, PaperSettings, ledger_of_findings
     from tracebed.cli.experiments.ledger import command_of_paper, print_ledger
-    from tracebed.files import locked_folder
+    from tracebed.ground.files import locked_folder
 
     with locked_folder(folder, "experiment"):
         own = folder / name
@@ -103,7 +103,7 @@ def run(name: str, folder: Path, settings: Mapping[str, Any], *, dry_run: bool, 
 def _list_replays(name: str, folder: Path, settings: Mapping[str, Any], as_json: bool) -> ExitCode:
     """Print the replays of an experiment of a paper, those that are done, and the least duration of the others."""
     from tracebed.api.experiments import PAPERS, PaperSettings, Study, is_replayed, shortest_replay_s
-    from tracebed.display import time_text
+    from tracebed.ground.display import time_text
 
     study = PAPERS.load(name)
     if not isinstance(study, Study):

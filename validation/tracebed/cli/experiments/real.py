@@ -11,7 +11,7 @@ import click
 from tracebed.cli.console import print_json, print_table
 from tracebed.cli.experiments.simulated import list_points
 from tracebed.cli.messages import MessageLevel, emit, one_line, progress, warn
-from tracebed.errors import ExitCode, InputError
+from tracebed.ground.errors import ExitCode, InputError
 
 if TYPE_CHECKING:
     from tracebed.api.experiments import Attempt, ExperimentFile, Forecast, Point, Predictions, Statistics, Suite
@@ -28,7 +28,7 @@ def run(
 ) -> ExitCode:
     """Predict and replay the cells of an experiment that are not done, and print the statistics of the repetitions."""
     from tracebed.api.experiments import forecast_suite, has_replays, load_suite
-    from tracebed.files import locked_folder
+    from tracebed.ground.files import locked_folder
 
     if file.experiment.recorded is not None:
         hint = f"tracebed validate {file.source.where} -o FOLDER"
@@ -79,7 +79,7 @@ def show_failures(failed: Mapping[str, str]) -> None:
 
 def announce(forecast: Forecast) -> None:
     """Print the remaining replays and predictions, and their least duration."""
-    from tracebed.display import time_text
+    from tracebed.ground.display import time_text
 
     done = forecast.repetitions - forecast.to_replay
     kept = f", {done} of them done" if done and forecast.to_replay else ""
@@ -129,7 +129,7 @@ def show_statistics(folder: Path, as_json: bool) -> None:
 
 def _print_cells(summary: Statistics) -> None:
     """Print mean and coefficient of variation of each cell."""
-    from tracebed.display import cell as shown
+    from tracebed.ground.display import cell as shown
 
     rows = []
     for item in summary.figures:

@@ -12,8 +12,8 @@ from tracebed.cli.console import print_json, print_table
 from tracebed.cli.experiments.options import Choices, Execution, chosen
 from tracebed.cli.messages import MessageLevel, emit, progress, warn
 from tracebed.cli.perturbation import explain_falls
-from tracebed.display import cell, effect
-from tracebed.errors import ExitCode, InputError
+from tracebed.ground.display import cell, effect
+from tracebed.ground.errors import ExitCode, InputError
 
 if TYPE_CHECKING:
     from tracebed.api.experiments import Analysis, ExperimentFile, Sensitivity
@@ -28,7 +28,7 @@ def analyze(
     section `sensitivity` of the file, unless options give others.
     """
     from tracebed.api.experiments import analysis, measure
-    from tracebed.files import locked_folder
+    from tracebed.ground.files import locked_folder
 
     spec = file.experiment.sensitivity
     wanted: dict[str, list[Any]] = {
@@ -52,14 +52,14 @@ def analyze(
 
 def _value(text: str) -> Any:
     """Return the value of a text, as in an experiment file: a number, a truth value, or text."""
-    from tracebed.yaml_file import YamlFile
+    from tracebed.ground.yaml_file import YamlFile
 
     return YamlFile.parse(text, text, hint="write a value as in an experiment file").raw
 
 
 def _known(figures: Sequence[str]) -> list[str]:
     from tracebed.api.measures import metric_definitions
-    from tracebed.registry import one_of
+    from tracebed.ground.registry import one_of
 
     for name in figures:
         one_of("metric", name, metric_definitions())

@@ -14,8 +14,8 @@ from tracebed.cli.console import print_json, print_table
 from tracebed.cli.experiments.ledger import print_ledger
 from tracebed.cli.experiments.options import Execution
 from tracebed.cli.messages import MessageLevel, emit, progress, warn
-from tracebed.display import cell
-from tracebed.errors import ExitCode
+from tracebed.ground.display import cell
+from tracebed.ground.errors import ExitCode
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,7 +43,7 @@ def run(
     """
     from tracebed.api.experiments import grid
     from tracebed.cli.experiments.ledger import command_of
-    from tracebed.files import locked_folder
+    from tracebed.ground.files import locked_folder
 
     pool, folder = execution.pool(), execution.folder
     command = command_of(file.argument, logs, only)
@@ -93,7 +93,7 @@ def _finish(
 
     from tracebed.api.experiments import against_first, is_perturbed, ledger_of_grid, plots
     from tracebed.api.experiments import cell_store as store
-    from tracebed.files import replacing
+    from tracebed.ground.files import replacing
 
     folder = execution.folder
     own = folder / file.name

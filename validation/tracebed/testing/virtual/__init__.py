@@ -1,7 +1,7 @@
 """A virtual testbed: the controller and the agents of tracebed in virtual time, against simulated machines.
 
 The code of the controller and of the agents is the code that replays on real nodes. Simulated are what surrounds it
-(`tracebed.world`) and the processes of jobs:
+(`tracebed.ground.system`) and the processes of jobs:
 
 - `kernel`: virtual time, processes with clocks of their own, and the threads of the controller.
 - `descriptors`: pipes with latency, and selectors.

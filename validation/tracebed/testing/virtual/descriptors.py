@@ -10,7 +10,7 @@ import selectors
 from collections.abc import Mapping
 from typing import Any
 
-from tracebed.world import Call, Ready, World
+from tracebed.ground.system import Call, Ready, World
 
 FIRST = 1_000_000_000
 """The first virtual descriptor, far above those of the kernel."""

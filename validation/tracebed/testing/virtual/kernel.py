@@ -21,8 +21,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
+from tracebed.ground.system import Call, Ready, World
 from tracebed.testing.virtual.descriptors import Descriptors, Process, VirtualSelector
-from tracebed.world import Call, Ready, World
 
 SHARED = Path("/dev/shm")
 PREFIX = "tracebed-virtual-"

@@ -10,8 +10,8 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from tracebed import world
-from tracebed.errors import InputError, TestbedError
+from tracebed.ground import system as world
+from tracebed.ground.errors import InputError, TestbedError
 from tracebed.orchestrator.testbeds import local
 from tracebed.orchestrator.testbeds.agent.attaching import ABSENT
 from tracebed.orchestrator.testbeds.nodes import Group, Inventory, Node

@@ -16,7 +16,7 @@ from typing import Any
 from tracebed.benchmarks.holding import HeldCpus
 from tracebed.benchmarks.lines import decode, encode
 from tracebed.benchmarks.program import Launch
-from tracebed.cpus import format_cpus
+from tracebed.ground.cpus import format_cpus
 from tracebed.orchestrator.testbeds.agent.processes import RankProcess
 from tracebed.testing.virtual.surroundings import RankAgent
 

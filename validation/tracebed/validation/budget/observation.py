@@ -9,14 +9,14 @@ from pathlib import Path
 
 import numpy as np
 
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
+from tracebed.ground.states import JobState
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.journal import Entry
 from tracebed.orchestrator.replay.redecide import logged_decisions
 from tracebed.orchestrator.run import JOURNAL, Run
 from tracebed.orchestrator.scheduling.decision_log import LoggedDecision
 from tracebed.orchestrator.simulation.observed import ObservedResize, ObservedTimes
-from tracebed.states import JobState
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from itertools import zip_longest
 from typing import NamedTuple
 
 from tracebed.converters.workload import Workload
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 from tracebed.orchestrator.replay.redecide import redecide
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.scheduling.decision_log import LoggedDecision

@@ -19,7 +19,7 @@ from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.validation.experiments.experiment import KEYS, Experiment, Point
 from tracebed.validation.experiments.file import ExperimentFile, experiment_of

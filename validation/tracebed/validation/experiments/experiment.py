@@ -13,6 +13,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, Field, field_validator, model_validator
 
+from tracebed.ground.yaml_file import FileName
 from tracebed.orchestrator.scheduling.names import PRIORITIES
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.simulation.processes import Processes
@@ -47,7 +48,6 @@ from tracebed.validation.experiments.predicted.specs import RecordedBed, Recorde
 from tracebed.validation.experiments.testbeds import TestbedSpec
 from tracebed.validation.metrics import TAU
 from tracebed.validation.setups import OF_ALL_CELLS, OF_REPLAYS, given, model_of
-from tracebed.yaml_file import FileName
 
 OF_REPETITIONS = ("repetitions", "sessions", "seed", "settle_s")
 """Keys of replays."""

@@ -22,15 +22,15 @@ from pathlib import Path
 from typing import Any
 from warnings import warn
 
-from tracebed.errors import InputError
-from tracebed.files import replacing
+from tracebed.ground.errors import InputError
+from tracebed.ground.files import replacing
+from tracebed.ground.yaml_file import YamlFile
 from tracebed.orchestrator.scheduling.policies import registry
-from tracebed.orchestrator.slurm import conf as slurm_conf
+from tracebed.slurm import conf as slurm_conf
 from tracebed.validation.experiments.experiment import KEYS, Experiment, Point
 from tracebed.validation.experiments.parts import MOST_POINTS, NAME, OF_WORKLOADS, PolicySpec, Where, as_list
 from tracebed.validation.experiments.predicted.recorded import workloads_at
 from tracebed.validation.metrics import all_metrics
-from tracebed.yaml_file import YamlFile
 
 FILE = "experiment.yaml"
 """Copy of the experiment file in an output folder."""

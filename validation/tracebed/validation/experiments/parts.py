@@ -10,12 +10,12 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from tracebed.converters.malleability import MOST_DOUBLINGS, Thresholds
 from tracebed.converters.models.registry import MODELS
 from tracebed.converters.perturbation import Perturbation
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
+from tracebed.ground.yaml_file import FileName
 from tracebed.orchestrator.scheduling.names import FIRST
 from tracebed.orchestrator.scheduling.placement import PLACEMENTS
 from tracebed.orchestrator.simulation.processes import Processes
 from tracebed.validation.metrics import all_metrics
-from tracebed.yaml_file import FileName
 
 MOST_POINTS = 1_000_000
 """Largest accepted number of points of a grid, and of seeds. A larger number is probably a typing error."""

@@ -6,10 +6,10 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
+from tracebed.ground.yaml_file import FileName
 from tracebed.orchestrator.replay.options import Options
 from tracebed.validation.experiments.parts import MOST_REPETITIONS, ExperimentPart
 from tracebed.validation.setups import OF_REPLAYS, model_of
-from tracebed.yaml_file import FileName
 
 OF_POLICIES = {"inventory", "balance", "clock", "work_rate", *OF_REPLAYS} - {"speed"}
 """Keys that a batch system does not accept, because it decides itself."""

@@ -23,13 +23,13 @@ from tracebed.converters.models.registry import draw
 from tracebed.converters.perturbation import Perturbation, perturbed
 from tracebed.converters.scaling import scale
 from tracebed.converters.workload import Step, System, Workload
-from tracebed.errors import InputError, tolerate
-from tracebed.files import locked_folder, replacing, sha256_of
+from tracebed.ground.errors import InputError, tolerate
+from tracebed.ground.files import locked_folder, replacing, sha256_of
+from tracebed.ground.version import version
 from tracebed.orchestrator.scheduling.state import Policy, shares
 from tracebed.validation.experiments.experiment import Experiment, Point
 from tracebed.validation.experiments.file import ExperimentFile
 from tracebed.validation.experiments.parts import LogSpec, WorkloadSpec
-from tracebed.version import version
 
 
 @dataclass(frozen=True)

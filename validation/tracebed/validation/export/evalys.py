@@ -12,8 +12,8 @@ from typing import BinaryIO
 import numpy as np
 import pandas as pd
 
+from tracebed.ground.states import JobState
 from tracebed.orchestrator.run import Run
-from tracebed.states import JobState
 from tracebed.validation.export.exporter import Exporter
 from tracebed.validation.export.held import export_allocations, intervals, unknown_nodes
 from tracebed.validation.metrics import origin

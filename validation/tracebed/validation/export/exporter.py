@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from tracebed.errors import InputError
-from tracebed.extension_errors import checked
+from tracebed.ground.errors import InputError
+from tracebed.ground.extension_errors import checked
+from tracebed.ground.outputs import OutputKind
+from tracebed.ground.registry import Registry
 from tracebed.orchestrator.run import Run
-from tracebed.outputs import OutputKind
-from tracebed.registry import Registry
 
 NO_MARK = rb"(?!)"
 """Regular expression that no file has."""

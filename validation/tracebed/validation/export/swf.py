@@ -14,8 +14,8 @@ import pandas as pd
 
 from tracebed.converters.formats import swf
 from tracebed.converters.workload import Provenance, Step, System, Workload
+from tracebed.ground.states import JobState
 from tracebed.orchestrator.run import Run
-from tracebed.states import JobState
 from tracebed.validation.export.exporter import Exporter
 from tracebed.validation.metrics import origin
 

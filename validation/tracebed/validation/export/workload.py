@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import BinaryIO
 
 from tracebed.converters.formats import csv
+from tracebed.ground.outputs import WORKLOAD
 from tracebed.orchestrator.run import Run
-from tracebed.outputs import WORKLOAD
 from tracebed.validation.export.exporter import Exporter
 from tracebed.validation.simulators.assembly import derived_workload
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tracebed.converters.workload import Workload
-from tracebed.display import listed
-from tracebed.errors import InputError
+from tracebed.ground.display import listed
+from tracebed.ground.errors import InputError
 from tracebed.orchestrator.run import Run, RunInfo
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.prediction import predict
-from tracebed.orchestrator.slurm.conf import predicted_setup
+from tracebed.slurm.conf import predicted_setup
 from tracebed.validation.verdict.health import UNHEALTHY, Health
 
 SETTINGS = ("grain_s",)

@@ -12,7 +12,7 @@ from typing import TypeAlias
 import numpy as np
 
 from tracebed.converters.workload import FloatArray
-from tracebed.errors import TracebedError
+from tracebed.ground.errors import TracebedError
 from tracebed.validation.fitting.loss import Target
 from tracebed.validation.fitting.space import Parameters, Space
 

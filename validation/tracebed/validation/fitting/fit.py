@@ -17,8 +17,8 @@ from typing import Literal
 
 import numpy as np
 
-from tracebed import bounds as accepted
 from tracebed.converters.workload import FloatArray
+from tracebed.ground import bounds as accepted
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.validation.fitting.cases import FitCase
 from tracebed.validation.fitting.evaluation import Evaluator, Key, Problem

@@ -12,9 +12,9 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from tracebed.converters.workload import FloatArray
-from tracebed.errors import InputError
-from tracebed.registry import one_of
-from tracebed.table import rows_of
+from tracebed.ground.errors import InputError
+from tracebed.ground.registry import one_of
+from tracebed.ground.table import rows_of
 from tracebed.validation.fitting.cases import FitCase
 from tracebed.validation.metrics import Margin, MeasuredRun, Metric, Undefined, all_metrics
 from tracebed.validation.verdict.comparison import time_compression

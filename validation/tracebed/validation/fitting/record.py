@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from tracebed.ground.version import version
 from tracebed.orchestrator.testbeds.calibration import Calibration, FitFold, FitRecord, FittedRuns, OverheadEstimate
 from tracebed.validation.fitting.fit import Fit
-from tracebed.version import version
 
 
 def calibration_of(fit: Fit, name: str) -> Calibration:

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from tracebed.converters.workload import BoolArray, FloatArray
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 from tracebed.validation.fitting.evaluation import Problem
 from tracebed.validation.fitting.space import Parameters
 

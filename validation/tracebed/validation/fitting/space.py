@@ -9,11 +9,11 @@ from typing import TypeAlias
 
 import numpy as np
 
-from tracebed import bounds
 from tracebed.converters.workload import BoolArray, FloatArray
-from tracebed.errors import InputError
+from tracebed.ground import bounds
+from tracebed.ground.errors import InputError
+from tracebed.ground.registry import unknown
 from tracebed.orchestrator.testbeds.calibration import OVERHEADS
-from tracebed.registry import unknown
 
 BOUNDS = (1e-4, 10.0)
 """Default bounds of an overhead, wall s. The lower bound stands for no overhead."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tracebed.states import JobState
+from tracebed.ground.states import JobState
 from tracebed.validation.metrics.jobs import resolution
 from tracebed.validation.metrics.measured import MeasuredRun, Undefined
 from tracebed.validation.metrics.metric import Margin, Metric

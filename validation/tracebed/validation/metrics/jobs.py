@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tracebed.converters.workload import BoolArray, Kind
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
+from tracebed.ground.states import ChangeCause, JobState
+from tracebed.ground.table import IntArray, Table, rows_of
 from tracebed.orchestrator.run import Run
-from tracebed.states import ChangeCause, JobState
-from tracebed.table import IntArray, Table, rows_of
 
 if TYPE_CHECKING:
     import pandas as pd

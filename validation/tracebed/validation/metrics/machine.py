@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tracebed.ground.states import ChangeCause, JobState
+from tracebed.ground.table import Table
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.runs.steps import Steps
 from tracebed.orchestrator.runs.usage import held_cores
-from tracebed.states import ChangeCause, JobState
-from tracebed.table import Table
 from tracebed.validation.metrics.jobs import origin
 from tracebed.validation.statistics import sum_of_products
 

@@ -11,15 +11,15 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tracebed.converters.workload import BoolArray, FloatArray
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
+from tracebed.ground.states import ChangeCause
+from tracebed.ground.table import IntArray, Table
+from tracebed.ground.topology import Grid
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.runs.schema import TABLES
 from tracebed.orchestrator.runs.steps import Steps
 from tracebed.orchestrator.runs.usage import Window, arrivals, full
 from tracebed.orchestrator.scheduling.placement import grid_of
-from tracebed.states import ChangeCause
-from tracebed.table import IntArray, Table
-from tracebed.topology import Grid
 from tracebed.validation.metrics.jobs import TAU, guests_and_mates, measures
 from tracebed.validation.metrics.machine import busy_cores, computing_cores, lost_capacity, total_cores, waiting
 from tracebed.validation.statistics import percentiles

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tracebed.converters.workload import BoolArray, FloatArray, IntArray
-from tracebed.topology import Grid
+from tracebed.ground.topology import Grid
 from tracebed.validation.metrics.jobs import origin
 from tracebed.validation.metrics.measured import MeasuredRun, Undefined
 from tracebed.validation.metrics.metric import Margin, Metric

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from tracebed.errors import InputError
-from tracebed.registry import Registry
+from tracebed.ground.errors import InputError
+from tracebed.ground.registry import Registry
 from tracebed.validation.metrics.metric import Metric
 
 STANDARD = "standard"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tracebed.converters.workload import BoolArray, FloatArray, Kind
-from tracebed.table import rows_of
+from tracebed.ground.table import rows_of
 from tracebed.validation.metrics.measured import MeasuredRun
 from tracebed.validation.metrics.metric import Metric
 from tracebed.validation.statistics import mean

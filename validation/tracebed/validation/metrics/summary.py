@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from tracebed.converters.workload import FloatArray
-from tracebed.errors import tolerate
-from tracebed.extension_errors import checked
+from tracebed.ground.errors import tolerate
+from tracebed.ground.extension_errors import checked
+from tracebed.ground.states import JobState
+from tracebed.ground.table import Table, codes_of
 from tracebed.orchestrator.run import Run
-from tracebed.states import JobState
-from tracebed.table import Table, codes_of
 from tracebed.validation.metrics.deadlines import by_behaviour
 from tracebed.validation.metrics.energy import energy_facts
 from tracebed.validation.metrics.jobs import TAU, resolution

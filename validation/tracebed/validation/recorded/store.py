@@ -14,9 +14,9 @@ from pathlib import Path
 
 import yaml
 
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
+from tracebed.ground.registry import unknown
 from tracebed.orchestrator.run import Run
-from tracebed.registry import unknown
 
 ROOM = files(__package__)
 INDEX = "index.yaml"

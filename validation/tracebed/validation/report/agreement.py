@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from tracebed.converters.workload import FloatArray
-from tracebed.display import cell
+from tracebed.ground.display import cell
 from tracebed.orchestrator.run import Run
 from tracebed.validation.pictures import Picture
 from tracebed.validation.report import scales

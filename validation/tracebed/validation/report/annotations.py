@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tracebed.errors import ExitCode
+from tracebed.ground.errors import ExitCode
 from tracebed.validation.report.markdown import number, reasons_text
 from tracebed.validation.verdict.gate import FAILED, Finding, OnInconclusive, gate, of_simulator, outcome
 from tracebed.validation.verdict.rule import Verdict

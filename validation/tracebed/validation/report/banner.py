@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tracebed.display import counted
+from tracebed.ground.display import counted
 from tracebed.validation.report.words import error, extent, real_side, size
 from tracebed.validation.verdict.breakdown import QUANTITIES
 from tracebed.validation.verdict.case_metric import CaseMetric

@@ -8,7 +8,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from tracebed.display import cell
+from tracebed.ground.display import cell
 from tracebed.orchestrator.run import Run
 from tracebed.validation.report.sections import Section
 from tracebed.validation.report.templates import fill

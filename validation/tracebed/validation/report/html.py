@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from tracebed.errors import InputError
-from tracebed.outputs import REPORT
+from tracebed.ground.errors import InputError
+from tracebed.ground.outputs import REPORT
 from tracebed.validation.pictures import Picture
 from tracebed.validation.report.banner import banner
 from tracebed.validation.report.interactive import scripts

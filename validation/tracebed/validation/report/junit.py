@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from xml.etree import ElementTree
 
-from tracebed.display import cell
-from tracebed.errors import ExitCode
+from tracebed.ground.display import cell
+from tracebed.ground.errors import ExitCode
 from tracebed.validation.report.markdown import number, reasons_text
 from tracebed.validation.verdict.case_metric import CaseMetric
 from tracebed.validation.verdict.gate import FAILED, Finding, OnInconclusive, gate, of_simulator, outcome

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from tracebed.display import cell
+from tracebed.ground.display import cell
 from tracebed.validation.report.words import percent
 from tracebed.validation.verdict.gate import FAILED, Finding, OnInconclusive, of_simulator, outcome
 from tracebed.validation.verdict.rule import REASONS, Verdict

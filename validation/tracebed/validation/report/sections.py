@@ -19,8 +19,8 @@ import matplotlib as mpl
 from markupsafe import Markup, escape
 from matplotlib.figure import Figure
 
-from tracebed.errors import InputError
-from tracebed.registry import Registry
+from tracebed.ground.errors import InputError
+from tracebed.ground.registry import Registry
 from tracebed.validation.pictures import Picture, drawn_in
 from tracebed.validation.report.style import NARROW, STYLE, WIDE, svg
 from tracebed.validation.report.templates import fill

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from markupsafe import Markup
 
-from tracebed.display import cell
+from tracebed.ground.display import cell
 from tracebed.validation.report.sections import Section
 from tracebed.validation.report.templates import fill
 from tracebed.validation.report.words import error, reason_text, signed

@@ -8,10 +8,10 @@ import pandas as pd
 from tracebed.converters.description import part_jobs
 from tracebed.converters.provenance import System
 from tracebed.converters.workload import BoolArray, IntArray, Kind, Workload
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
+from tracebed.ground.table import Table, repeated, take
 from tracebed.orchestrator.runs.checks import ROUNDING_S
 from tracebed.orchestrator.runs.nodes import NodeFacts, nodes_of
-from tracebed.table import Table, repeated, take
 from tracebed.validation.simulators.history import assign_nodes
 from tracebed.validation.simulators.observed import Observed
 from tracebed.validation.simulators.pairing import Pairing, sizes_of

@@ -11,13 +11,13 @@ import pandas as pd
 
 from tracebed.converters.provenance import Provenance, Step, System
 from tracebed.converters.workload import MAX_SIZE, BoolArray, Kind, Workload
-from tracebed.display import counted
-from tracebed.errors import InputError, tolerate
+from tracebed.ground.display import counted
+from tracebed.ground.errors import InputError, tolerate
+from tracebed.ground.states import JobState
+from tracebed.ground.table import Table, texts
 from tracebed.orchestrator.run import Run, RunInfo, workload_facts
 from tracebed.orchestrator.scheduling.policies.registry import POLICIES
 from tracebed.orchestrator.setup import UNKNOWN_POLICY, Setup
-from tracebed.states import JobState
-from tracebed.table import Table, texts
 from tracebed.validation.simulators.allocations import RESIZABLE, allocations_of, reconfigurations_of
 from tracebed.validation.simulators.observed import SEVERAL_RUNS, Observed, states_of
 from tracebed.validation.simulators.pairing import Pairing, check_placeholder, check_unit, pair

@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from tracebed.errors import InputError
-from tracebed.registry import one_of, unknown
+from tracebed.ground.errors import InputError
+from tracebed.ground.registry import one_of, unknown
 from tracebed.validation.simulators.observed import DURATIONS, FIELDS, INSTANTS
 
 UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9, "min": 60.0, "h": 3600.0}

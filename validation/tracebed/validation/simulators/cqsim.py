@@ -9,7 +9,7 @@ import pandas as pd
 
 from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.workload import Workload
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 from tracebed.orchestrator.run import Run
 from tracebed.validation.simulators.assembly import run_of
 from tracebed.validation.simulators.observed import Observed

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from tracebed.converters.workload import Workload
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 from tracebed.orchestrator.run import Run
 from tracebed.validation.simulators.assembly import run_of
 from tracebed.validation.simulators.columns import split

@@ -11,7 +11,7 @@ import pandas as pd
 from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.formats.tools.files import inputs_at
 from tracebed.converters.workload import Workload
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.runs.nodes import nodes_of
 from tracebed.validation.simulators.assembly import run_of

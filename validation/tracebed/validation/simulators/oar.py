@@ -17,8 +17,8 @@ import pandas as pd
 
 from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.workload import Workload
-from tracebed.errors import InputError
-from tracebed.input_files import parse_json
+from tracebed.ground.errors import InputError
+from tracebed.ground.input_files import parse_json
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.validation.simulators.assembly import run_of

@@ -15,9 +15,9 @@ import pandas as pd
 
 from tracebed.converters.provenance import Source
 from tracebed.converters.workload import FloatArray
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
+from tracebed.ground.states import JobState
 from tracebed.orchestrator.runs.nodes import NodeFacts
-from tracebed.states import JobState
 from tracebed.validation.simulators.simulator import MatchName
 
 INSTANTS = ("submit", "start", "end")

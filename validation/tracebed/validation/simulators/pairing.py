@@ -11,8 +11,8 @@ import pandas as pd
 
 from tracebed.converters.formats.tools.cast import NOTHING
 from tracebed.converters.workload import REQUESTED, FloatArray, IntArray, Kind, Workload
-from tracebed.errors import InputError
-from tracebed.input_files import MAX_RUN_JSON, read_text
+from tracebed.ground.errors import InputError
+from tracebed.ground.input_files import MAX_RUN_JSON, read_text
 from tracebed.validation.simulators.observed import SEVERAL_RUNS, Observed
 from tracebed.validation.simulators.simulator import ReadOptions
 

@@ -8,10 +8,10 @@ from tracebed.converters.formats import registry
 from tracebed.converters.formats.reading import recognized
 from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.workload import Workload
-from tracebed.errors import InputError
-from tracebed.extension_errors import checked
+from tracebed.ground.errors import InputError
+from tracebed.ground.extension_errors import checked
+from tracebed.ground.registry import unknown
 from tracebed.orchestrator.run import Run
-from tracebed.registry import unknown
 from tracebed.validation.simulators import logs
 from tracebed.validation.simulators.assembly import workload_for_import
 from tracebed.validation.simulators.simulator import SIMULATORS, ReadOptions, simulator

@@ -15,12 +15,12 @@ from typing import Any, Literal, TypeAlias
 
 from tracebed.converters.formats.tools.columns import check_zone
 from tracebed.converters.workload import Workload
-from tracebed.errors import InputError
-from tracebed.extension_errors import checked
+from tracebed.ground.errors import InputError
+from tracebed.ground.extension_errors import checked
+from tracebed.ground.registry import Registry
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.orchestrator.setup import Setup
-from tracebed.registry import Registry
 
 Side: TypeAlias = Literal["predicted", "real"]
 """Side of a comparison to which an imported run belongs."""

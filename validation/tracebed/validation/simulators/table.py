@@ -17,8 +17,8 @@ from tracebed.converters.formats.tools.columns import Columns, ColumnSpec, read_
 from tracebed.converters.formats.tools.files import PARQUET, Input, delimiter_of
 from tracebed.converters.formats.tools.repeated_hour import WHICH_HOUR, settle
 from tracebed.converters.workload import MAX_EXACT, FloatArray, IntArray
-from tracebed.errors import InputError, tolerate
-from tracebed.registry import one_of, unknown
+from tracebed.ground.errors import InputError, tolerate
+from tracebed.ground.registry import one_of, unknown
 from tracebed.validation.simulators.columns import UNITS, ColumnMatch, check_enough, columns_of, scale_of
 from tracebed.validation.simulators.observed import DURATIONS, INSTANTS, NUMBERS, TEXTS
 from tracebed.validation.simulators.simulator import ReadOptions

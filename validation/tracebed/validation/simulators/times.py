@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracebed.converters.workload import FloatArray, Workload
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 from tracebed.orchestrator.runs.checks import ROUNDING_S
 from tracebed.validation.simulators.observed import Observed
 from tracebed.validation.simulators.pairing import Pairing

@@ -23,7 +23,7 @@ import numpy as np
 from pydantic import Field
 
 from tracebed.converters.workload import FloatArray
-from tracebed.stored import Part
+from tracebed.ground.stored import Part
 from tracebed.validation.metrics import Margin, all_metrics
 from tracebed.validation.verdict.tolerances import MANY
 

@@ -11,13 +11,13 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from tracebed.errors import InputError
-from tracebed.stored import StoredFile
+from tracebed.ground.errors import InputError
+from tracebed.ground.stored import StoredFile
+from tracebed.ground.version import version
 from tracebed.validation.verdict.acceptance import SimulatorBaseline, simulator_baseline, title
 from tracebed.validation.verdict.gate import Finding
 from tracebed.validation.verdict.ratchet import changed_tolerances, compare
 from tracebed.validation.verdict.validation import Validation
-from tracebed.version import version
 
 LEAST_SEEDS = 5
 """Smallest number of runs of a stochastic simulator in each case."""

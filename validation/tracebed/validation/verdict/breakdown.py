@@ -9,8 +9,8 @@ import pandas as pd
 
 from tracebed.converters.description import local_dates
 from tracebed.converters.workload import FloatArray, IntArray
+from tracebed.ground.table import rows_of
 from tracebed.orchestrator.run import Run
-from tracebed.table import rows_of
 
 QUANTITIES = ("wait", "run", "response", "bounded_slowdown")
 """Quantities whose differences are broken down: s, s, s, 1."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tracebed.display import cell
+from tracebed.ground.display import cell
 from tracebed.validation.metrics import all_metrics
 from tracebed.validation.verdict.evidence import Evidence
 from tracebed.validation.verdict.health import counted_notes

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tracebed.converters.workload import FloatArray
+from tracebed.ground.table import ascending, strings, take
 from tracebed.orchestrator.run import Run
-from tracebed.table import ascending, strings, take
 from tracebed.validation.verdict.cases import Case
 
 LEAST_BITS = 64.0

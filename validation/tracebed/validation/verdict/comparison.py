@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 from tracebed.orchestrator.run import Run, RunInfo
 from tracebed.validation.metrics import TAU, MeasuredRun, summarize
 from tracebed.validation.statistics import Differences, differences

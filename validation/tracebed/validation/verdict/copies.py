@@ -8,8 +8,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from tracebed.converters.workload import FloatArray
+from tracebed.ground.table import rows_of
 from tracebed.orchestrator.run import Run
-from tracebed.table import rows_of
 
 TIMES = ("submit", "start", "end")
 COLUMNS = ["job_id", "state", *TIMES]

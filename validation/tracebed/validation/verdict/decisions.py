@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 
 from tracebed.converters.workload import FloatArray
+from tracebed.ground.states import JobState
 from tracebed.orchestrator.run import Run
-from tracebed.states import JobState
 from tracebed.validation.metrics import origin
 
 ROUNDING_S = 1e-6

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tracebed.errors import ExitCode
+from tracebed.ground.errors import ExitCode
 from tracebed.validation.verdict.rule import Verdict
 from tracebed.validation.verdict.validation import Validation
 

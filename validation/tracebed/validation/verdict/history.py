@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 from tracebed.validation.verdict.baseline import Baseline
 
 COLUMNS = ["version", "date", "simulator", "verdict", "metric", "gate", "z", "metric_verdict"]

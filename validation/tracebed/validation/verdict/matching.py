@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
+from tracebed.ground.states import JobState
+from tracebed.ground.table import Table, ascending, rows_of, take
 from tracebed.orchestrator.run import Run
-from tracebed.states import JobState
-from tracebed.table import Table, ascending, rows_of, take
 
 if TYPE_CHECKING:
     import pandas as pd

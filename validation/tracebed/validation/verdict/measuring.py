@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tracebed.converters.workload import FloatArray
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 from tracebed.validation.metrics import MeasuredRun, summarize
 from tracebed.validation.verdict.cases import Case
 from tracebed.validation.verdict.clusters import Membership, memberships

@@ -18,10 +18,11 @@ import numpy as np
 import pandas as pd
 from pydantic import Field
 
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
+from tracebed.ground.stored import Part, StoredFile
+from tracebed.ground.version import version
 from tracebed.orchestrator.run import Run, RunInfo
 from tracebed.orchestrator.testbeds.calibration import Instant, Number, Sha256
-from tracebed.stored import Part, StoredFile
 from tracebed.validation.metrics import TAU, Margin, MeasuredRun, all_metrics, summarize
 from tracebed.validation.verdict import outcomes
 from tracebed.validation.verdict.cases import case_name
@@ -30,7 +31,6 @@ from tracebed.validation.verdict.copies import copied, log_sha256
 from tracebed.validation.verdict.decision import Samples, estimate, repeats_needed
 from tracebed.validation.verdict.health import UNHEALTHY, Health, counted_notes
 from tracebed.validation.verdict.tolerances import Tolerances
-from tracebed.version import version
 
 LEAST_DF = 4
 """Smallest number of degrees of freedom of a profile: those of five repetitions of one cell."""

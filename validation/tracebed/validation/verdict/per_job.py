@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracebed.converters.workload import FloatArray
+from tracebed.ground.table import Table, codes_of, concatenated
 from tracebed.orchestrator.run import Run
-from tracebed.table import Table, codes_of, concatenated
 from tracebed.validation.metrics import MeasuredRun
 from tracebed.validation.metrics.jobs import ROUNDING_S, resolution
 from tracebed.validation.statistics import Differences, differences, harrell_davis, kendall_tau

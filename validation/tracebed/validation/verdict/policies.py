@@ -15,8 +15,8 @@ import numpy as np
 import pandas as pd
 
 from tracebed.converters.workload import FloatArray
-from tracebed.display import cell, rows_html
-from tracebed.errors import InputError
+from tracebed.ground.display import cell, rows_html
+from tracebed.ground.errors import InputError
 from tracebed.orchestrator.run import Run
 from tracebed.validation.metrics import TAU, MeasuredRun, all_metrics, summarize
 from tracebed.validation.significance import ROUNDING, Difference

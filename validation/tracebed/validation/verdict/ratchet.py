@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from tracebed.display import cell
+from tracebed.ground.display import cell
 from tracebed.validation.verdict.acceptance import CaseInputs, MetricBaseline, SimulatorBaseline, title
 from tracebed.validation.verdict.gate import Finding
 from tracebed.validation.verdict.rule import Verdict

@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
+from tracebed.ground.states import JobState
 from tracebed.orchestrator.replay.health import Value, execution_kind, judged, rounded, times_of
 from tracebed.orchestrator.replay.thresholds import SEVERE, SIGNALS, HealthThresholds
 from tracebed.orchestrator.run import JOURNAL, Run
-from tracebed.states import JobState
 
 TIMES = ["job_id", "submit", "start", "end", "state"]
 """Columns of the jobs by which a journal is recognized as that of a run."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tracebed.display import counted
+from tracebed.ground.display import counted
 from tracebed.validation.verdict.rejudging import NO_JOURNAL
 
 

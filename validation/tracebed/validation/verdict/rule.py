@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable
 
-from tracebed.errors import ExitCode
+from tracebed.ground.errors import ExitCode
 
 
 class Verdict(enum.StrEnum):

@@ -16,11 +16,11 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from tracebed.errors import InputError
-from tracebed.registry import unknown
+from tracebed.ground.errors import InputError
+from tracebed.ground.registry import unknown
+from tracebed.ground.yaml_file import YamlFile
 from tracebed.validation.metrics import Margin, Metric, all_metrics
 from tracebed.validation.verdict.moving_average import WINDOW_S
-from tracebed.yaml_file import YamlFile
 
 SHIPPED = Path(__file__).with_name("tolerances.yaml")
 """The default tolerances as a file."""

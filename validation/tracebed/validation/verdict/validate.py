@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 from tracebed.orchestrator.run import Run
 from tracebed.validation.metrics import TAU
 from tracebed.validation.verdict.case_metric import CaseMetric

@@ -10,8 +10,9 @@ from datetime import UTC, datetime
 from statistics import fmean, median
 from typing import Any
 
-from tracebed.display import rows_html, signed
-from tracebed.errors import ExitCode
+from tracebed.ground.display import rows_html, signed
+from tracebed.ground.errors import ExitCode
+from tracebed.ground.version import version
 from tracebed.validation.metrics import Margin, Metric
 from tracebed.validation.significance import Difference
 from tracebed.validation.sparks import interval_svg
@@ -29,7 +30,6 @@ from tracebed.validation.verdict.remarks import remarks
 from tracebed.validation.verdict.rule import Reason, Verdict
 from tracebed.validation.verdict.screening import Repetition, identity
 from tracebed.validation.verdict.tolerances import Tolerances
-from tracebed.version import version
 
 SCHEMA = "tracebed-verdict/2"
 SUITE_SCHEMA = "tracebed-verdicts/2"

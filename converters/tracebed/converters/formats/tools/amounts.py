@@ -10,7 +10,7 @@ import numpy as np
 from tracebed.converters.formats.tools.cast import NOTHING
 from tracebed.converters.formats.tools.columns import Columns
 from tracebed.converters.workload import FloatArray
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 
 POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5, "e": 6}
 SPAN = re.compile(r"(?:(\d+)[-:](?=\d+:\d+:))?(?:(\d+):)?(\d+):(\d+(?:\.\d*)?)$")

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tracebed.converters.formats.tools.files import PARQUET, Input
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 
 NOTHING = ["", "None", "none", "NULL", "null", "Unknown", "NaN", "nan", "NaT", "N/A", "NA"]
 """Spellings of a missing value in logs."""

@@ -25,8 +25,8 @@ import pyarrow.parquet as pq
 from tracebed.converters.formats.tools.cast import NOTHING, abbreviated, cast, place_in, plain
 from tracebed.converters.formats.tools.files import MAX_LINE, PARQUET, Input, delimiter_of
 from tracebed.converters.workload import FloatArray
-from tracebed.errors import InputError
-from tracebed.parquet_file import read_table, refusing
+from tracebed.ground.errors import InputError
+from tracebed.ground.parquet_file import read_table, refusing
 
 if TYPE_CHECKING:
     import pandas as pd

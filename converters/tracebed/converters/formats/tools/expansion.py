@@ -6,7 +6,7 @@ import io
 from collections.abc import Callable
 from typing import Any
 
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 
 FREE_BYTES = 2**26
 """Content of a compressed file that is always accepted, in bytes."""

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from tracebed.converters.formats.tools.columns import relabel
 from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.workload import MAX_EXACT, FloatArray
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 
 NONE = ("", "-1", "-1.0")
 """Spellings of a missing value."""

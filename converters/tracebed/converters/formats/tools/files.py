@@ -21,8 +21,8 @@ import pyarrow.parquet as pq
 
 from tracebed.converters.formats.tools.expansion import Bounded
 from tracebed.converters.workload import Source
-from tracebed.errors import InputError, tolerate
-from tracebed.input_files import open_file
+from tracebed.ground.errors import InputError, tolerate
+from tracebed.ground.input_files import open_file
 
 MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bz2", b"PK\x03\x04": "zip"}
 PARQUET = b"PAR1"

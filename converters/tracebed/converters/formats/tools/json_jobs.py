@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.workload import MAX_EXACT
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 
 HALF = re.compile(r"\\u[dD][89a-fA-F]")
 """Half of a surrogate pair. A lone surrogate is not a character and cannot be encoded."""

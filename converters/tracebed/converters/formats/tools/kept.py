@@ -12,7 +12,7 @@ import pandas as pd
 from tracebed.converters.formats.tools.json_jobs import Item, plain
 from tracebed.converters.log import INSTANTS
 from tracebed.converters.workload import SCHEMA, BoolArray, Workload, column_of
-from tracebed.errors import InputError, tolerate
+from tracebed.ground.errors import InputError, tolerate
 
 
 def simulated_jobs(workload: Workload, format: str) -> tuple[Workload, dict[str, int]]:

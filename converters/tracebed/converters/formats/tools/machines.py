@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 
 from tracebed.converters.workload import BoolArray
-from tracebed.errors import InputError
-from tracebed.registry import unknown
+from tracebed.ground.errors import InputError
+from tracebed.ground.registry import unknown
 
 
 def one_machine(labels: pd.Categorical, chosen: str | None, where: str) -> tuple[str, BoolArray]:

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.formats.tools.json_jobs import Item, load
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 
 READ = {
     "Cluster": "cluster",

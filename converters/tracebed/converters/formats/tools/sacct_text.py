@@ -19,7 +19,7 @@ import numpy as np
 from tracebed.converters.formats.tools.files import HEAD_BYTES, Input
 from tracebed.converters.formats.tools.slurm_demands import options_of
 from tracebed.converters.formats.tools.states import SLURM
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 
 FREE = frozenset(
     (

@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 
 from tracebed.converters.formats.tools.columns import relabel
-from tracebed.errors import tolerate
-from tracebed.states import JobState
+from tracebed.ground.errors import tolerate
+from tracebed.ground.states import JobState
 
 
 class RecordState(enum.StrEnum):

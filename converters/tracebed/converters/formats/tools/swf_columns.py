@@ -20,8 +20,8 @@ from tracebed.converters.formats.tools.swf_fields import (
 from tracebed.converters.formats.tools.swf_header import SwfHeader
 from tracebed.converters.log import MAX_SPAN_S
 from tracebed.converters.workload import MAX_EXACT, MAX_SIZE, SCHEMA, FloatArray, IntArray, Workload, column_of
-from tracebed.errors import InputError
-from tracebed.states import JobState
+from tracebed.ground.errors import InputError
+from tracebed.ground.states import JobState
 
 EPOCH = 5e8
 """If the first submit time exceeds this (s; nearly 16 years), times are since 1970, not since the log's start."""

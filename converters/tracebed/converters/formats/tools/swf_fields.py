@@ -13,7 +13,7 @@ import pandas as pd
 
 from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.workload import MAX_EXACT
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 
 FIELDS = (
     *("job", "submit", "wait", "run", "allocated", "cpu_time", "used_memory", "requested", "limit"),

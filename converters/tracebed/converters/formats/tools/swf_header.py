@@ -22,7 +22,7 @@ import numpy as np
 import pandas as pd
 
 from tracebed.converters.workload import MAX_SIZE, Provenance, System, dtype_of
-from tracebed.errors import InputError, reason_of
+from tracebed.ground.errors import InputError, reason_of
 
 OURS = "Tracebed-"
 LABEL = re.compile(r"[ \t]{0,3}([A-Za-z][\w-]*):(?!/)(.*)")

@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import ClassVar, Literal
 
 from tracebed.converters.workload import Kind
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 from tracebed.orchestrator.scheduling.parameter_table import ParameterTable
 from tracebed.orchestrator.scheduling.state import Decision, Lend, Share, Start, State
 

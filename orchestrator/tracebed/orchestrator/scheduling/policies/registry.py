@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from tracebed.errors import InputError
-from tracebed.extension_errors import note
-from tracebed.extension_files import ExtensionFile
+from tracebed.ground.errors import InputError
+from tracebed.ground.extension_errors import note
+from tracebed.ground.extension_files import ExtensionFile
+from tracebed.ground.parameters import with_parameters
+from tracebed.ground.registry import Registry
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.state import HasWallTimes, Policy
-from tracebed.parameters import with_parameters
-from tracebed.registry import Registry
 
 POLICIES: Registry[type[Policy]] = Registry("tracebed.policies", "policy")
 

@@ -15,7 +15,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from tracebed.converters.workload import BoolArray, FloatArray, IntArray, Kind
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 from tracebed.orchestrator.scheduling.jobs import SHORTEST_S
 from tracebed.orchestrator.scheduling.parameter_table import ParameterTable
 from tracebed.orchestrator.scheduling.policies.conservative import slurm_call

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 
 ROUNDING_S = 1e-6
 """Times this close below a whole second count as the whole second, since sums of times are rounded."""

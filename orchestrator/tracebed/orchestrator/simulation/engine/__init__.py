@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracebed.converters.workload import Kind
+from tracebed.ground.states import ChangeCause, JobState
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
@@ -45,7 +46,6 @@ from tracebed.orchestrator.simulation.interference import Interference
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.pauses import Pauses
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
-from tracebed.states import ChangeCause, JobState
 
 LIBRARY = Path(__file__).with_name("libtracebed_engine.so")
 POLICIES: dict[type[Any], str] = {

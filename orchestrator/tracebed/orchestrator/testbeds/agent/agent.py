@@ -8,16 +8,16 @@ import selectors
 from collections.abc import Callable
 from typing import Any
 
-from tracebed import world
 from tracebed.benchmarks.lines import Lines, decode
-from tracebed.errors import InputError, TestbedError, TracebedError
+from tracebed.ground import system as world
+from tracebed.ground.errors import InputError, TestbedError, TracebedError
+from tracebed.ground.version import version
 from tracebed.orchestrator.testbeds.agent import PROTOCOL
 from tracebed.orchestrator.testbeds.agent.attaching import NAME
 from tracebed.orchestrator.testbeds.agent.machine import Machine
 from tracebed.orchestrator.testbeds.agent.messages import LINE_LIMIT, LONGEST_S, MessageFields, clipped
 from tracebed.orchestrator.testbeds.agent.node import NEVER, AgentNode, read_node
 from tracebed.orchestrator.testbeds.agent.outbox import Outbox
-from tracebed.version import version
 
 HELLO_S = 300.0
 """Time in which the first message must arrive, s: a controller whose machine loses power closes no connection."""

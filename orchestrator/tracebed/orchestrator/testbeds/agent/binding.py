@@ -11,9 +11,9 @@ import contextlib
 import os
 from collections.abc import Collection, Iterable, Mapping
 
-from tracebed import world
 from tracebed.benchmarks.affinity import strays
-from tracebed.cpus import format_cpus
+from tracebed.ground import system as world
+from tracebed.ground.cpus import format_cpus
 from tracebed.orchestrator.testbeds.agent.outbox import Outbox
 from tracebed.orchestrator.testbeds.agent.processes import RankProcess
 

@@ -12,9 +12,9 @@ import os
 import socket
 from collections.abc import Sequence
 
-from tracebed import world
-from tracebed.cpus import format_cpus
-from tracebed.errors import TestbedError
+from tracebed.ground import system as world
+from tracebed.ground.cpus import format_cpus
+from tracebed.ground.errors import TestbedError
 
 CLAIM_S = 3.0
 """Longest time to wait for a claim, s. The agents of a replay that was killed may take two seconds to end."""

@@ -11,10 +11,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from tracebed import world
-from tracebed.cpus import format_cpus, parse_cpus
-from tracebed.errors import TracebedError
-from tracebed.version import version
+from tracebed.ground import system as world
+from tracebed.ground.cpus import format_cpus, parse_cpus
+from tracebed.ground.errors import TracebedError
+from tracebed.ground.version import version
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 """Identity of the running kernel. All containers of a machine have the same."""

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tracebed import world
 from tracebed.benchmarks.clock import Pauses, SteadyClock
 from tracebed.benchmarks.lines import Lines, decode
 from tracebed.benchmarks.program import Launch
-from tracebed.cpus import parse_cpus
-from tracebed.errors import InputError, TracebedError
+from tracebed.ground import system as world
+from tracebed.ground.cpus import parse_cpus
+from tracebed.ground.errors import InputError, TracebedError
 from tracebed.orchestrator.testbeds.agent.binding import Binding
 from tracebed.orchestrator.testbeds.agent.launching import RELAYED, NodeDescription, read_launch
 from tracebed.orchestrator.testbeds.agent.machine import Machine

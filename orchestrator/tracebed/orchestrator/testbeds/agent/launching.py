@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tracebed import world
 from tracebed.benchmarks.clock import Pauses
 from tracebed.benchmarks.program import WORK_S, Address, Launch, Program
-from tracebed.cpus import format_cpus, parse_cpus
-from tracebed.errors import InputError
+from tracebed.ground import system as world
+from tracebed.ground.cpus import format_cpus, parse_cpus
+from tracebed.ground.errors import InputError
 from tracebed.orchestrator.testbeds.agent.messages import LONGEST_S, MessageFields
 from tracebed.orchestrator.testbeds.agent.processes import application_of, folder_name
 

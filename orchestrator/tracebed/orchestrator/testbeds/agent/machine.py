@@ -1,6 +1,7 @@
 """The machine of an agent: the processes of ranks, the private folder and its socket, and the samples of the node.
 
-An agent reaches its machine only through this class and through `tracebed.world`. The virtual testbed overrides it.
+An agent reaches its machine only through this class and through `tracebed.ground.system`. The virtual testbed
+overrides it.
 """
 
 from __future__ import annotations

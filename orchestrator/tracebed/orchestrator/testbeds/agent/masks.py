@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tracebed import world
 from tracebed.benchmarks.clock import SteadyClock
 from tracebed.benchmarks.drom import Administrator, CpuMasks
 from tracebed.benchmarks.node_table import NodeTable, TableLostError, start_of
 from tracebed.benchmarks.ownership import DromResult, Flags
-from tracebed.cpus import format_cpus
-from tracebed.errors import TestbedError
+from tracebed.ground import system as world
+from tracebed.ground.cpus import format_cpus
+from tracebed.ground.errors import TestbedError
 from tracebed.orchestrator.testbeds.agent.outbox import Outbox
 from tracebed.orchestrator.testbeds.agent.processes import PendingMask, RankProcess
 

@@ -6,8 +6,8 @@ import os
 import threading
 from collections.abc import Sequence
 
-from tracebed import world
 from tracebed.benchmarks.kernels import Kernel, work_rates
+from tracebed.ground import system as world
 
 CoreRates = list[list[tuple[float, float]]]
 """For each core and window: units per second of CPU time, and CPU time over wall time."""

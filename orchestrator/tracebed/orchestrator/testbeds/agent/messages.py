@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 
 LINE_LIMIT = 4 * 2**20
 """Longest accepted line, bytes."""

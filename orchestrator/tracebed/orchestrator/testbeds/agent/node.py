@@ -10,11 +10,11 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from tracebed import world
 from tracebed.benchmarks.kernels import calibrate, kernel_name
 from tracebed.benchmarks.lines import Mailbox
-from tracebed.cpus import LARGEST_NODE, parse_cpus
-from tracebed.errors import InputError
+from tracebed.ground import system as world
+from tracebed.ground.cpus import LARGEST_NODE, parse_cpus
+from tracebed.ground.errors import InputError
 from tracebed.orchestrator.testbeds.agent.claims import check_cpus, claim_cpus
 from tracebed.orchestrator.testbeds.agent.facts import node_facts
 from tracebed.orchestrator.testbeds.agent.jobs import RankManager

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
-from tracebed import world
 from tracebed.benchmarks.lines import Lines
+from tracebed.ground import system as world
 
 KEPT = 100_000
 """Largest number of events that are kept. Older events are dropped."""

@@ -13,11 +13,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
-from tracebed import world
 from tracebed.benchmarks.lines import Lines, decode, encode
 from tracebed.benchmarks.program import Launch, Program
 from tracebed.benchmarks.rank import heartbeat_name
-from tracebed.errors import TracebedError, print_traceback
+from tracebed.ground import system as world
+from tracebed.ground.errors import TracebedError, print_traceback
 
 if TYPE_CHECKING:
     from tracebed.benchmarks.applications.base import Application

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 from tracebed.orchestrator.testbeds.agent.messages import MessageFields
 from tracebed.orchestrator.testbeds.agent.outbox import Outbox
 

@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 from tracebed.benchmarks.node_table import FOLDER
-from tracebed.errors import InputError, TestbedError
+from tracebed.ground.errors import InputError, TestbedError
 
 PREFIX = "tracebed-agent-"
 LONGEST_PATH = 70

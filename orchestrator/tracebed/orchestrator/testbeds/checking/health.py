@@ -9,11 +9,11 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from tracebed.cpus import parse_cpus
+from tracebed.ground.cpus import parse_cpus
+from tracebed.ground.yaml_file import YamlFile
 from tracebed.orchestrator.testbeds.checking.survey import NodeReport, work_rates
 from tracebed.orchestrator.testbeds.limits import HINT, LimitsFile, limits_of
 from tracebed.orchestrator.testbeds.nodes import Node
-from tracebed.yaml_file import YamlFile
 
 SHIPPED = Path(__file__).with_name("health.yaml")
 """The thresholds that tracebed provides."""

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tracebed import world
-from tracebed.cpus import parse_cpus
-from tracebed.errors import TestbedError
+from tracebed.ground import system as world
+from tracebed.ground.cpus import parse_cpus
+from tracebed.ground.errors import TestbedError
 from tracebed.orchestrator.testbeds.base import Event, Testbed
 from tracebed.orchestrator.testbeds.inventory import load_inventory
 from tracebed.orchestrator.testbeds.nodes import AGENTS, Inventory, Node

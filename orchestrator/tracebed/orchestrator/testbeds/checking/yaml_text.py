@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from tracebed.cpus import format_cpus
+from tracebed.ground.cpus import format_cpus
 from tracebed.orchestrator.testbeds.nodes import AGENTS, Inventory, Node
 
 

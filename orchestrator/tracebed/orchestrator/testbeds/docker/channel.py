@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Any, cast
 
-from tracebed import world
-from tracebed.errors import TestbedError
+from tracebed.ground import system as world
+from tracebed.ground.errors import TestbedError
 from tracebed.orchestrator.testbeds.docker.engine import TIMEOUT_S, Engine
 from tracebed.orchestrator.testbeds.pump import Pump, SocketConnection
 from tracebed.orchestrator.testbeds.replay_folder import append_to

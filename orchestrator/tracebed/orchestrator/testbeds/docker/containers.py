@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, model_validator
 
-from tracebed.cpus import format_cpus
+from tracebed.ground.cpus import format_cpus
 from tracebed.orchestrator.testbeds.agent.claims import SPACE
 from tracebed.orchestrator.testbeds.docker.engine import check_address
 from tracebed.orchestrator.testbeds.docker.image import BASE
@@ -20,7 +20,7 @@ from tracebed.orchestrator.testbeds.settings import ProviderSettings
 
 TESTBED_LABEL, NODE_LABEL = "tracebed.testbed", "tracebed.node"
 """Labels with the set of containers that a group has, and with the name of the node."""
-CPUS_LABEL, CLAIMS_LABEL = "tracebed.cpus", "tracebed.claims"
+CPUS_LABEL, CLAIMS_LABEL = "tracebed.ground.cpus", "tracebed.claims"
 """Labels with the CPUs of a computing node, and with the set of claims (see `claims.SPACE`)."""
 CONFIG_LABEL = "tracebed.config"
 """Label with a digest of the image and the options of the container."""

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tracebed.errors import TestbedError
+from tracebed.ground.errors import TestbedError
 from tracebed.orchestrator.testbeds.docker.engine import Engine
 from tracebed.orchestrator.testbeds.wheelhouse import wheel
 

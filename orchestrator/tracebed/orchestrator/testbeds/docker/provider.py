@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import BaseModel
 
-from tracebed import world
-from tracebed.cpus import format_cpus, parse_cpus
-from tracebed.display import counted
-from tracebed.errors import TestbedError
+from tracebed.ground import system as world
+from tracebed.ground.cpus import format_cpus, parse_cpus
+from tracebed.ground.display import counted
+from tracebed.ground.errors import TestbedError
 from tracebed.orchestrator.testbeds.agent.claims import SPACE, claim_cpus
 from tracebed.orchestrator.testbeds.docker import containers
 from tracebed.orchestrator.testbeds.docker.channel import PACK, PYTHON, ExecChannel, run

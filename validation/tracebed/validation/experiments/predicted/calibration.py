@@ -6,8 +6,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from tracebed.ground.stored import Part, StoredFile
 from tracebed.orchestrator.testbeds.calibration import Instant, Loss, Number, Sha256
-from tracebed.stored import Part, StoredFile
 
 Count = Annotated[int, Field(ge=0)]
 

@@ -16,10 +16,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tracebed.display import time_text
-from tracebed.errors import InputError
-from tracebed.files import replacing, sha256_of
-from tracebed.input_files import read_json
+from tracebed.ground.display import time_text
+from tracebed.ground.errors import InputError
+from tracebed.ground.files import replacing, sha256_of
+from tracebed.ground.input_files import read_json
+from tracebed.ground.registry import one_of
+from tracebed.ground.version import version
 from tracebed.orchestrator import scheduling, simulation
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.scheduling.policies import registry
@@ -27,7 +29,6 @@ from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
 from tracebed.orchestrator.testbeds.calibration import Calibration
-from tracebed.registry import one_of
 from tracebed.validation.experiments.predicted.calibration import SimulatorCalibration
 from tracebed.validation.experiments.predicted.recorded import paths_at, read_run
 from tracebed.validation.experiments.predicted.specs import COMMAND_PLACEHOLDERS, TRACEBED, SimulatorSpec
@@ -37,7 +38,6 @@ from tracebed.validation.experiments.simulated.cells import maker_of, maker_of_p
 from tracebed.validation.experiments.workloads import code_of
 from tracebed.validation.simulators.messages import output_of, reason_in, status_text
 from tracebed.validation.simulators.simulator import SIMULATORS, SimulateOptions, simulate, simulator
-from tracebed.version import version
 
 
 @dataclass(frozen=True)

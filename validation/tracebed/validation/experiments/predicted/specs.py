@@ -9,13 +9,13 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
-from tracebed import bounds
 from tracebed.converters.workload import MAX_SIZE
-from tracebed.errors import InputError
+from tracebed.ground import bounds
+from tracebed.ground.errors import InputError
+from tracebed.ground.yaml_file import FileName
 from tracebed.validation.experiments.parts import MOST_REPETITIONS, ExperimentPart, Name
 from tracebed.validation.simulators.reading import forms
 from tracebed.validation.simulators.simulator import SIMULATORS, TIMEOUT_S, MatchName
-from tracebed.yaml_file import FileName
 
 Size = Annotated[int, Field(ge=1, le=MAX_SIZE)]
 """A number of nodes or cores."""

@@ -17,7 +17,7 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from tracebed.errors import TestbedError
+from tracebed.ground.errors import TestbedError
 
 if TYPE_CHECKING:  # a supervisor is started for each run of a command, and must start fast
     from pathlib import Path

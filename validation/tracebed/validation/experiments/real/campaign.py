@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tracebed.converters.workload import Workload
-from tracebed.errors import InputError
+from tracebed.ground.errors import InputError
 from tracebed.orchestrator.batch.base import BatchSettings
 from tracebed.orchestrator.batch.session import BatchOptions
 from tracebed.orchestrator.replay.options import Options

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tracebed.errors import InputError, TracebedError
+from tracebed.ground.errors import InputError, TracebedError
 from tracebed.orchestrator.batch import session as batch
 from tracebed.orchestrator.batch.abandoned import cancel_leftover_jobs
 from tracebed.orchestrator.replay import session

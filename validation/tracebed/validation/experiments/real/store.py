@@ -17,9 +17,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tracebed.errors import InputError
-from tracebed.files import replacing
-from tracebed.input_files import MAX_RUN_JSON, read_file, read_json
+from tracebed.ground.errors import InputError
+from tracebed.ground.files import replacing
+from tracebed.ground.input_files import MAX_RUN_JSON, read_file, read_json
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.runs.working_folders import is_running, working_folders
 

@@ -19,7 +19,8 @@ import pandas as pd
 
 from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.workload import System, Workload
-from tracebed.errors import InputError, Tolerated
+from tracebed.ground.errors import InputError, Tolerated
+from tracebed.ground.table import Table, rows_of
 from tracebed.orchestrator import evolving, scheduling, simulation
 from tracebed.orchestrator.evolving.machine import Machine
 from tracebed.orchestrator.evolving.programs import Programs
@@ -30,7 +31,6 @@ from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.setup import Scheduling, Setup
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.orchestrator.simulation.processes import Processes, carried_out, machine_of
-from tracebed.table import Table, rows_of
 from tracebed.validation.experiments.experiment import Experiment, Point
 from tracebed.validation.experiments.parts import NO_PROCESSES, WindowSpec
 from tracebed.validation.experiments.workloads import (

@@ -19,8 +19,8 @@ from typing import Any
 
 import pandas as pd
 
-from tracebed.errors import TracebedError
-from tracebed.files import replacing
+from tracebed.ground.errors import TracebedError
+from tracebed.ground.files import replacing
 from tracebed.validation.experiments import characteristics
 from tracebed.validation.experiments.experiment import Point
 from tracebed.validation.experiments.file import ExperimentFile

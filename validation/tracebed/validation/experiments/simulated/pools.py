@@ -24,8 +24,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, TypeVar
 
-from tracebed.errors import InputError, TracebedError
-from tracebed.extension_errors import of_extension
+from tracebed.ground.errors import InputError, TracebedError
+from tracebed.ground.extension_errors import of_extension
 
 PATIENCE_S = 15.0
 """Timeout of the connection to a Dask scheduler, s."""

@@ -14,10 +14,10 @@ from typing import Any
 
 import pandas as pd
 
-from tracebed.errors import InputError, tolerate
-from tracebed.files import replacing, sha256_of
-from tracebed.input_files import MAX_RUN_JSON, read_file
-from tracebed.parquet_file import read_frame
+from tracebed.ground.errors import InputError, tolerate
+from tracebed.ground.files import replacing, sha256_of
+from tracebed.ground.input_files import MAX_RUN_JSON, read_file
+from tracebed.ground.parquet_file import read_frame
 from tracebed.validation.experiments.experiment import Point
 from tracebed.validation.experiments.simulated.cells import Cell, CellResult
 

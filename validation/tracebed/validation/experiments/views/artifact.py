@@ -29,15 +29,15 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from tracebed.display import time_text
-from tracebed.errors import InputError
-from tracebed.files import sha256_of
-from tracebed.input_files import read_json
+from tracebed.ground.display import time_text
+from tracebed.ground.errors import InputError
+from tracebed.ground.files import sha256_of
+from tracebed.ground.input_files import read_json
+from tracebed.ground.outputs import ARTIFACT
 from tracebed.orchestrator.run import Run
-from tracebed.orchestrator.slurm.lines import lines_of
 from tracebed.orchestrator.testbeds.agent.facts import host_facts
 from tracebed.orchestrator.testbeds.wheelhouse import wheel
-from tracebed.outputs import ARTIFACT
+from tracebed.slurm.lines import lines_of
 from tracebed.validation.experiments.experiment import OF_REPETITIONS, Point
 from tracebed.validation.experiments.file import ExperimentFile, load_experiment
 from tracebed.validation.experiments.real.store import LOG, PLAN, REAL, attempts, read_plan, run_of

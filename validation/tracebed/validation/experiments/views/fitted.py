@@ -23,9 +23,10 @@ from typing import Any
 import numpy as np
 
 from tracebed.converters.workload import FloatArray
-from tracebed.errors import InputError, TracebedError
+from tracebed.ground.errors import InputError, TracebedError
+from tracebed.ground.registry import one_of
+from tracebed.ground.version import version
 from tracebed.orchestrator.run import Run
-from tracebed.registry import one_of
 from tracebed.validation.experiments.file import ExperimentFile
 from tracebed.validation.experiments.predicted.calibration import (
     CalibrationCase,
@@ -47,7 +48,6 @@ from tracebed.validation.fitting.fit import fit_parameters, folds_of, random_set
 from tracebed.validation.fitting.loss import Target
 from tracebed.validation.fitting.space import Parameter, Parameters, Space
 from tracebed.validation.metrics import MeasuredRun
-from tracebed.version import version
 
 CALIBRATED = "calibrated"
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tracebed.errors import InputError, TracebedError
+from tracebed.ground.errors import InputError, TracebedError
 from tracebed.orchestrator.run import Run
 from tracebed.validation.experiments.predicted.suite import Suite, SuiteCase
 from tracebed.validation.experiments.real import runner as replays

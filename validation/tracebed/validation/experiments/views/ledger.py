@@ -20,13 +20,13 @@ import numpy as np
 import pandas as pd
 from pydantic import ConfigDict, Field
 
-from tracebed.errors import InputError
-from tracebed.files import replacing
-from tracebed.stored import Part, StoredFile
+from tracebed.ground.errors import InputError
+from tracebed.ground.files import replacing
+from tracebed.ground.stored import Part, StoredFile
+from tracebed.studies.papers.paper import load_paper, paper_of
 from tracebed.validation.experiments.claims import Claim, Rule, distance, has_wrong_sign, matches
 from tracebed.validation.experiments.experiment import Experiment, Point
 from tracebed.validation.experiments.file import ExperimentFile
-from tracebed.validation.experiments.papers.paper import load_paper, paper_of
 from tracebed.validation.experiments.parts import OF_WORKLOADS, Where, as_list
 from tracebed.validation.experiments.simulated.grid import GridResult
 from tracebed.validation.experiments.views.averages import GROUP, REPLICATE, base_of, chosen

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tracebed.display import cell
+from tracebed.ground.display import cell
 from tracebed.validation.experiments.claims import NEAR, WITHIN, Rule, is_near
 from tracebed.validation.experiments.views.ledger import Row
 

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from tracebed.display import markdown_table
-from tracebed.validation.experiments.papers.paper import Paper
+from tracebed.ground.display import markdown_table
+from tracebed.studies.papers.paper import Paper
 from tracebed.validation.experiments.views.ledger import FILE, Ledger, Row, explained, not_run
 from tracebed.validation.experiments.views.ledger_text import (
     Counts,

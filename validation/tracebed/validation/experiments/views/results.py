@@ -14,8 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tracebed.display import json_values
-from tracebed.files import replacing
+from tracebed.ground.display import json_values
+from tracebed.ground.files import replacing
 from tracebed.validation.experiments.predicted.suite import Suite
 from tracebed.validation.report import html
 from tracebed.validation.report.junit import junit

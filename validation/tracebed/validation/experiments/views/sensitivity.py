@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from tracebed.errors import InputError
-from tracebed.files import replacing
+from tracebed.ground.errors import InputError
+from tracebed.ground.files import replacing
 from tracebed.validation.experiments.choices import Choice, SinglePoint, changed_points, single_point, value_text
 from tracebed.validation.experiments.claims import Rule
 from tracebed.validation.experiments.experiment import Experiment

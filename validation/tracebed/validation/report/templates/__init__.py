@@ -10,7 +10,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from tracebed.display import cell, time_text
+from tracebed.ground.display import cell, time_text
 from tracebed.validation.report.words import percent, percentage, reason_text, signed
 
 

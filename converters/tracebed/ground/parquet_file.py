@@ -1,0 +1,125 @@
+"""Parquet files that a user names: the size of the decoded table is checked before it fills the memory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from tracebed.ground.errors import InputError
+from tracebed.ground.input_files import open_file
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FREE_BYTES = 2**28
+"""Size of a decoded table that is always accepted."""
+MANY_BYTES = 2**20
+"""Size of a file from which on several threads decode it."""
+MAX_RATIO = 200
+"""Largest accepted ratio of the decoded table to the file. A table of a million jobs, most columns constant, has 60."""
+
+
+def read_frame(path: Path, *, hint: str) -> pd.DataFrame:
+    """Return the table in a file as a pandas frame, without regard to metadata of pandas; errors as of `read`."""
+    found = read(path, hint=hint)
+    with refusing(str(path), hint):
+        table: pd.DataFrame = found.to_pandas(ignore_metadata=True, use_threads=found.nbytes > MANY_BYTES)
+        return table
+    raise AssertionError("unreachable")
+
+
+def read(path: Path, *, hint: str) -> pa.Table:
+    """Return the table in a file.
+
+    Raises:
+        InputError: the file cannot be read, is not Parquet, is damaged, or its table is too large (see `read_table`).
+    """
+    with open_file(path, hint=hint) as file:
+        if not file.seekable():
+            raise InputError("is a pipe: Parquet needs a file", where=str(path), hint=hint)
+    with refusing(str(path), hint), pa.OSFile(os.fsencode(path)) as source:
+        return read_table(source, where=str(path), hint=hint)
+    raise AssertionError("unreachable")
+
+
+def read_table(source: pa.NativeFile, *, where: str, hint: str, columns: Sequence[str] | None = None) -> pa.Table:
+    """Return the table in `source`, validated: all texts are UTF-8.
+
+    Args:
+        source: the content of the file.
+        where: the name of the file, for messages.
+        hint: how to correct a damaged file.
+        columns: the names of the columns to read; None: all.
+
+    Raises:
+        InputError: the content is not Parquet, is damaged, or the table is larger than `FREE_BYTES` and than
+            `MAX_RATIO` times the file.
+    """
+    with refusing(where, hint):
+        file = pq.ParquetFile(source)  # without pyarrow.dataset, which takes 20 ms to import
+        most = max(FREE_BYTES, MAX_RATIO * source.size())
+        large, texts = _size(file.metadata, most)
+        if large > most:
+            raise _bomb(large, where)
+        if texts := [name for name in texts if columns is None or name in columns]:
+            table = pq.ParquetFile(source, read_dictionary=texts).read(columns)
+            for name in texts:
+                large += _length(table.column(name))
+                if large > most:
+                    raise _bomb(large, where)
+                column = table.column(name)
+                if pa.types.is_dictionary(column.type):
+                    plain = column.cast(column.type.value_type)
+                    table = table.set_column(table.schema.get_field_index(name), name, plain)
+        else:
+            table = file.read(columns, use_threads=source.size() > MANY_BYTES)
+        table.validate(full=True)  # invalid UTF-8 would fail later, at an unpredictable place
+        return table
+    raise AssertionError("unreachable")
+
+
+@contextmanager
+def refusing(where: str, hint: str) -> Iterator[None]:
+    """Raise InputError if the block fails on a broken Parquet file."""
+    try:
+        yield
+    except InputError:
+        raise
+    except (pa.ArrowException, OSError, ValueError, TypeError, KeyError, OverflowError, MemoryError) as error:
+        line = (str(error).splitlines() or [type(error).__name__])[0][:200].rstrip(".")
+        raise InputError(f"not a readable Parquet file: {line}", where=where, hint=hint) from None
+
+
+def _size(metadata: pq.FileMetaData, most: int) -> tuple[int, list[str]]:
+    """Return the size of a table in bytes without repeated texts, and the columns whose repeated texts may be large.
+
+    The metadata of single columns are not looked at: if they are damaged, pyarrow 26 ends the process.
+    """
+    columns = [metadata.schema.column(index) for index in range(metadata.num_columns)]
+    groups = [metadata.row_group(group) for group in range(metadata.num_row_groups)]
+    size = sum(max(0, group.total_byte_size) + 8 * max(0, group.num_rows) * len(columns) for group in groups)
+    if not any(group.num_rows * group.total_byte_size > most for group in groups):
+        return size, []
+    return size, [column.path for column in columns if column.physical_type == "BYTE_ARRAY"]
+
+
+def _length(column: pa.ChunkedArray) -> int:
+    """Return the total length in bytes of the texts of a column."""
+    total = 0
+    for chunk in column.chunks:
+        if pa.types.is_dictionary(chunk.type):
+            lengths = pc.binary_length(chunk.dictionary).cast(pa.int64())
+            total += pc.sum(lengths.take(chunk.indices)).as_py() or 0
+    return total
+
+
+def _bomb(size: int, where: str) -> InputError:
+    what = f"its table has {size / 2**20:,.0f} MiB, more than {MAX_RATIO} times the file"
+    return InputError(what, where=where, hint="is it the right file? Write it again without dictionary and compression")

@@ -1,0 +1,1 @@
+"""OAR as a batch system."""

@@ -1,0 +1,254 @@
+"""Slurm as a batch system, by its commands: `sbatch`, `squeue`, `sacct`, `scancel`, `sinfo`, `scontrol`, `salloc`."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Collection, Iterator, Sequence
+from functools import cached_property
+from typing import ClassVar
+
+from tracebed.ground.errors import InputError, TestbedError
+from tracebed.orchestrator.batch.base import BatchSettings, JobObservation, JobRequest, NodeState, Refused, SystemFacts
+from tracebed.orchestrator.batch.commands import option, run
+from tracebed.orchestrator.runs.nodes import NodeFacts
+from tracebed.slurm import batch_output as slurm_output
+from tracebed.slurm.environment import check_conf, explained
+from tracebed.slurm.job_states import is_held, is_usable
+
+IDS_PER_COMMAND = 1000
+"""Maximum number of job IDs in a command line."""
+PASSED_ON = ("PATH", "HOME", "USER", "LOGNAME", "SLURM_CONF", "SLURM_JWT")
+"""Environment variables of the commands, besides `SBATCH_*`. `sbatch` passes its environment to jobs."""
+OWN_OPTIONS = frozenset(
+    {
+        *("array", "chdir", "cluster-constraint", "clusters", "dependency", "error", "exclusive", "export", "help"),
+        *("ignore-pbs", "input", "job-name", "nodes", "output", "parsable", "partition", "quiet", "test-only"),
+        *("time", "usage", "version", "wait", "wrap"),
+    }
+)
+"""Options of `sbatch` that tracebed sets, or that are not possible in a replay."""
+EXPANSION, NO_SHRINK = "permit_job_expansion", "disable_job_shrink"
+"""Words of `SchedulerParameters` that permit expansions and forbid shrinks."""
+EXCLUSIVE = ("OverSubscribe=EXCLUSIVE", "Exclusive=NODE", "Exclusive=TOPO")
+"""Settings of a partition whose jobs are exclusive, to Slurm 25.11 and from 26.05 on."""
+GRANT_S = 5
+"""Time after which a request for nodes that Slurm has not granted is withdrawn, s."""
+DECIDING = (
+    *("EnforcePartLimits", "FairShareDampeningFactor", "KillWait", "OverTimeLimit", "PreemptMode", "PreemptType"),
+    *("PriorityFlags", "PriorityMaxAge", "PriorityType", "PriorityWeightAge", "PriorityWeightFairShare"),
+    *("PriorityWeightJobSize", "PriorityWeightPartition", "PriorityWeightQOS", "PriorityDecayHalfLife"),
+    *("CompleteWait", "SchedulerParameters", "SchedulerType", "SelectType", "SelectTypeParameters"),
+)
+"""Parameters of Slurm on which its decisions depend."""
+TRANSIENT = (
+    *("unable to contact", "socket timed out", "connection refused", "connection reset", "connection timed out"),
+    *("temporarily", "communication", "zero bytes", "controller not responding", "backup controller"),
+    *("already in completing state", "configuration for this", "in standby mode", "try again"),
+)
+"""Parts of messages of Slurm after which a retry may succeed."""
+
+
+class SlurmSystem:
+    """Slurm, by its commands. `SLURM_CONF` chooses the cluster."""
+
+    name: ClassVar[str] = "slurm"
+
+    def __init__(self, settings: BatchSettings) -> None:
+        """Prepare the options of `sbatch`.
+
+        Raises:
+            InputError: an option is invalid, or the configuration file is missing.
+        """
+        self._partition = settings.partition
+        self._options = [option(text, "sbatch", OWN_OPTIONS, "account=physics") for text in settings.options]
+        kept = {key: value for key, value in os.environ.items() if key in PASSED_ON or key.startswith("SBATCH_")}
+        self._environment = kept | {"SLURM_TIME_FORMAT": "%s", "LC_ALL": "C"}
+        if settings.configuration is not None:
+            if not settings.configuration.is_file():
+                raise InputError("is not a file", where=str(settings.configuration), hint="give the path of slurm.conf")
+            self._environment["SLURM_CONF"] = str(settings.configuration.absolute())
+        check_conf(self._environment)
+
+    def facts(self) -> SystemFacts:
+        """Return the nodes of the partition and the parameters of the scheduler."""
+        partition = self._chosen_partition
+        nodes, states = self._nodes()
+        if not nodes:
+            raise InputError(f"partition {partition!r} has no nodes", hint="`sinfo` lists the partitions")
+        config = self._configuration
+        return SystemFacts(
+            name=self.name,
+            version=config.get("SLURM_VERSION", "unknown"),
+            nodes=tuple(nodes),
+            parameters={name: config[name] for name in sorted(DECIDING) if name in config},
+            resolution_s=1.0,
+            limit_step_s=60.0,
+            details={
+                "cluster": config.get("ClusterName", ""),
+                "partition": partition,
+                "options": self._options,
+                "accounting": self._accounts,
+                "node_states": sorted({state.rstrip("*") for state in states.values()}),
+            },
+        )
+
+    def submit(self, request: JobRequest) -> str:
+        """Submit a job by `sbatch`. Jobs get whole nodes, as with the policies of tracebed.
+
+        A held job asks for one node until its start: `scontrol` can add nodes and CPUs, but not remove tasks.
+        """
+        size = (
+            ["--hold", "--no-requeue", *self._size(1)] if request.held else [f"--nodes={request.nodes}", "--exclusive"]
+        )
+        command = [
+            *("sbatch", "--parsable", f"--job-name={request.name}", *size),
+            *(f"--output={request.output}", f"--chdir={request.script.parent}"),
+        ]
+        if request.limit_s is not None:
+            command.append(f"--time={max(1, math.ceil(request.limit_s / 60.0))}")
+        if self._partition:
+            command.append(f"--partition={self._partition}")
+        printed = self._run(*command, *self._options, str(request.script), *request.arguments, refusing=True)
+        words = printed.split()
+        job = words[-1].partition(";")[0] if words else ""
+        if not job.isdigit():
+            raise TestbedError(f"sbatch printed {printed[:80]!r}, not a job id", transient=True)
+        return job
+
+    def poll(self, prefix: str, known: Collection[str]) -> dict[str, JobObservation]:
+        """Return the jobs of the replay from one `squeue`, and the jobs purged by slurmctld from one `sacct`."""
+        printed = self._run("squeue", "-h", "-a", "-t", "all", "--me", "-o", slurm_output.QUEUE_FORMAT)
+        found = {each.id: each for each in slurm_output.observations(printed, prefix)}
+        forgotten = sorted(set(known) - found.keys())
+        if self._accounts:
+            for some in _batches(forgotten):
+                fields = ("-o", slurm_output.ACCOUNTING_FIELDS)
+                past = self._run("sacct", "-n", "-P", "-X", "-j", ",".join(some), *fields)
+                found |= {each.id: each for each in slurm_output.observations(past, prefix)}
+        return found
+
+    def cancel(self, ids: Sequence[str]) -> None:
+        """Cancel jobs by `scancel`."""
+        for some in _batches(ids):
+            self._run("scancel", "--quiet", *some)
+
+    # -- resizes ---------------------------------------------------------------------------------------------------
+
+    def check_resizing(self) -> None:
+        """Raise InputError unless Slurm permits expansions and shrinks, shares nodes by CPUs, and has a database.
+
+        Slurm 22.05 refuses to shrink a job that was expanded if it has no database. It never again allocates a node
+        that an exclusive job has released by a shrink, and with `select/linear` all jobs are exclusive.
+        """
+        words = self._configuration.get("SchedulerParameters", "").split(",")
+        where = "SchedulerParameters of slurm.conf"
+        if EXPANSION not in words:
+            hint = f"add {EXPANSION} to SchedulerParameters, then `scontrol reconfigure`"
+            raise InputError(f"Slurm does not permit the expansion of jobs: no {EXPANSION}", where=where, hint=hint)
+        if NO_SHRINK in words:
+            hint = f"remove {NO_SHRINK} from SchedulerParameters, then `scontrol reconfigure`"
+            raise InputError(f"Slurm does not permit that jobs shrink: {NO_SHRINK}", where=where, hint=hint)
+        if not self._configuration.get("SelectType", "").endswith(("/cons_tres", "/cons_res")):
+            what = f"Slurm has {self._configuration.get('SelectType')}, which never allocates again what a job released"
+            raise InputError(what, hint="set SelectType=select/cons_tres")
+        shown = self._run("scontrol", "show", "partition", self._chosen_partition)
+        if any(setting in shown for setting in EXCLUSIVE):
+            what = (
+                f"the jobs of partition {self._chosen_partition!r} are exclusive: nodes that they release stay unused"
+            )
+            raise InputError(what, hint=f"choose a partition without {' or '.join(EXCLUSIVE)}")
+        if not self._accounts:
+            what = "Slurm has no database: it would refuse to shrink a job that was expanded"
+            raise InputError(what, hint="set AccountingStorageType=accounting_storage/slurmdbd, and run slurmdbd")
+
+    def node_states(self) -> dict[str, NodeState]:
+        """Return the states of the nodes of the partition, by name."""
+        states = self._nodes()[1]
+        return {name: NodeState(word, is_usable(word), is_held(word)) for name, word in states.items()}
+
+    def start(self, id: str, nodes: Sequence[str]) -> None:
+        """Let a held job start on `nodes`, by `scontrol update` and `scontrol release`."""
+        count = len(nodes)
+        size = (f"NumNodes={count}-{count}", f"NumTasks={count}", f"NumCPUs={count * self._cpus}")
+        self._run("scontrol", "update", f"JobId={id}", *size, f"ReqNodeList={','.join(nodes)}", refusing=True)
+        self._run("scontrol", "release", id, refusing=True)
+
+    def hold(self, id: str) -> None:
+        """Hold a waiting job."""
+        self._run("scontrol", "hold", id, refusing=True)
+
+    def request(self, id: str, name: str, nodes: Sequence[str]) -> str:
+        """Take nodes by `salloc` for a second job without steps, which ends by itself after a minute."""
+        size = (*self._size(len(nodes)), f"--nodelist={','.join(nodes)}", "--time=1")
+        second = ("--no-shell", f"--immediate={GRANT_S}", f"--dependency=expand:{id}", f"--job-name={name}")
+        partition = (f"--partition={self._partition}",) if self._partition else ()
+        try:
+            self._run("salloc", *second, *size, *partition, *self._options, refusing=True)
+        except TestbedError as error:
+            if "unable to allocate resources: connection timed out" in error.what.lower():
+                reason = self._run("squeue", "-h", "--me", f"--name={name}", "-t", "all", "-o", "%r").split("\n")[-2:-1]
+                why = f": {reason[0]}" if reason and reason[0] != "None" else ""
+                raise Refused(f"Slurm did not grant {','.join(nodes)} within {GRANT_S} s{why}") from error
+            raise
+        found = self._run("squeue", "-h", "--me", f"--name={name}", "-t", "R", "-o", "%i").split()
+        if not found:
+            raise TestbedError(f"the job {name} with the requested nodes has ended", transient=True)
+        return found[-1]
+
+    def merge(self, second: str) -> None:
+        """Give the nodes of a second job to the job that it expands."""
+        self._run("scontrol", "update", f"JobId={second}", "NumNodes=0", refusing=True)
+
+    def shrink(self, id: str, nodes: Sequence[str]) -> None:
+        """Let a running job keep only `nodes`."""
+        self._run("scontrol", "update", f"JobId={id}", f"NodeList={','.join(nodes)}", refusing=True)
+
+    def _size(self, nodes: int) -> list[str]:
+        """Return the options of a request for all CPUs of nodes, which is not exclusive."""
+        return [f"--nodes={nodes}", f"--ntasks={nodes}", f"--cpus-per-task={self._cpus}"]
+
+    @cached_property
+    def _cpus(self) -> int:
+        """The CPUs of the smallest node."""
+        return min(node.cores for node in self._nodes()[0])
+
+    def _nodes(self) -> tuple[list[NodeFacts], dict[str, str]]:
+        """Return the nodes of the partition, and node -> state."""
+        listed = self._run("sinfo", "-N", "-h", "-p", self._chosen_partition, "-o", slurm_output.NODE_FORMAT)
+        return slurm_output.nodes(listed)
+
+    @cached_property
+    def _chosen_partition(self) -> str:
+        return self._partition or self._default_partition()
+
+    @cached_property
+    def _configuration(self) -> dict[str, str]:
+        return slurm_output.configuration(self._run("scontrol", "show", "config"))
+
+    @property
+    def _accounts(self) -> bool:
+        """Whether Slurm keeps past jobs in a database that `sacct` can read."""
+        return self._configuration.get("AccountingStorageType", "").endswith(("/slurmdbd", "/mysql"))
+
+    def _default_partition(self) -> str:
+        """Return the name of the default partition."""
+        partitions = self._run("sinfo", "-h", "-o", "%P").split()
+        marked = [name.rstrip("*") for name in partitions if name.endswith("*")]
+        if not marked:
+            names = ", ".join(partitions) or "no partition"
+            raise InputError("Slurm has no default partition", hint=f"choose one by -S partition=NAME: {names}")
+        return marked[0]
+
+    def _run(self, *command: str, refusing: bool = False) -> str:
+        """Run a command of Slurm and return its output. `refusing`: an error that is not transient is final."""
+        try:
+            return run(*command, environment=self._environment, transient=TRANSIENT, refusing=refusing)
+        except TestbedError as error:
+            raise explained(error) from error
+
+
+def _batches(ids: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Yield the IDs in parts that fit in a command line."""
+    for first in range(0, len(ids), IDS_PER_COMMAND):
+        yield ids[first : first + IDS_PER_COMMAND]

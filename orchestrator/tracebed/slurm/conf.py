@@ -1,0 +1,383 @@
+"""The scheduling parameters of a slurm.conf as parameters of the policy `slurm`, and settings without a model."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from tracebed.ground.display import listed
+from tracebed.ground.errors import InputError
+from tracebed.orchestrator.run import RunInfo
+from tracebed.orchestrator.scheduling.policies.registry import load
+from tracebed.orchestrator.scheduling.policies.slurm import OF_CONF, RELEASES
+from tracebed.orchestrator.setup import Setup
+from tracebed.slurm import reservations, topology
+from tracebed.slurm.database import DUMP, QOS, RESERVATIONS, Database, kind_of, read_dump, read_qos
+from tracebed.slurm.keys import (
+    ACCESS,
+    GROUPS,
+    ITEMS,
+    ITEMS_OF_CLUSTER,
+    MODELED,
+    MODELED_WITH_CLUSTER,
+    NODE_GROUPS,
+    OF_CLUSTER,
+    OFF,
+    PARTITION_GROUPS,
+    PRIORITY,
+    SCHEDULER_OF_CLUSTER,
+    SCHEDULER_OF_WHOLE_NODES,
+    SCHEDULER_WITHOUT_EFFECT,
+    STATES,
+)
+from tracebed.slurm.lines import (
+    HINT,
+    Line,
+    available,
+    cpus,
+    hosts,
+    hosts_of,
+    lines_of,
+    node_lines,
+    partition_lines,
+    state_of,
+    whole,
+)
+from tracebed.slurm.machine import Machine, machine_of
+from tracebed.slurm.unmodeled import unmodeled_of
+
+NAMES = {
+    name.lower(): name for name in ("SchedulerType", "SelectType", "PriorityType", "TopologyPlugin", "PreemptType")
+}
+CHANGED_DEFAULTS = ("SelectType", "PriorityType")
+"""Keys of `MODELED` whose defaults differ between versions of Slurm."""
+SHARED_BY_ALL = ("Priority", "PriorityJobFactor", "PriorityTier")
+"""Settings of partitions with the default 1 that have no effect if all partitions have the same value."""
+NO_QOS = "which QOS preempts which is not in a slurm.conf; with PreemptType=preempt/qos, no job preempts another one"
+SECOND_US = 1_000_000
+MOST_SHOWN = 12
+REMEDY = "tracebed clean LOG --recipe sacct --only partition=NAME"
+"""Command that selects the jobs of a partition of a log."""
+
+
+@dataclass(frozen=True)
+class SlurmConf:
+    """The scheduling settings of a slurm.conf.
+
+    Attributes:
+        parameters: parameters of the policy `slurm`: name -> value as text.
+        differences: settings that the policy does not model, one sentence for each group of settings.
+        sizes: CPUs per node -> number of nodes; 0: unknown. Empty if the file names no nodes.
+        where: the file.
+        machine: the cluster, if jobs share nodes, nodes or partitions differ, or jobs have priorities; else None.
+    """
+
+    parameters: dict[str, str]
+    differences: tuple[str, ...]
+    sizes: Mapping[int, int]
+    where: str = ""
+    machine: Machine | None = None
+
+    def check_machine(self, nodes: int | None) -> None:
+        """Raise InputError if a machine of `nodes` equal nodes contradicts the nodes of the file.
+
+        A file with nodes of several sizes describes several machines of equal nodes. A machine with more nodes than
+        the largest of them mixes the sizes.
+        """
+        if self.machine or nodes is None or len(self.sizes) < 2 or nodes <= max(self.sizes.values()):
+            return
+        raise InputError(
+            f"the machine of the workload has {nodes:,} equal nodes, but the file has {_sizes(self.sizes)}",
+            where=self.where,
+            hint=f"select the jobs of a partition of equal nodes: {REMEDY} --system NODESxCORES",
+        )
+
+
+def read(
+    *paths: Path,
+    plain: bool = False,
+    change: Callable[[Sequence[Line]], Sequence[Line]] | None = None,
+    zone: str = "",
+) -> SlurmConf:
+    """Read a slurm.conf with the files that it includes, and the output of sacctmgr. The last value of a key counts.
+
+    Args:
+        paths: the slurm.conf, and, if known, the output of `sacctmgr dump CLUSTER` and of `sacctmgr -P show qos`, in
+            any order, and of `scontrol show reservation`. The content says what a file is.
+        plain: whether a cluster of equal nodes in one partition is a cluster, too.
+        change: a function from the lines of the slurm.conf to those that count.
+        zone: time zone of the dates of reservations; empty: UTC, with a sentence.
+
+    Raises:
+        InputError: there is no slurm.conf, or two files of a kind; a file cannot be read, is not a slurm.conf, or has
+            a line that Slurm rejects. A key that is unknown here may belong to a newer version of Slurm. A file in
+            which half of the keys are unknown is refused.
+    """
+    found = _sorted(paths, zone)
+    if found.conf is None:
+        return SlurmConf({"reservations": found.reservations}, tuple(found.sentences), {}, str(paths[0]))
+    lines: Sequence[Line] = lines_of(found.conf)
+    lines = lines if change is None else change(lines)
+    plain = plain or bool(found.reservations)  # only a cluster has advance reservations
+    conf = of_lines(lines, found.conf, plain=plain, database=found.database, ignored=found.ignored)
+    if not found.reservations:
+        return conf
+    parameters = {**conf.parameters, "reservations": found.reservations}
+    return replace(conf, parameters=parameters, differences=(*conf.differences, *found.sentences))
+
+
+def of_lines(
+    lines: Sequence[Line],
+    path: Path,
+    *,
+    plain: bool = False,
+    database: Database | None = None,
+    ignored: Sequence[str] = (),
+) -> SlurmConf:
+    """Return the scheduling settings of the lines of a slurm.conf.
+
+    Args:
+        path: the file, for messages and for topology.conf beside it.
+        plain: whether a cluster of equal nodes in one partition is a cluster, too.
+        database: accounts, users and QOS.
+        ignored: settings of the database that are not modeled.
+
+    Raises:
+        InputError: as `read`.
+    """
+    if not lines:
+        raise InputError("contains no settings", where=str(path), hint=HINT)
+    unknown = [setting for line in lines for setting in line.unknown]
+    if 2 * len(unknown) >= len(lines):
+        what = f"unknown {'keys' if len(unknown) > 1 else 'key'}, such as {unknown[0][:60]!r}: not a slurm.conf"
+        raise InputError(what, where=next(line.where for line in lines if line.unknown), hint=HINT)
+    values = {line.key.lower(): line.value for line in lines}
+    names = [name for line in node_lines(lines) for name in hosts_of(line.value, line.where)]
+    switches, gaps = topology.read(values, path, names)
+    machine = machine_of(lines, path, database, switches)
+    machine = None if machine is None or (machine.plain and not plain) else machine
+    modeled = MODELED if machine is None else MODELED_WITH_CLUSTER
+    scheduler = SCHEDULER_OF_WHOLE_NODES if machine is None else SCHEDULER_OF_CLUSTER
+    conf = of_config({line.key: line.value for line in lines}, modeled, scheduler)
+    try:
+        load("slurm", conf.parameters)
+    except InputError as error:
+        where = [line.where for line in lines if line.key.lower() == "schedulerparameters"]
+        raise InputError(error.what, where=where[-1], hint=error.hint) from error
+    given = {line.key.lower() for line in lines}
+    unset = (
+        f"{key} is not set, and its default depends on the version of Slurm; {MODELED[key.lower()][0]} is assumed"
+        for key in CHANGED_DEFAULTS
+        if key.lower() not in given
+    )
+    partitions, nodes = partition_lines(lines), node_lines(lines)
+    sizes = Counter[int]()
+    for line in filter(available, nodes):
+        sizes[cpus(line)] += hosts(line.value)
+    others = [_group("an unknown kind", unknown)] if unknown else []
+    known = frozenset[str]() if machine is None else OF_CLUSTER
+    differences = (
+        *conf.differences,
+        *others,
+        *unset,
+        *_of_lines(lines, known),
+        *_of_partitions(partitions, known),
+        *_of_nodes(nodes, sizes, known),
+        *(unmodeled_of(machine, ignored) if machine else ()),
+        *gaps,
+        *([NO_QOS] if machine and machine.preempt.by_qos and not machine.database.qos else []),
+    )
+    cluster = {"cluster": machine.model_dump_json(exclude_defaults=True)} if machine else {}
+    return SlurmConf(conf.parameters | cluster, differences, dict(sizes), str(path), machine)
+
+
+@dataclass
+class _Files:
+    """What files of Slurm contain."""
+
+    conf: Path | None = None
+    database: Database = field(default_factory=Database)
+    ignored: list[str] = field(default_factory=list)
+    """Settings of the database that are not modeled."""
+    reservations: str = ""
+    sentences: list[str] = field(default_factory=list)
+    """About the reservations."""
+
+
+def _sorted(paths: Sequence[Path], zone: str) -> _Files:
+    """Return the contents of files, of one kind each."""
+    kinds: dict[str, Path] = {}
+    found = _Files()
+    for path in paths:
+        kind, text = kind_of(path)
+        if kind in kinds:
+            raise InputError(f"{kinds[kind]} is a {kind}, too", where=str(path), hint="give one file of each kind")
+        kinds[kind] = path
+        more: list[str] = []
+        if kind == DUMP:
+            associations, more = read_dump(text, str(path))
+            found.database = found.database.model_copy(update={"associations": associations})
+        elif kind == QOS:
+            qos, more = read_qos(text, str(path))
+            found.database = found.database.model_copy(update={"qos": qos})
+        elif kind == RESERVATIONS:
+            found.reservations, sentences = reservations.read(text, str(path), zone)
+            found.sentences += sentences
+        else:
+            found.conf = path
+        found.ignored += more
+    if found.conf is None and kinds.keys() & {DUMP, QOS}:
+        raise InputError("the slurm.conf is missing", where=str(paths[0]), hint="give -P @slurm.conf, too")
+    return found
+
+
+def of_config(
+    config: Mapping[str, str],
+    modeled: Mapping[str, Sequence[str]] = MODELED,
+    scheduler: Collection[str] = SCHEDULER_OF_WHOLE_NODES,
+) -> SlurmConf:
+    """Return the scheduling settings of a configuration (key -> value). The keys are not case-sensitive.
+
+    `modeled` has the values of some keys that are modeled, `scheduler` further SchedulerParameters that are modeled or
+    have no effect.
+    """
+    keys = {key.lower(): value for key, value in config.items()}
+    parameters: dict[str, str] = {}
+    differences, unmodeled = [], []
+    for text in filter(None, keys.get("schedulerparameters", "").split(",")):
+        name, _, value = (part.strip() for part in text.partition("="))
+        name = name.lower()
+        if name in OF_CONF:
+            parameters.setdefault(name, value)  # Slurm takes the first
+        elif name == "sched_min_interval" and whole(value, SECOND_US) < SECOND_US:
+            continue  # shorter than the period of the loop
+        elif name not in SCHEDULER_WITHOUT_EFFECT and name not in scheduler:
+            unmodeled.append(text.strip())
+    if unmodeled:
+        differences.append(_group("the scheduler", [f"SchedulerParameters {text}" for text in unmodeled]))
+    if keys.get("schedulertype", "").lower() == "sched/builtin":
+        parameters["bf_interval"] = "-1"
+    for key, values in modeled.items():
+        if key in keys and keys[key].lower() not in values:
+            differences.append(f"{NAMES[key]}={keys[key]} is not modeled; {values[0]} is assumed")
+    return SlurmConf(parameters, tuple(differences), {})
+
+
+def with_release(parameters: Mapping[str, str], version: str) -> tuple[dict[str, str], list[str]]:
+    """Return parameters of the policy `slurm` with the release of a version of Slurm, such as 22.05.8, if it is one.
+
+    A release with unknown rules has those of the last known one before it, and a sentence says so.
+    """
+    release = re.match(r"\d\d\.\d\d(?=\.|-|$)", version)
+    if release is None:
+        return dict(parameters), []
+    known = max((each for each in RELEASES if each <= float(release[0])), default=RELEASES[0])
+    same = known == float(release[0])
+    says = f"the rules of Slurm {release[0]} are unknown: those of {known:.2f} are assumed"
+    return {"release": f"{known:.2f}", **parameters}, [] if same else [says]
+
+
+def predicted_setup(info: RunInfo, **settings: Any) -> Setup:
+    """Return the setup with which a run is predicted: its own, with `settings` in place of some of its settings.
+
+    For a run of Slurm, the parameters of the policy are those of the configuration, and its release; a warning says if
+    the rules of this release are unknown.
+    """
+    if info.batch and info.policy == "slurm":
+        config = of_config(info.policy_parameters).parameters
+        own, unknown = with_release(config, info.batch.get("version", ""))
+        for sentence in unknown:
+            warnings.warn(sentence, stacklevel=2)
+        settings = {"policy_parameters": own} | settings
+    return Setup.of(info.setup, **settings)
+
+
+def _of_lines(lines: Sequence[Line], modeled: Collection[str]) -> Iterator[str]:
+    """Yield a sentence for each group of keys of whole lines that the policy does not model."""
+    last = {line.key.lower(): line for line in lines}
+    basic = last["prioritytype"].value.lower() == "priority/basic" if "prioritytype" in last else False
+    for group, keys in GROUPS.items():
+        if group == PRIORITY and basic:  # Slurm ignores the keys then
+            continue
+        given = [last[key.lower()] for key in keys if key.lower() in last]
+        parts = ((line.key, _unmodeled(line.key, line.value, modeled)) for line in given)
+        shown = [f"{key}={value}" for key, value in parts if value]
+        if shown:
+            yield _group(group, shown)
+    shown = [f"{line.key}={line.value}" for line in lines if line.key.lower() in ("downnodes", "frontendname")]
+    if shown:
+        yield _group(STATES, shown)
+
+
+def _of_partitions(partitions: Sequence[Line], modeled: Collection[str]) -> Iterator[str]:
+    """Yield the differences of the PartitionName lines."""
+    if len(partitions) > 1 and not modeled:
+        names = _listed([line.value for line in partitions])
+        yield (
+            f"{len(partitions)} partitions ({names}) are not modeled; all jobs wait in one queue for all nodes "
+            f"(select the jobs of a partition: {REMEDY})"
+        )
+    for group, keys in PARTITION_GROUPS.items():
+        shown = []
+        for key in keys:
+            if key in SHARED_BY_ALL and len({line.of(key) or "1" for line in partitions}) < 2:
+                continue
+            given = ((line.value, _unmodeled(key, line.of(key), modeled)) for line in partitions)
+            off = ("all",) if group == ACCESS else ()
+            shown += [f"{key}={value} ({name})" for name, value in given if value and value.lower() not in off]
+        if shown:
+            yield _group(f"{group} by partition", shown)
+
+
+def _of_nodes(nodes: Sequence[Line], sizes: Mapping[int, int], modeled: Collection[str]) -> Iterator[str]:
+    """Yield the differences of the NodeName lines."""
+    if len(nodes) > 1 and not modeled:
+        names = _listed([line.value for line in nodes])
+        yield (
+            f"{len(nodes)} NodeName lines ({names}), {_sizes(sizes)}: not modeled; all nodes are equal, "
+            "and Slurm chooses nodes line by line"
+        )
+    for line in nodes:
+        if not available(line) and state_of(line) != "FUTURE":
+            yield f"nodes {line.value} have State={line.of('State')} in the slurm.conf: no job starts on them"
+    for group, keys in NODE_GROUPS.items():
+        shown = []
+        for key in keys:
+            known = (line for line in nodes if key != "State" or available(line))
+            given = ((line.value, _unmodeled(key, line.of(key), modeled)) for line in known)
+            shown += [f"{key}={value} ({name})" for name, value in given if value]
+        if shown:
+            yield _group(f"{group} by node", shown)
+
+
+def _unmodeled(key: str, value: str, modeled: Collection[str]) -> str:
+    """Return what the policy does not model of the value of a key; empty: nothing that has an effect."""
+    name = key.lower()
+    if value.lower() in OFF or (name in modeled and name not in ITEMS_OF_CLUSTER):
+        return ""
+    known = ITEMS.get(name, frozenset()) | (ITEMS_OF_CLUSTER.get(name, frozenset()) if modeled else frozenset())
+    if not known:
+        return value
+    items = filter(None, map(str.strip, value.split(",")))
+    return ",".join(item for item in items if item.lower() not in OFF and item.partition("=")[0].lower() not in known)
+
+
+def _group(group: str, shown: Sequence[str]) -> str:
+    """Return the sentence about settings of one group that the policy does not model."""
+    count = f"{len(shown)} settings of {group} are" if len(shown) > 1 else f"1 setting of {group} is"
+    return f"{count} not modeled: {_listed(shown)}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return listed([name if len(name) <= 100 else f"{name[:97]}..." for name in names], MOST_SHOWN)
+
+
+def _sizes(sizes: Mapping[int, int]) -> str:
+    """Return the nodes of each size as text."""
+    largest = sorted(sizes.items(), key=lambda item: -item[1])
+    return ", ".join(f"{nodes:,} nodes of {cpus or 'unknown'} CPUs" for cpus, nodes in largest)

@@ -1,0 +1,431 @@
+"""The cluster of a slurm.conf: nodes with their resources, partitions, and the weights of priority/multifactor.
+
+Source: slurm.conf(5) and topology.conf(5) of Slurm 22.05.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from tracebed.ground.errors import InputError
+from tracebed.slurm.database import Database, in_cores, mode_of
+from tracebed.slurm.facts import MINUTE_S as MINUTE_S
+from tracebed.slurm.facts import UNLIMITED
+from tracebed.slurm.facts import Fact as Fact
+from tracebed.slurm.facts import duration_s as duration_s
+from tracebed.slurm.gres import counted_gres, demanded_gres, gres_of, kept_gres
+from tracebed.slurm.host_lists import host_names
+from tracebed.slurm.lines import (
+    Line,
+    available,
+    cores_per_socket,
+    cpus,
+    features_of,
+    hosts_of,
+    node_lines,
+    partition_lines,
+    state_of,
+    threads_per_core,
+    whole,
+    without_node_sets,
+)
+from tracebed.slurm.rules.licenses import licenses_of
+from tracebed.slurm.topology import Switch as Switch
+from tracebed.slurm.weights import Weights as Weights
+from tracebed.slurm.weights import tres_weights, weights_of
+
+FOREVER_S = 10**9
+OVER_S = 60.0
+"""By how much the logged run time of a job that was killed may exceed its limit, s."""
+SHARED = ("select/cons_tres", "select/cons_res")
+CONSUMED = "CR_Core_Memory"
+"""SelectTypeParameters that Slurm assumes for nodes that jobs share (slurm.conf(5); `scontrol show config`)."""
+SOCKETS = ("cr_socket", "cr_socket_memory")
+WITH_MEMORY = ("cr_core_memory", "cr_cpu_memory", "cr_socket_memory", "cr_memory")
+WHOLE = ("NODE", "TOPO")
+"""Values of `Exclusive` with which a job has whole nodes."""
+NO_TIME = ("", "NONE")
+
+
+class Alike(Fact):
+    """Nodes that are alike.
+
+    Attributes:
+        names: their names, as a list of hosts.
+        cores: number of cores that jobs may use.
+        threads: CPUs of each core, which Slurm allocates together.
+        socket_cores: cores of each socket.
+        memory_mib: memory that jobs may use, MiB.
+        gres: generic resource -> count, such as `{"gpu": 3, "gpu:a100": 2, "gpu:v100": 1}`.
+        kept: generic resources that jobs leave to others (`no_consume`).
+        features: the features that a job may demand.
+        weight: nodes of smaller weight are allocated first.
+    """
+
+    names: str
+    cores: int
+    threads: int = 1
+    socket_cores: int = 1
+    memory_mib: int = 1
+    gres: dict[str, int] = Field(default_factory=dict)
+    kept: tuple[str, ...] = ()
+    features: tuple[str, ...] = ()
+    weight: int = 1
+
+
+class Partition(Fact):
+    """A partition.
+
+    Attributes:
+        name: the name.
+        nodes: its nodes, as a list of hosts; empty: all nodes.
+        empty: whether it has no nodes.
+        default: whether jobs without a partition belong to it.
+        tier: jobs of a higher tier are considered first (`PriorityTier`).
+        factor: `PriorityJobFactor`.
+        limit_s: largest time limit of a job, s; 0: none.
+        default_s: time limit of a job that asks for none, s; 0: the largest one (`DefaultTime`).
+        most_nodes: largest number of nodes of a job; 0: any (`MaxNodes`).
+        memory_per_core_mib: memory for each core of a job that asks for no memory (`DefMemPerCPU`); for each CPU, where
+            cores are CPUs (`Machine.cpus_per_core`). So are the weights of `billing`.
+        memory_per_node_mib: the same for each node (`DefMemPerNode`); if both are 0, it is all memory of a node.
+        exclusive: whether jobs get whole nodes (`OverSubscribe=EXCLUSIVE`; from Slurm 26.05 on, `Exclusive=NODE`).
+        qos: the QOS of the partition, whose limits apply to its jobs.
+        billing: weights of `TRESBillingWeights`, that of memory for each MiB; empty: the cores are billed.
+        preempt_mode: what happens to its jobs if they are preempted (`PreemptMode`); empty: as in the whole cluster.
+        grace_s: time from the preemption to the end of its jobs, s (`GraceTime`).
+        sockets: whether jobs get whole sockets (`CR_Socket`).
+        least_loaded: whether the nodes with the most idle cores come first (`LLN`, `CR_LLN`).
+        over_limit_s: time that its jobs may run beyond their limit, s (`OverTimeLimit`).
+    """
+
+    name: str
+    nodes: str = ""
+    empty: bool = False
+    default: bool = False
+    tier: int = 1
+    factor: int = 1
+    limit_s: float = 0.0
+    default_s: float = 0.0
+    most_nodes: int = 0
+    memory_per_core_mib: int = 0
+    memory_per_node_mib: int = 0
+    exclusive: bool = False
+    qos: str = ""
+    billing: dict[str, float] = Field(default_factory=dict)
+    preempt_mode: str = ""
+    grace_s: int = 0
+    sockets: bool = False
+    least_loaded: bool = False
+    over_limit_s: int = 0
+
+
+class Preempt(Fact):
+    """How jobs preempt others.
+
+    Attributes:
+        by_tier: whether jobs of a partition of a higher tier preempt those of lower ones (`preempt/partition_prio`).
+        by_qos: whether jobs of a QOS preempt those of other ones (`preempt/qos`).
+        mode: what happens to the others: cancel, requeue, suspend or off (`PreemptMode`).
+        exempt_s: a job that has run for less time is not preempted, s (`PreemptExemptTime`).
+        youngest: whether the youngest jobs are preempted first (`preempt_youngest_first`).
+        again: how often the jobs are sorted again (`preempt_reorder_count`).
+    """
+
+    by_tier: bool = False
+    by_qos: bool = False
+    mode: str = "off"
+    exempt_s: float = 0.0
+    youngest: bool = False
+    again: int = 1
+
+
+class Machine(Fact):
+    """The cluster.
+
+    Attributes:
+        kinds: the nodes by kind, in the order of slurm.conf.
+        partitions: the partitions.
+        switches: the switches of `topology/tree`, in the order of topology.conf; empty: there is no topology.
+        shared: whether jobs share nodes, by cores; else jobs get whole nodes.
+        cons_res: whether they do so with `select/cons_res`, which Slurm had until 23.02.
+        memory: whether memory is allocated, too.
+        weights: the weights of priorities.
+        kill_wait_s: time from the time limit of a job to its forced end, s.
+        kill_invalid_depend: whether a job is cancelled if its dependency can never be satisfied.
+        preempt: how jobs preempt others.
+        licenses: licence -> count.
+        bf_licenses: whether a backfill pass reserves licences.
+        resv_over_run_s: time after the end of a reservation at which its jobs are killed, s.
+        partition_job_depth: number of jobs of a partition in a pass of the main loop; 0: any number.
+        bf_max_job_part, bf_max_job_user_part: number of jobs of a partition, and of a user in a partition, in a
+            backfill pass; 0: any number.
+        complete_wait_s: for how long no job starts while another one is completing, s (`CompleteWait`).
+        all_partitions: whether a job is refused if it exceeds a limit of one of its partitions (`EnforcePartLimits`).
+        bf_one_resv_per_job: whether a job in several partitions has one reservation at most in a backfill pass.
+        bf_max_job_array_resv: most tasks of an array with a reservation in a backfill pass.
+        enforced: what Slurm enforces (`AccountingStorageEnforce`): associations, limits, qos.
+        exact_cpus: whether Slurm counts the CPUs that a job asked for, not those of its cores (`CR_CPU`).
+        database: accounts, users and QOS.
+    """
+
+    kinds: tuple[Alike, ...]
+    partitions: tuple[Partition, ...]
+    switches: tuple[Switch, ...] = ()
+    shared: bool = False
+    cons_res: bool = False
+    memory: bool = False
+    weights: Weights = Weights()
+    kill_wait_s: int = 30
+    kill_invalid_depend: bool = False
+    preempt: Preempt = Preempt()
+    licenses: dict[str, int] = Field(default_factory=dict)
+    bf_licenses: bool = False
+    resv_over_run_s: int = 0
+    partition_job_depth: int = 0
+    bf_max_job_part: int = 0
+    bf_max_job_user_part: int = 0
+    complete_wait_s: int = 0
+    all_partitions: bool = False
+    bf_one_resv_per_job: bool = False
+    bf_max_job_array_resv: int = 20
+    enforced: tuple[str, ...] = ()
+    exact_cpus: bool = False
+    database: Database = Database()
+
+    @cached_property
+    def nodes(self) -> tuple[tuple[str, Alike], ...]:
+        """Name and kind of each node, in the order of slurm.conf."""
+        return tuple((name, kind) for kind in self.kinds for name in host_names(kind.names))
+
+    @cached_property
+    def cpus_per_core(self) -> int:
+        """CPUs of what the simulation counts as a core: those of a core, or 1 if the nodes differ in that."""
+        return _common(kind.threads for kind in self.kinds)
+
+    def cores_of(self, kind: Alike) -> int:
+        """Return the cores of a node as the simulation counts them: CPUs, if nodes have cores of unlike threads."""
+        return kind.cores * kind.threads // self.cpus_per_core
+
+    @cached_property
+    def gres(self) -> tuple[str, ...]:
+        """The generic resources that are counted, see `gres.counted_gres`."""
+        return counted_gres([kind.gres for kind in self.kinds])
+
+    def demanded(self, gres: str) -> dict[str, int]:
+        """Return the generic resources of a text of `--gres` by those of `gres`, and others that no node has."""
+        return demanded_gres(gres, [kind.gres for kind in self.kinds], self.gres)
+
+    def limit_s(self, partition: int, run_s: float = 0.0) -> float:
+        """Return the limit of a job that asks for none, s; 0: there is none.
+
+        A job that ran for longer than `DefaultTime` has asked for more: its limit is taken to be `MaxTime`.
+        """
+        own = self.partitions[partition]
+        return own.default_s if own.default_s and not run_s > own.default_s + OVER_S else own.limit_s
+
+    def members(self, partition: int) -> list[int]:
+        """Return the numbers of the nodes of a partition."""
+        own = self.partitions[partition]
+        if not own.nodes:
+            return [] if own.empty else list(range(len(self.nodes)))
+        names = set(host_names(own.nodes))
+        return [number for number, (name, _) in enumerate(self.nodes) if name in names]
+
+    @property
+    def plain(self) -> bool:
+        """Whether the nodes are equal and wholly allocated, in one partition, in the order of submission."""
+        kind = self.kinds[0]
+        alike = all(other == kind.model_copy(update={"names": other.names}) for other in self.kinds)
+        whole = len(self.partitions) == 1 and len(self.members(0)) == len(self.nodes)
+        limited = self.partitions[0].limit_s > 0
+        ordered = self.weights != Weights() or self.database != Database()
+        return alike and whole and not limited and not self.shared and not ordered and not self.switches
+
+    def partition(self, name: str) -> int | None:
+        """Return the number of a partition, of the default one if `name` is empty; None: there is no such partition."""
+        for number, partition in enumerate(self.partitions):
+            if partition.name == name or (not name and partition.default):
+                return number
+        return 0 if not name else None
+
+
+def machine_of(
+    lines: Sequence[Line], path: Path, database: Database | None = None, switches: Sequence[Switch] = ()
+) -> Machine | None:
+    """Return the cluster of the lines of a slurm.conf; None: the file names no nodes with a known number of cores.
+
+    `database` has the accounts, users and QOS, `switches` those of topology.conf.
+
+    Raises:
+        InputError: a list of nodes or a number is invalid, or a partition has a node that no line names.
+    """
+    lines = without_node_sets(lines)
+    values = {line.key.lower(): line.value for line in lines}
+    nodes = node_lines(lines)
+    kinds = [kind_of(line) for line in nodes if available(line)]
+    if not kinds and any(state_of(line) != "FUTURE" for line in nodes):
+        hint = "give State=UNKNOWN to the nodes that run"
+        raise InputError("no job can start: each node is DOWN, DRAIN, FAIL or FUTURE", where=str(path), hint=hint)
+    if not kinds or not all(kind.cores for kind in kinds):
+        return None
+    names = {name for line in nodes for name in hosts_of(line.value, line.where)}
+    threads = _common(kind.threads for kind in kinds)
+    multifactor = values.get("prioritytype", "priority/basic").lower() == "priority/multifactor"
+    scheduler = _parameters(values, "schedulerparameters")
+    shared = values.get("selecttype", "").lower() in SHARED
+    parameters = (values.get("selecttypeparameters") or (CONSUMED if shared else "")).lower().split(",")
+    selection = frozenset(parameters) if shared else frozenset[str]()
+    partitions = [_partition(line, names, threads, values, selection) for line in partition_lines(lines)]
+    return Machine(
+        kinds=tuple(kinds),
+        partitions=tuple(partitions or [Partition(name="", default=True, **_chosen(selection))]),
+        switches=tuple(switches),
+        shared=shared,
+        cons_res=values.get("selecttype", "").lower() == "select/cons_res",
+        memory=any(parameter in WITH_MEMORY for parameter in parameters),
+        weights=weights_of(values) if multifactor else Weights(),
+        kill_wait_s=whole(values.get("killwait", ""), 30),
+        preempt=_preempt(values, scheduler),
+        licenses=licenses_of(values.get("licenses", ""), str(path)),
+        bf_licenses="bf_licenses" in scheduler,
+        resv_over_run_s=_minutes_s(values.get("resvoverrun", "")),
+        partition_job_depth=whole(scheduler.get("partition_job_depth", ""), 0),
+        bf_max_job_part=whole(scheduler.get("bf_max_job_part", ""), 0),
+        bf_max_job_user_part=whole(scheduler.get("bf_max_job_user_part", ""), 0),
+        complete_wait_s=whole(values.get("completewait", ""), 0),
+        all_partitions=values.get("enforcepartlimits", "").lower() in ("all", "yes"),
+        bf_one_resv_per_job="bf_one_resv_per_job" in scheduler,
+        bf_max_job_array_resv=whole(scheduler.get("bf_max_job_array_resv", ""), 20),
+        kill_invalid_depend="kill_invalid_depend" in _parameters(values, "dependencyparameters"),
+        exact_cpus=not selection.isdisjoint(("cr_cpu", "cr_cpu_memory")),
+        enforced=_enforced(values.get("accountingstorageenforce", "")),
+        database=in_cores(database, threads) if database else Database(),
+    )
+
+
+def _preempt(values: Mapping[str, str], scheduler: Mapping[str, str]) -> Preempt:
+    exempt, own = values.get("preemptexempttime", "-1"), _parameters(values, "preemptparameters")  # from Slurm 24.11 on
+    return Preempt(
+        by_tier=values.get("preempttype", "").lower() == "preempt/partition_prio",
+        by_qos=values.get("preempttype", "").lower() == "preempt/qos",
+        mode=_mode(values.get("preemptmode", ""), values) or "off",
+        exempt_s=0.0 if exempt == "-1" else duration_s(exempt, ""),
+        youngest="preempt_youngest_first" in scheduler or "youngest_first" in own,
+        again=whole(own.get("reorder_count") or scheduler.get("preempt_reorder_count", ""), 1),
+    )
+
+
+def _mode(text: str, values: Mapping[str, str]) -> str:
+    """Return the part of `PreemptMode` that says what happens to a preempted job; empty: it does not say so."""
+    mode = mode_of(text)
+    return "cancel" if mode == "requeue" and values.get("jobrequeue", "1") == "0" else mode
+
+
+def _minutes_s(text: str) -> int:
+    """Return `ResvOverRun` or `OverTimeLimit`, in minutes, as s."""
+    return FOREVER_S if text.lower() in UNLIMITED else MINUTE_S * whole(text, 0)
+
+
+def _parameters(values: Mapping[str, str], key: str) -> dict[str, str]:
+    """Return the items NAME or NAME=VALUE of a list, names in lower case. Slurm takes the first of a name."""
+    found: dict[str, str] = {}
+    for item in values.get(key, "").split(","):
+        name, _, value = item.partition("=")
+        found.setdefault(name.strip().lower(), value.strip())
+    return found
+
+
+def kind_of(line: Line) -> Alike:
+    """Return the nodes of a line."""
+    threads = threads_per_core(line)
+    special = hosts_of(f"[{line.of('CpuSpecList')}]", line.where) if line.of("CpuSpecList") else []
+    spared, cores = whole(line.of("CoreSpecCount"), -(-len(special) // threads)), cpus(line) // threads
+    return Alike(
+        names=line.value,
+        cores=cores - (spared if spared < cores else min(1, cores - 1)),
+        threads=threads,
+        socket_cores=cores_per_socket(line),
+        memory_mib=max(1, whole(line.of("RealMemory"), 1) - whole(line.of("MemSpecLimit"), 0)),
+        gres=gres_of(line.of("Gres")),
+        kept=kept_gres(line.of("Gres")),
+        features=features_of(line),
+        weight=whole(line.of("Weight"), 1),
+    )
+
+
+def _common(threads: Iterable[int]) -> int:
+    """Return the CPUs of a core; 1 if the nodes differ in that."""
+    different = {*threads}
+    return different.pop() if len(different) == 1 else 1
+
+
+def _chosen(selection: Collection[str]) -> dict[str, Any]:
+    """Return what SelectTypeParameters, in lower case, say about the choice of nodes and cores."""
+    return {"sockets": not {*selection}.isdisjoint(SOCKETS), "least_loaded": "cr_lln" in selection}
+
+
+def _partition(
+    line: Line, nodes: Collection[str], threads: int, values: Mapping[str, str], selection: Collection[str]
+) -> Partition:
+    """Return a partition.
+
+    Args:
+        nodes: the nodes of the cluster.
+        threads: CPUs of what a simulation counts as a core; Slurm counts CPUs.
+        values: the settings of the whole cluster.
+        selection: its SelectTypeParameters, in lower case.
+    """
+    listed = "" if line.of("Nodes").upper() == "ALL" else line.of("Nodes")
+    for name in hosts_of(listed, line.where) if listed else ():
+        if name not in nodes:
+            hint = "add a NodeName line, or correct the list"
+            raise InputError(f"partition {line.value} has the unknown node {name}", where=line.where, hint=hint)
+    oversubscribe = (line.of("OverSubscribe") or line.of("Shared")).upper()
+    per_cpu, per_node = line.of("DefMemPerCPU"), line.of("DefMemPerNode")
+    if not (per_cpu or per_node):  # a partition that has one of them ignores both of the whole cluster
+        per_cpu, per_node = values.get("defmempercpu", ""), values.get("defmempernode", "")
+    own = line.of("SelectTypeParameters").lower()  # CR_Core or CR_Socket, in place of that of the cluster
+    if selection and own not in ("", "none"):
+        selection = {own, *({"cr_lln"} & {*selection})}
+    if line.of("LLN").upper() == "YES" and selection:
+        selection = {*selection, "cr_lln"}
+    billing = tres_weights(line.of("TRESBillingWeights"), line.where) or ({"cpu": 1.0} if threads > 1 else {})
+    return Partition(
+        name=line.value,
+        nodes=listed,
+        empty=not line.of("Nodes"),
+        default=line.of("Default").upper() == "YES",
+        tier=whole(line.of("PriorityTier") or line.of("Priority"), 1),
+        factor=whole(line.of("PriorityJobFactor") or line.of("Priority"), 1),
+        limit_s=duration_s(line.of("MaxTime"), line.where) if line.of("MaxTime") else 0.0,
+        default_s=duration_s(line.of("DefaultTime"), line.where) if line.of("DefaultTime") not in NO_TIME else 0.0,
+        most_nodes=whole(line.of("MaxNodes"), 0),
+        memory_per_core_mib=threads * whole(per_cpu, 0),
+        memory_per_node_mib=whole(per_node, 0),
+        exclusive=oversubscribe == "EXCLUSIVE" or line.of("Exclusive").upper() in WHOLE,
+        qos=line.of("QOS"),
+        billing={name: weight * threads if name == "cpu" else weight for name, weight in billing.items()},
+        preempt_mode=_mode(line.of("PreemptMode"), values),
+        grace_s=whole(line.of("GraceTime"), 0),
+        **_chosen(selection),
+        over_limit_s=_minutes_s(line.of("OverTimeLimit") or values.get("overtimelimit", "")),
+    )
+
+
+def _enforced(text: str) -> tuple[str, ...]:
+    """Return what Slurm enforces. Limits and QOS include associations."""
+    given = set(filter(None, re.split(r"[,\s]+", text.lower())))
+    if "all" in given:
+        given |= {"associations", "limits", "qos"}
+    if "safe" in given:
+        given.add("limits")
+    if given & {"limits", "qos", "wckeys"}:
+        given.add("associations")
+    return tuple(name for name in ("associations", "limits", "qos") if name in given)

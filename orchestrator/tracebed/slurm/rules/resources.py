@@ -1,0 +1,261 @@
+"""The resources of nodes that jobs share, and Slurm's choice of nodes (select/cons_tres, select/cons_res).
+
+Source: slurm.conf(5), sbatch(1), and experiments on Slurm 22.05.8: `sbatch -n 12 --ntasks-per-node=12` waits for a node
+with 12 idle cores, `sbatch -n 12` starts on 6 and 6 idle cores of two nodes. Both ask for at least one node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import NamedTuple
+
+from tracebed.orchestrator.scheduling.node_masks import blocks, nodes_of
+from tracebed.slurm.rules.switches import CONS_TRES, Switches
+
+Parts = Mapping[int, int]
+"""Node -> number of cores."""
+
+
+OF_TASKS, OF_CPUS = 1, 2
+"""The cores of a job are those of its tasks, which Slurm deals out to the free sockets; or those that the job got, and
+so whole sockets, except where their number says otherwise."""
+ALL = -1
+"""Memory of a job that asks for none where Slurm has no default (`DefMemPerCPU`)."""
+
+
+class Request(NamedTuple):
+    """The resources that a job requests. Cores are those of `Resources`: CPUs, where the threads of cores differ."""
+
+    cores: int
+    """Cores on all nodes."""
+    per_node: int = 0
+    """Cores on each node (`--ntasks-per-node`); 0: any number."""
+    fewest: int = 1
+    """Smallest number of nodes."""
+    whole: bool = False
+    """Whether the job gets all cores and memory of its nodes."""
+    memory: int = 0
+    """Memory on each node, or for each core, MiB; `ALL`: all memory of each node."""
+    by_core: bool = False
+    """Whether `memory` is for each core."""
+    gres: tuple[int, ...] = ()
+    """Generic resources on each node, by kind."""
+    eligible: int = -1
+    """Mask of the nodes of the partition that have the features, cores and memory, whatever their generic resources."""
+    sockets: int = 0
+    """Whether the job gets whole sockets (`CR_Socket`): `OF_TASKS`, `OF_CPUS`, or 0."""
+    least_loaded: bool = False
+    """Whether the nodes with the most idle cores come first (`CR_LLN`)."""
+    one_thread: bool = False
+    """Whether the job uses one CPU of each core, so that its cores are cores where those of nodes are CPUs."""
+
+
+class Running(NamedTuple):
+    """A running job, in the order in which a pass expects the ends."""
+
+    end: int
+    """Expected end: start plus time limit."""
+    job: int
+    request: Request
+    parts: Parts
+    nodes: int
+    """Mask of the nodes."""
+
+
+@dataclass
+class Resources:
+    """The free resources of the nodes.
+
+    Attributes:
+        cores: free cores of each node.
+        memory: free memory of each node, MiB.
+        gres: free generic resources of each node, by kind.
+        total: cores of each node.
+        total_memory: memory of each node, MiB.
+        switches: the switches of `topology/tree`; None: there is no topology.
+        weights: weight of each node.
+        newer: whether the rules are those of a newer Slurm, see `Rules`.
+        threads: CPUs of a core of each node, where cores are CPUs since the nodes differ; empty: 1.
+        sockets: cores of a socket of each node; empty: no job gets whole sockets.
+        kept: whether jobs leave each generic resource of a node to others (`no_consume`); empty: none.
+    """
+
+    cores: list[int]
+    memory: list[int]
+    gres: list[tuple[int, ...]]
+    total: Sequence[int]
+    total_memory: Sequence[int]
+    switches: Switches | None
+    weights: Sequence[int]
+    newer: bool = False
+    threads: Sequence[int] = ()
+    sockets: Sequence[int] = ()
+    kept: Sequence[tuple[bool, ...]] = ()
+
+    def copy(self) -> Resources:
+        """Return a copy whose free resources change independently."""
+        return replace(self, cores=[*self.cores], memory=[*self.memory], gres=[*self.gres])
+
+    def take(self, request: Request, parts: Parts, sign: int = -1) -> None:
+        """Allocate the cores `parts` and the resources that belong to them."""
+        for node, cores in parts.items():
+            self.cores[node] += sign * cores
+            self.memory[node] += sign * self.memory_of(request, node, cores)
+            kept = self.kept[node] if self.kept else (False,) * len(request.gres)
+            used = zip(self.gres[node], request.gres, kept, strict=True)
+            self.gres[node] = tuple(free if stays else free + sign * wanted for free, wanted, stays in used)
+
+    def idle(self, node: int) -> bool:
+        """Return whether no job uses cores of a node."""
+        return self.cores[node] == self.total[node]
+
+    def release(self, request: Request, parts: Parts) -> None:
+        """Release the cores `parts` and the resources that belong to them."""
+        self.take(request, parts, 1)
+
+    def memory_of(self, request: Request, node: int, cores: int) -> int:
+        """Return the memory that a job gets with `cores` cores of `node`, MiB."""
+        if request.whole or request.memory == ALL:
+            return self.total_memory[node]
+        return request.memory * cores if request.by_core else request.memory
+
+    def grain(self, request: Request, node: int) -> int:
+        """Return the number of cores of a node that a job gets together: those of a socket, or the CPUs of a core."""
+        if request.sockets:
+            return self.sockets[node]
+        return self.threads[node] if self.threads else 1
+
+    def capacity(self, request: Request, node: int) -> int:
+        """Return the number of cores of `node` that a job can use now."""
+        if any(wanted > has for wanted, has in zip(request.gres, self.gres[node], strict=True)):
+            return 0
+        used = self.threads[node] if request.one_thread and self.threads else 1
+        if request.whole:
+            return self.total[node] // used if self.cores[node] == self.total[node] else 0
+        least, grain = max(1, request.per_node), self.grain(request, node)
+        free = self.cores[node]
+        if request.memory == ALL:
+            free = free if self.memory[node] == self.total_memory[node] else 0
+        elif request.by_core and request.memory:
+            most = self.memory[node] // request.memory
+            if most < free and request.sockets == OF_TASKS:  # each task, up to the number of sockets, gets a socket
+                free = most // grain * (self.threads[node] if self.threads else 1)
+            elif most < free:
+                free = most - most % grain
+        elif request.memory > self.memory[node]:
+            return 0
+        free //= used
+        return 0 if free < least else request.per_node or free
+
+    def held(self, request: Request, node: int, used: int) -> int:
+        """Return the cores that a job holds on a node of which it uses `used` cores: whole cores or sockets."""
+        if request.whole:
+            return self.total[node]
+        grain, threads = self.grain(request, node), self.threads[node] if self.threads else 1
+        cores, used = (used * threads, used) if request.one_thread else (used, -(-used // threads))
+        count = -(-cores // grain)
+        if request.sockets and (request.sockets == OF_TASKS or cores % grain):
+            free = -(-self.cores[node] // grain)
+            if request.by_core and request.memory > 0:
+                free = min(free, self.memory[node] // (request.memory * grain))
+            count = max(count, min(used, free))
+        return min(count * grain, self.cores[node])
+
+    def choose(self, request: Request, usable: int) -> dict[int, int] | None:
+        """Return the cores of the `usable` nodes that a job gets; None: too few are free.
+
+        Nodes of a smaller weight are used first: nodes of the next weight are considered if those before are too few.
+        """
+        capacity = {node: self.capacity(request, node) for node in nodes_of(usable & request.eligible)}
+        capacity = {node: cores for node, cores in capacity.items() if cores}
+        if self.switches and self.switches.rules == CONS_TRES and not request.least_loaded:
+            return self._below_switches(request, capacity)
+        for weight in sorted({self.weights[node] for node in capacity}):
+            allowed = {node: cores for node, cores in capacity.items() if self.weights[node] <= weight}
+            if sum(allowed.values()) >= request.cores and len(allowed) >= request.fewest:
+                parts = self._spread(request, allowed)
+                if parts is not None:
+                    return parts
+        return None
+
+    def _spread(self, request: Request, capacity: Parts) -> dict[int, int] | None:
+        """Distribute the cores of a job over blocks of consecutive nodes of one weight, with little waste.
+
+        Blocks of the smallest weight come first. Of these, the block with the most free cores comes first, until the
+        rest fits into one block: then the one with the fewest free cores is chosen, whatever the job can use of them.
+        If one node of a block suffices, it is that with the fewest free cores. A job with generic resources compares
+        the cores that it can use: one of each node if it wants one. In a newer Slurm, each job compares the cores of a
+        single node so. With a topology, `Switches` chooses.
+        """
+        if self.switches and not request.least_loaded:
+            return self._below_switches(request, capacity)
+        if request.cores == 1 and any(request.gres) and not request.whole:
+            capacity = dict.fromkeys(capacity, 1)
+        if request.least_loaded:
+            return self._least_loaded(request, capacity)
+        groups = self._groups(capacity)
+        sizes = [sum(capacity[node] for node in group) for group in groups]
+        cores, fewest = request.cores, request.fewest
+        parts: dict[int, int] = {}
+        left = list(range(len(groups)))
+        while (cores > 0 or fewest > 0) and left:
+            best = min(left, key=lambda k: self._rank(groups[k], sizes[k], cores, fewest, request))
+            left.remove(best)
+            for node in self._in_order(groups[best], capacity, cores, fewest, request):
+                if cores <= 0 and fewest <= 0:
+                    break
+                taken = capacity[node] if request.whole else min(capacity[node], cores - max(0, fewest - 1))
+                if taken < 1:
+                    continue
+                parts[node] = self.held(request, node, taken)
+                cores -= taken
+                fewest -= 1
+        return parts if cores <= 0 and fewest <= 0 else None
+
+    def _below_switches(self, request: Request, capacity: Parts) -> dict[int, int] | None:
+        """Distribute the cores of a job over nodes below one switch."""
+        assert self.switches
+        used = self.switches.choose(capacity, self.weights, request.cores, request.fewest, whole=request.whole)
+        return None if used is None else {node: self.held(request, node, cores) for node, cores in used.items()}
+
+    def _least_loaded(self, request: Request, capacity: Parts) -> dict[int, int] | None:
+        """Distribute the cores of a job over the nodes with the most free cores, whatever their switches."""
+        parts: dict[int, int] = {}
+        cores, fewest = request.cores, request.fewest
+        for node in sorted(capacity, key=lambda node: (self.weights[node], -self.cores[node], node)):
+            taken = capacity[node] if request.whole else min(capacity[node], cores - max(0, fewest - 1))
+            if taken < 1:
+                continue
+            parts[node] = self.held(request, node, taken)
+            cores, fewest = cores - taken, fewest - 1
+            if cores <= 0 and fewest <= 0:
+                return parts
+        return None
+
+    def _in_order(self, group: list[int], capacity: Parts, cores: int, fewest: int, request: Request) -> list[int]:
+        """Return the nodes of a group that are used for the rest of a job, in their order."""
+        if fewest <= 1:
+            alone = [node for node in group if capacity[node] >= cores]
+            if alone:
+                usable = self.newer or any(request.gres)
+                return [min(alone, key=capacity.__getitem__ if usable else self.cores.__getitem__)]
+        return group
+
+    def _rank(
+        self, group: Sequence[int], size: int, cores: int, fewest: int, request: Request
+    ) -> tuple[int, bool, int]:
+        """Return the key by which the next group of nodes is chosen for the rest of a job: the smallest one."""
+        suffices = size >= cores and len(group) >= fewest
+        free = size if any(request.gres) else sum(self.cores[node] for node in group)
+        return self.weights[group[0]], not suffices, free if suffices else -free
+
+    def _groups(self, capacity: Parts) -> list[list[int]]:
+        """Return the usable nodes by block and weight."""
+        mask = sum(1 << node for node in capacity)
+        return [
+            list(nodes)
+            for first, count in blocks(mask)
+            for _, nodes in groupby(range(first, first + count), key=self.weights.__getitem__)
+        ]

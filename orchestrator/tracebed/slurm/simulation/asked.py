@@ -1,0 +1,98 @@
+"""The jobs of a workload as the cluster of a slurm.conf is asked for them: limits of partitions, cores for CPUs."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from tracebed.converters.description import cores_used
+from tracebed.converters.workload import BoolArray, FloatArray, Workload
+from tracebed.ground.errors import InputError
+from tracebed.slurm.machine import Machine
+from tracebed.slurm.simulation.accounts import Accounting
+
+YEAR_S = 365 * 86400.0
+"""Limit that Slurm plans with for a job without any, s."""
+IN_CPUS = ("sacct",)
+"""Formats whose cores are CPUs of Slurm: hardware threads, where the cluster counts them."""
+IN_CORES = "whatif"
+"""Step that makes cores of the CPUs of a log. Its parameter `cpus_per_core` says how many, if the log has CPUs."""
+STARTED = "extra_whatif_started"
+"""Column of that step: whether a job had started before the others are submitted, and Slurm does not check its limits
+against those of the partition any more (22.05.8 lets it run on if they become smaller)."""
+MOST_NAMED = 6
+NO_LIMIT = "jobs without a time limit: DefaultTime or MaxTime of their partition"
+SEVERAL_KINDS = "jobs of several nodes whose features have brackets or counts: each node has any of these features"
+
+
+def as_asked(workload: Workload, machine: Machine) -> tuple[Workload, dict[str, int]]:
+    """Return the jobs with the limit of their partition where they have none, and with the cores that they use.
+
+    CPUs of a log of Slurm become cores, and jobs with a share of their nodes get that share of the cores.
+
+    Returns:
+        The workload, and assumption -> number of jobs.
+
+    Raises:
+        InputError: a node of the workload is one core, so that the nodes of the jobs are unknown.
+    """
+    reading = [step.parameters for step in workload.provenance.steps if step.name == "read"]
+    if any(parameters.get("by") == "core" for parameters in reading):
+        what = "each node of the workload is one core, but jobs share the nodes of a slurm.conf by themselves"
+        raise InputError(what, hint="read the log again: convert --by node")
+    names = workload.texts("partition").tolist()
+    number = {name: machine.partition(name.partition(",")[0]) for name in dict.fromkeys(names)}
+    limit, runs = workload.floats("time_limit"), np.isfinite(workload.floats("run_time"))
+    missing, limit = np.isnan(limit), limit.copy()
+    limit[missing] = [
+        YEAR_S if (part := number[name]) is None else machine.limit_s(part, run_s) or YEAR_S
+        for name, run_s in zip(np.array(names)[missing], workload.floats("run_time")[missing], strict=True)
+    ]
+    columns: dict[str, Any] = {"time_limit": limit}
+    cpus = [step.parameters.get("cpus_per_core", 1) for step in workload.provenance.steps if step.name == IN_CORES]
+    columns["cores_per_node"] = workload.ints("cores_per_node") * cpus[0] if cpus else cores_used(workload)
+    if in_cpus(workload):
+        columns["cores_per_node"] = -(-columns["cores_per_node"] // machine.cpus_per_core)
+    counts = {NO_LIMIT: int((missing & runs).sum()), SEVERAL_KINDS: int((several_kinds(workload) & runs).sum())}
+    strange = [name for name, part in number.items() if part is None]
+    if strange:
+        what = ", ".join(strange[:MOST_NAMED]) + (", ..." if len(strange) > MOST_NAMED else "")
+        counts[f"jobs of partitions that the cluster lacks ({what}), rejected"] = int(
+            (workload.texts("partition").isin(strange).to_numpy() & runs).sum()
+        )
+    return Workload(workload.columns.assign(**columns), workload.provenance), counts
+
+
+def longest_limits(workload: Workload, machine: Machine) -> FloatArray:
+    """Return the longest time limit with which each job may start on a cluster, s, shape (jobs,); infinity: any."""
+    owners = [workload.texts(name).tolist() for name in ("partition", "group", "user", "queue")]
+    accounting = Accounting(machine, (), owners[1], owners[2])
+    choose = min if machine.all_partitions else max
+
+    @cache
+    def longest(listed: str, group: str, user: str, queue: str) -> float:
+        limits = []
+        for name in listed.split(","):
+            number = machine.partition(name)
+            owner = "" if number is None else accounting.owner(group, user, queue, number)
+            if number is not None and not isinstance(owner, str):
+                own = 0.0 if accounting.beyond_partition(owner) else machine.partitions[number].limit_s
+                limits.append(min(own or math.inf, accounting.wall_s(owner)))
+        return choose(limits, default=math.inf)
+
+    return np.array([longest(*each) for each in zip(*owners, strict=True)])
+
+
+def several_kinds(workload: Workload) -> BoolArray:
+    """Return whether each job demands nodes of several kinds, or that some of its nodes have a feature."""
+    return workload.texts("features").str.contains(r"[\[*]").to_numpy(dtype=bool) & (workload.ints("nodes") > 1)
+
+
+def in_cpus(workload: Workload) -> bool:
+    """Return whether the cores of a workload are the CPUs that Slurm gave: threads, where a core has several."""
+    steps = workload.provenance.steps
+    known = ["cpus_per_core" in step.parameters for step in steps if step.name == IN_CORES]
+    return any(known or [step.parameters.get("format") in IN_CPUS for step in steps if step.name == "read"])

@@ -1,0 +1,254 @@
+"""Binding of the compiled engine, slurm.c. It returns the same numbers as `simulator.py`, many times faster."""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tracebed.orchestrator.scheduling.policies.slurm import OF_CONF, OF_SLURMCTLD, Slurm
+from tracebed.orchestrator.simulation.engine.library import fields_of, structure
+from tracebed.slurm.rules.conditions import Arrays, Conditions
+from tracebed.slurm.rules.entries import Entries
+from tracebed.slurm.rules.licenses import Licenses
+from tracebed.slurm.rules.limits import Limits
+from tracebed.slurm.rules.multifactor import Associations
+from tracebed.slurm.rules.outlook import Bookings
+from tracebed.slurm.rules.preemption import Preemption
+from tracebed.slurm.rules.switches import Switches
+from tracebed.slurm.simulation.held import Held
+from tracebed.slurm.simulation.inputs import Inputs, Outcome, Stint
+
+LIBRARY = Path(__file__).with_name("libtracebed_slurm.so")
+WORD = 64
+"""Nodes in a word of a mask."""
+STINT = np.dtype([("start", "f8"), ("end", "f8"), ("range_first", "i8"), ("range_size", "i4"), ("job", "i4")])
+NUMBER = 4
+"""Bytes of each of the three numbers of a range of nodes."""
+FROM_POLICY = tuple(name for name in (*sorted(OF_CONF), *OF_SLURMCTLD) if name != "speed")
+FROM_INPUTS = (
+    *("submit", "run_time", "limit", "launch_s", "overrun_s", "over_limit_s", "end_s", "partition", "user", "fixed"),
+    *("tier", "association", "usage_factor", "reserve", "billing", "billing_most", "age", "max_age_s", "fairshare"),
+    "period_s",
+    *("first_period_s", "kill_wait_s", "check_s", "begin_s", "watched", "array_reservations"),
+    *("job_depth", "part_test", "user_part_test", "complete_wait_s"),
+)
+
+OPTIONAL = ("shortest", "deadline", "together")
+"""Fields of `Inputs` that are null in the structure if they are empty."""
+
+
+@cache
+def _functions() -> tuple[Any, dict[str, tuple[str, bool]], type[ctypes.Structure]]:
+    """Return the library, the fields of `struct setup`, and the structure.
+
+    Raises:
+        OSError: the library is missing, or belongs to another version.
+    """
+    library = ctypes.CDLL(str(LIBRARY))
+    try:
+        library.tracebed_slurm_description.restype = ctypes.c_char_p
+        library.tracebed_slurm_setup_size.restype = ctypes.c_int64
+        description = library.tracebed_slurm_description().decode().strip().partition(":")[2]
+        fields = fields_of([item.strip() for item in description.split(";")[:-1]])
+        kind = structure("SlurmSetup", fields)
+        if library.tracebed_slurm_setup_size() != ctypes.sizeof(kind):
+            raise OSError(f"{LIBRARY.name} was built for another platform")
+    except (AttributeError, KeyError, ValueError) as error:
+        raise OSError(f"{LIBRARY.name} belongs to another version of tracebed: {error}") from error
+    library.tracebed_slurm_simulate.argtypes = [ctypes.POINTER(kind), ctypes.POINTER(ctypes.c_void_p)]
+    library.tracebed_slurm_simulate.restype = ctypes.c_int64
+    library.tracebed_slurm_free.argtypes, library.tracebed_slurm_free.restype = [ctypes.c_void_p], None
+    return library, fields, kind
+
+
+def available() -> bool:
+    """Return whether the compiled engine can be used."""
+    try:
+        _functions()
+    except OSError:
+        return False
+    return True
+
+
+def simulate(inputs: Inputs, policy: Slurm) -> Outcome:
+    """Simulate as `simulator.Simulation(inputs, policy).run()` does.
+
+    Raises:
+        OSError: the library is missing, or belongs to another version.
+        MemoryError: the memory does not suffice.
+    """
+    library, fields, kind = _functions()
+    free, requests = inputs.free, inputs.requests
+    jobs, nodes = len(requests), len(free.total)
+    tasks = inputs.arrays or Arrays.none(jobs)
+    held_parts = [(job, *part) for job, parts in enumerate(inputs.held) for part in parts.items()]
+    times: dict[str, Any] = {name: np.full(jobs, np.nan) for name in ("start", "launched", "end", "active")}
+    times |= {name: np.zeros(jobs, dtype=np.int32) for name in ("fate", "restarts")}
+    times["refused"] = np.full(jobs, -1, dtype=np.int32)
+    results = {**times, "range_first": np.zeros(jobs, np.int64), "range_size": np.zeros(jobs, np.int32)}
+    masks, sets = _numbered([request.eligible for request in requests])
+    classes, numbers = _numbered([request._replace(cores=0, fewest=0) for request in requests])
+    values: dict[str, Any] = {
+        **{name: getattr(policy, name) for name in FROM_POLICY},
+        **{name: getattr(inputs, name) for name in FROM_INPUTS},
+        **results,
+        **{"jobs": jobs, "nodes": nodes, "kinds": len(free.gres[0]), "partitions": len(inputs.tier)},
+        "users": max(inputs.user, default=0) + 1,
+        **_of_associations(inputs.associations),
+        **_of_limits(inputs.limits),
+        **{"cores": free.total, "memory": free.total_memory, "gres": free.gres},
+        "weights": free.weights,
+        **_of_switches(free.switches, nodes),
+        "wanted_cores": [request.cores for request in requests],
+        "per_node": [request.per_node for request in requests],
+        "fewest": [request.fewest for request in requests],
+        "whole": [request.whole for request in requests],
+        "wanted_memory": [request.memory for request in requests],
+        "by_core": [request.by_core for request in requests],
+        "wanted_gres": [request.gres for request in requests],
+        "by_socket": [request.sockets for request in requests],
+        "least_loaded": [request.least_loaded for request in requests],
+        "one_thread": [request.one_thread for request in requests],
+        **{name: getattr(free, name) or None for name in ("threads", "sockets", "kept")},
+        **{"sets": len(masks), "eligible": _masks(masks, nodes), "set": sets},
+        **{"classes": len(classes), "class": numbers},
+        **{name: getattr(inputs, name) or None for name in ("since", "usage", "factors", *OPTIONAL)},
+        "held": held_parts or None,
+        "held_count": len(held_parts),
+        **_of_conditions(inputs.conditions or Conditions.none(jobs)),
+        **{"array": tasks.of, "array_most": tasks.most, "arrays": len(tasks.most)},
+        **_of_entries(inputs.entries or Entries.of(range(jobs))),
+        **_of_licenses(inputs.licenses or Licenses.none(jobs)),
+        **_of_bookings(inputs.bookings or Bookings.none(jobs), nodes, policy.epoch_s),
+        **_of_preemption(inputs.preemption or Preemption.none(jobs)),
+    }
+    arrays = {
+        name: results[name] if name in results else np.ascontiguousarray(values[name], dtype=code)
+        for name, (code, is_array) in fields.items()
+        if is_array and values[name] is not None
+    }
+    setup = kind(**{**values, **{name: array.ctypes.data for name, array in arrays.items()}})
+    pointer, others, number = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_int64()
+    results_of = (ctypes.byref(each) for each in (setup, pointer, others, number))
+    count = library.tracebed_slurm_simulate(*results_of)
+    try:
+        if count < 0:
+            raise MemoryError("the simulation of Slurm needs more memory")
+        ranges = np.frombuffer(ctypes.string_at(pointer, 3 * NUMBER * count), np.int32).reshape(count, 3)
+        stints = np.frombuffer(ctypes.string_at(others, STINT.itemsize * number.value), STINT)
+    finally:
+        library.tracebed_slurm_free(pointer)
+        library.tracebed_slurm_free(others)
+    held = Held(ranges, results["range_first"], results["range_size"])
+    before = Held(ranges, stints["range_first"], stints["range_size"])
+    rows = zip(*(stints[name].tolist() for name in ("job", "start", "end")), before, strict=True)
+    start, launched, end, active, fate, restarts, refused = (array.tolist() for array in times.values())
+    return Outcome(start, launched, end, active, fate, restarts, refused, held, [Stint(*row) for row in rows])
+
+
+def _of_switches(switches: Switches | None, nodes: int) -> dict[str, Any]:
+    """Return the fields of the structure for the switches."""
+    if switches is None:
+        empty = dict.fromkeys(("switch_nodes", "switch_level", "switch_parent", "switch_distance"))
+        return {"switches": 0, "select_rules": 0, **empty}
+    return {
+        **{"switches": len(switches.nodes), "select_rules": switches.rules},
+        "switch_nodes": _masks([*switches.nodes], nodes),
+        **{f"switch_{name}": getattr(switches, name) for name in ("level", "parent", "distance")},
+    }
+
+
+def _of_associations(tree: Associations) -> dict[str, Any]:
+    """Return the fields of the structure for the tree of fair shares."""
+    return {
+        **{name: getattr(tree, name) for name in ("parent", "shares", "is_user", "half_life_s", "resets", "dampening")},
+        **{"associations": len(tree.parent), "reset_count": len(tree.resets)},
+    }
+
+
+def _of_limits(limits: Limits) -> dict[str, Any]:
+    """Return the fields of the structure for limits: those of all groups, and where each group begins."""
+    rules = [limit for own in limits.limits for limit in own]
+    counted = [each for own in limits.counted for each in own]
+    return {
+        **{"counters": limits.counters, "limit_group": limits.group},
+        "first_limit": np.cumsum([0, *map(len, limits.limits)]),
+        "limit_counter": [limit.counter for limit in rules],
+        "limit_kind": [limit.kind for limit in rules],
+        "limit_most": [limit.most for limit in rules],
+        "first_counted": np.cumsum([0, *map(len, limits.counted)]),
+        "counted": [counter for counter, _ in counted],
+        "counted_kind": [kind for _, kind in counted],
+    }
+
+
+def _of_conditions(conditions: Conditions) -> dict[str, Any]:
+    """Return the fields of the structure for the conditions of the starts."""
+    every = [condition for own in conditions.dependencies for condition in own]
+    return {
+        **{name: getattr(conditions, name) for name in ("earliest", "any_of", "group", "fails")},
+        "kill_invalid": conditions.kill_invalid,
+        "condition_first": np.cumsum([0, *map(len, conditions.dependencies)]),
+        "condition_kind": [condition.kind for condition in every],
+        "condition_of": [condition.of for condition in every],
+        "condition_delay": [condition.delay_s for condition in every],
+    }
+
+
+def _of_entries(entries: Entries) -> dict[str, Any]:
+    """Return the fields of the structure for the entries of jobs in several partitions."""
+    return {
+        **{"first_entry": entries.first, "following": entries.following},
+        **{"several": entries.several, "one_reservation": entries.one_reservation},
+    }
+
+
+def _of_licenses(licenses: Licenses) -> dict[str, Any]:
+    """Return the fields of the structure for licences."""
+    kinds = len(licenses.total)
+    wanted = {"licenses": licenses.total, "wanted_licenses": licenses.wanted if kinds else [0]}
+    return {**wanted, "license_kinds": kinds, "plan_licenses": licenses.planned and kinds > 0}
+
+
+def _of_bookings(bookings: Bookings, nodes: int, epoch_s: float) -> dict[str, Any]:
+    """Return the fields of the structure for advance reservations."""
+    booked = bookings.booked
+    ends = sorted({float(each.end) - epoch_s for each in booked})
+    return {
+        "inside": bookings.inside,
+        "bookings": len(booked),
+        **{f"booked_{name}": [getattr(each, name) for each in booked] for name in ("begin", "end", "kill", "flexible")},
+        "booked_nodes": _masks([each.nodes for each in booked], nodes) if booked else [0],
+        **{"notices": bookings.notices, "notice_count": len(bookings.notices)},
+        **{"changes": ends, "change_count": len(ends)},
+    }
+
+
+def _of_preemption(preemption: Preemption) -> dict[str, Any]:
+    """Return the fields of the structure for preemption."""
+    strata = range(len(preemption.may))
+    return {
+        **{name: getattr(preemption, name) for name in ("rank", "mode", "youngest", "again")},
+        **{"stratum": preemption.of, "strata": len(strata), "preempts": any(preemption.may)},
+        **{"grace": preemption.grace_s, "exempt": preemption.exempt_s},
+        "may": [[may >> other & 1 for other in strata] for may in preemption.may],
+    }
+
+
+def _numbered(values: list[Any]) -> tuple[list[Any], list[int]]:
+    """Return the different values, and the number of each."""
+    numbers: dict[Any, int] = {}
+    found = [numbers.setdefault(value, len(numbers)) for value in values]
+    return [*numbers], found
+
+
+def _masks(masks: list[int], nodes: int) -> Any:
+    """Return masks of nodes as words, shape (masks, words)."""
+    size = -(-nodes // WORD) * WORD // 8
+    everything = (1 << nodes) - 1
+    octets = b"".join((mask & everything).to_bytes(size, "little") for mask in masks)
+    return np.frombuffer(octets, dtype="<u8").reshape(len(masks), -1)

@@ -1,0 +1,278 @@
+"""What a workload says about the starts of its jobs beyond their resources: begin times and dependencies."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from tracebed.converters.workload import Workload
+from tracebed.ground.display import counted
+from tracebed.ground.errors import InputError
+from tracebed.orchestrator.scheduling.node_masks import mask_of
+from tracebed.orchestrator.scheduling.policies.slurm import Slurm
+from tracebed.slurm.database import Qos
+from tracebed.slurm.host_lists import host_names
+from tracebed.slurm.machine import Machine, Partition, Preempt
+from tracebed.slurm.reservations import DAY_S, parsed
+from tracebed.slurm.rules.conditions import (
+    SINGLETON,
+    Arrays,
+    Conditions,
+    arrays_of,
+    dependencies_of,
+    groups_of,
+)
+from tracebed.slurm.rules.entries import Entries
+from tracebed.slurm.rules.licenses import Licenses, counts, licenses_of
+from tracebed.slurm.rules.outlook import Booked, Bookings
+from tracebed.slurm.rules.preemption import CANCEL, REQUEUE, SUSPEND, Preemption
+from tracebed.slurm.simulation.inputs import Inputs
+
+NOTICE_S = 5.0
+"""slurmctld looks for reservations that have begun or ended at this interval, s."""
+REPEATED_S = 30 * DAY_S
+"""Periodic reservations are repeated until this long after the last submission, s."""
+SUCCESSFUL = ("", "completed", "unknown")
+"""Final states in a log with which a job has not failed."""
+
+
+def conditions_of(workload: Workload, numbers: Sequence[int], *, kill_invalid: bool) -> Conditions | None:
+    """Return the conditions of entries of jobs of a workload; None: there are none.
+
+    `numbers` has the job of each entry. The state of a job is that of its first entry. The name of a job, for
+    `singleton`, is its application.
+
+    Raises:
+        InputError: a dependency is invalid.
+    """
+    jobs = [*dict.fromkeys(numbers)]
+    earliest = workload.floats("earliest_start")[jobs]
+    texts = of(workload, "dependency", jobs)
+    if not any(texts) and all(math.isnan(each) for each in earliest):
+        return None
+    groups = groups_of(of(workload, "user", jobs), of(workload, "application", jobs), texts)
+    arrays = [text.partition("%")[0] for text in of(workload, "array", jobs)]
+    dependencies, any_of = dependencies_of(texts, of(workload, "job_id", jobs), arrays, groups)
+    place = {job: at for at, job in enumerate(jobs)}
+    own = [place[job] for job in numbers]
+    entry_of = [*dict.fromkeys(Entries.of(numbers).first)]
+    return Conditions(
+        [-math.inf if math.isnan(earliest[job]) else float(earliest[job]) for job in own],
+        [
+            tuple(each if each.kind == SINGLETON else each._replace(of=entry_of[each.of]) for each in dependencies[job])
+            for job in own
+        ],
+        [any_of[job] for job in own],
+        [groups[job] if entry == entry_of[job] else -1 for entry, job in enumerate(own)],
+        [state not in SUCCESSFUL for state in of(workload, "status", numbers)],
+        kill_invalid,
+    )
+
+
+def arrays_in(workload: Workload, numbers: Sequence[int]) -> Arrays | None:
+    """Return the arrays of the jobs `numbers` of a workload; None: there are none.
+
+    Raises:
+        InputError: the array of a job is invalid.
+    """
+    texts = of(workload, "array", numbers)
+    return arrays_of(texts, of(workload, "job_id", numbers)) if any(texts) else None
+
+
+def licenses_in(texts: Sequence[str], ids: Sequence[str], machine: Machine) -> Licenses | None:
+    """Return the licences of the cluster and of jobs, as of `--licenses`; None: no job wants any.
+
+    Licences NAME@SERVER are in Slurm's database, and not counted.
+    """
+    if not any(texts):
+        return None
+    kinds = [*machine.licenses]
+    wanted = [counts(licenses_of(text, f"job {job}"), kinds) for job, text in zip(ids, texts, strict=True)]
+    return Licenses([machine.licenses[kind] for kind in kinds], wanted, machine.bf_licenses)
+
+
+def excess(text: str, machine: Machine) -> str:
+    """Return the licence of which a job wants more than the cluster has; empty: there is none."""
+    wanted = licenses_of(text, "") if text else {}
+    return next((name for name, many in wanted.items() if "@" not in name and many > machine.licenses.get(name, 0)), "")
+
+
+def heterogeneous(names: Sequence[str]) -> list[int]:
+    """Return the number of the heterogeneous job of each job, from their names; -1: none. Empty: all have none."""
+    number = {name: at for at, name in enumerate(dict.fromkeys(name for name in names if name))}
+    return [number.get(name, -1) for name in names] if number else []
+
+
+NORMAL_QOS = "normal"
+"""QOS of a job without any."""
+MODES = {"cancel": CANCEL, "requeue": REQUEUE, "suspend": SUSPEND}
+
+
+def preemption_of(machine: Machine, partitions: Sequence[int], qos: Sequence[str]) -> Preemption | None:
+    """Return which jobs preempt which; None: no job preempts another one.
+
+    Args:
+        machine: the cluster.
+        partitions: partition of each job.
+        qos: QOS of each job.
+    """
+    own = machine.preempt
+    if own.by_qos and machine.database.qos:
+        return _by_qos(own, machine.database.qos, qos)
+    return _by_tier(own, machine.partitions, partitions) if own.by_tier else None
+
+
+def _by_tier(own: Preempt, all_of: Sequence[Partition], partitions: Sequence[int]) -> Preemption:
+    modes = [partition.preempt_mode or own.mode for partition in all_of]
+    weak = [number for number, mode in enumerate(modes) if mode in MODES]
+    return Preemption(
+        of=partitions,
+        may=[mask_of([low for low in weak if all_of[low].tier < partition.tier]) for partition in all_of],
+        rank=[partition.tier for partition in all_of],
+        mode=[MODES.get(mode, CANCEL) for mode in modes],
+        grace_s=[partition.grace_s for partition in all_of],
+        exempt_s=[own.exempt_s for _ in all_of],
+        youngest=own.youngest,
+        again=own.again,
+    )
+
+
+def _by_qos(own: Preempt, known: Sequence[Qos], qos: Sequence[str]) -> Preemption:
+    """Return the preemption by QOS. The last class has the jobs of an unknown QOS, which neither preempt nor yield."""
+    number = {each.name: at for at, each in enumerate(known)}
+    all_of = [*known, Qos(name="", preempt_mode="off")]
+    modes = [each.preempt_mode or own.mode for each in all_of]
+    return Preemption(
+        of=[number.get(name or NORMAL_QOS, len(known)) for name in qos],
+        may=[
+            mask_of([number[low] for low in each.preempts if low in number and modes[number[low]] in MODES])
+            for each in all_of
+        ],
+        rank=[each.priority for each in all_of],
+        mode=[MODES.get(mode, CANCEL) for mode in modes],
+        grace_s=[each.grace_s for each in all_of],
+        exempt_s=[own.exempt_s if each.exempt_s is None else each.exempt_s for each in all_of],
+        youngest=own.youngest,
+        again=own.again,
+    )
+
+
+def start_of(workload: Workload, policy: Slurm) -> float:
+    """Return the Unix time of second 0, for the dates of reservations and of resets of usage.
+
+    Raises:
+        InputError: the Unix time is unknown.
+    """
+    if policy.epoch_s or workload.provenance.unix_start:
+        return policy.epoch_s or float(workload.provenance.unix_start or 0.0)
+    what = "reservations and resets of usage have dates, but the Unix time of second 0 of the workload is unknown"
+    raise InputError(what, hint="give it: -P epoch_s=SECONDS")
+
+
+def with_bookings(inputs: Inputs, names_of: Sequence[str], machine: Machine, policy: Slurm) -> Inputs:
+    """Return the inputs of a simulation with the advance reservations of a policy, and the one of each job in them.
+
+    `names_of` has the names of the reservations of each job, joined by commas; empty: none.
+
+    Raises:
+        InputError: a reservation is invalid or has an unknown node.
+    """
+    epoch, known = policy.epoch_s, {name: number for number, (name, _) in enumerate(machine.nodes)}
+    rng = np.random.default_rng((policy.seed, 1))  # slurmctld notices a begin and an end late
+    booked, notices, number = list[Booked](), list[float](), dict[str, list[int]]()
+    for each in parsed(policy.reservations):
+        names = host_names(each.nodes) if each.nodes else []
+        if unknown := next((name for name in names if name not in known), ""):
+            what = f"reservation {each.name} has the unknown node {unknown}"
+            raise InputError(what, hint="use the slurm.conf of the cluster of the reservations")
+        mask = mask_of([known[name] for name in names])
+        for begin, end in each.until(int(epoch + max(inputs.submit)) + REPEATED_S):
+            number.setdefault(each.name, []).append(len(booked))
+            booked.append(Booked(begin, end, end + machine.resv_over_run_s, mask, each.flexible))
+            notices += [instant - epoch + rng.uniform(0.0, NOTICE_S) for instant in (begin, end)]
+    inside = [
+        _chosen(number, names, booked, submit + epoch) for names, submit in zip(names_of, inputs.submit, strict=True)
+    ]
+    conditions = inputs.conditions or Conditions.none(len(inside))
+    earliest = [
+        max(earliest, booked[own].begin - epoch) if own >= 0 and not booked[own].flexible else earliest
+        for own, earliest in zip(inside, conditions.earliest, strict=True)
+    ]
+    bookings = Bookings(booked, inside, notices)
+    return replace(inputs, bookings=bookings, conditions=replace(conditions, earliest=earliest))
+
+
+def _chosen(number: Mapping[str, Sequence[int]], names: str, booked: Sequence[Booked], submitted: float) -> int:
+    """Return the first occurrence of a job's reservation that has not ended at the submission; -1: none is known."""
+    for name in names.split(","):
+        if found := number.get(name.strip()):
+            return next((each for each in found if booked[each].end > submitted), found[-1])
+    return -1
+
+
+HET_JOB = "extra_het_job"
+"""Column of a log with the heterogeneous job of each component."""
+EVENTS = ("earliest_start", "dependency", "array", "reservation", "licenses")
+"""Columns that only a simulation of a cluster uses."""
+
+
+def ignored(workload: Workload, policy: Slurm) -> list[str]:
+    """Return a warning for each column of a workload that a simulation of `policy` ignores or lacks."""
+    warnings = []
+    for name in EVENTS if not policy.cluster else () if policy.reservations else ("reservation",):
+        if name == "earliest_start":
+            count = int(np.isfinite(workload.floats(name)).sum())
+        else:
+            wanted = "%" if name == "array" else ""  # without a limit, the tasks of an array are jobs
+            count = sum(wanted in text for text in workload.texts(name).tolist() if text)
+        if count:
+            of_cluster = "it needs a slurm.conf whose nodes differ, are shared, or are in partitions"
+            why = "the reservations are not given (-P @FILE)" if policy.cluster else of_cluster
+            warnings.append(f"the column {name} of {counted(count, 'job')} is ignored: {why}")
+    components = sum(workload.texts(HET_JOB).astype(bool)) if HET_JOB in workload.columns else 0
+    if components and not policy.cluster:
+        warnings.append(f"{counted(components, 'component')} of heterogeneous jobs start one by one, not together")
+    if policy.cluster:
+        machine = Machine.model_validate_json(policy.cluster)
+        warnings += [*_of_all_memory(workload, machine), *_partial(policy, machine)]
+    return warnings
+
+
+def _of_all_memory(workload: Workload, machine: Machine) -> Iterator[str]:
+    """Yield a warning about the jobs that hold all memory of shared nodes because no request and no default is known.
+
+    In Slurm, a job without a request does so. A log without requests, such as most of SWF, must not.
+    """
+    if not (machine.memory and machine.shared):
+        return
+    limited = [each.memory_per_core_mib or each.memory_per_node_mib or each.exclusive for each in machine.partitions]
+    unknown = np.isnan(workload.floats("memory_mib"))
+    by_partition = Counter(names.split(",")[0] for names in workload.texts("partition")[unknown].tolist())
+    numbers = {name: machine.partition(name) for name in by_partition}
+    count = sum(by_partition[name] for name, number in numbers.items() if number is not None and not limited[number])
+    if count:
+        yield (
+            f"{counted(count, 'job')} without a memory request: each holds all memory of its nodes, as in a Slurm"
+            " without DefMemPerCPU and DefMemPerNode. If the log lacks the requests, set"
+            " SelectTypeParameters=CR_Core in slurm.conf"
+        )
+
+
+def _partial(policy: Slurm, machine: Machine) -> Iterator[str]:
+    """Yield a warning for each reservation of some cores of its nodes."""
+    cores: dict[str, int] = {}
+    for each in parsed(policy.reservations):
+        cores = cores or {name: machine.cores_of(kind) for name, kind in machine.nodes}
+        all_cores = sum(cores.get(name, 0) for name in (host_names(each.nodes) if each.nodes else ()))
+        if 0 < each.cores < all_cores:
+            yield f"the reservation {each.name} has {each.cores} of {all_cores} cores; all cores are assumed"
+
+
+def of(workload: Workload, name: str, numbers: Sequence[int]) -> list[str]:
+    """Return the texts of a column for the jobs `numbers`."""
+    column = workload.texts(name).tolist()
+    return [column[job] for job in numbers]

@@ -1,0 +1,102 @@
+"""The part of the priority of a job that does not change while the job waits, and how its usage is billed.
+
+Source: slurm.conf(5) of Slurm 22.05 (PriorityWeightTRES, TRESBillingWeights, PriorityFlags), and `sprio` and `sshare`
+of Slurm 22.05.8 (`record_slurm_accounts.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, time, timedelta
+
+from tracebed.slurm.machine import MINUTE_S, Machine
+from tracebed.slurm.rules.limits import GRES
+from tracebed.slurm.rules.multifactor import size_factor
+from tracebed.slurm.rules.resources import Request
+from tracebed.slurm.simulation.accounts import TRES, Accounting, Owner
+
+
+class Factors:
+    """The factors of priorities.
+
+    Attributes:
+        billing: weights of the amounts of a job in its usage, of each partition.
+        most: whether the largest weighted amount is billed, not the sum.
+    """
+
+    def __init__(self, machine: Machine, kinds: Sequence[str], accounting: Accounting) -> None:
+        """Prepare for the jobs of a cluster. `kinds` are the generic resources in the order of the amounts."""
+        self._weights, self._accounting = machine.weights, accounting
+        self._nodes, self._cores = len(machine.nodes), sum(machine.cores_of(kind) for _, kind in machine.nodes)
+        self._partitions = machine.partitions
+        largest = max(partition.factor for partition in machine.partitions) or 1
+        self._largest = largest if machine.weights.normal("part") else 1
+        self._totals = [_totals(machine, number, kinds) for number in range(len(machine.partitions))]
+        self._tres = _by_kind(machine.weights.tres, kinds)
+        self.billing = [_by_kind(partition.billing or {"cpu": 1.0}, kinds) for partition in machine.partitions]
+        self.most = "max_tres" in machine.weights.flags
+
+    def fixed(self, request: Request, amounts: Sequence[int], partition: int, owner: Owner, limit: int) -> float:
+        """Return the part of the priority of a job that does not change."""
+        weights = self._weights
+        minutes = limit // MINUTE_S if "small_relative_to_time" in weights.flags else 0
+        size = size_factor(
+            request.fewest,
+            request.cores,
+            self._nodes,
+            self._cores,
+            favor_small=weights.favor_small,
+            minutes=minutes,
+        )
+        found = weights.partition * self._partitions[partition].factor / self._largest + weights.job_size * size
+        found += self._accounting.priority(owner)
+        normal = weights.normal("tres")
+        for weight, amount, total in zip(self._tres, amounts, self._totals[partition], strict=True):
+            if weight and total:
+                found += weight * (amount / total if normal else amount)
+        return found
+
+
+def _by_kind(values: Mapping[str, float], kinds: Sequence[str]) -> list[float]:
+    """Return values of trackable resources in the order of the amounts of a job."""
+    found = [0.0] * (GRES + len(kinds))
+    for name, number in TRES.items():
+        found[number] = values.get(name, 0.0)
+    for number, kind in enumerate(kinds):
+        found[GRES + number] = values.get(f"gres/{kind}", 0.0)
+    return found
+
+
+def _totals(machine: Machine, partition: int, kinds: Sequence[str]) -> list[float]:
+    """Return the trackable resources of a partition in the order of the amounts of a job."""
+    nodes = [machine.nodes[number][1] for number in machine.members(partition)]
+    values: dict[str, float] = {
+        "cpu": sum(machine.cores_of(node) for node in nodes),
+        "mem": sum(node.memory_mib for node in nodes),
+        "node": len(nodes),
+    }
+    values |= {f"gres/{kind}": sum(node.gres.get(kind, 0) for node in nodes) for kind in kinds}
+    return _by_kind(values, kinds)
+
+
+def resets(period: str, begin: float) -> list[int]:
+    """Return the instants of 20 years at which the usage is set to zero, Unix time.
+
+    Args:
+        period: `PriorityUsageResetPeriod`: daily, weekly (Sundays), monthly, quarterly or yearly, at midnight in UTC.
+        begin: begin of the simulation, Unix time.
+    """
+    day = datetime.fromtimestamp(begin, UTC).date()
+    found = []
+    for number in range(1, 20 * 366):
+        date = day + timedelta(days=number)
+        due = {
+            "daily": True,
+            "weekly": date.isoweekday() == 7,
+            "monthly": date.day == 1,
+            "quarterly": date.day == 1 and date.month in (1, 4, 7, 10),
+            "yearly": date.day == 1 and date.month == 1,
+        }[period]
+        if due:
+            found.append(int(datetime.combine(date, time(), UTC).timestamp()))
+    return found

@@ -1,0 +1,47 @@
+"""Why no nodes of a partition can ever run a job: which resource it asks for, and how much there is of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tracebed.ground.display import counted
+from tracebed.orchestrator.scheduling.node_masks import mask_of
+from tracebed.slurm.machine import Machine
+from tracebed.slurm.rules.resources import Request, Resources
+
+NEVER_RUN = "no nodes of its partition can ever run it"
+
+
+def lacking(machine: Machine, empty: Resources, request: Request, nodes: Sequence[int], features: str) -> str:
+    """Return what a job that does not fit on the empty `nodes` asks for, and what they have at most.
+
+    Args:
+        machine: the cluster.
+        empty: its resources without jobs.
+        request: what the job requests.
+        nodes: the nodes of the partition that have the features.
+        features: the features that the job demands.
+    """
+    if not nodes:
+        return f"no node has the features {features}"
+    plain = request._replace(gres=(0,) * len(request.gres), memory=0, by_core=False, eligible=mask_of(nodes))
+    able = [node for node in nodes if empty.capacity(plain, node)]
+    if not able:
+        most = max(empty.capacity(plain._replace(per_node=0), node) for node in nodes)
+        return f"{counted(request.per_node, 'core')} on a node are demanded, and a node has {most:,} at most"
+    if request.memory > 0:
+        used = max(1, request.per_node) if request.by_core else 1
+        wanted, most = request.memory * used, max(empty.total_memory[node] for node in able)
+        if wanted > most:
+            return f"{wanted:,} MiB of memory on a node are demanded, and a node has {most:,} at most"
+        able = [node for node in able if empty.total_memory[node] >= wanted]
+    for kind, wanted in zip(machine.gres, request.gres, strict=True):
+        most = max((empty.gres[node][machine.gres.index(kind)] for node in able), default=0)
+        if wanted > most:
+            return f"{wanted:,} of the generic resource {kind} on a node are demanded, and a node has {most:,} at most"
+    sizes = [size for node in able if (size := empty.capacity(request, node))]
+    if len(sizes) < request.fewest:
+        return f"{counted(request.fewest, 'node')} with these resources are demanded, of {len(sizes):,}"
+    if sum(sizes) >= request.cores:
+        return "no switch of topology.conf reaches enough nodes with these resources"
+    return f"{counted(request.cores, 'core')} with these resources are demanded, of {sum(sizes):,}"

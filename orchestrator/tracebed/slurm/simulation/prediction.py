@@ -1,0 +1,475 @@
+"""The prediction of what a Slurm cluster does with a workload: nodes that jobs share, partitions, priorities.
+
+What slurm.conf leaves open is drawn from the seed of the policy: the phases of the two loops and of the computation of
+priorities, and when slurmctld notices that a job has passed its time limit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cache, lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tracebed.converters.workload import Workload
+from tracebed.ground.errors import InputError
+from tracebed.ground.states import JobState
+from tracebed.orchestrator.runs.nodes import NodeFacts
+from tracebed.orchestrator.scheduling.cluster import Cluster
+from tracebed.orchestrator.scheduling.jobs import Jobs
+from tracebed.orchestrator.scheduling.limits import OverLimit
+from tracebed.orchestrator.scheduling.node_masks import mask_of
+from tracebed.orchestrator.scheduling.policies.slurm import Slurm
+from tracebed.orchestrator.scheduling.record import ScheduleRecord
+from tracebed.orchestrator.setup import Setup
+from tracebed.slurm.host_lists import host_names
+from tracebed.slurm.machine import MINUTE_S, Machine, Partition
+from tracebed.slurm.rules.entries import Entries
+from tracebed.slurm.rules.features import satisfies
+from tracebed.slurm.rules.limits import amounts_of
+from tracebed.slurm.rules.resources import ALL, OF_CPUS, OF_TASKS, Parts, Request, Resources
+from tracebed.slurm.rules.switches import CONS_RES, CONS_TRES, LINEAR, Switches
+from tracebed.slurm.simulation import engine
+from tracebed.slurm.simulation.accounts import Accounting, Owner
+from tracebed.slurm.simulation.asked import STARTED, as_asked, in_cpus
+from tracebed.slurm.simulation.events import (
+    HET_JOB,
+    arrays_in,
+    conditions_of,
+    excess,
+    heterogeneous,
+    licenses_in,
+    of,
+    preemption_of,
+    start_of,
+    with_bookings,
+)
+from tracebed.slurm.simulation.factors import Factors, resets
+from tracebed.slurm.simulation.held import Held
+from tracebed.slurm.simulation.inputs import CHECK_S, ENDED, KILLED, PREEMPTED, Inputs, Outcome
+from tracebed.slurm.simulation.never import NEVER_RUN, lacking
+from tracebed.slurm.simulation.simulator import Simulation
+
+PLACEMENTS = 10_000
+"""Number of different requests whose eligible nodes are remembered."""
+
+
+class IdleCluster(NamedTuple):
+    """An idle cluster: its kinds of generic resources, its resources, and the function `placement`."""
+
+    machine: Machine
+    kinds: Sequence[str]
+    resources: Resources
+    placed: Callable[[int, str, Request], Request | str]
+
+    @classmethod
+    def of(cls, machine: Machine) -> IdleCluster:
+        """Return the idle cluster of a machine."""
+        kinds = machine.gres
+        empty = resources_of(machine, kinds)
+        return cls(machine, kinds, empty, placement(machine, empty))
+
+
+@lru_cache(maxsize=2)
+def _idle(cluster: str) -> IdleCluster:
+    """Return the idle cluster of a parameter `cluster`. The members of an ensemble, and those of a pair, share it."""
+    return IdleCluster.of(Machine.model_validate_json(cluster))
+
+
+def machine_of(policy: Slurm) -> Machine:
+    """Return the cluster of a policy.
+
+    Raises:
+        InputError: the parameter `cluster` is invalid.
+    """
+    try:
+        return _idle(policy.cluster).machine
+    except ValueError as error:
+        hint = "give a slurm.conf: -P @slurm.conf"
+        raise InputError(f"slurm.cluster is invalid: {str(error).splitlines()[0]}", hint=hint) from error
+
+
+def nodes_of(machine: Machine) -> list[NodeFacts]:
+    """Return the nodes of a cluster for a run."""
+    return [NodeFacts(name, machine.cores_of(kind)) for name, kind in machine.nodes]
+
+
+def simulate(
+    workload: Workload, policy: Slurm, setup: Setup, *, python: bool = False
+) -> tuple[ScheduleRecord, Cluster]:
+    """Simulate a workload on the cluster of `policy`; return the record, and the nodes with the ledger.
+
+    Args:
+        workload: the submission list.
+        policy: the parameters of Slurm, with a cluster.
+        setup: the setup of the run.
+        python: whether to use the Python simulator in place of the compiled engine.
+
+    Raises:
+        InputError: the cluster is invalid, no job can run on it, a job has an invalid feature, or a setting is not
+            modeled.
+    """
+    machine = machine_of(policy)
+    if (speed := setup.timing.speed) != 1:
+        hint = f"without the speed, the intervals of Slurm last {speed:g} times as long as in the run"
+        if machine.plain and not policy.reservations:
+            hint = f"give --nodes {len(machine.nodes)}: equal nodes in one partition need no cluster"
+        raise InputError("a cluster of a slurm.conf is simulated at speed 1 only", hint=hint)
+    if setup.scheduling.over_limit not in (OverLimit.KILL, OverLimit.EXTEND):
+        what = f"--over-limit {setup.scheduling.over_limit} is not modeled for a cluster of a slurm.conf"
+        raise InputError(what, hint="use kill, as Slurm does, or extend")
+    workload, counts = as_asked(workload, machine)
+    cores = [machine.cores_of(kind) for _, kind in machine.nodes]
+    jobs = Jobs.of(workload, over_limit=setup.scheduling.over_limit)
+    jobs.counts.update({what: count for what, count in counts.items() if count})
+    record, cluster = ScheduleRecord(jobs), Cluster(cores)
+    inputs, numbers = _inputs(workload, jobs, _idle(policy.cluster), setup, record)
+    record.submit = list(jobs.submit)
+    reset = machine.weights.reset
+    if policy.reservations or reset:
+        policy = replace(policy, epoch_s=start_of(workload, policy))
+    policy, inputs = _drawn(policy, inputs)
+    if reset:
+        begin = policy.epoch_s + inputs.submit[0]
+        inputs = replace(inputs, associations=replace(inputs.associations, resets=resets(reset, begin)))
+    if policy.reservations:
+        inputs = with_bookings(inputs, of(workload.runnable()[0], "reservation", numbers), machine, policy)
+    run = Simulation(inputs, policy).run if python or not engine.available() else None
+    _enter(record, cluster, numbers, inputs, run() if run else engine.simulate(inputs, policy), setup)
+    return record, cluster
+
+
+class _Entry(NamedTuple):
+    """A job in the queue of a partition."""
+
+    job: int
+    partition: int
+    request: Request
+    owner: Owner
+    limit: int
+    fixed: float
+
+
+def _inputs(
+    workload: Workload, jobs: Jobs, cluster: IdleCluster, setup: Setup, record: ScheduleRecord
+) -> tuple[Inputs, list[int]]:
+    """Return the inputs of the simulation, and the job of each of its entries. Jobs that never fit are rejected.
+
+    Raises:
+        InputError: no job fits, or a job has an invalid feature.
+    """
+    runnable, _ = workload.runnable()
+    machine, kinds, empty, placed = cluster
+    columns: dict[str, Sequence[Any]] = {
+        name: runnable.texts(name).tolist()
+        for name in ("features", "gres", "group", "licenses", "partition", "queue", "user")
+    }
+    fewest, spread = runnable.ints("fewest_nodes").tolist(), runnable.ints("spread").tolist()
+    memory = runnable.floats("memory_mib").tolist()
+    accounting = Accounting(machine, kinds, columns["group"], columns["user"])
+    factors, owner_of = Factors(machine, kinds, accounting), cache(accounting.owner)
+    own_limit, weights = runnable.floats("time_limit").tolist(), machine.weights
+    extend = setup.scheduling.over_limit is OverLimit.EXTEND
+    started = runnable.column(STARTED).tolist() if STARTED in runnable.columns else [False] * len(jobs)
+    of_slurm = in_cpus(workload)
+
+    def entry(job: int, name: str) -> _Entry | str:
+        """Return the entry of a job in the queue of a partition, or why it has none."""
+        number = machine.partition(name)
+        if number is None:
+            return f"the cluster has no partition {name}"
+        partition = machine.partitions[number]
+        if partition.empty:
+            return f"partition {partition.name} has no nodes"
+        nodes, cores = jobs.nodes[job], jobs.cores[job]
+        wanted = machine.demanded(columns["gres"][job])
+        request = Request(
+            cores=nodes * cores,
+            per_node=0 if spread[job] else cores,
+            fewest=fewest[job] or nodes,
+            whole=partition.exclusive or not machine.shared,
+            gres=tuple(wanted.get(kind, 0) for kind in kinds),
+            one_thread=bool(empty.threads) and not of_slurm,
+            **memory_of(memory[job], partition, machine),
+            **choice_of(partition, in_cpus=of_slurm),
+        )
+        if lacking := wanted.keys() - set(kinds):
+            return f"{NEVER_RUN}: the cluster has no generic resource {min(lacking)}"
+        fitting = placed(number, columns["features"][job], request)
+        if isinstance(fitting, str):
+            return fitting
+        if name := excess(columns["licenses"][job], machine):
+            return f"the cluster has fewer licences {name}"
+        owner = owner_of(columns["group"][job], columns["user"][job], columns["queue"][job], number)
+        if isinstance(owner, str):
+            return owner
+        longest = 0.0 if started[job] or accounting.beyond_partition(owner) else partition.limit_s
+        limit = _limit(jobs.limit[job], longest, extend)
+        amounts = amounts_of(request, None, empty, factors.billing[number], factors.most)
+        if longest and own_limit[job] > longest:
+            return "PartitionTimeLimit: the time limit exceeds that of the partition"
+        if partition.most_nodes and request.fewest > partition.most_nodes and not started[job]:
+            return "PartitionNodeLimit: the job needs more nodes than a job of its partition may have"
+        if not started[job] and (reason := accounting.never(owner, amounts, limit)):
+            return reason
+        return _Entry(job, number, fitting, owner, limit, factors.fixed(request, amounts, number, owner, limit))
+
+    found = list[tuple[int, int, _Entry]]()
+    begun = _begins(runnable.texts("array").tolist(), jobs.submit)
+    for job, listed in enumerate(columns["partition"]):
+        of_job = [entry(job, name) for name in listed.split(",")]
+        reasons = [each for each in of_job if isinstance(each, str)]
+        if reasons and (machine.all_partitions or len(reasons) == len(of_job)):
+            record.refuse(job, JobState.REJECTED, reasons[0])
+        else:
+            found += [(begun[job], place, each) for place, each in enumerate(of_job) if isinstance(each, _Entry)]
+    het_jobs = runnable.texts(HET_JOB).tolist() if HET_JOB in runnable.columns else []
+    lost = {name for job, name in enumerate(het_jobs) if name and record.state[job] is JobState.REJECTED}
+    for job, name in enumerate(het_jobs):
+        if name in lost and record.state[job] is not JobState.REJECTED:
+            record.refuse(job, JobState.REJECTED, "another component of its heterogeneous job is rejected")
+    found = [own for own in found if record.state[own[2].job] is not JobState.REJECTED]
+    if not found:
+        reason, count = Counter(record.reason).most_common(1)[0]
+        some = f" (so {count:,} of them)" if count < len(jobs) else ""
+        hint = "correct the demands of the jobs, or give the slurm.conf of the cluster on which they ran"
+        raise InputError(f"none of the {len(jobs):,} jobs can run on the cluster: {reason}{some}", hint=hint)
+    entries = [each for _, _, each in sorted(found, key=lambda own: (own[0], own[1], own[2].job))]
+    numbers, owners = [each.job for each in entries], [each.owner for each in entries]
+    partitions = [each.partition for each in entries]
+    known = "extra_release_s" in runnable.columns
+    release = runnable.floats("extra_release_s").tolist() if known else [0.0] * len(jobs)  # of SIGTERM ignored
+    overheads, overrun = setup.timing.overheads, _overruns(runnable, kill=not extend)
+    users: dict[str, int] = {}
+    group = [accounting.group(owner) for owner in owners]
+    inputs = Inputs(
+        submit=[jobs.submit[job] for job in numbers],
+        run_time=[jobs.run_time[job] for job in numbers],
+        limit=[each.limit for each in entries],
+        launch_s=[overheads.launch(jobs.nodes[job]) for job in numbers],
+        overrun_s=[overrun[job] for job in numbers],
+        over_limit_s=[float(machine.partitions[number].over_limit_s) for number in partitions],
+        end_s=[overheads.end(jobs.nodes[job]) + release[job] for job in numbers],
+        requests=[each.request for each in entries],
+        partition=partitions,
+        user=[users.setdefault(owner.user, len(users)) for owner in owners],
+        fixed=[each.fixed for each in entries],
+        tier=[partition.tier for partition in machine.partitions],
+        free=empty,
+        associations=accounting.tree(weights.half_life_s, (), weights.classic),
+        association=[owner.association for owner in owners],
+        usage_factor=[accounting.usage_factor(owner) for owner in owners],
+        billing=factors.billing,
+        billing_most=factors.most,
+        limits=accounting.limits(group),
+        reserve=[accounting.reserves(owner) for owner in owners],
+        age=weights.age,
+        max_age_s=weights.max_age_s,
+        fairshare=weights.fairshare,
+        period_s=weights.period_s,
+        first_period_s=0.0,
+        kill_wait_s=machine.kill_wait_s,
+        conditions=conditions_of(runnable, numbers, kill_invalid=machine.kill_invalid_depend),
+        arrays=arrays_in(runnable, numbers),
+        licenses=licenses_in(of(runnable, "licenses", numbers), of(runnable, "job_id", numbers), machine),
+        together=heterogeneous(of(runnable, HET_JOB, numbers)) if HET_JOB in runnable.columns else (),
+        preemption=preemption_of(machine, partitions, [owner.qos for owner in owners]),
+        array_reservations=machine.bf_max_job_array_resv,
+        job_depth=machine.partition_job_depth,
+        part_test=machine.bf_max_job_part,
+        user_part_test=machine.bf_max_job_user_part,
+        complete_wait_s=machine.complete_wait_s,
+        entries=Entries.of(numbers, one_reservation=machine.bf_one_resv_per_job)
+        if len(found) > len({*numbers})
+        else None,
+    )
+    return inputs, numbers
+
+
+def _overruns(workload: Workload, *, kill: bool) -> list[float]:
+    """Return for how long each job ran beyond its limit, s, if the log says that Slurm ended it so; else NaN."""
+    beyond = workload.floats("run_time") - workload.floats("time_limit")
+    killed = (workload.texts("status") == JobState.KILLED).to_numpy(dtype=bool) & (beyond > 0) & kill
+    overruns: list[float] = np.where(killed, beyond, np.nan).tolist()
+    return overruns
+
+
+def _begins(arrays: Sequence[str], submit: Sequence[float]) -> list[int]:
+    """Return where each job begins in the queue: the tasks of an array begin with the first of them."""
+    begins = list[int]()
+    for job, array in enumerate(arrays):
+        same = job and array and array == arrays[job - 1] and submit[job] == submit[job - 1]
+        begins.append(begins[-1] if same else job)
+    return begins
+
+
+def memory_of(memory_mib: float, partition: Any, machine: Machine) -> dict[str, Any]:
+    """Return the fields `memory` and `by_core` of a request."""
+    if not machine.memory:
+        return {}
+    if not math.isnan(memory_mib):
+        return {"memory": math.ceil(memory_mib)}
+    if partition.memory_per_core_mib:
+        return {"memory": partition.memory_per_core_mib, "by_core": True}
+    return {"memory": partition.memory_per_node_mib or ALL}
+
+
+def _limit(limit: float, most: float, extend: bool) -> int:
+    """Return a time limit in whole minutes, s."""
+    allowed = limit if extend or not most else min(limit, most)
+    return max(1, math.ceil(allowed / MINUTE_S - 1e-6)) * MINUTE_S
+
+
+def resources_of(machine: Machine, kinds: Sequence[str]) -> Resources:
+    """Return the resources of the empty cluster, with generic resources of these kinds."""
+    nodes = [kind for _, kind in machine.nodes]
+    cores, memory = [machine.cores_of(node) for node in nodes], [node.memory_mib for node in nodes]
+    per_core = machine.cpus_per_core
+    threads = [node.threads // per_core for node in nodes]
+    kept = [tuple(kind in node.kept for kind in kinds) for node in nodes]
+    return Resources(
+        cores,
+        memory,
+        [tuple(node.gres.get(kind, 0) for kind in kinds) for node in nodes],
+        cores,
+        memory,
+        _switches_of(machine),
+        [node.weight for node in nodes],
+        threads=threads if max(threads) > 1 else (),
+        sockets=[node.socket_cores * own for node, own in zip(nodes, threads, strict=True)]
+        if any(partition.sockets for partition in machine.partitions)
+        else (),
+        kept=kept if any(map(any, kept)) else (),
+    )
+
+
+def _switches_of(machine: Machine) -> Switches | None:
+    """Return the switches of the nodes; None: there is no topology."""
+    if not machine.switches:
+        return None
+    node = {name: number for number, (name, _) in enumerate(machine.nodes)}
+    switch = {each.name: number for number, each in enumerate(machine.switches)}
+    attached = [host_names(each.nodes) if each.nodes else [] for each in machine.switches]
+    return Switches.of(
+        [mask_of([node[name] for name in names if name in node]) for names in attached],
+        [[switch[name] for name in each.below] for each in machine.switches],
+        CONS_RES if machine.cons_res else CONS_TRES if machine.shared else LINEAR,
+    )
+
+
+def choice_of(partition: Partition, *, in_cpus: bool) -> dict[str, Any]:
+    """Return the fields of a request that say how nodes and cores are chosen. `in_cpus`: see `asked.in_cpus`."""
+    whole = OF_CPUS if in_cpus else OF_TASKS
+    return {"sockets": whole if partition.sockets else 0, "least_loaded": partition.least_loaded}
+
+
+def placement(machine: Machine, empty: Resources) -> Callable[[int, str, Request], Request | str]:
+    """Return a function from partition, features and request of a job to the request with its eligible nodes.
+
+    The result is a reason if the job does not fit on the empty cluster.
+    """
+
+    @lru_cache(maxsize=PLACEMENTS)
+    def placed(partition: int, features: str, request: Request) -> Request | str:
+        plain = request._replace(gres=(0,) * len(request.gres))
+        of_partition = members(partition, features)
+        able = [node for node in of_partition if empty.capacity(plain, node)]
+        suited = request._replace(eligible=mask_of(able))
+        if empty.choose(suited, suited.eligible):
+            return suited
+        return f"{NEVER_RUN}: {lacking(machine, empty, request, of_partition, features)}"
+
+    @cache
+    def members(partition: int, features: str) -> list[int]:
+        of_kind = {kind.names: satisfies(kind.features, features) for kind in machine.kinds}
+        return [node for node in machine.members(partition) if of_kind[machine.nodes[node][1].names]]
+
+    return placed
+
+
+def _drawn(policy: Slurm, inputs: Inputs) -> tuple[Slurm, Inputs]:
+    """Draw the unknown phases and delays."""
+    rng = np.random.default_rng(policy.seed)
+    period, sched, backfill, epoch = rng.uniform(0.0, 1.0, 4)
+    phases = policy.phases(sched, backfill, epoch)  # reservations begin at multiples of the resolution
+    check, first = rng.uniform(0.0, CHECK_S), inputs.submit[0] + period * inputs.period_s
+    return replace(policy, **phases), replace(inputs, check_s=check, first_period_s=first)
+
+
+def _never(inputs: Inputs, job: int, refused: int) -> tuple[JobState, str]:
+    """Return the final state, and the reason, of a job that never starts."""
+    if refused >= 0:
+        reason = inputs.limits.limits[inputs.limits.group[job]][refused].reason
+        return JobState.REJECTED, f"{reason}: Slurm refuses the job"
+    if inputs.conditions and inputs.conditions.dependencies[job]:
+        killed = inputs.conditions.kill_invalid
+        return JobState.CANCELLED if killed else JobState.INTERRUPTED, "its dependency is never satisfied"
+    if inputs.bookings and inputs.bookings.inside[job] >= 0:
+        return JobState.INTERRUPTED, "its reservation ends before it can start"
+    return JobState.INTERRUPTED, "no pass of Slurm ever starts it"
+
+
+def _enter(
+    record: ScheduleRecord,
+    cluster: Cluster,
+    numbers: Sequence[int],
+    inputs: Inputs,
+    outcome: Outcome,
+    setup: Setup,
+) -> None:
+    """Write the outcome into the record and the ledger."""
+    starts = outcome.launched if setup.timing.dispatched else outcome.start
+    settled = {job for job, end in zip(numbers, outcome.end, strict=True) if not math.isnan(end)}
+    for at, job in enumerate(numbers):
+        record.restarts[job] += outcome.restarts[at]
+        if math.isnan(outcome.end[at]):
+            if job not in settled:  # the first entry of the job has the reason
+                record.refuse(job, *_never(inputs, at, outcome.refused[at]))
+                settled.add(job)
+            continue
+        record.start[job], record.launched[job] = starts[at], outcome.launched[at]
+        record.finish(job, outcome.end[at], *FATES[outcome.fate[at]])
+    begins = [
+        active if active > start else begin
+        for active, start, begin in zip(outcome.active, outcome.start, starts, strict=True)
+    ]
+    _hold(cluster, outcome.parts, numbers, begins, outcome.end)
+    stints = outcome.stints
+    if stints:
+        owners = [numbers[stint.job] for stint in stints]
+        begins, ends = ([getattr(stint, name) for stint in stints] for name in ("start", "end"))
+        _hold(cluster, [stint.parts for stint in stints], owners, begins, ends)
+
+
+FATES = {
+    ENDED: (JobState.COMPLETED, ""),
+    KILLED: (JobState.KILLED, ""),
+    PREEMPTED: (JobState.CANCELLED, "preempted"),
+}
+"""How a job ended -> its final state and the reason."""
+
+
+def _hold(
+    cluster: Cluster, parts: Sequence[Parts], jobs: Sequence[int], begins: Sequence[float], ends: Sequence[float]
+) -> None:
+    """Write into the ledger which cores each of `jobs` held."""
+    held = parts if isinstance(parts, Held) else Held.of(parts)
+    at, row = held.by_job()
+    ledger, first, cores = cluster.ledger, held.first[row], held.cores[row]
+    before = len(ledger.jobs)
+    for column, values in (
+        (ledger.jobs, np.array(jobs)[at]),
+        (ledger.firsts, first),
+        (ledger.counts, held.nodes[row]),
+        (ledger.starts, np.array(begins)[at]),
+        (ledger.ends, np.array(ends)[at]),
+    ):
+        column.frombytes(values.astype(column.typecode).tobytes())
+    shared = np.flatnonzero(cores != np.array(cluster.cores)[first])
+    ledger.parts.update(
+        (before + entry, range(part)) for entry, part in zip(shared.tolist(), cores[shared].tolist(), strict=True)
+    )

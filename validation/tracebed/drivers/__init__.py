@@ -1,0 +1,1 @@
+"""Simulators of other projects that tracebed runs."""

@@ -1,0 +1,247 @@
+"""Simulation of a workload by ElastiSim, with the policies of tracebed."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from tracebed.converters.workload import Kind, Provenance, System, Workload
+from tracebed.drivers.elastisim import outputs, program
+from tracebed.drivers.elastisim.executor import INSTANT_S, ElastisimExecutor
+from tracebed.drivers.elastisim.protocol import Connection, NoMessageError
+from tracebed.ground.errors import InputError
+from tracebed.ground.files import check_folder, set_aside
+from tracebed.ground.outputs import OutputKind
+from tracebed.ground.states import JobState
+from tracebed.orchestrator.run import Run, RunInfo, workload_facts
+from tracebed.orchestrator.runs.nodes import NodeFacts
+from tracebed.orchestrator.scheduling.jobs import Jobs
+from tracebed.orchestrator.scheduling.state import Policy, shares
+from tracebed.orchestrator.setup import Setup
+from tracebed.orchestrator.simulation.overheads import Overheads
+from tracebed.orchestrator.tables import make_run
+from tracebed.validation.simulators.simulator import SimulateOptions
+
+SUPPORTED = frozenset(
+    {"priority", "placement", "over_limit", "interval_s", "malleability_interval_s", "overheads", "calibration"}
+)
+"""Options that ElastiSim supports; `release_s` of the overheads has no effect, with a warning."""
+ITERATIONS = 10
+"""Number of iterations of a malleable job, if neither a grain nor a malleability interval is given."""
+OWN = ("program", "iterations")
+"""Names of `SimulateOptions.simulator_options`: the program, and the number of iterations of malleable jobs."""
+GRACE_S = 30.0
+"""Time within which the program must end after its last message, s."""
+FILES = ("configuration.json", "jobs.json")
+"""Files by which a kept folder is recognized, so that it may be replaced."""
+
+
+def simulate(workload: Workload, nodes: Sequence[NodeFacts], setup: Setup, options: SimulateOptions) -> Run:
+    """Simulate `workload` by ElastiSim under a policy of tracebed.
+
+    ElastiSim simulates the jobs; the scheduler of tracebed receives its events and decides. The times of the run are
+    those of ElastiSim's messages, which are exact, and are compared with its job_statistics.csv.
+
+    Args:
+        workload: the submission list.
+        nodes: the nodes, all with the cores that the jobs request.
+        setup: the setup. The jobs of its policy do not share nodes.
+        options: the options. `simulator_options` may have `program` and `iterations`. Resizes take effect between
+            iterations: of `overheads.grain_s` or `malleability_interval_s` seconds on the requested nodes, or else
+            `iterations` (10) in each job.
+
+    Raises:
+        InputError: the program or pyzmq is not installed, an option is invalid, or ElastiSim fails or takes too long.
+        PolicyError: a decision of the policy is impossible.
+    """
+    if unknown := set(options.simulator_options) - {*OWN}:
+        raise InputError(f"elastisim has no option {min(unknown)!r}", hint=f"options: {', '.join(OWN)}")
+    path = program.find(options.simulator_options.get("program"))
+    setup, policy = Setup.of(setup, dispatched=False).resolved(len(nodes))
+    executor = _executor(workload, nodes, policy, setup)
+    count = _whole(options.simulator_options.get("iterations", str(ITERATIONS)))
+    iterations = _iterations(executor, executor.overheads.grain_s or setup.timing.malleability_interval_s, count)
+    with _scratch(options.keep, options.replace) as folder:
+        if executor.sent:
+            _run(path, folder, workload, executor, iterations, options)
+            _check(folder, executor)
+    executor.record.close(JobState.UNKNOWN, "the policy never started it")
+    info = RunInfo(
+        source="elastisim",
+        execution="simulated",
+        nodes=list(nodes),
+        workload=workload_facts(workload, options.name),
+        setup=setup,
+        parameters={"scheduler": "tracebed", "iterations": count},
+        calibration=setup.timing.calibration.facts() if setup.timing.calibration else {},
+        warnings=_warnings(setup.timing.overheads),
+    )
+    info.versions["elastisim"] = program.version(options.simulator_options)
+    return make_run(executor.record, executor.cluster, info)
+
+
+def _executor(workload: Workload, nodes: Sequence[NodeFacts], policy: Policy, setup: Setup) -> ElastisimExecutor:
+    """Return the executor.
+
+    Raises:
+        InputError: the policy or the nodes need what ElastiSim does not have, or no job can be run.
+    """
+    if shares(policy):
+        raise InputError(
+            f"policy {setup.scheduling.policy} lets jobs share nodes, which ElastiSim cannot do",
+            hint="use another policy",
+        )
+    jobs = Jobs.of(workload, cores_per_node=max(node.cores for node in nodes), over_limit=setup.scheduling.over_limit)
+    if min(node.cores for node in nodes) < max(jobs.cores):
+        what = "some nodes have fewer cores than jobs request, and ElastiSim has no run-time model for them"
+        raise InputError(what, hint="use nodes with equal cores")
+    return ElastisimExecutor(
+        jobs,
+        nodes,
+        policy,
+        overheads=setup.timing.overheads.times(setup.timing.speed),
+        interval_s=setup.scheduling.interval_s,
+        priority=setup.scheduling.priority,
+        placement=setup.scheduling.placed,
+    )
+
+
+def _whole(text: str) -> int:
+    """Return the number of iterations that is given as text."""
+    if not text.isdecimal() or int(text) < 1:
+        raise InputError(f"iterations is {text!r}", hint="a whole number from 1")
+    return int(text)
+
+
+def _iterations(executor: ElastisimExecutor, grain_s: float, count: int) -> list[int]:
+    """Return the number of iterations of each sent job: those of `grain_s` seconds, or `count` if it is 0."""
+    work, seen = executor.jobs.work, executor.scheduler.jobs
+    resizable = [seen.malleable[job] and seen.low[job] < seen.high[job] for job in executor.sent]
+    each = [max(1, round(work[job] / grain_s)) if grain_s else count for job in executor.sent]
+    return [number if malleable else 1 for number, malleable in zip(each, resizable, strict=True)]
+
+
+def _warnings(overheads: Overheads) -> list[str]:
+    if not overheads.release_s:
+        return []
+    return ["ElastiSim releases nodes at the scheduling point: release_s of the overheads has no effect"]
+
+
+@contextmanager
+def _scratch(kept: Path | None, replace: bool) -> Iterator[Path]:
+    """Create the folder of ElastiSim's files: `kept`, or a temporary one."""
+    if kept is None:
+        with tempfile.TemporaryDirectory(prefix="tracebed-elastisim-") as scratch:
+            yield Path(scratch)
+        return
+    kind = OutputKind("a folder of ElastiSim", rb"(?s).", parts=FILES)
+    folder = check_folder(kept, FILES, kind.noun, kind.guard(kept, replace))
+    with set_aside(folder):
+        folder.mkdir()
+        yield folder
+
+
+def exported(workload: Workload, executor: ElastisimExecutor, total: int) -> Workload:
+    """Return the sent jobs of `workload` as the policy sees them, for a machine of `total` nodes, without limits."""
+    runnable, _ = workload.runnable()
+    seen, sent = executor.scheduler.jobs, executor.sent
+    nodes, low, high = (np.array(values)[sent] for values in (seen.nodes, seen.low, seen.high))
+    flexible = np.where(np.array(seen.malleable)[sent], Kind.MALLEABLE.value, Kind.MOLDABLE.value)
+    table = pd.DataFrame(
+        {
+            "job_id": runnable.column("job_id")[sent],
+            "submit_time": np.array(seen.submit)[sent],
+            "run_time": np.array(executor.jobs.work)[sent],
+            "nodes": nodes,
+            "kind": np.where(low < high, flexible, Kind.RIGID.value),
+            "nodes_min": np.minimum(low, nodes),
+            "nodes_max": np.maximum(high, nodes),
+            "nodes_pref": nodes,
+            "speedup": runnable.column("speedup")[sent],
+            "speedup_parameters": runnable.column("speedup_parameters")[sent],
+        }
+    )
+    return Workload(table, Provenance(system=System(total)))
+
+
+def _run(
+    path: Path,
+    folder: Path,
+    workload: Workload,
+    executor: ElastisimExecutor,
+    iterations: Sequence[int],
+    options: SimulateOptions,
+) -> None:
+    """Run the program in `folder`, and answer its messages with the decisions of the scheduler.
+
+    Raises:
+        InputError: ElastiSim failed, or did not finish in time.
+    """
+    deadline = time.monotonic() + options.timeout_s
+    process: program.Process | None = None
+    with tempfile.TemporaryDirectory(prefix="tracebed-") as sockets:
+        connection = Connection(Path(sockets, "s"), deadline, lambda: process is not None and process.runs())
+        try:
+            program.write_input(
+                exported(workload, executor, len(executor.cluster)),
+                folder,
+                address=connection.address,
+                iterations=iterations,
+                overheads=executor.overheads,
+                shift_s=executor.jobs.submit[executor.sent[0]] - executor.origin,
+                interval_s=executor.interval_s,
+            )
+            process = program.Process(path, folder)
+            while (message := connection.receive()) is not None:
+                connection.send(executor.handle_message(message))
+                if options.on_progress:
+                    options.on_progress(executor.submitted)
+            if not process.wait(GRACE_S):
+                raise NoMessageError(timeout=True)
+        except NoMessageError as silent:
+            assert process is not None
+            raise (_timeout_error(executor, options, connection) if silent.timeout else process.failure()) from None
+        finally:
+            if process is not None:
+                process.stop()
+            connection.close()
+
+
+def _timeout_error(executor: ElastisimExecutor, options: SimulateOptions, connection: Connection) -> InputError:
+    """Return the error for a program that did not finish in time."""
+    ended = sum(state is not JobState.UNKNOWN for state in executor.record.state)
+    silence = time.monotonic() - connection.last
+    what = (
+        f"ElastiSim did not finish within {options.timeout_s:g} s: {ended:,} of {len(executor.jobs):,} jobs had ended, "
+        f"and its last message was {silence:.3g} s ago"
+    )
+    return InputError(what, hint="give a longer timeout; --with elastisim,timeout=2h,keep=FOLDER keeps its files")
+
+
+def _check(folder: Path, executor: ElastisimExecutor) -> None:
+    """Check that ElastiSim's job_statistics.csv has every job, with the times of its messages.
+
+    Raises:
+        InputError: a job is missing, or a time differs by more than the printed digits allow.
+    """
+    path = folder / outputs.STATISTICS
+    table = outputs.statistics(path)
+    if len(table) != len(executor.sent):
+        what = f"has {len(table):,} of {len(executor.sent):,} jobs: ElastiSim did not finish"
+        raise InputError(what, where=str(path), hint="--with elastisim,keep=FOLDER keeps its files")
+    record = executor.record
+    for column, times in (("start", record.start), ("end", record.end)):
+        exact = np.array(times)[executor.sent] - executor.origin
+        printed = table[column].to_numpy()
+        ran = np.isfinite(exact)
+        off = ran & (np.abs(printed - exact) > outputs.unit(printed) + INSTANT_S)
+        if off.any():
+            at = int(off.argmax())
+            what = f"{column} of job {at} is {printed[at]:g} s, but {exact[at]:.9g} s in the messages of ElastiSim"
+            raise InputError(what, where=str(path), hint="--with elastisim,keep=FOLDER keeps its files")

@@ -1,0 +1,200 @@
+"""Output of ElastiSim as a run: job_statistics.csv, and where they are present node_utilization.csv and task_times.csv.
+
+ElastiSim prints six significant digits, so that a time after 10^6 s is off by seconds. A start is therefore the submit
+time of the workload plus the printed wait, and an end is the start plus the printed makespan.
+"""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from tracebed.converters.formats.tools.files import Input
+from tracebed.converters.workload import FloatArray, Workload
+from tracebed.drivers.elastisim import outputs, staircase
+from tracebed.drivers.elastisim.stages import Stages
+from tracebed.ground.errors import InputError
+from tracebed.ground.input_files import MAX_RUN_JSON, read_text
+from tracebed.orchestrator.run import Run
+from tracebed.orchestrator.runs.nodes import NodeFacts
+from tracebed.validation.simulators.assembly import run_of
+from tracebed.validation.simulators.observed import Observed
+from tracebed.validation.simulators.pairing import read_mapping
+from tracebed.validation.simulators.simulator import ReadOptions
+
+MAPPING = "mapping.csv"
+"""File of the export: id in ElastiSim, id in the workload."""
+ROUNDING_S = 1e-6
+"""A wait shorter than this is 0, s: ElastiSim prints waits of -1e-12 s."""
+KINDS = {"adaptive": "malleable"}
+"""Type of ElastiSim -> kind, where they differ."""
+
+
+MARKS = {"id", "type", "submit time", "wait time", "makespan", "turnaround time", "status"}
+"""Columns, in lower case, by which job_statistics.csv is recognized."""
+
+
+def recognizes(path: Path) -> bool:
+    """Return whether a file is a job_statistics.csv of ElastiSim, or a folder has one."""
+    file = path / "job_statistics.csv" if path.is_dir() else path
+    if not file.is_file() or not file.stat().st_size:
+        return False
+    columns = set(Input.at(file).columns)
+    return columns >= MARKS and "nodes" not in columns  # a log in the form of ElastiSim's table has the sizes, too
+
+
+def read(path: Path, workload: Workload | None, options: ReadOptions) -> Run:
+    """Read the output of a simulation.
+
+    ElastiSim numbers the jobs by submit time. Number k is the k-th job of the workload, or the k-th that has a run time
+    and nodes, unless `options.mapping`, or mapping.csv beside the output, says otherwise.
+
+    Args:
+        path: job_statistics.csv, or its folder. Files beside it with the names that ElastiSim uses are read, too:
+            node_utilization.csv for the nodes of the jobs and their resizes, task_times.csv for their stages.
+        workload: the workload of the simulation. None: it is made from the file, whose run times are those observed.
+        options: the options of the import.
+
+    Raises:
+        InputError: a file is damaged, ElastiSim did not finish, or the jobs are not those of the workload.
+    """
+    file = path / outputs.STATISTICS if path.is_dir() else path
+    table = outputs.statistics(file)
+    ids = _ids(table, file, workload, options)
+    exact, offset = _submits(table, ids, workload, file)
+    wait = table["wait"].to_numpy()
+    start = exact + np.where(np.abs(wait) < ROUNDING_S, 0.0, wait)
+    end = start + table["makespan"].to_numpy()
+    jobs = pd.DataFrame(
+        {
+            "job_id": ids,
+            "submit": exact,
+            "start": start,
+            "end": end,
+            "state": np.where(np.isnan(start), "cancelled", table["status"]),
+            "kind": table["type"].replace(KINDS),
+        }
+    )
+    observed = Observed(
+        jobs=jobs,
+        source=Input.at(file).source,
+        where=str(file),
+        place=lambda row: f"{file}, job {row}",
+        format="elastisim",
+        program="elastisim",
+        resolution_s=_resolution(table["wait"], table["makespan"]),
+        match="id",
+        facts={"files": [outputs.STATISTICS]},
+    )
+    beside = file.with_name(file.name.replace("job_statistics", "node_utilization"))
+    if beside != file and beside.is_file():
+        cores = options.cores_per_node or (workload.provenance.system.cores_per_node if workload else None) or 1
+        observed = _with_nodes(observed, table, beside, cores, offset)
+    run = run_of(observed, workload, replace(options, mapping=None, match="id"))
+    launched = Stages(file.parent).launched(len(table), offset)
+    run.jobs["launched"] = run.jobs["job_id"].map(dict(zip(ids, np.minimum(launched, end), strict=True)))
+    return run
+
+
+def _ids(table: pd.DataFrame, file: Path, workload: Workload | None, options: ReadOptions) -> list[str]:
+    """Return the id of each job: that of the workload, or else its number."""
+    numbers = [str(number) for number in table["id"]]
+    mapping = options.mapping or file.with_name(MAPPING)
+    if options.mapping or mapping.is_file():
+        names = read_mapping(mapping) if options.mapping else _exported(mapping)
+        if lacking := [number for number in numbers if number not in names]:
+            raise InputError(
+                f"lacks job {lacking[0]} of {file.name}", where=str(mapping), hint="a line per job: id, job_id"
+            )
+        return [names[number] for number in numbers]
+    if workload is None:
+        return numbers
+    if options.match == "id":
+        return numbers
+    runnable, _ = workload.runnable()
+    for jobs in (runnable, workload):  # the export leaves out jobs without run time or nodes
+        if len(jobs) == len(table):
+            return [str(name) for name in jobs.column("job_id")]
+    what = f"has {len(table):,} jobs, the workload has {len(runnable):,} with a run time and nodes"
+    raise InputError(what, where=str(file), hint="check --workload, or give the ids by --match FILE")
+
+
+def _exported(path: Path) -> dict[str, str]:
+    """Return the content of the mapping of an export: number in ElastiSim -> job id."""
+    again = "export the workload again"
+    text = read_text(path, "mapping", hint=again, most=MAX_RUN_JSON)
+    try:
+        return {row[0]: row[1] for row in csv.reader(text.splitlines(keepends=True)) if len(row) == 2}
+    except csv.Error as error:
+        raise InputError(f"is not CSV: {error}", where=str(path), hint=again) from None
+
+
+def _submits(table: pd.DataFrame, ids: list[str], workload: Workload | None, file: Path) -> tuple[FloatArray, float]:
+    """Return the exact submit times, s, and the exact time of ElastiSim's time 0.
+
+    Raises:
+        InputError: a job is not in the workload, or the submit times are not those of the workload.
+    """
+    printed = table["submit"].to_numpy()
+    if workload is None:
+        return printed, 0.0
+    row = pd.Index(workload.column("job_id").astype(str)).get_indexer(pd.Index(ids))
+    if (row < 0).any():
+        strange = ids[int((row < 0).argmax())]
+        hint = "check --workload, or give the ids by --match FILE"
+        raise InputError(f"job {strange[:40]!r} is not in the workload", where=str(file), hint=hint)
+    exact = workload.floats("submit_time")[row]
+    tolerance = outputs.unit(printed) + ROUNDING_S
+    for offset in (0.0, float(exact.min() - printed.min())):  # the export begins with the first submission
+        off = np.abs(printed + offset - exact) > tolerance
+        if not off.any():
+            return exact, offset
+    at = int(off.argmax())
+    what = f"job {at} was submitted at {printed[at]:g} s, but job {ids[at][:40]!r} of the workload at {exact[at]:.9g} s"
+    raise InputError(what, where=str(file), hint="check --workload, or give the ids by --match FILE")
+
+
+def _resolution(*durations: pd.Series[float]) -> float:
+    """Return the resolution of times that are sums of two printed durations, s."""
+    return 2.0 * max(float(outputs.unit(np.asarray(values, dtype=np.float64)).max()) for values in durations)
+
+
+def _with_nodes(observed: Observed, table: pd.DataFrame, path: Path, cores: int, offset: float) -> Observed:
+    """Return the jobs with their nodes of `cores` cores, their resizes and the stages of these.
+
+    Raises:
+        InputError: the two files are not of the same simulation.
+    """
+    rows = outputs.utilization(path)
+    names, held = staircase.held_nodes(rows, str(path))
+    hint = "the files are of different simulations, or one is cut off"
+    if len(held.job) and held.job.max() >= len(table):
+        raise InputError(f"has job {held.job.max()}, which is not in the statistics", where=str(path), hint=hint)
+    start, end = observed.floats("start"), observed.floats("end")
+    printed = table["start"].to_numpy(), table["end"].to_numpy()
+    held = staircase.within(held, printed, (start, end), offset)
+    size = staircase.sizes(held, start)
+    without = (end > start) & (size == 0)
+    if without.any():
+        raise InputError(f"has no nodes of job {int(without.argmax())}", where=str(path), hint=hint)
+    changes = staircase.resizes(held, start, end)
+    applied = Stages(path.parent).applied(changes, offset)
+    # ElastiSim does not print when the scheduler decided.
+    decided = changes["time"].to_numpy(dtype=np.float64)
+    reconfigurations = staircase.reconfigurations(changes, decided=decided, applied=applied, ended=applied)
+    resolution = observed.resolution
+    if len(changes):
+        resolution = max(resolution, float(outputs.unit(changes["time"].to_numpy() - offset).max()))
+    return replace(
+        observed,
+        jobs=observed.jobs.assign(nodes=np.where(size > 0, size, np.nan)),
+        nodes=[NodeFacts(name, cores) for name in names],
+        allocations=staircase.allocations(held),
+        reconfigurations=reconfigurations,
+        resolution_s=resolution,
+        facts={"files": [outputs.STATISTICS, outputs.UTILIZATION]},
+    )

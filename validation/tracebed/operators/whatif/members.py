@@ -1,0 +1,193 @@
+"""Members of an ensemble: predictions of a log under one slurm.conf, each with draws and a perturbed input of its own.
+
+Member k draws from the seed k what a slurm.conf leaves open, and, but for member 0, its input is perturbed with the
+seed k. Members k of two clusters are a pair: they share draws and input.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from tracebed.converters.formats.reading import read_workload
+from tracebed.converters.formats.writing import write_workload
+from tracebed.converters.perturbation import Perturbation, perturbed
+from tracebed.converters.workload import BoolArray, FloatArray, IntArray, Workload
+from tracebed.ground.errors import TracebedError
+from tracebed.ground.states import JobState
+from tracebed.operators.whatif.refused import Remedy, adapted
+from tracebed.orchestrator.scheduling.limits import OverLimit
+from tracebed.orchestrator.setup import Setup
+from tracebed.orchestrator.simulation.prediction import predict
+from tracebed.validation.experiments.simulated.pools import LocalPool
+from tracebed.validation.metrics import busy_cores, origin, waiting
+
+ALONE = 20_000
+"""Jobs to simulate, in all members, up to which other processes would take longer to start than to compute."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """A cluster.
+
+    Attributes:
+        parameters: parameters of the policy `slurm`.
+        longest: the longest time limit with which each job may start on it, s, shape (jobs,); infinity: any.
+        remedy: what is done with jobs with longer ones.
+    """
+
+    parameters: Mapping[str, Any]
+    longest: FloatArray
+    remedy: Remedy = Remedy.LEAVE_OUT
+
+    def of(self, rows: BoolArray) -> Side:
+        """Return the same for some of the jobs."""
+        return replace(self, longest=self.longest[rows])
+
+
+@dataclass(frozen=True)
+class Member:
+    """The input of a member: file of the workload, cluster, seed, and edges of bins of time, s."""
+
+    path: Path
+    side: Side
+    seed: int
+    perturbation: Perturbation
+    edges: FloatArray
+
+    def setup(self) -> Setup:
+        """Return the setup: Slurm on the cluster, which kills jobs at their limits."""
+        return Setup.of(
+            "slurm", over_limit=OverLimit.KILL, policy_parameters={**self.side.parameters, "seed": self.seed}
+        )
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """What a member predicts.
+
+    Attributes:
+        wait: wait of each job of the workload, s, shape (jobs,); NaN: it does not start. Of a job in pieces, the sum.
+        run_time: run time of each job, s, shape (jobs,); of a job in pieces, the sum.
+        cores: cores of each job, shape (jobs,).
+        waiting: mean number of waiting jobs in each bin, shape (bins,).
+        busy: mean number of busy cores in each bin, shape (bins,).
+        rejected: (partition, reason) of rejected jobs -> their number.
+        reasons: row of a job that does not start -> the reason.
+    """
+
+    wait: FloatArray
+    run_time: FloatArray
+    cores: FloatArray
+    waiting: FloatArray
+    busy: FloatArray
+    rejected: Counter[tuple[str, str]]
+    reasons: Mapping[int, str]
+
+
+def ensemble(
+    workload: Workload,
+    side: Side,
+    seeds: range,
+    perturbation: Perturbation,
+    edges: FloatArray,
+    *,
+    workers: int | None = None,
+    on_progress: Callable[[int], None] | None = None,
+) -> list[Predicted]:
+    """Predict a workload on a cluster; return the members by seed.
+
+    Args:
+        side: the cluster.
+        seeds: seeds of the members.
+        perturbation: the largest changes of the input.
+        edges: edges of bins of time, s.
+        workers: number of processes; None: that of the available cores.
+        on_progress: called with the number of finished members of this ensemble.
+
+    Raises:
+        InputError: no job can run on the cluster, or a parameter is invalid.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "log.parquet"
+        write_workload(workload, path)
+        todo = [(seed, Member(path, side, seed, perturbation, edges)) for seed in seeds]
+        few = len(workload) * len(todo) <= ALONE
+        found: dict[int, Predicted] = {}
+        with LocalPool(1 if few else workers) as pool:
+            for (seed, _), result in pool.map(_of_cluster, todo):
+                if isinstance(result, TracebedError):
+                    raise result
+                found[seed] = result
+                if on_progress:
+                    on_progress(len(found))
+    return [found[seed] for seed in seeds]
+
+
+def _of_cluster(item: tuple[int, Member]) -> Predicted:
+    return predicted(item[1])
+
+
+def predicted(member: Member) -> Predicted:
+    """Simulate a member."""
+    workload, side = _workload(member.path), member.side
+    given, rows = _perturbed(workload, member)
+    given, own = adapted(given, side.longest[rows], side.remedy)
+    own = rows[own]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        run = predict(given, None, member.setup())
+    edges = member.edges - origin(run)
+    jobs, held = run.table("jobs"), run.table("allocations")
+    places = pd.Index(jobs["job_id"]).get_indexer(pd.Index(given.column("job_id")))
+    submit, start, end = (jobs[name][places] for name in ("submit", "start", "end"))
+    ready = np.where(np.append(False, own[1:] == own[:-1]), np.roll(end, 1), submit)  # a piece follows the previous
+    wait, run_time = (np.zeros(len(workload)) for _ in range(2))
+    for sums, times in ((wait, start - ready), (run_time, end - start)):
+        np.add.at(sums, own, times)
+    cores = pd.Series(held["cores"] * held["count"]).groupby(held["job_id"]).sum()
+    reasons, refused = jobs["reason"][places], jobs.equal("state", JobState.REJECTED)[places]
+    return Predicted(
+        wait=wait,
+        run_time=run_time,
+        cores=cores.reindex(workload.column("job_id"), fill_value=0).to_numpy(dtype=np.float64),
+        waiting=waiting(run).means(edges),
+        busy=busy_cores(run).means(edges),
+        rejected=Counter(zip(workload.partitions()[own[refused]], reasons[refused], strict=True)),
+        reasons={int(own[at]): str(reasons[at]) for at in np.flatnonzero(np.isnan(start))[::-1]},
+    )
+
+
+def _perturbed(workload: Workload, member: Member) -> tuple[Workload, IntArray]:
+    """Return the perturbed workload, and the row of each of its jobs in the workload, shape (jobs,).
+
+    A time limit that is rounded up stays within the longest one of the cluster.
+    """
+    if not member.seed:
+        return workload, np.arange(len(workload))
+    given = perturbed(workload, member.seed, member.perturbation)
+    rows = pd.Index(workload.column("job_id")).get_indexer(pd.Index(given.column("job_id")))
+    limit, longest = workload.floats("time_limit")[rows], member.side.longest[rows]
+    rounded = given.floats("time_limit")
+    within = np.where(limit <= longest, np.minimum(rounded, longest), rounded)
+    return Workload(given.columns.assign(time_limit=within), given.provenance), rows
+
+
+@lru_cache(maxsize=1)
+def _workload(path: Path) -> Workload:
+    """Return a workload. Each process reads it once."""
+    return read_workload(path, equal_nodes=False)
+
+
+def mean_of(members: Iterable[FloatArray]) -> FloatArray:
+    """Return the mean over members, element by element; NaN where an element is NaN in one of them."""
+    return np.asarray(np.mean([*members], axis=0))

@@ -1,0 +1,69 @@
+"""The page of a what-if, self-contained, and the files beside it: the document, the jobs, pictures with their data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tracebed.ground.outputs import WHATIF
+from tracebed.operators.whatif.classes import Answer
+from tracebed.operators.whatif.pictures import pictures
+from tracebed.operators.whatif.study import WhatIf, cores_of, document
+from tracebed.validation.pictures import save_all
+from tracebed.validation.report.interactive import scripts
+from tracebed.validation.report.sections import Content, Section, rendered_sections
+from tracebed.validation.report.templates import fill
+
+(PAGE, DOCUMENT), JOBS, PLOTS = WHATIF.parts, "jobs.csv", "plots"
+
+
+def write(found: WhatIf, folder: Path) -> Path:
+    """Write the page, the document, the jobs and the pictures to a folder, and return the path of the page.
+
+    Raises:
+        InputError: the folder has other content, or cannot be written.
+    """
+    with WHATIF.folder(folder, WHATIF.parts) as scratch:
+        (scratch / PAGE).write_text(render(found), encoding="utf-8")
+        (scratch / DOCUMENT).write_text(document(found), encoding="utf-8")
+        found.jobs.to_csv(scratch / JOBS, index=False)
+        save_all({name: picture for name, (_, picture) in pictures(found).items()}, scratch / PLOTS)
+    return folder / PAGE
+
+
+def render(found: WhatIf) -> str:
+    """Return the page as an HTML document. The same what-if gives the same text."""
+    sections = {name: Section(title, order, content, scope="whatif") for name, title, order, content in _own(found)}
+    answer = found.headlines[0].answer
+    conclusive = answer in (Answer.FALL, Answer.RISE, Answer.EQUAL) and not (found.refused and found.refused.much)
+    return str(
+        fill(
+            "whatif",
+            scripts=scripts(),
+            found=found,
+            title="; ".join(found.change) or "Backtest",
+            state="accurate" if conclusive else "inconclusive" if found.change else "",
+            machines=[
+                (side, len(machine.nodes), cores_of(machine), ", ".join(each.name for each in machine.partitions))
+                for side, machine in zip(("as it was", "changed"), found.machines, strict=False)
+            ],
+            sections=list(rendered_sections({"whatif": found}, sections)),
+        )
+    )
+
+
+def _own(found: WhatIf) -> Iterator[tuple[str, str, int, Callable[[Any], Content]]]:
+    orders = {"waits": 100, "effects": 200, "classes": 300, "queue": 500, "utilization": 600}
+    for name, (title, picture) in pictures(found).items():
+        yield name, title, orders[name], partial(_constant, picture)
+    yield "table", "All classes", 400, _table
+
+
+def _constant(content: Content, found: WhatIf) -> Content:
+    return content
+
+
+def _table(found: WhatIf) -> Content:
+    return fill("whatif_classes", found=found)

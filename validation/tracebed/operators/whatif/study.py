@@ -1,0 +1,354 @@
+"""What if: the backtest of a log under its slurm.conf, and the effect of a change of the slurm.conf."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from tracebed.converters.description import local_dates
+from tracebed.converters.perturbation import Perturbation
+from tracebed.converters.workload import BoolArray, FloatArray, Workload
+from tracebed.ground.display import counted, json_values
+from tracebed.ground.errors import InputError
+from tracebed.operators.whatif.change import Change, changed_cluster, cluster_of, machine_in
+from tracebed.operators.whatif.classes import Changed, JobClass, classes_of, headlines
+from tracebed.operators.whatif.effect import effect_of
+from tracebed.operators.whatif.log import Log, log_of
+from tracebed.operators.whatif.members import Predicted, Side, ensemble, mean_of
+from tracebed.operators.whatif.refused import Refused, Remedy
+from tracebed.operators.whatif.shares import spread
+from tracebed.orchestrator.runs.steps import Steps
+from tracebed.slurm.conf import read
+from tracebed.slurm.lines import lines_of
+from tracebed.slurm.machine import Machine
+from tracebed.slurm.simulation.asked import longest_limits
+from tracebed.validation.verdict.moving_average import WINDOW_S, moving_means, window_length, window_starts
+
+SCHEMA = "tracebed-whatif/1"
+BINS = 400
+"""Bins of the courses of queue length and utilization."""
+STARTED = 0.99
+"""Share of the jobs that have started when the courses end."""
+MOST_WINDOWS = 1000
+WIDE = "with more cores on a node than any node has"
+MISFIT = 0.10
+"""Share of the jobs of a log that cannot run on the cluster, from which the slurm.conf is not that of the log."""
+
+
+@dataclass(frozen=True)
+class WhatIf:
+    """A backtest, and the effect of a change if there is one.
+
+    Attributes:
+        name: name of the log.
+        change: the change in words; empty: there is none.
+        partitions: the partitions that the change names.
+        machines: the cluster as it was, and the changed one if there is a change.
+        classes: classes of jobs, all jobs first.
+        jobs: the judged jobs: `job_id`, `submit` (s), `partition`, `queue`, `group`, `cores`, and the waits `logged`,
+            `predicted` and `changed` (s, means over the members; NaN: the changed cluster refuses the job).
+        refused: the work that the changed cluster does not do; None without a change.
+        windows: the moving average of the wait: `time` (s, middle of a window), and a column for each of the waits. If
+            the change refuses jobs, it is that of the others.
+        courses: `time` (s, beginning of a bin), and `waiting_...` (jobs) and `busy_...` (share of the cores) of each.
+        members: members of each ensemble.
+        perturbation: largest changes of their input.
+        notes: assumptions about the log, and jobs that are left out.
+        not_modeled: what is not modeled of both files, a sentence for each group of settings.
+        unix_start: Unix time of second 0; None: unknown.
+        zone: time zone of the log.
+    """
+
+    name: str
+    change: tuple[str, ...]
+    partitions: tuple[str, ...]
+    machines: tuple[Machine, ...]
+    classes: tuple[JobClass, ...]
+    jobs: pd.DataFrame
+    refused: Refused | None
+    windows: pd.DataFrame
+    window_s: float
+    courses: pd.DataFrame
+    members: int
+    perturbation: Perturbation
+    notes: tuple[str, ...]
+    not_modeled: tuple[str, ...]
+    unix_start: float | None
+    zone: str
+
+    @property
+    def sentences(self) -> list[str]:
+        """The answers, a sentence each: refused work, the changed partitions, all jobs, and others; or the backtest."""
+        if self.refused is None:
+            return [self.backtest]
+        answers = [] if self.refused.much else [each.sentence for each in self.headlines]
+        return [*filter(None, [self.refused.sentence]), *answers]
+
+    @property
+    def comparison(self) -> str:
+        """Which jobs are compared, in words; empty: all judged jobs, or none, or there is no change."""
+        every = self.classes[0]
+        if self.refused is None or self.refused.much or every.compared == every.jobs:
+            return ""
+        jobs = f"{every.compared:,} of the {every.jobs:,} judged jobs"
+        return f"changed and effect are of {jobs}, those that start in both clusters"
+
+    @property
+    def headlines(self) -> list[JobClass]:
+        """The classes of `sentences`."""
+        return headlines(self.classes, self.partitions)
+
+    @property
+    def backtest(self) -> str:
+        """The error of the model on the log in words."""
+        every = self.classes[0]
+        moving = "" if every.moving is None else f"; moving average of the wait: {every.moving.sentence}"
+        error = "unknown, since no job waited" if math.isnan(every.error) else spread(every.error)
+        return f"the model's own error on this log is {error}{moving}"
+
+    @property
+    def span(self) -> str:
+        """The time of the judged jobs in words, with the time zone."""
+        ends = self.jobs["submit"].iloc[[0, -1]].to_numpy(dtype=np.float64)
+        dates = local_dates(ends, self.unix_start, self.zone)
+        if dates is None:
+            return f"{(ends[1] - ends[0]) / 3600:,.3g} h, dates unknown"
+        first, last = (f"{date:%Y-%m-%d %H:%M}" for date in dates)
+        return f"{first} to {last}, time zone {self.zone}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the document of `tracebed whatif --json`."""
+        found = {
+            "schema": SCHEMA,
+            "log": {"name": self.name, "time_zone": self.zone, "unix_start": self.unix_start, "jobs": len(self.jobs)},
+            "change": list(self.change),
+            "clusters": [
+                {
+                    "nodes": len(machine.nodes),
+                    "cores": cores_of(machine),
+                    "partitions": [each.name for each in machine.partitions],
+                }
+                for machine in self.machines
+            ],
+            "members": self.members,
+            "perturbation": vars(self.perturbation),
+            "backtest": self.backtest,
+            "refused": None if self.refused is None else self.refused.to_json(),
+            "sentences": self.sentences,
+            "classes": [each.to_json() for each in self.classes],
+            "notes": list(self.notes),
+            "not_modeled": list(self.not_modeled),
+        }
+        return dict(json_values(found))
+
+
+def whatif(
+    workload: Workload,
+    files: Sequence[Path],
+    change: Change,
+    *,
+    name: str = "log",
+    remedy: Remedy = Remedy.LEAVE_OUT,
+    members: int = 16,
+    perturbation: Perturbation,
+    workers: int | None = None,
+    on_progress: Callable[[int], None] | None = None,
+) -> WhatIf:
+    """Predict a log under its slurm.conf and under a changed one, and compare both with each other and with the log.
+
+    Args:
+        workload: the log, read but not scaled.
+        files: the slurm.conf, and what else is known of the cluster, as `slurm.conf.read` takes it.
+        name: name of the log, for messages and reports.
+        remedy: what is done with jobs whose time limit exceeds that of the changed cluster.
+        members: members of each ensemble.
+        perturbation: largest changes of their input.
+        workers: number of processes; None: that of the available cores.
+        on_progress: called with the number of finished members.
+
+    Raises:
+        InputError: the log has no starts, the slurm.conf does not describe its cluster, a change is invalid, or it
+            changes nothing.
+    """
+    zone = workload.provenance.time_zone or ""
+    clusters = [cluster_of(read(*files, plain=True, zone=zone), files)]
+    void: list[str] = []
+    if change:
+        changed_conf, void = changed_cluster(clusters[0], files, change, zone)
+        clusters.append(changed_conf)
+    conf = clusters[0].where
+    machines = [machine_in(each) for each in clusters]
+    log = log_of(workload, machines[0], name)
+    _check_partitions(log, machines[0], name, conf)
+    origin = workload.provenance.unix_start
+    known: dict[str, Any] = {} if origin is None else {"epoch_s": float(origin)}
+    edges = np.linspace(log.begin, _end(log), BINS + 1)
+    sides = [
+        Side({**each.parameters, **known}, longest_limits(log.workload, machine))
+        for each, machine in zip(clusters, machines, strict=True)
+    ]
+    done, total = itertools.count(1), len(sides) * members  # without refused jobs, which need more members
+
+    def tick(_: int) -> None:
+        if on_progress:
+            on_progress(min(next(done), total))
+
+    predict = partial(ensemble, perturbation=perturbation, edges=edges, workers=workers, on_progress=tick)
+    base = predict(log.workload, sides[0], range(members))
+    notes = [*void, *log.notes, *_misfits(log, base[0], machines[0], name, conf), *_overfull(log, base[0], machines[0])]
+    waits = np.stack([member.wait for member in base])
+    rows = log.judged & np.isfinite(waits).all(axis=0)
+    if not rows.any():
+        raise InputError("no judged job starts in all predictions", where=name, hint="check the slurm.conf")
+    jobs, changed, found = _jobs(log, waits.mean(axis=0))[rows].reset_index(drop=True), None, [base]
+    if change:
+        effect = effect_of(log.workload, base, (sides[0], replace(sides[1], remedy=remedy)), predict)
+        changed = effect.of(rows)
+        jobs = jobs.assign(changed=changed.after.mean(axis=0))
+        found.append(effect.members)
+    windows, window_s = _windows(jobs, changed)
+    return WhatIf(
+        name=name,
+        change=change.words(lines_of(Path(conf))),
+        partitions=change.partitions,
+        machines=tuple(machines),
+        classes=tuple(classes_of(jobs, waits[:, rows], changed)),
+        jobs=jobs,
+        refused=effect.refused if change else None,
+        windows=windows,
+        window_s=window_s,
+        courses=_courses(log, found, machines, edges),
+        members=members,
+        perturbation=perturbation,
+        notes=tuple(notes),
+        not_modeled=tuple(dict.fromkeys(text for each in clusters for text in each.differences)),
+        unix_start=origin,
+        zone=zone or "UTC",
+    )
+
+
+def _end(log: Log) -> float:
+    """Return the end of the courses, s: the last submission, or the logged start of nearly all jobs."""
+    start, submit = log.workload.floats("logged_start"), log.workload.floats("submit_time")
+    return float(max(np.quantile(start[np.isfinite(start)], STARTED), submit.max(), log.begin + 1.0))
+
+
+def _check_partitions(log: Log, machine: Machine, name: str, conf: str) -> None:
+    """Raise InputError if many jobs are in partitions that the cluster lacks."""
+    names = log.workload.partitions()
+    gone = names[[machine.partition(each) is None for each in names]].value_counts()
+    if gone.sum() >= MISFIT * len(names):
+        worst = ", ".join(f"{partition} {jobs:,}" for partition, jobs in gone.head(4).items())
+        what = f"{gone.sum():,} of {len(names):,} jobs are in partitions that {conf} lacks: {worst}"
+        own = ", ".join(each.name for each in machine.partitions)
+        hint = f"give the slurm.conf of the log, with its partitions; this one has {own}"
+        raise InputError(what, where=name, hint=hint)
+
+
+def _misfits(log: Log, member: Predicted, machine: Machine, name: str, conf: str) -> list[str]:
+    """Return what cannot run on the cluster, as notes.
+
+    Raises:
+        InputError: the share of the jobs is `MISFIT` or more.
+    """
+    found = Counter({WIDE: log.wide})
+    examples: dict[str, str] = {}
+    for (partition, reason), count in member.rejected.most_common():
+        kind = reason if "no partition" in reason else f"partition {partition}: {reason.partition(': ')[0]}"
+        found[kind] += count
+        examples.setdefault(kind, reason.partition(": ")[2])
+    total, jobs = sum(found.values()), len(log.workload) + log.wide
+    worst = "; ".join(
+        f"{counted(count, 'job')}, {kind}" + (f" ({examples[kind]})" if examples.get(kind) else "")
+        for kind, count in found.most_common(4)
+        if count
+    )
+    if total >= MISFIT * jobs:
+        partitions = ", ".join(each.name for each in machine.partitions)
+        largest = max(machine.cores_of(kind) for kind in machine.kinds)
+        what = f"{total:,} of {jobs:,} jobs cannot run on the cluster of {conf}: {worst}"
+        hint = (
+            f"give the slurm.conf of the log; this one has the partitions {partitions}, nodes of up to {largest} cores"
+        )
+        raise InputError(what, where=name, hint=hint)
+    what = f"{total:,} of {jobs:,} jobs cannot run on the cluster of the slurm.conf and are left out: {worst}"
+    return [what] if total else []
+
+
+def _overfull(log: Log, member: Predicted, machine: Machine) -> list[str]:
+    """Return as a note which partition is too small for the jobs that ran in it at a time, if one is."""
+    names, found = log.workload.partitions().to_numpy(), {}
+    for number, partition in enumerate(machine.partitions):
+        most = _busy(log, member, names == partition.name).values.max(initial=0.0)
+        size = sum(machine.cores_of(machine.nodes[node][1]) for node in machine.members(number))
+        if most > size:
+            what = f"jobs of partition {partition.name} held up to {most:,.0f} cores at a time, and it has {size:,}"
+            found[most / size] = f"{what}: the slurm.conf is not that of the log, or jobs shared cores"
+    return [found[max(found)]] if found else []
+
+
+def _busy(log: Log, member: Predicted, rows: BoolArray) -> Steps:
+    """Return the cores that some of the jobs of the log held."""
+    start, end = log.workload.floats("logged_start"), log.workload.floats("logged_end")
+    end = np.where(np.isfinite(end), end, start + log.workload.floats("run_time"))
+    rows = rows & np.isfinite(start)
+    return Steps.count(start[rows], end[rows], member.cores[rows])
+
+
+def _jobs(log: Log, predicted: FloatArray) -> pd.DataFrame:
+    """Return the table of jobs, with the mean wait of the ensemble."""
+    texts = {name: log.workload.texts(name).to_numpy() for name in ("job_id", "queue", "group")}
+    texts["partition"] = log.workload.partitions().to_numpy()
+    submit = log.workload.floats("submit_time")
+    return pd.DataFrame({**texts, "submit": submit, "cores": log.cores, "logged": log.wait, "predicted": predicted})
+
+
+def _windows(jobs: pd.DataFrame, changed: Changed | None) -> tuple[pd.DataFrame, float]:
+    """Return the moving averages of the waits, and the length of a window, s."""
+    if changed is not None and changed.compared.any():
+        jobs = jobs.assign(predicted=changed.before.mean(axis=0))[changed.compared]
+    else:
+        jobs = jobs.drop(columns="changed", errors="ignore")
+    names = [name for name in ("logged", "predicted", "changed") if name in jobs]
+    submit = jobs["submit"].to_numpy(dtype=np.float64)
+    length = max(window_length(submit, WINDOW_S), 1.0)
+    starts = window_starts(submit, length)
+    starts = starts[:: max(1, len(starts) // MOST_WINDOWS)]
+    means, _ = moving_means(submit, np.stack([jobs[name].to_numpy(dtype=np.float64) for name in names]), starts, length)
+    return pd.DataFrame({"time": starts + length / 2, **dict(zip(names, means, strict=True))}), length
+
+
+def _courses(
+    log: Log, found: Sequence[Sequence[Predicted]], machines: Sequence[Machine], edges: FloatArray
+) -> pd.DataFrame:
+    """Return the courses of queue length and utilization: logged, and means over the members."""
+    start, submit = log.workload.floats("logged_start"), log.workload.floats("submit_time")
+    ran = np.isfinite(start)
+    queue = Steps.count(submit[ran], start[ran])
+    busy = _busy(log, found[0][0], ran)
+    size = cores_of(machines[0])
+    columns = {"time": edges[:-1], "waiting_logged": queue.means(edges), "busy_logged": busy.means(edges) / size}
+    for name, members, machine in zip(("predicted", "changed"), found, machines, strict=False):
+        columns[f"waiting_{name}"] = mean_of(member.waiting for member in members)
+        columns[f"busy_{name}"] = mean_of(member.busy for member in members) / cores_of(machine)
+    return pd.DataFrame(columns)
+
+
+def cores_of(machine: Machine) -> int:
+    """Return the number of cores of a cluster."""
+    return sum(machine.cores_of(kind) for _, kind in machine.nodes)
+
+
+def document(found: WhatIf) -> str:
+    """Return the JSON document as text."""
+    return json.dumps(found.to_json(), indent=2) + "\n"

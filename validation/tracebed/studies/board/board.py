@@ -1,0 +1,135 @@
+"""The stored board: the scores of all entries on all data sets, from which the page and the plot are made."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import ConfigDict, Field
+
+from tracebed.ground.stored import Part, StoredFile
+from tracebed.studies.board.scores import Spread, paired, spread
+
+FILE = "board.json"
+WAIT = "mean_wait_s"
+"""The metric by which entries are ordered."""
+DIGITS = 6
+"""Significant digits of the stored figures."""
+Track = Literal["planned", "observed"]
+Kind = Literal["real", "published", "simulated", "entered", "control"]
+
+
+class Worst(Part):
+    """The case with the largest error."""
+
+    case: str
+    error: float
+    """(predicted - real) / margin."""
+
+
+class Score(Part):
+    """An entry on a data set, with run times of one track."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    dataset: str
+    track: Track
+    """Whether the run times were planned, or copied from the real run. Found from the runs."""
+    entry: str
+    kind: Kind
+    """`real`: each real run as a prediction of the others; `published`: an output of others; `entered`: by a file."""
+    program: str
+    version: str
+    cases: int
+    real_runs: int
+    errors: dict[str, dict[str, float]]
+    """Gated metric -> cluster -> mean |error|, in margins."""
+    worst: dict[str, Worst]
+    """Gated metric -> the case with the largest error."""
+    wait_error_s: float
+    """|error| of the mean wait, mean over the clusters, s."""
+    placed: float | None
+    """Share of the jobs that start within 15 s of the real start after their submission."""
+    noise_ratio: float | None
+    """Distance to real runs / distance between real runs, job by job. None: no repetitions."""
+    verdict: str
+    why: str
+    """Metrics that are off, or the reason for an inconclusive verdict."""
+
+    @property
+    def wait(self) -> Spread:
+        """|error| of the mean wait over the clusters, in margins."""
+        return spread(list(self.errors[WAIT].values()))
+
+    @property
+    def largest_other(self) -> tuple[str, float]:
+        """The gated metric other than the wait with the largest mean |error|, and this error; NaN without one."""
+        others = {name: spread(list(each.values())).mean for name, each in self.errors.items() if name != WAIT}
+        name = max(others, key=lambda each: others[each], default="")
+        return name, others.get(name, math.nan)
+
+    def against(self, other: Score) -> Spread | None:
+        """Return the paired difference of |error| of the wait to that of another entry."""
+        return paired(self.errors[WAIT], other.errors[WAIT])
+
+
+class Facts(Part):
+    """A data set as it was scored."""
+
+    title: str
+    institution: str
+    source: str
+    commit: str
+    licence: str
+    citation: str
+    note: str
+    cases: int
+    real_runs: int
+    clusters: int
+    """Number of workloads, those of calibration not counted."""
+    unhealthy: int
+    """Number of real runs with a cause to exclude them."""
+    noise: dict[str, float]
+    """Gated metric -> standard deviation of one real run, in margins, from repetitions; empty without."""
+    failed: dict[str, str]
+    """Entry -> why the entry has no score."""
+
+
+class Board(StoredFile):
+    """All scores."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+    KIND: ClassVar[str] = "board"
+    HINT: ClassVar[str] = "`tracebed validate --board` writes it"
+
+    file_schema: Annotated[Literal["tracebed-board/1"], Field(alias="schema")] = "tracebed-board/1"
+    date: str
+    """Day of the computation, YYYY-MM-DD, UTC."""
+    version: str
+    """Version of tracebed."""
+    datasets: dict[str, Facts]
+    scores: list[Score]
+
+    def of(self, dataset: str, track: Track) -> list[Score]:
+        """Return the entries of a data set and a track without controls: the smallest error of the wait first."""
+        found = [
+            each
+            for each in self.scores
+            if (each.dataset, each.track) == (dataset, track) and each.kind not in ("control", "real")
+        ]
+        return sorted(found, key=lambda each: (each.wait.mean, each.entry))
+
+    def ceiling(self, dataset: str) -> Score | None:
+        """Return the row of the real runs of a data set, None without repetitions."""
+        found = [each for each in self.scores if each.dataset == dataset and each.kind == "real"]
+        return found[0] if found else None
+
+    def controls(self, dataset: str) -> list[Score]:
+        """Return the controls of a data set, of both tracks."""
+        return [each for each in self.scores if each.dataset == dataset and each.kind == "control"]
+
+
+def stored(value: float) -> float:
+    """Return a figure as it is stored: `DIGITS` significant digits."""
+    return float(f"{value:.{DIGITS}g}")

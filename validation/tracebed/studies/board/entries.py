@@ -1,0 +1,81 @@
+"""Entries of the board: the simulators that predict a data set, by a file of a few lines.
+
+    grid5000-2016-02:
+      mine: {command: "my-simulator {workload} --nodes {nodes} --output {output}.csv", from: csv}
+
+The keys of a simulator are those of an experiment file. Relative paths refer to the folder of the file of the entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BeforeValidator, RootModel
+
+from tracebed.ground.errors import InputError
+from tracebed.ground.registry import unknown
+from tracebed.ground.yaml_file import YamlFile
+from tracebed.studies.board.datasets import datasets
+from tracebed.validation.experiments.parts import Name
+from tracebed.validation.experiments.predicted.simulators import SuiteSimulator, simulator_of
+from tracebed.validation.experiments.predicted.specs import SimulatorSpec
+
+SHIPPED = files(__package__) / "entries.yaml"
+EVERY = "*"
+"""Name in place of a data set: each of them."""
+HINT = 'write DATASET: {NAME: {command: "...", from: csv}}'
+
+
+class _Entries(RootModel[dict[str, dict[Name, Annotated[SimulatorSpec, BeforeValidator(lambda raw: raw or {})]]]]):
+    """The content of a file of entries."""
+
+
+@dataclass(frozen=True)
+class EntryFile:
+    """A file of entries."""
+
+    source: YamlFile
+    entries: dict[str, dict[str, SimulatorSpec]]
+    """Data set, or `EVERY` -> name -> simulator."""
+
+    @property
+    def folder(self) -> Path:
+        """Folder of relative paths."""
+        return Path(self.source.where).absolute().parent
+
+    def simulators(self, dataset: str) -> Iterator[SuiteSimulator]:
+        """Yield the simulators that predict a data set.
+
+        Raises:
+            InputError: a simulator is invalid. The error has the line.
+        """
+        for key in (EVERY, dataset):
+            for name, spec in self.entries.get(key, {}).items():
+                try:
+                    yield simulator_of(name, spec, self.folder)
+                except InputError as error:
+                    raise self.source.error(error.what, key, name, hint=error.hint) from error
+
+
+def load_entries(paths: Sequence[Path]) -> list[EntryFile]:
+    """Return the entries of tracebed and those of files.
+
+    Raises:
+        InputError: a file cannot be read, or a key, a value or a data set is unknown. The error has the line.
+    """
+    with as_file(SHIPPED) as shipped:
+        return [_read(path) for path in (shipped, *paths)]
+
+
+def _read(path: Path) -> EntryFile:
+    source = YamlFile.read(path, "entries of the board", hint=HINT, unreadable="give a YAML file")
+    found = source.checked(_Entries).root
+    for name in found:
+        if name not in (EVERY, *datasets()):
+            error = unknown("data set", name, [EVERY, *datasets()])
+            raise source.error(error.what, name, hint=error.hint)
+    return EntryFile(source, found)

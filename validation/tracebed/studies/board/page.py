@@ -1,0 +1,181 @@
+"""The page of the board: its tables as Markdown, in the text of `page.md`."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Iterator
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+
+from tracebed.ground.display import markdown_table
+from tracebed.ground.files import replacing
+from tracebed.studies.board.board import FILE, WAIT, Board, Facts, Score
+from tracebed.studies.board.controls import CONTROLS
+from tracebed.studies.board.entries import SHIPPED
+from tracebed.studies.board.plot import FILE as PLOT
+from tracebed.studies.board.plot import lanes, plot
+from tracebed.studies.board.words import interval, number, program_of, share
+from tracebed.validation.metrics import all_metrics
+
+TEXT = files(__package__) / "page.md"
+"""The text of the page, with places for the tables."""
+PAGE = "board.md"
+COLUMNS = ("entry", "program", "error", "worst", "s", "against {}", "largest other error", "placed", "noise", "verdict")
+RUN_TIMES = {
+    "planned": "Run times as planned: what a simulator could have known.",
+    "observed": "Run times copied from the real runs: they could not have failed. No comparison with planned ones.",
+}
+
+
+def write(board: Board, folder: Path) -> None:
+    """Write the scores, the page and the plot into a folder."""
+    board.save(folder / FILE, replace=True)
+    for name, text in ((PAGE, page(board)), (PLOT, plot(board))):
+        with replacing(folder / name) as stream:
+            stream.write(text.encode())
+
+
+def page(board: Board) -> str:
+    """Return the page."""
+    return Template(TEXT.read_text(encoding="utf-8")).substitute(
+        date=board.date,
+        version=board.version,
+        findings="\n".join(_filled(text, 2) for text in _findings(board)),
+        datasets=markdown_table(
+            ("data set", "institution", "real runs", "workloads that count", "unhealthy runs", "noise of the wait"),
+            [
+                (f"[{name}](#{name.replace('.', '')})", each.institution, *_counts(each))
+                for name, each in board.datasets.items()
+            ],
+        ),
+        entries=_comments_off(SHIPPED.read_text(encoding="utf-8")),
+        scores="\n\n".join(_dataset(board, name, facts) for name, facts in board.datasets.items()),
+        controls=markdown_table(
+            ("data set", "control", "track found", "error", "placed", "noise", "verdict", "how it fails"),
+            [_control(board, each) for name in board.datasets for each in board.controls(name)],
+        ),
+    )
+
+
+def _findings(board: Board) -> Iterator[str]:
+    """Yield a sentence for each data set and track: the nearest entry beside the published one and the real runs."""
+    for dataset, track, ceiling, entries in lanes(board):
+        best, *_ = entries
+        published = [each for each in entries if each.kind == "published" and each is not best]
+        wrong = sum(each.verdict == "inaccurate" for each in entries)
+        ratio = "" if best.noise_ratio is None else f", with a noise ratio of {number(best.noise_ratio)}"
+        parts = [f"nearest is `{best.entry}`, off by {_size(best)}{ratio}"]
+        for each in published:
+            parts.append(f"the published output of {each.entry} is off by {_size(each)}")
+            difference = best.against(each)
+            if difference is not None and math.isfinite(difference.low):
+                nearer = "nearer" if difference.high < 0 else "not proved to be nearer"
+                parts.append(f"`{best.entry}` is {nearer} over the {difference.clusters} workloads")
+        if ceiling:
+            parts.append(f"the real runs are off by {_size(ceiling)} from each other")
+        parts.append(f"inaccurate: {wrong} of {len(entries)} entries")
+        yield f"- **{dataset}**, run times {track}: {'; '.join(parts)}."
+
+
+def _size(score: Score) -> str:
+    return f"{number(score.wait.mean)} margins ({number(score.wait_error_s)} s)"
+
+
+def _counts(facts: Facts) -> tuple[str, str, str, str]:
+    noise = facts.noise.get(WAIT)
+    text = "-" if noise is None else f"{number(noise)} margins"
+    return str(facts.real_runs), str(facts.clusters), str(facts.unhealthy), text
+
+
+def _dataset(board: Board, name: str, facts: Facts) -> str:
+    """Return the section of a data set."""
+    at = f", commit {facts.commit}" if facts.commit else ""
+    origin = f"{facts.institution}. Source: {facts.source}{at}. Licence: {facts.licence or 'none stated'}. "
+    parts = [
+        f"### {name}",
+        _filled(f"{facts.title}. {facts.note[:1].upper()}{facts.note[1:]}."),
+        _filled(f"{origin}Cite: {facts.citation}."),
+    ]
+    for _, track, ceiling, entries in (lane for lane in lanes(board) if lane[0] == name):
+        reference = next((each for each in entries if each.kind == "published"), entries[0])
+        rows = [_real(ceiling)] if ceiling else []
+        rows += [_row(each, reference) for each in entries]
+        columns = [column.format(reference.entry) for column in COLUMNS]
+        parts += [RUN_TIMES[track], markdown_table(columns, rows)]
+    parts += [_filled(f"Not scored: {entry}, since {why}") for entry, why in facts.failed.items()]
+    return "\n\n".join(parts)
+
+
+def _row(score: Score, reference: Score) -> tuple[str, ...]:
+    return (
+        score.entry,
+        _program(score),
+        *_errors(score),
+        "" if score is reference else interval(score.against(reference), signed=True),
+        _other(score),
+        share(score.placed),
+        number(score.noise_ratio),
+        f"{score.verdict}: {score.why}" if score.verdict == "inaccurate" else score.verdict,
+    )
+
+
+def _program(score: Score) -> str:
+    """Return the program of an entry with its version, and whether its output was published."""
+    name = program_of(score)
+    version = score.version if name not in ("", "tracebed") else ""
+    return " ".join(filter(None, (name, version, "(published output)" if score.kind == "published" else "")))
+
+
+def _real(score: Score) -> tuple[str, ...]:
+    return "*real against real*", "", *_errors(score), "", _other(score), share(score.placed), "1", ""
+
+
+def _errors(score: Score) -> tuple[str, str, str]:
+    """Return the error of the wait with its interval, the worst case, and the error in s."""
+    worst = score.worst[WAIT].error
+    return interval(score.wait), f"{'+' if worst > 0 else ''}{number(worst)}", number(score.wait_error_s)
+
+
+def _other(score: Score) -> str:
+    name, value = score.largest_other
+    return f"{all_metrics()[name].label}: {number(value)}" if name else "-"
+
+
+def _control(board: Board, score: Score) -> tuple[str, ...]:
+    return (
+        score.dataset,
+        CONTROLS[score.entry],
+        score.track,
+        interval(score.wait),
+        share(score.placed),
+        number(score.noise_ratio),
+        score.verdict,
+        failure(board, score),
+    )
+
+
+def failure(board: Board, score: Score) -> str:
+    """Return how a control fails, as text.
+
+    A control fails if its run times are found to be copies, if it is inaccurate, or if it places fewer jobs than the
+    best entry on its track. A control that does not fail shows that the data set tells nothing.
+    """
+    if score.entry == "observed" and score.track == "observed":
+        return "its run times are found to be copies"
+    if score.verdict == "inaccurate":
+        return f"off: {score.why}"
+    best = max((each.placed or 0.0 for each in board.of(score.dataset, score.track)), default=0.0)
+    if (score.placed or 0.0) < best:
+        return f"places fewer jobs than the best entry, {share(best)}"
+    return "**not at all**: the data set does not tell it from a prediction"
+
+
+def _comments_off(text: str) -> str:
+    """Return the lines of a YAML file without those that are comments."""
+    return "\n".join(line for line in text.splitlines() if not line.startswith("#"))
+
+
+def _filled(text: str, indent: int = 0) -> str:
+    return textwrap.fill(text, 118, break_long_words=False, break_on_hyphens=False, subsequent_indent=" " * indent)

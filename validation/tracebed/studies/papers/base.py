@@ -1,0 +1,127 @@
+"""What an experiment by real runs is: settings in, replays and findings out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import update_wrapper
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tracebed.ground.display import markdown_table
+from tracebed.ground.files import replacing
+from tracebed.ground.registry import Registry
+from tracebed.validation.experiments.views.ledger import Measured
+
+if TYPE_CHECKING:
+    from tracebed.converters.workload import Workload
+    from tracebed.orchestrator.testbeds.nodes import Inventory
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a user chooses for an experiment.
+
+    Attributes:
+        folder: folder for the runs and the findings.
+        inventory: file or name of an inventory; None: the experiment chooses from the cores of this machine.
+        repetitions: number of replays of each scenario.
+        speed: trace seconds per wall second; None: the experiment chooses.
+        on_step: function that reports the steps to the user.
+    """
+
+    folder: Path
+    inventory: str | None = None
+    repetitions: int = 3
+    speed: float | None = None
+    on_step: Callable[[str], None] = field(default=lambda step: None)
+
+
+@dataclass(frozen=True)
+class Replay:
+    """A replay of an experiment."""
+
+    folder: str
+    """Name of the folder of the run."""
+    workload: Workload
+    inventory: Inventory
+    policy: str
+    parameters: Mapping[str, Any] | None
+    """Parameters of the policy."""
+    name: str
+    """Name of the workload, for reports."""
+    speed: float
+    """Trace seconds per wall second."""
+    balance: str = "static"
+
+
+@dataclass(frozen=True)
+class FindingsTable:
+    """A table of findings."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Any]]
+
+
+@dataclass(frozen=True)
+class Findings:
+    """The findings of an experiment."""
+
+    title: str
+    tables: Sequence[FindingsTable]
+    notes: Sequence[str] = ()
+    """What differs from the paper, and what the figures depend on."""
+    measured: Measured | None = None
+    """The figures of each repetition, for the claims in the file of the paper."""
+
+    def markdown(self) -> str:
+        """Return the findings as a page in Markdown."""
+        parts = [f"# {self.title}"]
+        for table in self.tables:
+            rows = ([str(value) for value in row] for row in table.rows)
+            parts += [f"## {table.title}", markdown_table(table.columns, rows)]
+        parts += [f"- {note}" for note in self.notes]
+        return "\n\n".join(parts) + "\n"
+
+    def facts(self) -> dict[str, Any]:
+        """Return the findings for JSON."""
+        tables = [{"title": table.title, "columns": table.columns, "rows": table.rows} for table in self.tables]
+        return {"title": self.title, "tables": tables, "notes": self.notes}
+
+    def save(self, folder: Path) -> Path:
+        """Write `findings.md`, and return its path."""
+        path = folder / "findings.md"
+        with replacing(path) as stream:
+            stream.write(self.markdown().encode())
+        return path
+
+
+PaperFunction = Callable[[Settings], Findings]
+"""An experiment: a function whose docstring begins with a line on what it repeats. A `Study` also lists its replays."""
+
+
+class Study:
+    """An experiment that lists its replays without running them."""
+
+    def __init__(self, function: PaperFunction, replays: Callable[[Settings], Iterator[Replay]], speed: float) -> None:
+        """Take the experiment, the list of its replays, and its speed by default."""
+        self._function, self.replays, self.speed = function, replays, speed
+        update_wrapper(self, function)
+
+    def __call__(self, settings: Settings) -> Findings:
+        """Run the experiment."""
+        return self._function(settings)
+
+
+def study(replays: Callable[[Settings], Iterator[Replay]], speed: float) -> Callable[[PaperFunction], Study]:
+    """Return the decorator of an experiment whose replays are listed by `replays`."""
+    return lambda function: Study(function, replays, speed)
+
+
+PAPERS: Registry[PaperFunction] = Registry("tracebed.experiments", "experiment")
+
+
+def percent(before: float, after: float) -> str:
+    """Return the relative change from `before` to `after`."""
+    return f"{100 * (after / before - 1):+.1f} %"
