@@ -17,7 +17,7 @@ import psutil
 import pytest
 from hypothesis import settings
 
-from patience import GUARD_S
+from tests.patience import GUARD_S
 from tracebed.orchestrator.testbeds import rates
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -83,7 +83,7 @@ def reference_data() -> Callable[[str], Path]:
 @pytest.fixture(scope="session")
 def container_engine() -> Iterator[str]:
     """Return the address of a container engine with the base image: that of the environment, or a dockerd for tests."""
-    import dockerd
+    from tests.servers import dockerd
 
     if address := os.environ.get("TRACEBED_TEST_ENGINE"):
         dockerd.load_base(address)

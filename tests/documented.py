@@ -13,15 +13,14 @@ import click
 import pandas as pd
 from click.testing import CliRunner
 
-import logs
-import packages
-import slurm_forecasts
 import tracebed.api as tb
+from tests import logs, packages
+from tests.oracles import slurm_forecasts
+from tests.oracles.validations import make_validation
 from tracebed.cli import tracebed
 from tracebed.ground.errors import ExitCode
 from tracebed.slurm.state import COMMANDS
 from tracebed.validation.verdict.baseline import Baseline
-from validations import make_validation
 
 ROOT = Path(__file__).resolve().parents[1]
 BLOCK = re.compile(
@@ -233,7 +232,7 @@ def fitted(path: Path) -> None:
     """Write the experiment of the page on calibration, with a simulator of the tests, and with the later key."""
     page = (ROOT / "docs/how-to/calibrate-your-simulator.md").read_text(encoding="utf-8")
     text = page.partition("```yaml\n")[2].partition("```")[0]
-    toy = f"python3 -S {ROOT / 'tests/toy_simulator.py'}"
+    toy = f"python3 -S {ROOT / 'tests/servers/toy_simulator.py'}"
     path.write_text(f"{text.replace('my-simulator', toy)}    calibration: fit/calibrated/mine.yaml\n")
 
 

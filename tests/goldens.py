@@ -1,7 +1,7 @@
 """Whether a change of the structure moved anything: digests of runs, schemas, pages and commands, before and after.
 
-python tests/goldens.py write before.json     # in the checkout before the change
-python tests/goldens.py check before.json     # in the one after it: lists what differs, exit status 1
+python -m tests.goldens write before.json     # in the checkout before the change
+python -m tests.goldens check before.json     # in the one after it: lists what differs, exit status 1
 
 A digest is one of values, not of files: tables are written as CSV with all digits of a float, so another version of
 Parquet or another order of metadata moves nothing.
@@ -20,10 +20,8 @@ from pathlib import Path
 import click
 import pandas as pd
 
-import engines
-import evolving_cases
-import slurm_cases
 import tracebed.api as tb
+from tests.oracles import engines, evolving_cases, slurm_cases
 from tracebed.cli import tracebed
 from tracebed.orchestrator.evolving import reference
 from tracebed.orchestrator.run import TABLES

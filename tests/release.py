@@ -15,7 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from dockerd import base_archive
+from tests.servers.dockerd import base_archive
 
 ROOT = Path(__file__).resolve().parents[1]
 CROSS = "aarch64-linux-gnu-gcc"

@@ -30,10 +30,9 @@ import pandas as pd
 import psutil
 import pytest
 
-import dockerd
-import sshd
-from patience import GUARD_S, patience
-from survival import KEEP, Case, assert_every_job_ended_once, assert_no_rank_ran_twice, count
+from tests.oracles.survival import KEEP, Case, assert_every_job_ended_once, assert_no_rank_ran_twice, count
+from tests.patience import GUARD_S, patience
+from tests.servers import dockerd, sshd
 from tracebed.benchmarks.node_table import FOLDER
 from tracebed.converters.workload import Workload
 from tracebed.orchestrator.replay import journal

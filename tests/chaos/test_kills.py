@@ -20,9 +20,9 @@ from pathlib import Path
 
 import pytest
 
-from patience import GUARD_S
-from redecided import workload
-from survival import KEEP, Case, assert_every_job_ended_once, assert_no_rank_ran_twice
+from tests.oracles.redecided import workload
+from tests.oracles.survival import KEEP, Case, assert_every_job_ended_once, assert_no_rank_ran_twice
+from tests.patience import GUARD_S
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.recovery import recovered
 from tracebed.orchestrator.run import JOURNAL, Run

@@ -13,7 +13,7 @@ from typing import Any
 
 import pandas as pd
 
-from faults.batch import (
+from tests.faults.batch import (
     CALL_FAULTS,
     CANCEL_FAULTS,
     JOB_FAULTS,

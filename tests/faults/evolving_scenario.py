@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from faults.scenario import FAULTS, JOBS, NODES, Scenario
+from tests.faults.scenario import FAULTS, JOBS, NODES, Scenario
 from tracebed.converters.workload import Workload
 
 

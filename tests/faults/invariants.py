@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from faults.kinds import CONTROLLER_FAULTS, NODE_FAULTS, is_harmless
-from faults.scenario import CORES, Outcome
+from tests.faults.kinds import CONTROLLER_FAULTS, NODE_FAULTS, is_harmless
+from tests.faults.scenario import CORES, Outcome
 from tracebed.ground.errors import InputError, TestbedError
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.chain import DamagedJournal

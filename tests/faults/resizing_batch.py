@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from faults.batch import NODES, TIMEOUT_S, BatchFault, VirtualBatch, VirtualJob
+from tests.faults.batch import NODES, TIMEOUT_S, BatchFault, VirtualBatch, VirtualJob
 from tracebed.ground.errors import TestbedError
 from tracebed.ground.states import JobState
 from tracebed.orchestrator.batch.base import JobRequest, NodeState, Phase, Refused

@@ -6,9 +6,9 @@ import random
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from faults.batch import NODES, BatchFault
-from faults.batch_scenario import FAULTS, JOBS, SECONDS, BatchPlay, BatchScenario
-from faults.resizing_batch import RESIZE_FAULTS, ResizingBatch
+from tests.faults.batch import NODES, BatchFault
+from tests.faults.batch_scenario import FAULTS, JOBS, SECONDS, BatchPlay, BatchScenario
+from tests.faults.resizing_batch import RESIZE_FAULTS, ResizingBatch
 from tracebed.converters.workload import Workload
 from tracebed.ground.states import JobState
 from tracebed.orchestrator.setup import Setup

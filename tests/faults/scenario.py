@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from faults.kinds import CONTROLLER_FAULTS, HARMLESS, NODE_FAULTS, flip, tear
+from tests.faults.kinds import CONTROLLER_FAULTS, HARMLESS, NODE_FAULTS, flip, tear
 from tracebed.converters.workload import Workload
 from tracebed.ground import system as outside
 from tracebed.ground.errors import InputError, TestbedError

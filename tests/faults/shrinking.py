@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from faults.batch_scenario import BatchPlay, BatchScenario
-from faults.invariants import CoreWatch, check
-from faults.resizing_scenario import ResizingPlay, ResizingScenario
-from faults.scenario import Outcome, Scenario, carry_out
+from tests.faults.batch_scenario import BatchPlay, BatchScenario
+from tests.faults.invariants import CoreWatch, check
+from tests.faults.resizing_scenario import ResizingPlay, ResizingScenario
+from tests.faults.scenario import Outcome, Scenario, carry_out
 
 LIMIT = 300
 """Largest number of scenarios that are tried to shrink one."""

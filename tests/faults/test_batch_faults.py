@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from faults.batch import BatchFault
-from faults.batch_scenario import BatchPlay, BatchScenario
-from faults.shrinking import examine, violations
+from tests.faults.batch import BatchFault
+from tests.faults.batch_scenario import BatchPlay, BatchScenario
+from tests.faults.shrinking import examine, violations
 from tracebed.orchestrator.replay.journal import read
 from tracebed.orchestrator.run import JOURNAL
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from faults.evolving_scenario import EvolvingScenario
-from faults.invariants import CoreWatch, check
-from faults.scenario import JobSpec, Outcome, carry_out
-from faults.shrinking import examine, violations
+from tests.faults.evolving_scenario import EvolvingScenario
+from tests.faults.invariants import CoreWatch, check
+from tests.faults.scenario import JobSpec, Outcome, carry_out
+from tests.faults.shrinking import examine, violations
 from tracebed.testing.virtual.faults import Fault
 
 SEEDS, PORTION = 8, 4

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from courses import Course, differences
-from faults.kinds import CONTROLLER_FAULTS
-from faults.scenario import POLICIES, JobSpec, Outcome, Scenario, carry_out
-from patience import patience, slowness
-from real_faults import KINDS, Story, replay_all, slowed
+from tests.faults.kinds import CONTROLLER_FAULTS
+from tests.faults.scenario import POLICIES, JobSpec, Outcome, Scenario, carry_out
+from tests.oracles.courses import Course, differences
+from tests.oracles.real_faults import KINDS, Story, replay_all, slowed
+from tests.patience import patience, slowness
 from tracebed.testing.virtual.faults import Fault
 
 STRUCK = ("launched", "resize", "effect", "submit", "end", "start", "up")

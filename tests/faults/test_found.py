@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from faults.scenario import JobSpec, Scenario
-from faults.shrinking import violations
+from tests.faults.scenario import JobSpec, Scenario
+from tests.faults.shrinking import violations
 from tracebed.testing.virtual.faults import Fault
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from faults.scenario import Scenario
-from faults.shrinking import violations
-from planted import PLANTED
+from tests.faults.scenario import Scenario
+from tests.faults.shrinking import violations
+from tests.oracles.planted import PLANTED
 
 FOUND = {
     "missing_fsync": (213, "crash"),

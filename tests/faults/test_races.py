@@ -6,8 +6,8 @@ job that waits for a release is never woken.
 
 from __future__ import annotations
 
-from faults.scenario import JobSpec, Outcome, Scenario, carry_out
-from faults.shrinking import violations
+from tests.faults.scenario import JobSpec, Outcome, Scenario, carry_out
+from tests.faults.shrinking import violations
 from tracebed.orchestrator.testbeds.agent.processes import GRACE_S
 from tracebed.testing.virtual.faults import Fault
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from faults.batch import NODES, BatchFault
-from faults.resizing_batch import SECOND_S, ResizingBatch
-from faults.resizing_scenario import ResizingPlay, ResizingScenario
-from faults.shrinking import examine, violations
+from tests.faults.batch import NODES, BatchFault
+from tests.faults.resizing_batch import SECOND_S, ResizingBatch
+from tests.faults.resizing_scenario import ResizingPlay, ResizingScenario
+from tests.faults.shrinking import examine, violations
 from tracebed.orchestrator.batch.deciding import OF_OTHERS
 from tracebed.orchestrator.batch.resizes import ResizeCommand
 from tracebed.orchestrator.replay.journal import read

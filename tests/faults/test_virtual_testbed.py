@@ -12,10 +12,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from faults.invariants import watched
-from faults.kinds import NODE_FAULTS
-from faults.scenario import JobSpec, Outcome, Scenario, carry_out
-from faults.shrinking import Finding, shrunk, violations
+from tests.faults.invariants import watched
+from tests.faults.kinds import NODE_FAULTS
+from tests.faults.scenario import JobSpec, Outcome, Scenario, carry_out
+from tests.faults.shrinking import Finding, shrunk, violations
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.outages import MOST_LOSSES
 from tracebed.testing.virtual.faults import Fault

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from peer_schedules import HEADER
+from tests.oracles.peer_schedules import HEADER
 
 LINES = pytest.StashKey[list[str]]()
 

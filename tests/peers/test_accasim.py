@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from peer_schedules import Machine, Schedule, cirne, ricc
+from tests.oracles.peer_schedules import Machine, Schedule, cirne, ricc
 from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.workload import Workload

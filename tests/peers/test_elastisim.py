@@ -18,9 +18,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import elastisim_programs as programs
 import tracebed.api as tb
-from peer_schedules import Machine, Schedule, cirne
+from tests.oracles import elastisim_programs as programs
+from tests.oracles.peer_schedules import Machine, Schedule, cirne
 from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.workload import Provenance, System, Workload

@@ -9,7 +9,7 @@ from tracebed.testing.virtual.kernel import VirtualWorld
 
 
 class Times(NamedTuple):
-    """The times of processes, s: medians that `tests/benchmarks/scale/rank_times.py` measures on emulated nodes."""
+    """The times of processes, s: medians that `tests/performance/scale/rank_times.py` measures on emulated nodes."""
 
     launch_s: float = 0.012
     """From the fork of a rank until it listens or joins."""

@@ -1,0 +1,283 @@
+"""Experiments on testbeds: replays that run to their end, are interrupted, resumed, changed and summarized."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+import tracebed.api as tb
+from tests.patience import GUARD_S, matching
+from tracebed.cli import tracebed
+from tracebed.ground.errors import ExitCode, TracebedError
+from tracebed.validation.experiments.real.beside import BackgroundCommand
+
+REAL = """\
+workloads: {w: w.csv}
+policies: [easy, fcfs]
+testbed: {inventory: nodes.yaml, speed: 1e6}
+repetitions: 2
+settle_s: 0
+"""
+VIRTUAL = "groups: {all: {provider: virtual, nodes: 'n[1-4]', cores: 4, emulated: true}}\n"
+REAL_NODES = "nodes: [{name: 'n[1-4]', cores: 4, emulated: true}]\n"
+
+
+def prepare(folder: Path) -> None:
+    """Write the workload and the experiment."""
+    tb.write(tb.scale(tb.generate("cirne", jobs=5, nodes=16, seed=3), nodes=4), folder / "w.csv")
+    (folder / "c.yaml").write_text(REAL)
+    (folder / "nodes.yaml").write_text(VIRTUAL)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    prepare(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of the finished campaign."""
+    place = tmp_path_factory.mktemp("made")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(place)
+        prepare(place)
+        assert experiment("c.yaml", "-o", "out").return_value == ExitCode.OK
+    return place / "out"
+
+
+@pytest.fixture
+def finished(folder: Path, made: Path) -> None:
+    """Copy the finished campaign to the folder."""
+    shutil.copytree(made, folder / "out")
+
+
+def experiment(*arguments: str) -> Result:
+    result = CliRunner().invoke(tracebed, ["experiment", *arguments], standalone_mode=False)
+    if result.exception and not isinstance(result.exception, SystemExit | TracebedError):
+        raise result.exception
+    return result
+
+
+def document(folder: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(experiment("c.yaml", "-o", folder, "--dry-run", "--json").stdout)
+    return found
+
+
+def attempts(folder: Path) -> list[tuple[str, int, str | None]]:
+    lines = [json.loads(line) for line in (folder / "real" / "repetitions.jsonl").read_text().splitlines()]
+    return [(line["cell"], line["number"], line["error"]) for line in lines]
+
+
+def test_an_experiment_makes_a_run_of_each_repetition_and_prints_its_statistics(folder: Path) -> None:
+    (folder / "nodes.yaml").write_text(REAL_NODES)  # whose repetitions differ
+    result = experiment("c.yaml", "-o", "out")
+    assert result.return_value == ExitCode.OK, result.output
+    assert "cases: 2, repetitions: 4" in result.output and "replays to make: 4, at least" in result.output
+    runs = sorted(path.parent.relative_to(folder).as_posix() for path in (folder / "out").rglob("run.json"))
+    assert runs == [f"out/real/w-{policy}/rep-0{number}" for policy in ("easy", "fcfs") for number in (1, 2)]
+    found = document("out")
+    assert found["schema"] == "tracebed-repetitions/1"
+    assert [(item["cell"], item["selection"], item["n"]) for item in found["cells"] if item["selection"] == "all"] == [
+        ("w-easy", "all", 2),
+        ("w-fcfs", "all", 2),
+    ]
+    own = [tb.Run.load(folder / f"out/real/w-easy/rep-0{number}").metrics()["makespan_s"] for number in (1, 2)]
+    mean = sum(own) / 2
+    figures = found["cells"][0]["metrics"]["makespan_s"]
+    assert figures["mean"] == pytest.approx(mean)
+    assert figures["cv"] == pytest.approx(abs(own[0] - own[1]) / 2**0.5 / mean)
+    plan = json.loads((folder / "out" / "real" / "campaign.json").read_text())
+    assert [(slot["cell"], slot["number"], None) for slot in plan["order"]] == attempts(folder / "out")
+
+
+@pytest.mark.slow
+def test_a_cell_is_predicted_and_the_error_is_that_of_the_mean(folder: Path) -> None:
+    (folder / "nodes.yaml").write_text(REAL_NODES)  # virtual nodes are not predicted
+    (folder / "c.yaml").write_text(REAL + "simulators: {tracebed: {}}\n")
+    result = experiment("c.yaml", "-o", "out")
+    assert "error of the prediction" in result.output
+    predicted = tb.simulate(tb.read("w.csv"), "easy", "nodes.yaml").metrics()["mean_response_s"]
+    figures = document("out")["cells"][0]["metrics"]["mean_response_s"]
+    assert figures["errors"] == {"tracebed": pytest.approx(predicted / figures["mean"] - 1)}
+    (folder / "c.yaml").write_text(REAL + "simulators: {tracebed: {}, other: {policy: pref}}\n")
+    result = experiment("c.yaml", "-o", "out")  # the runs do not depend on the simulators
+    assert "predictions to make: 2 by other" in result.output and "replays to make" not in result.output
+    whole = {item["cell"]: item for item in document("out")["cells"] if item["selection"] == "all"}
+    assert set(whole["w-fcfs"]["metrics"]["mean_response_s"]["errors"]) == {"tracebed", "other"}
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("finished")
+def test_a_finished_experiment_is_not_repeated(folder: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in (folder / "out").rglob("run.json")}
+    result = experiment("c.yaml", "-o", "out")
+    assert "replays to make" not in result.output
+    assert {path: path.stat().st_mtime_ns for path in (folder / "out").rglob("run.json")} == before
+
+
+@pytest.mark.usefixtures("finished")
+def test_a_changed_experiment_is_refused_with_what_differs(folder: Path) -> None:
+    (folder / "c.yaml").write_text(REAL.replace("fcfs", "{policy: pref, label: fcfs}").replace("1e6", "5e5"))
+    result = experiment("c.yaml", "-o", "out")
+    assert isinstance(result.exception, TracebedError)
+    assert "cells.w-easy.timing.speed was 1000000.0, is 500000.0" in str(result.exception)
+    assert 'cells.w-fcfs.scheduling.policy was "fcfs", is "pref"' in str(result.exception)
+    assert len(list((folder / "out").rglob("run.json"))) == 4
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("finished")
+def test_an_experiment_may_grow_and_only_what_is_new_is_replayed(folder: Path) -> None:
+    (folder / "c.yaml").write_text(REAL.replace("repetitions: 2", "repetitions: 3").replace("fcfs]", "fcfs, pref]"))
+    result = experiment("c.yaml", "-o", "out")
+    assert result.return_value == ExitCode.OK, result.output
+    assert "cases: 3, repetitions: 9, 4 of them done" in result.output
+    assert sorted(attempts(folder / "out")[4:]) == [
+        ("w-easy", 3, None),
+        ("w-fcfs", 3, None),
+        *(("w-pref", n, None) for n in (1, 2, 3)),
+    ]
+    (folder / "c.yaml").write_text(REAL)
+    error = str(experiment("c.yaml", "-o", "out").exception)
+    assert "repetitions.w-easy was 3, is 2" in error and "repetitions.w-pref was 3, is missing" in error
+
+
+def test_a_folder_with_other_content_is_refused(folder: Path) -> None:
+    (folder / "out").mkdir()
+    (folder / "out" / "mine.txt").touch()
+    result = experiment("c.yaml", "-o", "out")
+    assert "is not the folder of an experiment" in str(result.exception)
+
+
+@pytest.mark.slow
+def test_a_repetition_that_fails_does_not_end_the_experiment(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    check, after_replay = BackgroundCommand.check, itertools.cycle([False, True])
+
+    def check_after_the_end(self: BackgroundCommand) -> None:
+        """Find the failure after the replay: one in virtual time may end before the command does."""
+        if next(after_replay):
+            self.wait(GUARD_S)
+            check(self)
+
+    monkeypatch.setattr(BackgroundCommand, "check", check_after_the_end)
+    beds = "testbeds:\n  a: {inventory: nodes.yaml, speed: 1e6}\n"
+    beds += "  c: {inventory: nodes.yaml, speed: 1e6, beside: exit 3}\n"
+    text = REAL.replace("testbed: {inventory: nodes.yaml, speed: 1e6}\n", beds).replace("[easy, fcfs]", "[easy]")
+    (folder / "c.yaml").write_text(text)
+    result = experiment("c.yaml", "-o", "out")
+    assert result.return_value == ExitCode.UNHEALTHY
+    assert "w-easy-c, repetition 2 failed: " in result.output
+    assert "`exit 3` failed with status 3" in result.output
+    assert len(list((folder / "out").rglob("run.json"))) == 2
+    found = document("out")
+    assert [(item["cell"], item["number"]) for item in found["failed"]] == [("w-easy-c", 1), ("w-easy-c", 2)]
+    assert found["cells"][-1] | {"metrics": {}, "health": {}} == {
+        "cell": "w-easy-c",
+        "selection": "all",
+        "n": 0,
+        "metrics": {},
+        "health": {},
+    }
+
+
+@pytest.mark.usefixtures("finished")
+def test_a_repetition_whose_run_was_lost_is_repeated_under_its_own_number(folder: Path) -> None:
+    for path in (folder / "out" / "real" / "w-fcfs" / "rep-01").iterdir():
+        path.unlink()
+    result = experiment("c.yaml", "-o", "out")
+    assert "3 of them done" in result.output
+    assert attempts(folder / "out")[4:] == [("w-fcfs", 1, None)]
+    order = [(run["cell"], run["repetition"]) for run in document("out")["runs"]]
+    assert order[-1] == ("w-fcfs", 1)  # the order is that of the execution
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("finished")
+def test_the_log_survives_a_line_that_was_cut_off(folder: Path) -> None:
+    log = folder / "out" / "real" / "repetitions.jsonl"
+    log.write_bytes(log.read_bytes()[:-9])
+    (folder / "out" / "real" / "w-easy" / "rep-01" / "run.json").unlink()
+    (folder / "c.yaml").write_text(REAL)
+    for path in (folder / "out" / "real" / "w-easy" / "rep-01").iterdir():
+        path.unlink()
+    assert experiment("c.yaml", "-o", "out").return_value == ExitCode.OK
+    assert json.loads(log.read_text().splitlines()[-1])["error"] is None
+
+
+@pytest.mark.usefixtures("finished")
+def test_a_run_that_is_not_in_the_log_is_in_the_statistics(folder: Path) -> None:
+    log = folder / "out" / "real" / "repetitions.jsonl"
+    log.write_text("".join(log.read_text().splitlines(keepends=True)[:-1]))  # killed after the run was saved
+    found = document("out")
+    assert found["missing"] == 0 and len(found["runs"]) == 4
+    assert [run["seconds"] for run in found["runs"]].count(None) == 1
+    assert [item["n"] for item in found["cells"] if item["selection"] == "all"] == [2, 2]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.slow
+def test_an_interrupted_experiment_continues_with_the_interrupted_repetition(folder: Path, number: int) -> None:
+    (folder / "nodes.yaml").write_text(REAL_NODES)
+    slow = REAL.replace("repetitions: 2", "repetitions: 1").replace("1e6", "40000")
+    (folder / "c.yaml").write_text(slow.replace("40000}", "40000, beside: echo $$ > pid; sleep 1000}"))
+    command = [sys.executable, "-c", "from tracebed.cli import main; main()", "experiment", "c.yaml"]
+    with subprocess.Popen([*command, "-o", "out"], stderr=subprocess.PIPE, text=True) as process:
+        deadline = time.monotonic() + GUARD_S
+        while not (found := matching(folder / "out", "real/*/rep-01.partial-*/**/job-*")):
+            assert process.poll() is None, process.communicate()
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        os.kill(process.pid, number)
+        errors = process.communicate(timeout=GUARD_S)[1]
+    if number != signal.SIGKILL:
+        assert process.returncode == ExitCode.INTERRUPTED
+        assert "the same command continues the experiment" in errors
+    cell = found[0].relative_to(folder / "out" / "real").parts[0]
+    assert document("out")["missing"] + len(document("out")["failed"]) == (2 if cell == first(folder) else 1)
+    result = experiment("c.yaml", "-o", "out")
+    assert result.return_value == ExitCode.OK, result.output
+    assert document("out")["missing"] + len(document("out")["failed"]) == 0
+    assert {run["state"] for run in document("out")["runs"]} == {"completed"}
+    assert list((folder / "out").glob("real/*/*.partial-*")) == []
+
+
+def first(folder: Path) -> str:
+    """Return the first cell of the plan."""
+    cell: str = json.loads((folder / "out" / "real" / "campaign.json").read_text())["order"][0]["cell"]
+    return cell
+
+
+def test_cells_may_be_replayed_in_parts(folder: Path) -> None:
+    result = experiment("c.yaml", "-o", "out", "--only", "policy=fcfs")
+    assert result.return_value == ExitCode.OK, result.output
+    assert "cases: 1, repetitions: 2\n" in result.output
+    assert [cell for cell, _, _ in attempts(folder / "out")] == ["w-fcfs"] * 2
+    assert document("out")["missing"] == 2
+    assert "cases: 2, repetitions: 4, 2 of them done" in experiment("c.yaml", "-o", "out").output
+    assert "replays to make" not in experiment("c.yaml", "-o", "out", "--only", "policy=easy").output
+    assert document("out")["missing"] == 0
+
+
+@pytest.mark.parametrize(
+    "change", [{"cells": None}, {"cells": {}}, {"order": 5}, {"order": [{"cell": []}]}, {"schema": 1}]
+)
+@pytest.mark.usefixtures("finished")
+def test_a_damaged_plan_is_an_error_of_one_line(folder: Path, change: dict[str, Any]) -> None:
+    path = folder / "out" / "real" / "campaign.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    for words in (["--dry-run"], []):
+        error = experiment("c.yaml", "-o", "out", *words).exception
+        assert isinstance(error, TracebedError) and "campaign.json: is damaged" in str(error)

@@ -1,0 +1,213 @@
+"""Comparison of the compiled simulator with the Python one on cases drawn from one seed.
+
+python -m tests.oracles.engines 20000            # 20,000 cases, from a seed that changes every hour
+python -m tests.oracles.engines 500 --seed 7 --large
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import time
+from dataclasses import asdict, fields
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from tests.oracles.drawn import MALLEABLE, draw
+from tests.oracles.reference_scheduler import RefJob
+from tests.oracles.slurm_cases import PARAMETERS
+from tests.scheduling.test_scheduling import POLICY_PARAMETERS, workload_of
+from tests.testbeds.test_calibration import calibration, estimate
+from tracebed.converters.workload import Workload
+from tracebed.ground.table import Table
+from tracebed.orchestrator.run import TABLES, Run
+from tracebed.orchestrator.runs.nodes import NodeFacts
+from tracebed.orchestrator.scheduling.limits import OverLimit
+from tracebed.orchestrator.simulation.delays import STEPS
+from tracebed.orchestrator.simulation.overheads import Overheads
+from tracebed.orchestrator.simulation.prediction import predict
+from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
+from tracebed.orchestrator.testbeds.calibration import COSTS
+
+SHARING = ("sd", "drom-share")
+RIGID = ("fcfs", "firstfit", "easy", "conservative", "slurm")
+KINDS = ("rigid", "evolving", "moldable", "malleable")
+KNOWN = (*RIGID, "dmr", *MALLEABLE, *SHARING)
+
+
+def case(seed: int, policy: str | None = None, *, large: bool = False) -> dict[str, Any]:
+    """Return the arguments of `predict` for `seed`: the case of `drawn.draw` and more, within the engine's features."""
+    rng = random.Random(f"engine {seed}")
+    policy = policy or rng.choice(KNOWN)
+    drawn = draw(seed, policy)
+    jobs, machine = (many_jobs(rng, policy not in RIGID)) if large else (drawn.jobs, drawn.machine)
+    options = drawn.options | ({"priority": "fcfs"} if policy in SHARING else {})
+    parameters = {key: options.pop(key) for key in list(options) if key in POLICY_PARAMETERS}
+    cores = rng.choice([[4], [4], [2, 4, 8]])
+    workload = workload_of(jobs)
+    workload.table["cores_per_node"] = [rng.choice([1, 3, 4, 8]) for _ in jobs]
+    workload.table["application"] = ["stream" if number % 3 else "pils" for number in range(len(jobs))]
+    workload.table["state_mib"] = [float(number % 2) for number in range(len(jobs))]
+    sockets = [1]
+    if policy in SHARING:
+        parameters, sockets = sharing_parameters(rng, policy), rng.choice([[1], [2], [1, 2]])
+        workload.table["ranks_per_node"] = rng.choices([1, 2, 3], [4, 1, 1], k=len(jobs))
+        workload.table["user"] = rng.choices("abc", k=len(jobs))
+        workload.table["kind"] = rng.choices(KINDS, [1, 1, 1, 7], k=len(jobs))
+    if policy == "slurm":
+        parameters = {name: rng.choice(values) for name, values in PARAMETERS.items()}
+        workload.table["user"] = rng.choices("abc", k=len(jobs))
+    if policy == "dmr":
+        parameters = {"floor": rng.choice(["pref", "min"])}
+    found = {
+        "workload": Workload(workload.table),
+        "nodes": [NodeFacts(f"n{number}", rng.choice(cores), sockets=rng.choice(sockets)) for number in range(machine)],
+        "setup": policy,
+        "policy_parameters": parameters,
+        "runtime_model": rng.choice(list(RuntimeModel)),
+        **options,
+        **overheads(rng, options, grain=policy not in SHARING),
+        "speed": rng.choice([1.0, 3.0]),
+        "over_limit": OverLimit(options["over_limit"]),
+    }
+    return found | member(rng, found["overheads"])
+
+
+def sharing_parameters(rng: random.Random, policy: str) -> dict[str, Any]:
+    """Return parameters of a policy that shares nodes."""
+    if policy == "drom-share":
+        mode = rng.choice(["share"] * 5 + ["serial"])
+        return {"mode": mode, "split": rng.choice(["even", "asked"]) if mode == "share" else "even"}
+    interval = rng.choice([0.0, 0.0, 3.0, 5.0, 30.0])
+    passes = {
+        "bf_window": rng.choice([0, 1, 2]),
+        "bf_resolution": rng.choice([0, 1, 5, 60]),
+        "bf_node_space_size": rng.choice([0, 1, 3, 10]),
+        "bf_max_job_user": rng.choice([0, 0, 1, 3]),
+    }
+    passes = passes if interval and rng.random() < 0.6 else {}
+    return {
+        "max_slowdown": rng.choice(["dynamic", "median", "p70", "inf", "10", "10", "2", "1.2"]),
+        "sharing_factor": rng.choice([0.5, 0.5, 0.3, 0.9]),
+        "mates": rng.choice([0, 1, 2, 2, 2, 3, 9]),
+        "candidates": rng.choice([0, 1, 4, 64]),
+        "include_free_nodes": rng.random() < 0.5,
+        "inside": rng.choice(["before", "after", "off"]),
+        "depth": rng.choice([0, 2, 5, 100]),
+        "backfill_interval_s": interval,
+        "if_earlier": rng.random() < 0.7,
+        "partial": rng.random() < 0.3,
+        "weighted": rng.random() < 0.3,
+        "keep_plan": rng.random() < 0.3,
+        **passes,
+    }
+
+
+def overheads(rng: random.Random, options: dict[str, Any], *, grain: bool) -> dict[str, Any]:
+    """Return overheads: none, some fields, or all. A grain replaces the malleability interval."""
+    if rng.random() < 0.4:
+        return {"overheads": None}
+    chosen = {
+        field.name: rng.choice([0.25, 0.5, 1.5, rng.uniform(0.0, 3.0)])
+        for field in fields(Overheads)
+        if rng.random() < 0.5 and (grain or field.name != "grain_s")
+    }
+    interval = 0.0 if "grain_s" in chosen else options["malleability_interval_s"]
+    return {"overheads": Overheads(**chosen), "malleability_interval_s": interval}
+
+
+def member(rng: random.Random, constants: Overheads | None) -> dict[str, Any]:
+    """Return the same overheads as a calibration with distributions, and a member of an ensemble; sometimes nothing."""
+    if constants is None or rng.random() < 0.5:
+        return {}
+    values = {name: estimate(value) for name, value in asdict(constants).items() if name != "grain_s"}
+    factors = {
+        step: sorted(rng.choice([0.0, rng.uniform(0.0, 3.0)]) for _ in range(rng.randint(1, 5)))
+        for step in STEPS
+        if rng.random() < 0.8
+    }
+    costs = {name: estimate(rng.uniform(0.0, 3.0)) for name in COSTS if rng.random() < 0.7}
+    made = calibration(
+        overheads=values,
+        factors=factors or {"end": [1.0]},
+        grain_s=constants.grain_s,
+        applications={"stream": costs} if rng.random() < 0.5 else {},
+    )
+    return {
+        "overheads": None,
+        "malleability_interval_s": None,
+        "calibration": made,
+        "member": rng.randint(0, 99),
+    }
+
+
+def many_jobs(rng: random.Random, malleable: bool) -> tuple[list[RefJob], int]:
+    """Return a few hundred jobs of many sizes for a nearly overloaded machine with some hundred nodes."""
+    machine = rng.choice([100, 333, 1000])
+    jobs, submit = [], 0.0
+    for number in range(rng.choice([300, 1500])):
+        submit += rng.choice([0.0, 0.0, rng.expovariate(0.3)])
+        nodes = min(machine, 1 + int(rng.expovariate(8 / machine)))
+        run_time = rng.choice([0.0, 10.0, rng.expovariate(0.05)])
+        limit = rng.choice([None, run_time * rng.uniform(0.8, 4.0)])
+        job = RefJob(number, submit, run_time, limit, nodes)
+        if malleable and rng.random() < 0.8:
+            job.malleable = True
+            job.nodes_min = rng.randint(1, nodes)
+            job.nodes_max = rng.randint(nodes, machine)
+            job.parallel_fraction = rng.choice([None, 0.9, 0.99, 0.999])
+        jobs.append(job)
+    return jobs, machine
+
+
+def bits(table: Table) -> dict[str, Any]:
+    """Return the bits of the columns of numbers, and the texts of the others."""
+    return {name: raw.tobytes() if isinstance(raw := table.raw(name), np.ndarray) else raw for name in table}
+
+
+def differences(one: Run, other: Run) -> str:
+    """Return the tables, columns or facts in which two runs differ in any bit, except for the engine's name."""
+    found = []
+    for name in TABLES:
+        if bits(one.table(name)) == bits(other.table(name)):
+            continue
+        try:
+            pd.testing.assert_frame_equal(getattr(one, name), getattr(other, name), check_exact=True)
+            found.append(f"{name}: not the same bits")
+        except AssertionError as error:
+            found.append(f"{name}: {error}")
+    facts, others = (dict(vars(run.info), engine="") for run in (one, other))
+    found += [f"{key}: {value} and {others[key]}" for key, value in facts.items() if value != others[key]]
+    return "\n".join(found)
+
+
+def compared(seed: int, policy: str | None = None, *, large: bool = False) -> str:
+    """Return the differences of the two simulators on the case of `seed`; empty if they agree."""
+    arguments = case(seed, policy, large=large)
+    one, other = (predict(**arguments, engine=engine) for engine in ("python", "compiled"))
+    assert (one.info.engine, other.info.engine) == ("python", "compiled")
+    return differences(one, other)
+
+
+def main() -> int:
+    """Compare the simulators and print the seeds that differ."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("cases", type=int)
+    parser.add_argument("--seed", type=int, default=int(time.time()) // 3600 * 1_000_000)
+    parser.add_argument("--policy", choices=KNOWN)
+    parser.add_argument("--large", action="store_true")
+    options = parser.parse_args()
+    for seed in range(options.seed, options.seed + options.cases):
+        if found := compared(seed, options.policy, large=options.large):
+            print(f"seed {seed}: {found}")  # noqa: T201
+            return 1
+    print(f"{options.cases:,} cases from seed {options.seed}: the same")  # noqa: T201
+    return 0
+
+
+if __name__ == "__main__":
+    np.seterr(all="raise")
+    sys.exit(main())

@@ -1,0 +1,51 @@
+"""The comparison of a replay with `sacct`, with a Slurm that only answers."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from tests.oracles import accounting
+from tests.oracles.accounting import agreement
+
+ROWS = """t-0|1000|1010|n[1-2]
+t-0|1010|1020|n[1-4]
+t-0+2|1009|1010|n[3-4]
+t-1|1010|1015|n5
+other|1000|1020|n6
+"""
+
+
+def run_with(changed_s: float = 1010.4) -> Any:
+    """Return a run of two jobs, of which the first one expands."""
+    rows = [("j0", 0, 2, 0.2, 20.6), ("j0", 2, 2, changed_s - 1000.0, 20.6), ("j1", 4, 1, 10.0, 15.9)]
+    nodes = [SimpleNamespace(name=f"n{number}") for number in range(1, 6)]
+    return SimpleNamespace(
+        info=SimpleNamespace(nodes=nodes, batch={"epoch_s": 1000.0}, speed=1.0),
+        jobs=pd.DataFrame({"job_id": ["j0", "j1"]}),
+        allocations=pd.DataFrame(rows, columns=["job_id", "node", "count", "start", "end"]),
+    )
+
+
+@pytest.mark.parametrize(
+    ("sacct", "changed_s", "defects"),
+    [
+        (ROWS, 1010.4, 0),
+        (ROWS, 1013.4, 2),  # the end of the first size, and the change that sacct lacks
+        (ROWS.replace("n[1-4]", "n[1-3]").replace("1020|n[1-3]", "1016|n1,n5"), 1010.4, 1),
+        (ROWS.replace("t-1|1010", "t-1|1007"), 1010.4, 1),
+        (ROWS.replace("t-1|1010|1015|n5\n", ""), 1010.4, 1),
+    ],
+)
+def test_nodes_and_times_are_compared(
+    monkeypatch: pytest.MonkeyPatch, sacct: str, changed_s: float, defects: int
+) -> None:
+    monkeypatch.setattr(accounting, "prefix_of", lambda run: "t-")
+    found = agreement(lambda *command, **environment: sacct, run_with(changed_s))  # type: ignore[arg-type]
+    assert len(found.defects) == defects, found.defects
+    if not defects:
+        assert (found.jobs, found.rows) == (2, 3)
+        assert str(found) == "2 jobs, 3 sizes, 5 times: -0.90 to +0.00 s; 0 defects"

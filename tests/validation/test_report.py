@@ -1,0 +1,379 @@
+"""The report: one self-contained file that escapes names and has all required facts."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tests import packages
+from tests.pages import Outline, plain, rendered, validated
+from tests.patience import GUARD_S
+from tests.runs import NAN, fcfs_run, lending_run, make_run
+from tracebed.ground.errors import InputError
+from tracebed.orchestrator.replay.thresholds import HealthThresholds
+from tracebed.orchestrator.run import Run
+from tracebed.validation.report import gantt, scales, words
+from tracebed.validation.report import html as report
+from tracebed.validation.report.time_axis import TimeAxis
+from tracebed.validation.verdict import Comparison, compare
+
+EVIL = "<script>alert('x')</script>&\"$\\frac{1}{0}$"
+
+
+def malleable(*, real: bool, shift: float = 0.0) -> Run:
+    jobs = [(0.0, 0.0, 100.0, 2), (10.0, 10.0, 60.0 + shift, 2), (20.0, 110.0, 150.0, 4)]
+    return make_run(
+        jobs,
+        real=real,
+        staircases={"1": [(0.0, 60.0 + shift, 2), (60.0 + shift, 100.0, 4)]},
+        reconfigurations=[("1", "expand", 2, 4, 55.0, 58.0, 60.0 + shift, 61.0, "applied")],
+        speed=200.0,
+        lateness_ms={"p50": 0.31, "p99": 2.17, "max": 4.4, "count": 3} if real else {},
+    )
+
+
+@pytest.fixture(scope="module")
+def comparison() -> Comparison:
+    return compare(malleable(real=True), malleable(real=False, shift=5.0))
+
+
+@pytest.fixture(scope="module")
+def page(comparison: Comparison) -> str:
+    return rendered(comparison.real, comparison.predicted)
+
+
+def test_the_page_is_self_contained(page: str) -> None:
+    outline = Outline(page)
+    assert not outline.open
+    assert all(reference.startswith(("#", "data:image/png")) for reference in outline.references)
+    assert not {"link", "iframe", "object", "embed", "base"} & outline.tags
+    assert not re.search(r"https?:|//[a-z]|@import|url\((?!#)", re.sub(r"(?s)<script.*?</script>", "", page))
+    assert len(outline.ids) == len(set(outline.ids))
+    targets = {reference[1:] for reference in outline.references if reference.startswith("#")}
+    assert targets | set(re.findall(r"url\(#([^)]+)\)", page)) <= set(outline.ids)
+
+
+def test_the_page_has_all_required_facts(page: str) -> None:
+    for what in (
+        "Inconclusive",
+        "no accuracy claim",
+        "too few repeats",
+        "emulated: real processes that slept",
+        "simulated: virtual time",
+        "p50 0.31 ms, p99 2.17 ms, max 4.4 ms",
+        "200 trace seconds per wall second",
+        "within-run stability",
+        "Two Gantt charts",
+        "<details>",
+        "Largest differences of waits",
+        "expand, decision",
+        "a" * 64,
+    ):
+        assert what in page
+    assert page.count("jobs emulated, not computed") >= 6  # at the top and with every picture
+    assert "computed: real processes that used" not in page
+
+
+def test_names_of_users_are_escaped() -> None:
+    ids = [EVIL, "b", "c"]
+    runs = [
+        make_run(
+            [(0.0, 0.0, 5.0, 1), (1.0, 9.0 + shift, 19.0 + shift, 1), (2.0, 2.0 + shift, 9.0, 1)],
+            ids=ids,
+            real=real,
+            machine=2,
+            workload={"name": EVIL, "sha256": "", "jobs": 3, "provenance": {}},
+            policy=EVIL,
+            warnings=[EVIL],
+            parameters={EVIL: EVIL},
+        )
+        for real, shift in ((True, 0.0), (False, 3.0))
+    ]
+    for run in runs:
+        run.info.nodes = [type(node)(EVIL, node.cores) for node in run.info.nodes]
+    page = rendered(*runs)
+    found = re.findall("<script([^>]*)>", page)
+    assert set(found) == {' type="text/plain" class="table"', ' type="text/plain" id="chart-data"', ""}
+    assert found.count("") == 1
+    assert "alert('x')" not in page
+    assert "&lt;script&gt;" in page
+    Outline(page)
+
+
+def test_a_page_is_a_function_of_its_comparison(comparison: Comparison, page: str) -> None:
+    assert rendered(comparison.real, comparison.predicted) == page
+
+
+@pytest.mark.parametrize("execution", ["computed", "logged", "computed+emulated"])
+def test_every_kind_of_execution_is_named(execution: str) -> None:
+    page = plain(validated(make_run([(0, 0, 5, 1)], execution=execution), make_run([(0, 0, 5, 1)], real=False)))
+    for part in execution.split("+"):
+        assert words.execution(make_run([], execution=part).info) in page
+
+
+def test_a_run_without_ended_jobs_has_a_report() -> None:
+    nothing = [(0.0, NAN, NAN, 1)]
+    page = rendered(make_run(nothing), make_run(nothing, real=False))
+    assert "Fewer than two jobs ended in all runs" in page
+    Outline(page)
+
+
+@pytest.mark.slow
+def test_many_rectangles_stay_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = validated(fcfs_run(300), fcfs_run(300, stretch=1.02, real=False))
+    drawn = len(report.render(found))
+    monkeypatch.setattr(gantt, "BARS", 100)
+    sampled = report.render(found)
+    assert sampled.count("data:image/png") == 8  # charts and color bars of both sides, for screens and for phones
+    assert len(sampled) < drawn + 300_000
+    Outline(sampled)
+
+
+def test_an_unwritable_path_of_a_report_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="cannot be written"):
+        report.write_page("", tmp_path / "file" / "report.html")
+    with pytest.raises(InputError, match=r"must end in \.html"):
+        report.write_page("", tmp_path / "file")
+    assert (tmp_path / "file").read_text() == ""
+
+
+@pytest.mark.slow
+def test_a_long_tail_is_cropped_and_reported() -> None:
+    """100 jobs end within 200 s, one ten times later: the axis shows the arrivals and the drain."""
+    jobs = [(float(n), float(n), n + 100.0, 1) for n in range(100)] + [(50.0, 50.0, 2000.0, 1)]
+    runs = [make_run(jobs, machine=120, real=real) for real in (True, False)]
+    time = TimeAxis.of(*runs)
+    assert (time.end, time.later, time.last) == (195.0, (5, 5), (2000.0, 2000.0))
+    page = rendered(*runs)
+    assert "The time axis ends at 195 s, when 95 % of the jobs have ended: 5 real jobs end later" in page
+    assert page.count("last job ends at 2,000 s") == 4
+
+
+@pytest.mark.parametrize("last", [195.0, 390.0])
+def test_a_short_tail_is_shown(last: float) -> None:
+    jobs = [(float(n), float(n), n + 100.0, 1) for n in range(100)] + [(50.0, 50.0, last, 1)]
+    time = TimeAxis.of(make_run(jobs, machine=120))
+    assert time.end == max(last, 199.0)
+    assert time.note("real") == ""
+
+
+def test_a_scale_is_logarithmic_if_few_values_dominate() -> None:
+    few = np.array([0.0, 10.0, 20.0, 30.0, 40.0, 90_000.0])
+    assert scales.threshold(np.array([0.0, 10.0, 20.0, 30.0])) is None
+    assert scales.threshold(np.zeros(3)) is None
+    assert scales.threshold(few) == 1.0
+    assert scales.threshold(1000 * few) == 1000.0
+    edges = scales.edges(np.array([-1000.0, 1000.0]), 6, 10.0)
+    assert edges.tolist() == pytest.approx([-1000, -100, -10, 0, 10, 100, 1000])
+
+
+def test_a_picture_follows_the_colors_of_the_page(page: str) -> None:
+    """Text and lines use the page's color; a fixed color could be invisible in dark mode."""
+    svg = "".join(re.findall(r"<svg viewBox.*?</svg>", page, re.DOTALL))
+    assert not re.search(r"(fill|stroke): (#000|black|#1d2126|#5b636d)", svg)
+    texts = re.findall(r"<text[^>]*>", svg)
+    assert len(texts) > 50
+    assert all("var(--" in text for text in texts)
+    variables = set(re.findall(r"var\((--\w+)", page))
+    dark = page[page.index("prefers-color-scheme: dark") :].partition("} }")[0]
+    assert variables <= set(re.findall(r"(--\w+):", dark))
+
+
+def test_every_bar_of_both_charts_has_a_tooltip(comparison: Comparison, page: str) -> None:
+    bars = sum(len(gantt.blocks(run, pd.Index(run.jobs["job_id"]))) for run in (comparison.real, comparison.predicted))
+    assert page.count("<title>job ") == 2 * bars  # on screens and on phones
+
+
+def test_every_section_is_present_once(page: str) -> None:
+    for name in ("gantt", "utilization", "queue", "differences", "distributions", "reconfigurations"):
+        assert page.count(f'<section id="{name}"') == 1
+
+
+@pytest.mark.slow
+def test_changes_of_cores_are_drawn_and_listed_with_the_worst_hand_overs() -> None:
+    facts = {"handovers": 4, "gap_s": 0.0123, "gap_at": "CPU 3 of n1, jobs 1 and 2", "overlap_s": 0.0}
+    page = rendered(lending_run(handovers=facts, strays=7), lending_run(real=False))
+    for heading in ("real: 2 expanded, 3 shrunk", "predicted: 2 expanded, 3 shrunk"):
+        assert heading in page
+    rows = {row.split("</td>")[0]: row for row in page.split("<tr><td>")}
+    assert rows["lend"].count("<td>") == 8
+    assert re.findall("<td>([^<]*)", rows["lend"]) == ["2", "2", "2", "2"] * 2
+    assert re.findall("<td>([^<]*)", rows["operator"]) == ["1", "-", "-", "-"] * 2
+    for fact in ("two jobs: 4.", "two masks: 0 s of", "0.0123 s of wall time (CPU 3 of n1", "left their CPUs: 7"):
+        assert fact in page
+    assert "Jobs on a shared node are parts of its row." in page
+    assert "change of cores</th>" not in rendered(malleable(real=True), malleable(real=False))
+
+
+SECTION = """
+    from markupsafe import Markup
+    from matplotlib.figure import Figure
+    from tracebed.validation.report.sections import Section
+
+    def energy(comparison):
+        figure = Figure()
+        axes = figure.subplots()
+        axes.plot([1, 2]).pop().set_url("about <this> line")
+        return figure
+
+    ENERGY = Section("Energy & power", 350, energy)
+    TEXT = Section("Text", 360, lambda comparison: f"<b>{len(comparison.jobs)} jobs</b>")
+    BOLD = Section("Bold", 370, lambda comparison: Markup("<b>{}</b>").format("<i>"))
+    LEFT_OUT = Section("Left out", 380, lambda comparison: None)
+    WRONG = Section("Wrong", 390, lambda comparison: 5)
+"""
+
+
+@pytest.mark.slow
+def test_sections_of_another_package_are_in_the_report(tmp_path: Path) -> None:
+    names = {name: f"sections:{name.upper()}" for name in ("energy", "text", "bold", "left_out")}
+    site = packages.install(tmp_path / "theirs", {"sections.py": SECTION}, {"tracebed.report_sections": names})
+    for name, real in (("real", True), ("predicted", False)):
+        malleable(real=real).save(tmp_path / name)
+    words = ("compare", "--real", "real", "--predicted", "predicted", "--report", "report.html")
+    done = packages.tracebed(site, *words, cwd=tmp_path)
+    assert done.returncode == 3, done.stderr
+    page = (tmp_path / "report.html").read_text()
+    Outline(page)
+    titles = re.findall(r"<h2>(.*?)</h2>", page)
+    start = titles.index("Verdict by metric")
+    after = ["Evidence for the verdict", "Real repetitions", "Energy &amp; power", "Text", "Bold", "Jobs on nodes"]
+    assert titles[start : start + 7] == ["Verdict by metric", *after]
+    assert "&lt;b&gt;3 jobs&lt;/b&gt;" in page
+    assert "<b>&lt;i&gt;</b>" in page
+    assert re.search(r'<div class="any"[^>]*><svg [^>]*>', page)
+    assert 'href="about' not in page
+
+
+@pytest.mark.slow
+def test_a_wrong_section_of_another_package_is_named(tmp_path: Path) -> None:
+    site = packages.install(
+        tmp_path / "theirs", {"sections.py": SECTION}, {"tracebed.report_sections": {"wrong": "sections:WRONG"}}
+    )
+    for name, real in (("real", True), ("predicted", False)):
+        malleable(real=real).save(tmp_path / name)
+    words = ("compare", "--real", "real", "--predicted", "predicted", "--report", "report.html")
+    done = packages.tracebed(site, *words, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "report section wrong: returns int" in done.stderr
+
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium to render the report with (apt-get install chromium)")
+def test_a_browser_renders_the_page_without_complaint(page: str, tmp_path: Path) -> None:
+    path = report.write_page(page, tmp_path / "report.html")
+    command = [
+        str(CHROMIUM),
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-quic",
+        "--no-first-run",
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-sync",
+        f"--user-data-dir={tmp_path / 'profile'}",
+        "--enable-logging=stderr",
+        "--window-size=1280,3000",
+        f"--screenshot={tmp_path / 'page.png'}",
+        "--dump-dom",
+        path.as_uri(),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=GUARD_S, check=True)
+    assert "CONSOLE" not in done.stderr
+    assert (tmp_path / "page.png").stat().st_size > 20_000
+    assert done.stdout.count("<svg") >= 5
+
+
+LATE = {"signal": "late_s", "value": 10.2, "limit": 1.0, "state": "unhealthy", "text": "a <rank> was 10.2 s late"}
+
+
+def test_the_causes_of_an_unhealthy_run_are_in_the_report() -> None:
+    real = malleable(real=True)
+    real.info.health = {
+        "state": "unhealthy",
+        "causes": [LATE],
+        "signals": {"rank_late_s": 0.01, "steal": None},
+        "thresholds": "ab" * 32,
+    }
+    page = plain(validated(real, malleable(real=False)))
+    Outline(page)
+    section = page[page.index('<section id="health"') :].partition("</section>")[0]
+    for what in (
+        "<strong>Unhealthy</strong>",
+        "unhealthy: a &lt;rank&gt; was 10.2 s late",
+        "<dt>rank_late_s</dt><dd>0.01</dd>",
+        "<dt>steal</dt><dd>-</dd>",
+        HealthThresholds.read().sha256[:12],
+    ):
+        assert what in section
+    assert "The real run is unhealthy: a &lt;rank&gt; was 10.2 s late; one real run" in page
+
+
+@pytest.mark.parametrize(
+    ("info", "says"),
+    [
+        ({}, "<strong>Healthy</strong>: all signals are within their limits"),
+        ({"health": {}}, "<strong>Unknown</strong>: the replay has no record"),
+        ({"health": {}, "source": "log", "execution": "logged"}, None),
+    ],
+)
+def test_the_report_names_the_health_of_a_replay(info: dict[str, Any], says: str | None) -> None:
+    page = plain(validated(make_run([(0, 0, 5, 1)], **info), make_run([(0, 0, 5, 1)], real=False)))
+    assert ('<section id="health"' in page) == (says is not None)
+    assert (says or "") in page
+
+
+@pytest.mark.slow
+def test_samples_of_the_real_run_are_drawn_by_signal() -> None:
+    real = malleable(real=True)
+    assert '<section id="samples"' not in rendered(real, malleable(real=False))
+    times = np.repeat(np.linspace(0.0, 149.0, 2000), 4)
+    samples = pd.DataFrame({"time": times, "node": np.tile(np.arange(4), 2000)})
+    measured = {"pressure": 0.2, "late_s": np.where(samples["node"] == 0, NAN, 0.1), "work_rate": 4e5}
+    real = Run(real.info, real.jobs, real.allocations, real.reconfigurations, samples.assign(**measured))
+    page = rendered(real, malleable(real=False))
+    Outline(page)
+    section = page[page.index('<section id="samples"') :].partition("</section>")[0]
+    for what, drawn in (("CPU pressure", 2), ("lateness of ranks", 2), ("work rate", 2), ("outside the run", 0)):
+        assert section.count(what) == drawn  # for screens and for phones
+    assert len(section) < 150_000
+
+
+@pytest.mark.slow
+def test_samples_outside_the_time_axis_are_not_drawn() -> None:
+    real = malleable(real=True)
+    samples = pd.DataFrame({"time": [-5.0, 5000.0], "node": [0, 1], "pressure": 0.5})
+    real = Run(real.info, real.jobs, real.allocations, real.reconfigurations, samples)
+    assert '<section id="samples"' not in rendered(real, malleable(real=False))
+
+
+def test_classes_and_divergences_are_tables(page: str) -> None:
+    classes = page[page.index('<section id="breakdown"') :].partition("</section>")[0]
+    assert "By requested nodes" in classes
+    assert "<td>3 to 4</td>" in classes
+    assert "By kind" in classes
+    assert "By user" not in classes
+    parted = page[page.index('<section id="divergences"') :].partition("</section>")[0]
+    assert "The runs do not part" in parted
+
+
+def test_the_first_divergences_are_in_the_report() -> None:
+    fcfs = [(0.0, 0.0, 100.0, 2), (10.0, 100.0, 200.0, 4), (20.0, 200.0, 230.0, 1)]
+    easy = [*fcfs[:2], (20.0, 20.0, 50.0, 1)]
+    page = plain(validated(make_run(fcfs), make_run(easy, real=False)))
+    parted = page[page.index('<section id="divergences"') :].partition("</section>")[0]
+    assert "The runs part at 1 job (3 decided starts and resizes were compared)." in parted
+    assert "<td>nothing: still waiting; start on 1 node later, after start on 4 nodes of job 2</td>" in parted
+    assert '<td class="predicted">start on 1 node</td>' in parted
+    assert "2 / 2" in parted

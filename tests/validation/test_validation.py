@@ -1,0 +1,589 @@
+"""Validations: repetitions, exclusions, cases, evidence, warnings, exit codes and JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.runs import NAN, fcfs_run, make_run
+from tracebed.cli.comparison import show
+from tracebed.ground.errors import ExitCode, InputError, Tolerated
+from tracebed.orchestrator.run import Run, RunInfo
+from tracebed.orchestrator.runs.nodes import NodeFacts
+from tracebed.validation.verdict import Case, MetricVerdict, Reason, Tolerances, Validation, Verdict, validate
+from tracebed.validation.verdict.needed import rounded_up
+
+LATE = {"signal": "late_s", "value": 10.2, "limit": 1.0, "state": "unhealthy", "text": "a rank was 10.2 s late"}
+LOADED = {"signal": "pressure", "value": 0.2, "limit": 0.1, "state": "degraded", "text": "pressure 20 %, limit 10 %"}
+
+
+def health(state: str, *causes: dict[str, Any]) -> dict[str, Any]:
+    return {"state": state, "causes": list(causes), "signals": {}, "thresholds": "0" * 64}
+
+
+UNHEALTHY, DEGRADED = health("unhealthy", LATE), health("degraded", LOADED)
+
+
+def repetitions(count: int, *, noise: float = 0.002, seed: int = 0, jobs: int = 40, **info: Any) -> list[Run]:
+    """Return real runs of one workload, with run times that vary from run to run by the share `noise`."""
+    generator = np.random.default_rng(seed)
+    return [fcfs_run(jobs, stretch=1 + noise * generator.normal(), **info) for _ in range(count)]
+
+
+def predicted(stretch: float = 1.0, *, jobs: int = 40, **info: Any) -> Run:
+    return fcfs_run(jobs, stretch=stretch, real=False, **info)
+
+
+def validated(real: list[Run], *predictions: Run, **options: Any) -> Validation:
+    return validate([Case.of(real, predictions or [predicted()])], **options)
+
+
+def suite(count: int, repeats: int = 3, *, stretches: list[float] | None = None, **info: Any) -> list[Case]:
+    """Return cases of different workloads; `stretches` are the run times of the predictions."""
+    factors = stretches or [1.0] * count
+    return [
+        Case(
+            name=f"w{number}-fcfs",
+            workload=f"w{number}",
+            policy="fcfs",
+            real=tuple(repetitions(repeats, seed=number, jobs=40 + number, sha256=f"{number:064x}", **info)),
+            predicted=(predicted(factor, jobs=40 + number, sha256=f"{number:064x}"),),
+        )
+        for number, factor in zip(range(count), factors, strict=True)
+    ]
+
+
+def metric(found: Validation, name: str) -> MetricVerdict:
+    return next(item for item in found.metrics if item.name == name)
+
+
+def test_an_exact_prediction_of_five_repetitions_is_accurate() -> None:
+    found = validated(repetitions(5))
+    assert found.verdict is Verdict.ACCURATE
+    assert found.reasons == ()
+    assert found.exit_code == ExitCode.OK
+    assert found.headline.startswith("all 5 gated metrics are within their margins; largest error: ")
+    assert [item.name for item in found.gated] == [
+        "makespan_s", "mean_wait_s", "mean_response_s", "mean_bounded_slowdown", "utilization",
+    ]  # fmt: skip
+    assert found.sensitivity == {0.5: Verdict.ACCURATE, 2.0: Verdict.ACCURATE}
+    assert found.without_outliers is None
+    assert found.population == {}
+
+
+def test_a_wrong_prediction_is_inaccurate_and_the_headline_says_where() -> None:
+    found = validated(repetitions(5), predicted(1.3))
+    assert found.verdict is Verdict.INACCURATE
+    assert found.exit_code == ExitCode.INACCURATE
+    assert "wait, mean is off by +" in found.headline
+    assert found.sensitivity[0.5] is Verdict.INACCURATE
+    wait = metric(found, "mean_wait_s")
+    assert wait.repeats_needed is None
+    assert wait.needed.alone > wait.margin.relative
+
+
+def test_the_figures_of_a_case_are_those_of_its_runs() -> None:
+    real = repetitions(5)
+    found = validated(real, predicted(1.01))
+    waits = [float((run.jobs["start"] - run.jobs["submit"]).mean()) for run in real]
+    prediction = predicted(1.01)
+    expected = float((prediction.jobs["start"] - prediction.jobs["submit"]).mean())
+    wait = metric(found, "mean_wait_s")
+    (case,) = wait.cases
+    assert case.real_mean == pytest.approx(np.mean(waits))
+    assert case.real_sd == pytest.approx(np.std(waits, ddof=1))
+    assert case.predicted == pytest.approx(expected)
+    assert case.margin == pytest.approx(max(10.0, 0.1 * float(np.mean(waits))))
+    assert case.z == pytest.approx((expected - np.mean(waits)) / case.margin)
+    assert case.noise_cv == pytest.approx(case.real_sd / case.real_mean)
+    assert (case.repeats, case.runs) == (5, 1)
+    half = 2.776445 * case.real_sd / case.margin / np.sqrt(5)
+    assert (case.low, case.high) == (pytest.approx(case.z - half, rel=1e-5), pytest.approx(case.z + half, rel=1e-5))
+    assert (wait.low, wait.high) == (pytest.approx(case.low), pytest.approx(case.high))
+    assert wait.df == pytest.approx(4)
+    assert wait.relative_error == pytest.approx(expected / np.mean(waits) - 1)
+
+
+def percent(share: float) -> str:
+    return f"{rounded_up(100 * share):g} %"
+
+
+def test_the_smallest_margin_that_passes_is_in_the_unit_of_the_margin() -> None:
+    found = validated(repetitions(5), predicted(1.3), tolerances=Tolerances.default().replaced({"wait": "20 s"}))
+    absolute, relative = metric(found, "mean_wait_s"), metric(found, "mean_response_s")
+    assert absolute.needed.absolute > 20
+    assert absolute.margin_needed.endswith(" s")
+    assert float(absolute.margin_needed.removesuffix(" s")) == pytest.approx(absolute.needed.absolute, rel=1e-2)
+    alone = relative.needed.alone
+    assert relative.margin_needed == percent(alone) == percent(relative.needed.relative)  # the amount does not help
+    helped = replace(relative, needed=replace(relative.needed, relative=alone / 2))
+    assert helped.margin_needed == f"{percent(alone / 2)} with 10 s, {percent(alone)} without"
+
+
+# Repetitions.
+
+
+@pytest.mark.parametrize("stretch", [1.0, 5.0])
+def test_one_real_run_is_inconclusive_however_near_or_far(stretch: float) -> None:
+    found = validated(repetitions(1), predicted(stretch))
+    assert found.verdict is Verdict.INCONCLUSIVE
+    assert found.exit_code == ExitCode.INCONCLUSIVE
+    assert Reason.TOO_FEW_REPEATS in found.reasons
+    assert "one real run: no accuracy claim" in found.headline
+
+
+def test_too_few_repetitions_are_never_accurate_but_may_prove_an_error() -> None:
+    near, far = validated(repetitions(4)), validated(repetitions(4), predicted(1.5))
+    assert (near.verdict, near.reasons) == (Verdict.INCONCLUSIVE, (Reason.TOO_FEW_REPEATS,))
+    assert far.verdict is Verdict.INACCURATE
+    five = validate(suite(5, repeats=3))
+    assert five.verdict is Verdict.ACCURATE
+    assert validate(suite(4, repeats=3)).reasons == (Reason.TOO_FEW_REPEATS,)
+
+
+def test_noise_makes_a_verdict_inconclusive_and_says_how_many_repetitions_are_needed() -> None:
+    found = validated(repetitions(5, noise=0.1))
+    assert found.verdict is Verdict.INCONCLUSIVE
+    assert Reason.NOISE_EXCEEDS_MARGIN in found.reasons
+    needed = [item.repeats_needed for item in found.gated if Reason.NOISE_EXCEEDS_MARGIN in item.reasons]
+    assert any(needed)
+    assert all(count is None or count > 5 for count in needed)
+
+
+@dataclass(frozen=True)
+class Noise:
+    log_sd: float
+    df: float
+
+
+class Profile:
+    """A noise profile with the same noise of each metric."""
+
+    def __init__(self, log_sd: float, df: float = 20.0) -> None:
+        self.noise_of_each = Noise(log_sd, df)
+
+    def require(self, info: RunInfo, tau: float) -> None:
+        if info.speed != 1.0:
+            raise InputError("another class of testbed")
+
+    def noise(self, metric: str) -> Noise:
+        return self.noise_of_each
+
+
+def test_a_noise_profile_supplies_the_noise_of_one_real_run() -> None:
+    found = validated(repetitions(1), profile=Profile(0.005))
+    assert found.verdict is Verdict.ACCURATE
+    wait = metric(found, "mean_wait_s")
+    assert wait.profile_based
+    assert wait.df == pytest.approx(20)
+    assert wait.se == pytest.approx(0.005 * wait.cases[0].real_mean / wait.cases[0].margin)
+    assert any("profile-based" in text for text in found.warnings)
+    assert validated(repetitions(1), predicted(1.5), profile=Profile(0.005)).verdict is Verdict.INACCURATE
+    noisy = validated(repetitions(1), profile=Profile(0.5))
+    assert noisy.reasons == (Reason.NOISE_EXCEEDS_MARGIN,)
+
+
+def test_a_noise_profile_is_pooled_with_few_repetitions_and_ignored_with_enough() -> None:
+    few = metric(validated(repetitions(3), profile=Profile(0.005)), "mean_wait_s")
+    own = metric(validated(repetitions(3)), "mean_wait_s").cases[0]
+    pooled = (20 * (0.005 * own.real_mean) ** 2 + 2 * own.real_sd**2) / 22
+    assert few.df == pytest.approx(22)
+    assert few.cases[0].real_sd == pytest.approx(np.sqrt(pooled))
+    enough = metric(validated(repetitions(5), profile=Profile(0.5)), "mean_wait_s")
+    assert not enough.profile_based
+    assert enough.se == metric(validated(repetitions(5)), "mean_wait_s").se
+
+
+def test_a_noise_profile_of_another_testbed_is_refused() -> None:
+    with pytest.raises(InputError, match="another class"):
+        validated(repetitions(1, speed=60.0), profile=Profile(0.005))
+
+
+def test_a_stochastic_simulator_adds_the_spread_of_its_runs() -> None:
+    one = metric(validated(repetitions(5), predicted(1.0)), "mean_wait_s")
+    three = metric(validated(repetitions(5), predicted(0.99), predicted(1.0), predicted(1.01)), "mean_wait_s")
+    assert three.se > one.se
+    assert three.cases[0].runs == 3
+
+
+# Exclusions.
+
+
+def test_unhealthy_repetitions_are_excluded_and_listed() -> None:
+    real = [*repetitions(5), *repetitions(1, noise=0.0, health=UNHEALTHY)]
+    found = validated(real)
+    assert found.verdict is Verdict.ACCURATE
+    assert [bool(each.excluded) for each in found.cases[0].repetitions] == [False] * 5 + [True]
+    assert "1 of 6 repetitions is excluded (rep-06: health: a rank was 10.2 s late)" in found.warnings
+    assert metric(found, "mean_wait_s").cases[0].repeats == 5
+
+
+def test_many_unhealthy_repetitions_are_one_line_with_the_most_frequent_cause() -> None:
+    slow = {**LATE, "text": "steal: 30 %; load: 20 %"}
+    causes = [LATE, slow, {**slow, "text": "steal: 40 %"}]
+    real = [run for i, cause in enumerate(causes) for run in repetitions(1, seed=i, health=health("unhealthy", cause))]
+    found = validated([*repetitions(5, seed=9), *real])
+    assert [text for text in found.warnings if "repetitions" in text] == [
+        "3 of 8 repetitions are excluded (rep-07, and others: health: steal: 30 %)"
+    ]
+
+
+def test_too_few_healthy_repetitions_end_with_4() -> None:
+    found = validated([*repetitions(4), *repetitions(1, noise=0.0, health=UNHEALTHY)])
+    assert found.reasons == (Reason.UNHEALTHY,)
+    assert found.exit_code == ExitCode.UNHEALTHY
+    assert found.headline.startswith("1 of 5 real runs is unhealthy: a rank was 10.2 s late. ")
+
+
+def test_a_single_unhealthy_run_ends_with_4_and_its_figures_are_shown() -> None:
+    found = validated(repetitions(1, health=UNHEALTHY))
+    assert found.exit_code == ExitCode.UNHEALTHY
+    assert found.headline.startswith("the real run is unhealthy: a rank was 10.2 s late; one real run")
+    assert "the real run is unhealthy: a rank was 10.2 s late" in found.warnings
+    assert metric(found, "mean_wait_s").cases[0].real_mean > 0
+
+
+def test_an_error_proved_by_healthy_repetitions_is_an_error() -> None:
+    found = validated([*repetitions(4), *repetitions(1, health=UNHEALTHY)], predicted(1.5))
+    assert found.exit_code == ExitCode.INACCURATE
+
+
+def test_a_degraded_run_is_a_warning() -> None:
+    found = validated([*repetitions(4), *repetitions(1, seed=9, health=DEGRADED)])
+    assert found.verdict is Verdict.ACCURATE
+    assert "1 of 5 repetitions is degraded (rep-05: pressure 20 %, limit 10 %)" in found.warnings
+
+
+def test_the_same_log_twice_counts_once() -> None:
+    real = repetitions(4)
+    found = validated([*real, real[0]])
+    assert found.cases[0].repetitions[4].excluded == "H7: the same log as rep-01"
+    assert found.reasons == (Reason.TOO_FEW_REPEATS,)
+    assert found.exit_code == ExitCode.INCONCLUSIVE
+
+
+def test_another_number_of_nodes_is_excluded() -> None:
+    odd = repetitions(1, seed=7)[0]
+    odd.info.nodes = [*odd.info.nodes, NodeFacts("more", 1)]
+    found = validated([*repetitions(5), odd])
+    assert found.cases[0].repetitions[5].excluded == "H1: 17 nodes, most repetitions have 16"
+
+
+def test_jobs_that_end_differently_from_most_repetitions_exclude_a_run() -> None:
+    odd = repetitions(1, seed=7, states={"3": "failed", "7": "failed"}, source="log", execution="logged", health={})
+    found = validated([*repetitions(5), *odd])
+    assert found.cases[0].repetitions[5].excluded.startswith("H2: 5.0% of the jobs ended in another state")
+
+
+def test_late_submissions_exclude_a_run_without_a_record_of_its_health() -> None:
+    for recorded, excluded in (({}, True), (health("healthy"), False)):
+        odd = repetitions(1, seed=7, health=recorded)[0]
+        odd.jobs.loc[1, "submit_planned"] -= 9.0
+        found = validated([*repetitions(5), odd])
+        assert found.cases[0].repetitions[5].excluded.startswith("H3: submissions deviate up to 9.0") == excluded
+
+
+def test_contradicting_times_exclude_a_run() -> None:
+    odd = repetitions(1, seed=7)[0]
+    odd.jobs.loc[1, "start"] = odd.jobs.loc[1, "submit"] - 5.0
+    with pytest.warns(Tolerated, match="clock skew"):
+        found = validated([*repetitions(5), odd])
+    assert found.cases[0].repetitions[5].excluded.startswith("H6: 1 jobs start before their submission")
+
+
+def test_an_unusual_outcome_is_a_warning_and_the_verdict_is_given_without_it() -> None:
+    real = [*repetitions(5, noise=0.001), fcfs_run(40, stretch=1.5)]
+    found = validated(real)
+    assert found.cases[0].repetitions[5].excluded == ""
+    assert found.cases[0].repetitions[5].flags.startswith("H4: ")
+    assert found.verdict is not Verdict.ACCURATE
+    assert found.without_outliers is Verdict.ACCURATE
+    assert f"the verdict is accurate instead of {found.verdict}" in " | ".join(found.warnings)
+
+
+# Cases.
+
+
+def test_the_worst_case_decides_where_errors_cancel() -> None:
+    found = validate(suite(6, stretches=[1.2, 0.8] * 3))
+    assert found.verdict is Verdict.INACCURATE
+    wrong = [item for item in found.gated if abs(item.z) <= 1 and item.verdict is Verdict.INACCURATE]
+    assert wrong
+    assert any("cancel in the mean" in text for text in found.warnings)
+    assert " margins" in found.headline
+
+
+@pytest.mark.slow
+def test_a_claim_about_the_population_needs_eight_workloads() -> None:
+    found = validate(suite(8))
+    assert found.workloads == 8
+    low, high = found.population["mean_wait_s"]
+    z = np.array([case.z for case in metric(found, "mean_wait_s").cases])
+    half = 2.364624 * z.std(ddof=1) / np.sqrt(8)
+    assert (low, high) == (pytest.approx(z.mean() - half, rel=1e-5), pytest.approx(z.mean() + half, rel=1e-5))
+    twice = [Case(f"{c.name}-{n}", f"w{i // 2}", c.policy, c.real, c.predicted) for n in (1,)
+             for i, c in enumerate(suite(8))]  # fmt: skip
+    assert validate(twice).population == {}  # four workloads under two policies
+
+
+def test_workloads_of_the_calibration_are_shown_and_not_gated() -> None:
+    cases = suite(3, repeats=5)
+    wrong = predicted(1.5, sha256=f"{0:064x}")
+    marked = Case(cases[0].name, "w0", "fcfs", cases[0].real, (wrong,), calibration=True)
+    found = validate([marked, *cases[1:]])
+    assert found.verdict is Verdict.ACCURATE
+    assert [case.case for case in metric(found, "mean_wait_s").cases] == ["w1-fcfs", "w2-fcfs", "w0-fcfs"]
+    assert any("w0-fcfs: not part of the verdict" in text for text in found.warnings)
+    worst = metric(found, "mean_wait_s").worst
+    assert worst is not None and worst.case != "w0-fcfs"
+    alone = validate([marked])
+    assert alone.reasons[0] is Reason.CALIBRATION_WORKLOAD
+    assert alone.verdict is Verdict.INCONCLUSIVE
+
+
+def test_the_workloads_of_a_calibration_are_recognized_by_their_hash() -> None:
+    fitted = predicted(calibration={"name": "here", "workloads": ["b" * 64, "a" * 64]})
+    assert validated(repetitions(5), fitted).reasons == (Reason.CALIBRATION_WORKLOAD,)
+    held_out = predicted(calibration={"name": "here", "workloads": ["b" * 64]})
+    assert validated(repetitions(5), held_out).verdict is Verdict.ACCURATE
+
+
+def test_jobs_without_a_counterpart_forbid_the_verdict_accurate() -> None:
+    lost = predicted(states={"40": "interrupted"})
+    wide = dict.fromkeys(("wait", "response", "slowdown", "makespan", "utilization"), "90%")
+    found = validated(repetitions(5), lost, tolerances=Tolerances.default().replaced(wide))
+    assert found.verdict is Verdict.INCONCLUSIVE
+    assert found.reasons == (Reason.UNMATCHED_JOBS,)
+    assert found.cases[0].unmatched == pytest.approx(1 / 40)
+
+
+def test_a_metric_that_the_prediction_lacks_is_a_reason() -> None:
+    blind = predicted()
+    blind.info.nodes = []
+    blind.allocations = blind.allocations.iloc[:0]
+    found = validated(repetitions(5), blind)
+    assert found.reasons == (Reason.NOT_DEFINED,)
+    assert metric(found, "utilization").reasons == (Reason.NOT_DEFINED,)
+    assert metric(found, "mean_wait_s").verdict is Verdict.ACCURATE
+
+
+def test_a_metric_that_is_wrong_in_one_case_and_undefined_in_another_names_the_wrong_case() -> None:
+    cases = suite(2, repeats=5, stretches=[1.0, 3.0])
+    blind = predicted(sha256=f"{0:064x}")
+    blind.jobs[["start", "end"]] = NAN
+    blind.jobs["state"] = "interrupted"
+    found = validate([Case(cases[0].name, "w0", "fcfs", cases[0].real, (blind,)), cases[1]])
+    assert found.verdict is Verdict.INACCURATE
+    assert re.search(
+        r"wait, mean is off: mean absolute error \d\S* margins, worst case \+\d\S* \(w1-fcfs\)", found.headline
+    )
+    assert "nan" not in found.headline
+
+
+def test_a_metric_that_the_real_runs_lack_is_left_out_with_a_warning() -> None:
+    real = repetitions(5)
+    for run in real:
+        run.info.nodes = []
+        run.allocations = run.allocations.iloc[:0]
+    found = validated(real)
+    assert found.verdict is Verdict.ACCURATE
+    assert len(found.gated) == 4
+    assert any("undefined for the real runs" in text for text in found.warnings)
+
+
+def test_a_metric_that_the_real_runs_of_one_case_lack_is_decided_by_the_others_with_a_warning() -> None:
+    cases = suite(2, repeats=5)
+    for run in cases[0].real:
+        run.info.nodes = []
+        run.allocations = run.allocations.iloc[:0]
+    found = validate(cases)
+    assert [case.case for case in metric(found, "utilization").cases] == ["w1-fcfs"]
+    texts = [text for text in found.warnings if "undefined" in text]
+    assert texts and all("for the real runs of w0-fcfs: other cases decide it" in text for text in texts)
+
+
+def test_runs_in_which_nothing_ended_are_inconclusive() -> None:
+    nothing = [make_run([(0.0, NAN, NAN, 1)], states={"1": "interrupted"}) for _ in range(5)]
+    found = validate([Case.of(nothing, [make_run([(0.0, 0.0, 5.0, 1)], real=False)])])
+    assert found.verdict is Verdict.INCONCLUSIVE
+    assert Reason.NOT_DEFINED in found.reasons
+    json.dumps(found.to_json())
+
+
+def test_a_makespan_of_zero_has_no_relative_error() -> None:
+    runs = [make_run([(0.0, 0.0, 0.0, 1)]) for _ in range(5)]
+    found = validate([Case.of(runs, [make_run([(0.0, 0.0, 0.0, 1)], real=False)])])
+    assert np.isnan(metric(found, "makespan_s").relative_error)
+    assert "margins" in metric(found, "makespan_s").error
+
+
+# Evidence.
+
+
+def test_imposed_run_times_and_the_same_scheduler_are_said() -> None:
+    found = validated(repetitions(5))
+    assert found.same_scheduler
+    assert found.could_not_fail == [
+        "run times: they were imposed (emulated nodes)",
+        "decisions of the scheduler: the same code decided on both sides",
+    ]
+    assert len(found.could_fail) == 1
+    run_time = metric(found, "median_run_s")
+    assert not run_time.evidence
+    assert not run_time.gate
+    assert run_time.part == "advisory, run times not tested"
+    computed = validated(repetitions(5, execution="computed"), predicted(source="batsim"))
+    assert not computed.same_scheduler
+    assert computed.could_not_fail == []
+    assert computed.could_fail[1:] == ["run times", "decisions of the scheduler"]
+    assert metric(computed, "median_run_s").evidence
+
+
+def test_another_simulator_that_asks_our_policies_shares_the_scheduler() -> None:
+    found = validated(repetitions(5), predicted(source="elastisim", parameters={"scheduler": "tracebed"}))
+    assert found.same_scheduler
+    assert found.simulator.name == "elastisim"
+    log = validated(repetitions(5, source="log", execution="logged"))
+    assert not log.same_scheduler
+
+
+# Warnings.
+
+
+def test_margins_that_are_wider_than_the_default_are_said() -> None:
+    found = validated(repetitions(5), tolerances=Tolerances.default().replaced({"wait": "50%", "makespan": "1%"}))
+    wide = [text for text in found.warnings if "wider than the default" in text]
+    assert wide == ["the margin of wait, mean (50%, gate) is wider than the default (10%, 10 s, gate)"]
+
+
+@pytest.mark.parametrize(("margin", "said"), [("10%", False), ("49%", False), ("50%", True), ("100%", True)])
+def test_a_margin_within_which_no_prediction_is_too_low_is_said(margin: str, said: bool) -> None:
+    found = validated(repetitions(5), tolerances=Tolerances.default().replaced({"wait": margin}))
+    text = "a wait, mean that is predicted too low is off by 100 % at most, which is within 2 margins"
+    assert any(warning.startswith(text) for warning in found.warnings) is said
+
+
+def test_a_claim_by_the_makespan_only_is_said() -> None:
+    off = {"wait": "off", "response": "off", "slowdown": "off"}
+    found = validated(repetitions(5), tolerances=Tolerances.default().replaced(off))
+    assert any(text.startswith("the verdict depends on makespan, utilization") for text in found.warnings)
+    assert sum("is not part of the verdict, by default, wait=off" in text for text in found.warnings) == 3
+
+
+def test_compressed_times_compress_margins_in_seconds_and_are_said() -> None:
+    provenance = {"steps": [{"name": "scale", "parameters": {"run_time": 0.1}}]}
+    workload = {"name": "w", "sha256": "a" * 64, "jobs": 40, "provenance": provenance}
+    found = validated(repetitions(5, workload=workload), predicted(workload=workload))
+    plain = validated(repetitions(5))
+    small = Tolerances.default().replaced({"wait": "10 s"})
+    assert metric(validated(repetitions(5, workload=workload), predicted(workload=workload), tolerances=small),
+                  "mean_wait_s").cases[0].margin == pytest.approx(1.0)  # fmt: skip
+    assert any("multiplied by 0.1" in text for text in found.remarks)
+    assert not any("multiplied by" in text for text in [*found.warnings, *plain.remarks])  # nothing can be mended
+    assert "multiplied by 0.1" in found.explain()
+
+
+def test_the_noise_of_several_cases_is_pooled_and_the_largest(capsys: pytest.CaptureFixture[str]) -> None:
+    quiet, loud = suite(2), suite(2, noise=0.02)
+    cases = [quiet[0], Case("w1-fcfs", "w1", "fcfs", loud[1].real, loud[1].predicted)]
+    found = validate(cases)
+    wait = metric(found, "mean_wait_s")
+    each = [case.noise_cv for case in wait.cases]
+    assert wait.noise == pytest.approx(((sum(cv**2 for cv in each) / 2) ** 0.5, max(each)))
+    show(found)
+    printed = capsys.readouterr().out
+    assert "noise (largest)" in printed
+    assert f"{100 * wait.noise[0]:.2g}% ({100 * max(each):.2g}%)" in printed
+    assert "the root mean square over the cases, and the largest" in printed
+    show(validate(quiet[:1]))
+    assert "noise (largest)" not in capsys.readouterr().out
+
+
+def test_an_amount_that_is_much_wider_than_the_share_is_said() -> None:
+    tolerances = Tolerances.default().replaced({"wait": "1%, 5000 s"})
+    found = validated(repetitions(5), tolerances=tolerances)
+    assert any(
+        text.startswith("the margin of wait, mean is the amount of 5,000 s in tiny-fcfs") for text in found.warnings
+    )
+
+
+def test_differences_of_the_runs_are_said_once() -> None:
+    cases = [
+        Case(c.name, c.workload, c.policy, c.real, (predicted(jobs=40 + n, policy="easy", sha256=f"{n:064x}"),))
+        for n, c in enumerate(suite(5))
+    ]
+    found = validate(cases)
+    assert found.warnings.count("policy differs: real fcfs, predicted easy") == 1
+
+
+# Refused input.
+
+
+def test_runs_that_do_not_belong_together_are_refused() -> None:
+    with pytest.raises(InputError, match="different policies: fcfs, easy"):
+        validated([*repetitions(2), *repetitions(1, policy="easy")])
+    with pytest.raises(InputError, match="different simulators: simulator, batsim"):
+        validated(repetitions(2), predicted(), predicted(source="batsim"))
+    with pytest.raises(InputError, match="different workloads"):
+        validated([*repetitions(2), *repetitions(1, sha256="b" * 64)])
+    with pytest.raises(InputError, match="given as real is a prediction"):
+        validated([predicted()])
+    with pytest.raises(InputError, match="given as predicted is a real run"):
+        validated(repetitions(2), repetitions(1)[0])
+    with pytest.raises(InputError, match="no case"):
+        validate([])
+    with pytest.raises(InputError, match="same name"):
+        validate([suite(1)[0], suite(1)[0]])
+    with pytest.raises(InputError, match="real run is missing"):
+        Case.of([], [predicted()])
+    with pytest.raises(InputError, match="no predicted run"):
+        Case.of(repetitions(1), [])
+
+
+# Invariances and output.
+
+
+def test_the_order_of_repetitions_and_cases_does_not_matter() -> None:
+    cases = suite(5, stretches=[1.0, 1.01, 1.02, 0.99, 1.0])
+    turned = [Case(c.name, c.workload, c.policy, c.real[::-1], c.predicted) for c in cases[::-1]]
+    one, other = validate(cases), validate(turned)
+    assert one.verdict is other.verdict
+    for a, b in zip(one.metrics, other.metrics, strict=True):
+        assert (a.z, a.low, a.high) == (pytest.approx(b.z), pytest.approx(b.low), pytest.approx(b.high))
+
+
+def test_the_pair_of_a_case_is_central() -> None:
+    real = [fcfs_run(40, stretch=factor) for factor in (1.02, 1.0, 0.98, 1.001, 0.999)]
+    found = validated(real)
+    assert found.pair.real is real[1]
+    assert found.pair is found.cases[0].pair
+
+
+def test_text_and_json() -> None:
+    found = validated(repetitions(5), predicted(1.3))
+    lines = found.explain().splitlines()
+    assert lines[0].endswith("tiny-fcfs, 5 real runs: inaccurate")
+    assert lines[1] == found.headline
+    assert any(line.startswith("wait, mean (s): +") and line.endswith("gate: inaccurate") for line in lines)
+    assert repr(found) == f"<Validation of {found.title}: inaccurate, warnings: {len(found.warnings)}>"
+    shown = found._repr_html_()
+    assert "<td>wait, mean (s)</td>" in shown
+    assert "<td>inaccurate</td>" in shown
+    document = found.to_json()
+    assert document["schema"] == "tracebed-verdict/2"
+    assert document["exit_code"] == 1
+    assert document["simulator"]["name"] == "tracebed"
+    assert document["tolerances"]["sha256"] == Tolerances.default().sha256
+    json.dumps(document)
+
+
+def test_equal_predictions_have_equal_arguments() -> None:
+    one, other = (validated(repetitions(5), predicted(seed=0, **more)).simulator for more in ({}, {"engine": "python"}))
+    assert one.arguments_sha256 == other.arguments_sha256
+    changed = validated(repetitions(5), predicted(parameters={"interval_s": 30})).simulator
+    assert changed.arguments_sha256 != one.arguments_sha256
