@@ -26,6 +26,7 @@ from tracebed.cli.simulate import simulate
 from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.workload import FloatArray, Workload
 from tracebed.ground.errors import InputError
+from tracebed.orchestrator.configurations import predicted_setup
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
@@ -37,7 +38,7 @@ from tracebed.orchestrator.scheduling.state import Decision, State
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.orchestrator.simulation.simulator import Simulator
-from tracebed.slurm.conf import predicted_setup, read
+from tracebed.slurm.conf import read
 
 RECORDINGS = sorted(path.stem for path in FOLDER.glob("*.json"))
 ALL = (1 << NODES) - 1

@@ -8,14 +8,12 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from tracebed.ground.display import listed
 from tracebed.ground.errors import InputError
 from tracebed.orchestrator.run import RunInfo
 from tracebed.orchestrator.scheduling.policies.registry import load
 from tracebed.orchestrator.scheduling.policies.slurm import OF_CONF, RELEASES
-from tracebed.orchestrator.setup import Setup
 from tracebed.slurm import reservations, topology
 from tracebed.slurm.database import DUMP, QOS, RESERVATIONS, Database, kind_of, read_dump, read_qos
 from tracebed.slurm.keys import (
@@ -282,19 +280,35 @@ def with_release(parameters: Mapping[str, str], version: str) -> tuple[dict[str,
     return {"release": f"{known:.2f}", **parameters}, [] if same else [says]
 
 
-def predicted_setup(info: RunInfo, **settings: Any) -> Setup:
-    """Return the setup with which a run is predicted: its own, with `settings` in place of some of its settings.
+class SlurmConfiguration:
+    """The files of Slurm: a slurm.conf, and what Slurm keeps in its database."""
 
-    For a run of Slurm, the parameters of the policy are those of the configuration, and its release; a warning says if
-    the rules of this release are unknown.
-    """
-    if info.batch and info.policy == "slurm":
+    def read(self, *paths: Path) -> SlurmConf:
+        """Read files as `read` does."""
+        return read(*paths)
+
+    def read_with(self, path: Path) -> Iterator[Path]:
+        """Yield the slurm.conf, the files that it includes, and its topology.conf. The output of sacctmgr: nothing."""
+        try:
+            yield from {Path(line.where.rpartition(":")[0]) for line in lines_of(path)}
+        except InputError:  # the output of sacctmgr
+            return
+        if (topology_conf := path.with_name("topology.conf")).is_file():
+            yield topology_conf
+
+    def parameters_of(self, info: RunInfo) -> dict[str, str]:
+        """Return the parameters of the configuration and the release of a run of Slurm.
+
+        A warning says if the rules of this release are unknown.
+        """
         config = of_config(info.policy_parameters).parameters
-        own, unknown = with_release(config, info.batch.get("version", ""))
+        parameters, unknown = with_release(config, info.batch.get("version", ""))
         for sentence in unknown:
-            warnings.warn(sentence, stacklevel=2)
-        settings = {"policy_parameters": own} | settings
-    return Setup.of(info.setup, **settings)
+            warnings.warn(sentence, stacklevel=3)
+        return parameters
+
+
+SLURM = SlurmConfiguration()
 
 
 def _of_lines(lines: Sequence[Line], modeled: Collection[str]) -> Iterator[str]:

@@ -16,13 +16,13 @@ import pandas as pd
 from tracebed.converters.workload import Workload
 from tracebed.ground.display import cell, rows_html
 from tracebed.ground.errors import InputError
+from tracebed.orchestrator.configurations import predicted_setup
 from tracebed.orchestrator.run import Run, RunInfo
 from tracebed.orchestrator.scheduling.state import Policy
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.simulation.interference import Interference
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
-from tracebed.slurm.conf import predicted_setup
 from tracebed.validation.budget.observation import RealRun
 from tracebed.validation.budget.steps import REMAINDER, STEPS, Repeated, repeat
 from tracebed.validation.metrics import TAU, Margin, Metric, all_metrics, metrics

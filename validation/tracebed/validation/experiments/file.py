@@ -25,8 +25,8 @@ from warnings import warn
 from tracebed.ground.errors import InputError
 from tracebed.ground.files import replacing
 from tracebed.ground.yaml_file import YamlFile
+from tracebed.orchestrator.configurations import CONFIGURATIONS
 from tracebed.orchestrator.scheduling.policies import registry
-from tracebed.slurm import conf as slurm_conf
 from tracebed.validation.experiments.experiment import KEYS, Experiment, Point
 from tracebed.validation.experiments.parts import MOST_POINTS, NAME, OF_WORKLOADS, PolicySpec, Where, as_list
 from tracebed.validation.experiments.predicted.recorded import workloads_at
@@ -184,7 +184,7 @@ def _with_conf(spec: PolicySpec, folder: Path, source: YamlFile, index: int) -> 
     if not names:
         return spec
     try:
-        conf = slurm_conf.read(*(folder / name for name in names))
+        conf = CONFIGURATIONS.load(spec.policy).read(*(folder / name for name in names))
     except InputError as error:
         where = f"{error.where}: " if error.where else ""
         raise source.error(f"{where}{error.what}", "policies", index, "conf", hint=error.hint) from error

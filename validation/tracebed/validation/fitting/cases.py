@@ -9,10 +9,10 @@ from typing import Any
 from tracebed.converters.workload import Workload
 from tracebed.ground.display import listed
 from tracebed.ground.errors import InputError
+from tracebed.orchestrator.configurations import predicted_setup
 from tracebed.orchestrator.run import Run, RunInfo
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.prediction import predict
-from tracebed.slurm.conf import predicted_setup
 from tracebed.validation.verdict.health import UNHEALTHY, Health
 
 SETTINGS = ("grain_s",)

@@ -25,8 +25,8 @@
 #include "sd_plan.h"
 #include "sd.h"
 #include "drom.h"
-#include "../slurm/engine/loops.h"
-#include "../slurm/engine/slots.h"
+#include "loops.h"
+#include "slots.h"
 #include "slurm.h"
 
 static void decide(struct engine *e) {

@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "accounts.h"
-#include "loops.h"
-#include "slots.h"
+#include "../../../orchestrator/simulation/engine/loops.h"
+#include "../../../orchestrator/simulation/engine/slots.h"
 
 #if __FLT_EVAL_METHOD__ != 0
 #error "double arithmetic is not IEEE double on this platform: use the Python simulator"

@@ -14,10 +14,10 @@ from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.workload import Workload
 from tracebed.ground.errors import InputError
 from tracebed.ground.registry import one_of
+from tracebed.orchestrator.configurations import predicted_setup
 from tracebed.orchestrator.run import Run, RunInfo
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.setup import Setup
-from tracebed.slurm.conf import predicted_setup
 from tracebed.validation.experiments.experiment import Point
 from tracebed.validation.experiments.file import ExperimentFile, place_of
 from tracebed.validation.experiments.predicted.recorded import paths_at, read_run

@@ -34,10 +34,10 @@ from tracebed.ground.errors import InputError
 from tracebed.ground.files import sha256_of
 from tracebed.ground.input_files import read_json
 from tracebed.ground.outputs import ARTIFACT
+from tracebed.orchestrator.configurations import CONFIGURATIONS
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.testbeds.agent.facts import host_facts
 from tracebed.orchestrator.testbeds.wheelhouse import wheel
-from tracebed.slurm.lines import lines_of
 from tracebed.validation.experiments.experiment import OF_REPETITIONS, Point
 from tracebed.validation.experiments.file import ExperimentFile, load_experiment
 from tracebed.validation.experiments.real.store import LOG, PLAN, REAL, attempts, read_plan, run_of
@@ -221,7 +221,7 @@ def _copy_inputs(file: ExperimentFile, folder: Path, inputs: Path, name: str, ma
         text = "# The replays of the experiment, as recorded runs.\n" + yaml.safe_dump(raw, sort_keys=False)
         _copy_runs(folder / REAL, inputs / REAL, {file.experiment.case_name(point) for point in made.points})
     (inputs / name).write_text(text, encoding="utf-8")
-    for path in sorted({*_named(file.source.raw, file), *_of_slurm(file)}):
+    for path in sorted({*_named(file.source.raw, file), *_configurations(file)}):
         if not (inputs / path.relative_to(file.folder)).exists():
             _copy(path, inputs / path.relative_to(file.folder))
 
@@ -235,17 +235,11 @@ def _copy_runs(real: Path, target: Path, cases: set[str]) -> None:
             _copy(real / slot.folder, target / slot.folder)
 
 
-def _of_slurm(file: ExperimentFile) -> Iterator[Path]:
-    """Yield the files that are read with a slurm.conf: those that it includes, and its topology.conf."""
-    confs = [name for policy in file.experiment.policies for name in ([policy.conf] if policy.conf else [])]
-    for conf in [name for names in confs for name in ([names] if isinstance(names, str) else names)]:
-        path = file.folder / conf
-        try:
-            yield from {Path(line.where.rpartition(":")[0]) for line in lines_of(path)}
-        except InputError:  # the output of sacctmgr
-            continue
-        if (topology := path.with_name("topology.conf")).is_file():
-            yield topology
+def _configurations(file: ExperimentFile) -> Iterator[Path]:
+    """Yield the configuration files of the policies, with the files that they include."""
+    for policy in file.experiment.policies:
+        for name in [policy.conf] if isinstance(policy.conf, str) else policy.conf or ():
+            yield from CONFIGURATIONS.load(policy.policy).read_with(file.folder / name)
 
 
 def _named(raw: Any, file: ExperimentFile) -> Iterator[Path]:
