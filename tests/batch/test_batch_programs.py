@@ -51,7 +51,7 @@ def test_programs_are_resized_by_slurm_and_keep_their_state(tmp_path: Path) -> N
     kept, script = tmp_path / "kept", tmp_path / "program.sh"
     kept.mkdir()
     has_torch = subprocess.run([DEBIAN, "-c", "import torch"], env={}, capture_output=True, check=False).returncode == 0
-    trainings, job = TRAININGS if has_torch else (), Path(__file__).with_name("elastic_job.py")
+    trainings, job = TRAININGS if has_torch else (), Path(__file__).parents[1] / "servers" / "elastic_job.py"
     path = os.environ.get("PYTHONPATH", "")
     script.write_text(PROGRAM.format(path=path, job=job, python=sys.executable, folder=kept), encoding="utf-8")
     slurm = Slurm(tmp_path / "slurm", nodes=NODES, accounting=True, settings=RESIZABLE)

@@ -90,7 +90,7 @@ DEBIAN = "/usr/bin/python3"
 """The Python of Debian's package python3-torch."""
 BARE = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
 TORCHRUN = [DEBIAN, "-m", "torch.distributed.run", "-r1", "-t1"]  # its default of -r is an error under Python 3.11
-TRAINING = str(Path(__file__).with_name("elastic_training.py"))
+TRAINING = str(Path(__file__).parents[1] / "servers" / "elastic_training.py")
 
 
 class Nodes:

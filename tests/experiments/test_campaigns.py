@@ -21,7 +21,7 @@ from tracebed.validation.experiments.file import load_experiment
 from tracebed.validation.experiments.views.dependence import Dependence
 from tracebed.validation.experiments.views.statistics import CellFigures, Figures, Statistics
 
-FOLDER = Path(__file__).with_name("benchmarks") / "campaigns"
+FOLDER = Path(__file__).parents[1] / "performance" / "campaigns"
 
 
 def load(name: str) -> ModuleType:

@@ -34,7 +34,7 @@ __all__ = ["study"]  # the fixture
 pytest.importorskip("distributed")
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_process_is_left")]
 LOOPBACK = ("--host", "127.0.0.1", "--no-dashboard")
-HERE_TOO = {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])}
+HERE_TOO = {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])}
 """The functions of this module are computed by workers, which import it."""
 
 

@@ -74,12 +74,12 @@ def test_a_seed_gives_one_course_of_events(seed: int) -> None:
 def test_a_seed_gives_one_course_whatever_the_hashes_of_a_process() -> None:
     """After a loss of rows, ranks were killed in the order of a set. Seed 3000102 has a power failure."""
     program = (
-        "from faults.scenario import Scenario, carry_out\n"
+        "from tests.faults.scenario import Scenario, carry_out\n"
         "for event in carry_out(Scenario.drawn(3000102), lambda outcome: None).seen: print(*event[:2])"
     )
-    tests, courses = str(Path(__file__).parents[1]), []
+    courses = []
     for hashes in ("1", "2"):
-        environment = os.environ | {"PYTHONHASHSEED": hashes, "PYTHONPATH": os.pathsep.join([tests, *sys.path])}
+        environment = os.environ | {"PYTHONHASHSEED": hashes, "PYTHONPATH": os.pathsep.join(sys.path)}
         done = subprocess.run([sys.executable, "-c", program], env=environment, stdout=subprocess.PIPE, check=True)
         courses.append(done.stdout.splitlines())
     assert len(courses[0]) > 100

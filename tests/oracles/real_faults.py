@@ -227,8 +227,10 @@ def main(folder: Path, scenarios: Sequence[Scenario]) -> None:
 
 def replay_all(scenarios: Sequence[Scenario], folder: Path, guard_s: float) -> list[Path]:
     """Replay scenarios on real processes, and return the folder of each of them."""
-    command = [sys.executable, __file__, str(folder)]
-    subprocess.run(command, input=pickle.dumps(scenarios), check=True, timeout=guard_s, cwd=folder)
+    command = [sys.executable, "-m", __name__, str(folder)]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    given = pickle.dumps(scenarios)
+    subprocess.run(command, input=given, check=True, timeout=guard_s, cwd=folder, env=environment)
     return [folder / str(number) for number in range(len(scenarios))]
 
 

@@ -166,7 +166,7 @@ def main() -> int:
         build([unmodified.SOURCE], folder / unmodified.NAME)
         table_cases.build(folder, *FLAGS)
         again = [str(options.cases), "--large", str(options.large), "--seed", str(options.seed)]
-        return sanitized([__file__, *again, "--libraries", name]).returncode
+        return sanitized(["-m", __spec__.name, *again, "--libraries", name]).returncode
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ RICC = "logs/RICC-2010-2.swf.gz"
 PEAK = """
 import sys
 sys.path.insert(0, sys.argv[1])
-import growth
+from tests.recorders import growth
 growth.measure(int(sys.argv[3]), 1_000, sys.argv[2], rounds=1)
 print(*(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM:")))
 """
@@ -142,7 +142,7 @@ def test_growth(benchmark: Any, jobs: int, nodes: int) -> None:
 @pytest.mark.parametrize(("policy", "jobs"), [("easy", 1_000_000), ("pref", 1_000_000)])
 def test_memory(benchmark: Any, policy: str, jobs: int) -> None:
     """The same with its peak memory (MiB), in a separate process; under `pref` all jobs are malleable."""
-    line = [sys.executable, "-c", PEAK, str(Path(growth.__file__).parent), policy, str(jobs)]
+    line = [sys.executable, "-c", PEAK, str(Path(__file__).parents[2]), policy, str(jobs)]
 
     def run() -> int:
         return int(subprocess.run(line, capture_output=True, text=True, check=True).stdout) // 1024

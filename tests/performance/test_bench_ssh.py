@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-sys.path.append(str(Path(__file__).parent))
-from test_bench_testbed import Bench, kill, launch
-
+from tests.performance.test_bench_testbed import Bench, kill, launch
 from tests.servers.sshd import Network
 from tracebed.orchestrator.testbeds.nodes import Group, Inventory, Node
 from tracebed.orchestrator.testbeds.ssh import SshProvider, SshSettings

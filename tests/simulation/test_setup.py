@@ -125,13 +125,13 @@ def test_a_new_setting_is_added_in_one_place(tmp_path: Path) -> None:
     changed.write_text(source, encoding="utf-8")
     script = f"""
 import importlib.util, sys
-sys.path.insert(0, {str(Path(__file__).parent)!r})
+sys.path.insert(0, {str(Path(__file__).parents[2])!r})
 spec = importlib.util.spec_from_file_location("tracebed.orchestrator.setup", {str(changed)!r})
 module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
 import tracebed.orchestrator
 tracebed.orchestrator.setup = module
 spec.loader.exec_module(module)
-import test_setup
+from tests.simulation import test_setup
 for name in {list(rooms.values())}:
     print([place for place, there in test_setup.offered(name, 3.0).items() if not there])
 """

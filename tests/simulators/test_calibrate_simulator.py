@@ -42,7 +42,7 @@ from tracebed.validation.metrics import MeasuredRun
 
 NODES = 8
 TRUTH = {"launch": 5.0, "end": 2.0, "slow": 1.1}
-TOY = Path(__file__).with_name("toy_simulator.py")
+TOY = Path(__file__).parents[1] / "servers" / "toy_simulator.py"
 SUITE = """\
 workloads: {{{workloads}}}
 policies: [fcfs]

@@ -99,11 +99,11 @@ def named_in(path: Path) -> set[str]:
 
 def fault_of(command: str) -> str | None:
     """Return what is wrong with a command, or None: no such test, command, option or choice."""
-    if found := re.fullmatch(r"pytest (tests/test_\w+\.py)::(test_\w+)", command):
+    if found := re.fullmatch(r"pytest (tests/(?:\w+/)?test_\w+\.py)::(test_\w+)", command):
         file, name = found.groups()
         return None if name in named_in(ROOT / file) else f"{file} has no test {name}"
     if not command.startswith("tracebed "):
-        return "is neither `tracebed ...` nor `pytest tests/test_FILE.py::TEST`"
+        return "is neither `tracebed ...` nor `pytest tests/FOLDER/test_FILE.py::TEST`"
     try:
         check(shlex.split(command))
     except click.ClickException as error:

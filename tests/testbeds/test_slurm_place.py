@@ -288,8 +288,8 @@ def test_an_agent_that_stands_still_is_killed_with_its_step(slurm: Slurm, tmp_pa
 CONTROLLER = """
 import json, sys, time
 from pathlib import Path
-from agents import start_a_job
-from test_slurm_place import *
+from tests.servers.agents import start_a_job
+from tests.testbeds.test_slurm_place import *
 
 folder = Path(sys.argv[1])
 testbed = AgentTestbed(inventory(group(2), linger_s=float(sys.argv[2])), folder / "spool")
@@ -306,7 +306,7 @@ def killed_controller(slurm: Slurm, folder: Path, linger_s: float) -> dict[str, 
     """Start a testbed in another process, kill the process, and return its agents."""
     import json
 
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     controller = subprocess.Popen([sys.executable, "-c", CONTROLLER, str(folder), str(linger_s)], env=environment)
     try:
         wait((folder / "started").exists, "testbed")

@@ -170,8 +170,8 @@ def test_an_agent_that_stands_still_is_killed_through_another_channel(network: N
 CONTROLLER = """
 import json, sys, time
 from pathlib import Path
-from agents import start_a_job
-from test_ssh_hosts import *
+from tests.servers.agents import start_a_job
+from tests.testbeds.test_ssh_hosts import *
 
 with Path(sys.argv[1]).open() as file:
     facts = json.load(file)
@@ -207,7 +207,7 @@ def killed_controller(network: Network, away: Path, linger_s: float) -> tuple[Gr
             }
         )
     )
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     controller = subprocess.Popen([sys.executable, "-c", CONTROLLER, str(facts)], env=environment)
     try:
         wait(started.exists, "testbed")

@@ -716,7 +716,7 @@ def test_transient_failures_are_tried_again(tmp_path: Path, monkeypatch: pytest.
 CONTROLLER = """
 import json, os, signal, sys
 from pathlib import Path
-from test_testbed import hear, inventory, launch
+from tests.testbeds.test_testbed import hear, inventory, launch
 from tracebed.orchestrator.testbeds.testbed import AgentTestbed
 testbed = AgentTestbed(inventory(here=2, linger_s=60.0), Path(sys.argv[1]))
 testbed.start()
@@ -731,7 +731,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 @pytest.mark.slow
 def test_the_agents_of_a_killed_controller_are_taken_over(tmp_path: Path) -> None:
     command = [sys.executable, "-c", CONTROLLER, str(tmp_path / "spool")]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as controller:
         assert controller.stdout is not None
         agents = json.loads(controller.stdout.readline())

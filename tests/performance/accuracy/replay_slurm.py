@@ -17,7 +17,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).parents[2]))  # the servers of the tests
+sys.path.append(str(Path(__file__).parents[3]))  # the servers of the tests
 
 from tests.servers.slurmd import Slurm
 

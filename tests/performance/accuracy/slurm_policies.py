@@ -25,7 +25,7 @@ import pandas as pd
 import tracebed.api as tb
 from tracebed.converters.workload import Provenance, System
 
-sys.path.append(str(Path(__file__).parents[2]))  # the servers of the tests
+sys.path.append(str(Path(__file__).parents[3]))  # the servers of the tests
 
 from tests.oracles.accounting import agreement
 from tests.servers.slurmd import SETTINGS, Slurm

@@ -13,7 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).parents[3]))  # the servers of the tests
+sys.path.append(str(Path(__file__).parents[4]))  # the servers of the tests
 
 from tests.servers import dockerd
 from tests.servers.slurmd import Slurm
