@@ -99,7 +99,7 @@ SEEDS = (
 def chosen(seed: int) -> bool:
     """Return whether the faults of a scenario can strike, and its outcome is the same in 120 other courses as well.
 
-    `python tests/faults/test_fidelity.py FIRST COUNT` prints such seeds.
+    `python -m tests.faults.test_fidelity FIRST COUNT` prints such seeds.
     """
     courses = models(scenario := drawn(seed))
     if not all(fault.after.split()[0] in ONLY.get(fault.kind, STRUCK) for fault in scenario.faults):

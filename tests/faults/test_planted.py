@@ -27,7 +27,7 @@ FOUND = {
     "agent_waits_for_its_first_message": (148, "left"),
     "pause_is_forgotten": (18, "crash"),
 }
-"""Defect -> a seed that finds it (`python tests/faults/planted.py`), and the rule that it violates."""
+"""Defect -> a seed that finds it (`python -m tests.oracles.planted`), and the rule that it violates."""
 
 
 # The others are slow because they are many.

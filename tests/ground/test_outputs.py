@@ -114,7 +114,7 @@ CASES = {
     },
 }
 ELSEWHERE = {"simulate --keep", "forecast -o"}
-"""Outputs that need a program or the state of a cluster: tests/simulators/test_simulate_elastisim.py, tests/slurm/test_forecast.py."""
+"""Outputs that need a program or the state of a cluster: test_simulate_elastisim.py, test_forecast.py."""
 INPUTS = {
     *("baseline", "before", "calibration", "commands", "config", "file", "files", "folder", "recover", "health"),
     *("inventory", "log", "noise", "predicted", "raw", "real", "run", "runs"),

@@ -1,7 +1,7 @@
 """What-if against a real Slurm: two settings that were changed for real, each replayed three times.
 
-`python -m tests.recorders.record_slurm_shared FILE --seed 2 --runs 3 --change OLD NEW` recorded the runs after the change, the
-workload and runs before it are those of the recording `shared-2`.
+`python -m tests.recorders.record_slurm_shared FILE --seed 2 --runs 3 --change OLD NEW` recorded the runs after the
+change, the workload and runs before it are those of the recording `shared-2`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Drawn cases for the scheduler: a workload, a machine, a policy and its options, all from one seed.
 
-python -m tests.oracles.drawn 20000            # compares 20,000 with the slow reference, from a seed that changes every hour
+python -m tests.oracles.drawn 20000    # compares 20,000 with the slow reference, from a seed that changes every hour
 python -m tests.oracles.drawn 20000 --seed 7 --policy conservative
 """
 

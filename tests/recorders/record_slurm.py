@@ -1,7 +1,7 @@
 """Record what a real Slurm decides for a small workload: submissions, passes, starts and ends, from slurmctld's log.
 
-    python -m tests.recorders.record_slurm NAME... [-o FOLDER]  # workloads of `WORKLOADS`; writes FOLDER/NAME.json, by default
-                                                      # in tests/slurm_recordings
+    python -m tests.recorders.record_slurm NAME... [-o FOLDER]  # workloads of `WORKLOADS`; writes FOLDER/NAME.json,
+                                                                # by default in tests/slurm_recordings
     python -m tests.recorders.record_slurm --workload FILE.csv -o FILE.csv [--set NAME=VALUE]...
 
 The second form records any workload (columns job_id, submit_time, run_time, nodes, time_limit) with the observed starts

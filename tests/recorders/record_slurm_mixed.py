@@ -1,6 +1,6 @@
 """Records a real Slurm as operators run it: partitions, QOS, fair share, generic resources, arrays and dependencies.
 
-    python -m tests.recorders.record_slurm_mixed tests/slurm_recordings/mixed/mixed-1.json.xz --seed 1 [--runs 3] [--logs FOLDER]
+    python -m tests.recorders.record_slurm_mixed FILE.json.xz --seed 1 [--runs 3] [--logs FOLDER]
 
 needs root, Slurm with accounting, and the users of `USERS`, which the script adds. Each run takes five minutes. The
 cluster has three partitions, two QOS, ten users in three accounts, and two classes of nodes with a generic resource. A

@@ -1,6 +1,7 @@
 """Slurm's choice of nodes with `topology/tree`.
 
-Source: topology.conf(5), and experiments on Slurm 22.05.8 (`tests/slurm/test_slurm_topology.py`). Sets of nodes are masks.
+Source: topology.conf(5), and experiments on Slurm 22.05.8 (`tests/slurm/test_slurm_topology.py`). Sets of nodes
+are masks.
 """
 
 from __future__ import annotations
