@@ -6,8 +6,7 @@ import contextlib
 import sqlite3
 from pathlib import Path
 
-from tracebed.orchestrator.replay.chain import Chain, head_path
-from tracebed.orchestrator.replay.journal import ROWS
+from tracebed.orchestrator.replay.journal import ROWS, Chain, head_path
 
 
 def change(path: Path, *statements: str) -> int:

@@ -27,11 +27,10 @@ from tracebed.ground.errors import InputError, TestbedError
 from tracebed.ground.states import JobState
 from tracebed.orchestrator.batch import loop, wall
 from tracebed.orchestrator.batch.base import BatchSettings, JobObservation, JobRequest, Phase, SystemFacts
-from tracebed.orchestrator.batch.ending import Lifetime, ended_run
-from tracebed.orchestrator.batch.health import health, run_times
-from tracebed.orchestrator.batch.killed_replay import SCHEMA, KilledReplay
+from tracebed.orchestrator.batch.ending import Lifetime, ended_run, run_times
 from tracebed.orchestrator.batch.plan import SubmissionPlan
 from tracebed.orchestrator.batch.records import JobRecords, OwnRecord
+from tracebed.orchestrator.batch.recovery import SCHEMA, KilledReplay
 from tracebed.orchestrator.batch.watched import (
     CONFIRMATIONS,
     ENDING_POLLS,
@@ -373,10 +372,12 @@ def run_of(jobs: list[WatchedJob], interrupted: str | None = None) -> Run:
         plan(len(jobs)),
         jobs,
         info,
+        [],
         trace=lambda time: time - 100.0,
         resolution_s=1.0,
         interrupted=interrupted,
         end=200.0,
+        thresholds=HealthThresholds.read(),
     )
 
 
@@ -440,20 +441,15 @@ def test_a_job_that_was_started_again_and_interrupted_is_disturbed_once() -> Non
     jobs = [cancelled, ended(101, 111, None, "n2")]
     run = run_of(jobs, "SIGINT")
     assert run.jobs["state"].tolist() == ["interrupted", "completed"]
-    submit, states = run.jobs["submit"].tolist(), [JobState(state) for state in run.jobs["state"]]
-    judged = health(run.info, plan(2), jobs, submit, states, [], [], HealthThresholds.read())
-    assert judged["signals"]["jobs_disturbed"] == 0.5
+    assert run.info.health["signals"]["jobs_disturbed"] == 0.5
 
 
 def judged_health(jobs: list[WatchedJob]) -> tuple[dict[str, float | None], list[tuple[float, float, float]]]:
     """Return the signals of the run of these jobs, which are planned for 10 s, and its run times."""
     run = run_of(jobs)
-    states = [JobState(state) for state in run.jobs["state"]]
     lifetimes = [Lifetime(*times) for times in run.jobs[list(Lifetime._fields)].to_numpy(dtype=float)]
-    found = run_times(plan(len(jobs)), states, lifetimes, 1.0, 1.0)
-    submit = run.jobs["submit"].tolist()
-    judged = health(run.info, plan(len(jobs)), jobs, submit, states, found, [], HealthThresholds.read())
-    return judged["signals"], [(each.recorded, each.planned, each.off) for each in found]
+    found = run_times([10.0] * len(jobs), [JobState(state) for state in run.jobs["state"]], lifetimes, 1.0, 1.0)
+    return run.info.health["signals"], [(each.recorded, each.planned, each.off) for each in found]
 
 
 def test_no_run_time_of_a_batch_system_is_without_a_check() -> None:

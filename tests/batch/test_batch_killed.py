@@ -15,11 +15,10 @@ import tracebed.api as tb
 from tracebed.converters.workload import Provenance, System, Workload
 from tracebed.ground.errors import InputError, TestbedError
 from tracebed.ground.states import JobState
-from tracebed.orchestrator.batch import abandoned, loop, session
-from tracebed.orchestrator.batch.abandoned import cancel_leftover_jobs, warn_of_leftover_jobs
+from tracebed.orchestrator.batch import loop, recovery, session
 from tracebed.orchestrator.batch.base import JobObservation, JobRequest, Phase, SystemFacts
-from tracebed.orchestrator.batch.killed_replay import SCHEMA
 from tracebed.orchestrator.batch.plan import SubmissionPlan
+from tracebed.orchestrator.batch.recovery import SCHEMA, cancel_leftover_jobs, warn_of_leftover_jobs
 from tracebed.orchestrator.batch.session import BatchOptions
 from tracebed.orchestrator.replay.folder import WorkingFolder
 from tracebed.orchestrator.replay.journal import Entry, Journal, has_facts
@@ -74,7 +73,7 @@ def system(monkeypatch: pytest.MonkeyPatch) -> Immediate:
     """Return the system of all replays, with jobs of a killed replay and of another user."""
     chosen = Immediate(f"{PREFIX}0", f"{PREFIX}1", "tracebed-other-0", "simulation")
     monkeypatch.setattr(BatchOptions, "system", lambda options: chosen)
-    for module in (loop, abandoned):
+    for module in (loop, recovery):
         monkeypatch.setattr(module, "POLL_S", 0.01)
     monkeypatch.setattr(session, "LEAD_S", 0.0)
     return chosen
@@ -111,7 +110,7 @@ def test_another_replay_warns_of_the_jobs_that_a_killed_one_has_left(system: Imm
 def test_a_submission_that_may_still_be_in_progress_is_waited_for(
     system: Immediate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(abandoned, "IN_FLIGHT_S", 0.5)
+    monkeypatch.setattr(recovery, "IN_FLIGHT_S", 0.5)
     folder = killed(tmp_path / "run", Entry(0, 0.0, "submitting", "a", None, {}))
     late = dict(system.jobs)
     system.jobs.clear()
@@ -128,7 +127,7 @@ def test_a_submission_that_may_still_be_in_progress_is_waited_for(
 
 
 def test_jobs_that_do_not_end_are_an_error(system: Immediate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(abandoned, "CANCEL_S", 0.0)
+    monkeypatch.setattr(recovery, "CANCEL_S", 0.0)
     monkeypatch.setattr(system, "cancel", lambda ids: None)
     with pytest.raises(TestbedError, match=r"2 jobs of the killed replay in .* do not end"):
         cancel_leftover_jobs(killed(tmp_path / "run"), system)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from functools import partial
@@ -22,9 +21,6 @@ from tests.servers.slurmd import SETTINGS, Slurm, reason_to_skip
 from tracebed.converters.workload import Provenance, System, Workload
 from tracebed.ground.errors import InputError
 from tracebed.orchestrator.batch.base import BatchSettings, JobRequest, Phase, Refused
-from tracebed.orchestrator.replay import journal
-from tracebed.orchestrator.run import JOURNAL
-from tracebed.orchestrator.runs.working_folders import working_folders
 from tracebed.slurm.batch_system import SlurmSystem
 
 REASON = reason_to_skip(accounting=True)
@@ -256,11 +252,6 @@ def check_nothing_is_left(slurm: Slurm, run: tb.Run) -> None:
     assert tb.Run.load(run.folder).jobs.equals(run.jobs)  # checks that no node has two jobs
 
 
-def refused(run: tb.Run) -> int:
-    """Return the number of refused resizes."""
-    return int((run.reconfigurations["state"] == "refused").sum())
-
-
 def test_slurmctld_is_killed_between_grant_and_merge(
     slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -274,18 +265,6 @@ def test_slurmctld_is_killed_between_grant_and_merge(
     monkeypatch.setattr(SlurmSystem, "merge", lambda self, second: (kill(second), merge(self, second)))
     run = tb.replay_on(mixed(8, 1), "slurm", "pref", output=tmp_path / "run", configuration=slurm.conf)
     assert run.jobs["state"].unique().tolist() == ["completed"]
-    check_nothing_is_left(slurm, run)
-
-
-def test_a_second_job_that_is_cancelled_before_the_merge_is_a_refusal_in_the_run(
-    slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    merge, cancel = SlurmSystem.merge, once(lambda second: slurm("scancel", second))
-    monkeypatch.setattr(SlurmSystem, "merge", lambda self, second: (cancel(second), merge(self, second)))
-    run = tb.replay_on(mixed(8, 1), "slurm", "pref", output=tmp_path / "run", configuration=slurm.conf)
-    assert run.jobs["state"].unique().tolist() == ["completed"]
-    assert refused(run) == 1
-    assert len(run.resizes) == len(run.reconfigurations) - 1
     check_nothing_is_left(slurm, run)
 
 
@@ -331,37 +310,6 @@ def test_a_node_of_an_expanded_job_that_dies_ends_this_job_only(
         slurm.until(lambda: not unusable(SlurmSystem(BatchSettings(configuration=slurm.conf))), "nodes are lost")
     failed = run.jobs[run.jobs["state"] != "completed"]
     assert failed["reason"].str.startswith("NODE_FAIL").tolist() == [True]
-    check_nothing_is_left(slurm, run)
-
-
-def test_a_replay_that_is_killed_while_a_job_expands_is_resumed(slurm: Slurm, tmp_path: Path) -> None:
-    output = tmp_path / "run"
-    tb.write(mixed(8, 1), tmp_path / "w.parquet")
-    command = [
-        str(Path(sys.executable).with_name("tracebed")),
-        "replay",
-        str(tmp_path / "w.parquet"),
-        "-o",
-        str(output),
-    ]
-    command += ["--scheduler", "slurm", "--policy", "pref", "-S", f"conf={slurm.conf}"]
-
-    def resizing() -> bool:
-        try:
-            [folder] = working_folders(output)
-            entries = journal.read(folder / JOURNAL)[1]
-        except (ValueError, InputError):  # the journal is missing, or is being created
-            return False
-        return any(entry.kind == "resize" and len(entry.data["after"]) > len(entry.data["before"]) for entry in entries)
-
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
-        slurm.until(resizing, "no job expands")
-        process.kill()
-    done = subprocess.run([*command, "--resume"], capture_output=True, text=True, timeout=GUARD_S)
-    assert done.returncode == 0, done.stdout + done.stderr
-    run = tb.Run.load(output)
-    assert run.jobs["state"].unique().tolist() == ["completed"]
-    assert len(run.info.pauses) == 1
     check_nothing_is_left(slurm, run)
 
 

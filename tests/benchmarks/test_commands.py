@@ -27,7 +27,7 @@ from tracebed.converters.workload import Workload
 from tracebed.ground.cpus import format_cpus
 from tracebed.ground.errors import InputError
 from tracebed.ground.states import JobState
-from tracebed.orchestrator.replay.commands import AllowedCommands
+from tracebed.orchestrator.replay.programs import AllowedCommands
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.testbeds.nodes import Inventory, Node

@@ -26,7 +26,7 @@ from tracebed.benchmarks.program import Program
 from tracebed.benchmarks.redistribution import Block
 from tracebed.benchmarks.unmodified import INCLUDE
 from tracebed.converters.workload import Workload
-from tracebed.orchestrator.replay.commands import AllowedCommands
+from tracebed.orchestrator.replay.programs import AllowedCommands
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.testbeds.agent.claims import SPACE
 from tracebed.orchestrator.testbeds.nodes import Inventory, Node

@@ -20,8 +20,8 @@ from tests.faults.kinds import CONTROLLER_FAULTS, NODE_FAULTS, is_harmless
 from tests.faults.scenario import CORES, Outcome
 from tracebed.ground.errors import InputError, TestbedError
 from tracebed.orchestrator.replay import journal
-from tracebed.orchestrator.replay.chain import DamagedJournal
 from tracebed.orchestrator.replay.event_handler import NOT_STARTED
+from tracebed.orchestrator.replay.journal import DamagedJournal
 from tracebed.orchestrator.replay.recovery import recovered
 from tracebed.orchestrator.replay.redecide import logged_decisions, redecide
 from tracebed.orchestrator.replay.resumption import ENDED

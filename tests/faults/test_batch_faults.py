@@ -11,7 +11,7 @@ from tests.faults.batch import BatchFault
 from tests.faults.batch_scenario import BatchPlay, BatchScenario
 from tests.faults.shrinking import examine, violations
 from tracebed.orchestrator.replay.journal import read
-from tracebed.orchestrator.run import JOURNAL
+from tracebed.orchestrator.run import JOURNAL, Run
 
 SEEDS = 40
 """Number of seeds in the default run. CI plays a thousand."""
@@ -21,17 +21,22 @@ JOBS = tuple((20.0 * number, 100.0, 600.0, 4) for number in range(6))
 """At 10 times the speed, jobs of 10 s on half of the nodes, one every 2 s."""
 
 
-def played(*faults: BatchFault, seed: int = 1, accounting: bool = False) -> BatchPlay:
-    """Return a replay of `JOBS` after its invariants have been checked."""
-    play = BatchPlay(BatchScenario(seed, JOBS, faults, accounting=accounting)).play()
+def played(*faults: BatchFault, seed: int = 1, jobs: tuple[tuple[float, float, float, int], ...] = JOBS) -> BatchPlay:
+    """Return a replay after its invariants have been checked."""
+    play = BatchPlay(BatchScenario(seed, jobs, faults)).play()
     play.check()
     return play
 
 
+def run_of(play: BatchPlay) -> Run:
+    """Return the run of a replay."""
+    assert play.run is not None
+    return play.run
+
+
 def states(play: BatchPlay) -> list[str]:
     """Return the states of the jobs."""
-    assert play.run is not None
-    return [str(state) for state in play.run.jobs["state"]]
+    return [str(state) for state in run_of(play).jobs["state"]]
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, PORTION))
@@ -113,8 +118,7 @@ def test_jobs_of_a_killed_replay_are_cancelled_although_an_answer_is_incomplete(
 def test_times_are_right_before_and_after_a_step_of_the_wall_clock(size: float) -> None:
     """Seeds 48, 93, 17: a step back moved the times before it, too, and the records until its detection were wrong."""
     play = played(BatchFault("step", 8.3, size))
-    assert play.run is not None
-    assert [round(step) for step in play.run.info.batch["clock"]["steps_s"]] == [round(size)]
+    assert [round(step) for step in run_of(play).info.batch["clock"]["steps_s"]] == [round(size)]
 
 
 def test_a_step_during_a_pause_is_taken_out() -> None:
@@ -139,8 +143,7 @@ def test_a_script_that_began_before_a_step_back_did_not_begin_after_it() -> None
 def test_a_second_job_does_not_overwrite_the_record_of_the_first() -> None:
     """Seeds 2004907 and 2005158: jobs were forgotten while no replayer ran. Those with a second job were unknown."""
     faults = (BatchFault("submit_lost", 0.9, 130.0, 0.8), BatchFault("kill", 1000, 400.0))
-    play = BatchPlay(BatchScenario(1, ((0.0, 600.0, 1200.0, 4),), faults)).play()
-    play.check()
+    play = played(*faults, jobs=((0.0, 600.0, 1200.0, 4),))
     assert len(play.system.jobs) == 2
     assert states(play) == ["completed"]
 
@@ -159,8 +162,7 @@ def test_an_interrupted_replay_that_is_killed_stays_interrupted() -> None:
     """Seed 3103: the resumed replay submitted the other jobs, and its run was complete, with cancelled jobs."""
     play = played(BatchFault("cancel_late", 5.0, 9.0, 1.0), BatchFault("terminate", 150), BatchFault("kill", 170, 2.0))
     assert play.log == ["kill"]
-    assert play.run is not None
-    assert play.run.info.state == "interrupted"
+    assert run_of(play).info.state == "interrupted"
     assert "interrupted" in states(play)
 
 
@@ -168,32 +170,27 @@ def test_a_run_tells_that_jobs_could_not_be_cancelled() -> None:
     """The run of an interrupted replay was silent about jobs that still ran two minutes later."""
     jobs = ((0.0, 5000.0, 6000.0, 4), (0.0, 5000.0, 6000.0, 4))
     faults = (BatchFault("cancel_error", 0.0, 400.0), BatchFault("terminate", 100))
-    play = BatchPlay(BatchScenario(1, jobs, faults)).play()
-    play.check()
-    assert play.run is not None
-    assert play.run.info.warnings == ["2 jobs may still run in the batch system, for example job 1"]
+    play = played(*faults, jobs=jobs)
+    assert run_of(play).info.warnings == ["2 jobs may still run in the batch system, for example job 1"]
 
 
 def test_the_start_of_a_job_that_was_started_again_is_right_after_a_step_back() -> None:
     """Seed 2372: of the two possible times of the second start, the one near the first start was taken."""
     play = played(BatchFault("step", 3.2, -5.0), BatchFault("node_requeue", 9.4, 0.0, 0.0))
-    assert play.run is not None
-    assert play.run.jobs["restarts"].max() == 1
+    assert run_of(play).jobs["restarts"].max() == 1
 
 
 def test_a_job_that_started_again_and_was_forgotten_has_its_last_start() -> None:
     """Seed 10651: the last observation was of the first execution."""
     faults = (BatchFault("node_requeue", 9.4, 0.0, 0.0), BatchFault("poll_silent", 8.9, 400.0))
     play = played(*faults)
-    assert play.run is not None
-    assert play.run.jobs["restarts"].max() == 1
+    assert run_of(play).jobs["restarts"].max() == 1
 
 
 def test_times_are_right_after_a_step_during_a_late_observation() -> None:
     """Seed 10040: the observation took 25 s, and the next one was 125 s after it."""
     play = played(BatchFault("poll_late", 3.4, 25.0, 0.9), BatchFault("step", 16.0, -30.0))
-    assert play.run is not None
-    assert 100.0 < play.run.jobs["end"][0] < 120.0
+    assert 100.0 < run_of(play).jobs["end"][0] < 120.0
 
 
 def test_a_submission_that_failed_has_the_time_of_its_call() -> None:
@@ -212,8 +209,7 @@ def test_a_replay_waits_for_the_end_of_second_jobs() -> None:
     """Seed 300601: a second job that the batch system had not cancelled yet ran after the end of the replay."""
     jobs = ((0.0, 50.0, 600.0, 4), (0.0, 200.0, 600.0, 4))
     faults = (BatchFault("submit_twice", 1.02, 1.0, 0.1), BatchFault("cancel_late", 0.0, 50.0))
-    play = BatchPlay(BatchScenario(1, jobs, faults)).play()
-    play.check()
+    play = played(*faults, jobs=jobs)
     assert len(play.system.jobs) > len(jobs)
 
 
@@ -234,8 +230,7 @@ def test_a_second_job_that_was_accepted_while_no_replayer_ran_is_noticed() -> No
     undisturbed = BatchPlay(BatchScenario(1, jobs, (twice,))).play()
     assert len(undisturbed.system.jobs) == 1
     killed = BatchFault("kill", undisturbed.world.calls - 2, 60.0)
-    play = BatchPlay(BatchScenario(1, jobs, (twice, killed))).play()
-    play.check()
+    play = played(twice, killed, jobs=jobs)
     assert len(play.system.jobs) == 2
 
 
@@ -246,8 +241,7 @@ def test_a_job_that_arrives_after_an_interruption_is_cancelled() -> None:
     jobs = ((0.0, 5000.0, 6000.0, 1), (10.0, 5000.0, 6000.0, 1))
     silent = BatchFault("submit_silent", 1.5, 130.0, 0.5)  # accepted after 65 s; the submission fails after 60 s
     faults = (silent, BatchFault("cancel_late", 0.0, 45.0), BatchFault("terminate", 350))
-    play = BatchPlay(BatchScenario(1, jobs, faults)).play()
-    play.check()
+    play = played(*faults, jobs=jobs)
     assert states(play) == ["interrupted"] * 2
     assert [job.now.word for job in play.system.jobs] == ["CANCELLED"] * 2
 
@@ -256,29 +250,24 @@ def test_a_second_job_is_not_noticed_while_the_batch_system_is_silent() -> None:
     """Seed 5002553: the interrupted replay had ended without an answer since the second job was accepted."""
     twice, silent = BatchFault("submit_twice", 0.9, 25.0, 0.6), BatchFault("poll_silent", 18.0, 70.0)
     faults = (twice, silent, BatchFault("terminate", 200))
-    play = BatchPlay(BatchScenario(1, ((0.0, 5000.0, 6000.0, 1),), faults)).play()
-    play.check()
-    assert play.run is not None
-    assert play.run.info.warnings == ["1 jobs may still run in the batch system, for example job 1"]
+    play = played(*faults, jobs=((0.0, 5000.0, 6000.0, 1),))
+    assert run_of(play).info.warnings == ["1 jobs may still run in the batch system, for example job 1"]
 
 
 def test_a_job_that_was_started_again_on_other_nodes_was_not_resized() -> None:
     """Seed 5016030: no observation was between two executions of a job. It seemed to hold a node that it had lost."""
-    play = BatchPlay(BatchScenario(1, ((0.0, 200.0, 600.0, 4),), (BatchFault("node_requeue", 3.2, 0.3, 0.0),))).play()
-    play.check()
-    assert play.run is not None
-    assert play.run.jobs["restarts"].tolist() == [1]
-    assert play.run.allocations[["node", "count"]].to_numpy().tolist() == [[1, 4]]
+    play = played(BatchFault("node_requeue", 3.2, 0.3, 0.0), jobs=((0.0, 200.0, 600.0, 4),))
+    assert run_of(play).jobs["restarts"].tolist() == [1]
+    assert run_of(play).allocations[["node", "count"]].to_numpy().tolist() == [[1, 4]]
 
 
 def test_a_second_job_that_was_seen_before_the_answer_to_its_submission_is_noticed() -> None:
     """Seed 7000569: both jobs had ended, and all answers after that to the submission were empty."""
     twice, empty = BatchFault("submit_twice", 0.9, 25.0, 0.06), BatchFault("poll_empty", 25.2, 2.0, 0.7)
-    play = BatchPlay(BatchScenario(1, ((1.7, 21.0, 600.0, 1),), (twice, empty))).play()
-    play.check()
-    assert play.run is not None
-    assert play.run.folder is not None
-    assert "twice" in {entry.kind for entry in read(play.run.folder / JOURNAL)[1]}
+    play = played(twice, empty, jobs=((1.7, 21.0, 600.0, 1),))
+    folder = run_of(play).folder
+    assert folder is not None
+    assert "twice" in {entry.kind for entry in read(folder / JOURNAL)[1]}
 
 
 def test_an_end_that_was_seen_once_counts_at_the_end_of_an_interrupted_replay() -> None:
@@ -302,9 +291,8 @@ def test_a_job_whose_end_was_not_observed_has_ended_when_another_job_holds_its_n
     faults = (BatchFault("terminate", 671, 400.0, 0.729), BatchFault("vanish", 2.507, 70.0, 0.135), empty, silent)
     play = BatchPlay(BatchScenario(9209816, jobs, faults, speed=10.0, accounting=False)).play()
     play.check()
-    assert play.run is not None
     assert states(play) == ["interrupted", "completed", "completed", "completed"]
-    assert play.run.jobs["end"][0] == play.run.jobs["start"][1]
+    assert run_of(play).jobs["end"][0] == run_of(play).jobs["start"][1]
 
 
 def test_a_job_that_was_listed_has_not_ended_because_an_answer_of_a_cancelled_replay_is_without_it() -> None:

@@ -245,7 +245,7 @@ def ids_of(workload: Path) -> list[str]:
 
 def read(what: str, path: Path) -> None:
     """Read a file that only commands on real nodes read."""
-    from tracebed.orchestrator.replay.commands import AllowedCommands
+    from tracebed.orchestrator.replay.programs import AllowedCommands
     from tracebed.orchestrator.replay.thresholds import HealthThresholds
     from tracebed.orchestrator.testbeds.checking.health import read_limits
     from tracebed.orchestrator.testbeds.inventory import load_inventory

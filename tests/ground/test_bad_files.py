@@ -29,7 +29,7 @@ from tracebed.converters.formats.writing import write_workload
 from tracebed.ground import input_files, parquet_file
 from tracebed.ground.errors import InputError
 from tracebed.ground.yaml_file import YamlFile
-from tracebed.orchestrator.replay.commands import AllowedCommands
+from tracebed.orchestrator.replay.programs import AllowedCommands
 from tracebed.orchestrator.replay.thresholds import HealthThresholds
 from tracebed.orchestrator.testbeds.calibration import Calibration
 from tracebed.orchestrator.testbeds.checking.health import read_limits

@@ -21,12 +21,12 @@ from tests.faults.shrinking import prepare, violations
 from tracebed.benchmarks import ownership
 from tracebed.benchmarks.node_table import TableEntry, Transaction
 from tracebed.orchestrator.replay import event_handler
-from tracebed.orchestrator.replay.chain import Head
+from tracebed.orchestrator.replay.executor import Ranks
+from tracebed.orchestrator.replay.journal import Head
 from tracebed.orchestrator.replay.loop import Replayer
 from tracebed.orchestrator.replay.outages import Outages
-from tracebed.orchestrator.replay.ranks import Ranks
+from tracebed.orchestrator.replay.pace import Timeline
 from tracebed.orchestrator.replay.resumption import Resumption
-from tracebed.orchestrator.replay.timeline import Timeline
 from tracebed.orchestrator.scheduling.record import ScheduleRecord
 from tracebed.orchestrator.scheduling.scheduler import Scheduler
 from tracebed.orchestrator.testbeds.agent import agent

@@ -28,7 +28,7 @@ from tracebed.benchmarks.kernels import compute
 from tracebed.benchmarks.node_table import NodeTable
 from tracebed.converters.workload import Workload
 from tracebed.orchestrator.replay import journal
-from tracebed.orchestrator.replay.commands import AllowedCommand, AllowedCommands
+from tracebed.orchestrator.replay.programs import AllowedCommand, AllowedCommands
 from tracebed.orchestrator.replay.recovery import recovered
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import JOURNAL, Run

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from tracebed.orchestrator.replay.handovers import CpuSpans, Handover, Handovers
+from tracebed.orchestrator.replay.monitor import CpuSpans, Handover, Handovers
 
 Spans = list[tuple[str, float, float]]
 

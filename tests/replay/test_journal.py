@@ -19,10 +19,9 @@ from tests.runs import replaying
 from tracebed.cli import tracebed
 from tracebed.ground import system as world
 from tracebed.ground.errors import InputError
-from tracebed.orchestrator.replay import chain, journal
-from tracebed.orchestrator.replay.chain import head_path
+from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.folder import SECRET, WorkingFolder
-from tracebed.orchestrator.replay.journal import Entry, Journal
+from tracebed.orchestrator.replay.journal import Entry, Journal, head_path
 from tracebed.orchestrator.replay.recovery import recovered
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import JOURNAL, TABLES, Run
@@ -80,7 +79,7 @@ def same(run: Run, other: Run) -> bool:
     )
 
 
-@pytest.mark.parametrize("file", ["", WAL, chain.SUFFIX])
+@pytest.mark.parametrize("file", ["", WAL, journal.HEAD_SUFFIX])
 def test_no_changed_byte_makes_another_run(killed: Path, tmp_path: Path, file: str) -> None:
     draw, truth, refused = random.Random(f"bytes {file}"), recovered(copied(killed, tmp_path) / JOURNAL), 0
     content = (killed / (JOURNAL + file)).read_bytes()

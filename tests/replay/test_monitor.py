@@ -18,10 +18,10 @@ from tests.replay.test_replayer import CPUS
 from tests.runs import replaying
 from tracebed.benchmarks.kernels import compute
 from tracebed.ground.errors import TestbedError
-from tracebed.orchestrator.replay import journal, sampling
+from tracebed.orchestrator.replay import journal, loop
 from tracebed.orchestrator.replay.journal import Entry
+from tracebed.orchestrator.replay.loop import SampleFilter
 from tracebed.orchestrator.replay.monitor import LoopWatch, Monitor
-from tracebed.orchestrator.replay.sampling import SampleFilter
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import JOURNAL
 from tracebed.orchestrator.scheduling.jobs import Jobs
@@ -277,13 +277,13 @@ def test_all_samples_are_recorded_unless_they_are_too_many() -> None:
     assert [few.late_s(7, at, late_s) for at, late_s in [(0.0, 0.2), (0.0, 0.1), (10.0, 0.3)]] == [0.2, 0.1, 0.3]
     many = SampleFilter(10_000, 10.0, 86_400.0)
     assert many.period_s == pytest.approx(86.4)
-    assert 10_000 * 86_400.0 / many.period_s <= 1.001 * sampling.SAMPLES
+    assert 10_000 * 86_400.0 / many.period_s <= 1.001 * loop.SAMPLES
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_recorded_sample_has_the_largest_lateness_since_the_last_one(seed: int) -> None:
     draw = random.Random(seed)
-    chosen = SampleFilter(3, 1.0, 20.0 * sampling.SAMPLES / 3)  # every 20 s
+    chosen = SampleFilter(3, 1.0, 20.0 * loop.SAMPLES / 3)  # every 20 s
     beats = [(at + draw.random(), node, draw.random()) for at in range(300) for node in range(3)]
     recorded: dict[int, list[float]] = {node: [] for node in range(3)}
     left: dict[int, list[float]] = {node: [] for node in range(3)}
@@ -301,7 +301,7 @@ def test_a_recorded_sample_has_the_largest_lateness_since_the_last_one(seed: int
 def test_a_replay_with_too_many_heartbeats_records_the_first_and_the_last_samples(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sampling, "SAMPLES", 0.01)  # one for many planned durations
+    monkeypatch.setattr(loop, "SAMPLES", 0.01)  # one for many planned durations
     inventory = replace(emulated(2), heartbeat_s=0.05)
     run = replay(workload(6, nodes=2), inventory, "easy", tmp_path / "run", **replaying(speed=2000))
     assert set(run.jobs["state"]) == {"completed"}

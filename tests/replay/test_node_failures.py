@@ -5,9 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import shutil
-import signal
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +15,7 @@ import pandas as pd
 import pytest
 
 from tests.oracles.redecided import decided, decided_again, emulated, virtual, workload
-from tests.oracles.survival import KEEP, Case, assert_every_job_ended_once, assert_no_rank_ran_twice, count
+from tests.oracles.survival import Case, assert_every_job_ended_once, count
 from tests.patience import GUARD_S
 from tests.replay.test_replayer_mishaps import STARTED, Said, Scripted, carry_out, ended, until_sent
 from tests.runs import replaying
@@ -29,7 +27,7 @@ from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import JOURNAL, Run
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.policies import registry
-from tracebed.orchestrator.scheduling.state import Cancel, Decision, Resize, Start, State
+from tracebed.orchestrator.scheduling.state import Cancel, Decision, Start, State
 from tracebed.testing.virtual.kernel import VirtualWorld
 from tracebed.testing.virtual.machine import VirtualAgent
 
@@ -136,26 +134,6 @@ def test_a_leader_that_notices_the_loss_of_a_node_does_not_change_what_happens_t
     else:
         reason = "node n2 was lost: its agent was killed by SIGKILL"
         assert (run.jobs["state"][0], run.jobs["reason"][0]) == ("failed", reason)
-
-
-@pytest.mark.slow
-def test_a_stopped_agent_is_out_within_the_heartbeat_timeout_and_its_node_returns(tmp_path: Path) -> None:
-    case = Case(tmp_path, workload(12), INVENTORY, "--speed", str(SPEED), "--policy", "pref")
-    try:
-        process = case.start(hook=KEEP + IMPATIENT.format(4.0))
-        case.wait_until(process, count("launched", 2))
-        stopped = case.agents()[1]
-        stopped.send_signal(signal.SIGSTOP)
-        run = case.finish(process)
-        assert_every_job_ended_once(run, entries_of(tmp_path))
-        assert_no_rank_ran_twice(tmp_path / "kept" / "spool")
-        outage = next(outage for outage in run.info.outages if outage["node"] == "n2")
-        assert outage["reason"] == "its agent has been silent for 4 s"
-        assert outage["until"] is not None
-        assert not stopped.is_running()
-        assert_told(case.folder, run, "pref")
-    finally:
-        case.end()
 
 
 NO_RETURN = """
@@ -337,17 +315,13 @@ def test_nothing_that_paces_a_replay_uses_the_wall_clock() -> None:
     assert used == STAMPS
 
 
-# -- two races that schedulers of containers had -----------------------------------------------------------------------
+# -- a job that has lost a node ----------------------------------------------------------------------------------------
 
 
 def two_jobs(first: dict[str, Any], second: dict[str, Any]) -> Workload:
     row = {"submit_time": 0.0, "run_time": 100.0, "time_limit": 1e4, "nodes": 1, "kind": "rigid"}
     rows = [{**row, "job_id": "a", **first}, {**row, "job_id": "b", **second}]
     return Workload(pd.DataFrame(rows))
-
-
-def launches(sent: Said, job: str) -> list[int]:
-    return [node for node, message in sent if message["type"] == "launch" and message["job"] == job]
 
 
 def node_lost(sent: Said) -> Iterator[Said]:
@@ -360,76 +334,6 @@ def node_lost(sent: Said) -> Iterator[Said]:
     yield from until_sent(sent, "kill")
     for _ in range(20):
         yield []
-
-
-def test_cores_are_not_free_before_the_old_ranks_are_gone(tmp_path: Path) -> None:
-    """A job loses a node. Its other node is used by the next job only when the rank there has ended."""
-    at_end: list[list[int]] = []
-
-    def script(sent: Said) -> Iterator[Said]:
-        yield from node_lost(sent)
-        at_end.append(launches(sent, "b"))
-        yield [ended(0, "killed")]
-        yield from until_sent(sent, "launch", 3)
-        at_end.append(launches(sent, "b"))
-        yield [(0, {**ended(0, "completed")[1], "job": "b"})]
-        yield [(1, {"type": "back"})]
-        yield from until_sent(sent, "launch", 4)
-        yield [(0, {"type": "listening", "address": "there"})]
-        yield from until_sent(sent, "launch", 5)
-        yield [STARTED, ended(0, "completed"), ended(1, "completed")]
-
-    work = two_jobs({"nodes": 2}, {"submit_time": 0.1})
-    testbed = Scripted(script)
-    run = carry_out(work, registry.load("firstfit"), tmp_path, emulated(2), replaying(1.0), testbed)
-    assert at_end == [[], [0]]
-    assert [message["type"] for node, message in testbed.sent if node == 1] == ["launch", "launch"]  # no kill
-    assert run.jobs["state"].tolist() == ["completed", "completed"]
-    assert run.jobs["restarts"].tolist() == [1, 0]
-
-
-@dataclass(eq=False)
-class Shrinker:
-    """First come, first served; a running job shrinks to one node when a job waits, and promises nothing to it."""
-
-    malleable: ClassVar[bool] = True
-
-    def decide(self, state: State) -> Iterator[Decision]:
-        for job in list(state.queue.jobs()):
-            if state.jobs.low[job] <= state.idle:
-                yield Start(job, min(state.idle, state.jobs.high[job]))
-        for job in [job for job in state.resizable if job not in state.resizing]:
-            if len(state.queue) and state.size[job] > 1:
-                yield Resize(job, 1)
-
-
-def test_a_shrink_wakes_the_queue(tmp_path: Path) -> None:
-    """The waiting job starts when the rank on the released node has ended, without any other event."""
-    waited: list[list[int]] = []
-
-    def script(sent: Said) -> Iterator[Said]:
-        yield from until_sent(sent, "launch")
-        yield [(0, {"type": "listening", "address": "there"})]
-        yield from until_sent(sent, "launch", 2)
-        yield [STARTED]
-        yield from until_sent(sent, "resize")
-        now = time.monotonic()
-        yield [(0, {"type": "resized", "request": 1, "decided": now, "applied": now, "members": ["n1"]})]
-        for _ in range(20):
-            yield []
-        waited.append(launches(sent, "b"))
-        yield [ended(1, "completed", "released")]
-        yield from until_sent(sent, "launch", 3)
-        waited.append(launches(sent, "b"))
-        yield [(1, {**ended(1, "completed")[1], "job": "b", "leader": True}), ended(0, "completed")]
-
-    malleable = {"kind": "malleable", "nodes_min": 1, "nodes_max": 2, "speedup": "linear", "speedup_parameters": ""}
-    rigid = {"nodes_min": 1, "nodes_max": 1, "speedup": "", "speedup_parameters": ""}
-    work = two_jobs({"nodes": 2, **malleable}, {"submit_time": 0.1, **rigid})
-    run = carry_out(work, Shrinker(), tmp_path, emulated(2), replaying(1.0), Scripted(script))
-    assert waited == [[], [1]]
-    assert run.jobs["state"].tolist() == ["completed", "completed"]
-    assert run.jobs["restarts"].tolist() == [0, 0]
 
 
 @dataclass(eq=False)

@@ -271,24 +271,6 @@ def test_a_lost_agent_may_end_the_replay_as_unhealthy_and_its_events_are_kept(tm
     assert run.jobs["state"][0] == "completed"
 
 
-@pytest.mark.slow
-def test_a_killed_replayer_leaves_its_journal_and_the_earlier_run(tmp_path: Path) -> None:
-    replay(workload(2), virtual(4), "fcfs", tmp_path / "run", **replaying(speed=2000))
-    before = (tmp_path / "run" / "run.json").read_bytes()
-    command = [*write_case(tmp_path, 1e5), "--replace"]
-    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL)
-    try:
-        wait_for(tmp_path, "started", "long")
-    finally:
-        process.kill()
-        process.wait()
-    assert (tmp_path / "run" / "run.json").read_bytes() == before
-    [left] = working_folders(tmp_path)
-    facts, entries = journal.read(left / JOURNAL)
-    assert facts["jobs"]["ids"] == ["done", "long", "waits", "late"]
-    assert [entry.job for entry in entries if entry.kind == "end"] == ["done"]
-
-
 def test_a_replay_that_cannot_begin_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="unknown policy"):
         replay(workload(2), emulated(2), "best", tmp_path / "run")

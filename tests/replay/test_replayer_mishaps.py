@@ -43,9 +43,9 @@ from tracebed.converters.workload import Workload
 from tracebed.ground import system as world
 from tracebed.ground.errors import InputError
 from tracebed.orchestrator.replay import event_handler, journal, loop, outages
-from tracebed.orchestrator.replay.commands import AllowedCommand, AllowedCommands
+from tracebed.orchestrator.replay.executor import RunningJob
 from tracebed.orchestrator.replay.loop import Replayer
-from tracebed.orchestrator.replay.ranks import RunningJob
+from tracebed.orchestrator.replay.programs import AllowedCommand, AllowedCommands
 from tracebed.orchestrator.replay.recovery import recover
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import JOURNAL, Run, RunInfo
@@ -97,13 +97,22 @@ def one_job(run_time: float = 100.0, **columns: Any) -> Workload:
 
 
 def carry_out(
-    work: Workload, policy: Policy, folder: Path, inventory: Inventory, options: dict[str, Any], testbed: Any = None
+    work: Workload,
+    policy: Policy,
+    folder: Path,
+    inventory: Inventory,
+    options: dict[str, Any],
+    testbed: Any = None,
+    here: world.World | None = None,
 ) -> Run:
-    """Replay with `policy` on real agents or on `testbed`; journal and spool are in `folder`."""
+    """Replay with `policy` on the nodes of `inventory` or on `testbed`, in the world `here` or that of the nodes.
+
+    The journal and the spool are in `folder`.
+    """
     setup = Setup.of(policy, **{name: value for name, value in options.items() if name != "options"})
     jobs = Jobs.of(work, over_limit=setup.scheduling.over_limit)
     with (
-        world.using(world_of(inventory, 1.0, 60.0)),
+        world.using(here or world_of(inventory, 1.0, 60.0)),
         closing(journal.Journal(folder / JOURNAL, {"jobs": jobs.ids})) as log,
     ):
         testbed = testbed or AgentTestbed(inventory, folder / "spool")

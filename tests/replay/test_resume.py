@@ -14,8 +14,8 @@ from tests.replay.test_replayer import CPUS
 from tests.runs import replaying
 from tracebed.benchmarks.clock import Clock
 from tracebed.orchestrator.replay import journal
+from tracebed.orchestrator.replay.pace import Timeline
 from tracebed.orchestrator.replay.recovery import recover
-from tracebed.orchestrator.replay.timeline import Timeline
 from tracebed.orchestrator.run import JOURNAL, Run
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.policies import registry
@@ -101,7 +101,7 @@ def test_a_replay_that_is_killed_while_it_is_resumed_is_resumed_again(case: Case
     process = case.start()
     case.wait_until(process, count("start", 3))
     case.kill(process)
-    module, name = ("replay.loop", "Replayer") if first == "decide" else ("replay.ranks", "Ranks")
+    module, name = ("replay.loop", "Replayer") if first == "decide" else ("replay.executor", "Ranks")
     for call in (2, 1):
         hook = killing("replay.resumption", "Resumption", "continue_replay") if call == 2 else ""
         hook = hook or killing(module, name, first, call=10_000 if first == "decide" else 1, before=True)

@@ -27,7 +27,7 @@ from tracebed.api.measures import resizes
 from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.workload import Workload
 from tracebed.ground.errors import InputError
-from tracebed.orchestrator.batch import reconstruction
+from tracebed.orchestrator.batch import recovery as batch_recovery
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.journal import Entry
 from tracebed.orchestrator.replay.recovery import SCHEMA
@@ -230,9 +230,9 @@ def test_what_is_no_replay_is_refused(tmp_path: Path, call: Callable[..., tuple[
     with pytest.raises(InputError, match="the journal is damaged"):
         view_of({"schema": SCHEMA})
     with pytest.raises(InputError, match="the journal is damaged"):
-        view_of({"schema": reconstruction.SCHEMA})
+        view_of({"schema": batch_recovery.SCHEMA})
     for facts in ({"schema": "tracebed-journal/99"}, {}):
-        with pytest.raises(InputError, match=f"not a journal of the schema {SCHEMA} or {reconstruction.SCHEMA}"):
+        with pytest.raises(InputError, match=f"not a journal of the schema {SCHEMA} or {batch_recovery.SCHEMA}"):
             view_of(facts)
 
 

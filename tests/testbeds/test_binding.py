@@ -17,7 +17,7 @@ from tests.servers.agents import Agent, stopped
 from tracebed.benchmarks.affinity import strays, threads_of
 from tracebed.benchmarks.program import Program
 from tracebed.converters.workload import Workload
-from tracebed.orchestrator.replay.commands import AllowedCommand, AllowedCommands
+from tracebed.orchestrator.replay.programs import AllowedCommand, AllowedCommands
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.testbeds.local import AGENT
 from tracebed.orchestrator.testbeds.nodes import Inventory, Node

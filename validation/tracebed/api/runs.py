@@ -228,8 +228,8 @@ def replay(
         'emulated'
     """
     from tracebed.orchestrator.replay import session
-    from tracebed.orchestrator.replay.commands import AllowedCommands
     from tracebed.orchestrator.replay.options import Options
+    from tracebed.orchestrator.replay.programs import AllowedCommands
     from tracebed.orchestrator.replay.thresholds import HealthThresholds
     from tracebed.orchestrator.testbeds.checking.survey import load_with_facts
 
@@ -305,7 +305,7 @@ def recover(folder: Path | str, output: Path | str | None = None, *, replace: bo
         >>> len(tb.recover("finished", "again").jobs)
         5
     """
-    from tracebed.orchestrator.batch.session import recovered
+    from tracebed.orchestrator.batch.recovery import recovered
     from tracebed.orchestrator.replay import recovery
 
     folder = Path(folder)

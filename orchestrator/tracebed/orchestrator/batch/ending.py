@@ -1,4 +1,4 @@
-"""The run of a replay on a batch system, from the observations and the jobs' own records.
+"""The run of a replay on a batch system and its health, from the observations and the jobs' own records.
 
 Slurm gives times in whole seconds, rounded down; a job's own record has the instants at which its script began and
 ended. A job starts (its nodes are allocated) in the second that Slurm gives, before its script begins: the start is
@@ -21,33 +21,56 @@ from tracebed.ground.display import counted
 from tracebed.ground.states import JobState
 from tracebed.orchestrator.batch.plan import SubmissionPlan
 from tracebed.orchestrator.batch.resizes import held_times
+from tracebed.orchestrator.batch.wall import Step
 from tracebed.orchestrator.batch.watched import NO_TRACE, TERMINATED, WatchedJob
+from tracebed.orchestrator.replay.ending import lateness
+from tracebed.orchestrator.replay.health import (
+    RunTime,
+    Value,
+    compared,
+    completeness,
+    judged,
+    largest,
+    mark,
+    of_run_times,
+    rounded,
+    times_of,
+    usual_end,
+)
+from tracebed.orchestrator.replay.thresholds import HealthThresholds
 from tracebed.orchestrator.run import Run, RunInfo
 from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.orchestrator.runs.schema import NAN
 
 NOT_STARTED = "not started when the run ended"
+KIND = "emulated"
+"""The kind of execution that selects the limits: the jobs sleep."""
+DISTURBED = (JobState.FAILED, JobState.INTERRUPTED, JobState.UNKNOWN)
 
 
 def ended_run(
     plan: SubmissionPlan,
     jobs: Sequence[WatchedJob],
     info: RunInfo,
+    steps: Sequence[Step],
     *,
     trace: Callable[[float], float],
     resolution_s: float,
     interrupted: str | None,
     end: float,
+    thresholds: HealthThresholds,
 ) -> Run:
-    """Complete `info`, and return the run of a replay that has ended.
+    """Complete `info` with the lateness and the health, and return the run of a replay that has ended.
 
     Args:
         jobs: the submission, observations and end of each job.
         info: the facts of the run. Missing nodes are added to it.
+        steps: the steps of the wall clock.
         trace: returns the trace time at a time of the replay's clock.
         resolution_s: resolution of the starts that the batch system reports, wall s.
         interrupted: reason of the interruption; None: the replay was not interrupted.
         end: time of the replay's clock at which the replay ended.
+        thresholds: the limits of the health.
     """
     numbers = {node.name: number for number, node in enumerate(info.nodes)}
     holding = [partial(allocations_of, name, job) for name, job in zip(plan.ids, jobs, strict=True)]
@@ -60,14 +83,28 @@ def ended_run(
             times[number] = times[number]._replace(end=until)
             held_by[number] = list(holding[number](times[number], trace, numbers, info.nodes))
     held = [row for rows in held_by for row in rows]
-    rows = [(*life, *outcome(job, interrupted)) for life, job in zip(times, jobs, strict=True)]
-    names = ("start", "launched", "end", "state", "reason")
-    columns: dict[str, Sequence[Any]] = dict(zip(names, zip(*rows, strict=True), strict=True))
-    columns |= {
+    outcomes = [outcome(job, interrupted) for job in jobs]
+    states, reasons = [state for state, _ in outcomes], [reason for _, reason in outcomes]
+    submit = [trace(job.called) if job.called is not None else NAN for job in jobs]
+    info.counts = {"jobs": len(plan), **Counter(map(str, states))}
+    info.warnings = [f"{count:,} {what}" for what, count in plan.counts.items()] + info.warnings
+    info.warnings += [*rejections(jobs), *refusals(plan, jobs)]
+    info.resolution_s = _overlap(held)
+    if JobState.INTERRUPTED in states:
+        info.state, info.interruptions = "interrupted", [interrupted or ""]
+    late = (np.array(submit) - plan.submit) / info.speed
+    info.lateness_ms = lateness(late[~np.isnan(late)].tolist())
+    planned = [job.planned_s(run / info.speed) * info.speed for job, run in zip(jobs, plan.run_time, strict=True)]
+    found = run_times(planned, states, times, info.speed, resolution_s)
+    info.health = health(info, plan, jobs, submit, states, found, [step.size for step in steps], thresholds)
+    mark(reasons, found, thresholds.marking(KIND, times_of(plan.run_time, plan.submit, info.speed)), info.speed)
+    columns = dict(zip(Lifetime._fields, zip(*times, strict=True), strict=True)) | {
+        "state": states,
+        "reason": reasons,
         "job_id": plan.ids,
         "kind": plan.kind,
         "submit_planned": plan.submit,
-        "submit": [trace(job.called) if job.called is not None else NAN for job in jobs],
+        "submit": submit,
         "nodes": plan.nodes,
         "run_time": plan.run_time,
         "time_limit": plan.limit,
@@ -75,16 +112,8 @@ def ended_run(
         "deadline": plan.deadline,
         "restarts": [job.own.restarts if job.own is not None else 0 for job in jobs],
     }
-    table = pd.DataFrame(columns)
-    allocations = _ranges(held, info.nodes)
     resizes = [resize for number, job in enumerate(jobs) for resize in resizes_of(plan.ids[number], job, trace)]
-    info.counts = {"jobs": len(plan), **Counter(str(row[3]) for row in rows)}
-    info.warnings = [f"{count:,} {what}" for what, count in plan.counts.items()] + info.warnings
-    info.warnings += [*rejections(jobs), *refusals(plan, jobs)]
-    info.resolution_s = _overlap(held)
-    if JobState.INTERRUPTED in table["state"].to_numpy():
-        info.state, info.interruptions = "interrupted", [interrupted or ""]
-    return Run(info, table, allocations, pd.DataFrame(resizes) if resizes else None)
+    return Run(info, pd.DataFrame(columns), _ranges(held, info.nodes), pd.DataFrame(resizes) if resizes else None)
 
 
 def rejections(jobs: Sequence[WatchedJob]) -> list[str]:
@@ -256,3 +285,75 @@ def _overlap(held: Sequence[tuple[str, int, float, float]]) -> float:
     before = table.groupby("node")["end"].cummax().groupby(table["node"]).shift().to_numpy()
     overlap = np.minimum(before, table["end"].to_numpy()) - table["start"].to_numpy()
     return float(max(0.0, np.nanmax(overlap, initial=0.0)))
+
+
+def health(
+    info: RunInfo,
+    plan: SubmissionPlan,
+    jobs: Sequence[WatchedJob],
+    submit: Sequence[float],
+    states: Sequence[JobState | None],
+    found: Sequence[RunTime],
+    steps: Sequence[float],
+    thresholds: HealthThresholds,
+) -> dict[str, Any]:
+    """Return the health of a replay, in the form of `replay.health.health`. Signals of the nodes are unknown.
+
+    Args:
+        info: the facts of the run.
+        jobs: the submission, observations and end of each job.
+        submit: time of the submission of each job, trace s; NaN: not submitted.
+        states: final state of each job; None: the job has not ended.
+        found: the run times of the completed jobs, as `run_times` returns them.
+        steps: sizes of the steps of the wall clock, s.
+        thresholds: the limits.
+    """
+    late = (np.array(submit) - np.array(plan.submit)) / info.speed
+    again = [job.own is not None and job.own.restarts > 0 for job in jobs]
+    disturbed = sum(state in DISTURBED or twice for state, twice in zip(states, again, strict=True))
+    figures = {
+        **completeness(info),
+        "jobs_disturbed": Value(disturbed / len(plan), f"{disturbed:,} of {len(plan):,} jobs" if disturbed else ""),
+        "submission_late_s": largest(late, plan.ids),
+        "clock_step_s": Value(sum(map(abs, steps))),
+    }
+    if lost := sorted({outage["node"] for outage in info.outages}):
+        figures["agents_lost"] = Value(len(lost), ", ".join(lost))
+    done = np.array([state is JobState.COMPLETED for state in states])
+    ran = [job.own.end - job.own.start if job.own is not None and job.own.end is not None else np.nan for job in jobs]
+    wanted = np.array([job.planned_s(run / info.speed) for job, run in zip(jobs, plan.run_time, strict=True)])
+    excess = np.where(done, np.array(ran) - wanted, np.nan)
+    planned = wanted[np.isfinite(excess)].sum()
+    figures["residual_s"] = largest(excess, plan.ids)
+    figures["lost_time"] = Value(float(np.nansum(np.abs(excess)) / planned) if planned else None)
+    values = {name: figure._replace(value=rounded(figure.value)) for name, figure in figures.items()}
+    values |= of_run_times(found, plan.ids)
+    return judged(values, thresholds, KIND, times_of(plan.run_time, plan.submit, info.speed))
+
+
+def run_times(
+    planned: Sequence[float],
+    states: Sequence[JobState | None],
+    lifetimes: Sequence[Lifetime],
+    speed: float,
+    resolution_s: float,
+) -> list[RunTime]:
+    """Return the recorded run times of the completed jobs, which are those of the run, beside their plans.
+
+    A run time is from the beginning of the script to the recorded end. Without the own record of a job, it is from the
+    start to the end that the batch system reports, which may be anything if the job is short. A run time may be longer
+    than its plan by the resolution of the batch system and twice the usual time of a release.
+
+    Args:
+        planned: planned run time of each job, trace s.
+        states: final state of each job; None: the job has not ended.
+        speed: trace seconds per wall second.
+        resolution_s: resolution of the starts that the batch system reports, wall s.
+    """
+    found = []
+    for job, (state, times) in enumerate(zip(states, lifetimes, strict=True)):
+        begin = times.start if math.isnan(times.launched) else times.launched
+        recorded = (times.end - begin) / speed
+        if state is JobState.COMPLETED and not math.isnan(recorded):
+            found.append((job, recorded, planned[job] / speed))
+    return compared(found, resolution_s + usual_end(found))

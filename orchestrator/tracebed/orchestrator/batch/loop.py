@@ -13,7 +13,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from tracebed.benchmarks.lines import Mailbox
 from tracebed.ground import system as world
@@ -25,6 +25,8 @@ from tracebed.orchestrator.batch.records import JobRecords
 from tracebed.orchestrator.batch.wall import WallClock
 from tracebed.orchestrator.batch.watched import MISSING_POLLS, WatchedJob, never_starts
 from tracebed.orchestrator.replay.journal import Entry, Journal
+
+T = TypeVar("T")
 
 CALLERS = 8
 """Maximum number of concurrent submissions."""
@@ -63,6 +65,30 @@ class Polled:
     error: TestbedError | None = None
     nodes: Mapping[str, NodeState] = field(default_factory=dict)
     """The states of the nodes by name, if a policy of tracebed decides."""
+
+
+def attempt(call: Callable[[], T], what: str) -> tuple[T | None, TestbedError | None]:
+    """Make a call in the background. Return its result or its error: an exception would end the call silently, and the
+    loop would wait for it forever.
+    """
+    try:
+        return call(), None
+    except TestbedError as error:
+        return None, error
+    except Exception as error:  # noqa: BLE001
+        return None, TestbedError(f"{what} failed: {error!r}")
+
+
+def begin_outage(outages: list[dict[str, Any]], node: str, at: float, reason: str) -> None:
+    """Add the beginning of a time in which a node cannot be used to `RunInfo.outages`."""
+    outages.append({"node": node, "from": at, "until": None, "reason": reason})
+
+
+def end_outages(outages: list[dict[str, Any]], at: float, node: str | None = None) -> None:
+    """End the time in which a node cannot be used; None: of all nodes."""
+    for outage in outages:
+        if outage["until"] is None and node in (None, outage["node"]):
+            outage["until"] = at
 
 
 class BatchReplayer:
@@ -221,14 +247,8 @@ class BatchReplayer:
     def _call(self, job: int) -> None:
         """Submit a job, in the background."""
         called = self.clock.now()
-        number, error = None, None
-        try:
-            number = self.system.submit(self._request(job))
-        except TestbedError as failure:
-            error = failure
-        except Exception as failure:  # noqa: BLE001 - a call must not end silently: the loop would wait forever
-            error = TestbedError(f"the submission failed: {failure!r}")
-        done = Submitted(job, called, self.clock.now() - called, number, error)
+        id, error = attempt(lambda: self.system.submit(self._request(job)), "the submission")
+        done = Submitted(job, called, self.clock.now() - called, id, error)
         self._mailbox.post(partial(self._take_submission, done))
 
     def _request(self, job: int) -> JobRequest:
@@ -238,14 +258,12 @@ class BatchReplayer:
 
     def _observe(self, known: list[str]) -> None:
         """Observe all jobs, in the background."""
-        began, found, nodes, error = self.clock.now(), {}, {}, None
-        try:
-            nodes, found = self._node_states(), self.system.poll(self.prefix, known)
-        except TestbedError as failure:
-            error = failure
-        except Exception as failure:  # noqa: BLE001 - as in `_call`
-            error = TestbedError(f"the observation failed: {failure!r}")
-        polled = Polled(began, self.clock.now() - began, found, error, nodes)
+        began = self.clock.now()
+        observed, error = attempt(
+            lambda: (self._node_states(), self.system.poll(self.prefix, known)), "the observation"
+        )
+        nodes, jobs = observed or ({}, {})
+        polled = Polled(began, self.clock.now() - began, jobs, error, nodes)
         self._mailbox.post(partial(self._take_poll, polled))
 
     def _is_done(self) -> bool:

@@ -156,14 +156,6 @@ class JobRecords:
         ids = {path.stem.removeprefix(f"{name}.") for path in paths if path.stem.startswith(f"{name}.")}
         return min(ids, key=lambda id: (len(id), id), default=None)
 
-    def output(self, name: str) -> str:
-        """Return the last line that a job printed; empty if there are no lines."""
-        try:
-            lines = (self.folder / f"{name}.out").read_text(errors="replace").splitlines()
-        except OSError:
-            return ""
-        return next((line.strip() for line in reversed(lines) if line.strip()), "")
-
 
 def _read(path: Path) -> OwnRecord | None:
     """Return the record in a file, or None if it is missing, incomplete or damaged, as on a full disk."""

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
 
-from tracebed.orchestrator.batch.background import Command
 from tracebed.orchestrator.batch.base import JobObservation, Phase
 
 RETRY_S = 1.0
@@ -98,6 +97,17 @@ class BatchResize:
             "spawn_s": took(self.seen, self.applied) if self.expands else nan,
             "termination_s": nan if self.expands else took(self.seen, self.applied),
         }
+
+
+@dataclass
+class Command:
+    """The commands that carry out a decision, one after the other."""
+
+    calling: bool = field(default=False, kw_only=True)
+    failed_at: float | None = field(default=None, kw_only=True)
+    """Time of a failure that has not been settled."""
+    final: bool = field(default=False, kw_only=True)
+    """Whether the batch system refused: another call is useless."""
 
 
 @dataclass

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,27 +17,24 @@ from tracebed.converters.workload import Workload
 from tracebed.ground import bounds
 from tracebed.ground import system as world
 from tracebed.ground.errors import InputError
-from tracebed.ground.states import JobState
-from tracebed.orchestrator.batch.abandoned import warn_of_leftover_jobs
 from tracebed.orchestrator.batch.base import BATCH_SYSTEMS, BatchSettings, BatchSystem, ResizingSystem, SystemFacts
-from tracebed.orchestrator.batch.commanding import GRAIN_S
-from tracebed.orchestrator.batch.deciding import MOST_SHOWN, DecidingReplayer
-from tracebed.orchestrator.batch.ending import Lifetime, ended_run
-from tracebed.orchestrator.batch.health import KIND, health, run_times
-from tracebed.orchestrator.batch.killed_replay import KilledReplay
+from tracebed.orchestrator.batch.deciding import GRAIN_S, MOST_SHOWN, DecidingReplayer
+from tracebed.orchestrator.batch.ending import ended_run
 from tracebed.orchestrator.batch.loop import BatchReplayer
 from tracebed.orchestrator.batch.plan import SubmissionPlan
-from tracebed.orchestrator.batch.reconstruction import SCHEMA
 from tracebed.orchestrator.batch.records import JobRecords
-from tracebed.orchestrator.batch.wall import Step, WallClock
-from tracebed.orchestrator.batch.watched import WatchedJob
-from tracebed.orchestrator.replay.ending import find_finished, lateness, save
-from tracebed.orchestrator.replay.folder import WorkingFolder, folder_to_resume, working_folder
-from tracebed.orchestrator.replay.health import times_of
+from tracebed.orchestrator.batch.recovery import SCHEMA, KilledReplay, warn_of_leftover_jobs
+from tracebed.orchestrator.batch.wall import WallClock
+from tracebed.orchestrator.replay.ending import find_finished, save
+from tracebed.orchestrator.replay.folder import (
+    Signals,
+    WorkingFolder,
+    collected_signals,
+    folder_to_resume,
+    working_folder,
+)
 from tracebed.orchestrator.replay.journal import Entry, Journal, has_facts
-from tracebed.orchestrator.replay.recovery import KILLED, NOTHING_BEGUN
-from tracebed.orchestrator.replay.run_times import mark
-from tracebed.orchestrator.replay.signals import Signals, collected_signals
+from tracebed.orchestrator.replay.recovery import NOTHING_BEGUN
 from tracebed.orchestrator.replay.thresholds import HealthThresholds
 from tracebed.orchestrator.run import JOURNAL, Run, RunInfo, check_target, workload_facts
 from tracebed.orchestrator.runs.working_folders import working_folders
@@ -143,30 +140,6 @@ def replay(
         save(run, folder.path, output, replace=replace_run)
         folder.remove()
     return run
-
-
-def recovered(folder: Path) -> Run:
-    """Return the run of a killed replay from its working folder, without the batch system.
-
-    Jobs that had not ended at the last entry of the journal are interrupted, even if the batch system still runs
-    them. `--resume` waits for these jobs instead.
-
-    Raises:
-        InputError: the journal is missing or damaged.
-    """
-    past = KilledReplay(folder)
-    end = past.facts.get("end") or {"time": past.last, "interrupted": KILLED}
-    return _concluded(
-        past.plan,
-        past.jobs,
-        past.info,
-        past.steps,
-        past.trace,
-        past.facts["resolution_s"],
-        end["interrupted"],
-        past.wall(end["time"]),
-        HealthThresholds.parse(*past.facts["thresholds"]),
-    )
 
 
 def _without_unusable(facts: SystemFacts, system: ResizingSystem) -> tuple[SystemFacts, str | None]:
@@ -294,16 +267,16 @@ def _carry_out(
     if left := replayer.left():
         info.warnings.append(f"{len(left):,} jobs may still run in the batch system, for example job {left[0]}")
     info.batch |= _measured(replayer)
-    return _concluded(
+    return ended_run(
         plan,
         replayer.jobs,
         info,
         clock.steps,
-        replayer.trace,
-        facts.resolution_s,
-        replayer.interrupted,
-        end,
-        thresholds,
+        trace=replayer.trace,
+        resolution_s=facts.resolution_s,
+        interrupted=replayer.interrupted,
+        end=end,
+        thresholds=thresholds,
     )
 
 
@@ -314,40 +287,6 @@ def _note_pause(replayer: BatchReplayer, info: RunInfo, past: KilledReplay) -> N
     pause = {"at": past.last, "wall_s": round((now - past.last) / info.speed, 3), "adopted": running, "lost": 0}
     replayer.journal.write([Entry(0, now, "pause", None, None, pause)])
     info.pauses = [*info.pauses, pause]
-
-
-def _concluded(
-    plan: SubmissionPlan,
-    jobs: Sequence[WatchedJob],
-    info: RunInfo,
-    steps: Sequence[Step],
-    trace: Callable[[float], float],
-    resolution_s: float,
-    interrupted: str | None,
-    end: float,
-    thresholds: HealthThresholds,
-) -> Run:
-    """Return the run of a replay that has ended, with its lateness and its health."""
-    run = ended_run(
-        plan,
-        jobs,
-        info,
-        trace=trace,
-        resolution_s=resolution_s,
-        interrupted=interrupted,
-        end=end,
-    )
-    late = (run.jobs["submit"] - run.jobs["submit_planned"]).dropna() / info.speed
-    info.lateness_ms = lateness(late.tolist())
-    submit, states = run.jobs["submit"].tolist(), [JobState(state) for state in run.jobs["state"]]
-    lifetimes = [Lifetime(*times) for times in run.jobs[list(Lifetime._fields)].to_numpy(dtype=np.float64)]
-    planned = [job.planned_s(run / info.speed) * info.speed for job, run in zip(jobs, plan.run_time, strict=True)]
-    found = run_times(replace(plan, run_time=planned), states, lifetimes, info.speed, resolution_s)
-    info.health = health(info, plan, jobs, submit, states, found, [step.size for step in steps], thresholds)
-    reasons = run.jobs["reason"].tolist()
-    mark(reasons, found, thresholds.marking(KIND, times_of(plan.run_time, plan.submit, info.speed)), info.speed)
-    run.jobs["reason"] = reasons
-    return run
 
 
 def _measured(replayer: BatchReplayer) -> dict[str, object]:

@@ -13,9 +13,8 @@ import numpy as np
 from tracebed.ground.states import JobState
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.folder import WorkingFolder
-from tracebed.orchestrator.replay.health import execution_kind, health, times_of
+from tracebed.orchestrator.replay.health import execution_kind, health, mark, run_times, times_of
 from tracebed.orchestrator.replay.monitor import Monitor
-from tracebed.orchestrator.replay.run_times import mark, run_times
 from tracebed.orchestrator.replay.thresholds import HealthThresholds
 from tracebed.orchestrator.run import JOURNAL, Run, RunInfo
 from tracebed.orchestrator.runs.replacement import is_finished_replay

@@ -8,9 +8,8 @@ from typing import Any
 
 from tracebed.ground import system as world
 from tracebed.ground.cpus import parse_cpus
-from tracebed.orchestrator.replay.executor import ReplayExecutor
-from tracebed.orchestrator.replay.ranks import RunningJob
-from tracebed.orchestrator.replay.timeline import Timeline
+from tracebed.orchestrator.replay.executor import ReplayExecutor, RunningJob
+from tracebed.orchestrator.replay.pace import Timeline
 from tracebed.orchestrator.scheduling.core_changes import NEVER
 from tracebed.orchestrator.scheduling.record import ScheduleRecord
 from tracebed.orchestrator.testbeds.base import Event

@@ -1,21 +1,337 @@
-"""The executor of a replay: sends starts, resizes and ends of jobs as messages to their ranks."""
+"""The executor of a replay: decisions become messages to the ranks of jobs, and entries of the journal.
+
+A rank is the process of a job on a node. On a node that two jobs share, a rank that is launched, or whose mask grows,
+waits in the table of the node until the rank of the other job has left those cores.
+
+A round is the input of the scheduler at one instant and the resulting decisions.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
+from tracebed.benchmarks.clock import Clock
+from tracebed.benchmarks.program import WORK_S, Program
+from tracebed.ground import system as world
 from tracebed.ground.cpus import format_cpus
 from tracebed.ground.states import JobState
-from tracebed.orchestrator.replay.commands import command_of
+from tracebed.orchestrator.replay.journal import Entry, Journal
+from tracebed.orchestrator.replay.monitor import Monitor
 from tracebed.orchestrator.replay.options import Options
-from tracebed.orchestrator.replay.programs import application_of, program_of
-from tracebed.orchestrator.replay.ranks import Ranks, RunningJob
-from tracebed.orchestrator.replay.rounds import Rounds
+from tracebed.orchestrator.replay.programs import application_of, command_of, program_of
+from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.record import ScheduleRecord
 from tracebed.orchestrator.testbeds.base import EMULATED_RATE, Testbed
 from tracebed.orchestrator.testbeds.nodes import Inventory
+
+OBSERVED = {"sample", "work", "loop"}
+"""Kinds of entries that only the monitor reads. They may be written later than the events of jobs."""
+HOLD_S = 0.25
+"""Longest time for which observations are held back, wall s: a transaction for each heartbeat costs too much."""
+
+
+class Rounds:
+    """The current round. Its events are written to the journal at once, its decisions at its end.
+
+    Observations are written together with the next event or decision, or after `HOLD_S`.
+
+    Args:
+        monitor: the monitor of all entries.
+        ids: job number -> job id.
+        names: node number -> name.
+
+    Attributes:
+        number: number of the round.
+        now: time of the round, trace s.
+        entries: entries of this round that have not been written.
+    """
+
+    def __init__(self, journal: Journal, monitor: Monitor, ids: Sequence[str], names: Sequence[str]) -> None:
+        """Start with round 0 at time 0."""
+        self.journal, self.monitor = journal, monitor
+        self.number = 0
+        self.now = 0.0
+        self.entries: list[Entry] = []
+        self._ids, self._names = ids, names
+        self._held: list[Entry] = []
+        self._held_until = 0.0  # monotonic
+
+    def advance(self, now: float) -> None:
+        """Set the time of the round. No two rounds have the same time, so that times give the order of rounds."""
+        self.now = max(math.nextafter(self.now, math.inf), now)  # a steady clock may stand still
+
+    def entry(self, kind: str, job: int | str | None, node: int | None, data: dict[str, Any]) -> Entry:
+        """Return an entry of this round."""
+        name = self._ids[job] if isinstance(job, int) else job
+        return Entry(self.number, self.now, kind, name, None if node is None else self._names[node], data)
+
+    def note(self, kind: str, job: int | None = None, **data: Any) -> None:
+        """Add an entry, which is written at the end of the round."""
+        self.entries.append(self.entry(kind, job, None, data))
+
+    def note_node(self, kind: str, node: int, **data: Any) -> None:
+        """Add an entry about a node, which is written at the end of the round."""
+        self.entries.append(self.entry(kind, None, node, data))
+
+    def write(self, entries: Sequence[Entry]) -> None:
+        """Write entries to the journal, and pass them to the monitor."""
+        if not entries and not self._held:  # most rounds
+            return
+        for entry in entries:
+            self.monitor.apply(entry)
+        now = world.monotonic()
+        if not self._held:
+            self._held_until = now + HOLD_S
+        self._held += entries
+        if now >= self._held_until or any(entry.kind not in OBSERVED for entry in entries):
+            self.flush()
+
+    def flush(self) -> None:
+        """Write the observations that are held back."""
+        self.journal.write(self._held)
+        self._held.clear()
+
+    def end(self) -> None:
+        """Write the entries of the round that have not been written."""
+        self.write(self.entries)
+        self.entries.clear()
+
+    def next(self) -> None:
+        """Begin the next round."""
+        self.number += 1
+
+
+@dataclass
+class RunningJob:
+    """A job that holds nodes: its processes, and the state of pending requests."""
+
+    nodes: list[int]
+    """The nodes of the job, after the pending resize if there is one. The leader is on the first node."""
+    program: Program
+    authkey: str
+    cores: dict[int, range]
+    """Node -> the cores last allocated to the job. Nodes that the job has released remain."""
+    first: list[int] = field(default_factory=list)
+    """The nodes with which the leader starts the job, also if a resize before that releases some of them."""
+    to_launch: list[int] = field(default_factory=list)
+    """Nodes whose ranks have not been launched: first the leader, then, once it is listening, the other ranks."""
+    alive: dict[int, range] = field(default_factory=dict)
+    """Node with a rank of the job, running or being launched -> the cores last sent to this rank."""
+    unconfirmed: set[int] = field(default_factory=set)
+    """Nodes whose rank has not confirmed the cores last sent to it."""
+    since: dict[int, float] = field(default_factory=dict)
+    """Node that a resize added -> time of this decision, trace s."""
+    masks: dict[int, str | None] = field(default_factory=dict)
+    """Node with a rank -> the CPUs in its mask, as the rank confirmed them last, or as it was launched. None: the rank
+    was launched on a shared node, and may wait for its first CPUs."""
+    first_masks: dict[int, str] = field(default_factory=dict)
+    """Node -> the CPUs with which its rank was launched."""
+    measured: dict[str, float] = field(default_factory=dict)
+    """Figures of the pending resize that its leader measured: columns of the table `reconfigurations`, and `planned_s`,
+    the planned time of the job up to the resize."""
+    address: Any = None
+    """The address of the leader; None: not known yet."""
+    launched: float = field(default_factory=world.monotonic)
+    """Time of the launch, or of the resumption of the replay, monotonic s."""
+    started: bool = False
+    request: int = 0
+    """Number of the latest resize."""
+    pending: bool = False
+    dropped: set[int] = field(default_factory=set)
+    """Nodes that the pending resize releases and whose rank has not ended."""
+    applied: tuple[float, float] | None = None
+    """Times at which the pending resize was decided and applied, trace s; None: the leader has not reported it."""
+    outcome: tuple[str, str] | None = None
+    """State and reason, once the leader has ended or the job has been killed."""
+    node_lost: bool = False
+    """Whether the outcome is the loss of a node. Messages from ranks on other nodes do not change it."""
+    orphaned: float | None = None
+    """Time at which the leader ended, monotonic, if the other ranks have not been killed."""
+
+    def lose(self, node: int) -> None:
+        """Forget the rank on `node`: it has ended, or its node is lost."""
+        self.alive.pop(node, None)
+        self.unconfirmed.discard(node)
+        self.dropped.discard(node)
+        self.masks.pop(node, None)
+
+    def awaits(self, node: int) -> bool:
+        """Return whether the leader may be waiting for the rank of `node` to join."""
+        return not self.started or (self.pending and node in self.nodes)
+
+
+class Ranks:
+    """The ranks of all running jobs. Messages to ranks are buffered until `send`.
+
+    Args:
+        jobs: the workload.
+        testbed: the nodes.
+        cluster: the allocation of nodes and cores.
+        duty: the duty that the calibration proposes; None: there is no proposal.
+        work_s: shortest time between two messages `work` of a rank, wall s.
+
+    Attributes:
+        running: the running jobs.
+        ended: jobs whose last rank has ended, for the scheduler.
+        resized: jobs whose pending resize is complete, for the scheduler.
+        requested: evolving job -> number of nodes that it requests, for the scheduler.
+    """
+
+    def __init__(
+        self,
+        jobs: Jobs,
+        testbed: Testbed,
+        cluster: Cluster,
+        clock: Clock,
+        duty: float | None = None,
+        work_s: float = WORK_S,
+    ) -> None:
+        """Start without running jobs."""
+        self.jobs, self.testbed, self.cluster, self.clock = jobs, testbed, cluster, clock
+        self.duty, self.work_s = duty, work_s
+        self.running: dict[int, RunningJob] = {}
+        self.ended: set[int] = set()
+        self.resized: set[int] = set()
+        self.requested: dict[int, int] = {}
+        self._outbox: list[tuple[int, dict[str, Any]]] = []
+
+    def cores(self, job: int, nodes: Sequence[int]) -> dict[int, range]:
+        """Return the cores of the job on each of `nodes`: of its allocated cores, as many as it requested."""
+        return {node: self.cluster.part(job, node)[: self.jobs.cores[job]] for node in nodes}
+
+    def names(self, nodes: Sequence[int]) -> list[str]:
+        """Return the names of `nodes`, which are also the names of their ranks."""
+        return [self.testbed.nodes[node].name for node in nodes]
+
+    def launch(self, job: int) -> None:
+        """Launch the leader of the job, or its other ranks once the leader is listening."""
+        active = self.running[job]
+        if active.outcome is not None:
+            return
+        waiting = []
+        for node in active.to_launch:
+            leader = node == active.nodes[0]
+            if leader or active.address is not None:
+                self._launch(job, active, node, leader=leader)
+            else:
+                waiting.append(node)
+        active.to_launch = waiting
+
+    def change_masks(self, job: int) -> None:
+        """Send new masks to the ranks of the job whose cores have changed. A mask replaces a pending mask."""
+        active = self.running[job]
+        for node, now in active.alive.items():
+            if now != active.cores[node] and active.outcome is None:
+                active.alive[node] = active.cores[node]
+                active.unconfirmed.add(node)
+                self._send_mask(job, node)
+
+    def send_members(self, job: int) -> None:
+        """Send the members of the job to its leader."""
+        active = self.running[job]
+        members = {"job": self.jobs.ids[job], "members": self.names(active.nodes), "request": active.request}
+        self._queue(active.nodes[0], {"type": "resize", **members})
+
+    def kill(self, job: int, reason: str) -> None:
+        """Kill all ranks of the job."""
+        for node in self.running[job].alive:
+            self._queue(node, {"type": "kill", "job": self.jobs.ids[job], "reason": reason})
+        self.check_ended(job)  # if the launch of its only rank was lost, no rank will end
+
+    def check_ended(self, job: int) -> None:
+        """Note the end of the job if no rank is left, and the end of its pending resize if the resize is complete.
+
+        A resize is complete if the leader has applied it and the ranks on the released nodes have ended.
+        """
+        active = self.running[job]
+        if not active.alive:
+            self.ended.add(job)
+        elif active.pending and active.applied is not None and not active.dropped:
+            active.pending = False
+            self.resized.add(job)
+
+    def launch_again(self, job: int, node: int) -> None:
+        """Launch a rank whose launch message was lost, once its leader is listening."""
+        active = self.running[job]
+        del active.alive[node]
+        active.to_launch.append(node)
+        self.launch(job)
+
+    def resend(self, before: Iterable[tuple[int, RunningJob]]) -> None:
+        """Send the unanswered requests again to the ranks of the jobs `before` that are still running.
+
+        Ranks ignore requests that they have already received.
+        """
+        for job, active in before:
+            if self.running.get(job) is not active:
+                continue
+            if active.outcome is not None:
+                if active.orphaned is None:
+                    self.kill(job, active.outcome[1])
+                continue
+            if active.pending and active.started and active.applied is None:
+                self.send_members(job)
+            for node in active.unconfirmed:
+                self._send_mask(job, node)
+
+    def forget(self, job: int) -> RunningJob:
+        """Remove a job that has ended, and return it."""
+        return self.running.pop(job)
+
+    def send(self) -> None:
+        """Send the buffered messages."""
+        for node, message in self.take_messages():
+            self.testbed.send(node, message)
+
+    def take_messages(self) -> list[tuple[int, dict[str, Any]]]:
+        """Return the buffered messages with their nodes, and empty the buffer."""
+        messages, self._outbox = self._outbox, []
+        return messages
+
+    def cpus(self, node: int, cores: range) -> str:
+        """Return the CPU list of `cores` of `node`. On an emulated node, core numbers are CPU numbers."""
+        cpus = self.testbed.nodes[node].cpus
+        return format_cpus(cores if cpus is None else cpus[cores.start : cores.stop])
+
+    def _launch(self, job: int, active: RunningJob, node: int, *, leader: bool) -> None:
+        cores = active.alive[node] = active.cores[node]
+        members = active.first if node in active.first and not active.started else active.nodes
+        cpus = active.first_masks[node] = self.cpus(node, cores)
+        active.masks[node] = None if node in self.cluster.loans else cpus
+        self._queue(
+            node,
+            {
+                "type": "launch",
+                "job": self.jobs.ids[job],
+                "rank": self.testbed.nodes[node].name,
+                "leader": leader,
+                "members": self.names(members if leader or active.program.command else [node]),
+                "address": active.address,
+                "family": self.testbed.family,
+                "authkey": active.authkey,
+                "cpus": cpus,
+                "cores": len(cores),
+                "program": active.program._asdict(),
+                "duty": self.testbed.nodes[node].duty_or(self.duty),
+                "clock": self.clock.path,
+                "work_s": self.work_s,
+            },
+        )
+
+    def _send_mask(self, job: int, node: int) -> None:
+        """Send its cores to the rank of the job on `node`."""
+        active = self.running[job]
+        change = {"job": self.jobs.ids[job], "cpus": self.cpus(node, active.alive[node]), "request": active.request}
+        self._queue(node, {"type": "resize", **change})
+
+    def _queue(self, node: int, message: dict[str, Any]) -> None:
+        self._outbox.append((node, message))
 
 
 class ReplayExecutor:

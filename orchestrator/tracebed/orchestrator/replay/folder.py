@@ -1,9 +1,11 @@
-"""The working folder of a replay: its journal and the output of its jobs, until the run is saved.
+"""The working folder of a replay, with its journal and the output of its jobs until the run is saved, and its signals.
 
 Each replay creates its own folder next to its output (`real.partial-1a2b3c4d` for `real`), readable by its user only.
 A marker file in the folder contains the name of the output, and is locked while the replay runs. The folder of a
 replay that was killed stays until the user deletes it. `tracebed replay --resume` continues the replay in it, and
 `tracebed replay --recover` makes a run from it.
+
+SIGINT, SIGTERM and SIGHUP end a replay cleanly.
 """
 
 from __future__ import annotations
@@ -13,14 +15,17 @@ import fcntl
 import json
 import os
 import shutil
+import signal
+import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import FrameType
 from typing import IO
 
 from tracebed.ground import system as world
 from tracebed.ground.errors import InputError, TracebedError
-from tracebed.orchestrator.replay.chain import DamagedJournal
+from tracebed.orchestrator.replay.journal import DamagedJournal
 from tracebed.orchestrator.runs.working_folders import MAGIC, MARKER, check_idle, working_folders
 
 SECRET = "secret"
@@ -160,3 +165,65 @@ def folder_to_resume(output: Path) -> Path | None:
 def _create_private(path: Path) -> IO[str]:
     """Create a text file that only its owner can read."""
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8")
+
+
+class Signals:
+    """The signals received since the start of a replay.
+
+    Attributes:
+        received: names of the signals, in order of arrival.
+    """
+
+    def __init__(self) -> None:
+        """Start without signals."""
+        self.received: list[str] = []
+        self._interruptible = False
+        self._notify: Callable[[str], None] | None = None
+
+    def notify(self, interrupt: Callable[[str], None]) -> None:
+        """Call `interrupt` with the name of each past and future signal. It must be safe in a signal handler."""
+        self._notify = interrupt
+        for name in self.received:
+            interrupt(name)
+
+    @contextlib.contextmanager
+    def interruptible(self) -> Iterator[None]:
+        """Raise KeyboardInterrupt at the first signal, if it arrived before the block or arrives in the block."""
+        self._interruptible = True
+        try:
+            if self.received:
+                raise KeyboardInterrupt
+            yield
+        finally:
+            self._interruptible = False
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        world.current().signaled(lambda: self._receive(number))
+
+    def _receive(self, number: int) -> None:
+        self.received.append(signal.Signals(number).name)
+        if self._notify:
+            self._notify(self.received[-1])
+        if self._interruptible and len(self.received) == 1:
+            raise KeyboardInterrupt
+
+
+@contextlib.contextmanager
+def collected_signals() -> Iterator[Signals]:
+    """Collect SIGINT, SIGTERM and SIGHUP while the block runs.
+
+    If SIGHUP is ignored, as under `nohup`, it stays ignored. Outside the main thread, Python cannot install signal
+    handlers, so signals are not collected there.
+    """
+    signals = Signals()
+    before = {}
+    if threading.current_thread() is threading.main_thread():
+        numbers = [signal.SIGINT, signal.SIGTERM]
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+            numbers.append(signal.SIGHUP)
+        before = {number: signal.signal(number, signals._handle) for number in numbers}
+    try:
+        yield signals
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -3,20 +3,26 @@
 Health is judged by causes that are measured independently of the metrics of the run: the completeness of the run, the
 lateness of its processes, and the load on its machine. A judgment by the outcome would bias the sample of runs. The
 thresholds are fixed before the replay.
+
+One of the causes is a recorded run time that contradicts the work of its ranks. The run time of a job follows from the
+timeline of the replay: from the first iteration to the round in which the job ended. Its plan is computed by its
+leader, part by part, from the nodes and cores of the job. The two are independent, so their difference reveals a
+timeline that lost or gained time, as after a kill and a resumption. The same holds for the time until each resize of a
+malleable job: a resize that took effect before or after its plan shifts work from one size to another, even if the job
+makes up for it before its end.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from tracebed.ground.states import JobState
 from tracebed.orchestrator.replay.monitor import Monitor
-from tracebed.orchestrator.replay.run_times import RunTime, run_times
 from tracebed.orchestrator.replay.thresholds import (
     SEVERE,
     SIGNALS,
@@ -32,6 +38,8 @@ from tracebed.orchestrator.scheduling.record import ScheduleRecord
 FEW = 3
 UNUSUAL_S = 1.0
 """Upper bound of twice the usual time of a launch or an end if fewer than `FEW` jobs have a similar size, wall s."""
+USUAL_S = 0.05
+"""Upper bound of the usual time from the last iteration of a job to its recorded end, wall s. It is not in the plan."""
 
 
 class Value(NamedTuple):
@@ -58,8 +66,18 @@ def health(monitor: Monitor, info: RunInfo, record: ScheduleRecord, thresholds: 
         `defaults`: `state` and `causes` by the defaults.
     """
     kind, times = execution_kind(info), times_of(record.jobs.run_time, record.jobs.submit, info.speed)
-    values = {name: function(monitor, info, record) for name, function in _FIGURES.items()}
-    values |= _overheads(monitor, info, record) | of_run_times(run_times(monitor, record), record.jobs.ids)
+    figures = {
+        **completeness(info),
+        **_completeness(monitor, info, record),
+        **_lateness(monitor, info, record, kind),
+        **_overheads(monitor, info, record),
+        **_risks(monitor, info, kind),
+    }
+    values = {
+        name: figure._replace(value=rounded(figure.value)) if SIGNALS[name].unit else figure  # counts stay integers
+        for name, figure in figures.items()
+    }
+    values |= of_run_times(run_times(monitor, record), record.jobs.ids)
     return judged(values, thresholds, kind, times)
 
 
@@ -137,62 +155,89 @@ def _text(signal: HealthSignal, found: Value, limit: float) -> str:
 # -- the figures -------------------------------------------------------------------------------------------------------
 
 
-def _nodes_missing(monitor: Monitor, info: RunInfo, record: ScheduleRecord) -> Value:
-    if not monitor.sampled:  # without samples, an idle node leaves no entry in the journal
+def completeness(info: RunInfo) -> dict[str, Value]:
+    """Return the figures of the interruption and of the pauses of a replay."""
+    seconds = sum(pause["wall_s"] or 0.0 for pause in info.pauses)
+    return {
+        "interrupted": Value(int(info.state == "interrupted"), "; ".join(filter(None, info.interruptions))),
+        "pauses": Value(len(info.pauses), f"{seconds:.3g} s" if info.pauses else ""),
+    }
+
+
+def largest(values: Any, ids: Sequence[str]) -> Value:
+    """Return the largest of the values of jobs, at least 0, with its job; unknown if all values are NaN."""
+    if np.isnan(values).all():
         return Value(None)
-    absent = [node.name for number, node in enumerate(info.nodes) if number not in monitor.seen]
-    return Value(len(absent), ", ".join(absent[:3]) + (", ..." if len(absent) > 3 else ""))
+    job = int(np.nanargmax(values))
+    return Value(max(0.0, float(values[job])), f"job {ids[job]}")
 
 
-def _agents_lost(monitor: Monitor, info: RunInfo, record: ScheduleRecord) -> Value:
-    return Value(len(monitor.lost), ", ".join(info.nodes[node].name for node in sorted(monitor.lost)))
+def _completeness(monitor: Monitor, info: RunInfo, record: ScheduleRecord) -> dict[str, Value]:
+    """Return the figures of missing and lost nodes, and of disturbed jobs.
 
-
-def _interrupted(monitor: Monitor, info: RunInfo, record: ScheduleRecord) -> Value:
-    return Value(int(info.state == "interrupted"), "; ".join(filter(None, info.interruptions)))
-
-
-def _pauses(monitor: Monitor, info: RunInfo, record: ScheduleRecord) -> Value:
-    seconds = sum(pause["wall_s"] or 0.0 for pause in record.pauses)
-    return Value(len(record.pauses), f"{seconds:.3g} s" if record.pauses else "")
-
-
-def _jobs_disturbed(monitor: Monitor, info: RunInfo, record: ScheduleRecord) -> Value:
-    """Return the share of the jobs that failed, were interrupted or requeued, or completed although a rank died."""
-    total = len(record.jobs)
+    Disturbed jobs failed, were interrupted or requeued, or completed although a rank died.
+    """
+    # Without samples, an idle node leaves no entry in the journal.
+    missing = [node.name for number, node in enumerate(info.nodes) if number not in monitor.seen]
+    place = ", ".join(missing[:3]) + (", ..." if len(missing) > 3 else "")
+    total, completed = len(record.jobs), [state == JobState.COMPLETED for state in record.state]
+    jobs = list(zip(record.jobs.ids, completed, record.restarts, strict=True))
     counts = {
         "failed": record.state.count(JobState.FAILED),
         "ended by an interruption": record.state.count(JobState.INTERRUPTED),
-        "were requeued": sum(
-            state == JobState.COMPLETED and restarts > 0
-            for state, restarts in zip(record.state, record.restarts, strict=True)
-        ),
-        "lost a process": sum(
-            state == JobState.COMPLETED and name in monitor.broken and not restarts
-            for name, state, restarts in zip(record.jobs.ids, record.state, record.restarts, strict=True)
-        ),
+        "were requeued": sum(done and restarts > 0 for _, done, restarts in jobs),
+        "lost a process": sum(done and name in monitor.broken and not restarts for name, done, restarts in jobs),
     }
     texts = [f"{count:,} of {total:,} jobs {what}" for what, count in counts.items() if count]
-    return Value(rounded(sum(counts.values()) / total), ", ".join(texts))
+    return {
+        "nodes_missing": Value(len(missing), place) if monitor.sampled else Value(None),
+        "agents_lost": Value(len(monitor.lost), ", ".join(info.nodes[node].name for node in sorted(monitor.lost))),
+        "jobs_disturbed": Value(sum(counts.values()) / total, ", ".join(texts)),
+    }
 
 
-def _rank_late(monitor: Monitor, info: RunInfo, record: ScheduleRecord) -> Value:
-    """Return the largest lateness after a deadline, or at duty 1 the longest time in which a rank did not run."""
-    largest = monitor.halt if execution_kind(info) == "computing" else monitor.late
-    return Value(rounded(largest.value), largest.place)
-
-
-def _residual(monitor: Monitor, info: RunInfo, record: ScheduleRecord) -> Value:
-    if not monitor.residuals:
-        return Value(None)
-    job = max(monitor.residuals, key=monitor.residuals.__getitem__)
-    return Value(rounded(max(0.0, monitor.residuals[job])), f"job {job}")
-
-
-def _lost_time(monitor: Monitor, info: RunInfo, record: ScheduleRecord) -> Value:
+def _lateness(monitor: Monitor, info: RunInfo, record: ScheduleRecord, kind: str) -> dict[str, Value]:
+    """Return the figures of the lateness of ranks, agents, the replayer and the submissions."""
+    # At duty 1, ranks have no deadlines: what counts is the longest time in which a rank did not run.
+    rank = monitor.halt if kind == "computing" else monitor.late
+    residuals = monitor.residuals
+    behind = max(residuals, key=residuals.__getitem__, default=None)
     run_time = dict(zip(record.jobs.ids, record.jobs.run_time, strict=True))
-    planned = sum(run_time[job] for job in monitor.residuals) / info.speed
-    return Value(rounded(sum(map(abs, monitor.residuals.values())) / planned) if planned else None)
+    planned = sum(run_time[job] for job in residuals) / info.speed
+    return {
+        "rank_late_s": Value(rank.value, rank.place),
+        "residual_s": Value(None) if behind is None else Value(max(0.0, residuals[behind]), f"job {behind}"),
+        "lost_time": Value(sum(map(abs, residuals.values())) / planned if planned else None),
+        "loop_late_s": Value(monitor.loop_late.value, monitor.loop_late.place),
+        "agent_late_s": Value(monitor.agent_late.value, monitor.agent_late.place),
+        "submission_late_s": largest((np.array(record.submit) - record.jobs.submit) / info.speed, record.jobs.ids),
+    }
+
+
+def _risks(monitor: Monitor, info: RunInfo, kind: str) -> dict[str, Value]:
+    """Return the figures of the conditions under which a schedule is shifted."""
+    share, rates = monitor.work.cpu_share, monitor.work_rates()
+    low, middle, high = np.percentile(rates, [5, 50, 95]) if len(rates) > 1 else (0.0, math.nan, 0.0)
+    before: list[float] = [rate for host in info.hosts for rate in host.get("units_per_core_second", {}).values()]
+    after = monitor.rates_after.values()
+    drifts = {
+        "rate_drift": _drift(info.calibration.get("units_per_core_second"), monitor.work.rate),
+        "calibration_drift": _drift(statistics.median(before), statistics.median(after)) if before and after else None,
+    }
+    return {
+        "core_overlap_s": Value(info.handovers.get("overlap_s"), info.handovers.get("overlap_at", "")),
+        "cpu_wait": Value(None if math.isnan(share) else max(0.0, 1 - share)),
+        **{f"{resource}_pressure": Value(monitor.pressure(resource)) for resource in ("cpu", "io", "memory")},
+        "steal": Value(monitor.steal()),
+        "outside_load": Value(monitor.external_load(computing=kind != "emulated")),
+        "rate_spread": Value(float((high - low) / middle) if len(rates) > 1 else None),
+        "clock_loss": Value(monitor.clock_loss()),
+        **{name: Value(drift) for name, drift in drifts.items()},
+    }
+
+
+def _drift(usual: float | None, found: float) -> float | None:
+    return None if not usual or math.isnan(found) else abs(found / usual - 1)
 
 
 def _overheads(monitor: Monitor, info: RunInfo, record: ScheduleRecord) -> dict[str, Value]:
@@ -202,19 +247,8 @@ def _overheads(monitor: Monitor, info: RunInfo, record: ScheduleRecord) -> dict[
     planned = sum(seconds for seconds in record.jobs.run_time if not math.isnan(seconds)) / info.speed
     excess = sum(seconds for seconds, _ in late)
     return {
-        "overhead_late_s": Value(rounded(seconds), f"job {job}" if job else ""),
-        "overhead_excess": Value(rounded(excess / planned) if planned else None),
-    }
-
-
-def of_run_times(found: Sequence[RunTime], ids: Sequence[str]) -> dict[str, Value]:
-    """Return the largest difference of a recorded run time from its plan, and their sum relative to the plans."""
-    if not found:
-        return {}
-    worst, planned = max(found, key=lambda one: one.off), sum(one.planned for one in found)
-    return {
-        "run_time_off_s": Value(rounded(worst.off), f"job {ids[worst.job]}" if worst.off else ""),
-        "run_time_off": Value(rounded(sum(one.off for one in found) / planned) if planned else None),
+        "overhead_late_s": Value(seconds, f"job {job}" if job else ""),
+        "overhead_excess": Value(excess / planned if planned else None),
     }
 
 
@@ -234,74 +268,99 @@ def _late_overheads(monitor: Monitor, record: ScheduleRecord) -> list[tuple[floa
     return late
 
 
-def _submission_late(monitor: Monitor, info: RunInfo, record: ScheduleRecord) -> Value:
-    late = (np.array(record.submit) - np.array(record.jobs.submit)) / info.speed
-    if np.isnan(late).all():
-        return Value(None)
-    job = int(np.nanargmax(late))
-    return Value(rounded(float(late[job])), f"job {record.jobs.ids[job]}")
+def of_run_times(found: Sequence[RunTime], ids: Sequence[str]) -> dict[str, Value]:
+    """Return the largest difference of a recorded run time from its plan, and their sum relative to the plans."""
+    if not found:
+        return {}
+    worst, planned = max(found, key=lambda one: one.off), sum(one.planned for one in found)
+    return {
+        "run_time_off_s": Value(rounded(worst.off), f"job {ids[worst.job]}" if worst.off else ""),
+        "run_time_off": Value(rounded(sum(one.off for one in found) / planned) if planned else None),
+    }
 
 
-def _core_overlap(monitor: Monitor, info: RunInfo, record: ScheduleRecord) -> Value:
-    """Return the longest time in which the masks of two jobs had a CPU in common; None without hand-overs."""
-    return Value(info.handovers.get("overlap_s"), info.handovers.get("overlap_at", ""))
+# -- recorded run times beside their plans -----------------------------------------------------------------------------
 
 
-def _cpu_wait(monitor: Monitor, info: RunInfo, record: ScheduleRecord) -> Value:
-    share = monitor.work.cpu_share
-    return Value(None if math.isnan(share) else rounded(max(0.0, 1 - share)))
+class RunTime(NamedTuple):
+    """The run time of a completed job, wall s."""
+
+    job: int
+    recorded: float
+    planned: float
+    off: float
+    """How much shorter than its plan the run time is, or how much longer, beyond twice the usual end; or how much
+    earlier or later than planned a resize took effect, if that is more."""
+    resized: tuple[float, float] | None = None
+    """The time from the first iteration to this resize, recorded and planned; None: no resize is off by more."""
 
 
-def _rate_spread(monitor: Monitor, info: RunInfo, record: ScheduleRecord) -> Value:
-    rates = monitor.work_rates()
-    if len(rates) < 2:
-        return Value(None)
-    low, middle, high = np.percentile(rates, [5, 50, 95])
-    return Value(rounded(float((high - low) / middle)))
+def run_times(monitor: Monitor, record: ScheduleRecord) -> list[RunTime]:
+    """Return the run times of the completed jobs that have a plan. Programs of other projects report no plan."""
+    found = []
+    for job, name in enumerate(record.jobs.ids):
+        recorded = (record.end[job] - record.launched[job]) / monitor.speed
+        if record.state[job] == JobState.COMPLETED and name in monitor.planned and not math.isnan(recorded):
+            found.append((job, recorded, monitor.planned[name]))
+    resized = _resized(monitor, record)
+    return [_with_resize(one, resized.get(one.job)) for one in compared(found, min(USUAL_S, usual_end(found)))]
 
 
-def _rate_drift(monitor: Monitor, info: RunInfo, record: ScheduleRecord) -> Value:
-    calibrated = info.calibration.get("units_per_core_second")
-    return Value(_drift(calibrated, monitor.work.rate))
+def _resized(monitor: Monitor, record: ScheduleRecord) -> dict[int, tuple[float, float]]:
+    """Return job -> the recorded and the planned time until the resize whose times differ most, wall s."""
+    found: dict[int, tuple[float, float]] = {}
+    for row, measured in record.measured.items():
+        job, applied = record.resizes.job[row], record.resizes.applied[row]
+        if "planned_s" not in measured or not applied >= record.launched[job]:  # in an earlier run of a requeued job
+            continue
+        times = (applied - record.launched[job]) / monitor.speed, measured["planned_s"]
+        found[job] = max(found.get(job, times), times, key=_difference)
+    return found
 
 
-def _calibration_drift(monitor: Monitor, info: RunInfo, record: ScheduleRecord) -> Value:
-    before: list[float] = [rate for host in info.hosts for rate in host.get("units_per_core_second", {}).values()]
-    after = monitor.rates_after.values()
-    return Value(_drift(statistics.median(before), statistics.median(after)) if before and after else None)
+def _difference(times: tuple[float, float]) -> float:
+    return abs(times[0] - times[1])
 
 
-def _drift(usual: float | None, found: float) -> float | None:
-    return None if not usual or math.isnan(found) else rounded(abs(found / usual - 1))
+def _with_resize(one: RunTime, resized: tuple[float, float] | None) -> RunTime:
+    """Return a run time that is off by as much as a resize of its job, if that is more."""
+    if resized is None or _difference(resized) <= one.off:
+        return one
+    return one._replace(off=_difference(resized), resized=resized)
 
 
-def _pressure(resource: str) -> Callable[[Monitor, RunInfo, ScheduleRecord], Value]:
-    return lambda monitor, info, record: Value(rounded(monitor.pressure(resource)))
+def usual_end(found: Sequence[tuple[int, float, float]]) -> float:
+    """Return twice the median by which run times are longer than their plans, wall s; 0 without run times.
+
+    Args:
+        found: (job, recorded run time, planned run time) of each job, wall s.
+    """
+    return 2 * statistics.median(max(0.0, recorded - planned) for _, recorded, planned in found) if found else 0.0
 
 
-_FIGURES: Mapping[str, Callable[[Monitor, RunInfo, ScheduleRecord], Value]] = {
-    "nodes_missing": _nodes_missing,
-    "agents_lost": _agents_lost,
-    "interrupted": _interrupted,
-    "pauses": _pauses,
-    "jobs_disturbed": _jobs_disturbed,
-    "rank_late_s": _rank_late,
-    "residual_s": _residual,
-    "lost_time": _lost_time,
-    "loop_late_s": lambda monitor, info, record: Value(rounded(monitor.loop_late.value), monitor.loop_late.place),
-    "agent_late_s": lambda monitor, info, record: Value(rounded(monitor.agent_late.value), monitor.agent_late.place),
-    "submission_late_s": _submission_late,
-    "core_overlap_s": _core_overlap,
-    "cpu_wait": _cpu_wait,
-    "cpu_pressure": _pressure("cpu"),
-    "io_pressure": _pressure("io"),
-    "memory_pressure": _pressure("memory"),
-    "steal": lambda monitor, info, record: Value(rounded(monitor.steal())),
-    "outside_load": lambda monitor, info, record: Value(
-        rounded(monitor.external_load(computing=execution_kind(info) != "emulated"))
-    ),
-    "rate_spread": _rate_spread,
-    "rate_drift": _rate_drift,
-    "calibration_drift": _calibration_drift,
-    "clock_loss": lambda monitor, info, record: Value(rounded(monitor.clock_loss())),
-}
+def compared(found: Sequence[tuple[int, float, float]], usual: float) -> list[RunTime]:
+    """Return recorded run times with their differences from the plans.
+
+    Args:
+        found: (job, recorded run time, planned run time) of each job, wall s.
+        usual: time by which a run time may be longer than its plan, wall s.
+    """
+    return [
+        RunTime(job, recorded, planned, max(planned - recorded, recorded - planned - usual, 0.0))
+        for job, recorded, planned in found
+    ]
+
+
+def mark(reasons: list[str], found: Sequence[RunTime], limit_s: float, speed: float) -> None:
+    """Let the reason of each job whose run time is off by more than `limit_s` (wall s) say so.
+
+    Args:
+        reasons: the reason of each job, which is changed if it is empty.
+        found: the run times.
+        limit_s: limit, wall s.
+        speed: trace seconds per wall second.
+    """
+    for job, recorded, planned, off, resized in found:
+        if off > limit_s and not reasons[job]:
+            what, times = ("ran", (recorded, planned)) if resized is None else ("was resized after", resized)
+            reasons[job] = f"{what} {times[0] * speed:.6g} s, but its plan is {times[1] * speed:.6g} s"

@@ -16,16 +16,12 @@ from tracebed.benchmarks.program import WORK_S
 from tracebed.ground import system as world
 from tracebed.ground.states import JobState
 from tracebed.orchestrator.replay.event_handler import EventHandler
-from tracebed.orchestrator.replay.executor import ReplayExecutor
+from tracebed.orchestrator.replay.executor import Ranks, ReplayExecutor, Rounds
 from tracebed.orchestrator.replay.journal import Entry, Journal
 from tracebed.orchestrator.replay.monitor import LoopWatch, Monitor
 from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.replay.outages import Outages, lost
-from tracebed.orchestrator.replay.pace import Pace
-from tracebed.orchestrator.replay.ranks import Ranks
-from tracebed.orchestrator.replay.rounds import Rounds
-from tracebed.orchestrator.replay.sampling import SampleFilter
-from tracebed.orchestrator.replay.timeline import Timeline
+from tracebed.orchestrator.replay.pace import Pace, Timeline
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
@@ -45,6 +41,45 @@ AGENTS_S = 1e-4
 2 microseconds and 140 bytes per node, too much for each of thousands of agents that return one by one."""
 CALIBRATE_S = 5.0
 """Time in which agents must answer the request for the last samples, wall s."""
+
+SAMPLES = 10_000_000
+"""Largest number of samples of nodes that are recorded in the planned duration of a replay. Each takes about 150 bytes
+of the journal and 80 bytes of memory. Heartbeats may be more frequent."""
+
+
+class SampleFilter:
+    """The samples of nodes that a replay records: all of them, unless these would be more than `SAMPLES`.
+
+    Args:
+        nodes: number of nodes.
+        heartbeat_s: time between two samples of a node, wall s.
+        planned_s: planned duration of the replay, wall s.
+
+    Attributes:
+        period_s: shortest time between two recorded samples of a node, wall s; 0: all samples are recorded.
+    """
+
+    def __init__(self, nodes: int, heartbeat_s: float, planned_s: float) -> None:
+        """Start without samples."""
+        period_s = nodes * planned_s / SAMPLES
+        self.period_s = period_s if period_s > heartbeat_s else 0.0
+        self._due = [-math.inf] * nodes
+        self._late_s = [0.0] * nodes
+
+    def late_s(self, node: int, at: float, late_s: float) -> float | None:
+        """Return the largest lateness of a heartbeat of `node` since its last recorded sample; None: none is due.
+
+        Args:
+            at: arrival of the sample, monotonic s.
+            late_s: lateness of its heartbeat, s.
+        """
+        if not self.period_s:
+            return late_s
+        late_s = self._late_s[node] = max(self._late_s[node], late_s)
+        if at < self._due[node]:
+            return None
+        self._due[node], self._late_s[node] = at + self.period_s, 0.0
+        return late_s
 
 
 class Replayer:

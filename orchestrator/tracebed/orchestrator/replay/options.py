@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tracebed.ground.registry import one_of
-from tracebed.orchestrator.replay.commands import AllowedCommands
 from tracebed.orchestrator.replay.pace import CLOCKS
+from tracebed.orchestrator.replay.programs import AllowedCommands
 from tracebed.orchestrator.replay.thresholds import HealthThresholds
 
 BALANCES = ("static", "dynamic")

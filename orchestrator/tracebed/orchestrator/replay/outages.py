@@ -7,7 +7,7 @@ from typing import NamedTuple
 from tracebed.ground import system as world
 from tracebed.ground.errors import TestbedError
 from tracebed.orchestrator.replay.event_handler import EventHandler
-from tracebed.orchestrator.replay.rounds import Rounds
+from tracebed.orchestrator.replay.executor import Rounds
 from tracebed.orchestrator.scheduling.record import ScheduleRecord
 from tracebed.orchestrator.scheduling.scheduler import Scheduler
 from tracebed.orchestrator.testbeds.base import Event, Testbed

@@ -14,10 +14,9 @@ from tracebed.ground.cpus import parse_cpus
 from tracebed.ground.errors import InputError
 from tracebed.ground.states import JobState
 from tracebed.orchestrator.replay import journal
-from tracebed.orchestrator.replay.chain import DamagedJournal
 from tracebed.orchestrator.replay.ending import ended_run
 from tracebed.orchestrator.replay.event_handler import mask_changed
-from tracebed.orchestrator.replay.journal import Entry
+from tracebed.orchestrator.replay.journal import DamagedJournal, Entry
 from tracebed.orchestrator.replay.monitor import Monitor
 from tracebed.orchestrator.replay.thresholds import HealthThresholds
 from tracebed.orchestrator.run import JOURNAL, Run, RunInfo, check_target
@@ -31,8 +30,21 @@ from tracebed.orchestrator.testbeds.nodes import Inventory
 SCHEMA = "tracebed-journal/2"
 KILLED = "the replay was killed"
 """The reason of interrupted jobs in a recovered run, unless the journal has another reason."""
+SAME_COMMAND = "repeat the command of the killed replay, or omit --resume"
 NOTHING_BEGUN = "the replay to {} was killed before its first job: the replay starts from the beginning"
 """The warning if the replay to resume had not begun; with the output."""
+
+
+def check_unchanged(changed: Sequence[str], where: Path) -> None:
+    """Raise InputError if a replay is not resumed as it was begun.
+
+    Args:
+        changed: what differs.
+        where: the working folder of the replay.
+    """
+    if changed:
+        what = f"the killed replay differs in: {', '.join(changed)}"
+        raise InputError(what, where=str(where), hint=SAME_COMMAND)
 
 
 def facts_of(info: RunInfo, jobs: Jobs, inventory: Inventory, thresholds: HealthThresholds) -> dict[str, Any]:

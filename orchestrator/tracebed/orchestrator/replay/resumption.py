@@ -21,11 +21,12 @@ from tracebed.ground import system as world
 from tracebed.ground.errors import InputError
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.event_handler import LEADER_ENDED, NOT_STARTED
+from tracebed.orchestrator.replay.executor import RunningJob
 from tracebed.orchestrator.replay.journal import Entry
 from tracebed.orchestrator.replay.loop import Replayer
 from tracebed.orchestrator.replay.outages import lost
-from tracebed.orchestrator.replay.ranks import RunningJob
-from tracebed.orchestrator.replay.timeline import Timeline
+from tracebed.orchestrator.replay.pace import Timeline
+from tracebed.orchestrator.replay.recovery import check_unchanged
 from tracebed.orchestrator.testbeds.base import Event, Testbed
 
 SETTLE_S = 5.0
@@ -111,10 +112,7 @@ class Resumption:
         pairs += [(name, self.facts.get(name), facts[name]) for name in ("jobs", "cpus")]
         pairs.append(("health thresholds", self.facts.get("thresholds", [""])[0], facts["thresholds"][0]))
         changed = [name for name, old, new in pairs if old != new and not (name == "jobs" and _same_jobs(old, new))]
-        if changed:
-            what = f"the killed replay differs in: {', '.join(changed)}"
-            hint = "repeat the command of the killed replay, or omit --resume"
-            raise InputError(what, where=str(self.path.parent), hint=hint)
+        check_unchanged(changed, self.path.parent)
 
     # -- the state of the killed replayer --------------------------------------------------------------------------
 

@@ -13,17 +13,21 @@ from typing import Any
 from tracebed.converters.workload import Workload
 from tracebed.ground import system as world
 from tracebed.ground.errors import InputError, TestbedError
-from tracebed.orchestrator.replay.commands import check_commands
 from tracebed.orchestrator.replay.ending import ended_run, find_finished, save
-from tracebed.orchestrator.replay.folder import WorkingFolder, folder_to_resume, working_folder
+from tracebed.orchestrator.replay.folder import (
+    Signals,
+    WorkingFolder,
+    collected_signals,
+    folder_to_resume,
+    working_folder,
+)
 from tracebed.orchestrator.replay.journal import Journal, has_facts, of_damage
 from tracebed.orchestrator.replay.loop import Replayer
 from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.replay.pace import make_clock
-from tracebed.orchestrator.replay.programs import check_programs, kernels_of, shortest_replay_of
+from tracebed.orchestrator.replay.programs import check_commands, check_programs, kernels_of, shortest_replay_of
 from tracebed.orchestrator.replay.recovery import NOTHING_BEGUN, facts_of, lost_rows, recovered
 from tracebed.orchestrator.replay.resumption import Resumption
-from tracebed.orchestrator.replay.signals import Signals, collected_signals
 from tracebed.orchestrator.replay.thresholds import HealthThresholds
 from tracebed.orchestrator.run import JOURNAL, VIRTUAL, Run, RunInfo, check_target, workload_facts
 from tracebed.orchestrator.scheduling.jobs import Jobs

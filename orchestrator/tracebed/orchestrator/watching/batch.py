@@ -8,9 +8,17 @@ from typing import Any
 
 from tracebed.ground.states import JobState
 from tracebed.orchestrator.batch.base import Phase
-from tracebed.orchestrator.batch.ending import Lifetime, add_nodes, allocations_of, lifetime, outcome, resizes_of
-from tracebed.orchestrator.batch.health import health, run_times
-from tracebed.orchestrator.batch.reconstruction import BatchReconstruction
+from tracebed.orchestrator.batch.ending import (
+    Lifetime,
+    add_nodes,
+    allocations_of,
+    health,
+    lifetime,
+    outcome,
+    resizes_of,
+    run_times,
+)
+from tracebed.orchestrator.batch.recovery import BatchReconstruction
 from tracebed.orchestrator.batch.watched import WatchedJob
 from tracebed.orchestrator.replay.journal import Entry
 from tracebed.orchestrator.watching.view import HeldNodes, View, damage
@@ -128,7 +136,7 @@ class BatchView(View):
         """Return the health of the replay so far, as in `run.json`."""
         rebuilt, steps = self._reconstruction, [step.size for step in self._reconstruction.steps]
         lifetimes = [self._lifetime(job) for job in range(len(self._states))]
-        found = run_times(rebuilt.plan, self._states, lifetimes, self.info.speed, self._resolution_s)
+        found = run_times(rebuilt.plan.run_time, self._states, lifetimes, self.info.speed, self._resolution_s)
         return health(
             self._info(), rebuilt.plan, rebuilt.jobs, self._submitted, self._states, found, steps, self._thresholds
         )

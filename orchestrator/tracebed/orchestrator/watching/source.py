@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tracebed.ground.errors import InputError
-from tracebed.orchestrator.batch import reconstruction
+from tracebed.orchestrator.batch import recovery as batch_recovery
 from tracebed.orchestrator.replay import recovery
 from tracebed.orchestrator.run import JOURNAL
 from tracebed.orchestrator.runs.working_folders import is_running, output_of, working_folders
@@ -15,7 +15,7 @@ from tracebed.orchestrator.watching.batch import BatchView
 from tracebed.orchestrator.watching.replayed import ReplayView
 from tracebed.orchestrator.watching.view import View
 
-VIEWS: dict[str, Callable[[Mapping[str, Any]], View]] = {recovery.SCHEMA: ReplayView, reconstruction.SCHEMA: BatchView}
+VIEWS: dict[str, Callable[[Mapping[str, Any]], View]] = {recovery.SCHEMA: ReplayView, batch_recovery.SCHEMA: BatchView}
 """Schema of a journal -> its view."""
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tracebed.ground.errors import InputError, TracebedError
 from tracebed.orchestrator.batch import session as batch
-from tracebed.orchestrator.batch.abandoned import cancel_leftover_jobs
+from tracebed.orchestrator.batch.recovery import cancel_leftover_jobs
 from tracebed.orchestrator.replay import session
 from tracebed.orchestrator.run import Run
 from tracebed.validation.experiments.real import store
