@@ -7,8 +7,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from functools import cache
 
-from tracebed.benchmarks.applications import registry
-from tracebed.benchmarks.applications.base import Application
+from tracebed.benchmarks.applications.base import Application, load_application, parse_parameters
 from tracebed.benchmarks.program import Program
 from tracebed.converters.workload import Workload
 from tracebed.ground.errors import InputError
@@ -42,7 +41,7 @@ def program_of(
         iterations=iterations,
         requests={str(request.point(iterations)): request.nodes for request in jobs.requests_of(job)},
         balance=application.balance or balance,
-        parameters=registry.parse(jobs.parameters[job]),
+        parameters=parse_parameters(jobs.parameters[job]),
         partition=application.partition,
         memory_mib=_memory_mib(jobs, job),
         ratios={kernel: rates[kernel] / rates[first] for kernel in others},
@@ -67,7 +66,7 @@ def application_of(jobs: Jobs, job: int) -> Application:
 
 @cache
 def _application(name: str, parameters: str) -> Application:
-    return registry.load(name, registry.parse(parameters))
+    return load_application(name, parse_parameters(parameters))
 
 
 def _memory_mib(jobs: Jobs, job: int) -> int:
