@@ -17,7 +17,7 @@ from tests.batch.test_batch_resizes import RESIZABLE, check_nothing_is_left, mix
 from tests.servers.elastic_job import DEBIAN
 from tests.servers.slurmd import Slurm, reason_to_skip
 from tracebed.converters.workload import Workload
-from tracebed.orchestrator.calibrating.applications import resizes_of
+from tracebed.orchestrator.calibrating.batch import resizes_of
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.run import JOURNAL
 

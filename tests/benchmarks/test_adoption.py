@@ -111,8 +111,7 @@ def test_a_computing_rank_leaves_out_the_pause(tmp_path: Path) -> None:
     node = {"name": "n1", "cores": 1, "cpus": str(cpu), "emulated": False}
     with Agent(tmp_path, node=node, linger_s=600.0) as agent:
         agent.greet()
-        agent.launch("a", Program("pils", 0, 2000, 4, rate=1000.0), duty=0.01)
-        agent.hear("started")
+        agent.start("a", Program("pils", 0, 2000, 4, rate=1000.0), duty=0.01)
         lose(agent)
         time.sleep(4.0)
         with agent.attach(socket_of(agent)) as other:
@@ -162,8 +161,7 @@ def test_events_are_kept_until_they_are_recorded(agent: Agent) -> None:
 
 
 def test_an_event_during_the_pause_is_kept(agent: Agent) -> None:
-    agent.launch("a")
-    agent.hear("started")
+    agent.start("a")
     lose(agent).kill()
     assert until(lambda: not agent.children())
     with agent.attach(socket_of(agent)) as other:
@@ -174,8 +172,7 @@ def test_an_event_during_the_pause_is_kept(agent: Agent) -> None:
 def test_after_the_time_for_another_controller_nothing_is_left(tmp_path: Path) -> None:
     with Agent(tmp_path, linger_s=0.3) as agent:
         folder = Path(agent.greet()["sockets"])
-        agent.launch("a")
-        agent.hear("started")
+        agent.start("a")
         rank = lose(agent)
         assert agent.process.wait(GUARD_S) == 0
         assert not rank.is_running() and not folder.exists()
@@ -183,8 +180,7 @@ def test_after_the_time_for_another_controller_nothing_is_left(tmp_path: Path) -
 
 @pytest.mark.parametrize("way", ["bye", "SIGTERM", "SIGKILL"])
 def test_a_stopped_rank_dies_with_its_agent(agent: Agent, way: str) -> None:
-    agent.launch("a")
-    agent.hear("started")
+    agent.start("a")
     rank = lose(agent)
     if way == "bye":
         with agent.attach(socket_of(agent)) as other:
@@ -200,8 +196,7 @@ def test_a_stopped_rank_dies_with_its_agent(agent: Agent, way: str) -> None:
 
 
 def test_an_agent_that_ends_accepts_no_controller(agent: Agent) -> None:
-    agent.launch("a")
-    agent.hear("started")
+    agent.start("a")
     lose(agent)
     with agent.attach(socket_of(agent)) as other:
         other.tell(b'{"type":"bye"}\n' + json.dumps(other.hello).encode() + b"\n")  # arrive at once
@@ -210,8 +205,7 @@ def test_an_agent_that_ends_accepts_no_controller(agent: Agent) -> None:
 
 
 def test_a_silent_controller_is_a_lost_one(agent: Agent) -> None:
-    agent.launch("a")
-    agent.hear("started")
+    agent.start("a")
     [rank] = agent.children()
     with agent.attach(socket_of(agent)) as other:
         other.greet(silence_s=0.5)
@@ -233,8 +227,7 @@ def test_pings_keep_the_connection(agent: Agent) -> None:
 
 
 def test_another_controller_replaces_a_connected_one(agent: Agent) -> None:
-    agent.launch("a")
-    agent.hear("started")
+    agent.start("a")
     with agent.attach(socket_of(agent)) as other:
         hello = other.greet(seen=agent.heard[-1]["n"])
         assert (hello["adopted"], hello["paused_s"]) == (["a"], 0.0)
@@ -246,8 +239,7 @@ def test_another_controller_replaces_a_connected_one(agent: Agent) -> None:
 
 def test_no_held_rank_works_before_it_may_continue(agent: Agent) -> None:
     """A controller that takes over several agents lets all of their ranks continue at the same instant."""
-    agent.launch("a", SECONDS)
-    agent.hear("started")
+    agent.start("a", SECONDS)
     lose(agent)
     with agent.attach(socket_of(agent)) as other:
         hello = other.greet(seen=agent.heard[-1]["n"], hold=True)
@@ -264,8 +256,7 @@ def test_no_held_rank_works_before_it_may_continue(agent: Agent) -> None:
 
 
 def test_a_connection_without_a_valid_hello_changes_nothing(agent: Agent) -> None:
-    agent.launch("a")
-    agent.hear("started")
+    agent.start("a")
     [rank] = agent.children()
     with agent.attach(socket_of(agent)) as other:
         other.tell({"type": "kill", "job": "a", "reason": "r"})
@@ -283,8 +274,7 @@ def test_a_connection_without_a_valid_hello_changes_nothing(agent: Agent) -> Non
 def test_without_a_time_to_linger_an_agent_ends_and_no_controller_can_attach(tmp_path: Path) -> None:
     with Agent(tmp_path) as agent:
         assert agent.greet()["attach"] is None
-        agent.launch("a")
-        agent.hear("started")
+        agent.start("a")
         agent.hang_up()
         assert agent.process.wait(GUARD_S) == 0
 
@@ -298,8 +288,7 @@ def test_attaching_to_no_agent_is_an_error_in_one_line(tmp_path: Path) -> None:
 
 
 def test_a_repeated_request_is_ignored(agent: Agent) -> None:
-    agent.launch("a", SECONDS)
-    agent.hear("started")
+    agent.start("a", SECONDS)
     for request in (1, 1, 2, 2):
         agent.tell({"type": "resize", "job": "a", "request": request, "members": ["n1"]})
         agent.tell({"type": "sample", "calibrate": False})  # the second request of a pair comes later

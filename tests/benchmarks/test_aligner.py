@@ -22,11 +22,11 @@ from hypothesis import strategies as st
 
 from tests.benchmarks.test_pils import CPU, CPUS, Rank, launch
 from tests.servers.agents import stopped
-from tracebed.benchmarks import own_data
+from tracebed.benchmarks import application_data
+from tracebed.benchmarks.application_data import Merging
 from tracebed.benchmarks.applications.aligner import JUNCTIONS, Aligner, Aligning
-from tracebed.benchmarks.applications.registry import load
+from tracebed.benchmarks.applications.base import load_application
 from tracebed.benchmarks.kernels import compute
-from tracebed.benchmarks.own_data import Merging
 from tracebed.benchmarks.program import Launch, Program
 from tracebed.converters.workload import Workload
 from tracebed.ground.errors import InputError, TestbedError
@@ -181,7 +181,7 @@ def test_worker_data_are_merged_along_a_tree(ranks: int) -> None:
             else:
                 queue.append(merging.merged)
 
-        own_data.answer(workers[int(rank)], message, data, answer)
+        application_data.answer(workers[int(rank)], message, data, answer)
 
     merging = Merging(names, workers[0], send, lambda: done.append(True))
     merging.begin()
@@ -236,9 +236,9 @@ def test_lost_splices_fail_the_job(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("parameters", [{"chunk": "0"}, {"index_mib": "0"}, {"chunk": "x"}, {"reads": "1"}])
 def test_invalid_parameters_are_errors(parameters: dict[str, str]) -> None:
-    assert load("aligner", {"chunk": "10", "index_mib": "2"}) == Aligner(10, 2)
+    assert load_application("aligner", {"chunk": "10", "index_mib": "2"}) == Aligner(10, 2)
     with pytest.raises(InputError, match=next(iter(parameters))):
-        load("aligner", parameters)
+        load_application("aligner", parameters)
 
 
 @pytest.mark.slow

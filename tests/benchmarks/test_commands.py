@@ -73,8 +73,7 @@ def agent(tmp_path: Path) -> Iterator[Agent]:
 
 def start(agent: Agent, work: Program) -> list[psutil.Process]:
     """Start a command, and return its processes once it has said that it has begun."""
-    agent.launch("1", work, duty=1)
-    agent.hear("started")
+    agent.start("1", work, duty=1)
     assert until(lambda: "begun" in output(agent))
     (rank,) = agent.children()
     (watchdog,) = rank.children()
@@ -228,8 +227,7 @@ def test_a_command_that_fills_its_disk_fails_and_says_so(tmp_path: Path) -> None
 
 def follow_cpus(agent: Agent, path: str, backend: str, threads: Callable[[int], bool]) -> None:
     """Run a program on two CPUs, one and two again. `threads` says whether it comes to have a number of threads."""
-    agent.launch("1", program(path, "", backend=backend), duty=1)
-    agent.hear("started")
+    agent.start("1", program(path, "", backend=backend), duty=1)
     assert threads(2)
     for cpus, count in ((CPUS[:1], 1), (CPUS, 2)):
         agent.tell({"type": "resize", "job": "1", "cpus": ",".join(map(str, cpus)), "request": count})

@@ -72,6 +72,9 @@ class Process:
         self.process.communicate()
 
 
+Pair = tuple[Process, Process]
+
+
 @pytest.fixture
 def table(tmp_path: Path) -> Iterator[NodeTable]:
     found = NodeTable.create(tmp_path / "node", CPUS)
@@ -85,7 +88,7 @@ def admin(table: NodeTable) -> Administrator:
 
 
 @pytest.fixture
-def pair(table: NodeTable) -> Iterator[tuple[Process, Process]]:
+def pair(table: NodeTable) -> Iterator[Pair]:
     """Two processes with CPUs 0 to 3 and 4 to 7."""
     first, second = Process(table, range(4)), Process(table, range(4, 8))
     assert first.answer == "SUCCESS (0, 1, 2, 3)"
@@ -94,7 +97,7 @@ def pair(table: NodeTable) -> Iterator[tuple[Process, Process]]:
     second.end()
 
 
-def test_a_change_is_noted_and_applied_by_the_next_poll(admin: Administrator, pair: tuple[Process, Process]) -> None:
+def test_a_change_is_noted_and_applied_by_the_next_poll(admin: Administrator, pair: Pair) -> None:
     first, second = pair
     assert admin.cpus() == (*CPUS,)
     assert admin.pids() == [first.pid, second.pid]
@@ -107,9 +110,7 @@ def test_a_change_is_noted_and_applied_by_the_next_poll(admin: Administrator, pa
     assert admin.free() == (1, 2, 3)
 
 
-def test_a_second_change_before_the_first_was_polled_is_refused(
-    admin: Administrator, pair: tuple[Process, Process]
-) -> None:
+def test_a_second_change_before_the_first_was_polled_is_refused(admin: Administrator, pair: Pair) -> None:
     first, _ = pair
     assert admin.set_mask(first.pid, [0]) is DromResult.NOTED
     assert admin.set_mask(first.pid, [1]) is DromResult.PENDING
@@ -122,7 +123,7 @@ def test_an_unknown_process_has_no_mask(admin: Administrator) -> None:
     assert admin.finalize(os.getpid()) is DromResult.NO_PROCESS
 
 
-def test_cpus_of_another_process_need_the_flag_steal(admin: Administrator, pair: tuple[Process, Process]) -> None:
+def test_cpus_of_another_process_need_the_flag_steal(admin: Administrator, pair: Pair) -> None:
     first, second = pair
     assert admin.set_mask(first.pid, range(6)) is DromResult.PERMISSION
     assert admin.set_mask(first.pid, range(6), Flags.STEAL) is DromResult.NOTED
@@ -131,13 +132,11 @@ def test_cpus_of_another_process_need_the_flag_steal(admin: Administrator, pair:
     assert first.poll() == "SUCCESS (0, 1, 2, 3, 4, 5)"
 
 
-def test_a_cpu_that_the_node_lacks_is_refused(admin: Administrator, pair: tuple[Process, Process]) -> None:
+def test_a_cpu_that_the_node_lacks_is_refused(admin: Administrator, pair: Pair) -> None:
     assert admin.set_mask(pair[0].pid, [0, 8], Flags.STEAL) is DromResult.PERMISSION
 
 
-def test_nothing_is_taken_from_a_process_with_a_pending_change(
-    admin: Administrator, pair: tuple[Process, Process]
-) -> None:
+def test_nothing_is_taken_from_a_process_with_a_pending_change(admin: Administrator, pair: Pair) -> None:
     first, second = pair
     assert admin.set_mask(second.pid, range(4, 7)) is DromResult.NOTED
     assert admin.set_mask(first.pid, range(5), Flags.STEAL) is DromResult.PERMISSION
@@ -146,7 +145,7 @@ def test_nothing_is_taken_from_a_process_with_a_pending_change(
 
 @pytest.mark.parametrize("flags", [Flags.NONE, Flags.RETURN_STOLEN])
 def test_all_cpus_of_a_process_may_be_taken_and_are_returned_on_request(
-    admin: Administrator, pair: tuple[Process, Process], flags: Flags
+    admin: Administrator, pair: Pair, flags: Flags
 ) -> None:
     first, second = pair
     assert admin.set_mask(first.pid, CPUS, Flags.STEAL) is DromResult.NOTED
@@ -160,7 +159,7 @@ def test_all_cpus_of_a_process_may_be_taken_and_are_returned_on_request(
         assert admin.free() == (*CPUS,)
 
 
-def test_cpus_return_to_the_process_that_had_them_first(admin: Administrator, pair: tuple[Process, Process]) -> None:
+def test_cpus_return_to_the_process_that_had_them_first(admin: Administrator, pair: Pair) -> None:
     first, second = pair
     third = Process(admin.table, ())
     try:
@@ -175,9 +174,7 @@ def test_cpus_return_to_the_process_that_had_them_first(admin: Administrator, pa
         third.end()
 
 
-def test_a_guest_inherits_the_cpus_of_an_owner_that_has_ended(
-    admin: Administrator, pair: tuple[Process, Process]
-) -> None:
+def test_a_guest_inherits_the_cpus_of_an_owner_that_has_ended(admin: Administrator, pair: Pair) -> None:
     first, second = pair
     assert admin.set_mask(first.pid, CPUS, Flags.STEAL) is DromResult.NOTED
     assert second.finalize() == "SUCCESS"
@@ -186,9 +183,7 @@ def test_a_guest_inherits_the_cpus_of_an_owner_that_has_ended(
     assert admin.free() == (*CPUS,)
 
 
-def test_a_synchronous_change_waits_for_a_process_that_polls(
-    admin: Administrator, pair: tuple[Process, Process]
-) -> None:
+def test_a_synchronous_change_waits_for_a_process_that_polls(admin: Administrator, pair: Pair) -> None:
     first, second = pair
     admin.sync_s = 30.0
     assert second.process.stdin is not None
@@ -201,9 +196,7 @@ def test_a_synchronous_change_waits_for_a_process_that_polls(
     assert admin.mask(first.pid, Flags.SYNC) == (DromResult.TIMEOUT, (0, 1, 2, 3))
 
 
-def test_a_synchronous_change_that_is_not_polled_is_withdrawn(
-    admin: Administrator, pair: tuple[Process, Process]
-) -> None:
+def test_a_synchronous_change_that_is_not_polled_is_withdrawn(admin: Administrator, pair: Pair) -> None:
     first, second = pair
     assert admin.set_mask(first.pid, range(6), Flags.STEAL | Flags.SYNC) is DromResult.TIMEOUT
     assert [admin.mask(process.pid)[0] for process in pair] == [DromResult.SUCCESS] * 2
@@ -211,9 +204,7 @@ def test_a_synchronous_change_that_is_not_polled_is_withdrawn(
     assert second.poll() == "NO_UPDATE (4, 5, 6, 7)"
 
 
-def test_a_synchronous_reservation_that_is_not_polled_is_withdrawn(
-    admin: Administrator, pair: tuple[Process, Process]
-) -> None:
+def test_a_synchronous_reservation_that_is_not_polled_is_withdrawn(admin: Administrator, pair: Pair) -> None:
     assert admin.prepare(os.getpid(), [0], Flags.STEAL | Flags.SYNC) == (DromResult.TIMEOUT, {})
     assert pair[0].poll() == "NO_UPDATE (0, 1, 2, 3)"
     assert admin.mask(os.getpid())[0] is DromResult.NO_PROCESS
@@ -242,7 +233,7 @@ def test_children_inherit_prepared_cpus_piece_by_piece(table: NodeTable, admin: 
 
 
 def test_a_prepared_process_takes_its_cpus_once_their_holder_has_polled(
-    table: NodeTable, admin: Administrator, pair: tuple[Process, Process]
+    table: NodeTable, admin: Administrator, pair: Pair
 ) -> None:
     result, variables = admin.prepare(os.getpid(), [0, 1], Flags.STEAL)
     assert result is DromResult.NOTED
@@ -255,7 +246,7 @@ def test_a_prepared_process_takes_its_cpus_once_their_holder_has_polled(
         child.end()
 
 
-def test_finalizing_twice_is_an_error_that_harms_nothing(admin: Administrator, pair: tuple[Process, Process]) -> None:
+def test_finalizing_twice_is_an_error_that_harms_nothing(admin: Administrator, pair: Pair) -> None:
     first, second = pair
     assert [first.finalize(), first.finalize(), first.poll()] == ["SUCCESS", "NO_PROCESS", "NO_PROCESS ()"]
     assert admin.finalize(first.pid) is DromResult.NO_PROCESS
@@ -271,9 +262,7 @@ def test_registering_twice_is_an_error(table: NodeTable) -> None:
         pass
 
 
-def test_cpus_of_a_process_that_was_killed_return_to_their_owner(
-    admin: Administrator, pair: tuple[Process, Process]
-) -> None:
+def test_cpus_of_a_process_that_was_killed_return_to_their_owner(admin: Administrator, pair: Pair) -> None:
     first, second = pair
     assert admin.set_mask(first.pid, CPUS, Flags.STEAL) is DromResult.NOTED
     second.poll()

@@ -19,7 +19,7 @@ from tests.patience import until
 from tests.runs import replaying
 from tests.servers.agents import Agent
 from tests.servers.ports import free_ports
-from tracebed.benchmarks.mpi import aligner, state
+from tracebed.benchmarks.mpi import aligner, program
 from tracebed.benchmarks.mpi.launch import LOOPBACK, mpiexec
 from tracebed.benchmarks.mpi.program import MODULE, ProgramParameters
 from tracebed.benchmarks.program import Program
@@ -247,7 +247,7 @@ def test_a_job_of_mpi_spawns_and_releases_processes_and_loses_no_element(nodes: 
     result = json.loads(report.read_text())
     assert [stages[:2] for stages in result["stages"]] == [[1, 3], [3, 2]]
     assert result["valid"]
-    assert result["checksum"] == state.checksum(state.after(Block(0, elements), iterations))
+    assert result["checksum"] == program.vector_checksum(program.vector_after(Block(0, elements), iterations))
 
 
 @pytest.mark.slow

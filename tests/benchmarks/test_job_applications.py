@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -12,8 +13,7 @@ from hypothesis import strategies as st
 
 from tests.runs import replaying
 from tests.servers.agents import Agent, launch_message
-from tracebed.benchmarks.applications import registry
-from tracebed.benchmarks.applications.base import memory
+from tracebed.benchmarks.applications.base import load_application, memory, parse_parameters
 from tracebed.benchmarks.kernels import compute, stream
 from tracebed.benchmarks.program import Program
 from tracebed.converters.workload import Workload
@@ -61,8 +61,7 @@ def test_a_rank_holds_the_memory_of_its_job(tmp_path: Path) -> None:
     program = Program("pils", 0, 10**12, 10**6, rate=1e6, memory_mib=64)
     with Agent(tmp_path, node=node) as agent:
         agent.greet()
-        agent.launch("1", program, cpus=str(CPU), cores=1, duty=0.01)
-        agent.hear("started")
+        agent.start("1", program, cpus=str(CPU), cores=1, duty=0.01)
         (rank,) = agent.children()
         assert rank.memory_info().rss >= 64 * 2**20
         agent.tell({"type": "kill", "job": "1", "reason": "enough"})
@@ -88,9 +87,9 @@ def test_memory_that_is_not_free_is_refused() -> None:
 
 
 def test_a_repeated_parameter_is_refused() -> None:
-    assert registry.parse(" a=1  b=x=y ") == {"a": "1", "b": "x=y"}
+    assert parse_parameters(" a=1  b=x=y ") == {"a": "1", "b": "x=y"}
     with pytest.raises(InputError, match="'a=2'"):
-        registry.parse("a=1 a=2")
+        parse_parameters("a=1 a=2")
 
 
 @given(st.floats(0, 1), st.floats(0.01, 2), st.lists(st.integers(0, 300), min_size=1, max_size=5))
@@ -99,7 +98,7 @@ def test_the_checksum_of_a_simulation_does_not_depend_on_its_division(
     share: float, ratio: float, lengths: list[int]
 ) -> None:
     program = Program("simulation", 0, 800, 10, 1e6, ratios={"stream": ratio})
-    kernel = registry.load("simulation", {"initialization": str(share)}).kernel(program)
+    kernel = load_application("simulation", {"initialization": str(share)}).kernel(program)
     whole, parts, begin = kernel(100, sum(lengths)), 0, 100
     for length in lengths:
         parts += kernel(begin, length)
@@ -109,29 +108,38 @@ def test_the_checksum_of_a_simulation_does_not_depend_on_its_division(
 
 def test_a_simulation_begins_in_memory_and_goes_on_in_the_cache() -> None:
     program = Program("nest", 0, 1000, 10, 1e6, ratios={"stream": 0.5})
-    kernel = registry.load("nest", {"initialization": "0.1"}).kernel(program)
+    kernel = load_application("nest", {"initialization": "0.1"}).kernel(program)
     in_memory = stream.unit_kernel()
     assert kernel(0, 100) == in_memory(0, 50)
     assert kernel(100, 50) == compute(100, 50)
     assert kernel(90, 20) == (in_memory(45, 5) + compute(100, 10)) % 2**64
 
 
-def test_a_job_of_divided_data_ends_as_if_undisturbed(tmp_path: Path) -> None:
-    """A rank of a simulation loses a core and gets it back. Its checksum is that of its units."""
+@pytest.mark.parametrize(
+    ("application", "serial", "changes"),
+    [
+        ("alya", 0, {"partition": "static", "ratios": {"stream": 0.2}}),  # with divided data
+        ("stream", 100, {"balance": "static", "parameters": {"size_mib": "8"}}),
+        ("stream", 100, {"balance": "dynamic", "parameters": {"size_mib": "8"}}),
+    ],
+)
+def test_a_job_that_is_resized_ends_as_if_undisturbed(
+    tmp_path: Path, application: str, serial: int, changes: dict[str, Any]
+) -> None:
+    """A rank loses a core and gets it back. Its checksum is that of its units."""
     cpus = sorted(os.sched_getaffinity(0))[:2]
     node = {"name": "n1", "cores": len(cpus), "cpus": ",".join(map(str, cpus)), "emulated": False}
-    ratios = {"stream": 0.2}
-    program = Program("alya", 0, 20_000, 40, 50_000.0, partition="static", ratios=ratios)
+    program = Program(application, serial, 20_000, 40, 50_000.0, **changes)
     with Agent(tmp_path, node=node) as agent:
         agent.greet()
-        agent.launch("1", program, cpus=node["cpus"], cores=len(cpus), duty=0.5)
-        agent.hear("started")
+        agent.start("1", program, cpus=node["cpus"], cores=len(cpus), duty=0.5)
         for request, mask in enumerate((str(cpus[0]), node["cpus"]), 1):
             agent.tell({"type": "resize", "job": "1", "request": request, "cpus": mask})
             agent.hear("resized")
         ended = agent.hear("ended")
-    expected = registry.load("alya", {}).kernel(program)(0, 10_000)
-    assert (ended["state"], ended["units_done"], ended["checksum"]) == ("completed", 20_000, f"{expected:016x}")
+    units = serial + 20_000
+    expected = load_application(application, program.parameters).kernel(program)(0, units // 2)
+    assert (ended["state"], ended["units_done"], ended["checksum"]) == ("completed", units, f"{expected:016x}")
 
 
 @pytest.mark.parametrize("kernel", ["pils", "stream", "linpack"])
@@ -170,7 +178,7 @@ ONE = "initialization=1"
 def test_the_checksum_of_stream_does_not_depend_on_its_division(first: int, lengths: list[int], size_mib: int) -> None:
     """Another rank does the same on arrays of its own, after other units."""
     program = Program("stream", 0, 800, 10, 1e6)
-    application = registry.load("stream", {"size_mib": str(size_mib)})
+    application = load_application("stream", {"size_mib": str(size_mib)})
     kernel, other = application.kernel(program), application.kernel(program)
     whole, parts, begin = kernel(first, sum(lengths)), 0, first
     other(0, 7)
@@ -184,31 +192,12 @@ def test_the_checksum_of_stream_does_not_depend_on_its_division(first: int, leng
     assert kernel(unit, 1) == (unit + 1) * value % 2**64
 
 
-@pytest.mark.parametrize("balance", ["static", "dynamic"])
-def test_a_job_of_stream_that_is_resized_ends_as_if_undisturbed(tmp_path: Path, balance: str) -> None:
-    cpus = sorted(os.sched_getaffinity(0))[:2]
-    node = {"name": "n1", "cores": len(cpus), "cpus": ",".join(map(str, cpus)), "emulated": False}
-    parameters = {"size_mib": "8"}
-    program = Program("stream", 100, 20_000, 40, 50_000.0, balance=balance, parameters=parameters)
-    with Agent(tmp_path, node=node) as agent:
-        agent.greet()
-        agent.launch("1", program, cpus=node["cpus"], cores=len(cpus), duty=0.5)
-        agent.hear("started")
-        for request, mask in enumerate((str(cpus[0]), node["cpus"]), 1):
-            agent.tell({"type": "resize", "job": "1", "request": request, "cpus": mask})
-            agent.hear("resized")
-        ended = agent.hear("ended")
-    expected = registry.load("stream", parameters).kernel(program)(0, 10_050)
-    assert (ended["state"], ended["units_done"], ended["checksum"]) == ("completed", 20_100, f"{expected:016x}")
-
-
 def test_the_arrays_of_an_application_are_part_of_the_memory_of_its_job(tmp_path: Path) -> None:
     node = {"name": "n1", "cores": 1, "cpus": str(CPU), "emulated": False}
     program = Program("stream", 0, 10**12, 10**6, 1e6, parameters={"size_mib": "48"}, memory_mib=64)
     with Agent(tmp_path, node=node) as agent:
         agent.greet()
-        agent.launch("1", program, cpus=str(CPU), cores=1, duty=0.01)
-        agent.hear("started")
+        agent.start("1", program, cpus=str(CPU), cores=1, duty=0.01)
         (rank,) = agent.children()
         held = rank.memory_info().rss
         agent.tell({"type": "kill", "job": "1", "reason": "enough"})

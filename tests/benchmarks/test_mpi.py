@@ -15,7 +15,7 @@ import pytest
 
 from tests.patience import GUARD_S
 from tracebed.benchmarks.dmr import Action, Answer, SizeRange
-from tracebed.benchmarks.mpi import launch, state
+from tracebed.benchmarks.mpi import launch, program
 from tracebed.benchmarks.mpi.launch import Events, MpiResult, mpiexec, reconfigure
 from tracebed.benchmarks.redistribution import Block
 from tracebed.benchmarks.stages import ReconfigurationStages, table
@@ -26,24 +26,24 @@ needs_mpi = pytest.mark.skipif(find_spec("mpi4py") is None, reason="pip install 
 
 def test_the_direct_value_of_the_state_is_that_of_the_iterations() -> None:
     block = Block(5, 12)
-    vector = state.initial(block)
+    vector = program.initial_vector(block)
     for iteration in range(6):
-        assert (vector == state.after(block, iteration)).all()
-        state.advance(vector)
-    assert state.checksum(np.array([2**63, 2**63, 3], dtype=np.uint64)) == 3
+        assert (vector == program.vector_after(block, iteration)).all()
+        program.advance_vector(vector)
+    assert program.vector_checksum(np.array([2**63, 2**63, 3], dtype=np.uint64)) == 3
 
 
 @pytest.mark.parametrize("total", [0, 1, 7, 1000])
 @pytest.mark.parametrize("before", [1, 2, 3, 5])
 @pytest.mark.parametrize("after", [1, 2, 4, 7])
 def test_each_element_is_kept_or_arrives_once(total: int, before: int, after: int) -> None:
-    blocks = {rank: state.block_of(total, after, rank) for rank in range(max(before, after))}
+    blocks = {rank: program.block_of(total, after, rank) for rank in range(max(before, after))}
     held: dict[int, list[int]] = {rank: [] for rank in blocks}
     for rank, new in blocks.items():
-        held[rank] += range(*state.kept(state.block_of(total, before, rank), new))
-    for source, target, part in state.transfers(total, before, after):
+        held[rank] += range(*program.kept(program.block_of(total, before, rank), new))
+    for source, target, part in program.transfers(total, before, after):
         assert source != target
-        assert set(range(*part)) <= set(range(*state.block_of(total, before, source)))
+        assert set(range(*part)) <= set(range(*program.block_of(total, before, source)))
         held[target] += range(*part)
     assert {rank: sorted(elements) for rank, elements in held.items()} == {
         rank: list(range(*block)) for rank, block in blocks.items()
@@ -103,14 +103,14 @@ def test_processes_are_spawned_and_released_and_no_element_is_lost() -> None:
     assert [change.moved_mib for change in result.stages] == pytest.approx([0.25, 0.25, 1 / 3], abs=1e-4)
     elements = 2**16
     assert result.iterations == 8
-    assert result.checksum == state.checksum(state.after(Block(0, elements), 8))
+    assert result.checksum == program.vector_checksum(program.vector_after(Block(0, elements), 8))
 
 
 @needs_mpi
 def test_some_of_the_processes_that_were_spawned_together_are_released() -> None:
     result = reconfigure([1, 3, 2, 1], 0.1, iterations=1, plain=False, timeout_s=GUARD_S)
     assert [(change.before, change.after) for change in result.stages] == [(1, 3), (3, 2), (2, 1)]
-    assert result.checksum == state.checksum(state.after(Block(0, round(0.1 * 2**17)), 4))
+    assert result.checksum == program.vector_checksum(program.vector_after(Block(0, round(0.1 * 2**17)), 4))
 
 
 @pytest.mark.slow

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from tests.patience import GUARD_S
 from tracebed.benchmarks.clock import Clock
-from tracebed.benchmarks.paced import Paced
-from tracebed.benchmarks.workers import Sleeper, Threads, Workers
+from tracebed.benchmarks.workers import PacedThreads, Sleeper, Threads, Workers
 
 CPUS = sorted(os.sched_getaffinity(0))
 RATE = 100.0
@@ -49,7 +48,7 @@ class Bench:
         if duty == 0:
             self.workers = Sleeper(cpus, RATE, self._finished, self.clock)
         else:
-            self.workers = Paced(cpus, RATE, self._finished, self.clock, self._kernel, self.calls.put, duty)
+            self.workers = PacedThreads(cpus, RATE, self._finished, self.clock, self._kernel, self.calls.put, duty)
 
     def _kernel(self, first: int, units: int) -> int:
         self.asked.append(units)

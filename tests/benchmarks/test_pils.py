@@ -20,13 +20,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.patience import GUARD_S, patience
-from tracebed.benchmarks import kernels, malleable, workers
-from tracebed.benchmarks.applications.pils import Pils
+from tracebed.benchmarks import kernels, workers
+from tracebed.benchmarks.applications.kernels import Pils
 from tracebed.benchmarks.clock import SteadyClock
+from tracebed.benchmarks.connections import tune
 from tracebed.benchmarks.drom import Administrator
+from tracebed.benchmarks.leader import run as run_rank
 from tracebed.benchmarks.lines import encode
 from tracebed.benchmarks.node_table import NodeTable
-from tracebed.benchmarks.peers import tune
 from tracebed.benchmarks.program import TASKS, Launch, Program, deal, split
 from tracebed.ground.errors import InputError
 
@@ -150,7 +151,7 @@ def test_the_kernel_computes_exactly_the_work(tmp_path: Path, balance: str) -> N
             asked.append(units)
             return sum(range(first, first + units))
 
-        status = malleable.run(launch, control, kernel)
+        status = run_rank(launch, control, kernel)
         (launch.folder / f"{launch.rank}.asked").write_text(str(sum(asked)))
         return status
 
@@ -194,7 +195,7 @@ def test_a_kernel_that_fails_fails_the_job_with_its_reason(tmp_path: Path) -> No
             raise ArithmeticError("the sum is wrong")
 
         with (tmp_path / "errors").open("w") as sys.stderr:
-            return malleable.run(launch, control, kernel)
+            return run_rank(launch, control, kernel)
 
     leader = Rank(launch("a", Program("pils", 0, 10, 2, 1e6), tmp_path, members=("a",), duty=1), broken)
     said = leader.hear("finished")
@@ -396,7 +397,7 @@ def test_the_checksum_does_not_depend_on_resizes(tmp_path: Path, balance: str, d
         return kernels.compute(first, count)
 
     def run(launch: Launch, control: socket.socket) -> int:
-        return malleable.run(launch, control, unhurried)
+        return run_rank(launch, control, unhurried)
 
     program = Program("pils", 101, 20_011, 1000, 50_000.0, balance=balance)
     leader = Rank(launch("a", program, tmp_path, duty=duty, members=("a",)), run)

@@ -26,8 +26,7 @@ from tracebed.benchmarks.drom import TABLE, Administrator
 from tracebed.benchmarks.node_table import NodeTable
 from tracebed.benchmarks.ownership import DromResult, Flags
 from tracebed.benchmarks.standalone import pils
-from tracebed.benchmarks.standalone.pils import PilsResult, PilsWork, RankResult
-from tracebed.benchmarks.standalone.ranks import Reduce, run_ranks
+from tracebed.benchmarks.standalone.pils import PilsResult, PilsWork, RankResult, Reduce, run_ranks
 from tracebed.benchmarks.standalone.team import Team
 from tracebed.cli import tracebed
 from tracebed.ground.errors import ExitCode, InputError, TestbedError
@@ -188,18 +187,23 @@ def test_an_administrator_changes_the_cpus_and_the_checksum_stays(
         pils.run([1], units=1, cpus=[low])
 
 
-def start(administrator: Administrator, *words: str, before: str = "") -> subprocess.Popen[str]:
-    """Start the command with both CPUs prepared for it, after the code `before`."""
+@contextlib.contextmanager
+def started(administrator: Administrator, *words: str, before: str = "") -> Iterator[subprocess.Popen[str]]:
+    """Run the command with both CPUs prepared for it, after the code `before`."""
     code = "import json, os, sys; os.environ.update(json.loads(sys.stdin.readline()))\n"
     code += f"from tracebed.benchmarks.standalone import pils; {before}\nfrom tracebed.cli import main; main()"
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     process = subprocess.Popen([sys.executable, "-c", code, *FOREVER, *words], **pipes)
-    prepared, variables = administrator.prepare(process.pid, CPUS[:2])
-    assert prepared is DromResult.SUCCESS
-    assert process.stdin is not None
-    process.stdin.write(json.dumps(dict(variables)) + "\n")
-    process.stdin.flush()
-    return process
+    try:
+        prepared, variables = administrator.prepare(process.pid, CPUS[:2])
+        assert prepared is DromResult.SUCCESS
+        assert process.stdin is not None
+        process.stdin.write(json.dumps(dict(variables)) + "\n")
+        process.stdin.flush()
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def wait_for(ready: Callable[[], bool]) -> None:
@@ -207,6 +211,13 @@ def wait_for(ready: Callable[[], bool]) -> None:
     while not ready():
         assert time.monotonic() < until
         time.sleep(0.01)
+
+
+def second_rank(administrator: Administrator, process: subprocess.Popen[str]) -> int:
+    """Wait until both ranks have registered, and return the PID of rank 1."""
+    wait_for(lambda: len(administrator.pids()) == 2 and process.pid in administrator.pids())
+    (other,) = set(administrator.pids()) - {process.pid}
+    return other
 
 
 def masks(pid: int) -> set[frozenset[int]]:
@@ -221,8 +232,7 @@ def masks(pid: int) -> set[frozenset[int]]:
 @needs_cpus
 def test_the_command_follows_an_administrator(administrator: Administrator) -> None:
     low, high = CPUS[:2]
-    process = start(administrator)
-    try:
+    with started(administrator) as process:
         wait_for(lambda: administrator.pids() == [process.pid] and {low} in masks(process.pid))
         assert administrator.set_mask(process.pid, [high], Flags.SYNC) is DromResult.SUCCESS
         wait_for(lambda: os.sched_getaffinity(process.pid) == {high})  # the thread that computes
@@ -230,9 +240,6 @@ def test_the_command_follows_an_administrator(administrator: Administrator) -> N
         wait_for(lambda: masks(process.pid) == {frozenset({low}), frozenset({high})})
         process.send_signal(signal.SIGINT)
         assert process.wait(GUARD_S) == ExitCode.INTERRUPTED
-    finally:
-        process.kill()
-        process.communicate()
     assert administrator.pids() == []
     assert administrator.free() == (low, high)
 
@@ -240,10 +247,8 @@ def test_the_command_follows_an_administrator(administrator: Administrator) -> N
 @needs_cpus
 def test_ranks_share_the_prepared_cpus_and_each_follows_its_own(administrator: Administrator) -> None:
     low, high = CPUS[:2]
-    process = start(administrator, "--set", "ranks=2")
-    try:
-        wait_for(lambda: len(administrator.pids()) == 2 and process.pid in administrator.pids())
-        (other,) = set(administrator.pids()) - {process.pid}
+    with started(administrator, "--set", "ranks=2") as process:
+        other = second_rank(administrator, process)
         assert administrator.mask(process.pid) == (DromResult.SUCCESS, (low,))
         assert administrator.mask(other) == (DromResult.SUCCESS, (high,))
         assert administrator.set_mask(other, []) in (DromResult.SUCCESS, DromResult.NOTED)
@@ -253,9 +258,6 @@ def test_ranks_share_the_prepared_cpus_and_each_follows_its_own(administrator: A
         assert administrator.set_mask(other, [low], Flags.SYNC) is DromResult.SUCCESS
         os.kill(other, signal.SIGKILL)
         assert process.wait(GUARD_S) == ExitCode.UNHEALTHY
-    finally:
-        process.kill()
-        process.communicate()
     assert administrator.pids() == []
     assert administrator.free() == (low, high)
 
@@ -267,33 +269,23 @@ def test_ranks_that_wait_for_a_rank_without_a_cpu_do_not_wait_for_ever(
     administrator: Administrator, thief: int, flags: Flags
 ) -> None:
     """The last CPU of one was stolen for the other, which waited at the barrier, and never polled."""
-    process = start(administrator, "--set", "ranks=2", before="pils.STARVED_S = 0.5")
-    try:
-        wait_for(lambda: len(administrator.pids()) == 2 and process.pid in administrator.pids())
-        ranks = sorted(administrator.pids(), key=lambda pid: pid != process.pid)
+    with started(administrator, "--set", "ranks=2", before="pils.STARVED_S = 0.5") as process:
+        ranks = process.pid, second_rank(administrator, process)
         assert not administrator.set_mask(ranks[thief], CPUS[:2], flags).error
         assert process.wait(GUARD_S) == ExitCode.UNHEALTHY
         assert process.stderr is not None
         assert f"rank {1 - thief} has lost its last CPU, and the other ranks" in process.stderr.read()
-    finally:
-        process.kill()
-        process.communicate()
     wait_for(lambda: administrator.pids() == [] and administrator.free() == CPUS[:2])
 
 
 @needs_cpus
 def test_a_rank_without_a_cpu_ends_with_rank_0(administrator: Administrator) -> None:
-    process = start(administrator, "--set", "ranks=2")
-    try:
-        wait_for(lambda: len(administrator.pids()) == 2 and process.pid in administrator.pids())
-        (other,) = set(administrator.pids()) - {process.pid}
+    with started(administrator, "--set", "ranks=2") as process:
+        other = second_rank(administrator, process)
         assert administrator.set_mask(other, []) in (DromResult.SUCCESS, DromResult.NOTED)
         assert administrator.mask(other, Flags.SYNC) == (DromResult.SUCCESS, ())
         process.kill()
         wait_for(lambda: not psutil.pid_exists(other) or psutil.Process(other).status() == psutil.STATUS_ZOMBIE)
-    finally:
-        process.kill()
-        process.communicate()
 
 
 # The command

@@ -22,9 +22,11 @@ from hypothesis import strategies as st
 from tests.benchmarks.test_pils import Rank, launch
 from tests.patience import GUARD_S
 from tests.servers.agents import stopped
-from tracebed.benchmarks import malleable, state
+from tracebed.benchmarks import state
+from tracebed.benchmarks.connections import Peer
+from tracebed.benchmarks.follower import Follower
 from tracebed.benchmarks.kernels import compute
-from tracebed.benchmarks.peers import Peer
+from tracebed.benchmarks.leader import Leader
 from tracebed.benchmarks.program import Launch, Program
 from tracebed.benchmarks.redistribution import Block, blocks, moves, rearranged
 from tracebed.benchmarks.state import PAGE, DistributedState, answer
@@ -148,7 +150,7 @@ class Group:
         def run(launched: Launch, control: socket.socket) -> int:
             if launched.rank == self.stops:
                 state.answer = stopping_at_the_third_page()  # in the process of this rank only
-            rank = (malleable.Leader if launched.leader else malleable.Follower)(launched, control, self.compute)
+            rank = (Leader if launched.leader else Follower)(launched, control, self.compute)
             status = rank.run()
             held = {"pages": sorted(rank.state.pages), "wrong": rank.state.wrong()}
             (self.folder / f"{launched.rank}.{os.getpid()}").write_text(json.dumps(held))

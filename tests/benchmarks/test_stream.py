@@ -18,13 +18,13 @@ from hypothesis import strategies as st
 
 from tracebed import malleable
 from tracebed.benchmarks import kernels
-from tracebed.benchmarks.caches import last_level_cache
 from tracebed.benchmarks.drom import TABLE, Administrator
 from tracebed.benchmarks.kernels import stream as binding
 from tracebed.benchmarks.kernels.stream import BLOCK, Arrays, Function, StreamKernels, arrays
 from tracebed.benchmarks.memory import free_mib
 from tracebed.benchmarks.node_table import NodeTable
 from tracebed.benchmarks.standalone import stream
+from tracebed.benchmarks.standalone.stream import last_level_cache
 from tracebed.benchmarks.standalone.team import Team, chosen, share
 from tracebed.cli import tracebed
 from tracebed.ground.errors import ExitCode, InputError, TestbedError

@@ -40,7 +40,7 @@ from tracebed.orchestrator.replay.recovery import recovered
 from tracebed.orchestrator.run import JOURNAL
 from tracebed.orchestrator.testbeds.agent import spool
 from tracebed.orchestrator.testbeds.agent.claims import SPACE
-from tracebed.orchestrator.testbeds.docker.containers import CLAIMS_LABEL, NODE_LABEL, TESTBED_LABEL
+from tracebed.orchestrator.testbeds.docker.provider import CLAIMS_LABEL, NODE_LABEL, TESTBED_LABEL
 from tracebed.orchestrator.testbeds.provider import AGENT_MODULE
 
 pytestmark = pytest.mark.usefixtures("no_process_is_left")

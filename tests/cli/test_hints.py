@@ -56,7 +56,7 @@ PRINTED_BY: dict[str, tuple[str, ...]] = {
     "orchestrator/tracebed/slurm/simulation/forecast.py": ("forecast",),
     "orchestrator/tracebed/orchestrator/simulation/": ("simulate",),
     "orchestrator/tracebed/orchestrator/watching/openmetrics.py": ("watch", "replay"),
-    "orchestrator/tracebed/orchestrator/watching/source.py": ("watch",),
+    "orchestrator/tracebed/orchestrator/watching/follower.py": ("watch",),
     "validation/tracebed/api/schedulers.py": ("simulate", "replay"),
     "validation/tracebed/studies/board/": ("validate",),
     "validation/tracebed/validation/experiments/": ("experiment",),

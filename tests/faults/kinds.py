@@ -14,7 +14,6 @@ from pathlib import Path
 
 from tracebed.benchmarks.lines import encode
 from tracebed.orchestrator.testbeds.nodes import Inventory
-from tracebed.testing.virtual.descriptors import Pipe, Process
 from tracebed.testing.virtual.faults import (
     Fault,
     agent_of,
@@ -29,6 +28,7 @@ from tracebed.testing.virtual.faults import (
     slow_network,
     stop_rank,
 )
+from tracebed.testing.virtual.kernel import Pipe, Process
 from tracebed.testing.virtual.machine import VirtualNode
 
 CONTROLLER_FAULTS = ("kill", "power_failure", "flipped_byte", "terminate", "disk_full")

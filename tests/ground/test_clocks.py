@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from tracebed.orchestrator.testbeds.clocks import DRIFT, NodeClock
+from tracebed.orchestrator.testbeds.link import DRIFT, NodeClock
 
 
 def ping(clock: NodeClock, sent: float, offset: float, there: float, back: float, held: float = 0.1) -> None:

@@ -31,7 +31,7 @@ from tracebed.orchestrator.scheduling.record import ScheduleRecord
 from tracebed.orchestrator.scheduling.scheduler import Scheduler
 from tracebed.orchestrator.testbeds.agent import agent
 from tracebed.orchestrator.testbeds.agent.jobs import RankManager
-from tracebed.orchestrator.testbeds.agent.outbox import Outbox
+from tracebed.orchestrator.testbeds.agent.messages import Outbox
 from tracebed.orchestrator.testbeds.agent.processes import RankProcess
 
 Patch = Callable[[pytest.MonkeyPatch], None]

@@ -37,8 +37,7 @@ def test_from_a_mask_to_its_application(benchmark: Any, tmp_path: Path) -> None:
     program = Program.lasting(3600.0, 1, 2, kernels.calibrate(), grain_s=CHUNK_S)
     with Agent(tmp_path, node=node) as agent:
         agent.greet()
-        agent.launch("1", program, cpus=node["cpus"], cores=2, duty=1)
-        agent.hear("started")
+        agent.start("1", program, cpus=node["cpus"], cores=2, duty=1)
 
         def changes() -> list[tuple[float, float]]:
             found = []

@@ -23,7 +23,7 @@ import pytest
 from tests.servers.agents import Agent
 from tracebed import malleable as malleable_program
 from tracebed.benchmarks import kernels
-from tracebed.benchmarks.applications import registry
+from tracebed.benchmarks.applications.base import load_application
 from tracebed.benchmarks.drom import TABLE, VARIABLE, Administrator
 from tracebed.benchmarks.kernels.stream import BLOCK, ELEMENT, Function, unit_kernel
 from tracebed.benchmarks.node_table import NodeTable
@@ -267,7 +267,7 @@ def test_a_shrink_loses_less_than_two_percent(benchmark: Any, tmp_path: Path) ->
 
 def test_bandwidth_of_the_application_stream(benchmark: Any) -> None:
     """GB/s of the units of a core alone, and of each of two cores; units per core and second."""
-    kernel, units = unit_kernel(registry.load("stream", {}).own_mib), 4000
+    kernel, units = unit_kernel(load_application("stream", {}).own_mib), 4000
 
     def work(index: int, size: int) -> None:
         kernel(units * index, units)

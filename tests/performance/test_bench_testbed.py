@@ -13,7 +13,7 @@ import pytest
 from tests.servers import dockerd
 from tracebed.benchmarks.kernels import calibrate, compute
 from tracebed.benchmarks.program import Program
-from tracebed.orchestrator.testbeds.docker.containers import DockerSettings
+from tracebed.orchestrator.testbeds.docker.provider import DockerSettings
 from tracebed.orchestrator.testbeds.nodes import AGENTS, Group, Inventory, Node
 from tracebed.orchestrator.testbeds.testbed import AgentTestbed
 

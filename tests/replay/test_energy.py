@@ -24,7 +24,7 @@ from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.orchestrator.scheduling.jobs import Jobs
-from tracebed.orchestrator.testbeds.agent.sampling import EnergyCounter, Sampler, energy_zones
+from tracebed.orchestrator.testbeds.agent.machine import EnergyCounter, Sampler, energy_zones
 from tracebed.validation.metrics import MeasuredRun, PowerModel, metrics
 from tracebed.validation.metrics.energy import recorded_power
 

@@ -33,7 +33,7 @@ from tracebed.orchestrator.replay.recovery import recovered
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import JOURNAL, Run
 from tracebed.orchestrator.scheduling.limits import OverLimit
-from tracebed.orchestrator.testbeds import events, links, local
+from tracebed.orchestrator.testbeds import links, local
 from tracebed.orchestrator.testbeds.nodes import Inventory, Node
 from tracebed.orchestrator.testbeds.testbed import AgentTestbed
 
@@ -112,7 +112,7 @@ def cores_return(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     stop, folders, checked = AgentTestbed.stop, list[str](), []
 
     def read(line: bytes) -> dict[str, Any]:
-        event = events.read_event(line)
+        event = links.read_event(line)
         folders.extend([event["sockets"]] if event["type"] == "hello" else [])
         return event
 
@@ -240,7 +240,7 @@ def test_a_stopped_rank_is_killed_at_the_limit_of_its_job(tmp_path: Path) -> Non
 # -- inside the application --------------------------------------------------------------------------------------------
 
 AT_START = f"""
-from tracebed.benchmarks.applications.pils import Pils
+from tracebed.benchmarks.applications.kernels import Pils
 kernel = Pils.kernel
 def fail(self, program):
     if program.memory_mib == {VICTIM_MIB}:
@@ -249,7 +249,7 @@ def fail(self, program):
 Pils.kernel = fail
 """
 IN_A_THREAD = f"""
-from tracebed.benchmarks.applications.pils import Pils
+from tracebed.benchmarks.applications.kernels import Pils
 from tracebed.benchmarks.kernels import compute
 def die(first, count):
     if first > 100:

@@ -116,14 +116,7 @@ def test_an_undisturbed_replay_is_complete_and_its_machine_known(tmp_path: Path)
 
 def test_a_stopped_rank_is_found(tmp_path: Path) -> None:
     """A job of 100 s, which is 1 s at this speed, is stopped for 3 s."""
-    run = replay(
-        jobs_of(1, 100.0),
-        emulated(1),
-        "fcfs",
-        tmp_path / "run",
-        **replaying(100),
-        on_progress=stopping(3.0, tmp_path),
-    )
+    run = carry_out(tmp_path, jobs_of(1, 100.0), emulated(1), 100, stopping(3.0, tmp_path))
     assert run.info.health["state"] == "unhealthy"
     for name in ("rank_late_s", "residual_s", "lost_time"):
         assert state_of(run, name) == "unhealthy", (name, run.info.health)
@@ -141,28 +134,14 @@ def test_a_rank_stopped_at_its_launch_is_found(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_rank_stopped_for_10_s_is_found_at_low_speed(tmp_path: Path) -> None:
     """The job of the issue: 600 s at 100x, of which a stop of 10 s makes 1,000 s more."""
-    run = replay(
-        jobs_of(1, 600.0),
-        emulated(1),
-        "fcfs",
-        tmp_path / "run",
-        **replaying(100),
-        on_progress=stopping(10.0, tmp_path),
-    )
+    run = carry_out(tmp_path, jobs_of(1, 600.0), emulated(1), 100, stopping(10.0, tmp_path))
     assert run.info.health["state"] == "unhealthy"
     assert run.info.health["signals"]["rank_late_s"] > 3.0
 
 
 def test_a_stopped_rank_that_computes_all_the_time_is_found(tmp_path: Path) -> None:
     """Without deadlines there is no lateness: the wall time in the kernel exceeds its CPU time."""
-    run = replay(
-        jobs_of(1, 100.0),
-        computing(1.0),
-        "fcfs",
-        tmp_path / "run",
-        **replaying(200),
-        on_progress=stopping(2.0, tmp_path),
-    )
+    run = carry_out(tmp_path, jobs_of(1, 100.0), computing(1.0), 200, stopping(2.0, tmp_path))
     assert state_of(run, "rank_late_s") == "unhealthy"
     assert run.info.health["signals"]["rank_late_s"] > 1.5
 

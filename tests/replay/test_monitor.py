@@ -27,7 +27,7 @@ from tracebed.orchestrator.run import JOURNAL
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.testbeds.agent import claims
 from tracebed.orchestrator.testbeds.agent.claims import claim_cpus
-from tracebed.orchestrator.testbeds.agent.sampling import Sampler
+from tracebed.orchestrator.testbeds.agent.machine import Sampler
 from tracebed.orchestrator.testbeds.nodes import Inventory, Node
 
 pytestmark = pytest.mark.usefixtures("no_process_is_left")

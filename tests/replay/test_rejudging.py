@@ -21,8 +21,8 @@ from tracebed.orchestrator.replay.health import Value, judged
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.replay.thresholds import SIGNALS, HealthThresholds, TimeScale
 from tracebed.orchestrator.run import JOURNAL, Run
+from tracebed.orchestrator.watching.follower import view_of
 from tracebed.orchestrator.watching.openmetrics import families
-from tracebed.orchestrator.watching.source import view_of
 from tracebed.validation.fitting.cases import cases_of
 from tracebed.validation.verdict.noise import noise_floor
 from tracebed.validation.verdict.rejudging import reassessed_health

@@ -33,9 +33,9 @@ from tracebed.orchestrator.replay.journal import Entry
 from tracebed.orchestrator.replay.recovery import SCHEMA
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import JOURNAL, Run
+from tracebed.orchestrator.watching.follower import source_of, view_of
 from tracebed.orchestrator.watching.openmetrics import Metrics, families
 from tracebed.orchestrator.watching.picture import line, picture, snapshot
-from tracebed.orchestrator.watching.source import source_of, view_of
 from tracebed.orchestrator.watching.view import View
 from tracebed.validation.metrics import metrics
 

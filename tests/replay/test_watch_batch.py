@@ -26,10 +26,10 @@ from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.journal import Entry
 from tracebed.orchestrator.run import JOURNAL, Run
 from tracebed.orchestrator.runs.nodes import NodeFacts
-from tracebed.orchestrator.watching.batch import BatchView
+from tracebed.orchestrator.watching.batch_view import BatchView
+from tracebed.orchestrator.watching.follower import view_of
 from tracebed.orchestrator.watching.openmetrics import families
 from tracebed.orchestrator.watching.picture import line, snapshot
-from tracebed.orchestrator.watching.source import view_of
 from tracebed.orchestrator.watching.view import Status
 from tracebed.validation.metrics import metrics
 

@@ -161,6 +161,11 @@ class Controller:
         name = self.hello["node"]["name"]
         self.tell(launch_message(name, job, work, cores=self.hello["node"]["cores"]) | changes)
 
+    def start(self, job: str, work: Program = FOREVER, **changes: Any) -> dict[str, Any]:
+        """Launch a job, and return the event `started`."""
+        self.launch(job, work, **changes)
+        return self.hear("started")
+
     def attach(self, path: str) -> Controller:
         """Return another controller, at the socket of the agent."""
         return Controller(self.hello, [*AGENT, "--attach", path])

@@ -20,7 +20,7 @@ from tests.servers.agents import Agent
 from tests.testbeds.test_calibration import calibration, estimate
 from tracebed.benchmarks.kernels import compute
 from tracebed.converters.workload import Workload
-from tracebed.orchestrator.calibrating.interference import interference
+from tracebed.orchestrator.calibrating.procedure import interference
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.runs.nodes import NodeFacts
@@ -28,9 +28,9 @@ from tracebed.orchestrator.simulation.interference import Interference, kernel_o
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
-from tracebed.orchestrator.testbeds.agent.measuring import core_rates
+from tracebed.orchestrator.testbeds.agent.node import core_rates
+from tracebed.orchestrator.testbeds.base import TESTBEDS
 from tracebed.orchestrator.testbeds.nodes import Inventory, Node
-from tracebed.orchestrator.testbeds.registry import TESTBEDS
 
 CPUS = sorted(os.sched_getaffinity(0))[:2]
 two_cpus = pytest.mark.skipif(len(CPUS) < 2, reason="this process may use one CPU only")
@@ -90,7 +90,7 @@ def test_pils_and_stream_are_measured_beside_each_other_on_two_cpus(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The factors depend on the machine and its load, so they are only bounded. No process of the nodes is left."""
-    monkeypatch.setattr(sys.modules[interference.__module__], "WINDOW_S", 0.03)
+    monkeypatch.setattr(sys.modules[interference.__module__], "INTERFERENCE_WINDOW_S", 0.03)
     nodes = (Node("n1", 2, 1, tuple(CPUS), False, 1.0),)
     inventory = Inventory("two", "agents", nodes)
     testbed = TESTBEDS.load(inventory.testbed)(inventory, tmp_path / "cores")

@@ -14,7 +14,6 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
-from tracebed.orchestrator.configurations import predicted_setup
 
 from tests.oracles import slurm_accuracy
 from tests.oracles.reference_scheduler import RefJob
@@ -27,6 +26,7 @@ from tracebed.cli.simulate import simulate
 from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.workload import FloatArray, Workload
 from tracebed.ground.errors import InputError
+from tracebed.orchestrator.configurations import predicted_setup
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit

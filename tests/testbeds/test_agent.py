@@ -24,9 +24,8 @@ from tracebed.benchmarks.lines import Lines
 from tracebed.benchmarks.program import Program
 from tracebed.orchestrator.testbeds.agent import spool
 from tracebed.orchestrator.testbeds.agent.machine import Machine
-from tracebed.orchestrator.testbeds.agent.messages import MessageFields
+from tracebed.orchestrator.testbeds.agent.messages import MessageFields, Outbox
 from tracebed.orchestrator.testbeds.agent.node import AgentNode
-from tracebed.orchestrator.testbeds.agent.outbox import Outbox
 from tracebed.orchestrator.testbeds.local import AGENT
 
 RUN = "from tracebed.orchestrator.testbeds.agent.__main__ import main; main([])"
@@ -94,7 +93,7 @@ def test_a_rank_is_on_its_own_cpus_from_the_start(tmp_path: Path) -> None:
     """The node's other CPUs may belong to another job."""
     cpus = sorted(os.sched_getaffinity(0))[:2]
     show = "Pils.run = lambda self, launch, pipe: print(os.sched_getaffinity(0)) or 0"
-    program = f"import os; from tracebed.benchmarks.applications.pils import Pils; {show}; {RUN}"
+    program = f"import os; from tracebed.benchmarks.applications.kernels import Pils; {show}; {RUN}"
     mask = ",".join(map(str, cpus))
     command = [sys.executable, "-P", "-c", program]
     agent = Agent(tmp_path, command, node={"name": "n1", "cores": 2, "cpus": mask, "emulated": False})
@@ -204,8 +203,7 @@ def test_a_leader_listens_on_one_address_only(agent: Agent) -> None:
 
 def test_a_key_is_in_no_file_and_no_list_of_processes(agent: Agent) -> None:
     key = "5ec2e75ec2e75ec2e7"
-    agent.launch("j", authkey=key)
-    agent.hear("started")
+    agent.start("j", authkey=key)
     [rank] = agent.children()
     for process in (rank.pid, agent.process.pid):
         for name in ("cmdline", "environ"):
@@ -251,8 +249,7 @@ def test_ranks_report_their_work_as_often_as_their_launch_says(agent: Agent) -> 
 
 def test_jobs_run_side_by_side_and_are_killed_one_by_one(agent: Agent) -> None:
     for job in "abc":
-        agent.launch(job)
-        agent.hear("started")
+        agent.start(job)
     assert len(agent.children()) == 3
     agent.launch("a")
     assert "has not ended on this node yet" in agent.hear("ended")["reason"]
@@ -263,8 +260,7 @@ def test_jobs_run_side_by_side_and_are_killed_one_by_one(agent: Agent) -> None:
 
 
 def test_a_rank_that_ignores_the_term_is_killed(agent: Agent) -> None:
-    agent.launch("a")
-    agent.hear("started")
+    agent.start("a")
     [child] = agent.children()
     child.suspend()  # a stopped process receives SIGTERM only when it continues
     while child.status() != psutil.STATUS_STOPPED:
@@ -284,8 +280,7 @@ def test_work_of_a_killed_rank_is_that_of_its_heartbeat(agent: Agent) -> None:
 
 
 def test_a_rank_that_dies_has_failed(agent: Agent) -> None:
-    agent.launch("a")
-    agent.hear("started")
+    agent.start("a")
     agent.children()[0].kill()
     ended = agent.hear("ended")
     assert ended["state"] == "failed" and "signal 9" in ended["reason"]
@@ -302,8 +297,7 @@ def test_the_end_of_the_work_of_a_rank_is_before_its_agent_has_reaped_it(agent: 
 @pytest.mark.parametrize("way", ["end of input", "bye", "SIGTERM"])
 def test_the_end_of_the_agent_is_the_end_of_its_jobs(agent: Agent, way: str) -> None:
     for job in "ab":
-        agent.launch(job)
-        agent.hear("started")
+        agent.start(job)
     ranks = agent.children()
     assert agent.process.stdin is not None and agent.process.stdout is not None
     if way == "end of input":
@@ -320,8 +314,7 @@ def test_the_end_of_the_agent_is_the_end_of_its_jobs(agent: Agent, way: str) -> 
 
 
 def test_a_killed_agent_leaves_no_rank(agent: Agent) -> None:
-    agent.launch("a")
-    agent.hear("started")
+    agent.start("a")
     [rank] = agent.children()
     agent.process.kill()
     agent.process.wait(GUARD_S)
@@ -344,16 +337,14 @@ def test_heartbeats_name_the_jobs(tmp_path: Path) -> None:
     with agent.process:
         agent.tell(agent.hello)
         assert agent.hear("heartbeat")["jobs"] == []
-        agent.launch("a")
-        agent.hear("started")
+        agent.start("a")
         assert agent.hear("heartbeat")["jobs"] == ["a"]
         agent.tell({"type": "bye"})
 
 
 def test_a_rank_inherits_no_descriptors_of_the_agent(agent: Agent) -> None:
     for job in "ab":
-        agent.launch(job)
-        agent.hear("started")
+        agent.start(job)
     for rank in agent.children():
         folder = Path(f"/proc/{rank.pid}/fd")
         targets = {int(entry.name): str(entry.readlink()) for entry in folder.iterdir()}
@@ -376,8 +367,8 @@ def test_an_agent_imports_few_modules() -> None:
 def test_an_agent_searches_no_other_packages_for_its_version_and_its_applications() -> None:
     code = (
         "import sys, tracebed.orchestrator.testbeds.agent.agent as agent\n"
-        "from tracebed.benchmarks.applications import registry\n"
-        "print(agent.version(), type(registry.load('pils', {})).__name__)\n"
+        "from tracebed.benchmarks.applications import base\n"
+        "print(agent.version(), type(base.load_application('pils', {})).__name__)\n"
         "print([module for module in ('importlib.metadata', 'sqlite3', 'difflib') if module in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -249,8 +249,7 @@ def test_a_rank_has_the_name_of_its_node(tmp_path: Path) -> None:
 def test_what_an_agent_makes_is_private(tmp_path: Path) -> None:
     with Agent(tmp_path / "new" / "spool", linger_s=600.0) as agent:
         sockets = Path(agent.greet()["sockets"])
-        agent.launch("j")
-        agent.hear("started")
+        agent.start("j")
         for folder in (sockets, agent.spool, agent.spool / "job-j"):
             assert folder.stat().st_mode & 0o777 == 0o700
         for path in (*sockets.iterdir(), *(agent.spool / "job-j").iterdir()):

@@ -36,9 +36,9 @@ print(sorted(os.sched_getaffinity(0)), flush=True)
 
 
 OFTEN = """
-from tracebed.orchestrator.testbeds.agent import binding
+from tracebed.orchestrator.testbeds.agent import masks
 from tracebed.orchestrator.testbeds.agent.__main__ import main
-binding.CHECK_S = 0.3
+masks.CHECK_S = 0.3
 main([])
 """
 """An agent that checks the CPUs of threads more often."""
@@ -63,8 +63,7 @@ def checking(tmp_path: Path) -> Iterator[Agent]:
 
 def test_a_thread_outside_its_mask_is_put_back_and_reported(checking: Agent) -> None:
     low, high = CPUS
-    checking.launch("1", Program("pils", 0, 10**12, 10**6, rate=1e6), cpus=str(low), cores=1, duty=0.01)
-    checking.hear("started")
+    checking.start("1", Program("pils", 0, 10**12, 10**6, rate=1e6), cpus=str(low), cores=1, duty=0.01)
     (rank,) = checking.children()
     assert not strays(rank.pid, [low])
     checker = psutil.Process(checking.process.pid)
@@ -89,8 +88,7 @@ def test_a_thread_outside_its_mask_is_put_back_and_reported(checking: Agent) -> 
 
 @pytest.mark.slow
 def test_ranks_that_follow_their_masks_are_not_reported(agent: Agent) -> None:
-    agent.launch("1", Program("pils", 0, 10**12, 10**6, rate=1e6), duty=0.01)
-    agent.hear("started")
+    agent.start("1", Program("pils", 0, 10**12, 10**6, rate=1e6), duty=0.01)
     for request in range(60):
         cpus = (CPUS[:1], CPUS[1:], CPUS)[request % 3]
         agent.tell({"type": "resize", "job": "1", "cpus": ",".join(map(str, cpus)), "request": request})

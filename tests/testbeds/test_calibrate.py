@@ -11,7 +11,6 @@ from click.testing import CliRunner
 import tracebed.api as tb
 from tracebed.cli import tracebed
 from tracebed.orchestrator.calibrating import probes, procedure
-from tracebed.orchestrator.calibrating.duty import propose
 from tracebed.orchestrator.calibrating.estimates import (
     by_size,
     estimates,
@@ -21,7 +20,8 @@ from tracebed.orchestrator.calibrating.estimates import (
     mean_of,
     with_step,
 )
-from tracebed.orchestrator.calibrating.samples import OverheadSamples, samples_of
+from tracebed.orchestrator.calibrating.probes import OverheadSamples, samples_of
+from tracebed.orchestrator.calibrating.procedure import propose_duty
 from tracebed.orchestrator.replay.journal import Entry
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.runs.nodes import NodeFacts
@@ -94,23 +94,23 @@ def test_repetitions_without_samples_are_left_out() -> None:
 
 
 def test_equal_windows_propose_all_the_time() -> None:
-    assert propose(np.ones(100), 64).duty == 1.0
-    assert propose(np.full(100, 1.2), 64).duty == 1.0
+    assert propose_duty(np.ones(100), 64).duty == 1.0
+    assert propose_duty(np.full(100, 1.2), 64).duty == 1.0
 
 
 def test_the_slowest_ranks_decide_and_three_times_their_shortfall_is_left() -> None:
     speeds = np.linspace(0.8, 1.2, 10_001)
-    one, many = propose(speeds, 1), propose(speeds, 1000)
+    one, many = propose_duty(speeds, 1), propose_duty(speeds, 1000)
     assert one.duty == 0.4  # 1 % of the windows are below 0.804: 1 - 3 * 0.196 = 0.412
     assert many.duty == 0.4 and many.late == 0.0  # 1 - 3 * 0.2 = 0.4
-    assert propose(np.linspace(0.97, 1.0, 1001), 2).duty == 0.9
-    assert propose(np.array([*np.ones(98), 0.1, 0.1]), 4).duty == 0.3
-    assert propose(np.array([*np.ones(98), 0.1, 0.1]), 4).late == pytest.approx(1 - 0.98**4, abs=1e-6)
+    assert propose_duty(np.linspace(0.97, 1.0, 1001), 2).duty == 0.9
+    assert propose_duty(np.array([*np.ones(98), 0.1, 0.1]), 4).duty == 0.3
+    assert propose_duty(np.array([*np.ones(98), 0.1, 0.1]), 4).late == pytest.approx(1 - 0.98**4, abs=1e-6)
 
 
 def test_more_ranks_never_propose_more() -> None:
     speeds = np.random.default_rng(2).normal(1.0, 0.02, 5000)
-    duties = [propose(speeds, ranks).duty for ranks in (1, 2, 8, 64)]
+    duties = [propose_duty(speeds, ranks).duty for ranks in (1, 2, 8, 64)]
     assert duties == sorted(duties, reverse=True) and duties[0] > duties[-1]
 
 

@@ -21,15 +21,20 @@ from pydantic import ValidationError
 
 from tests.servers import dockerd
 from tracebed.ground.errors import InputError, TestbedError
-from tracebed.orchestrator.testbeds.docker import containers, engine
-from tracebed.orchestrator.testbeds.docker.channel import ExecConnection, Frames
-from tracebed.orchestrator.testbeds.docker.containers import NODE_LABEL, TESTBED_LABEL, DockerSettings
-from tracebed.orchestrator.testbeds.docker.provider import DockerProvider
+from tracebed.orchestrator.testbeds.docker import engine
+from tracebed.orchestrator.testbeds.docker.engine import ExecConnection, Frames
+from tracebed.orchestrator.testbeds.docker.provider import (
+    CONFIG_LABEL,
+    NODE_LABEL,
+    TESTBED_LABEL,
+    DockerProvider,
+    DockerSettings,
+    container_options,
+)
 from tracebed.orchestrator.testbeds.inventory import load_inventory
 from tracebed.orchestrator.testbeds.nodes import Group, Inventory, Node
-from tracebed.orchestrator.testbeds.replay_folder import MADE, groups_made
+from tracebed.orchestrator.testbeds.replay_folder import MADE, groups_made, unpack
 from tracebed.orchestrator.testbeds.testbed import AgentTestbed
-from tracebed.orchestrator.testbeds.unpacking import unpack
 
 # Without an engine.
 
@@ -127,7 +132,7 @@ def test_ranks_of_two_groups_of_containers_cannot_connect_by_tcp(tmp_path: Path)
 
 
 def test_a_container_cannot_gain_anything() -> None:
-    made = containers.options(DockerSettings(), Node("n 1", 2, cpus=(2, 3), memory_mib=300), "t", "image")
+    made = container_options(DockerSettings(), Node("n 1", 2, cpus=(2, 3), memory_mib=300), "t", "image")
     assert made["cap_drop"] == ["ALL"] and made["security_opt"] == ["no-new-privileges"] and made["read_only"]
     assert not made.keys() & {"privileged", "ports", "volumes", "devices", "cap_add", "pid_mode", "ipc_mode"}
     assert made["user"] == "10001:10001" and made["pids_limit"] == 4096
@@ -138,11 +143,11 @@ def test_a_container_cannot_gain_anything() -> None:
 def test_each_change_of_a_container_changes_its_mark() -> None:
     node = Node("n1", 1, cpus=(0,))
     settings = (DockerSettings(), DockerSettings(pids=100), DockerSettings(spool_mib=9))
-    made = [containers.options(one, node, "t", "image") for one in settings]
-    made += [containers.options(DockerSettings(), replace(node, memory_mib=100), "t", "image")]
-    made += [containers.options(DockerSettings(), node, "t", "other image")]
-    assert len({options["labels"][containers.CONFIG_LABEL] for options in made}) == len(made)
-    assert made[0] == containers.options(DockerSettings(), node, "t", "image")
+    made = [container_options(one, node, "t", "image") for one in settings]
+    made += [container_options(DockerSettings(), replace(node, memory_mib=100), "t", "image")]
+    made += [container_options(DockerSettings(), node, "t", "other image")]
+    assert len({options["labels"][CONFIG_LABEL] for options in made}) == len(made)
+    assert made[0] == container_options(DockerSettings(), node, "t", "image")
 
 
 def frame(stream: int, content: bytes) -> bytes:

@@ -32,9 +32,14 @@ from tracebed.converters.formats.writing import write_workload
 from tracebed.ground.errors import TestbedError
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.testbeds.base import Event
-from tracebed.orchestrator.testbeds.docker import containers
-from tracebed.orchestrator.testbeds.docker.containers import NODE_LABEL, TESTBED_LABEL, DockerSettings
-from tracebed.orchestrator.testbeds.docker.provider import DockerProvider
+from tracebed.orchestrator.testbeds.docker.provider import (
+    NODE_LABEL,
+    TESTBED_LABEL,
+    DockerProvider,
+    DockerSettings,
+    container_options,
+    group_label,
+)
 from tracebed.orchestrator.testbeds.inventory import load_inventory
 from tracebed.orchestrator.testbeds.nodes import Group, Inventory, Node
 from tracebed.orchestrator.testbeds.testbed import AgentTestbed
@@ -127,7 +132,7 @@ def test_containers_of_compose_are_those_of_tracebed() -> None:
         "nodes": {"internal": True, "driver_opts": {"com.docker.network.bridge.inhibit_ipv4": "true"}}
     }
     for name, service in COMPOSE["services"].items():
-        made = containers.options(DockerSettings(), Node(name, 2, emulated=True), "compose", "tracebed-node")
+        made = container_options(DockerSettings(), Node(name, 2, emulated=True), "compose", "tracebed-node")
         ours = {key: value for key, value in made.items() if value is not None and key not in ("name", "detach")}
         ours["tmpfs"] = [f"{path}:{flags}" for path, flags in ours["tmpfs"].items()]
         ours["labels"] = {key: ours["labels"][key] for key in (TESTBED_LABEL, NODE_LABEL)}
@@ -170,7 +175,7 @@ def test_the_demo_in_containers(container_engine: str, tmp_path: Path, monkeypat
     with closing(docker.DockerClient(container_engine)) as client:
         names = [container.name for container in client.containers.list(all=True)]
     group = load_inventory(tmp_path / "demo/inventory.yaml").groups[0]
-    assert not [name for name in names if containers.testbed_label(group) in name]
+    assert not [name for name in names if group_label(group) in name]
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/absent.sock")
     result = CliRunner().invoke(tracebed, [*command, "--replace"])
     assert isinstance(result.exception, TestbedError) and "start Docker" in str(result.exception)
@@ -244,7 +249,7 @@ def test_nothing_is_left_of_a_killed_replay(boxes: Boxes, tmp_path: Path) -> Non
     keys = f"provider: docker, daemon: '{boxes.address}', base: '{dockerd.BASE}'"
     file.write_text(f"groups: {{boxes: {{{keys}, nodes: [{{name: 'n[1-2]', cores: 2, emulated: true}}]}}}}\n")
     write_workload(workload(6, nodes=2), work)
-    label = f"{TESTBED_LABEL}={containers.testbed_label(load_inventory(file).groups[0])}"
+    label = f"{TESTBED_LABEL}={group_label(load_inventory(file).groups[0])}"
     command = [sys.executable, "-c", "from tracebed.cli import main; main()", "replay", str(work)]
     command += ["--policy", "pref"]
     command += ["--inventory", str(file), "--speed", "1", "-o", str(tmp_path / "run")]
@@ -286,7 +291,7 @@ def test_nothing_is_left_of_a_replay_that_is_killed_while_it_makes_nodes(
     inventory = f"groups: {{boxes: {{{keys}, nodes: [{{name: 'n[1-2]', cores: 2, emulated: true}}]}}}}\n"
     case = Case(tmp_path, workload(3, nodes=2), inventory, "--policy", "easy", "--speed", "400", "--no-live")
     file = tmp_path / "i.yaml"
-    label = f"{TESTBED_LABEL}={containers.testbed_label(load_inventory(file).groups[0])}"
+    label = f"{TESTBED_LABEL}={group_label(load_inventory(file).groups[0])}"
     down = ["nodes", "down", str(file)]
     try:
         for end in ("down", "resume"):

@@ -14,7 +14,7 @@ import pytest
 from tests.servers.agents import Agent
 from tracebed.ground.cpus import format_cpus
 from tracebed.orchestrator.testbeds.agent import facts
-from tracebed.orchestrator.testbeds.events import FACTS, read_event
+from tracebed.orchestrator.testbeds.links import FACTS, read_event
 
 
 def write(folder: Path, files: dict[str, str]) -> Path:

@@ -14,7 +14,7 @@ import tracebed.api as tb
 from tracebed.ground.cpus import format_cpus, parse_cpus
 from tracebed.ground.errors import InputError
 from tracebed.ground.ranges import parse_names
-from tracebed.orchestrator.testbeds import distinct, inventory_keys
+from tracebed.orchestrator.testbeds import inventory_keys
 from tracebed.orchestrator.testbeds.inventory import load_inventory
 from tracebed.orchestrator.testbeds.nodes import Inventory, Node, shipped
 
@@ -196,8 +196,8 @@ def test_a_wrong_inventory_is_refused_by_line(tmp_path: Path, text: str, line: i
 
 
 def test_an_inventory_with_too_many_nodes_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert distinct.LARGEST == 1_000_000
-    monkeypatch.setattr(distinct, "LARGEST", 1_000)
+    assert inventory_keys.LARGEST == 1_000_000
+    monkeypatch.setattr(inventory_keys, "LARGEST", 1_000)
     nodes = "nodes:\n  - {name: 'a[1-1000]', cores: 1, emulated: true}\n"
     assert len(load(tmp_path, nodes).nodes) == 1_000
     with pytest.raises(InputError, match=r"yaml:3: .*the inventory has more than 1,000 nodes"):

@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 
 from tests.fuzzing.fuzz import mutated
 from tracebed.ground.errors import InputError
-from tracebed.orchestrator.testbeds.checking.yaml_text import as_yaml
-from tracebed.orchestrator.testbeds.inventory import load_inventory
-from tracebed.orchestrator.testbeds.inventory_schema import inventory_schema
+from tracebed.orchestrator.testbeds.inventory import as_yaml, load_inventory
+from tracebed.orchestrator.testbeds.inventory_keys import inventory_schema
 from tracebed.orchestrator.testbeds.nodes import Group, Inventory, Node, shipped
 from tracebed.orchestrator.testbeds.provider import PROVIDERS
 

@@ -19,8 +19,8 @@ from tests.testbeds.test_inventory_groups import read_or_refuse
 from tracebed.ground.errors import InputError, Tolerated
 from tracebed.orchestrator.testbeds.inventory import load_inventory
 from tracebed.orchestrator.testbeds.nodes import Inventory, Node
+from tracebed.orchestrator.testbeds.ssh import ssh_config
 from tracebed.orchestrator.testbeds.ssh_config import lines_of
-from tracebed.orchestrator.testbeds.ssh_host import ssh_config
 
 HOSTS = """
 all:

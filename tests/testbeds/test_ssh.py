@@ -23,12 +23,11 @@ from tests.patience import GUARD_S, until
 from tests.servers.ports import free_ports
 from tests.servers.sshd import Sshd, call, deaf, make_key
 from tracebed.ground.errors import InputError, TestbedError
-from tracebed.orchestrator.testbeds import on_node, ssh_host
+from tracebed.orchestrator.testbeds import on_node, ssh
 from tracebed.orchestrator.testbeds.installation import Installation, WheelCache, next_stamp
 from tracebed.orchestrator.testbeds.nodes import Group, Node
 from tracebed.orchestrator.testbeds.replay_folder import groups_made
-from tracebed.orchestrator.testbeds.ssh import SshProvider, SshSettings, checked_host
-from tracebed.orchestrator.testbeds.ssh_host import ssh_config
+from tracebed.orchestrator.testbeds.ssh import SshProvider, SshSettings, checked_host, ssh_config
 from tracebed.testing import check_provider
 
 PYTHONS = Path("~/.pyenv/versions").expanduser()
@@ -196,7 +195,7 @@ def test_a_closed_port_is_an_error_that_may_pass(place: Place) -> None:
 
 
 def test_a_host_that_never_answers_is_given_up_after_connect_s(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ssh_host, "ATTEMPTS", 1)
+    monkeypatch.setattr(ssh, "ATTEMPTS", 1)
     with deaf() as port, pytest.raises(TestbedError) as caught:
         place.provider(port=port, connect_s=1.0).up()
     assert caught.value.transient
@@ -212,7 +211,7 @@ def test_a_host_whose_banner_is_late_does_not_answer_either(place: Place, monkey
         except TimeoutError as error:
             raise paramiko.SSHException(f"Error reading SSH protocol banner{error}")  # noqa: B904  as paramiko does
 
-    monkeypatch.setattr(ssh_host, "ATTEMPTS", 1)
+    monkeypatch.setattr(ssh, "ATTEMPTS", 1)
     monkeypatch.setattr(paramiko.Transport, "_check_banner", late)
     with deaf() as port, pytest.raises(TestbedError, match=f"no SSH server answers on port {port} within 9 s"):
         place.provider(port=port, connect_s=9.0).up()
@@ -530,7 +529,8 @@ def test_a_server_that_does_not_start_a_command_is_given_up_after_connect_s(
 
     host = place.provider()._hosts["web"]
     assert host.command(["echo", "hello"]) == b"hello\n"
-    monkeypatch.setattr(host, "access", replace(host.access, connect_s=1.0))
+    impatient = host.access.settings.model_copy(update={"connect_s": 1.0})
+    monkeypatch.setattr(host, "access", replace(host.access, settings=impatient))
     monkeypatch.setattr(paramiko.Channel, "exec_command", stopped)
     try:
         with pytest.raises(TestbedError, match="host web: the connection was lost: Channel closed"):

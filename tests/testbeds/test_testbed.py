@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -40,10 +41,9 @@ from tracebed.orchestrator.run import JOURNAL, Run
 from tracebed.orchestrator.testbeds import link as link_module
 from tracebed.orchestrator.testbeds.checking.health import _between
 from tracebed.orchestrator.testbeds.checking.survey import NodeReport, survey
-from tracebed.orchestrator.testbeds.events import read_event
 from tracebed.orchestrator.testbeds.launcher import Launcher, concurrently
 from tracebed.orchestrator.testbeds.link import Link
-from tracebed.orchestrator.testbeds.links import ATTACHES, Links
+from tracebed.orchestrator.testbeds.links import ATTACHES, Links, read_event
 from tracebed.orchestrator.testbeds.local import AGENT, LocalChannel, LocalProvider
 from tracebed.orchestrator.testbeds.nodes import AGENTS, Inventory, Node
 from tracebed.orchestrator.testbeds.testbed import AgentTestbed
@@ -141,6 +141,16 @@ for line in sys.stdin:
 """An agent that answers the request for a sample with its argument."""
 
 
+def lie(monkeypatch: pytest.MonkeyPatch, *command: str) -> None:
+    """Let the agents of this machine be the program `LIAR`, or another one."""
+
+    class Lying(LocalProvider):
+        def run(self, node: Node, arguments: Any) -> LocalChannel:
+            return LocalChannel([sys.executable, "-c", *command], self.folder / "log")
+
+    monkeypatch.setattr("tracebed.orchestrator.testbeds.local.LocalProvider", Lying)
+
+
 @pytest.mark.parametrize(
     "line",
     [
@@ -167,11 +177,7 @@ for line in sys.stdin:
     ],
 )
 def test_an_invalid_event_is_an_error_of_its_agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str) -> None:
-    class Lying(LocalProvider):
-        def run(self, node: Node, arguments: Any) -> LocalChannel:
-            return LocalChannel([sys.executable, "-c", LIAR, f"{line}\n"], self.folder / "log")
-
-    monkeypatch.setattr("tracebed.orchestrator.testbeds.local.LocalProvider", Lying)
+    lie(monkeypatch, LIAR, f"{line}\n")
     with AgentTestbed(inventory(here=1), tmp_path / "spool") as testbed:
         testbed.send(0, {"type": "sample", "calibrate": False})
         found = hear(testbed, "error").message
@@ -192,12 +198,7 @@ def test_an_invalid_event_is_an_error_of_its_agent(tmp_path: Path, monkeypatch: 
 )
 def test_an_invalid_hello_is_an_error_of_its_agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str) -> None:
     """The facts of the host are merged with those that the testbed adds."""
-
-    class Lying(LocalProvider):
-        def run(self, node: Node, arguments: Any) -> LocalChannel:
-            return LocalChannel([sys.executable, "-c", LIAR.replace("{}}", f"{host}}}")], self.folder / "log")
-
-    monkeypatch.setattr("tracebed.orchestrator.testbeds.local.LocalProvider", Lying)
+    lie(monkeypatch, LIAR.replace("{}}", f"{host}}}"))
     with pytest.raises(TestbedError, match=r"node n0: its agent wrote an invalid message: b'\{"):
         AgentTestbed(inventory(here=1), tmp_path / "spool").start()
 
@@ -404,6 +405,21 @@ def release_locks(killed: AgentTestbed) -> None:
         use.release()
 
 
+@contextlib.contextmanager
+def taken_over(killed: AgentTestbed) -> Iterator[AgentTestbed]:
+    """Yield a testbed that has taken over the agents of a killed one."""
+    facts = json.loads(json.dumps(killed.agents))
+    release_locks(killed)
+    resumed = AgentTestbed(killed.inventory, killed.spool)
+    try:
+        resumed.start(facts)  # the agents leave their first testbed
+        yield resumed
+    finally:
+        resumed.stop()
+        for link in killed._links:
+            link.disconnect()()
+
+
 def let_continue(resumed: AgentTestbed) -> None:
     """Continue the ranks that agents hold for a testbed, which has taken them over."""
     for number, node in enumerate(resumed.nodes):
@@ -428,21 +444,12 @@ def test_an_agent_is_taken_over_though_the_first_commands_to_attach_fail(
 ) -> None:
     """A step of Slurm that failed once cost a running job: its agent was given up at once."""
     monkeypatch.setattr("tracebed.orchestrator.testbeds.local.LocalProvider", Unreliable)
-    nodes = inventory(here=1, linger_s=GUARD_S)
-    killed = AgentTestbed(nodes, tmp_path / "spool")
+    killed = AgentTestbed(inventory(here=1, linger_s=GUARD_S), tmp_path / "spool")
     killed.start()
-    resumed = AgentTestbed(nodes, tmp_path / "spool")
-    try:
-        launch(killed, 0, "j", 10**12)
-        hear(killed, "started")
-        facts = json.loads(json.dumps(killed.agents))
-        release_locks(killed)
-        resumed.start(facts)
+    launch(killed, 0, "j", 10**12)
+    hear(killed, "started")
+    with taken_over(killed) as resumed:
         assert (Unreliable.attempts, resumed.adopted) == (ATTACHES - 1, {"n0": ["j"]})
-    finally:
-        resumed.stop()
-        for link in killed._links:
-            link.disconnect()()
 
 
 @needs_namespaces
@@ -494,17 +501,10 @@ def test_ranks_connect_through_the_agents_if_the_network_is_blocked(blocked: Inv
     with pytest.warns(UserWarning, match=r"go through the agents: far\d: no connection to 10\.77\.0\.\d port \d+: .+"):
         killed.start()
     assert killed.family == "agents"
-    release_locks(killed)
     namespaces.ip("-n", namespaces.tag(), "link", "set", "port2", "up")
-    resumed = AgentTestbed(blocked, tmp_path / "spool")
-    resumed.start(json.loads(json.dumps(killed.agents)))
-    try:
+    with taken_over(killed) as resumed:
         assert resumed.family == "agents"  # that of the ranks that are running
         assert set(resumed.adopted) == {"far0", "far1", "far2"}
-    finally:
-        resumed.stop()
-        for link in killed._links:
-            link.disconnect()()
 
 
 @needs_namespaces
@@ -524,20 +524,11 @@ def test_a_blocked_network_is_an_error_if_tcp_is_required(blocked: Inventory, tm
 
 @needs_namespaces
 def test_a_resumed_testbed_takes_down_what_its_predecessor_made(provider: None, tmp_path: Path) -> None:
-    nodes = inventory(there=1)
-    killed = AgentTestbed(nodes, tmp_path / "spool")
+    killed = AgentTestbed(inventory(there=1), tmp_path / "spool")
     killed.start()
-    [facts] = killed.agents.values()
-    release_locks(killed)
-    resumed = AgentTestbed(nodes, tmp_path / "spool")
-    resumed.start({"far0": facts})  # the agent leaves its first testbed
-    try:
+    with taken_over(killed) as resumed:
         assert resumed.adopted == {"far0": []}
         works(resumed, 0, "a")
-    finally:
-        resumed.stop()
-        for link in killed._links:
-            link.disconnect()()
     assert not namespaces.existing()
 
 

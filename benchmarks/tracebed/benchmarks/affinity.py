@@ -24,13 +24,13 @@ def threads_of(pid: int) -> Iterator[int]:
 
 def processes_of(pid: int) -> list[int]:
     """Return a process and its descendants, the parents before their children; none if it has ended."""
-    found = [pid] if next(threads_of(pid), None) is not None else []
-    for parent in found:  # the list grows
+    processes = [pid] if next(threads_of(pid), None) is not None else []
+    for parent in processes:  # the list grows
         for thread in threads_of(parent):
             with contextlib.suppress(OSError):
                 children = Path(f"/proc/{parent}/task/{thread}/children").read_text(encoding="ascii")
-                found += map(int, children.split())
-    return found
+                processes += map(int, children.split())
+    return processes
 
 
 def set_affinity(pid: int, cpus: Iterable[int], *, descendants: bool = False) -> int:
@@ -50,15 +50,15 @@ def set_affinity(pid: int, cpus: Iterable[int], *, descendants: bool = False) ->
     mask = frozenset(cpus)
     bound: set[int] = set()
     for _ in range(ROUNDS):
-        found = _threads(pid, descendants=descendants) - bound
+        unbound = _threads(pid, descendants=descendants) - bound
         if bound:
-            found |= strays(pid, mask, descendants=descendants).keys()
-        if not found:
+            unbound |= strays(pid, mask, descendants=descendants).keys()
+        if not unbound:
             break
-        for thread in found:
+        for thread in unbound:
             with contextlib.suppress(ProcessLookupError):  # it has ended
                 os.sched_setaffinity(thread, mask)
-        bound |= found
+        bound |= unbound
     if not bound:
         raise ProcessLookupError(f"process {pid} has ended")
     return len(bound)
@@ -67,11 +67,11 @@ def set_affinity(pid: int, cpus: Iterable[int], *, descendants: bool = False) ->
 def signal_descendants(pid: int, number: int) -> None:
     """Send a signal to the descendants of a process, and to those that start meanwhile."""
     signaled: set[int] = set()
-    while found := set(processes_of(pid)[1:]) - signaled:
-        for process in found:
+    while new := set(processes_of(pid)[1:]) - signaled:
+        for process in new:
             with contextlib.suppress(ProcessLookupError):  # it has ended
                 os.kill(process, number)
-        signaled |= found
+        signaled |= new
 
 
 def _threads(pid: int, *, descendants: bool) -> set[int]:
@@ -84,10 +84,10 @@ def strays(pid: int, cpus: Iterable[int], *, descendants: bool = False) -> dict[
     Args:
         descendants: whether the threads of its child processes, and of theirs, are checked too.
     """
-    mask, found = frozenset(cpus), {}
+    mask, threads = frozenset(cpus), {}
     for thread in _threads(pid, descendants=descendants):
         with contextlib.suppress(ProcessLookupError):
             own = frozenset(os.sched_getaffinity(thread))
             if not own <= mask:
-                found[thread] = own
-    return found
+                threads[thread] = own
+    return threads

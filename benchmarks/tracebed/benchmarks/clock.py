@@ -27,7 +27,6 @@ class Pauses:
     """The time for which the ranks of a node have been stopped, in memory that forked processes share."""
 
     def __init__(self) -> None:
-        """Start without a pause."""
         self._total = memoryview(mmap.mmap(-1, mmap.PAGESIZE)).cast("d")
 
     @property

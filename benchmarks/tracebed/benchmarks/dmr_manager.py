@@ -18,7 +18,6 @@ import tempfile
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import TracebackType
 
 from tracebed.benchmarks.dmr import Action, Answer, SizeRange, check_status
 from tracebed.benchmarks.drom import Administrator
@@ -92,9 +91,7 @@ class ResourceManager:
         self.variables = {ADDRESS: str(path)}
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Stop the server, and remove the socket."""
         self._server.shutdown()
         self._thread.join()

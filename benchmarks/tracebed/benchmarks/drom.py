@@ -20,7 +20,6 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from types import TracebackType
 from typing import NamedTuple
 
 from tracebed.benchmarks import ownership
@@ -74,23 +73,23 @@ class Administrator:
 
     def cpus(self) -> tuple[int, ...]:
         """Return the CPUs of the node. Raises TableLostError."""
-        with self.table.transaction(changes=False) as found:
-            return cpus_of(found.node)
+        with self.table.transaction(changes=False) as table:
+            return cpus_of(table.node)
 
     def free(self) -> tuple[int, ...]:
         """Return the CPUs that belong to no process. Raises TableLostError."""
-        with self.table.transaction() as found:
-            ownership.reclaim(found, found.entries.values())
+        with self.table.transaction() as table:
+            ownership.reclaim(table, table.entries.values())
             used = 0
-            for entry in found.entries.values():
+            for entry in table.entries.values():
                 used |= entry.held | entry.target
-            return cpus_of(found.node & ~used)
+            return cpus_of(table.node & ~used)
 
     def pids(self) -> list[int]:
         """Return the registered processes, in the order of their registration. Raises TableLostError."""
-        with self.table.transaction() as found:
-            ownership.reclaim(found, found.entries.values())
-            return [pid for pid, entry in found.entries.items() if entry.registered]
+        with self.table.transaction() as table:
+            ownership.reclaim(table, table.entries.values())
+            return [pid for pid, entry in table.entries.items() if entry.registered]
 
     def mask(self, pid: int, flags: Flags = Flags.NONE) -> tuple[DromResult, tuple[int, ...]]:
         """Return the CPUs that a process holds.
@@ -105,8 +104,8 @@ class Administrator:
         until = world.monotonic() + self.sync_s
         while True:
             try:
-                with self.table.transaction() as found:
-                    entry = ownership.alive_entry(found, pid)
+                with self.table.transaction() as table:
+                    entry = ownership.alive_entry(table, pid)
             except TableLostError:
                 return DromResult.NO_TABLE, ()
             if entry is None:
@@ -135,9 +134,9 @@ class Administrator:
             NO_TABLE.
         """
 
-        def change(found: Transaction) -> DromResult:
-            entry = ownership.alive_entry(found, pid)
-            return DromResult.NO_PROCESS if entry is None else ownership.assign(found, entry, bits(cpus), flags)
+        def change(table: Transaction) -> DromResult:
+            entry = ownership.alive_entry(table, pid)
+            return DromResult.NO_PROCESS if entry is None else ownership.assign(table, entry, bits(cpus), flags)
 
         return self._change(change, flags)
 
@@ -154,15 +153,15 @@ class Administrator:
             children of the process, find their CPUs.
         """
 
-        def change(found: Transaction) -> DromResult:
-            if ownership.alive_entry(found, pid) is not None:
+        def change(table: Transaction) -> DromResult:
+            if ownership.alive_entry(table, pid) is not None:
                 return DromResult.REGISTERED
-            entry = found.add(pid, registered=False)
+            entry = table.add(pid, registered=False)
             if entry is None:
                 return DromResult.NO_PROCESS if start_of(pid) is None else DromResult.FULL
-            result = ownership.assign(found, entry, bits(cpus), flags)
+            result = ownership.assign(table, entry, bits(cpus), flags)
             if result.error:
-                del found.entries[pid]
+                del table.entries[pid]
             return result
 
         result = self._change(change, flags)
@@ -170,10 +169,10 @@ class Administrator:
 
     def shares(self) -> dict[int, CpuMasks]:
         """Return the CPUs of all processes. Raises TableLostError."""
-        with self.table.transaction(changes=False) as found:
+        with self.table.transaction(changes=False) as table:
             return {
                 pid: CpuMasks(cpus_of(entry.held), cpus_of(entry.target), self.table.posts(entry.slot))
-                for pid, entry in found.entries.items()
+                for pid, entry in table.entries.items()
             }
 
     def restore(self, shares: Mapping[int, CpuMasks]) -> None:
@@ -181,9 +180,9 @@ class Administrator:
 
         Raises TableLostError.
         """
-        with self.table.transaction() as found:
+        with self.table.transaction() as table:
             for pid, share in shares.items():
-                entry = found.add(pid, registered=True)
+                entry = table.add(pid, registered=True)
                 if entry is not None:  # otherwise, the process has ended
                     entry.held, entry.target = bits(share.held), bits(share.target)
 
@@ -202,10 +201,10 @@ class Administrator:
     def _change(self, change: Callable[[Transaction], DromResult], flags: Flags) -> DromResult:
         """Apply a change. If it is synchronous, wait until the affected processes have polled, or withdraw it."""
         try:
-            with self.table.transaction() as found:
-                before = {pid: (entry.target, entry.taken) for pid, entry in found.entries.items()}
-                result = change(found)
-                after = {pid: entry.target for pid, entry in found.entries.items()}
+            with self.table.transaction() as table:
+                before = {pid: (entry.target, entry.taken) for pid, entry in table.entries.items()}
+                result = change(table)
+                after = {pid: entry.target for pid, entry in table.entries.items()}
             if result is not DromResult.NOTED or Flags.SYNC not in flags:
                 return result
             affected = {pid: target for pid, target in after.items() if before.get(pid, (0, 0))[0] != target}
@@ -216,11 +215,11 @@ class Administrator:
                 if mark == seen:
                     continue
                 seen = mark
-                with self.table.transaction() as found:
-                    if not any(found.entries[pid].pending for pid in affected if pid in found.entries):
+                with self.table.transaction() as table:
+                    if not any(table.entries[pid].pending for pid in affected if pid in table.entries):
                         return DromResult.SUCCESS
-            with self.table.transaction() as found:
-                ownership.withdraw(found, affected, before)
+            with self.table.transaction() as table:
+                ownership.withdraw(table, affected, before)
             return DromResult.TIMEOUT
         except TableLostError:
             return DromResult.NO_TABLE
@@ -254,9 +253,7 @@ class DromProcess:
             raise TestbedError(what, where=str(self.table.path), hint=hint)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Finalize, and return CPUs to the processes from which they were taken."""
         self.finalize(Flags.RETURN_STOLEN)
 
@@ -270,12 +267,12 @@ class DromProcess:
         pid = world.current().pid()
         prepared = os.environ.get(VARIABLE, "")
         try:
-            with self.table.transaction() as found:
-                parent = ownership.alive_entry(found, int(prepared)) if prepared.isdecimal() else None
-                result = ownership.register(found, pid, parent, self._requested)
+            with self.table.transaction() as table:
+                parent = ownership.alive_entry(table, int(prepared)) if prepared.isdecimal() else None
+                result = ownership.register(table, pid, parent, self._requested)
                 if result.error:
                     return result
-                self._follow(found.entries[pid])
+                self._follow(table.entries[pid])
                 return result
         except TableLostError:
             return DromResult.NO_TABLE
@@ -301,11 +298,11 @@ class DromProcess:
             return DromResult.NO_UPDATE, self.cpus
         before = self.cpus
         try:
-            with self.table.transaction() as found:
-                entry = found.entries.get(world.current().pid())
+            with self.table.transaction() as table:
+                entry = table.entries.get(world.current().pid())
                 if entry is None:
                     return DromResult.NO_PROCESS, self.cpus
-                self._take(found, entry, adopt)
+                self._take(table, entry, adopt)
         except TableLostError:
             return DromResult.NO_TABLE, self.cpus
         return DromResult.SUCCESS if self.cpus != before else DromResult.NO_UPDATE, self.cpus
@@ -323,8 +320,8 @@ class DromProcess:
         used, result = self.cpus, DromResult.NO_UPDATE
         while self.posted:
             try:
-                with self.table.transaction(changes=False) as found:
-                    entry = found.entries.get(world.current().pid())
+                with self.table.transaction(changes=False) as table:
+                    entry = table.entries.get(world.current().pid())
                     left = () if entry is None else cpus_of(entry.held & entry.target)
             except TableLostError:
                 return DromResult.NO_TABLE, self.cpus
@@ -354,19 +351,19 @@ class DromProcess:
             SUCCESS; NO_PROCESS: the process was not restored; NO_TABLE.
         """
         try:
-            with table.transaction() as found:
-                entry = found.entries.get(world.current().pid())
+            with table.transaction() as transaction:
+                entry = transaction.entries.get(world.current().pid())
                 if entry is None:
                     return DromResult.NO_PROCESS
                 self.table = table
-                self._take(found, entry, adopt)
+                self._take(transaction, entry, adopt)
         except TableLostError:
             return DromResult.NO_TABLE
         return DromResult.SUCCESS
 
-    def _take(self, found: Transaction, entry: TableEntry, adopt: Callable[[tuple[int, ...]], None] | None) -> None:
+    def _take(self, table: Transaction, entry: TableEntry, adopt: Callable[[tuple[int, ...]], None] | None) -> None:
         before = entry.held
-        ownership.take(found, entry)
+        ownership.take(table, entry)
         if adopt is not None and entry.held != before:
             adopt(cpus_of(entry.held))
         self._follow(entry)
@@ -405,13 +402,10 @@ class Receiver:
         self._thread = threading.Thread(target=self._run, name="tracebed-receiver", daemon=True)
 
     def __enter__(self) -> Receiver:
-        """Start the thread."""
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """End the thread, after a callback that has begun."""
         self._stopped.set()
         self._thread.join()
@@ -425,11 +419,11 @@ class Receiver:
 def _finalize(table: NodeTable, pid: int, flags: Flags) -> DromResult:
     """Remove a process."""
     try:
-        with table.transaction() as found:
-            entry = found.entries.get(pid)
+        with table.transaction() as transaction:
+            entry = transaction.entries.get(pid)
             if entry is None:
                 return DromResult.NO_PROCESS
-            ownership.release(found, entry, flags)
+            ownership.release(transaction, entry, flags)
             return DromResult.SUCCESS
     except TableLostError:
         return DromResult.NO_TABLE

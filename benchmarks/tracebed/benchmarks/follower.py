@@ -1,4 +1,4 @@
-"""A follower: a rank of a malleable job that follows the messages of the leader (`malleable.py`)."""
+"""A follower: a rank of a malleable job that follows the messages of the leader (`leader.py`)."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from multiprocessing import AuthenticationError
 from multiprocessing.connection import answer_challenge, deliver_challenge
 from typing import Any
 
-from tracebed.benchmarks import own_data, state
+from tracebed.benchmarks import application_data, state
+from tracebed.benchmarks.connections import Data, Peer, handshake, tune
 from tracebed.benchmarks.lines import encode
-from tracebed.benchmarks.peers import Data, Peer, handshake, tune
 from tracebed.benchmarks.rank import BenchmarkRank
 
 
@@ -80,7 +80,7 @@ class Follower(BenchmarkRank):
     def _from_leader(self, message: dict[str, Any], data: Data) -> None:
         if state.answer(self.state, message, data, self.link.send):
             return
-        if self.data and own_data.answer(self.data, message, data, self.link.send):
+        if self.data and application_data.answer(self.data, message, data, self.link.send):
             return
         match message["type"]:
             case "go":

@@ -159,15 +159,23 @@ class Lines:
         wanted: dict[int, int] = {self.reader: 0, self.writer: 0}
         wanted[self.reader] |= 0 if self.closed else selectors.EVENT_READ
         wanted[self.writer] |= selectors.EVENT_WRITE if self.unsent else 0
-        known = self.selector.get_map()
         for descriptor, events in wanted.items():
-            now = known[descriptor].events if descriptor in known else 0
-            if events and not now:
-                self.selector.register(descriptor, events, self.data)
-            elif now and not events:
-                self.selector.unregister(descriptor)
-            elif now != events:
-                self.selector.modify(descriptor, events, self.data)
+            watch(self.selector, descriptor, events, self.data)
+
+
+def watch(selector: selectors.BaseSelector, descriptor: int, events: int, data: Any) -> None:
+    """Wait from now on for `events` of a descriptor, with `data` in its key. 0: do not wait for the descriptor.
+
+    A closed descriptor, -1, is ignored.
+    """
+    known = selector.get_map()
+    before = known[descriptor].events if descriptor >= 0 and descriptor in known else 0
+    if events and not before:
+        selector.register(descriptor, events, data)
+    elif before and not events:
+        selector.unregister(descriptor)
+    elif before != events:
+        selector.modify(descriptor, events, data)
 
 
 class Mailbox:

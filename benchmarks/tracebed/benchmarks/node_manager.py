@@ -46,7 +46,6 @@ class Equipartition:
     """
 
     def __init__(self, sockets: Sequence[Iterable[int]]) -> None:
-        """Start without jobs."""
         self._socket = {cpu: number for number, cpus in enumerate(sockets) for cpu in cpus}
         self._jobs: dict[str, _Placed] = {}
         self._owner: dict[int, str] = {}  # CPU -> the running job that had it first

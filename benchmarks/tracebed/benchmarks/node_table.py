@@ -158,15 +158,15 @@ class NodeTable:
 
     def _mapped(self) -> tuple[mmap.mmap, int]:
         """Return the mapped file and the bytes of a mask."""
-        found = os.fstat(self._file)
-        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
+        facts = os.fstat(self._file)
+        if not stat.S_ISREG(facts.st_mode) or facts.st_uid != os.geteuid():
             raise TableLostError(self.path, "does not belong to this user")
         try:
             mapped = mmap.mmap(self._file, 0)
             magic, width, slots, _ = _HEADER.unpack_from(mapped)
         except (ValueError, struct.error) as error:
             raise TableLostError(self.path, "is damaged") from error
-        if magic != _MAGIC or slots != SLOTS or found.st_size != _size(width):
+        if magic != _MAGIC or slots != SLOTS or facts.st_size != _size(width):
             raise TableLostError(self.path, "is damaged")
         return mapped, width
 
@@ -207,10 +207,10 @@ class NodeTable:
         with _lock:
             self._acquire()
             try:
-                found = self._load()
-                yield found
+                transaction = self._load()
+                yield transaction
                 if changes:
-                    self._store(found)
+                    self._store(transaction)
             finally:
                 fcntl.lockf(self._file, fcntl.LOCK_UN)
 
@@ -240,10 +240,10 @@ class NodeTable:
                 if world.monotonic() > until:
                     raise TableLostError(self.path, f"is locked for more than {LOCK_S:g} s") from error
             world.sleep(PAUSE_S)
-        found = os.fstat(self._file)
-        if not found.st_nlink or found.st_size != self._size:  # access to the map would raise SIGBUS
+        facts = os.fstat(self._file)
+        if not facts.st_nlink or facts.st_size != self._size:  # access to the map would raise SIGBUS
             fcntl.lockf(self._file, fcntl.LOCK_UN)
-            raise TableLostError(self.path, "is damaged" if found.st_nlink else "was removed")
+            raise TableLostError(self.path, "is damaged" if facts.st_nlink else "was removed")
 
     def _load(self) -> Transaction:
         (current,) = struct.unpack_from("=I", self._map, _CURRENT)
@@ -260,18 +260,18 @@ class NodeTable:
             entries[pid] = TableEntry(slot, pid, bool(registered), started, *masks)
         return Transaction(int.from_bytes(data[: self._width], "little"), entries)
 
-    def _store(self, found: Transaction) -> None:
+    def _store(self, transaction: Transaction) -> None:
         (current,) = struct.unpack_from("=I", self._map, _CURRENT)
-        width, parts = self._width, [found.node.to_bytes(self._width, "little")]
-        for entry in found.entries.values():
+        width, parts = self._width, [transaction.node.to_bytes(self._width, "little")]
+        for entry in transaction.entries.values():
             held, target = entry.held.to_bytes(width, "little"), entry.target.to_bytes(width, "little")
             taken = entry.taken.to_bytes(width, "little")
             parts.append(self._entry.pack(entry.slot, entry.pid, entry.registered, entry.started, held, target, taken))
-        bank = _bank(b"".join(parts), len(found.entries))
+        bank = _bank(b"".join(parts), len(transaction.entries))
         begin = self._banks[1 - current]
         self._map[begin : begin + len(bank)] = bank
         struct.pack_into("=I", self._map, _CURRENT, 1 - current)
-        for slot in found.posted:  # after the switch, so that a process that polls finds the change
+        for slot in transaction.posted:  # after the switch, so that a process that polls finds the change
             self._posts[slot] += 1
 
 

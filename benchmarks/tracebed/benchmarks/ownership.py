@@ -59,18 +59,18 @@ class Flags(enum.IntFlag):
     and cannot be combined with SYNC."""
 
 
-def assign(found: Transaction, entry: TableEntry, requested: int, flags: Flags) -> DromResult:
+def assign(table: Transaction, entry: TableEntry, requested: int, flags: Flags) -> DromResult:
     """Assign the CPUs `requested` to a process, or change nothing."""
     if entry.pending and Flags.REPLACE not in flags:
         return DromResult.PENDING
-    reclaim(found, _holders(found, entry, requested))
-    holders = _holders(found, entry, requested)
-    if requested & ~found.node or (holders and Flags.STEAL not in flags):
+    reclaim(table, _holders(table, entry, requested))
+    holders = _holders(table, entry, requested)
+    if requested & ~table.node or (holders and Flags.STEAL not in flags):
         return DromResult.PERMISSION
     if Flags.REPLACE not in flags and any(other.pending for other in holders):
         return DromResult.PERMISSION
     owned = 0  # CPUs that are taken already return to their first owner
-    for other in found.entries.values():
+    for other in table.entries.values():
         owned |= other.taken
     for other in holders:
         other.taken |= other.target & requested & ~owned
@@ -78,24 +78,24 @@ def assign(found: Transaction, entry: TableEntry, requested: int, flags: Flags) 
     entry.taken = 0 if Flags.REPLACE in flags else entry.taken & ~requested
     entry.target = requested
     for other in (*holders, entry):
-        _post(found, other)
+        _post(table, other)
     return DromResult.NOTED if entry.pending or any(other.pending for other in holders) else DromResult.SUCCESS
 
 
-def register(found: Transaction, pid: int, parent: TableEntry | None, requested: int | None) -> DromResult:
+def register(table: Transaction, pid: int, parent: TableEntry | None, requested: int | None) -> DromResult:
     """Register a process with the CPUs `requested`, out of the CPUs prepared for it or for `parent`."""
-    own = alive_entry(found, pid)
+    own = alive_entry(table, pid)
     if own is not None and own.registered:
         return DromResult.REGISTERED
     source = own or (None if parent is None or parent.registered else parent)
     if source is None:
         return _register_unprepared(
-            found, pid, bits(os.sched_getaffinity(pid)) & found.node if requested is None else requested
+            table, pid, bits(os.sched_getaffinity(pid)) & table.node if requested is None else requested
         )
     requested = source.target if requested is None else requested
     if requested & ~source.target:
         return DromResult.PERMISSION
-    entry = own or found.add(pid, registered=True)
+    entry = own or table.add(pid, registered=True)
     if entry is None:
         return DromResult.FULL
     entry.registered = True
@@ -103,93 +103,93 @@ def register(found: Transaction, pid: int, parent: TableEntry | None, requested:
         source.target &= ~requested
         source.held &= ~requested
         if not source.target:
-            del found.entries[source.pid]
+            del table.entries[source.pid]
     entry.target = requested
-    take(found, entry)
+    take(table, entry)
     return DromResult.NOTED if entry.pending else DromResult.SUCCESS
 
 
-def _register_unprepared(found: Transaction, pid: int, requested: int) -> DromResult:
+def _register_unprepared(table: Transaction, pid: int, requested: int) -> DromResult:
     """Register a process with free CPUs."""
-    entry = found.add(pid, registered=True)
+    entry = table.add(pid, registered=True)
     if entry is None:
         return DromResult.FULL
-    result = assign(found, entry, requested, Flags.NONE)
+    result = assign(table, entry, requested, Flags.NONE)
     if result.error:
-        del found.entries[pid]
+        del table.entries[pid]
     return result
 
 
-def take(found: Transaction, entry: TableEntry) -> None:
+def take(table: Transaction, entry: TableEntry) -> None:
     """Release the CPUs that a process must give up, and take the available CPUs of its target."""
     before, blocked = entry.held, 0
-    for other in found.others(entry):
+    for other in table.others(entry):
         blocked |= other.held
     entry.held = entry.target & ~blocked
     released = before & ~entry.held
-    for other in found.others(entry):
+    for other in table.others(entry):
         if other.target & ~other.held & released:
-            _post(found, other)
+            _post(table, other)
 
 
-def _post(found: Transaction, entry: TableEntry) -> None:
+def _post(table: Transaction, entry: TableEntry) -> None:
     """Post a pending change to a process. A process that has not started takes its CPUs at once, as does this one."""
     if entry.pending:
-        found.posted.add(entry.slot)
+        table.posted.add(entry.slot)
         if not entry.registered or entry.pid == world.current().pid():
-            take(found, entry)
+            take(table, entry)
 
 
-def release(found: Transaction, entry: TableEntry, flags: Flags) -> None:
+def release(table: Transaction, entry: TableEntry, flags: Flags) -> None:
     """Remove a process. Its CPUs return to the processes from which they were taken, or become free."""
-    del found.entries[entry.pid]
-    for other in found.entries.values():
+    del table.entries[entry.pid]
+    for other in table.entries.values():
         if Flags.RETURN_STOLEN in flags:
             other.target |= other.taken & entry.target
         other.taken &= ~entry.target
-    for other in list(found.entries.values()):
-        _post(found, other)
+    for other in list(table.entries.values()):
+        _post(table, other)
 
 
-def withdraw(found: Transaction, affected: Mapping[int, int], before: Mapping[int, tuple[int, int]]) -> None:
+def withdraw(table: Transaction, affected: Mapping[int, int], before: Mapping[int, tuple[int, int]]) -> None:
     """Withdraw a change.
 
     Args:
-        found: the table.
+        table: the entries of the table, under its lock.
         affected: the processes of the change, with the CPUs that the change assigned to them.
         before: the CPUs of all processes before the change, and those taken from them.
     """
     for pid in affected.keys() - before.keys():
-        if pid in found.entries:
-            release(found, found.entries[pid], Flags.RETURN_STOLEN)
-    changed = [found.entries[pid] for pid in affected if pid in found.entries]
+        if pid in table.entries:
+            release(table, table.entries[pid], Flags.RETURN_STOLEN)
+    changed = [table.entries[pid] for pid in affected if pid in table.entries]
     changed = [entry for entry in changed if entry.target == affected[entry.pid]]  # others have returned already
     for entry in changed:
         entry.target = 0
     for entry in changed:
         used = 0
-        for other in found.entries.values():
+        for other in table.entries.values():
             used |= other.target
         target, entry.taken = before[entry.pid]
         entry.target = target & ~used
     for entry in changed:
-        _post(found, entry)
+        _post(table, entry)
 
 
-def _holders(found: Transaction, entry: TableEntry, requested: int) -> list[TableEntry]:
+def _holders(table: Transaction, entry: TableEntry, requested: int) -> list[TableEntry]:
     """Return the other processes that hold, or are to hold, one of the CPUs `requested`."""
-    return [other for other in found.others(entry) if (other.held | other.target) & requested]
+    return [other for other in table.others(entry) if (other.held | other.target) & requested]
 
 
-def alive_entry(found: Transaction, pid: int) -> TableEntry | None:
+def alive_entry(table: Transaction, pid: int) -> TableEntry | None:
     """Return the entry of a process if the process still runs, else None."""
-    if pid in found.entries:
-        reclaim(found, [found.entries[pid]])
-    return found.entries.get(pid)
+    if pid in table.entries:
+        reclaim(table, [table.entries[pid]])
+    return table.entries.get(pid)
 
 
-def reclaim(found: Transaction, entries: Iterable[TableEntry]) -> None:
+def reclaim(table: Transaction, entries: Iterable[TableEntry]) -> None:
     """Remove the processes among `entries` that have died without a call of `finalize`."""
     for entry in list(entries):
         if not entry.alive:
-            release(found, entry, Flags.RETURN_STOLEN)
+            release(table, entry, Flags.RETURN_STOLEN)

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tracebed.benchmarks.peers import Data
+from tracebed.benchmarks.connections import Data
 from tracebed.benchmarks.redistribution import Block, Move
 
 PAGE = 2**18
@@ -69,7 +69,6 @@ class Moving:
         send: Callable[..., None],
         done: Callable[[], None],
     ) -> None:
-        """Start without a page on the way."""
         self._name, self._state, self._send, self._done = name, state, send, done
         self._waiting: dict[str, deque[Move]] = defaultdict(deque)
         for move in plan:

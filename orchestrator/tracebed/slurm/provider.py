@@ -23,7 +23,7 @@ from pydantic import Field, field_validator
 from tracebed.ground import system as world
 from tracebed.ground.errors import TestbedError
 from tracebed.orchestrator.testbeds.installation import Installation, WheelCache, next_stamp, program
-from tracebed.orchestrator.testbeds.launcher import concurrently, joined
+from tracebed.orchestrator.testbeds.launcher import carry_out
 from tracebed.orchestrator.testbeds.local import AGENT, LocalChannel
 from tracebed.orchestrator.testbeds.nodes import Group, Node
 from tracebed.orchestrator.testbeds.provider import NotReadyError
@@ -78,7 +78,6 @@ class StepChannel(LocalChannel):
     def __init__(
         self, command: Sequence[str], log: Path, environment: Mapping[str, str], end: Callable[[], None]
     ) -> None:
-        """Start the step."""
         super().__init__(command, log, environment)
         self._end = end
 
@@ -289,8 +288,4 @@ class SlurmProvider:
         return None if self._until is None else self._until - world.monotonic()
 
     def _everywhere(self, do: Callable[[Installation], None]) -> None:
-        errors = concurrently(
-            [partial(do, installation) for installation in self._installations.values()], self.fan_out
-        )
-        if errors:
-            raise joined(errors)
+        carry_out([partial(do, installation) for installation in self._installations.values()], self.fan_out)

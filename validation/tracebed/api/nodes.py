@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from tracebed.ground.outputs import INVENTORY
-from tracebed.orchestrator.testbeds import inventory_schema as schemas
+from tracebed.orchestrator.testbeds import inventory_keys as schemas
 from tracebed.orchestrator.testbeds.checking import health as judging
 from tracebed.orchestrator.testbeds.checking.health import NodeHealth
 from tracebed.orchestrator.testbeds.checking.preparation import bring_up, take_down
 from tracebed.orchestrator.testbeds.checking.survey import NodeReport, described, survey
-from tracebed.orchestrator.testbeds.checking.yaml_text import as_yaml
-from tracebed.orchestrator.testbeds.inventory import load_inventory
+from tracebed.orchestrator.testbeds.inventory import as_yaml, load_inventory
 from tracebed.orchestrator.testbeds.nodes import Inventory
 
 __all__ = [

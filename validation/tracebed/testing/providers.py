@@ -19,7 +19,7 @@ from tracebed.orchestrator.testbeds.launcher import concurrently
 from tracebed.orchestrator.testbeds.nodes import AGENTS, Group, Inventory, Node
 from tracebed.orchestrator.testbeds.provider import PROVIDERS, Channel, Provider
 from tracebed.orchestrator.testbeds.testbed import AgentTestbed
-from tracebed.testing.testbeds import check_testbed, marked
+from tracebed.testing.testbeds import check_testbed, launch_message, marked
 
 FLOOD = 500
 """Number of messages of 1,000 characters that are sent before a reply is received."""
@@ -205,21 +205,7 @@ class _AgentConnection:
 
     def launch(self, node: Node, job: str, units: int) -> None:
         """Launch a job of one emulated rank."""
-        program = {"application": "pils", "serial_units": 0, "parallel_units": units, "iterations": 2, "rate": 1e6}
-        self.send(
-            type="launch",
-            job=job,
-            rank=node.name,
-            leader=True,
-            members=[node.name],
-            address=None,
-            family="AF_UNIX",
-            authkey="00" * 16,
-            cpus=None,
-            cores=1,
-            program=program,
-            duty=0,
-        )
+        self.send(**launch_message(node, job, [node.name], units, 2, 1e6) | {"duty": 0})
 
     def receive(self, kind: str) -> dict[str, Any]:
         """Return the next message of a kind."""

@@ -13,9 +13,8 @@ from typing import Any
 
 import psutil
 
-from tracebed.orchestrator.testbeds.base import Event, Testbed
+from tracebed.orchestrator.testbeds.base import Event, Factory, Testbed
 from tracebed.orchestrator.testbeds.nodes import AGENTS, Inventory, Node
-from tracebed.orchestrator.testbeds.registry import Factory
 
 FLOOD = 2000
 """Number of messages that are sent before a reply is received."""
@@ -126,30 +125,14 @@ class _TestbedCheck:
     def _start(self, job: str, iterations: int) -> None:
         address = None
         for node in range(len(self.names)):
-            self.testbed.send(node, self._launch(job, node, address, iterations))
+            units = int(self.testbed.units_per_core_second * 0.01 * iterations)
+            rate, own = self.testbed.units_per_core_second, self.testbed.nodes[node]
+            message = launch_message(own, job, self.names, units, iterations, rate)
+            self.testbed.send(node, message | {"address": address, "family": self.testbed.family})
             if node == 0:
                 [listening] = self._await("listening", job)
                 address = listening.message["address"]
         self._await("started", job)
-
-    def _launch(self, job: str, node: int, address: Any, iterations: int) -> dict[str, Any]:
-        facts = self.testbed.nodes[node]
-        units = int(self.testbed.units_per_core_second * 0.01 * iterations)
-        program = {"application": "pils", "serial_units": 0, "parallel_units": units, "iterations": iterations}
-        return {
-            "type": "launch",
-            "job": job,
-            "rank": self.names[node],
-            "leader": node == 0,
-            "members": self.names,
-            "address": address,
-            "family": self.testbed.family,
-            "authkey": "00" * 16,
-            "cpus": None,
-            "cores": 1,
-            "program": program | {"rate": self.testbed.units_per_core_second},
-            "duty": facts.duty_or(None),
-        }
 
     def _receive(self, until: float) -> list[Event]:
         events = self.testbed.receive(until)
@@ -169,6 +152,27 @@ class _TestbedCheck:
             waited = f"{count} `{kind}` events of {job!r} arrive within {self.patience_s:g} s, but {len(found)} arrived"
             _demand(time.monotonic() < until, waited)
             self._receive(until)
+
+
+def launch_message(
+    node: Node, job: str, members: list[str], units: int, iterations: int, rate: float
+) -> dict[str, Any]:
+    """Return the message that launches the rank of a job on one core of a node. The first of `members` leads."""
+    program = {"application": "pils", "serial_units": 0, "parallel_units": units, "iterations": iterations}
+    return {
+        "type": "launch",
+        "job": job,
+        "rank": node.name,
+        "leader": node.name == members[0],
+        "members": members,
+        "address": None,
+        "family": "AF_UNIX",
+        "authkey": "00" * 16,
+        "cpus": None,
+        "cores": 1,
+        "program": program | {"rate": rate},
+        "duty": node.duty_or(None),
+    }
 
 
 @contextlib.contextmanager

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, TextIO
 
+from tracebed.benchmarks.application_data import DataKernel
 from tracebed.benchmarks.applications.base import Application, Demands
+from tracebed.benchmarks.connections import Data
 from tracebed.benchmarks.kernels import MODULUS, compute
-from tracebed.benchmarks.own_data import DataKernel
-from tracebed.benchmarks.peers import Data
 from tracebed.benchmarks.program import Program
 from tracebed.ground.errors import InputError, TestbedError
 
@@ -78,7 +78,6 @@ class Aligning(DataKernel):
     """
 
     def __init__(self, chunk: int, index_mib: int) -> None:
-        """Start without an index, which the leader makes."""
         self.chunk, self.index_mib = chunk, index_mib
         self.index: Data = b""
         self.splices = [0] * JUNCTIONS

@@ -1,17 +1,22 @@
-"""What an application is: its demands, its compute kernel, and its memory."""
+"""What an application is: its demands, its compute kernel, and its memory; and applications by name."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tracebed.benchmarks import malleable
+from tracebed.benchmarks import leader
 from tracebed.benchmarks.kernels import Kernel
 from tracebed.benchmarks.memory import MIB, require
 from tracebed.benchmarks.program import Launch, Program
 from tracebed.benchmarks.rank import Control
-from tracebed.ground.errors import TestbedError
+from tracebed.ground.errors import InputError, TestbedError
+from tracebed.ground.parameters import with_parameters
+from tracebed.ground.registry import Registry
+
+APPLICATIONS: Registry[type[Application]] = Registry("tracebed.applications", "application")
 
 
 @dataclass(frozen=True)
@@ -56,9 +61,9 @@ class Application(ABC):
             TestbedError: the node lacks the memory of the rank.
         """
         if launch.duty == 0:
-            return malleable.run(launch, control, _emulated)
+            return leader.run(launch, control, _emulated)
         held = memory(max(0, launch.program.memory_mib - self.own_mib))
-        status = malleable.run(launch, control, self.kernel(launch.program))
+        status = leader.run(launch, control, self.kernel(launch.program))
         del held  # the rank holds its memory until here
         return status
 
@@ -79,3 +84,30 @@ def memory(size_mib: int) -> bytes:
         return b"\1" * (size_mib * MIB)
     except MemoryError as error:
         raise TestbedError(f"the rank cannot have {size_mib} MiB of memory") from error
+
+
+def load_application(name: str, parameters: Mapping[str, str]) -> Application:
+    """Return the application `name` with `parameters`.
+
+    Raises:
+        InputError: the application or a parameter is unknown, a value is invalid, or the application cannot be
+            imported.
+    """
+    application: Application = with_parameters("application", name, APPLICATIONS.load(name), parameters)
+    return application
+
+
+def parse_parameters(text: str) -> dict[str, str]:
+    """Return the parameters in the column `application_parameters`: `name=value`, separated by spaces.
+
+    Raises:
+        InputError: a word lacks `=`, or a name appears twice.
+    """
+    found: dict[str, str] = {}
+    for word in text.split():
+        name, equals, value = word.partition("=")
+        if not equals or not name or name in found:
+            hint = "write name=value, each name once, separated by spaces"
+            raise InputError(f"application_parameters has {word!r}", hint=hint)
+        found[name] = value
+    return found

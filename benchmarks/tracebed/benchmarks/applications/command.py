@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from tracebed.benchmarks import supervised, unmodified
+from tracebed.benchmarks import command_ranks, unmodified
 from tracebed.benchmarks.applications.base import Application, Demands
-from tracebed.benchmarks.elastic import DmrLeader, ElasticFollower, ElasticLeader
+from tracebed.benchmarks.command_ranks import CommandFollower, CommandLeader, DmrLeader, ElasticFollower, ElasticLeader
 from tracebed.benchmarks.kernels import Kernel, compute
 from tracebed.benchmarks.program import Launch, Program
 from tracebed.benchmarks.rank import Control
-from tracebed.benchmarks.supervised import CommandFollower, CommandLeader
 from tracebed.ground.errors import InputError
 
 _RANKS = {"elastic": (ElasticLeader, ElasticFollower), "dmr": (DmrLeader, ElasticFollower)}
@@ -54,7 +53,7 @@ class Command(Application):
         given: dict[str, str] = {}
         if self.backend == "openmp":
             given = {**unmodified.variables(unmodified.build(launch.folder)), unmodified.AFFINITY: "1"}
-        return supervised.run(stateless, control, compute, ranks, moves=self.backend != "rigid", given=given)
+        return command_ranks.run(stateless, control, ranks, moves=self.backend != "rigid", given=given)
 
     @property
     def elastic(self) -> bool:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
+from typing import TypeVar
 
 from tracebed.ground.errors import InputError, TestbedError
 
+Mode = TypeVar("Mode")
 LIBRARY = Path(__file__).with_name("libtracebed_kernels.so")
 LANES = 1024  # as in pils.c
 SWEEPS = 16
@@ -75,6 +77,16 @@ def work_rates(windows: int, seconds: float, kernel: Kernel) -> list[tuple[float
         rate = units / cpu_s
         measured.append((rate, cpu_s / (time.monotonic() - begun)))
     return measured[1:]
+
+
+def alternated(modes: Sequence[Mode], pairs: int) -> Iterator[tuple[int, Mode]]:
+    """Yield the number of each pair of measurements, from 1, with each of its two modes.
+
+    Neither mode is always the first: the second one is measured first in every other pair.
+    """
+    for number in range(1, pairs + 1):
+        for mode in modes if number % 2 else reversed(modes):
+            yield number, mode
 
 
 def _cpu_time(units: int, kernel: Kernel) -> float:

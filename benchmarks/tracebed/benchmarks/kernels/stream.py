@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import enum
 import mmap
+from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple, Protocol
 
@@ -201,3 +202,14 @@ class _NumPy:
             np.add(a[part], b[part], out=a[part])
             checksum += (unit + 1) * int(a[part].sum())
         return checksum % kernels.MODULUS
+
+
+KERNELS: dict[str, Callable[[], kernels.Kernel]] = {"pils": lambda: kernels.compute, "stream": unit_kernel}
+"""The kernels by whose units jobs are sized: name -> function that returns the kernel, for all threads of a process."""
+
+
+def kernel_of(name: str) -> kernels.Kernel:
+    """Return the kernel `name` for all threads of this process. Raises InputError if the kernel is unknown."""
+    if name not in KERNELS:
+        raise InputError(f"unknown kernel {name!r}", hint=f"one of {', '.join(KERNELS)}")
+    return KERNELS[name]()

@@ -18,7 +18,7 @@ from typing import Final, Literal, NamedTuple
 
 from tracebed.benchmarks.dmr import Answer, SizeRange
 from tracebed.benchmarks.dmr_manager import ResourceManager
-from tracebed.benchmarks.kernels import LIBRARY
+from tracebed.benchmarks.kernels import LIBRARY, alternated
 from tracebed.benchmarks.mpi.launch import LOOPBACK, ROOT, compiler, mpiexec, run_until
 from tracebed.benchmarks.unmodified import INCLUDE
 from tracebed.ground.errors import InputError, TestbedError
@@ -162,18 +162,15 @@ def overhead(workers: int, reads: int, pairs: int, chunks: int) -> Overhead:
     """
     if min(workers, reads, pairs, chunks) < 1:
         raise InputError("workers, reads, pairs and chunks have to be at least 1")
-    found: list[tuple[AlignerRun, AlignerRun]] = []
+    versions: tuple[Version, Version] = ("original", "malleable")
+    runs: dict[Version, list[AlignerRun]] = {version: [] for version in versions}
     with tempfile.TemporaryDirectory(prefix="tracebed-aligner-") as name:
         program = build(Path(name))
-        for pair in range(pairs):
-            runs: dict[Version, AlignerRun] = {}
-            order: tuple[Version, ...] = ("original", "malleable") if pair % 2 == 0 else ("malleable", "original")
-            for version in order:
-                size = workers + (2 if version == "malleable" else 1)
-                runs[version] = run(program, version, size, reads, chunks=workers * chunks)
-            before, after = runs["original"], runs["malleable"]
-            if before.checksum != after.checksum:
-                what = f"the original aligner has the checksum {before.checksum}, the malleable one {after.checksum}"
+        for number, version in alternated(versions, pairs):
+            size = workers + (2 if version == "malleable" else 1)
+            runs[version].append(run(program, version, size, reads, chunks=workers * chunks))
+            checksums = [runs[other][number - 1].checksum for other in versions if len(runs[other]) == number]
+            if len({*checksums}) > 1:
+                what = f"the original aligner has the checksum {checksums[0]}, the malleable one {checksums[1]}"
                 raise TestbedError(what, hint="check the MPI library")
-            found.append((before, after))
-    return Overhead(tuple(found))
+    return Overhead(tuple(zip(*runs.values(), strict=True)))

@@ -18,8 +18,7 @@ from typing import NamedTuple
 from tracebed.benchmarks.dmr import Answer, SizeRange
 from tracebed.benchmarks.dmr_manager import ResourceManager
 from tracebed.benchmarks.mpi.launch import LOOPBACK, ROOT, mpiexec
-from tracebed.benchmarks.mpi.program import MODULE, ProgramParameters
-from tracebed.benchmarks.mpi.state import ITEM
+from tracebed.benchmarks.mpi.program import ITEM, MODULE, ProgramParameters
 
 STATE_MIB = 1.0
 """Size of the state if that of the job is 0, MiB."""

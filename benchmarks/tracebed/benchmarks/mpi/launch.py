@@ -17,8 +17,7 @@ from pathlib import Path
 
 from tracebed.benchmarks.dmr import Answer, SizeRange, check_status
 from tracebed.benchmarks.dmr_manager import ResourceManager
-from tracebed.benchmarks.mpi.program import MODULE, ProgramParameters
-from tracebed.benchmarks.mpi.state import ITEM
+from tracebed.benchmarks.mpi.program import ITEM, MODULE, ProgramParameters
 from tracebed.benchmarks.node_table import FOLDER
 from tracebed.benchmarks.stages import ReconfigurationStages
 from tracebed.ground.errors import InputError, TestbedError

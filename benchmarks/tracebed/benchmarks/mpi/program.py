@@ -4,6 +4,10 @@ At the start of each iteration, rank 0 requests a change of the number of proces
 expand, the processes spawn new ones (MPI_Comm_spawn) and merge the two groups (MPI_Intercomm_merge), old ranks first.
 To shrink, the last ranks end after their state has moved. The other processes go on: no process restarts (method Merge
 of MaM; Martín-Álvarez, Aliaga, Castillo, Iserte, Mayo: "Dynamic Spawning of MPI Processes Applied to Malleability").
+
+The state is a vector of 64-bit integers in a block distribution, with a known value at each iteration. Element i is i
+at the start, and x becomes a x + c modulo 2^64 in each iteration (a linear congruential generator). So after k
+iterations element i is a^k i + c (1 + a + ... + a^(k-1)), and a lost, doubled or misplaced element is detected.
 """
 
 from __future__ import annotations
@@ -15,12 +19,14 @@ import sys
 import time
 import traceback
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
 
 from tracebed.benchmarks.dmr import SizeRange
 from tracebed.benchmarks.dmr_manager import address, request_decision
-from tracebed.benchmarks.mpi import state
-from tracebed.benchmarks.redistribution import Block
+from tracebed.benchmarks.redistribution import Block, Move, blocks, moves
 from tracebed.benchmarks.stages import ReconfigurationStages
 from tracebed.ground.errors import TestbedError
 
@@ -31,6 +37,12 @@ JOIN = "join"
 """Argument of a process that is spawned for an expansion."""
 TERMINATION_S = 30.0
 """Longest wait for the end of a released process, s."""
+Vector: TypeAlias = npt.NDArray[np.uint64]
+FACTOR = 6364136223846793005
+ADDEND = 1442695040888963407
+MODULUS = 2**64
+ITEM = 8
+"""Bytes of an element."""
 
 
 class ProgramParameters(NamedTuple):
@@ -57,8 +69,8 @@ class MpiProcess:
         self.mpi, self.parameters = mpi, parameters
         self.comm, self.world = mpi.COMM_WORLD.Dup(), mpi.COMM_WORLD.bcast(os.getpid())
         self.iteration, self.changes = 0, 0
-        self.block = state.block_of(parameters.elements, self.comm.size, self.comm.rank)
-        self.vector = state.initial(self.block)
+        self.block = block_of(parameters.elements, self.comm.size, self.comm.rank)
+        self.vector = initial_vector(self.block)
         self.plain: dict[int, float] = {}
         self.stages: list[ReconfigurationStages] = []
         self.joining = False
@@ -75,7 +87,7 @@ class MpiProcess:
         values, process.iteration, process.changes, before, target = process.comm.bcast(None)
         process.parameters = ProgramParameters(*values)
         process.block = Block(0, 0)
-        process.vector = state.initial(process.block)
+        process.vector = initial_vector(process.block)
         process.plain, process.stages, process.joining = {}, [], True
         process.spawn(before, target)
         process.redistribute(before, process.comm.size)
@@ -89,9 +101,9 @@ class MpiProcess:
             if not self.joining and not self.check():
                 return
             self.joining, begun = False, time.monotonic()
-            state.advance(self.vector)
+            advance_vector(self.vector)
             self.iteration += 1
-            self.comm.allreduce(state.checksum(self.vector))
+            self.comm.allreduce(vector_checksum(self.vector))
             if self.stages and self.changes != changes:
                 self.stages[-1] = self.stages[-1]._replace(first_iteration_s=time.monotonic() - begun)
         self.report()
@@ -113,12 +125,10 @@ class MpiProcess:
         redistribution_s = time.monotonic() - begun
         stays, termination_s = self.shrink(target) if target < before else (True, 0.0)
         if self.comm is not None and self.comm.rank == 0:
-            moved = sum(
-                part.end - part.first for _, _, part in state.transfers(self.parameters.elements, before, target)
-            )
+            moved = sum(part.end - part.first for _, _, part in transfers(self.parameters.elements, before, target))
             times = (decision_s, spawn_s, redistribution_s, termination_s)
             self.stages.append(
-                ReconfigurationStages(before, target, *times, moved * state.ITEM / 2**20, self.plain.get(target))
+                ReconfigurationStages(before, target, *times, moved * ITEM / 2**20, self.plain.get(target))
             )
         return stays
 
@@ -156,17 +166,17 @@ class MpiProcess:
         """Move the state from the blocks of `before` ranks to the blocks of `after` ranks."""
         rank, total = self.comm.rank, self.parameters.elements
         old = self.block
-        new = state.block_of(total, after, rank)
-        vector = state.initial(Block(0, new.end - new.first))
+        new = block_of(total, after, rank)
+        vector = initial_vector(Block(0, new.end - new.first))
         requests = []
-        for source, target, part in state.transfers(total, before, after):
+        for source, target, part in transfers(total, before, after):
             if source == rank:
                 sent = self.vector[part.first - old.first : part.end - old.first]
                 requests.append(self.comm.Isend(sent, dest=target))
             elif target == rank:
                 received = vector[part.first - new.first : part.end - new.first]
                 requests.append(self.comm.Irecv(received, source=source))
-        same = state.kept(old, new)
+        same = kept(old, new)
         vector[same.first - new.first : same.end - new.first] = self.vector[
             same.first - old.first : same.end - old.first
         ]
@@ -207,14 +217,14 @@ class MpiProcess:
 
     def report(self) -> None:
         """Check the state, and write the result to the file of the parameters."""
-        right = bool((self.vector == state.after(self.block, self.iteration)).all())
+        right = bool((self.vector == vector_after(self.block, self.iteration)).all())
         right = self.comm.allreduce(right, self.mpi.LAND)
-        checksum = self.comm.reduce(state.checksum(self.vector))
+        checksum = self.comm.reduce(vector_checksum(self.vector))
         if self.comm.rank == 0:
             result = {
                 "library": self.mpi.Get_library_version().splitlines()[0].strip("\0 "),
                 "iterations": self.iteration,
-                "checksum": checksum % state.MODULUS,
+                "checksum": checksum % MODULUS,
                 "valid": right,
                 "stages": [tuple(stages) for stages in self.stages],
             }
@@ -256,6 +266,47 @@ def main(arguments: list[str]) -> None:
         traceback.print_exc()
         sys.stderr.flush()
         MPI.COMM_WORLD.Abort(1)
+
+
+def initial_vector(block: Block) -> Vector:
+    """Return the elements of a block at the start."""
+    return np.arange(block.first, block.end, dtype=np.uint64)
+
+
+def advance_vector(vector: Vector) -> None:
+    """Do one iteration on the elements."""
+    np.multiply(vector, np.uint64(FACTOR), out=vector)
+    np.add(vector, np.uint64(ADDEND), out=vector)
+
+
+def vector_after(block: Block, iterations: int) -> Vector:
+    """Return the elements of a block after `iterations` iterations, computed directly."""
+    factor, addend = 1, 0
+    for _ in range(iterations):
+        factor, addend = factor * FACTOR % MODULUS, (addend * FACTOR + ADDEND) % MODULUS
+    return initial_vector(block) * np.uint64(factor) + np.uint64(addend)
+
+
+def vector_checksum(vector: Vector) -> int:
+    """Return the sum of the elements modulo 2^64."""
+    return int(vector.sum(dtype=np.uint64))
+
+
+def block_of(total: int, ranks: int, rank: int) -> Block:
+    """Return the block of a rank; an empty one if `rank` is not below `ranks`."""
+    return blocks(total, ranks)[rank] if rank < ranks else Block(total, total)
+
+
+def transfers(total: int, before: int, after: int) -> list[tuple[int, int, Block]]:
+    """Return the source, the target and the elements of each message of a change from `before` to `after` ranks."""
+    plan: list[Move] = moves(total, [str(rank) for rank in range(before)], [str(rank) for rank in range(after)])
+    return [(int(move.source), int(move.target), move.pages) for move in plan]
+
+
+def kept(old: Block, new: Block) -> Block:
+    """Return the elements that a rank keeps, which may be none."""
+    first = max(old.first, new.first)
+    return Block(first, max(first, min(old.end, new.end)))
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from tracebed.benchmarks import malleable
+from tracebed.benchmarks import leader
 from tracebed.benchmarks.kernels import calibrate, compute
 from tracebed.benchmarks.lines import decode, encode
 from tracebed.benchmarks.memory import free_mib
@@ -125,7 +125,7 @@ def _become_rank(launch: Launch, control: socket.socket) -> None:
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     os.closerange(3, control.fileno())
     os.closerange(control.fileno() + 1, 2**20)
-    status = malleable.run(launch, control, compute)
+    status = leader.run(launch, control, compute)
     sys.stdout.flush()
     os._exit(status)
 

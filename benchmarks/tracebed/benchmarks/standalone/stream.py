@@ -6,15 +6,16 @@ STREAM's rules require, results are labeled as results of a variant (`LABEL`).
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from tracebed import malleable
 from tracebed.benchmarks import kernels
-from tracebed.benchmarks.caches import last_level_cache
 from tracebed.benchmarks.kernels.stream import ELEMENT, SCALAR, Arrays, Function, StreamKernels, arrays, load
 from tracebed.benchmarks.memory import free_mib
 from tracebed.benchmarks.standalone.team import Team, chosen, share
@@ -32,6 +33,8 @@ TOLERANCE = 1e-13
 """Largest average relative error of an array."""
 MB = 1e6
 MIB = 2**20
+CPUS = Path("/sys/devices/system/cpu")
+UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
 
 
 @dataclass(frozen=True)
@@ -232,3 +235,29 @@ def _errors(functions: StreamKernels, data: Arrays, repetitions: int) -> tuple[f
         for array, value in zip(data, (a, b, c), strict=True)
     ]
     return errors[0], errors[1], errors[2]
+
+
+def last_level_cache(cpus: Iterable[int], folder: Path = CPUS) -> int | None:
+    """Return the total size of the last-level caches of `cpus`, bytes. CPUs may share a cache. None: unknown.
+
+    Args:
+        cpus: CPUs of this node.
+        folder: the folder of the CPUs in sysfs.
+    """
+    sizes: dict[str, int] = {}  # CPUs that share the cache -> its size
+    for cpu in cpus:
+        found: list[tuple[int, str, int]] = []
+        for index in (folder / f"cpu{cpu}" / "cache").glob("index*"):
+            with contextlib.suppress(OSError, ValueError, IndexError):  # not all files exist on all machines
+                level, shared, size = (_line(index / name) for name in ("level", "shared_cpu_list", "size"))
+                unit = UNITS.get(size[-1], 1)
+                found.append((int(level), shared, int(size.rstrip("KMG")) * unit))
+        if not found:
+            return None
+        _, shared, size_bytes = max(found)
+        sizes[shared] = size_bytes
+    return sum(sizes.values()) or None
+
+
+def _line(path: Path) -> str:
+    return path.read_text(encoding="ascii").strip()

@@ -6,7 +6,6 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
-from types import TracebackType
 
 from tracebed.ground.cpus import format_cpus
 from tracebed.ground.errors import InputError
@@ -39,9 +38,7 @@ class Team:
     def __enter__(self) -> Team:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """End the threads, and restore the affinity of the calling thread."""
         for work in self._work:
             work.put(None)

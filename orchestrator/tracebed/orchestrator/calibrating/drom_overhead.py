@@ -48,9 +48,8 @@ def pairs(count: int, iterations: int) -> Iterator[dict[str, Any]]:
     """
     cpus = tuple(sorted(os.sched_getaffinity(0)))
     work = (TASKS * len(cpus), iterations, max(1, round(TASK_S * kernels.calibrate())))
-    for number in range(1, count + 1):
-        for mode in MODES if number % 2 else reversed(MODES):  # neither of the two is always the first
-            yield {"mode": mode, "repetition": number, **_run(work, cpus if mode == "drom" else None)}
+    for number, mode in kernels.alternated(MODES, count):
+        yield {"mode": mode, "repetition": number, **_run(work, cpus if mode == "drom" else None)}
 
 
 def _run(work: tuple[int, int, int], cpus: tuple[int, ...] | None) -> dict[str, float]:

@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
+from tracebed.benchmarks.kernels.stream import KERNELS
 from tracebed.converters.workload import Workload
 from tracebed.ground import bounds
 from tracebed.ground.errors import InputError, TestbedError
 from tracebed.ground.version import version
 from tracebed.orchestrator.calibrating import probes
-from tracebed.orchestrator.calibrating.duty import propose
 from tracebed.orchestrator.calibrating.estimates import (
     FEW_RESAMPLES,
     FloatArray,
@@ -31,8 +32,7 @@ from tracebed.orchestrator.calibrating.estimates import (
     of_ranks,
     with_step,
 )
-from tracebed.orchestrator.calibrating.interference import interference
-from tracebed.orchestrator.calibrating.samples import OverheadSamples, samples_of
+from tracebed.orchestrator.calibrating.probes import OverheadSamples, samples_of
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.replay.session import replay
@@ -41,6 +41,7 @@ from tracebed.orchestrator.scheduling.policies.kassel import Pref
 from tracebed.orchestrator.scheduling.state import Policy
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.testbeds import rates
+from tracebed.orchestrator.testbeds.base import TESTBEDS, Testbed
 from tracebed.orchestrator.testbeds.calibration import (
     Calibration,
     DutyProposal,
@@ -50,12 +51,24 @@ from tracebed.orchestrator.testbeds.calibration import (
     host_of,
 )
 from tracebed.orchestrator.testbeds.nodes import Inventory
-from tracebed.orchestrator.testbeds.registry import TESTBEDS
 
 REPETITIONS = 3
 DUTY_WINDOWS = 60
 """Number of windows of the length of an iteration from which the duty is proposed."""
 SHARING_WINDOWS = 10
+DUTIES = tuple(round(1 - 0.05 * step, 2) for step in range(15))
+"""The duties that can be proposed: 1, 0.95, ..., 0.3."""
+QUANTILE = 0.99
+"""Share of the iterations whose work must fit into the plan."""
+DRIFT = 3.0
+"""Multiple of the shortfall of the slowest ranks that is left free."""
+INTERFERENCE_ROUNDS = 3
+"""Number of rounds. Each round measures each kernel alone and beside each kernel, so that a drift of the machine
+changes both."""
+INTERFERENCE_WINDOWS = 5
+"""Number of windows of each core in a round."""
+INTERFERENCE_WINDOW_S = 0.1
+"""Duration of a window, CPU s."""
 
 
 @dataclass
@@ -179,7 +192,7 @@ def _measure_cores(inventory: Inventory, folder: Path) -> _Cores:
             beside = rates.measure(testbed, nodes, SHARING_WINDOWS, rates.WINDOW_S) or []
             sharing = mean_of([_slowdown(alone[node], beside[node][:half]) for node in nodes])
             factors = interference(testbed)
-        return _Cores(host, estimate, propose(speeds, ranks), sharing, factors)
+        return _Cores(host, estimate, propose_duty(speeds, ranks), sharing, factors)
     finally:
         testbed.stop()
 
@@ -278,3 +291,82 @@ def _skipped(inventory: Inventory, duty: float, factors: Mapping[str, object]) -
     if len(inventory.nodes) < 2:
         skipped.append("launch of further ranks and resizes: there is one node")
     return skipped
+
+
+def propose_duty(speeds: npt.NDArray[np.float64], ranks: int) -> DutyProposal:
+    """Return the proposed duty.
+
+    A rank with duty d computes d times the units that fit into an iteration at the calibrated rate R. On a core with
+    the rate r (units per wall second) this takes d R / r of the iteration, so the work fits if r / R >= d. The ranks of
+    a job wait for the slowest one, so the work of N ranks fits with probability (1 - F(d))^N, with F the distribution
+    of r / R over windows of the length of an iteration. Let q be the value with (1 - F(q))^N = `QUANTILE`. The windows
+    of a calibration span seconds, but the rate of a machine drifts over hours. So `DRIFT` times the shortfall 1 - q is
+    left free.
+
+    Args:
+        speeds: rates of cores over windows of the length of an iteration, as multiples of the calibrated rate, shape
+            (windows,).
+        ranks: number of ranks that wait for each other.
+    """
+    slowest = float(np.quantile(speeds, 1 - QUANTILE ** (1 / ranks)))
+    bound = 1 - DRIFT * max(0.0, 1 - slowest)
+    duty = next((duty for duty in DUTIES if duty <= bound), DUTIES[-1])
+    late = 1 - float(np.mean(speeds >= duty)) ** ranks
+    return DutyProposal(duty=duty, quantile=QUANTILE, ranks=ranks, late=round(late, 6))
+
+
+def interference(testbed: Testbed) -> dict[str, dict[str, OverheadEstimate]]:
+    """Measure how much the kernels slow each other down on one node.
+
+    A factor is the rate of a kernel on half of the cores of a node while another kernel runs on the other half, divided
+    by its rate while the other half is idle. Rates are units per CPU second, so time in which other processes have the
+    core does not count. All nodes are measured at once, as they compute in a replay.
+
+    Args:
+        testbed: a started testbed of computing nodes with at least two cores each. No job may be running.
+
+    Returns:
+        kernel -> kernel beside it -> factor: the median of the windows with its interval. Empty: an agent cannot
+        measure a kernel, for example because its node lacks the memory.
+
+    Raises:
+        TestbedError: an agent is lost, or the measurement takes too long.
+    """
+    samples: dict[tuple[str, str], list[FloatArray]] = {}  # (kernel, kernel beside it) -> the factors of each round
+    for _ in range(INTERFERENCE_ROUNDS):
+        for kernel in KERNELS:
+            alone = _kernel_rates(testbed, kernel, None)
+            for other in KERNELS:
+                beside = _kernel_rates(testbed, kernel, other)
+                if alone is None or beside is None:
+                    return {}
+                samples.setdefault((kernel, other), []).append(_interference_factors(alone, beside))
+    return {kernel: {other: _interference_estimate(samples[kernel, other]) for other in KERNELS} for kernel in KERNELS}
+
+
+def _kernel_rates(testbed: Testbed, kernel: str, beside: str | None) -> list[FloatArray] | None:
+    """Return the rates of half of the cores, for each node units per CPU second, shape (cores, windows)."""
+    half = min(node.cores for node in testbed.nodes) // 2
+    nodes = range(len(testbed.nodes))
+    measured = rates.measure(
+        testbed, nodes, INTERFERENCE_WINDOWS, INTERFERENCE_WINDOW_S, cores=half, work=kernel, beside=beside
+    )
+    return measured and [node[..., 0] for node in measured]
+
+
+def _interference_factors(alone: list[FloatArray], beside: list[FloatArray]) -> FloatArray:
+    """Return the rates `beside` relative to the median of `alone` of the same core, shape (samples,)."""
+    return np.concatenate(
+        [np.ravel(two / np.median(one, axis=1, keepdims=True)) for one, two in zip(alone, beside, strict=True)]
+    )
+
+
+def _interference_estimate(rounds: list[FloatArray]) -> OverheadEstimate:
+    factors = np.concatenate(rounds)
+    value, (low, high) = float(np.median(factors)), rates.median_interval(factors)
+    figures = {"value": value, "median": value, "low": low, "high": high}
+    return OverheadEstimate(
+        **{name: float(f"{figure:.5g}") for name, figure in figures.items()},
+        count=len(factors),
+        repetitions=[float(f"{np.median(one):.5g}") for one in rounds],
+    )

@@ -16,8 +16,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from tracebed.benchmarks.applications import registry
-from tracebed.benchmarks.applications.base import Application
+from tracebed.benchmarks.applications.base import Application, load_application, parse_parameters
 from tracebed.benchmarks.applications.command import Command
 from tracebed.benchmarks.program import Program
 from tracebed.converters.workload import Workload
@@ -96,7 +95,7 @@ def program_of(
         iterations=iterations,
         requests={str(request.point(iterations)): request.nodes for request in jobs.requests_of(job)},
         balance=application.balance or balance,
-        parameters=registry.parse(jobs.parameters[job]),
+        parameters=parse_parameters(jobs.parameters[job]),
         partition=application.partition,
         memory_mib=_memory_mib(jobs, job),
         ratios={kernel: rates[kernel] / rates[first] for kernel in others},
@@ -121,7 +120,7 @@ def application_of(jobs: Jobs, job: int) -> Application:
 
 @cache
 def _application(name: str, parameters: str) -> Application:
-    return registry.load(name, registry.parse(parameters))
+    return load_application(name, parse_parameters(parameters))
 
 
 def _memory_mib(jobs: Jobs, job: int) -> int:

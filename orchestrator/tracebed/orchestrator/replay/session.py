@@ -33,11 +33,11 @@ from tracebed.orchestrator.run import JOURNAL, VIRTUAL, Run, RunInfo, check_targ
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.state import handles_requests
 from tracebed.orchestrator.setup import AnyPolicy, Setup
+from tracebed.orchestrator.testbeds.base import TESTBEDS
 from tracebed.orchestrator.testbeds.calibration import Calibration
 from tracebed.orchestrator.testbeds.nodes import AGENTS, Inventory
 from tracebed.orchestrator.testbeds.provider import world_of
 from tracebed.orchestrator.testbeds.rates import rate_of
-from tracebed.orchestrator.testbeds.registry import TESTBEDS
 
 NEXT = "`tracebed replay --recover {}` makes a run of the replay so far"
 """Hint of an error after which the working folder is kept."""

@@ -108,10 +108,10 @@ def is_divided(application: str, parameters: str) -> bool:
 
     A simulation accepts every application: the data of an application that cannot run are not divided.
     """
-    from tracebed.benchmarks.applications import registry  # imports the benchmarks, which few simulations need
+    from tracebed.benchmarks.applications.base import load_application, parse_parameters
 
     try:
-        return registry.load(application, registry.parse(parameters)).partition == "static"
+        return load_application(application, parse_parameters(parameters)).partition == "static"
     except InputError:
         return False
 

@@ -68,11 +68,11 @@ def kernel_of(application: str, parameters: str) -> str:
 
     It is unknown for the application `command`, and for an invalid application: a simulation accepts every application.
     """
-    from tracebed.benchmarks.applications import registry  # imports the benchmarks, which few simulations need
+    from tracebed.benchmarks.applications.base import load_application, parse_parameters
     from tracebed.benchmarks.applications.command import Command
 
     try:
-        found = registry.load(application, registry.parse(parameters))
+        found = load_application(application, parse_parameters(parameters))
     except InputError:
         return ""
     return "" if isinstance(found, Command) else found.kernels[0]

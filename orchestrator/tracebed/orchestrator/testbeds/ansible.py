@@ -19,8 +19,7 @@ from typing import Any
 
 from tracebed.ground.errors import InputError, tolerate
 from tracebed.ground.yaml_file import YamlFile, abbreviated
-from tracebed.orchestrator.testbeds.distinct import DistinctNodes
-from tracebed.orchestrator.testbeds.inventory_keys import NodeItem, NodeKeys
+from tracebed.orchestrator.testbeds.inventory_keys import DistinctNodes, NodeItem, NodeKeys
 from tracebed.orchestrator.testbeds.nodes import Group, Node
 from tracebed.orchestrator.testbeds.provider import PROVIDERS
 from tracebed.orchestrator.testbeds.variables import BELONGS, SECRET, Keys, Place, refuse_templates

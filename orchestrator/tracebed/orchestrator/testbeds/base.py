@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from tracebed.ground.registry import Registry
 from tracebed.orchestrator.testbeds.nodes import Node
 
 EMULATED_RATE = 1e6
@@ -96,3 +97,10 @@ class Testbed(Protocol):
 
     def stop(self) -> None:
         """End all processes of agents and jobs. It may be called repeatedly, and before the start."""
+
+
+Factory = Callable[..., Testbed]
+"""A function of an inventory and a folder for the files of agents and jobs. It returns a testbed, not started. It may
+be called with `drain=True`, to leave out nodes whose agent does not start."""
+TESTBEDS: Registry[Factory] = Registry("tracebed.testbeds", "testbed")
+"""Testbeds by name: the entry points of the group `tracebed.testbeds`."""

@@ -22,7 +22,6 @@ class GroupLock:
     """
 
     def __init__(self, group: Group) -> None:
-        """Start without the lock."""
         self._group = group
         self._lock: weakref.finalize[[int], GroupLock] | None = None  # closes the file of the lock
 

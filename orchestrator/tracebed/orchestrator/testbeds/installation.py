@@ -20,7 +20,7 @@ from tracebed.ground import system as world
 from tracebed.ground.errors import TestbedError
 from tracebed.orchestrator.testbeds import on_node
 from tracebed.orchestrator.testbeds.provider import AGENT_MODULE
-from tracebed.orchestrator.testbeds.unpacking import unpack
+from tracebed.orchestrator.testbeds.replay_folder import unpack
 from tracebed.orchestrator.testbeds.wheelhouse import wheel
 
 OLDEST_KERNEL = (4, 18)
@@ -45,7 +45,6 @@ class WheelCache:
     """The wheel for each platform, made when it is first needed."""
 
     def __init__(self) -> None:
-        """Start without wheels."""
         self._made: dict[str, tuple[str, bytes]] = {}
         self._lock = threading.Lock()
 

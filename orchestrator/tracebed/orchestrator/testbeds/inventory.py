@@ -26,6 +26,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from yaml import safe_dump
+
+from tracebed.ground.cpus import format_cpus
 from tracebed.ground.errors import InputError
 from tracebed.ground.input_files import read_text
 from tracebed.ground.ranges import parse_names
@@ -33,10 +36,16 @@ from tracebed.ground.registry import one_of, unknown
 from tracebed.ground.topology import Grid
 from tracebed.ground.yaml_file import YamlFile, abbreviated
 from tracebed.orchestrator.testbeds import ansible, ssh_config
-from tracebed.orchestrator.testbeds.distinct import DistinctNodes
-from tracebed.orchestrator.testbeds.inventory_keys import FileKeys, GroupKeys, NodeItem, NodeKeys, settings_of
+from tracebed.orchestrator.testbeds.base import TESTBEDS
+from tracebed.orchestrator.testbeds.inventory_keys import (
+    DistinctNodes,
+    FileKeys,
+    GroupKeys,
+    NodeItem,
+    NodeKeys,
+    settings_of,
+)
 from tracebed.orchestrator.testbeds.nodes import AGENTS, SHIPPED, Group, Inventory, Node, shipped
-from tracebed.orchestrator.testbeds.registry import TESTBEDS
 from tracebed.orchestrator.testbeds.variables import Keys, Place, refuse_credentials
 
 FIELDS = f"keys: {', '.join(FileKeys.model_fields)}"
@@ -201,3 +210,37 @@ def inherit(own: Keys, inherited: Keys) -> Keys:
     if isinstance(own.values.get("sockets"), list):
         replaced |= {"cores", "cpus"}
     return own.over(inherited.without(replaced))
+
+
+def as_yaml(inventory: Inventory) -> str:
+    """Return an inventory as YAML, which `load_inventory` reads as the same nodes, groups and settings."""
+    content: dict[str, Any] = {"name": inventory.name}
+    defaults = Inventory("", AGENTS, ())
+    for key in ("testbed", "grain_s", "heartbeat_s", "linger_s", "network"):
+        if getattr(inventory, key) != getattr(defaults, key):
+            content[key] = getattr(inventory, key)
+    content["groups"] = {
+        group.name: {
+            "provider": group.provider,
+            **group.settings.model_dump(mode="json", exclude_unset=True),
+            "nodes": [_item(node) for node in group.nodes],
+        }
+        for group in inventory.groups
+    }
+    return safe_dump(content, sort_keys=False, allow_unicode=True, default_flow_style=None, width=110)
+
+
+def _item(node: Node) -> dict[str, Any]:
+    """Return the keys of a node."""
+    item: dict[str, Any] = {"name": node.name}
+    if node.emulated:
+        item |= {"cores": node.cores, "sockets": node.sockets, "emulated": True}
+    elif node.cpus is not None and node.sockets == 1:
+        item["cpus"] = format_cpus(node.cpus)
+    elif node.cpus is not None:
+        size = node.cores // node.sockets
+        item["sockets"] = [format_cpus(node.cpus[first : first + size]) for first in range(0, node.cores, size)]
+    for key in ("duty", "memory_mib", "address"):
+        if getattr(node, key) is not None:
+            item[key] = getattr(node, key)
+    return item

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -14,8 +15,10 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from tracebed.ground.cpus import LARGEST_NODE, parse_cpus
 from tracebed.ground.errors import InputError
 from tracebed.ground.ranges import NameRange, parse_names
+from tracebed.ground.yaml_file import abbreviated
 from tracebed.orchestrator.testbeds.nodes import AGENTS, Node
 from tracebed.orchestrator.testbeds.provider import PROVIDERS
+from tracebed.orchestrator.testbeds.variables import Place
 
 CPU_TOPOLOGY = Path("/sys/devices/system/cpu")
 LARGEST = 1_000_000
@@ -25,6 +28,10 @@ LONGEST_ADDRESS = 255
 LAST = "give the last number of the range"
 Variables = dict[str, str | int | float | bool]
 """Variable -> value. `{name}` in a string of the inventory stands for the value of the variable `name`."""
+ID = "tracebed-inventory-1.json"
+REFERENCE = {"type": "string", "pattern": r"\{[A-Za-z_]\w*\}"}
+"""A string with a reference to a variable, which may have the place of any value."""
+NAME_PATTERN = r"^[\w.-]+$"
 
 
 class _Keys(BaseModel):
@@ -219,3 +226,121 @@ def _socket(cpu: int) -> int:
         return int((CPU_TOPOLOGY / f"cpu{cpu}" / "topology" / "physical_package_id").read_text())
     except (OSError, ValueError):
         return 0
+
+
+class DistinctNodes:
+    """A check that node names are unique and no CPU belongs to two nodes."""
+
+    def __init__(self) -> None:
+        self._names: set[str] = set()
+        self._owners: dict[tuple[str, int], str] = {}
+
+    @contextlib.contextmanager
+    def at(self, place: Place, name: str) -> Iterator[None]:
+        """Add the line of `place`, which defines the nodes `name`, to errors."""
+        with place.of(f"node {abbreviated(name)}"):
+            yield
+
+    def of(self, nodes: Iterable[Node], settings: BaseModel) -> Iterator[Node]:
+        """Yield the nodes.
+
+        Args:
+            settings: the settings of their group. A host with another SSH port, for example, is another machine.
+
+        Raises:
+            InputError: a name or a CPU occurs twice, or there are too many nodes.
+        """
+        one_machine = getattr(settings, "splits_this_machine", False)
+        for node in nodes:
+            if node.name in self._names:
+                raise InputError(f"two nodes have the name {node.name!r}", hint="rename one of them")
+            self._names.add(node.name)
+            if len(self._names) > LARGEST:
+                raise InputError(f"the inventory has more than {LARGEST:,} nodes", hint="use fewer nodes")
+            host = "" if one_machine else node.address or node.name
+            machine = "" if node.provider == "local" else f"{node.provider} {settings!r} {host}"
+            for cpu in node.cpus or ():
+                owner = self._owners.setdefault((machine, cpu), node.name)
+                if owner != node.name:
+                    what = f"nodes {owner!r} and {node.name!r} share CPU {cpu}"
+                    raise InputError(what, hint="list each CPU of a machine for one node only")
+            yield node
+
+
+def inventory_schema(providers: list[str] | None = None) -> dict[str, Any]:
+    """Return the JSON schema of inventories.
+
+    Args:
+        providers: the providers whose settings the schema has; None: all that are installed.
+    """
+    names = PROVIDERS.names() if providers is None else providers
+    defs: dict[str, Any] = {}
+    settings = {name: _keys(settings_of(name), defs, f"{name}_") for name in names}
+    of_group, of_node = _keys(GroupKeys, defs), _keys(NodeItem, defs)
+    defs["node"] = {"description": NodeItem.__doc__, **_closed(of_node, ["name"])}
+    listed = {"type": "array", "minItems": 1, "items": {"anyOf": [{"type": "string"}, {"$ref": "#/$defs/node"}]}}
+    of_group["nodes"] = {
+        "description": of_group["nodes"]["description"],
+        "anyOf": [{"type": "string"}, listed],
+    }
+    of_group["provider"]["enum"] = names
+    defs["group"] = {
+        "description": "A group of nodes. Its keys are defaults of its nodes, or settings of its provider.",
+        # A group without the key `provider` may have the provider of `defaults`.
+        "anyOf": [_closed(of_group | {"provider": {"const": name}} | settings[name], ["nodes"]) for name in names],
+    }
+    every = {key: value for keys in settings.values() for key, value in keys.items()}
+    file = _keys(FileKeys, defs, references=False)
+    file["defaults"] = {
+        "description": file["defaults"]["description"],
+        **_closed({key: of_group[key] for key in (*NodeKeys.model_fields, "provider")} | every, []),
+    }
+    file["nodes"] = {"description": file["nodes"]["description"], **listed}
+    file["groups"] = {
+        "description": file["groups"]["description"],
+        "type": "object",
+        "minProperties": 1,
+        "propertyNames": {"pattern": NAME_PATTERN},
+        "additionalProperties": {"$ref": "#/$defs/group"},
+    }
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": ID,
+        "title": "Inventory of tracebed",
+        **_closed(file, []),
+        "oneOf": [{"required": ["nodes"]}, {"required": ["groups"]}],
+        "$defs": dict(sorted(defs.items())),
+    }
+
+
+def _keys(model: type[BaseModel], defs: dict[str, Any], prefix: str = "", *, references: bool = True) -> dict[str, Any]:
+    """Return the schema of each key of a model, and add the definitions that they refer to.
+
+    Args:
+        prefix: first part of the names of the added definitions.
+        references: whether a value may be a reference to a variable.
+    """
+    found = model.model_json_schema(ref_template=f"#/$defs/{prefix}{{model}}")
+    defs |= {prefix + name: value for name, value in found.get("$defs", {}).items()}
+    keys: dict[str, Any] = {}
+    for name, schema in found.get("properties", {}).items():
+        schema.pop("title", None)
+        if schema.get("default") is None:
+            schema.pop("default", None)
+        types = {schema.get("type"), *(of.get("type") for of in schema.get("anyOf", ()))}
+        if references and name != "vars" and "string" not in types:
+            description = {key: schema.pop(key) for key in ("description", "default") if key in schema}
+            of = schema.pop("anyOf", None) or [schema]
+            schema = {**description, "anyOf": [*of, REFERENCE]}
+        keys[name] = schema
+    return keys
+
+
+def _closed(keys: dict[str, Any], required: list[str]) -> dict[str, Any]:
+    """Return the schema of a mapping with these keys and no others."""
+    return {
+        "type": "object",
+        "properties": keys,
+        **({"required": required} if required else {}),
+        "additionalProperties": False,
+    }

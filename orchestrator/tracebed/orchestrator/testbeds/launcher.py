@@ -39,7 +39,6 @@ class Launcher:
     """
 
     def __init__(self, provider: Provider, post: Callable[[Callable[[], None]], None]) -> None:
-        """Start without threads."""
         self.provider, self._post = provider, post
         self._calls: deque[Callable[[], None]] = deque()
         self._threads = 0
@@ -166,6 +165,12 @@ def concurrently(calls: Iterable[Callable[[], None]], most: int) -> list[Tracebe
     for one in [here.start(work, "concurrent calls") for _ in range(min(max(1, most), waiting.qsize()))]:
         one.join()
     return errors
+
+
+def carry_out(calls: Iterable[Callable[[], None]], most: int) -> None:
+    """Carry out `calls` in at most `most` threads, wait for all of them, and raise their errors as one (`joined`)."""
+    if errors := concurrently(calls, most):
+        raise joined(errors)
 
 
 def joined(errors: Iterable[TracebedError]) -> TracebedError:

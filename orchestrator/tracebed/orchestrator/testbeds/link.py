@@ -1,4 +1,9 @@
-"""The link of a testbed to the agent of one node: its channel, the state of the agent, and the clock of the node."""
+"""The link of a testbed to the agent of one node: its channel, the state of the agent, and the clock of the node.
+
+All clocks are monotonic clocks. An offset is measured by pings, as in NTP (RFC 5905): a ping is sent at t0 and arrives
+at t1 of the node, its echo is sent at t2 of the node and arrives at t3. Then the round trip is (t3 - t0) - (t2 - t1),
+the offset is ((t1 - t0) + (t2 - t3)) / 2, and the error of the offset is at most half of the round trip.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +22,6 @@ from tracebed.ground.cpus import format_cpus
 from tracebed.ground.errors import TestbedError
 from tracebed.orchestrator.testbeds.agent import PROTOCOL
 from tracebed.orchestrator.testbeds.agent.spool import remove_tables
-from tracebed.orchestrator.testbeds.clocks import NodeClock
 from tracebed.orchestrator.testbeds.launcher import Launcher
 from tracebed.orchestrator.testbeds.nodes import Inventory, Node
 from tracebed.orchestrator.testbeds.provider import Channel, Provider
@@ -31,6 +35,11 @@ PAUSE_S = 1.0
 """Pause before the first attempt to start a lost agent again, s. Pauses double."""
 LONGEST_PAUSE_S = 60.0
 """Longest of these pauses, s."""
+DRIFT = 50e-6
+"""Largest assumed drift between two clocks, seconds per second. Crystals of computers are better than this."""
+TIMES = ("time", "begun", "asked", "seen", "decided", "applied", "done")
+"""The fields of an event that have times of the node. The first field of each sample in `samples` is one too."""
+NUMBER = (int, float)
 
 
 class Link:
@@ -61,7 +70,6 @@ class Link:
     """
 
     def __init__(self, index: int, node: Node, launcher: Launcher, *, first: bool) -> None:
-        """Start without a channel."""
         self.index, self.node, self.launcher, self.first = index, node, launcher, first
         self.channel: Channel | None = None
         self.lines: Lines | None = None
@@ -264,3 +272,75 @@ def await_ends(readers: Iterable[int], until: float) -> list[int]:
                 selector.unregister(key.fd)
                 ended.append(key.fd)
     return ended
+
+
+class NodeClock:
+    """The offset of the clock of a node.
+
+    Args:
+        same: whether the node has the clock of this machine. Then the offset is 0, unless a measurement excludes 0.
+
+    Attributes:
+        offset_s: time of the node minus time of this machine, s.
+        round_trip_s: round trip of the ping that gave the offset, s; None: not measured yet.
+        error_s: largest error of the offset when it was measured, s.
+    """
+
+    def __init__(self, *, same: bool = False) -> None:
+        self.same = same
+        self.offset_s = 0.0
+        self.round_trip_s: float | None = None
+        self.error_s = 0.0
+        self._measured = 0.0
+
+    @property
+    def known(self) -> bool:
+        """Whether times of the node can be converted."""
+        return self.same or self.round_trip_s is not None
+
+    def echo(self, sent: float, received: float, answered: float, arrived: float) -> float:
+        """Process the echo of a ping, and keep the sample with the smallest current error.
+
+        The error of the kept sample grows by `DRIFT`. A sample that contradicts the kept one replaces it: the node was
+        suspended, or restarted.
+
+        Args:
+            sent: time of this machine at which the ping was sent, s.
+            received: time of the node at which it arrived, s.
+            answered: time of the node at which the echo was sent, s.
+            arrived: time of this machine at which the echo arrived, s.
+
+        Returns:
+            The step of the clock of the node since the kept sample, s; 0: the sample does not contradict it.
+        """
+        round_trip = max(0.0, (arrived - sent) - (answered - received))
+        offset = ((received - sent) + (answered - arrived)) / 2
+        error = round_trip / 2
+        kept = self.error_s + DRIFT * (arrived - self._measured)
+        stepped = self.round_trip_s is not None and abs(offset - self.offset_s) > error + kept
+        step = offset - self.offset_s if stepped else 0.0
+        if self.round_trip_s is None or error <= kept or stepped:
+            self.round_trip_s, self.error_s, self._measured = round_trip, error, arrived
+            self.offset_s = 0.0 if self.same and abs(offset) <= error else offset
+        return step
+
+    def convert(self, message: dict[str, Any], arrived: float) -> dict[str, Any]:
+        """Return an event of the node with times of this machine, none of which is after its arrival.
+
+        Args:
+            arrived: time of its arrival.
+        """
+        if not self.offset_s:
+            return message
+
+        def here(time: float) -> float:
+            return min(time - self.offset_s, arrived)
+
+        times = {name: here(message[name]) for name in TIMES if isinstance(message.get(name), NUMBER)}
+        if samples := message.get("samples"):
+            return message | times | {"samples": [[here(ended), *rest] for ended, *rest in samples]}
+        return message | times
+
+    def facts(self) -> Mapping[str, float | None]:
+        """Return the offset and its round trip for `run.json`, s."""
+        return {"offset_s": round(self.offset_s, 6), "round_trip_s": self.round_trip_s}

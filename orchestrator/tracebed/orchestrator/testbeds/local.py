@@ -86,19 +86,12 @@ class LocalChannel:
         self._stdout.close()
 
 
-class LocalProvider:
-    """Nodes of this machine. They need no preparation."""
+class UnpreparedNodes:
+    """Nodes on this machine that need no preparation: the common part of providers."""
 
-    name = "local"
-    Settings = ProviderSettings
-    shared = True
     fan_out = 4
     made = False
-
-    def __init__(self, group: Group, folder: Path, on_step: Callable[[str], None]) -> None:
-        """Prepare the provider."""
-        self.group, self.folder = group, folder
-        self.command = AGENT
+    folder: Path
 
     def up(self) -> None:
         """Do nothing."""
@@ -108,6 +101,29 @@ class LocalProvider:
 
     def close(self) -> None:
         """Do nothing."""
+
+    def spool(self, node: Node) -> str:
+        """Return the folder of the replay."""
+        return str(self.folder.absolute())
+
+    def fetch(self, node: Node, target: Path) -> None:
+        """Do nothing: if jobs write files, the files are here already."""
+
+    def bind(self, node: Node) -> str | None:
+        """Return the loopback address."""
+        return "127.0.0.1"
+
+
+class LocalProvider(UnpreparedNodes):
+    """Nodes of this machine."""
+
+    name = "local"
+    Settings = ProviderSettings
+    shared = True
+
+    def __init__(self, group: Group, folder: Path, on_step: Callable[[str], None]) -> None:
+        self.group, self.folder = group, folder
+        self.command = AGENT
 
     def run(self, node: Node, arguments: Sequence[str]) -> LocalChannel:
         """Start an agent as a child process."""
@@ -120,14 +136,3 @@ class LocalProvider:
                 hint="raise the limits on processes and open files (ulimit -a), or use fewer nodes",
                 transient=error.errno in EXHAUSTED,
             ) from error
-
-    def spool(self, node: Node) -> str:
-        """Return the folder of the replay."""
-        return str(self.folder)
-
-    def fetch(self, node: Node, target: Path) -> None:
-        """Do nothing: the files are here already."""
-
-    def bind(self, node: Node) -> str | None:
-        """Return the loopback address."""
-        return "127.0.0.1"

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from queue import SimpleQueue
 from typing import Any, Protocol, TypeVar
 
+from tracebed.benchmarks.lines import watch
 from tracebed.ground import system as world
 
 CHUNK = 65536
@@ -68,7 +69,6 @@ class SocketConnection:
     error: Exception | None = None
 
     def __init__(self, sock: socket.socket) -> None:
-        """Take over the socket."""
         self.socket = sock
         sock.setblocking(False)
 
@@ -107,7 +107,6 @@ class ChannelConnection:
     error: Exception | None = None
 
     def __init__(self, channel: Any, on_error: Callable[[bytes], None]) -> None:
-        """Take over the channel."""
         self.channel, self.on_error = channel, on_error
         channel.settimeout(0.0)
 
@@ -319,13 +318,7 @@ class Pump:
         expected = {} if link.done else link.watched()
         before = self._links.get(link, {})
         for descriptor in before.keys() | expected.keys():
-            events, now = expected.get(descriptor, 0), before.get(descriptor, 0)
-            if events and now and events != now:
-                self._selector.modify(descriptor, events, link)
-            elif events and not now:
-                self._selector.register(descriptor, events, link)
-            elif now and not events:
-                self._selector.unregister(descriptor)
+            watch(self._selector, descriptor, expected.get(descriptor, 0), link)
         if link.done:
             self._links.pop(link, None)
             link.close()

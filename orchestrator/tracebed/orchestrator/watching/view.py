@@ -113,7 +113,6 @@ class View(abc.ABC):
     """
 
     def __init__(self, facts: Mapping[str, Any], info: RunInfo, jobs: JobColumns) -> None:
-        """Start before the first submission."""
         self.info, self.jobs = info, jobs
         self._thresholds = HealthThresholds.parse(*facts["thresholds"])
         self.now = math.nan

@@ -3,8 +3,8 @@
 The code of the controller and of the agents is the code that replays on real nodes. Simulated are what surrounds it
 (`tracebed.ground.system`) and the processes of jobs:
 
-- `kernel`: virtual time, processes with clocks of their own, and the threads of the controller.
-- `descriptors`: pipes with latency, and selectors.
+- `kernel`: virtual time, processes with clocks of their own, pipes with latency, selectors, and the threads of the
+  controller.
 - `machine`: a node, and the agents on it.
 - `ranks`: the processes of jobs.
 - `provider`: the provider `virtual`, by which an inventory names virtual nodes.

@@ -11,12 +11,10 @@ from tracebed.benchmarks.program import Launch
 from tracebed.orchestrator.testbeds.agent.agent import Agent
 from tracebed.orchestrator.testbeds.agent.attaching import NAME
 from tracebed.orchestrator.testbeds.agent.machine import Change, Machine
-from tracebed.orchestrator.testbeds.agent.outbox import Outbox
+from tracebed.orchestrator.testbeds.agent.messages import Outbox
 from tracebed.orchestrator.testbeds.agent.processes import RankProcess
-from tracebed.testing.virtual.descriptors import Descriptor, Process, VirtualSelector
-from tracebed.testing.virtual.kernel import VirtualWorld
-from tracebed.testing.virtual.ranks import VirtualRank
-from tracebed.testing.virtual.surroundings import Times
+from tracebed.testing.virtual.kernel import Descriptor, Process, VirtualSelector, VirtualWorld
+from tracebed.testing.virtual.ranks import Times, VirtualRank
 
 if TYPE_CHECKING:
     import selectors

@@ -16,11 +16,10 @@ from tracebed.orchestrator.testbeds import local
 from tracebed.orchestrator.testbeds.agent.attaching import ABSENT
 from tracebed.orchestrator.testbeds.nodes import Group, Inventory, Node
 from tracebed.orchestrator.testbeds.settings import ProviderSettings
-from tracebed.testing.virtual.descriptors import Descriptor
 from tracebed.testing.virtual.faults import LASTING, arm, drawn_outages, has_target
-from tracebed.testing.virtual.kernel import VirtualWorld, remove_leftovers
+from tracebed.testing.virtual.kernel import Descriptor, VirtualWorld, remove_leftovers
 from tracebed.testing.virtual.machine import VirtualAgent, VirtualNode
-from tracebed.testing.virtual.surroundings import Times
+from tracebed.testing.virtual.ranks import Times
 
 RUN_S = 0.15
 """Time until an agent has been started, or the connection has been refused, s."""
@@ -98,14 +97,12 @@ class VirtualChannel:
         world.current().close(self._end.fd)
 
 
-class VirtualProvider:
-    """Virtual nodes. They need no preparation."""
+class VirtualProvider(local.UnpreparedNodes):
+    """Virtual nodes. Jobs on them write no files."""
 
     name = "virtual"
     Settings = VirtualSettings
     shared = False
-    fan_out = 4
-    made = False
 
     def __init__(self, group: Group, folder: Path, on_step: Callable[[str], None]) -> None:
         """Find the nodes in the virtual world, or make them.
@@ -152,15 +149,6 @@ class VirtualProvider:
         made.observers.append(partial(_note_fault, made, speed))
         return made
 
-    def up(self) -> None:
-        """Do nothing."""
-
-    def down(self) -> None:
-        """Do nothing."""
-
-    def close(self) -> None:
-        """Do nothing."""
-
     def run(self, node: Node, arguments: Sequence[str]) -> VirtualChannel:
         """Start an agent, or attach to one."""
         world.sleep(RUN_S * self.world.draw.lognormvariate(0.0, 0.5))
@@ -178,14 +166,3 @@ class VirtualProvider:
         else:
             agent.attach(other)
         return VirtualChannel(host, end, agent, attached=path)
-
-    def spool(self, node: Node) -> str:
-        """Return the folder of the replay."""
-        return str(self.folder.absolute())
-
-    def fetch(self, node: Node, target: Path) -> None:
-        """Do nothing: jobs write no files."""
-
-    def bind(self, node: Node) -> str | None:
-        """Return the address of every virtual node."""
-        return "127.0.0.1"

@@ -1,4 +1,4 @@
-"""The processes of jobs in a virtual world: a model of what ranks do and report (`benchmarks.rank`, `malleable`).
+"""The processes of jobs in a virtual world: a model of what ranks do and report (`benchmarks.rank`, `leader`).
 
 A rank starts, joins its leader, computes in iterations, and applies changes of members and of CPUs between two
 iterations. The work of a job is divided as by its program. A rank that holds no CPU, or that its agent has stopped,
@@ -11,20 +11,63 @@ import signal
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
-from tracebed.benchmarks.holding import HeldCpus
 from tracebed.benchmarks.lines import decode, encode
 from tracebed.benchmarks.program import Launch
+from tracebed.benchmarks.rank import HeldCpus
 from tracebed.ground.cpus import format_cpus
 from tracebed.orchestrator.testbeds.agent.processes import RankProcess
-from tracebed.testing.virtual.surroundings import RankAgent
+from tracebed.testing.virtual.kernel import Process, VirtualWorld
 
 STOPPED, CONTINUED = 0x137F, 0xFFFF
 """The statuses with which `os.wait` reports a process that was stopped by SIGSTOP, or continued."""
 
 ROUNDING = 1e-9
 """A share of the work that differs by less is equal."""
+
+
+class Times(NamedTuple):
+    """The times of processes, s: medians that `tests/performance/scale/rank_times.py` measures on emulated nodes."""
+
+    launch_s: float = 0.012
+    """From the fork of a rank until it listens or joins."""
+    join_s: float = 0.012
+    """Connection of a follower to its leader."""
+    exit_s: float = 0.002
+    """From the last message of a rank until its process has ended."""
+    resize_s: float = 0.0009
+    """Application of a change of members."""
+    grain_s: float = 0.05
+    """An iteration."""
+
+
+class RankNode(Protocol):
+    """A node, as ranks see it (`machine.VirtualNode`)."""
+
+    name: str
+    times: Times
+    latency_s: float
+    offset_s: float
+    rate: float
+
+
+class RankAgent(Protocol):
+    """The agent of a rank (`machine.VirtualAgent`)."""
+
+    world: VirtualWorld
+    process: Process
+
+    @property
+    def node(self) -> RankNode:
+        """Its node."""
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs."""
+
+    def changed(self, pid: int, status: int) -> None:
+        """Note that a rank has ended, stopped or continued."""
 
 
 class JobModel:

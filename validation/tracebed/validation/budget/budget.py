@@ -12,11 +12,11 @@ from statistics import fmean
 from typing import Any
 
 import pandas as pd
-from tracebed.orchestrator.configurations import predicted_setup
 
 from tracebed.converters.workload import Workload
 from tracebed.ground.display import cell, rows_html
 from tracebed.ground.errors import InputError
+from tracebed.orchestrator.configurations import predicted_setup
 from tracebed.orchestrator.run import Run, RunInfo
 from tracebed.orchestrator.scheduling.state import Policy
 from tracebed.orchestrator.setup import Setup

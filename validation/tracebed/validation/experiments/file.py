@@ -22,11 +22,10 @@ from pathlib import Path
 from typing import Any
 from warnings import warn
 
-from tracebed.orchestrator.configurations import CONFIGURATIONS
-
 from tracebed.ground.errors import InputError
 from tracebed.ground.files import replacing
 from tracebed.ground.yaml_file import YamlFile
+from tracebed.orchestrator.configurations import CONFIGURATIONS
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.validation.experiments.experiment import KEYS, Experiment, Point
 from tracebed.validation.experiments.parts import MOST_POINTS, NAME, OF_WORKLOADS, PolicySpec, Where, as_list

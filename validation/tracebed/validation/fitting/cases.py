@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tracebed.orchestrator.configurations import predicted_setup
-
 from tracebed.converters.workload import Workload
 from tracebed.ground.display import listed
 from tracebed.ground.errors import InputError
+from tracebed.orchestrator.configurations import predicted_setup
 from tracebed.orchestrator.run import Run, RunInfo
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.prediction import predict

@@ -15,9 +15,8 @@ from tracebed.ground.version import version
 from tracebed.orchestrator.testbeds.agent import PROTOCOL
 from tracebed.orchestrator.testbeds.agent.attaching import NAME
 from tracebed.orchestrator.testbeds.agent.machine import Machine
-from tracebed.orchestrator.testbeds.agent.messages import LINE_LIMIT, LONGEST_S, MessageFields, clipped
+from tracebed.orchestrator.testbeds.agent.messages import LINE_LIMIT, LONGEST_S, MessageFields, Outbox, clipped
 from tracebed.orchestrator.testbeds.agent.node import NEVER, AgentNode, read_node
-from tracebed.orchestrator.testbeds.agent.outbox import Outbox
 
 HELLO_S = 300.0
 """Time in which the first message must arrive, s: a controller whose machine loses power closes no connection."""

@@ -21,7 +21,6 @@ class Listener:
     """A non-blocking socket that listens in the private folder of the agent."""
 
     def __init__(self, folder: Path) -> None:
-        """Listen."""
         self._server = socket.socket(socket.AF_UNIX)
         self._server.bind(str(folder / NAME))
         self._server.listen()

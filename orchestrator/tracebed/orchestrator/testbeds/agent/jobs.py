@@ -16,12 +16,10 @@ from tracebed.benchmarks.program import Launch
 from tracebed.ground import system as world
 from tracebed.ground.cpus import parse_cpus
 from tracebed.ground.errors import InputError, TracebedError
-from tracebed.orchestrator.testbeds.agent.binding import Binding
 from tracebed.orchestrator.testbeds.agent.launching import RELAYED, NodeDescription, read_launch
 from tracebed.orchestrator.testbeds.agent.machine import Machine
-from tracebed.orchestrator.testbeds.agent.masks import Masks
-from tracebed.orchestrator.testbeds.agent.messages import LONGEST_S, MessageFields
-from tracebed.orchestrator.testbeds.agent.outbox import Outbox
+from tracebed.orchestrator.testbeds.agent.masks import Binding, Masks
+from tracebed.orchestrator.testbeds.agent.messages import LONGEST_S, MessageFields, Outbox
 from tracebed.orchestrator.testbeds.agent.processes import RankProcess
 from tracebed.orchestrator.testbeds.agent.relay import Relays
 

@@ -7,10 +7,11 @@ import os
 import selectors
 import socket
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tracebed.benchmarks.kernels import calibrate, kernel_name
+from tracebed.benchmarks.kernels import Kernel, calibrate, kernel_name, work_rates
 from tracebed.benchmarks.lines import Mailbox
 from tracebed.ground import system as world
 from tracebed.ground.cpus import LARGEST_NODE, parse_cpus
@@ -20,12 +21,14 @@ from tracebed.orchestrator.testbeds.agent.facts import node_facts
 from tracebed.orchestrator.testbeds.agent.jobs import RankManager
 from tracebed.orchestrator.testbeds.agent.launching import NodeDescription
 from tracebed.orchestrator.testbeds.agent.machine import Machine
-from tracebed.orchestrator.testbeds.agent.measuring import core_rates
-from tracebed.orchestrator.testbeds.agent.messages import LONGEST_S, MessageFields
-from tracebed.orchestrator.testbeds.agent.outbox import Outbox
+from tracebed.orchestrator.testbeds.agent.messages import LONGEST_S, MessageFields, Outbox
 from tracebed.orchestrator.testbeds.agent.spool import plain_name
 
 NEVER = float("inf")
+CoreRates = list[list[tuple[float, float]]]
+"""For each core and window: units per second of CPU time, and CPU time over wall time."""
+CHUNK_S = 0.002
+"""Duration of a call of the kernel on the other cores, s. They end with the measurement."""
 
 
 class AgentNode:
@@ -121,7 +124,7 @@ class AgentNode:
 
     def measure(self, message: dict[str, Any]) -> None:
         """Measure the work rate of cores of the node, all at once, in the background. The event `measured` has it."""
-        from tracebed.benchmarks.kernels.units import kernel_of  # most agents measure nothing, and must start fast
+        from tracebed.benchmarks.kernels.stream import kernel_of  # most agents measure nothing, and must start fast
 
         fields = MessageFields(message)
         windows, seconds = fields.whole("windows", 1, 10**6), fields.number("seconds", 0.001, LONGEST_S)
@@ -160,3 +163,54 @@ def read_node(fields: MessageFields) -> NodeDescription:
     if not spool.is_absolute():
         raise InputError(f"the spool {str(spool)!r} is not an absolute path")
     return NodeDescription(plain_name(node.text("name")), cpus, emulated, spool)
+
+
+def core_rates(
+    cpus: Sequence[int],
+    windows: int,
+    seconds: float,
+    kernel: Kernel,
+    *,
+    others: Sequence[int] = (),
+    beside: Kernel | None = None,
+) -> CoreRates:
+    """Measure all of `cpus` at once, as a job uses them.
+
+    Args:
+        cpus: the CPUs, which this process may use.
+        windows: number of windows of each CPU.
+        seconds: duration of a window, s.
+        kernel: the kernel, which the threads of this process share.
+        others: further CPUs, which run the kernel `beside` during the measurement.
+        beside: the kernel of `others`; None: `others` are idle.
+
+    Raises:
+        OSError: this process may not use one of `cpus` or `others`.
+    """
+    from concurrent.futures import ThreadPoolExecutor  # most agents measure nothing, and must start fast
+
+    finished = threading.Event()
+
+    def measure(cpu: int) -> list[tuple[float, float]]:
+        os.sched_setaffinity(0, [cpu])
+        return work_rates(windows, seconds, kernel)
+
+    def disturb(cpu: int, neighbor: Kernel) -> None:
+        os.sched_setaffinity(0, [cpu])
+        first, count = 0, 1
+        while not finished.is_set():
+            begun = world.monotonic()
+            neighbor(first, count)
+            first += count
+            if world.monotonic() - begun < CHUNK_S / 2:
+                count *= 2
+
+    with ThreadPoolExecutor(len(cpus) + len(others)) as pool:
+        disturbing = [pool.submit(disturb, cpu, beside) for cpu in others] if beside else []
+        try:
+            rates = list(pool.map(measure, cpus))
+        finally:
+            finished.set()
+        for neighbor in disturbing:
+            neighbor.result()
+    return rates

@@ -211,9 +211,9 @@ def _become_rank(launch: Launch, control: socket.socket, output: Path, agent: in
 
 def application_of(program: Program) -> Application:
     """Return the application of a program. Raises InputError if it or its parameters are invalid."""
-    from tracebed.benchmarks.applications import registry  # slow to import, and an agent must start fast
+    from tracebed.benchmarks.applications.base import load_application
 
-    return registry.load(program.application, program.parameters)
+    return load_application(program.application, program.parameters)
 
 
 def _run(launch: Launch, pipe: socket.socket) -> int:

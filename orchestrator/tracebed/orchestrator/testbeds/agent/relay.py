@@ -16,9 +16,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tracebed.benchmarks.lines import watch
 from tracebed.ground.errors import InputError
-from tracebed.orchestrator.testbeds.agent.messages import MessageFields
-from tracebed.orchestrator.testbeds.agent.outbox import Outbox
+from tracebed.orchestrator.testbeds.agent.messages import MessageFields, Outbox
 
 CHUNK = 65536
 """Largest number of bytes in a message."""
@@ -50,7 +50,6 @@ class RelayedStream:
         send: Callable[..., None],
         ended: Callable[[], None],
     ) -> None:
-        """Carry the bytes of `peer`."""
         self._selector, self._peer, self._send, self._ended = selector, peer, send, ended
         peer.setblocking(False)
         self._sent = bytearray()
@@ -163,13 +162,7 @@ class RelayedStream:
         if not self._closed_here:
             events |= selectors.EVENT_READ if len(self._sent) < WINDOW else 0
             events |= selectors.EVENT_WRITE if self._to_write else 0
-        registered = self._selector.get_map().get(self._peer.fileno()) if self._peer.fileno() >= 0 else None
-        if registered is None and events:
-            self._selector.register(self._peer, events, self.ready)
-        elif registered is not None and not events:
-            self._selector.unregister(self._peer)
-        elif registered is not None:
-            self._selector.modify(self._peer, events, self.ready)
+        watch(self._selector, self._peer.fileno(), events, self.ready)
 
 
 class Relays:
@@ -182,7 +175,6 @@ class Relays:
     """
 
     def __init__(self, selector: selectors.BaseSelector, outbox: Outbox, node: str) -> None:
-        """Start without connections."""
         self._selector, self._outbox, self._node = selector, outbox, node
         self._streams: dict[Key, RelayedStream] = {}
         self._leaders: dict[str, str] = {}

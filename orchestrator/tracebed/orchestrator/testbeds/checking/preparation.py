@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tracebed.orchestrator.testbeds.group_lock import GroupLock
-from tracebed.orchestrator.testbeds.launcher import Launcher, concurrently, joined
+from tracebed.orchestrator.testbeds.launcher import Launcher, carry_out
 from tracebed.orchestrator.testbeds.nodes import Group, Inventory
 from tracebed.orchestrator.testbeds.provider import PROVIDERS, Provider
 
@@ -60,9 +60,7 @@ def bring_up(inventory: Inventory, on_step: Callable[[str], None] = lambda step:
         launchers = [Launcher(provider, lambda call: None) for _, provider, _ in found]
         for launcher in launchers:
             stack.callback(launcher.close)
-        errors = concurrently([launcher.make_ready for launcher in launchers], len(found))
-        if errors:
-            raise joined(errors)
+        carry_out([launcher.make_ready for launcher in launchers], len(found))
         return [facts | {"made": provider.made} for facts, provider, _ in found]
 
 
@@ -80,9 +78,7 @@ def take_down(inventory: Inventory, on_step: Callable[[str], None] = lambda step
             are still taken down.
     """
     with _providers(inventory, on_step) as found:
-        errors = concurrently([partial(_take_down, provider, use) for _, provider, use in found], len(found))
-        if errors:
-            raise joined(errors)
+        carry_out([partial(_take_down, provider, use) for _, provider, use in found], len(found))
         return [facts for facts, _, _ in found]
 
 

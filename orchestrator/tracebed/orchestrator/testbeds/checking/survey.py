@@ -12,10 +12,9 @@ from typing import Any
 from tracebed.ground import system as world
 from tracebed.ground.cpus import parse_cpus
 from tracebed.ground.errors import TestbedError
-from tracebed.orchestrator.testbeds.base import Event, Testbed
+from tracebed.orchestrator.testbeds.base import TESTBEDS, Event, Testbed
 from tracebed.orchestrator.testbeds.inventory import load_inventory
 from tracebed.orchestrator.testbeds.nodes import AGENTS, Inventory, Node
-from tracebed.orchestrator.testbeds.registry import TESTBEDS
 from tracebed.orchestrator.testbeds.testbed import AgentTestbed
 
 ANSWER_S = 15.0

@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any
 from warnings import warn
 
-from tracebed.orchestrator.configurations import predicted_setup
-
 from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.workload import Workload
 from tracebed.ground.errors import InputError
 from tracebed.ground.registry import one_of
+from tracebed.orchestrator.configurations import predicted_setup
 from tracebed.orchestrator.run import Run, RunInfo
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.setup import Setup

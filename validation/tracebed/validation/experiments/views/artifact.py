@@ -28,13 +28,13 @@ from typing import Any
 
 import pandas as pd
 import yaml
-from tracebed.orchestrator.configurations import CONFIGURATIONS
 
 from tracebed.ground.display import time_text
 from tracebed.ground.errors import InputError
 from tracebed.ground.files import sha256_of
 from tracebed.ground.input_files import read_json
 from tracebed.ground.outputs import ARTIFACT
+from tracebed.orchestrator.configurations import CONFIGURATIONS
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.testbeds.agent.facts import host_facts
 from tracebed.orchestrator.testbeds.wheelhouse import wheel

@@ -10,7 +10,7 @@ Messages from follower to leader: join, filled, draw, done, page, stored, adopte
 Messages from leader to follower: fill, go, grant, fetch, page, common, give, worker, leave, end
 
 The messages fill, filled, fetch, page and stored belong to the state (`state.py`). The messages common, adopted, give,
-worker, merged and results belong to applications with own data (`own_data.py`).
+worker, merged and results belong to applications with own data (`application_data.py`).
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from multiprocessing import AuthenticationError
 from multiprocessing.connection import answer_challenge, deliver_challenge
 from typing import Any
 
+from tracebed.benchmarks.application_data import Merging
+from tracebed.benchmarks.connections import Data, Peer, handshake, tune
 from tracebed.benchmarks.follower import Follower
 from tracebed.benchmarks.kernels import MODULUS, Kernel
 from tracebed.benchmarks.lines import decode
-from tracebed.benchmarks.own_data import Merging
-from tracebed.benchmarks.peers import Data, Peer, handshake, tune
 from tracebed.benchmarks.program import Launch, split
 from tracebed.benchmarks.rank import BenchmarkRank, Control
 from tracebed.benchmarks.redistribution import Block, Move, blocks, moves, rearranged
@@ -48,7 +48,6 @@ class Leader(BenchmarkRank):
     """The rank that controls the job."""
 
     def __init__(self, launch: Launch, control: Control, kernel: Kernel) -> None:
-        """Start with the members of `launch`."""
         super().__init__(launch, control, kernel)
         self.members = list(launch.members)
         self.links: dict[str, Peer] = {}

@@ -38,7 +38,6 @@ class BatchView(View):
     """
 
     def __init__(self, facts: Mapping[str, Any]) -> None:
-        """Start before the first submission."""
         with damage():
             self._reconstruction = BatchReconstruction(facts)
             super().__init__(facts, self._reconstruction.info, self._reconstruction.plan)

@@ -30,7 +30,6 @@ class ReplayView(View):
     """
 
     def __init__(self, facts: Mapping[str, Any]) -> None:
-        """Start before the first submission."""
         with damage():
             info = RunInfo.from_json(facts["info"])
             jobs = Jobs(**facts["jobs"], speedup=[None] * len(facts["jobs"]["ids"]))

@@ -1,8 +1,4 @@
-"""A simulation as CoreNeuron, NEST and Alya are: a memory-bound initialization, then long compute phases.
-
-Sources: the DROM paper, section 6 and figure 5 (the data of NEST and CoreNeuron are divided by the first number of
-threads, so the share of a removed thread falls on others), and the SD-Policy paper, section 5 (memory-bound phases).
-"""
+"""The applications that run compute kernels: `stream` (in memory), `pils` (in the cache), and simulations (both)."""
 
 from __future__ import annotations
 
@@ -16,8 +12,62 @@ from tracebed.ground.errors import InputError
 
 
 @dataclass(frozen=True)
+class Stream(Application):
+    """STREAM: memory-bound work, triads on the arrays of the rank (McCalpin 1995; see kernels/stream.c).
+
+    The arrays are larger than the caches.
+
+    Args:
+        size_mib: size of the three arrays of a rank, MiB. The checksum and the work rate depend on it. Work is sized by
+            the rate of the default size.
+    """
+
+    kernels: ClassVar[tuple[str, ...]] = ("stream",)
+    demands: ClassVar[Demands] = Demands(
+        cpu="all cores, most of the time waiting for memory",
+        memory=f"size_mib, {stream.SIZE_MIB} MiB by default",
+        bandwidth="as much as the cores can get",
+    )
+
+    size_mib: int = stream.SIZE_MIB
+
+    def __post_init__(self) -> None:
+        """Raise InputError if the size is below one block."""
+        if self.size_mib < 1:
+            raise InputError(f"stream.size_mib cannot be {self.size_mib}", hint="at least 1")
+
+    @property
+    def own_mib(self) -> int:
+        """Size of the arrays, MiB."""
+        return self.size_mib
+
+    def kernel(self, program: Program) -> Kernel:
+        """Return the function that does triads."""
+        return stream.unit_kernel(self.size_mib)
+
+
+@dataclass(frozen=True)
+class Pils(Application):
+    """PILS: compute-bound work in the first-level cache, after the benchmark of that name by BSC, Barcelona.
+
+    The tasks of BSC's benchmark spin for a given time. The tasks of this one do a given amount of work, so threads that
+    share a CPU take longer.
+    """
+
+    demands: ClassVar[Demands] = Demands(cpu="all cores, all the time", memory="4 KiB a core", bandwidth="none")
+
+    def kernel(self, program: Program) -> Kernel:
+        """Return the kernel of PILS."""
+        return compute
+
+
+@dataclass(frozen=True)
 class PhasedSimulation(Application):
-    """A simulation: a memory-bound initialization, then long compute phases.
+    """A simulation as CoreNeuron, NEST and Alya are: a memory-bound initialization, then long compute phases.
+
+    Sources: the DROM paper, section 6 and figure 5 (the data of NEST and CoreNeuron are divided by the first number of
+    threads, so the share of a removed thread falls on others), and the SD-Policy paper, section 5 (memory-bound
+    phases).
 
     Args:
         initialization: share of the work in the memory-bound initialization, 0 to 1.

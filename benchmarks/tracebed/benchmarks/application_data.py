@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tracebed.benchmarks.peers import Data
+from tracebed.benchmarks.connections import Data
 
 
 class DataKernel(ABC):
@@ -79,7 +79,6 @@ class Merging:
     def __init__(
         self, order: Sequence[str], data: DataKernel, send: Callable[..., None], done: Callable[[], None]
     ) -> None:
-        """Start before distance 1."""
         self._order, self._data, self._send, self._done = order, data, send, done
         self._distance = 1
         self._target: dict[str, str] = {}

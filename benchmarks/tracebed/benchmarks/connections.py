@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from typing import Any
 
-from tracebed.benchmarks.lines import decode, encode
+from tracebed.benchmarks.lines import decode, encode, watch
 
 CUT_S = 10
 """Time after which a connection between ranks on different machines is lost if the network does not carry it, s."""
@@ -62,7 +62,6 @@ class Peer:
     def __init__(
         self, selector: selectors.BaseSelector, end: socket.socket, on_message: OnMessage, on_lost: Callable[[], None]
     ) -> None:
-        """Watch the connection."""
         self._selector, self._end, self._on_message, self._on_lost = selector, end, on_message, on_lost
         self._unsent: deque[memoryview] = deque()
         self._buffer = bytearray(_LENGTH.size)
@@ -140,8 +139,7 @@ class Peer:
             self._on_lost()
         if not self.closed:
             events = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._unsent else 0)
-            if self._selector.get_key(self._end).events != events:
-                self._selector.modify(self._end, events, self._ready)
+            watch(self._selector, self._end.fileno(), events, self._ready)
 
     def _forget(self) -> None:
         self.closed = True
