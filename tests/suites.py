@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tracebed.ground.files import locked_folder
+from tracebed.validation.experiments import runner
 from tracebed.validation.experiments.file import load_experiment
-from tracebed.validation.experiments.predicted.suite import Suite, load_suite
-from tracebed.validation.experiments.views import judging
+from tracebed.validation.experiments.suite import Suite, load_suite
 
 
 def suite_of(path: Path | str, output: Path | str = "out", only: Sequence[str] = ()) -> Suite:
@@ -21,6 +21,6 @@ def run_suite(path: Path | str, output: Path) -> None:
     """Make the predictions and the replays of an experiment, without statistics and verdicts."""
     with locked_folder(output, "experiment"):
         suite = suite_of(path, output)
-        judging.predict(suite, output)
+        runner.predict_suite(suite, output)
         if suite.campaign is not None:
-            judging.replay(suite.campaign, output)
+            runner.replay_campaign(suite.campaign, output)

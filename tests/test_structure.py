@@ -70,6 +70,14 @@ JUDGES = {"budget", "experiments", "fitting", "metrics", "report", "verdict"}
 VALIDATION_APART = {
     "simulators": JUDGES,
     **{room: {"simulators"} for room in ("budget", "fitting", "metrics", "report", "verdict")},
+    # Experiments of users stand without the studies of papers and the board.
+    **{
+        f"experiments.{name}": {"board", "experiments.ledger", "experiments.papers"}
+        for name in (
+            *("background_command", "cell", "experiment", "experiment_schema", "file", "pools", "recorded_runs"),
+            *("runner", "simulators", "store", "suite", "views", "workloads"),
+        )
+    },
 }
 # package of the orchestrator -> external modules that it may not import, since its decisions are pure
 PURE = {

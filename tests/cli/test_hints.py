@@ -61,6 +61,7 @@ PRINTED_BY: dict[str, tuple[str, ...]] = {
     "validation/tracebed/studies/board/": ("validate",),
     "validation/tracebed/validation/experiments/": ("experiment",),
     "validation/tracebed/validation/export/": ("export",),
+    "validation/tracebed/validation/fitting/simulators.py": ("validate",),
     "validation/tracebed/drivers/accasim.py": ("simulate",),
     "validation/tracebed/drivers/elastisim/reader.py": READERS,
     "validation/tracebed/drivers/elastisim/": ("simulate",),

@@ -28,7 +28,7 @@ from tracebed.orchestrator.scheduling.policies.leak import Leak
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.orchestrator.testbeds.nodes import Inventory
-from tracebed.validation.budget.observation import RealRun
+from tracebed.validation.budget.steps import RealRun
 from tracebed.validation.metrics import MeasuredRun, metrics
 from tracebed.validation.verdict.rates import paired_rates
 

@@ -10,8 +10,7 @@ import pytest
 
 from tracebed.converters.cleaning.recipes import load_recipe
 from tracebed.ground.yaml_file import YamlFile
-from tracebed.validation.experiments.claims import Claim
-from tracebed.validation.experiments.parts import Plot, SensitivitySpec
+from tracebed.validation.experiments.experiment_schema import Claim, Plot, SensitivitySpec
 
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^(?P<indent> *)```ya?ml\n(?P<text>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL)

@@ -18,8 +18,7 @@ from tracebed.cli import tracebed
 from tracebed.ground.errors import ExitCode
 from tracebed.validation.experiments.experiment import Experiment
 from tracebed.validation.experiments.file import load_experiment
-from tracebed.validation.experiments.views.dependence import Dependence
-from tracebed.validation.experiments.views.statistics import CellFigures, Figures, Statistics
+from tracebed.validation.experiments.views.statistics import CellFigures, Dependence, Figures, Statistics
 
 FOLDER = Path(__file__).parents[1] / "performance" / "campaigns"
 
@@ -70,9 +69,9 @@ def test_injection_disturbs_as_many_runs_as_it_leaves_quiet() -> None:
         own = {name: count for name, count in counts.items() if name.startswith(f"{kind}-")}
         quiet = own.pop(f"{kind}-quiet")
         assert (quiet, sum(own.values())) == (least, least)
-        assert cells[f"{kind}-quiet"].beside == ""
-        assert all(cells[name].beside for name in own)
-        assert cells[f"{kind}-quiet"].inventory.duty() == {"half": 0.5, "emulated": 0}[kind]
+        assert cells[f"{kind}-quiet"].replay.beside == ""
+        assert all(cells[name].replay.beside for name in own)
+        assert cells[f"{kind}-quiet"].replay.inventory.duty() == {"half": 0.5, "emulated": 0}[kind]
 
 
 def test_the_held_out_workloads_are_predicted_under_two_policies_on_both_kinds_of_nodes() -> None:

@@ -26,8 +26,8 @@ from tests.patience import GUARD_S, matching, until
 from tests.servers import slurmd
 from tracebed.ground.errors import InputError
 from tracebed.ground.version import version
-from tracebed.validation.experiments.simulated import pools
-from tracebed.validation.experiments.simulated.pools import DaskPool
+from tracebed.validation.experiments import pools
+from tracebed.validation.experiments.pools import DaskPool
 
 __all__ = ["study"]  # the fixture
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from tracebed.orchestrator.replay import session
-from tracebed.studies.papers import replays
+from tracebed.studies.papers import base as replays
 from tracebed.studies.papers.base import PAPERS, Settings, Study
+from tracebed.validation.experiments import runner as grid
 from tracebed.validation.experiments.file import names as files
-from tracebed.validation.experiments.simulated import grid
 
 NODES = "groups: {all: {nodes: 'n[1-48]', cores: 16, emulated: true}}\n"
 REAL = (

@@ -319,22 +319,10 @@ def test_the_command_fits_to_replays_and_predicts_over_the_cloud(
         run.info.health = {}  # this speed is too high for a healthy run
         run.save(f"rep-{number}")
 
-    def command(*arguments: str) -> Any:
-        return CliRunner().invoke(tracebed, arguments, catch_exceptions=True)
+    def command(text: str) -> Any:
+        return CliRunner().invoke(tracebed, text.split(), catch_exceptions=True)
 
-    fitting = (
-        "nodes",
-        "calibrate",
-        "rep-1",
-        "rep-2",
-        "--workload",
-        "w.parquet",
-        "--budget",
-        "45",
-        "-o",
-        "fitted.yaml",
-    )
-    done = command(*fitting)
+    done = command("nodes calibrate rep-1 rep-2 --workload w.parquet --budget 45 -o fitted.yaml")
     assert done.exit_code == 0, done.output
     assert "launch" in done.output
     made = Calibration.load("fitted.yaml")
@@ -344,19 +332,8 @@ def test_the_command_fits_to_replays_and_predicts_over_the_cloud(
     assert made.cloud == tb.fit({"w.parquet": of}, ["rep-1", "rep-2"], budget=45, name="fitted").cloud
     assert [member.constants["end_s"] for member in made.members] == [values["end_s"] for values in made.cloud]
 
-    simulating = (
-        "simulate",
-        "w.parquet",
-        "--policy",
-        "easy",
-        "--inventory",
-        "emulated-4",
-        "--speed",
-        "1e6",
-        "-o",
-        "sim",
-    )
-    cloud = command(*simulating, "--calibration", "fitted.yaml", "--cloud")
+    simulating = "simulate w.parquet --policy easy --inventory emulated-4 --speed 1e6 -o"
+    cloud = command(f"{simulating} sim --calibration fitted.yaml --cloud")
     assert cloud.exit_code == 0, cloud.output
     assert "largest" in cloud.output
     waits = [
@@ -369,29 +346,23 @@ def test_the_command_fits_to_replays_and_predicts_over_the_cloud(
     assert [float(cell.replace(",", "")) for cell in row[-2:]] == pytest.approx([min(waits), max(waits)], rel=1e-3)
 
     made.model_copy(update={"cloud": []}).save("point.yaml")
-    failed = command(*simulating[:-1], "other", "--calibration", "point.yaml", "--cloud")
+    failed = command(f"{simulating} other --calibration point.yaml --cloud")
     assert "the calibration has no cloud" in str(failed.exception)
     assert not Path("other").exists()
 
-    for arguments, message in (
-        (("nodes", "calibrate", "-o", "x.yaml"), "needs an inventory to measure, or recorded replays"),
-        (("nodes", "calibrate", "rep-1", "--inventory", "emulated-4", "-o", "x.yaml"), "needs an inventory to measure"),
-        (("nodes", "calibrate", "rep-1", "-o", "x.yaml"), "not of a policy that decides on a batch system"),
+    for text, message in (
+        ("nodes calibrate -o x.yaml", "needs an inventory to measure, or recorded replays"),
+        ("nodes calibrate rep-1 --inventory emulated-4 -o x.yaml", "needs an inventory to measure"),
+        ("nodes calibrate rep-1 -o x.yaml", "not of a policy that decides on a batch system"),
+        ("nodes calibrate rep-1 sim --workload w.parquet -o x.yaml", "sim: the run is a predict"),
+        ("nodes calibrate rep-1 --workload w.parquet -o w.parquet", "would replace"),
+        ("nodes calibrate missing --workload w.parquet -o no/x.yaml", "parent folder does not exist"),
         (
-            ("nodes", "calibrate", "rep-1", "sim", "--workload", "w.parquet", "-o", "x.yaml"),
-            "sim: the run is a predict",
-        ),
-        (("nodes", "calibrate", "rep-1", "--workload", "w.parquet", "-o", "w.parquet"), "would replace"),
-        (
-            ("nodes", "calibrate", "missing", "--workload", "w.parquet", "-o", "no/x.yaml"),
-            "parent folder does not exist",
-        ),
-        (
-            ("nodes", "calibrate", "--inventory", "emulated-4", "--workload", "w.parquet", "-o", "x.yaml"),
+            "nodes calibrate --inventory emulated-4 --workload w.parquet -o x.yaml",
             "--workload is given without recorded replays",
         ),
-        ((*simulating[:-1], "other", "--cloud"), "--cloud prints a table for a --calibration"),
+        (f"{simulating} other --cloud", "--cloud prints a table for a --calibration"),
     ):
-        failed = command(*arguments)
+        failed = command(text)
         assert isinstance(failed.exception, InputError)
         assert message in str(failed.exception)

@@ -19,10 +19,10 @@ from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.orchestrator.simulation.processes import Processes, as_processes
-from tracebed.validation.experiments.choices import single_point
+from tracebed.studies.ledger.ledger import Ledger
+from tracebed.studies.ledger.sensitivity import single_point
+from tracebed.validation.experiments import runner as grid
 from tracebed.validation.experiments.file import load_experiment
-from tracebed.validation.experiments.simulated import cells, grid
-from tracebed.validation.experiments.views.ledger import Ledger
 
 
 def tracebed(*words: object) -> Result:
@@ -328,13 +328,13 @@ def test_cells_that_share_the_simulation_of_their_nodes_are_those_of_cells_that_
         found = []
         for cell in todo:
             if not shared:
-                cells._simulated.cache_clear()
-            result = cells.compute(cell)
+                grid._simulated.cache_clear()
+            result = grid.simulate(cell)
             found.append((json.dumps(result.rows), result.warnings))
         return found
 
     alone = results(shared=False)
     assert len({rows for rows, _ in alone}) > 6
-    cells._simulated.cache_clear()
+    grid._simulated.cache_clear()
     assert results(shared=True) == alone
-    assert cells._simulated.cache_info().misses == 4  # of 12 cells: two policies, two schedules
+    assert grid._simulated.cache_info().misses == 4  # of 12 cells: two policies, two schedules

@@ -20,7 +20,7 @@ import tracebed.api as tb
 from tests.patience import GUARD_S, matching
 from tracebed.cli import tracebed
 from tracebed.ground.errors import ExitCode, TracebedError
-from tracebed.validation.experiments.real.beside import BackgroundCommand
+from tracebed.validation.experiments.background_command import BackgroundCommand
 
 REAL = """\
 workloads: {w: w.csv}
@@ -119,15 +119,6 @@ def test_a_cell_is_predicted_and_the_error_is_that_of_the_mean(folder: Path) -> 
     assert set(whole["w-fcfs"]["metrics"]["mean_response_s"]["errors"]) == {"tracebed", "other"}
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("finished")
-def test_a_finished_experiment_is_not_repeated(folder: Path) -> None:
-    before = {path: path.stat().st_mtime_ns for path in (folder / "out").rglob("run.json")}
-    result = experiment("c.yaml", "-o", "out")
-    assert "replays to make" not in result.output
-    assert {path: path.stat().st_mtime_ns for path in (folder / "out").rglob("run.json")} == before
-
-
 @pytest.mark.usefixtures("finished")
 def test_a_changed_experiment_is_refused_with_what_differs(folder: Path) -> None:
     (folder / "c.yaml").write_text(REAL.replace("fcfs", "{policy: pref, label: fcfs}").replace("1e6", "5e5"))
@@ -153,13 +144,6 @@ def test_an_experiment_may_grow_and_only_what_is_new_is_replayed(folder: Path) -
     (folder / "c.yaml").write_text(REAL)
     error = str(experiment("c.yaml", "-o", "out").exception)
     assert "repetitions.w-easy was 3, is 2" in error and "repetitions.w-pref was 3, is missing" in error
-
-
-def test_a_folder_with_other_content_is_refused(folder: Path) -> None:
-    (folder / "out").mkdir()
-    (folder / "out" / "mine.txt").touch()
-    result = experiment("c.yaml", "-o", "out")
-    assert "is not the folder of an experiment" in str(result.exception)
 
 
 @pytest.mark.slow

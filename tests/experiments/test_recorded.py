@@ -16,8 +16,7 @@ from tests.recorders import packing
 from tests.runs import fcfs_run
 from tracebed.ground.errors import InputError
 from tracebed.validation.experiments.file import load_experiment
-from tracebed.validation.recorded import recorded_runs, recorded_suite, recorded_suites, unpack
-from tracebed.validation.recorded.store import RecordedSuite
+from tracebed.validation.recorded import RecordedSuite, recorded_runs, recorded_suite, recorded_suites, unpack
 
 ROOT = Path(__file__).resolve().parents[2]
 SUITES = list(recorded_suites())

@@ -19,10 +19,10 @@ from tests.patience import GUARD_S
 from tests.suites import suite_of
 from tracebed.converters.workload import FloatArray
 from tracebed.ground.errors import InputError, TestbedError
-from tracebed.validation.experiments.real import beside
-from tracebed.validation.experiments.real.beside import BackgroundCommand
-from tracebed.validation.experiments.real.campaign import Campaign
-from tracebed.validation.experiments.views.dependence import dependence
+from tracebed.validation.experiments import background_command as beside
+from tracebed.validation.experiments.background_command import BackgroundCommand
+from tracebed.validation.experiments.cell import Campaign
+from tracebed.validation.experiments.views.statistics import dependence
 from tracebed.validation.verdict import outcomes
 
 CELLS = "workloads: {w: w.csv}\npolicies: [easy]\n"
@@ -95,7 +95,7 @@ def test_a_workload_of_a_real_cell_may_be_drawn_and_made_malleable(folder: Path)
 def test_an_inventory_may_be_written_in_the_experiment(folder: Path) -> None:
     text = f"testbeds:\n  a: {BED}\n"
     text += "  b: {inventory: {grain_s: 0.1, nodes: [{name: 'n[1-2]', cores: 3, emulated: true}]}}\n"
-    inventory = campaign(folder, text).cells["w-easy-b"].inventory
+    inventory = campaign(folder, text).cells["w-easy-b"].replay.inventory
     assert ([node.name for node in inventory.nodes], inventory.grain_s, inventory.name) == (["n1", "n2"], 0.1, "b")
 
 
@@ -160,7 +160,7 @@ def test_all_processes_of_the_command_are_killed(tmp_path: Path, monkeypatch: py
 def test_the_command_does_not_outlive_a_killed_campaign(tmp_path: Path) -> None:
     script = (
         "import sys, time; from pathlib import Path\n"
-        "from tracebed.validation.experiments.real.beside import BackgroundCommand\n"
+        "from tracebed.validation.experiments.background_command import BackgroundCommand\n"
     )
     script += "with BackgroundCommand(sys.argv[1], Path('log'), Path()): time.sleep(1000)"
     with subprocess.Popen([sys.executable, "-c", script, TREE], cwd=tmp_path) as process:

@@ -17,10 +17,16 @@ import tracebed.api as tb
 from tests.validation.test_schemas import problems
 from tracebed.cli import tracebed
 from tracebed.ground.errors import ExitCode, InputError
-from tracebed.validation.experiments.choices import changed_points, single_point, value_text
+from tracebed.studies.ledger.sensitivity import (
+    INSIDE,
+    NOT_SIGNIFICANT,
+    OUTSIDE,
+    changed_points,
+    single_point,
+    value_text,
+)
+from tracebed.studies.ledger.tornado import tornado
 from tracebed.validation.experiments.file import ExperimentFile, load_experiment
-from tracebed.validation.experiments.views.sensitivity import INSIDE, NOT_SIGNIFICANT, OUTSIDE
-from tracebed.validation.experiments.views.tornado import tornado
 from tracebed.validation.metrics import all_metrics
 
 STUDY: dict[str, Any] = {

@@ -28,9 +28,8 @@ from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.orchestrator.testbeds.calibration import Calibration
 from tracebed.validation.budget.budget import error_budget
+from tracebed.validation.experiments import runner as sweeping
 from tracebed.validation.experiments.file import load_experiment
-from tracebed.validation.experiments.simulated import cells
-from tracebed.validation.experiments.simulated import grid as sweeping
 from tracebed.validation.fitting import cases as fitted
 from tracebed.validation.fitting import cases_of
 from tracebed.validation.metrics import metrics
@@ -117,9 +116,11 @@ def _of_other_commands(folder: Path, work: Workload) -> dict[str, RunInfo]:
     file = load_experiment(str(folder / "study.yaml"))
     swept: list[Run] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cells, "predict", lambda *args, **options: swept.append(predict(*args, **options)) or swept[-1])
+        patch.setattr(
+            sweeping, "predict", lambda *args, **options: swept.append(predict(*args, **options)) or swept[-1]
+        )
         (cell,) = sweeping.plan(file, file.experiment.points(), folder / "sweep", {}).todo
-        cells.compute(cell)
+        sweeping.simulate(cell)
     return {
         "calibrate RUN": case.predict(Overheads()).info,
         "explain": step.info,

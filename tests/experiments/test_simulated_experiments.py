@@ -36,12 +36,13 @@ from tracebed.orchestrator.runs.nodes import nodes_of
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.simulation.prediction import predict
+from tracebed.validation.experiments import cell as cells
+from tracebed.validation.experiments import runner as grid
 from tracebed.validation.experiments import workloads
+from tracebed.validation.experiments.experiment_schema import Plot
 from tracebed.validation.experiments.file import load_experiment, names
-from tracebed.validation.experiments.parts import Plot
-from tracebed.validation.experiments.simulated import cells, grid
-from tracebed.validation.experiments.simulated.grid import plan
-from tracebed.validation.experiments.simulated.pools import DaskPool, LocalPool
+from tracebed.validation.experiments.pools import DaskPool, LocalPool
+from tracebed.validation.experiments.runner import plan
 from tracebed.validation.experiments.views import plots
 from tracebed.validation.experiments.views.job_plots import ecdf
 from tracebed.validation.experiments.workloads import fingerprint
@@ -400,14 +401,13 @@ def test_a_cell_that_is_damaged_and_fails_has_no_row(study: Callable[..., Path],
     assert run(path, "-o", out, *HERE).exit_code == 0
     (cell,) = (out / "cells").glob("*.json")
     cell.write_text("")
-    failing: Callable[[object], object] = _fail
+
+    def failing(cell: object) -> object:
+        raise InputError("no")
+
     with pytest.MonkeyPatch.context() as patch, pytest.warns(Tolerated, match="computed again"):
-        patch.setattr(cells, "compute", failing)
+        patch.setattr(grid, "simulate", failing)
         assert run(path, "-o", out, *HERE).return_value == ExitCode.USAGE
-
-
-def _fail(cell: object) -> object:
-    raise InputError("no")
 
 
 @pytest.mark.usefixtures("without_pictures")
@@ -450,17 +450,6 @@ def test_a_damaged_workload_is_made_again(study: Callable[..., Path], tmp_path: 
     assert {str(item.message).partition(":")[0] for item in said} == set(map(str, kept))
     assert_same_but_seconds(pd.read_parquet(out / "small" / "table.parquet"), table)
     assert {file: file.read_bytes() for file in kept} == kept
-
-
-def test_two_concurrent_sweeps_do_not_share_a_folder(tmp_path: Path) -> None:
-    with (
-        locked_folder(tmp_path, "experiment"),
-        pytest.raises(InputError, match="another experiment"),
-        locked_folder(tmp_path, "experiment"),
-    ):
-        pass
-    with locked_folder(tmp_path, "experiment"):
-        pass
 
 
 @pytest.mark.usefixtures("without_pictures")
@@ -776,7 +765,7 @@ def test_dask_computes_the_same(study: Callable[..., Path], tmp_path: Path) -> N
 
 def test_an_unreachable_dask_scheduler_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("distributed")
-    monkeypatch.setattr("tracebed.validation.experiments.simulated.pools.PATIENCE_S", 0.2)
+    monkeypatch.setattr("tracebed.validation.experiments.pools.PATIENCE_S", 0.2)
     with pytest.raises(InputError, match="no response from Dask scheduler"), DaskPool("tcp://127.0.0.1:9"):
         pass
 

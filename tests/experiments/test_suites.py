@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -18,16 +14,15 @@ from click.testing import CliRunner, Result
 import tracebed.api as tb
 from tests.executables import write_program
 from tests.pages import without_pictures
-from tests.patience import GUARD_S, matching
 from tests.runs import fcfs_run
 from tests.suites import suite_of
 from tracebed.cli import tracebed
 from tracebed.ground.errors import ExitCode, InputError, TracebedError
 from tracebed.ground.files import locked_folder
 from tracebed.orchestrator.scheduling.policies import registry
-from tracebed.validation.experiments.predicted.simulators import DrivenSimulator
-from tracebed.validation.experiments.simulated import cells
-from tracebed.validation.experiments.views import judging
+from tracebed.validation.experiments import cell as cells
+from tracebed.validation.experiments import runner
+from tracebed.validation.experiments.simulators import DrivenSimulator
 
 SUITE = """\
 workloads: {w: w.csv}
@@ -127,47 +122,12 @@ def test_what_is_done_is_not_repeated(folder: Path) -> None:
     assert times(folder / "out", "predicted/*/*/run.json") != before[1]
 
 
-@pytest.mark.slow
-def test_a_suite_may_grow_but_not_change(folder: Path) -> None:
-    validate("s.yaml", "-o", "out")
-    before = times(folder / "out", "real/*/*/run.json")
-    grown = SUITE.replace("repetitions: 2", "repetitions: 3").replace("[easy, fcfs]", "[easy, fcfs, pref]")
-    (folder / "s.yaml").write_text(grown)
-    assert "cases: 3, repetitions: 9, 4 of them done" in validate("s.yaml", "-o", "out").output
-    after = times(folder / "out", "real/*/*/run.json")
-    assert len(after) == 9 and before.items() <= after.items()
-    (folder / "s.yaml").write_text(grown.replace("1e6", "5e5"))
-    error = validate("s.yaml", "-o", "out").exception
-    assert "cells.w-easy.timing.speed was 1000000.0, is 500000.0" in str(error)
-
-
 def test_a_dry_run_writes_nothing(folder: Path) -> None:
     result = validate("s.yaml", "-o", "out", "--dry-run")
     assert result.return_value == ExitCode.OK
     assert "predictions to make: 2 by tracebed" in result.output
     assert "replays to make: 4, at least" in result.output
     assert not (folder / "out").exists()
-
-
-@pytest.mark.slow
-def test_an_interrupted_validation_continues(folder: Path) -> None:
-    (folder / "s.yaml").write_text(SUITE.replace("1e6", "20000").replace("repetitions: 2", "repetitions: 1"))
-    command = [sys.executable, "-c", "from tracebed.cli import main; main()", "validate", "s.yaml"]
-    with subprocess.Popen([*command, "-o", "out"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as it:
-        deadline = time.monotonic() + GUARD_S
-        while not matching(folder / "out", "real/*/rep-01.partial-*/**/job-*"):
-            assert it.poll() is None, it.communicate()
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-        os.kill(it.pid, signal.SIGINT)
-        errors = it.communicate(timeout=GUARD_S)[1]
-    assert it.returncode == ExitCode.INTERRUPTED
-    assert "the same command continues the experiment" in errors
-    assert not (folder / "out" / "verdict.json").exists()
-    validate("s.yaml", "-o", "out")
-    assert len(list((folder / "out").glob("real/*/rep-01/run.json"))) == 2
-    assert list((folder / "out").glob("real/*/*.partial-*")) == []
-    assert (folder / "out" / "verdict.json").exists()
 
 
 def test_a_folder_with_other_content_is_refused(folder: Path) -> None:
@@ -365,28 +325,28 @@ if policy == "fcfs" and Path("fail").exists():
 if not Path("silent").exists():
     tb.simulate(tb.read(workload), policy, 4, overheads={"launch_s": float(seed)}).save(output)
 """
+COMMAND = f"{sys.executable} mine.py {{workload}} {{policy}} {{seed}} {{output}}"
 
 
 def test_a_command_predicts_with_seeds_and_is_repeated_only_if_it_changes(folder: Path) -> None:
     (folder / "mine.py").write_text(PROGRAM)
-    command = f"{sys.executable} mine.py {{workload}} {{policy}} {{seed}} {{output}}"
-    suite = SUITE.replace("tracebed: {}", f'mine: {{command: "{command}", seeds: 2}}')
+    suite = SUITE.replace("tracebed: {}", f'mine: {{command: "{COMMAND}", seeds: 2}}')
     (folder / "s.yaml").write_text(suite.replace("[easy, fcfs]", "[fcfs]"))
     (folder / "out").mkdir()
     loaded = suite_of("s.yaml")
-    found, failed = judging.predict(loaded, folder / "out")
+    found, failed = runner.predict_suite(loaded, folder / "out")
     assert failed == {}
     plain = tb.simulate(tb.read("w.csv"), "fcfs", 4).jobs
     assert found["mine"]["w-fcfs"][0].jobs["end"].equals(plain["end"])
     assert found["mine"]["w-fcfs"][1].jobs["end"].max() > plain["end"].max()
     place = folder / "out" / "predicted" / "mine" / "w-fcfs"
     assert (place / "run-01.log").read_text() == "simulating fcfs\n"
-    assert judging.forecast(suite_of("s.yaml"), folder / "out").to_predict == {"mine": 0}
+    assert runner.forecast_suite(suite_of("s.yaml"), folder / "out").to_predict == {"mine": 0}
     (folder / "mine.py").write_text(PROGRAM + "# another version\n")
-    assert judging.forecast(suite_of("s.yaml"), folder / "out").to_predict == {"mine": 2}
+    assert runner.forecast_suite(suite_of("s.yaml"), folder / "out").to_predict == {"mine": 2}
     (place / "run-01.json").write_text("[]")
     (folder / "mine.py").write_text(PROGRAM)
-    assert judging.forecast(suite_of("s.yaml"), folder / "out").to_predict == {"mine": 1}
+    assert runner.forecast_suite(suite_of("s.yaml"), folder / "out").to_predict == {"mine": 1}
 
 
 @pytest.mark.parametrize(
@@ -397,44 +357,45 @@ def test_a_command_that_fails_is_an_error_with_its_log(folder: Path, file: str, 
     (folder / "mine.py").write_text(PROGRAM)
     if file:
         (folder / file).touch()
-    command = f"{sys.executable} mine.py {{workload}} {{policy}} {{seed}} {{output}}"
-    suite = SUITE.replace("tracebed: {}", f'mine: {{command: "{command}", timeout_s: {timeout}}}')
+    suite = SUITE.replace("tracebed: {}", f'mine: {{command: "{COMMAND}", timeout_s: {timeout}}}')
     (folder / "s.yaml").write_text(suite.replace("[easy, fcfs]", "[fcfs]"))
-    found, failed = judging.predict(suite_of("s.yaml"), folder / "out")
+    found, failed = runner.predict_suite(suite_of("s.yaml"), folder / "out")
     assert found == {}
     assert message in failed["mine"]
     assert "out/predicted/mine/w-fcfs.log" in failed["mine"]
 
 
-def test_predictions_of_an_installed_simulator_are_made_again_with_another_program(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def simulated_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let tracebed predict in place of the programs of others."""
+    monkeypatch.setattr(
+        DrivenSimulator, "predict", lambda self, cell, seed, log: tb.simulate(cell.workload, cell.setup, 4)
+    )
+
+
+@pytest.mark.usefixtures("simulated_here")
+def test_predictions_of_an_installed_simulator_are_made_again_with_another_program(folder: Path) -> None:
     program = write_program(folder / "elastisim", "#!/bin/sh\n")
     file = folder / "s.yaml"
     file.write_text(SUITE.replace("tracebed: {}", f'other: {{with: elastisim, options: {{program: "{program}"}}}}'))
-    monkeypatch.setattr(
-        DrivenSimulator, "predict", lambda self, task, seed, log: tb.simulate(task.workload, task.setup, 4)
-    )
-    assert judging.predict(suite_of(file), folder / "out")[1] == {}
-    assert judging.forecast(suite_of(file), folder / "out").to_predict == {"other": 0}
+    assert runner.predict_suite(suite_of(file), folder / "out")[1] == {}
+    assert runner.forecast_suite(suite_of(file), folder / "out").to_predict == {"other": 0}
     program.write_text("#!/bin/sh\n# another version\n")
-    assert judging.forecast(suite_of(file), folder / "out").to_predict == {"other": 2}
+    assert runner.forecast_suite(suite_of(file), folder / "out").to_predict == {"other": 2}
 
 
+@pytest.mark.usefixtures("simulated_here")
 @pytest.mark.parametrize("simulator", ["tracebed: {}", "other: {with: elastisim}"])
 def test_predictions_depend_on_the_code_of_the_policy(
     folder: Path, monkeypatch: pytest.MonkeyPatch, simulator: str
 ) -> None:
     file = folder / "s.yaml"
     file.write_text(SUITE.replace("tracebed: {}", simulator))
-    monkeypatch.setattr(
-        DrivenSimulator, "predict", lambda self, task, seed, log: tb.simulate(task.workload, task.setup, 4)
-    )
-    assert judging.predict(suite_of(file), folder / "out")[1] == {}
+    assert runner.predict_suite(suite_of(file), folder / "out")[1] == {}
     maker = cells.maker_of
     changed = registry.POLICIES.entries["easy"]
     monkeypatch.setattr(cells, "maker_of", lambda entry: ["changed"] if entry == changed else maker(entry))
-    assert list(judging.forecast(suite_of(file), folder / "out").to_predict.values()) == [1]
+    assert list(runner.forecast_suite(suite_of(file), folder / "out").to_predict.values()) == [1]
 
 
 @pytest.mark.parametrize("kind", ["", "with: elastisim, "])
@@ -442,18 +403,18 @@ def test_a_simulator_has_a_policy_of_its_own(folder: Path, monkeypatch: pytest.M
     def simulated(name: str, workload: Any, nodes: Any, setup: tb.Setup, options: Any) -> tb.Run:
         return tb.simulate(workload, setup, 4)
 
-    monkeypatch.setattr("tracebed.validation.experiments.predicted.simulators.simulate", simulated)
+    monkeypatch.setattr("tracebed.validation.experiments.simulators.simulate", simulated)
     own = f"other: {{{kind}policy: min, policy_parameters: {{promise: direct}}, interval_s: 7}}"
     (folder / "s.yaml").write_text(SUITE.replace("tracebed: {}", own))
-    found, failed = judging.predict(suite_of("s.yaml"), folder / "out")
+    found, failed = runner.predict_suite(suite_of("s.yaml"), folder / "out")
     assert failed == {}
     for run in (run for case in found["other"].values() for run in case):
         scheduling = run.info.setup.scheduling
         assert (scheduling.policy, scheduling.interval_s) == ("min", 7.0)
         assert scheduling.policy_parameters["promise"] == "direct"
-    assert judging.forecast(suite_of("s.yaml"), folder / "out").to_predict == {"other": 0}
+    assert runner.forecast_suite(suite_of("s.yaml"), folder / "out").to_predict == {"other": 0}
     (folder / "s.yaml").write_text(SUITE.replace("tracebed: {}", own.replace("interval_s: 7", "interval_s: 8")))
-    assert judging.forecast(suite_of("s.yaml"), folder / "out").to_predict == {"other": 2}
+    assert runner.forecast_suite(suite_of("s.yaml"), folder / "out").to_predict == {"other": 2}
 
 
 def test_a_command_is_read_by_an_importer(folder: Path) -> None:
@@ -462,7 +423,7 @@ def test_a_command_is_read_by_an_importer(folder: Path) -> None:
     simulators = 'mine: {command: "cp jobs.csv {output}.csv", from: csv}\n  given: {runs: jobs.csv, from: csv}'
     (folder / "s.yaml").write_text(SUITE.replace("tracebed: {}", simulators).replace("[easy, fcfs]", "[easy]"))
     (folder / "out").mkdir()
-    found, failed = judging.predict(suite_of("s.yaml"), folder / "out")
+    found, failed = runner.predict_suite(suite_of("s.yaml"), folder / "out")
     assert failed == {}
     for predicted in (found["mine"]["w-easy"][0], found["given"]["w-easy"][0]):
         assert predicted.jobs["end"].to_list() == pytest.approx(run.jobs["end"].to_list())
@@ -474,11 +435,11 @@ def test_the_task_of_a_recorded_run_has_the_options_of_the_run(folder: Path) -> 
     recorded = SUITE.partition("testbed")[0].replace("[easy, fcfs]", "[easy]") + "recorded: real/rep-*\n"
     (folder / "s.yaml").write_text(recorded + "simulators: {tracebed: {}}\n")
     suite = suite_of("s.yaml")
-    task = suite.cases["w-easy"].task
+    task = suite.cases["w-easy"]
     scheduling = task.setup.scheduling
     assert (task.setup.timing.speed, scheduling.interval_s, scheduling.policy) == (1e6, 5, "easy")
     assert len(task.nodes) == 4
-    found, _ = judging.predict(suite, folder / "out")
+    found, _ = runner.predict_suite(suite, folder / "out")
     assert found["tracebed"]["w-easy"][0].info.settings["interval_s"] == 5
 
 
@@ -550,6 +511,7 @@ simulators:
   theirs: {runs: "sim-{workload}.csv", from: csv}
   easy: {}
 """
+ON_NINE = IMPORTED.replace('{"*4": 4, "*": 2}', "9")
 
 
 @pytest.fixture
@@ -568,16 +530,16 @@ def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_logs_become_cases_without_a_workload_file(logs: Path) -> None:
-    (logs / "s.yaml").write_text(IMPORTED.replace('{"*4": 4, "*": 2}', "9"))
+    (logs / "s.yaml").write_text(ON_NINE)
     suite = suite_of("s.yaml")
     assert list(suite.cases) == ["on2-easy", "on4-easy"]
-    task = suite.cases["on2-easy"].task
+    task = suite.cases["on2-easy"]
     assert task.workload is not None
     assert task.workload.table["run_time"].tolist() == [25.0] * 20
     assert task.workload.sha256 == next(iter(suite.cases["on2-easy"].recorded.values())).info.workload["sha256"]
     assert (len(task.nodes), task.setup.scheduling.interval_s) == (9, 5.0)
-    (logs / "s.yaml").write_text(IMPORTED.replace('{"*4": 4, "*": 2}', "9").replace('  planned: "sim', '  # "sim'))
-    task = suite_of("s.yaml").cases["on2-easy"].task
+    (logs / "s.yaml").write_text(ON_NINE.replace('  planned: "sim', '  # "sim'))
+    task = suite_of("s.yaml").cases["on2-easy"]
     assert task.workload is not None
     assert task.workload.table["run_time"].tolist() == [28.0] * 20
 
@@ -587,7 +549,7 @@ def test_the_machine_of_imported_runs_may_depend_on_the_workload(logs: Path) -> 
         lines = path.read_text().splitlines()
         path.write_text("\n".join([lines[0], *lines[1::4]]) + "\n")
     cases = suite_of("s.yaml").cases
-    assert {name: len(case.task.nodes) for name, case in cases.items()} == {"on2-easy": 2, "on4-easy": 4}
+    assert {name: len(case.nodes) for name, case in cases.items()} == {"on2-easy": 2, "on4-easy": 4}
     (logs / "s.yaml").write_text(IMPORTED.replace(', "*": 2', ""))
     with pytest.raises(InputError, match="no pattern of `nodes` matches on2"):
         suite_of("s.yaml")
@@ -596,7 +558,7 @@ def test_the_machine_of_imported_runs_may_depend_on_the_workload(logs: Path) -> 
 @pytest.mark.slow
 def test_a_command_gets_the_workload_of_imported_runs_as_a_file(logs: Path) -> None:
     command = "test -s {workload} && cp sim-on2.csv {output}.csv"
-    text = IMPORTED.replace('"*"', "[on2]", 1).replace('{"*4": 4, "*": 2}', "9").partition("  theirs")[0]
+    text = ON_NINE.replace('"*"', "[on2]", 1).partition("  theirs")[0]
     (logs / "s.yaml").write_text(text + f'  copied: {{command: "{command}", from: csv}}\n  easy: {{}}\n')
     result = validate("s.yaml", "-o", "out")
     assert result.return_value == ExitCode.INCONCLUSIVE, result.output
@@ -630,10 +592,10 @@ def test_a_replay_has_its_settings(recorded: Path) -> None:
 def test_a_policy_has_the_parameters_of_a_slurm_conf(logs: Path) -> None:
     (logs / "slurm.conf").write_text("SchedulerType=sched/backfill\nSchedulerParameters=bf_interval=7,bf_window=99\n")
     policies = "[{label: easy, policy: slurm, conf: slurm.conf, parameters: {bf_window: 50}}]"
-    text = IMPORTED.replace('{"*4": 4, "*": 2}', "9").replace("[easy]", policies)
+    text = ON_NINE.replace("[easy]", policies)
     (logs / "s.yaml").write_text(text)
     with pytest.warns(UserWarning):  # settings that are not modeled
-        parameters = suite_of("s.yaml").cases["on2-easy"].task.setup.scheduling.policy_parameters
+        parameters = suite_of("s.yaml").cases["on2-easy"].setup.scheduling.policy_parameters
     assert (parameters["bf_interval"], parameters["bf_window"]) == (7, 50)
     (logs / "s.yaml").write_text(text.replace("conf: slurm.conf", "conf: none.conf"))
     with pytest.raises(InputError, match=r"s\.yaml:2: none\.conf: .*cannot read"):
@@ -641,13 +603,9 @@ def test_a_policy_has_the_parameters_of_a_slurm_conf(logs: Path) -> None:
 
 
 def test_a_simulator_with_a_policy_of_its_own_has_its_own_interval(logs: Path) -> None:
-    text = (
-        IMPORTED.replace('{"*4": 4, "*": 2}', "9")
-        + "  seldom: {policy: easy, interval_s: 60}\n  as-given: {policy: fcfs}\n"
-    )
-    (logs / "s.yaml").write_text(text)
+    (logs / "s.yaml").write_text(ON_NINE + "  seldom: {policy: easy, interval_s: 60}\n  as-given: {policy: fcfs}\n")
     (logs / "out").mkdir()
-    found, failed = judging.predict(suite_of("s.yaml"), logs / "out")
+    found, failed = runner.predict_suite(suite_of("s.yaml"), logs / "out")
     assert failed == {}
     own = {name: found[name]["on2-easy"][0] for name in ("easy", "seldom", "as-given")}
     intervals = {name: run.info.settings["interval_s"] for name, run in own.items()}
@@ -660,7 +618,7 @@ def test_a_simulator_with_a_policy_of_its_own_has_its_own_interval(logs: Path) -
 
 
 def test_a_file_without_policy_parameters_is_not_compared_in_them(logs: Path) -> None:
-    (logs / "s.yaml").write_text(IMPORTED.replace('{"*4": 4, "*": 2}', "9"))
+    (logs / "s.yaml").write_text(ON_NINE)
     done = CliRunner().invoke(tracebed, ["validate", "s.yaml", "-o", "v", "--no-case-pages"], standalone_mode=False)
     assert done.return_value in (ExitCode.INCONCLUSIVE, ExitCode.INACCURATE, ExitCode.UNHEALTHY), done.output
     assert "policy parameters differs" not in done.output

@@ -40,7 +40,7 @@ ADDRESS_SPACE = 4 * 2**30
 MODULES = (
     *("pandas", "pyarrow.parquet", "pyarrow.csv", "scipy.stats", "yaml", "sqlite3", "rich.console", "rich.table"),
     *("tracebed.api", "tracebed.cli.logs", "tracebed.orchestrator.replay.session"),
-    *("tracebed.orchestrator.simulation.simulator", "tracebed.validation.experiments.views.fitted"),
+    *("tracebed.orchestrator.simulation.simulator", "tracebed.validation.fitting.simulators"),
 )
 """Modules that are imported once, before the processes are forked."""
 

@@ -24,10 +24,10 @@ from tracebed.converters.formats.writing import write_workload
 from tracebed.ground.errors import InputError
 from tracebed.ground.files import replacing
 from tracebed.orchestrator.run import Run
+from tracebed.validation import recorded as store
+from tracebed.validation.experiments.experiment_schema import PolicySpec
 from tracebed.validation.experiments.file import load_experiment
-from tracebed.validation.experiments.parts import PolicySpec
-from tracebed.validation.recorded import store
-from tracebed.validation.recorded.store import INDEX, REAL
+from tracebed.validation.recorded import INDEX, REAL
 
 EPOCH = (1980, 1, 1, 0, 0, 0)
 """Time stamp of all files in the zip file."""

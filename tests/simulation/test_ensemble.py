@@ -22,9 +22,9 @@ from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.simulation.delays import ROWS, STEPS, Delays, draw
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.prediction import predict
+from tracebed.validation.experiments import runner
 from tracebed.validation.experiments.file import load_experiment
-from tracebed.validation.experiments.predicted.suite import load_suite
-from tracebed.validation.experiments.views import judging
+from tracebed.validation.experiments.suite import load_suite
 from tracebed.validation.metrics import Margin
 from tracebed.validation.verdict import Case, Reason, validate
 from tracebed.validation.verdict.courses import courses, sentence
@@ -133,13 +133,13 @@ def test_the_seeds_of_a_suite_are_members_and_one_seed_is_the_prediction_with_co
     loaded = load_experiment("s.yaml")
     suite = load_suite(loaded, loaded.selected({}), Path("out"), {}, ())
     Path("out").mkdir()
-    found, failed = judging.predict(suite, Path("out"))
+    found, failed = runner.predict_suite(suite, Path("out"))
     assert failed == {}
     plain = tb.simulate(tb.read("w.csv"), "fcfs", "emulated-4", speed=10, calibration=MADE)
     (one,), several = found["one"]["w-fcfs"], found["several"]["w-fcfs"]
     assert one.jobs.equals(plain.jobs)
     assert [run.info.parameters["member"] for run in several] == [0, 1, 2]
-    assert judging.forecast(suite, Path("out")).to_predict == {"one": 0, "several": 0}
+    assert runner.forecast_suite(suite, Path("out")).to_predict == {"one": 0, "several": 0}
 
 
 def test_the_command_writes_the_members_and_prints_the_courses(tmp_path: Path) -> None:
@@ -279,7 +279,7 @@ def test_recorded_runs_of_slurm_have_an_ensemble_in_one_line(tmp_path: Path) -> 
     loaded = load_experiment(str(file))
     suite = load_suite(loaded, loaded.experiment.points(), tmp_path / "out", {})
     (tmp_path / "out").mkdir()
-    found, failed = judging.predict(suite, tmp_path / "out")
+    found, failed = runner.predict_suite(suite, tmp_path / "out")
     assert not failed
     runs = found["tracebed"]["w-slurm"]
     assert [run.info.policy_parameters["bf_interval"] for run in runs] == [7, 7, 7]

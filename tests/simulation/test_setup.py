@@ -27,7 +27,7 @@ from tracebed.orchestrator.setup import SETTINGS, SETUP_PARTS, Scheduling, Setup
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.validation.experiments.experiment import Experiment
-from tracebed.validation.experiments.testbeds import TestbedSpec
+from tracebed.validation.experiments.experiment_schema import TestbedSpec
 
 OTHER: dict[str, Any] = {
     "policy": "slurm",

@@ -30,14 +30,13 @@ from tracebed.ground.errors import ExitCode, InputError, TracebedError
 from tracebed.ground.files import locked_folder
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.prediction import predict
-from tracebed.validation.experiments.predicted import simulators
-from tracebed.validation.experiments.predicted.calibration import SimulatorCalibration
+from tracebed.validation.experiments import simulators
+from tracebed.validation.experiments.simulators import SimulatorCalibration
 from tracebed.validation.fitting import FitCase
-from tracebed.validation.fitting.evaluation import Evaluator, Problem
+from tracebed.validation.fitting.evaluation import Evaluator, Parameter, Problem, Space
 from tracebed.validation.fitting.fit import random_sets
 from tracebed.validation.fitting.loss import Target
 from tracebed.validation.fitting.search import Search
-from tracebed.validation.fitting.space import Parameter, Space
 from tracebed.validation.metrics import MeasuredRun
 
 NODES = 8
@@ -314,17 +313,9 @@ def test_an_interruption_ends_the_running_simulations(monkeypatch: pytest.Monkey
     suite("{launch: [0.01, 100]}")
     text = Path("s.yaml").read_text().replace('command: "', 'command: "echo $$ >> pids; exec sleep 1000; ')
     Path("s.yaml").write_text(text)
-    command = [
-        sys.executable,
-        "-c",
-        "from tracebed.cli import main; main()",
-        "validate",
-        "s.yaml",
-        "--fit",
-        "-o",
-        "out",
-    ]
-    with subprocess.Popen([*command, "--workers", "2"], stderr=subprocess.PIPE, text=True) as process:
+    command = [sys.executable, "-c", "from tracebed.cli import main; main()"]
+    words = ["validate", "s.yaml", "--fit", "-o", "out", "--workers", "2"]
+    with subprocess.Popen([*command, *words], stderr=subprocess.PIPE, text=True) as process:
         deadline = time.monotonic() + GUARD_S
         while not Path("pids").exists() or len(Path("pids").read_text().split()) < 2:
             assert process.poll() is None
@@ -541,12 +532,7 @@ def test_the_overheads_of_elastisim_are_recovered(monkeypatch: pytest.MonkeyPatc
         "workloads": {"w": "w.parquet"},
         "policies": ["easy"],
         "recorded": "real/rep-*",
-        "simulators": {
-            "elastisim": {
-                "command": command,
-                "parameters": {"launch_s": [0.1, 1000], "end_s": [0.1, 1000]},
-            }
-        },
+        "simulators": {"elastisim": {"command": command, "parameters": {name: [0.1, 1000] for name in truth}}},
     }
     Path("s.yaml").write_text(json.dumps(text))
     made = calibrated(budget=16)

@@ -24,8 +24,8 @@ from tracebed.ground.errors import ExitCode
 from tracebed.studies.papers import sd, throughput
 from tracebed.studies.papers.base import PAPERS
 from tracebed.validation.experiments import workloads
+from tracebed.validation.experiments.experiment_schema import LogSpec
 from tracebed.validation.experiments.file import load_experiment, names
-from tracebed.validation.experiments.parts import LogSpec
 
 FOLDER = ROOT / "docs" / "explanation" / "papers" / "audit"
 AUDITED = ("deadlines", "dmr", "drom", "kassel", "sd-policy")

@@ -15,9 +15,9 @@ import pytest
 from tests.cli.test_cli_verdicts import call
 from tracebed.api.recorded import Dataset, datasets, fetch
 from tracebed.ground.errors import InputError
-from tracebed.studies.board.conversions import CONVERSIONS
+from tracebed.studies.board.datasets import CONVERSIONS
 from tracebed.validation.experiments.file import load_experiment
-from tracebed.validation.experiments.predicted.suite import load_suite
+from tracebed.validation.experiments.suite import load_suite
 
 SUITE = """\
 workloads: [one]
@@ -59,7 +59,7 @@ def test_a_local_copy_becomes_a_suite(small: Dataset, tmp_path: Path, packed: bo
     assert "source: https://example.org/runs, commit 0123456" in origin
     assert "licence: none stated" in origin
     suite = load_experiment(str(tmp_path / "copy" / "suite.yaml"))
-    task = load_suite(suite, suite.selected({}), tmp_path / "out", {}).cases["one-fcfs"].task
+    task = load_suite(suite, suite.selected({}), tmp_path / "out", {}).cases["one-fcfs"]
     assert task.workload is not None and len(task.workload) == 2
     with pytest.raises(InputError, match="exists and is not empty"):
         fetch("small", tmp_path / "copy", tmp_path / "clone")

@@ -13,10 +13,8 @@ import pytest
 import yaml
 
 from tracebed.api.board import Board, Score, build_board, load_entries
-from tracebed.studies.board.board import WAIT
-from tracebed.studies.board.page import failure, page
-from tracebed.studies.board.plot import plot
-from tracebed.studies.board.words import interval, number, share
+from tracebed.studies.board.board import WAIT, interval, number, share
+from tracebed.studies.board.page import failure, page, plot
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"

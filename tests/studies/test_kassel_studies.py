@@ -19,12 +19,12 @@ from tracebed.converters.cleaning.recipes import load_recipe
 from tracebed.converters.formats.reading import read_raw
 from tracebed.converters.workload import Provenance, Step, System, Workload
 from tracebed.ground.errors import InputError
-from tracebed.validation.experiments import characteristics
-from tracebed.validation.experiments.choices import changed_points
+from tracebed.studies.ledger.sensitivity import changed_points
+from tracebed.validation.experiments import workloads as characteristics
 from tracebed.validation.experiments.experiment import Experiment
+from tracebed.validation.experiments.experiment_schema import JobsSpec, Plot
 from tracebed.validation.experiments.file import load_experiment, names
-from tracebed.validation.experiments.parts import JobsSpec, Plot
-from tracebed.validation.experiments.views.workload_plots import distribution, queue
+from tracebed.validation.experiments.views.job_plots import distribution, queue
 
 KASSEL = [name for name in names() if name.startswith("kassel-")]
 

@@ -19,28 +19,34 @@ from pydantic import ValidationError
 
 from tracebed.cli import tracebed
 from tracebed.ground.errors import InputError
-from tracebed.studies.papers.base import PAPERS
-from tracebed.studies.papers.paper import Constant, Element, Paper, load_paper, names, paper_of
-from tracebed.validation.experiments.claims import NEAR, WITHIN, Claim, Rule, distance, is_near, matches
-from tracebed.validation.experiments.experiment import Experiment
-from tracebed.validation.experiments.file import load_experiment
-from tracebed.validation.experiments.views.ledger import (
+from tracebed.studies.ledger.ledger import (
+    NEAR,
+    WITHIN,
     Ledger,
     Measured,
     Row,
+    distance,
     explained,
+    is_near,
+    matches,
     of_findings,
     rows_of,
     rows_of_experiment,
 )
-from tracebed.validation.experiments.views.ledger_text import (
+from tracebed.studies.ledger.page import (
     Counts,
     distance_text,
     ours_text,
+    page,
     printed_text,
     reason_text,
+    stored,
 )
-from tracebed.validation.experiments.views.page import page, stored
+from tracebed.studies.papers.base import PAPERS
+from tracebed.studies.papers.paper import Constant, Element, Paper, load_paper, names, paper_of
+from tracebed.validation.experiments.experiment import Experiment
+from tracebed.validation.experiments.experiment_schema import Claim, Rule
+from tracebed.validation.experiments.file import load_experiment
 
 ROOT = Path(__file__).parents[2]
 LEDGERS = ROOT / "docs" / "explanation" / "papers" / "ledgers"

@@ -17,9 +17,9 @@ from tracebed.converters.workload import Workload
 from tracebed.ground.errors import InputError, TestbedError
 from tracebed.orchestrator.calibrating import drom_overhead as overhead
 from tracebed.orchestrator.run import Run
-from tracebed.studies.papers import drom, drom_overhead, sd, throughput
+from tracebed.studies.ledger.ledger import of_findings
+from tracebed.studies.papers import drom, sd, throughput
 from tracebed.studies.papers.base import PAPERS, Findings, FindingsTable, Settings, percent
-from tracebed.validation.experiments.views.ledger import of_findings
 from tracebed.validation.metrics.summary import metrics
 
 pytestmark = pytest.mark.usefixtures("no_process_is_left")
@@ -149,7 +149,7 @@ def test_the_overhead_is_that_of_a_program_with_a_table_beside_one_without(
     monkeypatch.setenv("TRACEBED_DROM_TABLE", str(tmp_path / "another"))  # the plain program must not see it
     runs = [dict(run) for run in overhead.pairs(2, 1)]
     assert [(run["repetition"], run["mode"]) for run in runs] == [(1, "plain"), (1, "drom"), (2, "drom"), (2, "plain")]
-    found = drom_overhead.overhead(Settings(tmp_path, repetitions=2))
+    found = drom.overhead(Settings(tmp_path, repetitions=2))
     cores = f"{len(os.sched_getaffinity(0)):.3f} s"
     assert found.tables[0].rows == [
         ["run time", "1.000 s", "1.500 s", "1.5000", "1.5000 to 1.5000"],
@@ -161,13 +161,13 @@ def test_the_overhead_is_that_of_a_program_with_a_table_beside_one_without(
     with pytest.raises(TestbedError, match=r"status 1: \['no memory'\]"):
         next(overhead.pairs(1, 1))
     with pytest.raises(InputError, match="runs a program on this machine"):
-        drom_overhead.overhead(Settings(tmp_path, speed=10.0))
+        drom.overhead(Settings(tmp_path, speed=10.0))
 
 
 def test_the_overhead_is_measured_with_pils(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(drom_overhead, "ITERATIONS", 3)
+    monkeypatch.setattr(drom, "ITERATIONS", 3)
     steps: list[str] = []
-    found = drom_overhead.overhead(Settings(tmp_path, repetitions=1, on_step=steps.append))
+    found = drom.overhead(Settings(tmp_path, repetitions=1, on_step=steps.append))
     assert steps == ["pair 1 of 1"] and found.measured is not None
     measured = found.measured.table.set_index("mode")
     assert set(measured.index) == {"plain", "drom"}

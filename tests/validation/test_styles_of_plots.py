@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from tracebed.cli import tracebed
-from tracebed.validation.experiments.parts import Plot
+from tracebed.validation.experiments.experiment_schema import Plot
 from tracebed.validation.experiments.views import plots
 from tracebed.validation.pictures import COLORS, STYLE, SeriesStyle
 from tracebed.validation.report import history

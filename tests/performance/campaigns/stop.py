@@ -16,7 +16,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-SUPERVISOR = "tracebed.validation.experiments.real.beside"
+SUPERVISOR = "tracebed.validation.experiments.background_command"
 AGENT = "tracebed.orchestrator.testbeds.agent"
 
 

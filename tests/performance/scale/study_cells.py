@@ -11,9 +11,8 @@ from pathlib import Path
 
 import click
 
+from tracebed.validation.experiments import runner as grid
 from tracebed.validation.experiments.file import load_experiment
-from tracebed.validation.experiments.simulated import grid
-from tracebed.validation.experiments.simulated.cells import compute
 from tracebed.validation.experiments.workloads import make
 
 log, output = map(Path, sys.argv[1:])
@@ -23,8 +22,8 @@ plan = grid.plan(file, file.selected({"seed": ["0"]}), output, {"knl": log})
 for variant in plan.variants:
     make(variant)
 cells = plan.todo[::4]
-compute(cells[0])  # the imports
+grid.simulate(cells[0])  # the imports
 begun = time.process_time()
 for cell in cells:
-    compute(cell)
+    grid.simulate(cell)
 click.echo(f"{(time.process_time() - begun) / len(cells):.3f} s of CPU time a cell, mean of {len(cells)}")

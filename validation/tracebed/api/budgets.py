@@ -24,7 +24,7 @@ from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
 from tracebed.orchestrator.testbeds.calibration import Calibration
 from tracebed.validation import budget as budgets
 from tracebed.validation import verdict
-from tracebed.validation.experiments.real.store import run_folders
+from tracebed.validation.experiments.store import run_folders
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

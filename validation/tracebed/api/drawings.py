@@ -193,7 +193,7 @@ def plot_means(
         >>> list(picture.frame()["series"])
         ['fcfs', 'easy']
     """
-    from tracebed.validation.experiments.parts import Plot
+    from tracebed.validation.experiments.experiment_schema import Plot
     from tracebed.validation.experiments.views.bars import bars
 
     names = [figures] if isinstance(figures, str) else list(figures)

@@ -11,52 +11,56 @@ from tracebed.api.checks import check_size
 from tracebed.api.progress import reporter
 from tracebed.ground.errors import InputError
 from tracebed.ground.files import locked_folder
-from tracebed.studies.papers.base import PAPERS, Study
-from tracebed.studies.papers.base import Settings as PaperSettings
-from tracebed.studies.papers.paper import load_paper, paper_of
-from tracebed.studies.papers.paper import names as papers
-from tracebed.studies.papers.replays import is_done as is_replayed
-from tracebed.studies.papers.replays import shortest_s as shortest_replay_s
-from tracebed.validation.experiments.experiment import Point
-from tracebed.validation.experiments.file import ExperimentFile, load_experiment
-from tracebed.validation.experiments.file import names as shipped
-from tracebed.validation.experiments.predicted.calibration import SimulatorCalibration
-from tracebed.validation.experiments.predicted.suite import Suite, load_suite
-from tracebed.validation.experiments.real.store import Attempt, has_replays
-from tracebed.validation.experiments.simulated import grid
-from tracebed.validation.experiments.simulated import store as cell_store
-from tracebed.validation.experiments.simulated.grid import GridPlan, GridResult
-from tracebed.validation.experiments.simulated.pools import DaskPool, LocalPool, Pool
-from tracebed.validation.experiments.views import plots, tornado
-from tracebed.validation.experiments.views.artifact import Made
-from tracebed.validation.experiments.views.artifact import write as write_artifact
-from tracebed.validation.experiments.views.averages import GROUP, Against, against_first, intervals, is_perturbed, means
-from tracebed.validation.experiments.views.fitted import fit_suite, to_fit
-from tracebed.validation.experiments.views.judging import Forecast, Predictions
-from tracebed.validation.experiments.views.judging import forecast as forecast_suite
-from tracebed.validation.experiments.views.judging import predict as predict_suite
-from tracebed.validation.experiments.views.judging import replay as replay_campaign
-from tracebed.validation.experiments.views.judging import validations as validate_suite
-from tracebed.validation.experiments.views.ledger import Ledger
-from tracebed.validation.experiments.views.ledger import of_findings as ledger_of_findings
-from tracebed.validation.experiments.views.ledger import of_grid as ledger_of_grid
-from tracebed.validation.experiments.views.ledger_text import (
+from tracebed.studies.ledger import tornado
+from tracebed.studies.ledger.ledger import Ledger
+from tracebed.studies.ledger.ledger import of_findings as ledger_of_findings
+from tracebed.studies.ledger.ledger import of_grid as ledger_of_grid
+from tracebed.studies.ledger.page import (
     Counts,
+    claim_texts,
     distance_text,
     ours_text,
     printed_text,
     reason_text,
 )
-from tracebed.validation.experiments.views.page import overview as overview_of
-from tracebed.validation.experiments.views.page import page as page_of
-from tracebed.validation.experiments.views.page import stored as stored_ledgers
+from tracebed.studies.ledger.page import overview as overview_of
+from tracebed.studies.ledger.page import page as page_of
+from tracebed.studies.ledger.page import stored as stored_ledgers
+from tracebed.studies.ledger.sensitivity import Analysis, Sensitivity, analysis, measure
+from tracebed.studies.papers.base import PAPERS, Study
+from tracebed.studies.papers.base import Settings as PaperSettings
+from tracebed.studies.papers.base import is_done as is_replayed
+from tracebed.studies.papers.base import shortest_s as shortest_replay_s
+from tracebed.studies.papers.paper import load_paper, paper_of
+from tracebed.studies.papers.paper import names as papers
+from tracebed.validation.experiments import runner as grid
+from tracebed.validation.experiments import store as cell_store
+from tracebed.validation.experiments.experiment import Point
+from tracebed.validation.experiments.file import ExperimentFile, load_experiment
+from tracebed.validation.experiments.file import names as shipped
+from tracebed.validation.experiments.pools import DaskPool, LocalPool, Pool
+from tracebed.validation.experiments.runner import (
+    Forecast,
+    GridPlan,
+    GridResult,
+    forecast_suite,
+    predict_suite,
+    replay_campaign,
+)
+from tracebed.validation.experiments.simulators import SimulatorCalibration
+from tracebed.validation.experiments.store import Attempt, has_replays
+from tracebed.validation.experiments.suite import Predictions, Suite, load_suite, validate_suite
+from tracebed.validation.experiments.views import plots
+from tracebed.validation.experiments.views.artifact import Made
+from tracebed.validation.experiments.views.artifact import write as write_artifact
+from tracebed.validation.experiments.views.averages import GROUP, Against, against_first, intervals, is_perturbed, means
 from tracebed.validation.experiments.views.results import clear as clear_results
 from tracebed.validation.experiments.views.results import write as write_results
-from tracebed.validation.experiments.views.sensitivity import Analysis, Sensitivity, analysis, measure
 from tracebed.validation.experiments.views.statistics import Statistics
 from tracebed.validation.experiments.views.statistics import summarize as statistics_of
 from tracebed.validation.experiments.workloads import logs_of
 from tracebed.validation.fitting import BUDGET, LossName
+from tracebed.validation.fitting.simulators import fit_suite, to_fit
 
 __all__ = [
     "GROUP",
@@ -85,6 +89,7 @@ __all__ = [
     "against_first",
     "analysis",
     "cell_store",
+    "claim_texts",
     "clear_results",
     "distance_text",
     "experiment",

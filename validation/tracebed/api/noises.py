@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tracebed.api.results import AnyRun
 from tracebed.orchestrator import run as orchestrator
-from tracebed.validation.experiments.real.store import run_folders
+from tracebed.validation.experiments.store import run_folders
 from tracebed.validation.metrics import TAU
 from tracebed.validation.verdict.noise import CellNoise, NoiseFloor, noise_floor, repeats_for
 from tracebed.validation.verdict.rejudging import NO_JOURNAL

@@ -17,7 +17,7 @@ from tracebed.ground.errors import InputError
 from tracebed.ground.files import locked_folder
 from tracebed.ground.registry import unknown
 from tracebed.orchestrator import run as orchestrator
-from tracebed.validation.experiments.real.store import run_folders
+from tracebed.validation.experiments.store import run_folders
 from tracebed.validation.metrics import TAU
 from tracebed.validation.significance import differences, figures, intervals, read_figures
 from tracebed.validation.simulators.reading import import_run, simulator_at

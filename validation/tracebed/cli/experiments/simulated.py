@@ -68,14 +68,15 @@ def _write_artifact(
     file: ExperimentFile, plan: GridPlan, folder: Path, artifact: Path, only: Sequence[str], logs: Mapping[str, Path]
 ) -> None:
     """Write the artifact of an experiment with the time of its cells."""
-    from tracebed.api.experiments import Made, cell_store, write_artifact
+    from tracebed.api.experiments import Ledger, Made, cell_store, claim_texts, write_artifact
 
     cells = {cell.identity: cell for cell in plan.cells.values()}
     kept = [cell for cell in cells.values() if cell_store.is_kept(cell, folder)]
     seconds = sum(cell_store.read(cell, folder).seconds for cell in kept)
     options = [shlex.join(["--only", text]) for text in only]
+    claims = claim_texts(Ledger.load(folder / file.name / "ledger.json"))
     with progress(f"writing {artifact.name}, and rebuilding its results"):
-        write_artifact(file, folder, artifact, Made([*plan.cells], (), options, None, seconds, logs))
+        write_artifact(file, folder, artifact, Made([*plan.cells], (), options, None, seconds, logs, claims))
     emit(f"artifact: {artifact}")
 
 

@@ -28,7 +28,7 @@ from tracebed.operators.whatif.refused import Remedy, adapted
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.simulation.prediction import predict
-from tracebed.validation.experiments.simulated.pools import LocalPool
+from tracebed.validation.experiments.pools import LocalPool
 from tracebed.validation.metrics import busy_cores, origin, waiting
 
 ALONE = 20_000

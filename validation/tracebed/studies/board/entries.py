@@ -20,9 +20,8 @@ from tracebed.ground.errors import InputError
 from tracebed.ground.registry import unknown
 from tracebed.ground.yaml_file import YamlFile
 from tracebed.studies.board.datasets import datasets
-from tracebed.validation.experiments.parts import Name
-from tracebed.validation.experiments.predicted.simulators import SuiteSimulator, simulator_of
-from tracebed.validation.experiments.predicted.specs import SimulatorSpec
+from tracebed.validation.experiments.experiment_schema import Name, SimulatorSpec
+from tracebed.validation.experiments.simulators import SuiteSimulator, simulator_of
 
 SHIPPED = files(__package__) / "entries.yaml"
 EVERY = "*"

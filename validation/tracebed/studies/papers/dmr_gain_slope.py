@@ -18,9 +18,16 @@ from tracebed.converters.workload import Workload
 from tracebed.ground.errors import InputError
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.testbeds.nodes import Inventory, Node
-from tracebed.studies.papers.base import Findings, FindingsTable, Replay, Settings, study
-from tracebed.studies.papers.replays import inventory_of, replayed
-from tracebed.validation.experiments.views.ledger import Measured
+from tracebed.studies.ledger.ledger import Measured
+from tracebed.studies.papers.base import (
+    Findings,
+    FindingsTable,
+    Replay,
+    Settings,
+    inventory_of,
+    replayed,
+    study,
+)
 
 SPEED = 100.0
 ALONE_S = 600.0

@@ -1,36 +1,212 @@
-"""The use cases of the DROM paper (sections 6.1 and 6.2): one job after the other against sharing by DROM."""
+"""The DROM paper: its use cases (sections 6.1 and 6.2), one job after the other against sharing; its overhead.
+
+Figures 4 to 15 are drawn as ours: times of jobs, tasks of threads, masks over time, work a core second.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from statistics import mean
+from pathlib import Path
+from statistics import mean, median
 from typing import Any, NamedTuple
 
+import matplotlib as mpl
+import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
 
 from tracebed.converters.applications import PARALLEL_SHARES, with_parallel_shares
 from tracebed.converters.provenance import Provenance, System
 from tracebed.converters.workload import Workload
 from tracebed.ground.errors import InputError
+from tracebed.orchestrator.calibrating.drom_overhead import MODES as OVERHEAD_MODES
+from tracebed.orchestrator.calibrating.drom_overhead import pairs
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.orchestrator.simulation.cores_in_use import tasks_of_threads
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.orchestrator.testbeds.nodes import Inventory, Node
-from tracebed.studies.papers.base import Findings, FindingsTable, Replay, Settings, percent, study
-from tracebed.studies.papers.drom_plots import (
-    AVERAGE,
-    plot_in_situ,
-    plot_masks,
-    plot_tasks,
-    plot_times,
-    plot_work,
-    work_per_core_second,
+from tracebed.studies.ledger.ledger import Measured
+from tracebed.studies.papers.base import (
+    Findings,
+    FindingsTable,
+    Replay,
+    Settings,
+    inventory_of,
+    percent,
+    replayed,
+    study,
 )
-from tracebed.studies.papers.replays import inventory_of, replayed
-from tracebed.validation.experiments.views.ledger import Measured
+from tracebed.validation.pictures import COLORS, COLUMN, PAGE, STYLE, save
+
+Panels = Mapping[str, Sequence[str]]
+"""Label of the y-axis of a panel -> its figures; the second one is hatched."""
+TOTAL: Panels = {"Run time of the workload, s": ("total_s",)}
+RESPONSES: Panels = {"Response time, s": ("first_response_s", "second_response_s")}
+AVERAGE: Panels = {"Average response time, s": ("average_response_s",)}
+JOBS = {"first_response_s": ", simulation job", "second_response_s": ", analytics job"}
+"""Figure -> its job, for a legend."""
+PILS = ("pils 1", "pils 2", "pils 3")
+IN_SITU: Mapping[int, tuple[str, Sequence[str], Panels]] = {
+    4: ("nest", PILS, TOTAL),
+    6: ("nest", PILS, RESPONSES),
+    7: ("nest", ("stream",), {**TOTAL, **RESPONSES}),
+    8: ("nest", (*PILS, "stream"), AVERAGE),
+    9: ("coreneuron", PILS, TOTAL),
+    10: ("coreneuron", PILS, RESPONSES),
+    11: ("coreneuron", ("stream",), {**TOTAL, **RESPONSES}),
+    12: ("coreneuron", (*PILS, "stream"), AVERAGE),
+}
+"""Figure -> simulation, analytics jobs, and panels."""
+
+
+def plot_in_situ(figures: Sequence[Mapping[str, Any]], execution: str, folder: Path) -> list[Path]:
+    """Draw figures 4 and 6 to 12: serial and shared, by the configurations of both jobs.
+
+    Args:
+        figures: the figures of the study.
+        execution: how the replays were executed.
+    """
+    paths = []
+    for number, (simulation, analytics, panels) in IN_SITU.items():
+        places = {
+            f"{number_of_ranks}, {each}": {"simulation": simulation, "configuration": configuration, "analytics": each}
+            for configuration, number_of_ranks in ((1, "2 x 16"), (2, "4 x 8"))
+            for each in analytics
+        }
+        paths.append(plot_times(figures, places, panels, execution, folder, f"figure-{number}"))
+    return paths
+
+
+def plot_times(
+    figures: Sequence[Mapping[str, Any]],
+    places: Mapping[str, Mapping[str, Any]],
+    panels: Panels,
+    execution: str,
+    folder: Path,
+    stem: str,
+) -> Path:
+    """Draw simulated times as bars, serial and shared, and the means of replays as marks.
+
+    Args:
+        figures: the figures of a study.
+        places: label on the x-axis -> the point.
+        panels: the panels.
+        execution: how the replays were executed.
+        folder: the folder of the files.
+        stem: name of the files.
+    """
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(PAGE, 2.8), layout="constrained")
+        rows: list[dict[str, Any]] = []
+        for axes, (label, names) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True):
+            width = 0.8 / (2 * len(names))
+            for number, (mode, name) in enumerate((mode, name) for mode in ("serial", "share") for name in names):
+                for at, (place, point) in enumerate(places.items()):
+                    left = at - 0.4 + (number + 0.5) * width
+                    means = {}
+                    for by in ("simulation", "replay"):
+                        wanted = {**point, "by": by, "mode": mode}.items()
+                        if found := [row[name] for row in figures if all(row.get(key) == v for key, v in wanted)]:
+                            means[by] = mean(found)
+                    axes.bar(
+                        left,
+                        means["simulation"],
+                        0.95 * width,
+                        color=COLORS[mode == "share"],
+                        hatch="////" if name != names[0] else "",
+                        edgecolor="white",
+                        label=f"{mode}{JOBS.get(name, '')}, simulated" if not at else None,
+                    )
+                    if "replay" in means:
+                        axes.plot(left, means["replay"], "o", markersize=4, color="black", markerfacecolor="white")
+                    rows += [
+                        {"place": place, "mode": mode, "by": by, "figure": name, "seconds": value}
+                        for by, value in means.items()
+                    ]
+            if any(row["by"] == "replay" for row in rows):
+                axes.plot(
+                    [], [], "o", markersize=4, color="black", markerfacecolor="white", label=f"replay, {execution}"
+                )
+            axes.set_xticks(range(len(places)), [place.replace(", ", "\n") for place in places])
+            axes.set_ylabel(label)
+            axes.set_ylim(
+                top=(1.9 if len(panels) > 1 else 1.45) * max(row["seconds"] for row in rows if row["figure"] in names)
+            )
+            axes.legend(frameon=False, ncols=1 if len(panels) > 1 else 3, loc="upper left")
+        return save(figure, pd.DataFrame(rows), folder, stem)
+
+
+def plot_tasks(shares: Sequence[int], task: int, folder: Path) -> Path:
+    """Draw the tasks of each thread after the removal of one thread (figure 5).
+
+    Args:
+        shares: units of each thread.
+        task: units of a task.
+    """
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(COLUMN, 2.6), layout="constrained")
+        axes = figure.subplots()
+        threads = np.arange(1, len(shares) + 1)
+        axes.barh(threads, np.array(shares) / task, color=COLORS[0])
+        axes.set_xlabel("Tasks; the rest of the time is idle")
+        axes.set_ylabel("Thread")
+        axes.invert_yaxis()
+        data = pd.DataFrame({"thread": threads, "tasks": np.array(shares) / task})
+        return save(figure, data, folder, "figure-5")
+
+
+def plot_masks(runs: Mapping[str, Run], folder: Path) -> Path:
+    """Draw the cores of each job on the first node over time, a panel for each mode (figure 13)."""
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(PAGE, 3.4), layout="constrained")
+        panels = figure.subplots(len(runs), 1, sharex=True, squeeze=False)[:, 0]
+        rows = []
+        for axes, (mode, run) in zip(panels, runs.items(), strict=True):
+            held = run.allocations[run.allocations["node"] == 0]
+            whole = run.info.nodes[0].cores
+            for number, job in enumerate(run.jobs["job_id"]):
+                for row in held[held["job_id"] == job].itertuples():
+                    first = number * (whole - row.cores)  # the second job is drawn above the first
+                    axes.broken_barh([(row.start, row.end - row.start)], (first, row.cores), color=COLORS[number])
+                    rows.append({"mode": mode, "job": job, "start_s": row.start, "end_s": row.end, "cores": row.cores})
+                axes.plot([], [], color=COLORS[number], linewidth=5, label=job)
+            axes.set_ylabel(f"Cores, {mode}")
+        panels[-1].set_xlabel("Time, s")
+        panels[0].legend(frameon=False, loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=2)
+        return save(figure, pd.DataFrame(rows), folder, "figure-13")
+
+
+def work_per_core_second(run: Run) -> dict[str, float]:
+    """Return the work of each job for each core second that it held, relative to all cores: 1 without sharing."""
+    held = run.allocations
+    spent = (held["cores"] * held["count"] * (held["end"] - held["start"])).groupby(held["job_id"]).sum()
+    cores = run.info.nodes[0].cores
+    jobs = run.jobs.set_index("job_id")
+    work = jobs["run_time"] * jobs["nodes"] * cores
+    return {str(job): float(work[job] / spent[job]) for job in jobs.index}
+
+
+def plot_work(runs: Mapping[str, Run], folder: Path) -> Path:
+    """Draw the work a core second of each job, serial and shared (in place of the counters of figure 14)."""
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(COLUMN, 2.6), layout="constrained")
+        axes = figure.subplots()
+        found = {mode: work_per_core_second(run) for mode, run in runs.items()}
+        for number, (mode, work) in enumerate(found.items()):
+            at = np.arange(len(work)) + (number - 0.5) * 0.4
+            axes.bar(at, list(work.values()), 0.38, color=COLORS[number], label=mode)
+            axes.set_xticks(np.arange(len(work)), list(work))
+        axes.set_ylabel("Work a core second, relative")
+        axes.set_ylim(top=1.3 * max(max(work.values()) for work in found.values()))
+        axes.legend(frameon=False, ncols=2)
+        data = pd.DataFrame(
+            [{"mode": mode, "job": job, "work": w} for mode, work in found.items() for job, w in work.items()]
+        )
+        return save(figure, data, folder, "figure-14")
+
 
 SPEED = 100.0
 SIMULATION_S = 2000.0
@@ -446,3 +622,40 @@ def _notes(inventory: Inventory) -> tuple[str, ...]:
     if inventory.execution == "emulated":
         return (note, "Emulated cores have no memory bandwidth: memory-bound phases gain nothing from a second job.")
     return (note,)
+
+
+FIGURES = {"run_time_s": "run time", "cpu_s": "CPU time"}
+ITERATIONS = 200
+
+
+def overhead(settings: Settings) -> Findings:
+    """Run time of a DROM-enabled program beside the same without DROM (DROM paper, section 6).
+
+    Raises:
+        InputError: an inventory or a speed is given.
+        TestbedError: a run has failed.
+    """
+    if settings.inventory or settings.speed:
+        what = "drom-overhead runs a program on this machine, without a replay"
+        raise InputError(what, hint="leave out --inventory and --speed of tracebed experiment")
+    figures = []
+    for row in pairs(settings.repetitions, ITERATIONS):
+        figures.append(row)
+        if len(figures) % 2 == 0:
+            settings.on_step(f"pair {row['repetition']} of {settings.repetitions}")
+    rows = []
+    for name, label in FIGURES.items():
+        plain, drom = (
+            [row[name] for row in figures if row["mode"] == mode] for mode in OVERHEAD_MODES
+        )  # in order of the pairs
+        ratios = [with_drom / alone for alone, with_drom in zip(plain, drom, strict=True)]
+        medians = (f"{median(plain):.3f} s", f"{median(drom):.3f} s", f"{median(ratios):.4f}")
+        rows.append([label, *medians, f"{min(ratios):.4f} to {max(ratios):.4f}"])
+    columns = ("", "plain, median", "with DROM, median", "ratio, median of pairs", "ratio, range")
+    notes = (
+        f"PILS on all CPUs of this machine: {ITERATIONS} iterations of 5 ms, a poll in each. The paper compared on two"
+        " nodes of MareNostrum 3, and prints no figure.",
+        "Run times depend on other programs of this machine, CPU times hardly.",
+    )
+    table = FindingsTable(f"The same work with and without DROM, {settings.repetitions} pairs", columns, rows)
+    return Findings("Overhead of DROM", [table], notes, Measured.of(figures, ("mode",)))

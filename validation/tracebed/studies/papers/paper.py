@@ -8,16 +8,11 @@ from pydantic import BeforeValidator, Field
 
 from tracebed.ground.registry import one_of
 from tracebed.ground.yaml_file import YamlFile
-from tracebed.validation.experiments.claims import Claim
+from tracebed.validation.experiments.experiment_schema import Claim, ExperimentPart, shorthand
 from tracebed.validation.experiments.file import SHIPPED, load_experiment
 from tracebed.validation.experiments.file import names as experiments
-from tracebed.validation.experiments.parts import ExperimentPart
 
 FOLDER = SHIPPED / "papers"
-
-
-def _shown(value: Any) -> Any:
-    return {"shows": value} if isinstance(value, str) else value
 
 
 class Element(ExperimentPart):
@@ -43,7 +38,7 @@ class Paper(ExperimentPart):
     citation: str
     studies: Annotated[list[str], Field(min_length=1)]
     """Names of the experiments that repeat the paper."""
-    elements: Annotated[dict[str, Annotated[Element, BeforeValidator(_shown)]], Field(min_length=1)]
+    elements: Annotated[dict[str, Annotated[Element, BeforeValidator(shorthand("shows"))]], Field(min_length=1)]
     """Printed place -> what it shows."""
     fitted: list[Constant] = Field(default_factory=list)
     claims: dict[str, list[Claim]] = Field(default_factory=dict)

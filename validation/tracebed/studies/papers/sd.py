@@ -18,9 +18,19 @@ from tracebed.converters.models.papers import sd_5
 from tracebed.converters.scaling import scale
 from tracebed.converters.workload import Step, Workload
 from tracebed.orchestrator.simulation.prediction import predict
-from tracebed.studies.papers.base import Findings, FindingsTable, Replay, Settings, percent, study
-from tracebed.studies.papers.replays import emulated, inventory_of, repeated, replayed
-from tracebed.validation.experiments.views.ledger import Measured
+from tracebed.studies.ledger.ledger import Measured
+from tracebed.studies.papers.base import (
+    Findings,
+    FindingsTable,
+    Replay,
+    Settings,
+    emulated,
+    inventory_of,
+    percent,
+    repeated,
+    replayed,
+    study,
+)
 from tracebed.validation.metrics.summary import metrics
 from tracebed.validation.pictures import COLORS, COLUMN, STYLE, save
 

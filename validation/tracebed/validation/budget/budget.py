@@ -23,8 +23,7 @@ from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.simulation.interference import Interference
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
-from tracebed.validation.budget.observation import RealRun
-from tracebed.validation.budget.steps import REMAINDER, STEPS, Repeated, repeat
+from tracebed.validation.budget.steps import REMAINDER, STEPS, RealRun, Repeated, repeat
 from tracebed.validation.metrics import TAU, Margin, Metric, all_metrics, metrics
 from tracebed.validation.verdict.comparison import time_compression
 
@@ -319,7 +318,5 @@ def _run_json(run: Repeated, table: pd.DataFrame) -> dict[str, Any]:
             "first": remainder.first or None,
             "cause": remainder.cause or None,
         },
-        "metrics": {
-            str(name): {str(key): float(value) for key, value in row.items()} for name, row in table.iterrows()
-        },
+        "metrics": records(table),
     }

@@ -18,11 +18,11 @@ from tracebed.orchestrator.scheduling.names import PRIORITIES
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.simulation.processes import Processes
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
-from tracebed.validation.experiments.claims import Claim
-from tracebed.validation.experiments.parts import (
+from tracebed.validation.experiments.experiment_schema import (
     AXIS,
     MOST_REPETITIONS,
     NO_PROCESSES,
+    Claim,
     ExperimentPart,
     JobsSpec,
     Malleable,
@@ -31,21 +31,23 @@ from tracebed.validation.experiments.parts import (
     Plot,
     PolicySpec,
     ProcessesSpec,
+    RecordedBed,
+    RecordedSpec,
     Seconds,
     SensitivitySpec,
+    SimulatorSpec,
+    TestbedSpec,
     Where,
     WindowSpec,
     WorkloadSpec,
     as_list,
-    at_path,
     by_name,
-    communicating,
     counted,
-    named,
+    known,
     numbered,
+    or_empty,
+    shorthand,
 )
-from tracebed.validation.experiments.predicted.specs import RecordedBed, RecordedSpec, SimulatorSpec, at_pattern
-from tracebed.validation.experiments.testbeds import TestbedSpec
 from tracebed.validation.metrics import TAU
 from tracebed.validation.setups import OF_ALL_CELLS, OF_REPLAYS, given, model_of
 
@@ -61,10 +63,6 @@ OF_SIMULATIONS = (
 """Keys that apply to simulated cells only."""
 OF_CONDITIONS = tuple(name for name in OF_REPLAYS if name != "speed")
 """Settings of the system behind recorded runs: replays have recorded theirs."""
-
-
-def _empty(value: Any) -> Any:
-    return {} if value is None else value
 
 
 @dataclass(frozen=True)
@@ -106,18 +104,22 @@ class Experiment(Settings, BaseModel):  # type: ignore[misc, valid-type]
 
     about: str = ""
     workloads: Annotated[
-        dict[Name, Annotated[WorkloadSpec, BeforeValidator(at_path)]], BeforeValidator(by_name), Field(min_length=1)
+        dict[Name, Annotated[WorkloadSpec, BeforeValidator(or_empty), BeforeValidator(shorthand("file"))]],
+        BeforeValidator(by_name),
+        Field(min_length=1),
     ]
     malleable: Malleable | None = None
-    policies: Annotated[list[Annotated[PolicySpec, BeforeValidator(named)]], Field(min_length=1)]
+    policies: Annotated[list[Annotated[PolicySpec, BeforeValidator(shorthand("policy"))]], Field(min_length=1)]
     seeds: Annotated[list[Annotated[int, Field(ge=0, lt=2**63)]], *AXIS, BeforeValidator(counted)] = [0]
-    priority: Annotated[list[str], *AXIS] = ["fcfs"]
-    runtime_model: Annotated[list[str], *AXIS] = ["ideal"]
+    priority: Annotated[list[str], *AXIS, known("priority", lambda: PRIORITIES)] = ["fcfs"]
+    runtime_model: Annotated[list[str], *AXIS, known("runtime model", lambda: RuntimeModel)] = ["ideal"]
     interval_s: Annotated[list[Seconds], *AXIS] = [0.0]
     malleability_interval_s: Annotated[list[Seconds], *AXIS] = [0.0]
     perturbations: Annotated[list[Annotated[int, Field(ge=0, lt=2**31)]], *AXIS, BeforeValidator(numbered)] = [0]
     processes: Annotated[
-        list[Annotated[ProcessesSpec, BeforeValidator(communicating)]], BeforeValidator(as_list), Field(min_length=1)
+        list[Annotated[ProcessesSpec, BeforeValidator(shorthand("communication"))]],
+        BeforeValidator(as_list),
+        Field(min_length=1),
     ] = [ProcessesSpec(communication="none")]
     perturbation: PerturbationSpec = PerturbationSpec()
     tau: Annotated[float, Field(gt=0, allow_inf_nan=False)] = TAU
@@ -131,9 +133,11 @@ class Experiment(Settings, BaseModel):  # type: ignore[misc, valid-type]
     sensitivity: SensitivitySpec = SensitivitySpec()
     testbed: TestbedSpec | None = None
     """The only testbed. Cells are replayed."""
-    testbeds: Annotated[dict[Name, Annotated[TestbedSpec, BeforeValidator(_empty)]], Field(min_length=1)] | None = None
+    testbeds: Annotated[dict[Name, Annotated[TestbedSpec, BeforeValidator(or_empty)]], Field(min_length=1)] | None = (
+        None
+    )
     """Name -> testbed, if there are several. Cells are replayed on each."""
-    recorded: Annotated[RecordedSpec, BeforeValidator(at_pattern)] | None = None
+    recorded: Annotated[RecordedSpec, BeforeValidator(shorthand("runs"))] | None = None
     """Recorded real runs, in place of a testbed."""
     repetitions: Annotated[int, Field(ge=1, le=MOST_REPETITIONS)] = 5
     """Number of replays of each cell."""
@@ -143,7 +147,7 @@ class Experiment(Settings, BaseModel):  # type: ignore[misc, valid-type]
     """Seed of the order of the replays."""
     settle_s: Annotated[float, Field(ge=0, le=3600)] = 1.0
     """Pause before each replay, wall s. The command of `beside` also runs during the pause."""
-    simulators: dict[Name, Annotated[SimulatorSpec, BeforeValidator(_empty)]] = {}
+    simulators: dict[Name, Annotated[SimulatorSpec, BeforeValidator(or_empty)]] = {}
     """Name -> simulator that predicts the real runs."""
     tolerances: FileName | None = None
     """File of the margins, relative to the experiment file."""
@@ -151,22 +155,6 @@ class Experiment(Settings, BaseModel):  # type: ignore[misc, valid-type]
     """File of the noise profile of the testbed."""
     baseline: FileName | None = None
     """File of the baseline."""
-
-    @field_validator("runtime_model")
-    @classmethod
-    def _models(cls, names: list[str]) -> list[str]:
-        for name in names:
-            if name not in [*RuntimeModel]:
-                raise ValueError(f"unknown runtime model {name!r}; use one of {', '.join(RuntimeModel)}")
-        return names
-
-    @field_validator("priority")
-    @classmethod
-    def _priorities(cls, names: list[str]) -> list[str]:
-        for name in names:
-            if name not in PRIORITIES:
-                raise ValueError(f"unknown priority {name!r}; use one of {', '.join(PRIORITIES)}")
-        return names
 
     @field_validator("processes")
     @classmethod

@@ -28,8 +28,15 @@ from tracebed.ground.yaml_file import YamlFile
 from tracebed.orchestrator.configurations import CONFIGURATIONS
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.validation.experiments.experiment import KEYS, Experiment, Point
-from tracebed.validation.experiments.parts import MOST_POINTS, NAME, OF_WORKLOADS, PolicySpec, Where, as_list
-from tracebed.validation.experiments.predicted.recorded import workloads_at
+from tracebed.validation.experiments.experiment_schema import (
+    MOST_POINTS,
+    NAME,
+    OF_WORKLOADS,
+    PolicySpec,
+    Where,
+    as_list,
+)
+from tracebed.validation.experiments.recorded_runs import workloads_at
 from tracebed.validation.metrics import all_metrics
 
 FILE = "experiment.yaml"

@@ -28,8 +28,7 @@ import numpy as np
 
 from tracebed.converters.workload import BoolArray, FloatArray
 from tracebed.ground.errors import InputError
-from tracebed.validation.fitting.evaluation import Problem
-from tracebed.validation.fitting.space import Parameters
+from tracebed.validation.fitting.evaluation import Parameters, Problem
 
 SHARE_OF_SOBOL = 0.25
 SHARE_OF_CLOUD = 0.4

@@ -40,18 +40,14 @@ from tracebed.orchestrator.testbeds.agent.facts import host_facts
 from tracebed.orchestrator.testbeds.wheelhouse import wheel
 from tracebed.validation.experiments.experiment import OF_REPETITIONS, Point
 from tracebed.validation.experiments.file import ExperimentFile, load_experiment
-from tracebed.validation.experiments.real.store import LOG, PLAN, REAL, attempts, read_plan, run_of
-from tracebed.validation.experiments.views.judging import PREDICTED
-from tracebed.validation.experiments.views.ledger import FILE as LEDGER
-from tracebed.validation.experiments.views.ledger import Ledger
-from tracebed.validation.experiments.views.ledger_text import ours_text, printed_text
+from tracebed.validation.experiments.store import LOG, PLAN, PREDICTED, REAL, attempts, read_plan, run_of
 from tracebed.validation.report.markdown import table
 
 README, SCRIPT, SUMS = ARTIFACT.parts
 INPUTS, RESULTS, PINS, BASELINES = "inputs", "results", "requirements.txt", "baseline"
 REPLAYED = "-replayed.yaml"
 """End of the name of the experiment as it was replayed; the experiment of the artifact has recorded runs."""
-LEFT_OUT = {LEDGER, "experiment.yaml", "table.parquet"}
+LEFT_OUT = {"ledger.json", "experiment.yaml", "table.parquet"}
 """Views of simulated cells that have a date, or that repeat another file."""
 SHOWN = 5
 """Largest number of differences that an error repeats."""
@@ -123,6 +119,8 @@ class Made:
     """Time that the results took to compute, s; of replays, their own times are counted instead."""
     logs: Mapping[str, Path] = field(default_factory=dict)
     """Workload -> path of its log, where it was given to the command."""
+    claims: Sequence[tuple[str, str, str, str]] = ()
+    """Of simulated cells, each claim in words, the printed figure, ours, and whether it matches."""
 
 
 def write(file: ExperimentFile, folder: Path, target: Path, made: Made) -> None:
@@ -154,7 +152,7 @@ def write(file: ExperimentFile, folder: Path, target: Path, made: Made) -> None:
         (room / SCRIPT).chmod(0o755)
         wheel(room)
         (room / PINS).write_text("".join(f"{name}=={version}\n" for name, version in sorted(_versions().items())))
-        (room / README).write_text(_readme(file, folder, again, made.seconds), encoding="utf-8")
+        (room / README).write_text(_readme(file, folder, again, made), encoding="utf-8")
         sums = [f"{sha256_of(path)}  {path.relative_to(room)}\n" for path in sorted(room.rglob("*")) if path.is_file()]
         (room / SUMS).write_text("".join(sums), encoding="utf-8")
         _check(room, target)
@@ -299,11 +297,11 @@ def _versions() -> dict[str, str]:
     return {name: version for name, version in found.items() if version}
 
 
-def _readme(file: ExperimentFile, folder: Path, again: str, seconds: float) -> str:
+def _readme(file: ExperimentFile, folder: Path, again: str, made: Made) -> str:
     """Return the page of the artifact."""
     beds = file.experiment.beds
     replayed = attempts(folder / REAL) if beds else []
-    taken = sum(attempt.seconds for attempt in replayed) if replayed else seconds
+    taken = sum(attempt.seconds for attempt in replayed) if replayed else made.seconds
     hosts = {"this machine": host_facts()}
     for path in sorted((folder / REAL).glob("*/rep-*/run.json")) if beds else []:
         hosts |= {str(host["name"]): host for host in Run.load(path.parent).info.hosts if "name" in host}
@@ -329,7 +327,7 @@ def _readme(file: ExperimentFile, folder: Path, again: str, seconds: float) -> s
         [
             "## Claims and files",
             "",
-            *table(("claim", "printed", "here", "matches", "file"), list(_claims(file, folder))),
+            *table(("claim", "printed", "here", "matches", "file"), list(_claims(file, folder, made))),
         ],
     ]
     return "\n\n".join("\n".join(part) for part in parts) + "\n"
@@ -351,17 +349,14 @@ def _testbeds(file: ExperimentFile, folder: Path) -> list[str]:
     ]
 
 
-def _claims(file: ExperimentFile, folder: Path) -> Iterable[tuple[str, str, str, str, str]]:
+def _claims(file: ExperimentFile, folder: Path, made: Made) -> Iterable[tuple[str, str, str, str, str]]:
     """Yield a row per claim and per plot of simulated cells, or per simulator: text, printed, ours, match, file."""
     if file.experiment.is_real:
         for each in read_json(folder / "verdict.json", "verdicts")["simulators"]:
             yield f"verdict on {each['simulator']['name']}", "-", each["verdict"], "-", f"{RESULTS}/verdict.md"
         return
-    own = folder / file.name
-    for row in Ledger.load(own / LEDGER).rows:
-        what = " ".join(filter(None, (row.element, row.claim or f"{row.figure}, {row.at}")))
-        matches = {True: "yes", False: "no", None: "not computed"}[row.matches]
-        yield what, printed_text(row), ours_text(row), matches, f"{RESULTS}/{file.name}/ledger.csv"
+    for claim in made.claims:
+        yield *claim, f"{RESULTS}/{file.name}/ledger.csv"
     for name, plot in file.experiment.plots.items():
-        for path in sorted((own / "plots").glob(f"{name}*.svg")):
+        for path in sorted((folder / file.name / "plots").glob(f"{name}*.svg")):
             yield plot.element or name, "-", "a picture", "-", f"{RESULTS}/{path.relative_to(folder)}"

@@ -1,16 +1,26 @@
-"""The table of a grid averaged over seeds, with intervals, and the differences of its policies."""
+"""The table of a grid averaged over seeds, with intervals, and the differences and ratios of its policies.
+
+The ratio of a figure to that of a baseline is that of the means over the seeds: r = mean(x) / mean(b). Its interval is
+that of the paired ratios x_i / b_i of the runs with the same seed and perturbation, each weighted with its b_i:
+Student's t over (x_i - r b_i) / mean(b). A run that equals its baseline for each seed has the ratio 1, exactly.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any, TypeVar
 
+import numpy as np
 import pandas as pd
 
 from tracebed.validation.experiments.experiment import KEYS, Experiment
+from tracebed.validation.experiments.experiment_schema import Plot
 from tracebed.validation.metrics import all_metrics
 from tracebed.validation.significance import INPUT, Difference, differences
+from tracebed.validation.statistics import half_width
 
 Row = TypeVar("Row", bound=Mapping[str, Any])
 REPLICATE = ["seed", "perturbation"]
@@ -98,11 +108,11 @@ def against_first(experiment: Experiment, table: pd.DataFrame) -> dict[tuple[Any
         if below["seed"].nunique() == 1 and experiment.workloads[point["workload"]].model is None:
             # Seeds of the baseline were excluded, too: its jobs are the same for each seed.
             below = pd.concat([below.assign(seed=seed) for seed in rows["seed"].unique()])
-        found[tuple(point.values())] = Against(other, differences(_with_inputs(below), _with_inputs(rows)))
+        found[tuple(point.values())] = Against(other, differences(with_inputs(below), with_inputs(rows)))
     return found
 
 
-def _with_inputs(rows: pd.DataFrame) -> pd.DataFrame:
+def with_inputs(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the rows with the name of their random input."""
     return rows.assign(**{INPUT: rows["seed"].astype(str) + " " + rows["perturbation"].astype(str)})
 
@@ -110,3 +120,88 @@ def _with_inputs(rows: pd.DataFrame) -> pd.DataFrame:
 def is_perturbed(table: pd.DataFrame) -> bool:
     """Return whether the rows of a table have several random changes of the workload."""
     return bool(table["perturbation"].nunique() > 1)
+
+
+LEVEL = 0.95
+"""Nominal coverage of the intervals of means and ratios."""
+PAIRED = "_base"
+"""Suffix of the column of the baseline of the same seed and perturbation, as a share of the mean of the baseline."""
+
+
+def normalized(rows: pd.DataFrame, figures: Sequence[str], relative_to: Mapping[str, Any]) -> pd.DataFrame:
+    """Return the rows except the baseline, with figures divided by the mean of the baseline at the same point.
+
+    Each figure has a column more, with the suffix `PAIRED`; NaN where the baseline has no run of the same input.
+    """
+    same = [key for key in GROUP if key not in relative_to]
+    base = chosen(rows, relative_to)
+    bases = records(base[[*GROUP, *REPLICATE, *figures]])
+    others: pd.DataFrame = rows.drop(index=base.index).copy()
+    points = {tuple(at.values()): base_of(at, bases, same) for at in records(others[GROUP])}
+    inputs = others[REPLICATE].itertuples(index=False, name=None)
+    keys = [(tuple(at.values()), replicate) for at, replicate in zip(records(others[GROUP]), inputs, strict=True)]
+    for name in figures:
+        found = {point: _of_inputs(below, name) for point, below in points.items()}
+        middle = {point: _mean([row[name] for row in below]) for point, below in points.items()}
+        divisors = np.array([middle[point] or np.nan for point, _ in keys])
+        paired = np.array([_paired(found[point], replicate) for point, replicate in keys])
+        others[name] = others[name].to_numpy(dtype=np.float64) / divisors
+        others[f"{name}{PAIRED}"] = paired / divisors
+    known: pd.DataFrame = others[others[list(figures)].notna().any(axis=1)]
+    return known
+
+
+def _of_inputs(below: Sequence[Mapping[str, Any]], name: str) -> dict[tuple[Any, ...], float]:
+    """Return (seed, perturbation) -> mean of the baseline."""
+    values: dict[tuple[Any, ...], list[float]] = {}
+    for row in below:
+        values.setdefault(tuple(row[key] for key in REPLICATE), []).append(row[name])
+    return {each: _mean(sample) for each, sample in values.items()}
+
+
+def _paired(of_inputs: Mapping[tuple[Any, ...], float], replicate: tuple[Any, ...]) -> float:
+    """Return the baseline of an input. A baseline of one input, such as a log without seeds, is that of each input."""
+    return next(iter(of_inputs.values())) if len(of_inputs) == 1 else of_inputs.get(replicate, np.nan)
+
+
+def _mean(sample: Sequence[float | None]) -> float:
+    known = [value for value in sample if value is not None]
+    return fmean(known) if known else np.nan
+
+
+def interval(rows: pd.DataFrame, name: str) -> tuple[float, int]:
+    """Return the half-width of the 95 % interval of the mean of a figure of one point, and the number of its values.
+
+    Args:
+        rows: the runs of the point; from `normalized`, the interval is that of the ratio, over the pairs.
+        name: the figure.
+
+    Returns:
+        The half-width, NaN for fewer than two values; and the number of runs or pairs.
+    """
+    values = rows[name].to_numpy(dtype=np.float64)
+    if f"{name}{PAIRED}" in rows and not np.isnan(values).all():
+        values = values - np.nanmean(values) * rows[f"{name}{PAIRED}"].to_numpy(dtype=np.float64)
+    known = values[~np.isnan(values)]
+    return half_width(known, LEVEL) if len(known) > 1 else np.nan, len(known)
+
+
+def interval_text(sizes: Iterable[int], replicated: str, plot: Plot) -> str:
+    """Return what a value and its interval are, for a legend.
+
+    Args:
+        sizes: numbers of runs or pairs behind the intervals.
+        replicated: what differs between the runs of a point.
+        plot: the plot; with a baseline, its values are ratios.
+    """
+    numbers = "-".join(dict.fromkeys(f"{each:,}" for each in (min(sizes), max(sizes))))
+    if plot.relative_to is None:
+        over = f"{numbers} {'seeds' if replicated == 'seed' else 'seeds and perturbations'}"
+        return f"mean and its 95 % interval over {over} (Student's t)"
+    return f"ratio of the means and its 95 % interval over {numbers} pairs of the same {replicated} (Student's t)"
+
+
+def reference(base: Sequence[Mapping[Any, Any]], point: Mapping[Any, Any], keys: Iterable[str], figure: str) -> float:
+    """Return the mean of the baseline of a point (`base_of`), NaN if there is no baseline."""
+    found = base_of(point, base, keys)
+    return fmean(row[figure] for row in found) if found else math.nan

@@ -16,11 +16,18 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from tracebed.converters.workload import FloatArray, IntArray
-from tracebed.validation.experiments.claims import Claim, Rule
-from tracebed.validation.experiments.parts import Plot
-from tracebed.validation.experiments.views.averages import GROUP, chosen, means, named, records
-from tracebed.validation.experiments.views.ledger import reference
-from tracebed.validation.experiments.views.ratios import interval, interval_text, normalized
+from tracebed.validation.experiments.experiment_schema import Claim, Plot, Rule
+from tracebed.validation.experiments.views.averages import (
+    GROUP,
+    chosen,
+    interval,
+    interval_text,
+    means,
+    named,
+    normalized,
+    records,
+    reference,
+)
 from tracebed.validation.metrics import all_metrics
 from tracebed.validation.pictures import FONT, SeriesStyle, characters, legend, panels, wrapped
 from tracebed.validation.report.style import INK, SOFT

@@ -20,13 +20,12 @@ from matplotlib.figure import Figure
 
 from tracebed.ground.errors import TracebedError
 from tracebed.validation.experiments.experiment import Experiment, Point
+from tracebed.validation.experiments.experiment_schema import Plot
 from tracebed.validation.experiments.file import ExperimentFile
-from tracebed.validation.experiments.parts import Plot
-from tracebed.validation.experiments.simulated.pools import LocalPool, Pool
+from tracebed.validation.experiments.pools import LocalPool, Pool
 from tracebed.validation.experiments.views.averages import GROUP, means, named
 from tracebed.validation.experiments.views.bars import bars, layout
-from tracebed.validation.experiments.views.job_plots import daily, ecdf, heat_maps
-from tracebed.validation.experiments.views.workload_plots import OF_WORKLOADS
+from tracebed.validation.experiments.views.job_plots import OF_WORKLOADS, daily, ecdf, heat_maps
 from tracebed.validation.metrics import all_metrics
 from tracebed.validation.pictures import COLUMN, PAGE, STYLE, WIDTHS, Picture, save
 from tracebed.validation.report.html import write_page
@@ -68,7 +67,7 @@ def draw(
     """Draw the plots of an experiment as SVG, PNG and PDF, each with a CSV file of what is drawn, and their page.
 
     Args:
-        table: the table of `compute_grid`.
+        table: the table of `runner.run`.
         jobs: source of the jobs, for the kinds that need them.
         folder: the output folder. The page is beside it: `index.html`.
         pool: the workers; by default, this process draws.

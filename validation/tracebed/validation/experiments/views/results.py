@@ -16,7 +16,7 @@ from typing import Any
 
 from tracebed.ground.display import json_values
 from tracebed.ground.files import replacing
-from tracebed.validation.experiments.predicted.suite import Suite
+from tracebed.validation.experiments.suite import Suite
 from tracebed.validation.report import html
 from tracebed.validation.report.junit import junit
 from tracebed.validation.report.markdown import markdown

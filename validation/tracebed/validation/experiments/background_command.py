@@ -1,8 +1,8 @@
 """A command that runs beside a repetition, with a supervisor that kills all its processes.
 
-The supervisor is a separate process: `python -m tracebed.validation.experiments.real.beside COMMAND`. It starts the
-command with the shell, and kills the command and all descendants when its standard input is closed. So no process of
-the command remains if the campaign itself is killed.
+The supervisor is a separate process: `python -m tracebed.validation.experiments.background_command COMMAND`. It starts
+the command with the shell, and kills the command and all descendants when its standard input is closed. So no process
+of the command remains if the campaign itself is killed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The ledger of a study: a row for each claim of a paper, with the printed figure, ours, and whether they match.
 
-Experiments by simulation and by real runs make the same rows, from a table of figures and a list of claims.
+Experiments by simulation and by real runs make the same rows, from a table of figures and a list of claims. The rules
+by which a figure matches are fixed before the result.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
+from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
 from typing import Annotated, Any, ClassVar, Literal
@@ -24,14 +26,68 @@ from tracebed.ground.errors import InputError
 from tracebed.ground.files import replacing
 from tracebed.ground.stored import Part, StoredFile
 from tracebed.studies.papers.paper import load_paper, paper_of
-from tracebed.validation.experiments.claims import Claim, Rule, distance, has_wrong_sign, matches
 from tracebed.validation.experiments.experiment import Experiment, Point
+from tracebed.validation.experiments.experiment_schema import OF_WORKLOADS, Claim, Rule, Where, as_list
 from tracebed.validation.experiments.file import ExperimentFile
-from tracebed.validation.experiments.parts import OF_WORKLOADS, Where, as_list
-from tracebed.validation.experiments.simulated.grid import GridResult
-from tracebed.validation.experiments.views.averages import GROUP, REPLICATE, base_of, chosen
+from tracebed.validation.experiments.runner import GridResult
+from tracebed.validation.experiments.views.averages import GROUP, REPLICATE, chosen, reference
 from tracebed.validation.significance import PERCENTS
 from tracebed.validation.statistics import half_width, percentile
+
+WITHIN = 0.05
+"""Largest accepted distance of a number: a share of the printed value, or for a change a difference of two shares."""
+NEAR = 0.10
+"""Distance up to which a number counts as near."""
+ROUNDING = 1e-9
+
+
+def distance(printed: float, ours: float, *, is_change: bool) -> float:
+    """Return ours / printed - 1, or ours - printed for a change. NaN if the printed value is 0 and no change."""
+    if is_change:
+        return ours - printed
+    return ours / printed - 1.0 if printed else math.nan
+
+
+def is_near(printed: float, ours: float, within: float, *, is_change: bool, relative: bool = False) -> bool:
+    """Return whether the distance is at most `within`. A change must also have the printed sign.
+
+    Args:
+        relative: whether the distance of a change is a share of the printed change, unless that is 0.
+    """
+    if is_change and has_wrong_sign(printed, ours):
+        return False
+    if not is_change and not printed:
+        return ours == 0.0
+    scale = abs(printed) if relative and is_change and printed else 1.0
+    return abs(distance(printed, ours, is_change=is_change)) <= (within + ROUNDING) * scale
+
+
+def has_wrong_sign(printed: float, ours: float) -> bool:
+    """Return whether a change has another sign than the printed one, which is not 0."""
+    return printed != 0.0 and (ours == 0.0 or (printed > 0.0) != (ours > 0.0))
+
+
+def matches(rule: Rule, printed: float | None, ours: Sequence[float], *, is_change: bool) -> bool | None:
+    """Return whether our figures match, or None if one is missing.
+
+    Args:
+        printed: the printed value; None for an order.
+        ours: our figure, or for an order the figures of its points.
+        is_change: whether the value is a relative change.
+    """
+    if not ours or any(math.isnan(value) for value in ours):
+        return None
+    if rule is Rule.ORDER:
+        return all(first < second for first, second in pairwise(ours))
+    value = 0.0 if printed is None else printed
+    if rule is Rule.SIGN:
+        return not has_wrong_sign(value, ours[0])
+    if rule is Rule.AT_MOST:
+        return ours[0] <= value + ROUNDING * abs(value)
+    if rule is Rule.AT_LEAST:
+        return ours[0] >= value - ROUNDING * abs(value)
+    return is_near(value, ours[0], WITHIN, is_change=is_change)
+
 
 FILE = "ledger.json"
 SETTINGS = ["priority", "runtime_model", "interval_s", "malleability_interval_s", "processes"]
@@ -397,12 +453,6 @@ def _figures(claim: Claim, points: Sequence[Values], keys: Sequence[str], where:
 
 def _free(claim: Claim, keys: Iterable[str]) -> list[str]:
     return [key for key in keys if key not in (claim.relative_to or {})]
-
-
-def reference(base: Sequence[Values], point: Values, keys: Iterable[str], figure: str) -> float:
-    """Return the mean of the baseline of a point (`base_of`), NaN if there is no baseline."""
-    found = base_of(point, base, keys)
-    return fmean(row[figure] for row in found) if found else math.nan
 
 
 def _fits(point: Values, where: Where) -> bool:

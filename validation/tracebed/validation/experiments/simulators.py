@@ -1,4 +1,4 @@
-"""The simulators of an experiment: their inputs, and their predictions of a case."""
+"""The simulators of an experiment: their inputs, their calibrations, and their predictions of a case."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ import shlex
 import shutil
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
+from pydantic import Field
 
 from tracebed.ground.display import time_text
 from tracebed.ground.errors import InputError
-from tracebed.ground.files import replacing, sha256_of
-from tracebed.ground.input_files import read_json
+from tracebed.ground.files import sha256_of
 from tracebed.ground.registry import one_of
+from tracebed.ground.stored import Part, StoredFile
 from tracebed.ground.version import version
 from tracebed.orchestrator import scheduling, simulation
 from tracebed.orchestrator.run import Run
@@ -28,16 +29,145 @@ from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
-from tracebed.orchestrator.testbeds.calibration import Calibration
-from tracebed.validation.experiments.predicted.calibration import SimulatorCalibration
-from tracebed.validation.experiments.predicted.recorded import paths_at, read_run
-from tracebed.validation.experiments.predicted.specs import COMMAND_PLACEHOLDERS, TRACEBED, SimulatorSpec
-from tracebed.validation.experiments.predicted.task import Task
-from tracebed.validation.experiments.real.beside import BackgroundCommand
-from tracebed.validation.experiments.simulated.cells import maker_of, maker_of_policy
+from tracebed.orchestrator.testbeds.calibration import Calibration, Instant, Loss, Number, Sha256
+from tracebed.validation.experiments import store
+from tracebed.validation.experiments.background_command import BackgroundCommand
+from tracebed.validation.experiments.cell import RealCell, maker_of, maker_of_policy
+from tracebed.validation.experiments.experiment_schema import COMMAND_PLACEHOLDERS, TRACEBED, SimulatorSpec
+from tracebed.validation.experiments.recorded_runs import paths_at, read_run
 from tracebed.validation.experiments.workloads import code_of
 from tracebed.validation.simulators.messages import output_of, reason_in, status_text
 from tracebed.validation.simulators.simulator import SIMULATORS, SimulateOptions, simulate, simulator
+
+Count = Annotated[int, Field(ge=0)]
+
+
+class ParameterEstimate(Part):
+    """A fitted parameter."""
+
+    value: Number
+    median: Number
+    """Median over the cloud."""
+    low: Number
+    """Smallest value of the cloud."""
+    high: Number
+    """Largest value of the cloud."""
+    range: list[Number]
+    """Ends of the range of the search."""
+    scale: Literal["log", "linear"]
+    integer: bool
+    identified: bool
+    """Whether the real runs determine the parameter: within a factor of 2, or a tenth of a linear range."""
+    at_end: Literal["", "lower", "upper"]
+    """End of the range at which the value is."""
+
+
+class TiedParameters(Part):
+    """Two parameters that cannot be told apart."""
+
+    parameters: list[str]
+    correlation: Number
+    """Correlation over the cloud."""
+
+
+class CalibrationCase(Part):
+    """Real runs that the parameters were fitted to."""
+
+    case: str
+    workload: str
+    sha256: Sha256
+    policy: str
+    runs: list[str]
+
+
+class CalibrationFold(Part):
+    """A fit without the runs of one workload, applied to that workload. A loss is null if the simulator fails."""
+
+    workload: str
+    parameters: dict[str, Number]
+    loss_in: Loss
+    """Loss for the workloads of the fit."""
+    loss_in_random: Loss | None
+    """Loss for the workloads of the fit, of the best set of the random search."""
+    loss_out: Loss | None
+    """Loss for the workload left out."""
+    loss_out_random: Loss | None
+    """Loss for the workload left out, of the same set."""
+
+
+class Failures(Part):
+    """Simulations that failed."""
+
+    simulations: Count
+    first: str
+    """Message of one of them; empty without failures."""
+
+
+class SimulatorCalibration(StoredFile):
+    """Parameters of a simulator fitted to real runs."""
+
+    KIND: ClassVar[str] = "calibration of a simulator"
+    HINT: ClassVar[str] = "`tracebed validate --fit` writes calibrations of simulators"
+
+    file_schema: Annotated[Literal["tracebed-simulator-calibration/1"], Field(alias="schema")] = (
+        "tracebed-simulator-calibration/1"
+    )
+    name: str
+    """Name of the simulator in the experiment."""
+    created: Instant
+    """ISO 8601, with the time zone."""
+    tracebed: str
+    """Version of tracebed."""
+    command: str
+    """The command, with placeholders."""
+    fitted: str
+    """The command with the fitted values."""
+    version: str
+    """Version of the simulator, as in the experiment."""
+    parameters: dict[str, ParameterEstimate]
+    """The parameters that were searched."""
+    known: dict[str, Number]
+    """Parameters that were given."""
+    without_effect: dict[str, Number]
+    """Parameters that change nothing in these runs. They are at the lower ends of their ranges."""
+    tied: list[TiedParameters]
+    loss: Literal["metrics", "jobs"]
+    """Mean relative error of the gated metrics, or of wait and response of each job."""
+    value: Loss
+    """Loss of the fitted parameters: the smaller one of the following two."""
+    search_value: Loss
+    """Loss of the best set of the search."""
+    random_value: Loss | None
+    """Loss of the best set of a random search with the same budget; null if the simulator fails with all of them."""
+    tolerance: Loss
+    """Largest additional loss of a set of the cloud."""
+    budget: Annotated[int, Field(ge=1)]
+    seed: Annotated[int, Field(ge=0)]
+    sets: Annotated[int, Field(ge=1)]
+    """Number of parameter sets tried by the search."""
+    simulations: Annotated[int, Field(ge=1)]
+    """Number of simulations, those of the random search and the cross-validation included."""
+    failures: Failures
+    workloads: list[Sha256]
+    """SHA-256 of the workloads of the fit. No verdict may be based on them."""
+    cases: list[CalibrationCase]
+    cross_validation: list[CalibrationFold]
+    """A fold per workload; empty with a single workload."""
+    cloud_sets: Annotated[int, Field(ge=1)]
+    """Number of sets that fit equally well."""
+    cloud: list[dict[str, Number]]
+    """At most 50 of them, far from each other; the first is the best."""
+
+    @property
+    def values(self) -> dict[str, float]:
+        """The value of each parameter."""
+        fitted = {name: each.value for name, each in self.parameters.items()}
+        return {**fitted, **self.known, **self.without_effect}
+
+    def facts(self) -> dict[str, Any]:
+        """Return the facts of the calibration in `run.json`."""
+        facts = {"name": self.name, "sha256": self.sha256, "created": self.created, "workloads": list(self.workloads)}
+        return facts | {"parameters": self.values}
 
 
 @dataclass(frozen=True)
@@ -53,16 +183,16 @@ class SuiteSimulator(ABC):
     """Whether the simulator needs the file of the workload."""
 
     @abstractmethod
-    def missing(self, task: Task, output: Path) -> int:
-        """Return the number of predictions of a task that are still to be made."""
+    def missing(self, cell: RealCell, output: Path) -> int:
+        """Return the number of predictions of a cell that are still to be made. `output`: as for `predictions`."""
 
     @abstractmethod
-    def predictions(self, task: Task, output: Path) -> tuple[Run, ...]:
-        """Return the predictions of a task, and make the missing ones before.
+    def predictions(self, cell: RealCell, output: Path) -> tuple[Run, ...]:
+        """Return the predictions of a cell, and make the missing ones before.
 
         Args:
-            task: what to predict.
-            output: folder of the prediction, or of the predictions with several seeds.
+            cell: what to predict.
+            output: the output folder, which keeps the predictions.
 
         Raises:
             InputError: the simulator fails, or a prediction cannot be read.
@@ -75,56 +205,39 @@ class ExecutedSimulator(SuiteSimulator):
     @cached_property
     @abstractmethod
     def facts(self) -> dict[str, Any]:
-        """All inputs of the predictions, besides the task and the seed, as JSON values."""
+        """All inputs of the predictions, besides the cell and the seed, as JSON values."""
 
-    def facts_for(self, task: Task) -> list[Any]:
-        """Return the inputs of the predictions of a task that are not part of `facts`, as JSON values."""
+    def facts_for(self, cell: RealCell) -> list[Any]:
+        """Return the inputs of the predictions of a cell that are not part of `facts`, as JSON values."""
         return []
 
     @abstractmethod
-    def predict(self, task: Task, seed: int, log: Path) -> Run:
+    def predict(self, cell: RealCell, seed: int, log: Path) -> Run:
         """Return a prediction with a seed. The output of a program is written to `log`."""
 
-    def missing(self, task: Task, output: Path) -> int:
+    def missing(self, cell: RealCell, output: Path) -> int:
         """Return the number of predictions that are missing, or whose inputs have changed."""
-        return sum(not self._is_kept(path, task, seed) for seed, path in self._places(output))
+        places = self._places(cell, output)
+        return sum(not store.has_prediction(path, partial(self._inputs, cell, seed)) for seed, path in places)
 
-    def predictions(self, task: Task, output: Path) -> tuple[Run, ...]:
+    def predictions(self, cell: RealCell, output: Path) -> tuple[Run, ...]:
         """Return the kept predictions and make the others."""
         found = []
-        for seed, path in self._places(output):
-            if not self._is_kept(path, task, seed):
-                _record(path).unlink(missing_ok=True)
-                path.parent.mkdir(parents=True, exist_ok=True)
-                self.predict(task, seed, path.with_name(f"{path.name}.log")).save(path, replace=True)
-                with replacing(_record(path)) as stream:
-                    stream.write(json.dumps(self._inputs(task, seed), indent=1).encode() + b"\n")
+        for seed, path in self._places(cell, output):
+            inputs = partial(self._inputs, cell, seed)
+            if not store.has_prediction(path, inputs):
+                log = path.with_name(f"{path.name}.log")
+                store.write_prediction(path, inputs, partial(self.predict, cell, seed, log))
             found.append(Run.load(path))
         return tuple(found)
 
-    def _places(self, output: Path) -> list[tuple[int, Path]]:
+    def _places(self, cell: RealCell, output: Path) -> Iterable[tuple[int, Path]]:
         """Return the seeds and the folders of the predictions."""
-        if self.spec.seeds == 1:
-            return [(0, output)]
-        return [(seed, output / f"run-{seed + 1:02d}") for seed in range(self.spec.seeds)]
+        return enumerate(store.prediction_folders(output, self.name, cell.name, self.spec.seeds))
 
-    def _inputs(self, task: Task, seed: int) -> dict[str, Any]:
-        """Return all inputs of a prediction, with their hash."""
-        inputs = {"simulator": self.facts, "own": self.facts_for(task), "task": task.facts, "seed": seed}
-        return {"sha256": hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest(), **inputs}
-
-    def _is_kept(self, path: Path, task: Task, seed: int) -> bool:
-        """Return whether a prediction is kept and complete, and all its inputs are the same."""
-        try:
-            kept = read_json(_record(path), "record of a prediction")["sha256"]
-        except (InputError, TypeError, KeyError):
-            return False
-        return bool(kept == self._inputs(task, seed)["sha256"]) and (path / "run.json").is_file()
-
-
-def _record(path: Path) -> Path:
-    """Return the file of the inputs of the prediction in the folder `path`."""
-    return path.with_name(f"{path.name}.json")
+    def _inputs(self, cell: RealCell, seed: int) -> dict[str, Any]:
+        """Return all inputs of a prediction."""
+        return {"simulator": self.facts, "own": self.facts_for(cell), "task": cell.facts, "seed": seed}
 
 
 class CalibratedSimulator(ExecutedSimulator):
@@ -137,9 +250,9 @@ class CalibratedSimulator(ExecutedSimulator):
         files = given if isinstance(given, dict) else {"": given} if isinstance(given, str) else {}
         return {name: Calibration.load(self.folder / file) for name, file in files.items()}
 
-    def calibration(self, task: Task) -> Calibration | None:
-        """Return the calibration of the testbed of a task."""
-        return self.calibrations.get(task.names["testbed"], self.calibrations.get(""))
+    def calibration(self, cell: RealCell) -> Calibration | None:
+        """Return the calibration of the testbed of a cell."""
+        return self.calibrations.get(cell.names["testbed"], self.calibrations.get(""))
 
     @cached_property
     def parameters(self) -> dict[str, Any]:
@@ -156,22 +269,22 @@ class CalibratedSimulator(ExecutedSimulator):
         interval = {"interval_s": self.spec.interval_s} if self.spec.interval_s is not None else {}
         return {"policy": [self.spec.policy, self.parameters], **interval}
 
-    def own_task(self, task: Task) -> Task:
-        """Return the task with the own policy of the simulator, if any."""
+    def own_task(self, cell: RealCell) -> RealCell:
+        """Return the cell with the own policy of the simulator, if any."""
         if self.spec.policy is None:
-            return task
+            return cell
         own: dict[str, Any] = {"policy": self.spec.policy, "policy_parameters": self.parameters}
         if self.spec.interval_s is not None:
             own["interval_s"] = self.spec.interval_s
-        return replace(task, setup=Setup.of(task.setup, **own))
+        return replace(cell, setup=Setup.of(cell.setup, **own))
 
-    def facts_for(self, task: Task) -> list[Any]:
+    def facts_for(self, cell: RealCell) -> list[Any]:
         """Return the hashes of the calibration and of the scheduler, and package and code of the policy."""
-        task, calibration = self.own_task(task), self.calibration(task)
+        cell, calibration = self.own_task(cell), self.calibration(cell)
         return [
             calibration.sha256 if calibration else None,
             code_of(Path(scheduling.__path__[0])),
-            maker_of_policy(task.setup.scheduling),
+            maker_of_policy(cell.setup.scheduling),
         ]
 
 
@@ -187,13 +300,13 @@ class BuiltInSimulator(CalibratedSimulator):
             **self.policy_facts,
         }
 
-    def predict(self, task: Task, seed: int, log: Path) -> Run:
-        """Simulate the workload of the task; with several seeds, each is a member of an ensemble."""
-        task = self.own_task(task)
-        assert task.workload is not None
-        setup = Setup.of(task.setup, calibration=self.calibration(task), runtime_model=self.spec.runtime_model)
+    def predict(self, cell: RealCell, seed: int, log: Path) -> Run:
+        """Simulate the workload of the cell; with several seeds, each is a member of an ensemble."""
+        cell = self.own_task(cell)
+        assert cell.workload is not None
+        setup = Setup.of(cell.setup, calibration=self.calibration(cell), runtime_model=self.spec.runtime_model)
         member = seed if self.spec.seeds > 1 else None
-        return predict(task.workload, task.nodes or None, setup, name=task.title, member=member)
+        return predict(cell.workload, cell.nodes or None, setup, name=cell.title, member=member)
 
 
 class DrivenSimulator(CalibratedSimulator):
@@ -212,15 +325,15 @@ class DrivenSimulator(CalibratedSimulator):
             **self.policy_facts,
         }
 
-    def predict(self, task: Task, seed: int, log: Path) -> Run:
+    def predict(self, cell: RealCell, seed: int, log: Path) -> Run:
         """Run the simulator."""
-        task = self.own_task(task)
-        assert self.spec.driver is not None and task.workload is not None
-        setup = Setup.of(task.setup, calibration=self.calibration(task))
+        cell = self.own_task(cell)
+        assert self.spec.driver is not None and cell.workload is not None
+        setup = Setup.of(cell.setup, calibration=self.calibration(cell))
         options = SimulateOptions(
-            timeout_s=self.spec.timeout_s, seed=seed, name=task.title, simulator_options=self.spec.options
+            timeout_s=self.spec.timeout_s, seed=seed, name=cell.title, simulator_options=self.spec.options
         )
-        return simulate(self.spec.driver, task.workload, task.nodes, setup, options)
+        return simulate(self.spec.driver, cell.workload, cell.nodes, setup, options)
 
 
 class CommandSimulator(ExecutedSimulator):
@@ -263,12 +376,12 @@ class CommandSimulator(ExecutedSimulator):
         """Return the hash of the facts and of the version of tracebed, on which the results of a command depend."""
         return hashlib.sha256(json.dumps([self.facts, version()], sort_keys=True).encode()).hexdigest()
 
-    def missing(self, task: Task, output: Path) -> int:
+    def missing(self, cell: RealCell, output: Path) -> int:
         """Return the number of predictions that are missing. Raises InputError if a parameter has no value."""
         _ = self.parameters
-        return super().missing(task, output)
+        return super().missing(cell, output)
 
-    def facts_for(self, task: Task) -> list[Any]:
+    def facts_for(self, cell: RealCell) -> list[Any]:
         """Return the values of the parameters, and the hash of the calibration."""
         return [self.parameters, self.calibration.sha256 if self.calibration else None] if self.spec.parameters else []
 
@@ -285,9 +398,9 @@ class CommandSimulator(ExecutedSimulator):
             **self.spec.model_dump(include={"importer", "columns", "unit", "time_zone", "match"}),
         }
 
-    def predict(self, task: Task, seed: int, log: Path) -> Run:
+    def predict(self, cell: RealCell, seed: int, log: Path) -> Run:
         """Run the command with the values of its parameters."""
-        run = self.run(task, seed, log, self.parameters)
+        run = self.run(cell, seed, log, self.parameters)
         if self.calibration is not None:
             run.info.calibration = self.calibration.facts()
         return run
@@ -303,29 +416,29 @@ class CommandSimulator(ExecutedSimulator):
         """Return the value of a parameter as text, without an exponent, which not all programs read."""
         return np.format_float_positional(value, trim="-")
 
-    def run(self, task: Task, seed: int, log: Path, parameters: Mapping[str, float]) -> Run:
+    def run(self, cell: RealCell, seed: int, log: Path, parameters: Mapping[str, float]) -> Run:
         """Run the command in the folder of the experiment file, and read its output.
 
         Args:
-            task: what to predict.
+            cell: what to predict.
             log: file of the messages of the command.
             parameters: values of all parameters of the command.
 
         Raises:
             InputError: the command fails or takes too long, or its output cannot be read.
         """
-        assert self.spec.command is not None and task.workload is not None
+        assert self.spec.command is not None and cell.workload is not None
         with tempfile.TemporaryDirectory(prefix="tracebed-") as room:
-            file, scratch = task.file or Path(room, f"{task.names['workload']}.csv"), Path(room, "written")
-            if task.file is None:
-                plan = task.workload.table.drop(columns=["logged_start", "logged_end"], errors="ignore")
+            file, scratch = cell.file or Path(room, f"{cell.names['workload']}.csv"), Path(room, "written")
+            if cell.file is None:
+                plan = cell.workload.table.drop(columns=["logged_start", "logged_end"], errors="ignore")
                 plan.to_csv(file, index=False)  # without provenance, which not all programs skip
             scratch.mkdir()
             output = scratch / "output"
             values = {
                 "workload": str(file.absolute()),
-                "policy": task.names["policy"],
-                "nodes": str(len(task.nodes)),
+                "policy": cell.names["policy"],
+                "nodes": str(len(cell.nodes)),
                 "seed": str(seed),
                 "output": str(output),
                 **{name: self._text(value) for name, value in parameters.items()},
@@ -351,7 +464,7 @@ class CommandSimulator(ExecutedSimulator):
                 what = f"`{self.spec.command}` ended with status 0 and wrote {names}" + (f": {said}" if said else "")
                 raise InputError(what, where=str(log), hint="write one file or folder {output}, or {output}.SUFFIX")
             try:
-                return read_run(written[0], self.spec, "predicted", **task.reading)
+                return read_run(written[0], self.spec, "predicted", **cell.reading)
             except InputError as error:
                 place = (error.where or written[0].name).replace(f"{scratch}/", "")  # the file is temporary
                 raise InputError(f"{place}: {error.what}", where=str(log), hint=error.hint) from error
@@ -362,16 +475,16 @@ class RecordedSimulator(SuiteSimulator):
 
     needs_workload = False
 
-    def missing(self, task: Task, output: Path) -> int:
+    def missing(self, cell: RealCell, output: Path) -> int:
         """Return 0."""
         return 0
 
-    def predictions(self, task: Task, output: Path) -> tuple[Run, ...]:
-        """Return the recorded runs of a task."""
+    def predictions(self, cell: RealCell, output: Path) -> tuple[Run, ...]:
+        """Return the recorded runs of a cell."""
         assert self.spec.runs is not None
         return tuple(
-            read_run(path, self.spec, "predicted", **task.reading)
-            for path in paths_at(self.spec.runs, task.names, self.folder, of_runs=self.spec.importer is None)
+            read_run(path, self.spec, "predicted", **cell.reading)
+            for path in paths_at(self.spec.runs, cell.names, self.folder, of_runs=self.spec.importer is None)
         )
 
 

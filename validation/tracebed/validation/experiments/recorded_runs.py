@@ -11,7 +11,7 @@ from pathlib import Path
 from tracebed.converters.workload import Workload
 from tracebed.ground.errors import InputError
 from tracebed.orchestrator.run import Run
-from tracebed.validation.experiments.predicted.specs import ReadSpec
+from tracebed.validation.experiments.experiment_schema import ReadSpec
 from tracebed.validation.simulators.reading import import_run
 from tracebed.validation.simulators.simulator import ReadOptions, Side
 

@@ -12,7 +12,7 @@ from matplotlib.artist import Artist
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from tracebed.validation.experiments.views.sensitivity import INSIDE, NOT_SIGNIFICANT, OUTSIDE, UNKNOWN
+from tracebed.studies.ledger.sensitivity import INSIDE, NOT_SIGNIFICANT, OUTSIDE, UNKNOWN
 from tracebed.validation.metrics import all_metrics
 from tracebed.validation.pictures import COLORS, PAGE, STYLE, columns_of, save, wrapped
 from tracebed.validation.report.style import SOFT

@@ -27,26 +27,24 @@ from tracebed.ground.errors import InputError, TracebedError
 from tracebed.ground.registry import one_of
 from tracebed.ground.version import version
 from tracebed.orchestrator.run import Run
+from tracebed.validation.experiments.cell import RealCell
 from tracebed.validation.experiments.file import ExperimentFile
-from tracebed.validation.experiments.predicted.calibration import (
+from tracebed.validation.experiments.pools import Pool
+from tracebed.validation.experiments.simulators import (
     CalibrationCase,
     CalibrationFold,
+    CommandSimulator,
     Failures,
     ParameterEstimate,
     SimulatorCalibration,
     TiedParameters,
 )
-from tracebed.validation.experiments.predicted.simulators import CommandSimulator
-from tracebed.validation.experiments.predicted.suite import Suite, SuiteCase
-from tracebed.validation.experiments.predicted.task import Task
-from tracebed.validation.experiments.simulated.pools import Pool
-from tracebed.validation.experiments.views.judging import replayed
+from tracebed.validation.experiments.suite import Suite, replayed
 from tracebed.validation.fitting import Fit, FitCase, LossName
 from tracebed.validation.fitting.cases import check_usable
-from tracebed.validation.fitting.evaluation import Evaluator, Key
+from tracebed.validation.fitting.evaluation import Evaluator, Key, Parameter, Parameters, Space
 from tracebed.validation.fitting.fit import fit_parameters, folds_of, random_sets
 from tracebed.validation.fitting.loss import Target
-from tracebed.validation.fitting.space import Parameter, Parameters, Space
 from tracebed.validation.metrics import MeasuredRun
 
 CALIBRATED = "calibrated"
@@ -115,7 +113,7 @@ def fit_suite(
     targets = [Target.of(case, loss) for case in cases]
     space = _space(simulator)
     jobs = [
-        _Job(case.name, case.task, target, _ended(fit_case.runs), place / f"{name}.logs")
+        _Job(replace(case, recorded={}, replay=None), target, _ended(fit_case.runs), place / f"{name}.logs")
         for case, fit_case, target in zip(chosen, cases, targets, strict=True)
     ]
     with _Evaluations(place / f"{name}.evaluations.jsonl", simulator, space, jobs, pool) as kept:
@@ -131,7 +129,7 @@ def fit_suite(
     return made
 
 
-def _fit_case(case: SuiteCase, suite: Suite, folder: Path) -> FitCase:
+def _fit_case(case: RealCell, suite: Suite, folder: Path) -> FitCase:
     """Return the case of a fit with the real runs of a case. Raises InputError if they cannot be used."""
     runs = case.recorded or replayed(suite, case.name, folder)
     if not runs:
@@ -141,8 +139,8 @@ def _fit_case(case: SuiteCase, suite: Suite, folder: Path) -> FitCase:
         if not run.info.is_real:
             raise InputError(f"the run is {run.info.kind}", where=name, hint="parameters are fitted to real runs")
         check_usable(f"{case.name}: {name}", run)
-    assert case.task.workload is not None
-    return FitCase(case.workload, case.task.workload, runs)
+    assert case.workload is not None
+    return FitCase(case.label, case.workload, runs)
 
 
 def _ended(runs: Mapping[str, Run]) -> frozenset[str]:
@@ -167,8 +165,7 @@ def _space(simulator: CommandSimulator) -> Space:
 class _Job:
     """Simulations of a case."""
 
-    case: str
-    task: Task
+    cell: RealCell
     target: Target
     ended: frozenset[str]
     """Ids of the jobs that ended in all real runs. A prediction in which one does not end is a failure: the figures of
@@ -177,7 +174,7 @@ class _Job:
 
     def log(self, digest: str) -> Path:
         """Return the file of the messages of a simulation."""
-        return self.logs / f"{self.case}-{digest[:12]}.log"
+        return self.logs / f"{self.cell.name}-{digest[:12]}.log"
 
 
 @dataclass(frozen=True)
@@ -199,7 +196,7 @@ def _simulated(simulator: CommandSimulator, item: _Item) -> FloatArray:
     job, log = item.job, item.job.log(item.digest)
     found = []
     for seed in range(simulator.spec.seeds):
-        run = MeasuredRun(simulator.run(job.task, seed, log, item.values))
+        run = MeasuredRun(simulator.run(job.cell, seed, log, item.values))
         if missing := job.ended - frozenset(run.finished["job_id"]):
             what = f"{len(missing):,} of {len(job.ended):,} jobs do not end, such as {min(missing)}"
             raise InputError(what, where=str(log), hint="the output must have all jobs")
@@ -219,7 +216,7 @@ class _Evaluations:
     def __init__(self, path: Path, simulator: CommandSimulator, space: Space, jobs: Sequence[_Job], pool: Pool) -> None:
         self.simulator, self.space, self.jobs, self.pool = simulator, space, jobs, pool
         inputs = [
-            [simulator.digest, job.task.facts, job.target.kind, job.target.names, job.target.jobs] for job in jobs
+            [simulator.digest, job.cell.facts, job.target.kind, job.target.names, job.target.jobs] for job in jobs
         ]
         self.digests = [hashlib.sha256(json.dumps(each, sort_keys=True).encode()).hexdigest() for each in inputs]
         self.known = dict(_read(path))
@@ -254,7 +251,7 @@ class _Evaluations:
 
     def _add(self, item: _Item, found: FloatArray | TracebedError) -> None:
         """Append a line."""
-        line: dict[str, Any] = {"id": item.digest, "case": item.job.case, "parameters": dict(item.values)}
+        line: dict[str, Any] = {"id": item.digest, "case": item.job.cell.name, "parameters": dict(item.values)}
         if isinstance(found, TracebedError):
             line |= {"quantities": None, "failure": str(found)}
         else:
@@ -286,7 +283,7 @@ def _read(path: Path) -> Iterator[tuple[str, FloatArray]]:
 
 
 def _calibration(
-    simulator: CommandSimulator, space: Space, found: Fit, chosen: Sequence[SuiteCase]
+    simulator: CommandSimulator, space: Space, found: Fit, chosen: Sequence[RealCell]
 ) -> SimulatorCalibration:
     """Return the calibration of a fit."""
     best, failures = found.best.values, found.failures
@@ -331,7 +328,7 @@ def _calibration(
                 case=case.name,
                 workload=fitted.name,
                 sha256=fitted.workload.sha256,
-                policy=case.task.names["policy"],
+                policy=case.names["policy"],
                 runs=list(fitted.runs),
             )
             for case, fitted in zip(chosen, found.cases, strict=True)

@@ -1,11 +1,11 @@
-"""Suites: the cases of an experiment with real runs, their replays or recorded runs, and the simulators to validate."""
+"""Suites: the real cells of an experiment, their replays or recorded runs, and the simulators to validate."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from warnings import warn
@@ -14,37 +14,30 @@ from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.workload import Workload
 from tracebed.ground.errors import InputError
 from tracebed.ground.registry import one_of
+from tracebed.orchestrator.batch.base import BatchSettings
+from tracebed.orchestrator.batch.session import BatchOptions
 from tracebed.orchestrator.configurations import predicted_setup
+from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.run import Run, RunInfo
+from tracebed.orchestrator.runs.nodes import NodeFacts, nodes_of
+from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.setup import Setup
+from tracebed.orchestrator.testbeds.calibration import Calibration
+from tracebed.orchestrator.testbeds.inventory import FIELDS, inventory_of, load_inventory
+from tracebed.orchestrator.testbeds.nodes import Inventory, Node
+from tracebed.validation.experiments import store
+from tracebed.validation.experiments.cell import Campaign, RealCell, ReplayConditions
 from tracebed.validation.experiments.experiment import Point
 from tracebed.validation.experiments.file import ExperimentFile, place_of
-from tracebed.validation.experiments.predicted.recorded import paths_at, read_run
-from tracebed.validation.experiments.predicted.simulators import SuiteSimulator, simulator_of
-from tracebed.validation.experiments.predicted.task import Task
-from tracebed.validation.experiments.real.campaign import Campaign, RealCell, cell_of, inventory_on
+from tracebed.validation.experiments.recorded_runs import paths_at, read_run
+from tracebed.validation.experiments.simulators import SuiteSimulator, simulator_of
 from tracebed.validation.experiments.workloads import Bases, is_kept, make, variant_of
 from tracebed.validation.simulators.assembly import workload_of
+from tracebed.validation.verdict import Validation, validate
+from tracebed.validation.verdict.cases import Case
 from tracebed.validation.verdict.noise import NoiseProfile
 from tracebed.validation.verdict.tolerances import Tolerances
-
-
-@dataclass(frozen=True)
-class SuiteCase:
-    """A workload under a policy, and its recorded runs."""
-
-    name: str
-    task: Task
-    """The task of the simulators."""
-    workload: str
-    """Name of the workload in reports, with the testbed if there are several."""
-    calibration: bool
-    """Whether a simulator was calibrated with the workload."""
-    cluster: str
-    """Name of the cluster of dependent workloads; empty: found from the runs."""
-    recorded: Mapping[str, Run]
-    """Name -> recorded run; empty with a testbed."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +45,8 @@ class Suite:
     """The real side of an experiment, and its simulators."""
 
     file: ExperimentFile
-    cases: dict[str, SuiteCase]
+    cases: dict[str, RealCell]
+    """The chosen cells."""
     campaign: Campaign | None
     """The replays; None with recorded runs."""
     simulators: dict[str, SuiteSimulator]
@@ -87,6 +81,10 @@ def load_suite(
     return _SuiteLoader(file, output, logs).suite(points, only or list(file.experiment.simulators))
 
 
+Predictions = dict[str, dict[str, tuple[Run, ...]]]
+"""Simulator -> case -> its predictions."""
+
+
 class _SuiteLoader:
     """Reader of the files that an experiment names."""
 
@@ -103,21 +101,16 @@ class _SuiteLoader:
             with self._at("simulators", name):
                 simulators[name] = simulator_of(name, experiment.simulators[name], self.folder)
         needed = bool(experiment.beds) or any(simulator.needs_workload for simulator in simulators.values())
-        cases: dict[str, SuiteCase] = {}
         cells: dict[str, RealCell] = {}
-        chosen = {experiment.case_name(point) for point in points}
         for point in experiment.points() if experiment.beds else points:
             path, workload = self._workload(point, needed)
             if experiment.beds:
                 assert workload is not None
-                cell = self._cell(point, path, workload)
-                cells[cell.name] = cell
-                task = Task(self._names(point), path, cell.title, workload, cell.inventory.facts, cell.setup)
-                if cell.name in chosen:
-                    cases[cell.name] = self._case(point, task, {})
+                cell = self._replayed(point, path, workload)
             else:
-                case = self._recorded(point, path, workload, needed)
-                cases[case.name] = case
+                cell = self._recorded(point, path, workload, needed)
+            cells[cell.name] = cell
+        chosen = {experiment.case_name(point) for point in points}
         with self._at("tolerances"):
             file = experiment.tolerances
             tolerances = Tolerances.load(self.folder / file) if file else Tolerances.default()
@@ -125,8 +118,8 @@ class _SuiteLoader:
             noise = NoiseProfile.load(self.folder / experiment.noise) if experiment.noise else None
         return Suite(
             self.file,
-            cases,
-            Campaign(self.file, cells, frozenset(chosen)) if cells else None,
+            {name: cell for name, cell in cells.items() if name in chosen},
+            Campaign(self.file, cells, frozenset(chosen)) if experiment.beds else None,
             simulators,
             tolerances,
             noise,
@@ -160,24 +153,55 @@ class _SuiteLoader:
         wanted = variant_of(self.experiment, point, base, policy)
         return base.path if wanted is None else wanted.path if is_kept(wanted.path) else make(wanted)
 
-    def _cell(self, point: Point, path: Path | None, workload: Workload) -> RealCell:
+    def _replayed(self, point: Point, path: Path | None, workload: Workload) -> RealCell:
         """Return the cell of the replays of a point."""
-        experiment, name = self.experiment, self.experiment.case_name(point)
-        bed, place = experiment.beds[point.testbed], place_of(point.testbed)
+        bed, place = self.experiment.beds[point.testbed], place_of(point.testbed)
         with self._at(*place):
-            inventory = inventory_on(point.testbed, workload, self.file)
-            if experiment.simulators:
+            inventory = self._inventory(point.testbed, workload)
+            if self.experiment.simulators:
                 inventory.check_real()
             elif inventory.execution == "virtual":
                 warn(
                     f"the nodes of {inventory.name} are virtual: its runs are not real, and equal in all repetitions",
                     stacklevel=2,
                 )
-        title = self._title(point, path)
-        repetitions = experiment.repetitions_on(point.testbed)
-        with self._at(*place, what=f"case {name}: "):
-            setup = experiment.setup(point)
-            return cell_of(name, bed, setup, workload, title, inventory, repetitions, self.folder)
+        with self._at(*place, what=f"case {self.experiment.case_name(point)}: "):
+            setup = self.experiment.setup(point)
+            inventory.check_here()
+            work_rate = Calibration.load(self.folder / bed.work_rate) if bed.work_rate is not None else None
+            scheduler = None
+            if bed.scheduler is not None:
+                conf = self.folder / bed.scheduler_conf if bed.scheduler_conf is not None else None
+                settings = BatchSettings(bed.partition, tuple(bed.scheduler_options), configuration=conf)
+                scheduler = BatchOptions(setup.timing.speed, bed.scheduler, settings)
+                scheduler.system()  # checks the options
+                setup = Setup.of(setup, over_limit=OverLimit.KILL)
+            setup = setup.on(inventory.grid).resolved(len(inventory.nodes))[0]
+            options = Options(balance=bed.balance, clock=bed.clock)
+            repetitions = self.experiment.repetitions_on(point.testbed)
+            conditions = ReplayConditions(inventory, options, work_rate, bed.beside, scheduler, repetitions)
+            cell = self._cell(point, path, workload, inventory.facts, setup, replay=conditions)
+            if not 0 <= cell.shortest_s < float("inf"):  # computing it checks that the workload can be replayed
+                raise InputError("no job of the workload can be replayed")
+        return cell
+
+    def _inventory(self, bed: str, workload: Workload) -> Inventory:
+        """Return the nodes of a testbed: of its inventory, or of the workload's system if a batch system decides.
+
+        Raises:
+            InputError: the inventory is missing or invalid, or the workload has no system.
+        """
+        spec, place = self.experiment.beds[bed], place_of(bed)
+        if spec.inventory is None and spec.scheduler is None:
+            raise self.source.error("required key inventory is missing", *place)
+        if spec.inventory is None:
+            facts = nodes_of(workload.provenance.system)
+            nodes = tuple(Node(node.name, node.cores, node.sockets, emulated=True) for node in facts)
+            return Inventory(str(spec.scheduler), str(spec.scheduler), nodes)
+        if isinstance(spec.inventory, str):
+            path = self.folder / spec.inventory
+            return load_inventory(path if path.is_file() else spec.inventory)
+        return inventory_of(self.source.part(*place, "inventory", hint=FIELDS), bed or "testbed")
 
     def _title(self, point: Point, path: Path | None) -> str:
         """Return the name of the workload in reports: that of the user's file, or that in the experiment."""
@@ -191,7 +215,7 @@ class _SuiteLoader:
             given = {**defaults, **spec.parameters}
             return registry.parameters(registry.resolve(spec.policy, given)[1])
 
-    def _recorded(self, point: Point, path: Path | None, workload: Workload | None, needed: bool) -> SuiteCase:
+    def _recorded(self, point: Point, path: Path | None, workload: Workload | None, needed: bool) -> RealCell:
         """Return a case with its recorded runs. The first run provides the parameters that are not set.
 
         Args:
@@ -227,10 +251,9 @@ class _SuiteLoader:
                 hint = "the hashes of the jobs differ"
                 raise InputError(f"the recorded run is not of the workload {path}", hint=hint)
             setup = Setup.of(info.setup, policy=policy, policy_parameters=self._parameters(point, own), **conditions)
-            task = Task(names, path, title, workload, info.nodes, setup)
         distinct = len({each.name for each in paths}) == len(paths)
         shown = [each.name if distinct else os.path.relpath(each, self.folder) for each in paths]
-        return self._case(point, task, dict(zip(shown, runs, strict=True)))
+        return self._cell(point, path, workload, info.nodes, setup, recorded=dict(zip(shown, runs, strict=True)))
 
     def _own_workload(self, point: Point, run: Run) -> Workload:
         """Return the workload of a recorded run. Raises InputError if the run lacks properties of its jobs."""
@@ -250,11 +273,30 @@ class _SuiteLoader:
                 what = f"`{name}` is {shown[0]}, but the run was recorded with {shown[1]}: a replay has its settings"
                 raise self.source.error(what, name, hint="leave it out, or give the value of the run")
 
-    def _case(self, point: Point, task: Task, recorded: Mapping[str, Run]) -> SuiteCase:
-        """Return a case with what the experiment file says about its workload."""
-        spec, name = self.experiment.workloads[point.workload], self.experiment.case_name(point)
-        workload = self.experiment.workload_name(point)
-        return SuiteCase(name, task, workload, spec.calibration, spec.cluster, recorded)
+    def _cell(
+        self,
+        point: Point,
+        path: Path | None,
+        workload: Workload | None,
+        nodes: list[NodeFacts],
+        setup: Setup,
+        **real: Any,
+    ) -> RealCell:
+        """Return the cell of a point with what the experiment file says about its workload. `real`: its real runs."""
+        spec = self.experiment.workloads[point.workload]
+        return RealCell(
+            self.experiment.case_name(point),
+            self._names(point),
+            path,
+            self._title(point, path),
+            workload,
+            nodes,
+            setup,
+            self.experiment.workload_name(point),
+            spec.calibration,
+            spec.cluster,
+            **real,
+        )
 
     @contextmanager
     def _at(self, *place: int | str, what: str = "") -> Iterator[None]:
@@ -266,3 +308,61 @@ class _SuiteLoader:
                 raise
             where = f"{error.where}: " if error.where else ""
             raise self.source.error(f"{what}{where}{error.what}", *place, hint=error.hint) from error
+
+
+def validate_suite(
+    suite: Suite, predictions: Predictions, folder: Path
+) -> tuple[dict[str, Validation], dict[str, str]]:
+    """Return simulator -> validation over the cases of the suite; and simulator -> why its runs cannot be compared.
+
+    Raises:
+        InputError: a case has no real run, or the noise profile is that of other testbeds.
+    """
+    found: dict[str, Validation] = {}
+    failed: dict[str, str] = {}
+    tau = suite.file.experiment.tau
+    for name, cases in cases_of(suite, predictions, folder).items():
+        if suite.noise is not None:
+            for case in cases:
+                suite.noise.require(case.real[0].info, tau)
+        try:
+            made = validate(cases, suite.tolerances, profile=suite.noise, tau=tau)
+        except InputError as error:
+            failed[name] = f"its predictions cannot be compared: {error}"
+            continue
+        version = suite.simulators[name].spec.version or made.simulator.version
+        found[name] = replace(made, simulator=replace(made.simulator, name=name, version=version))
+    return found, failed
+
+
+def cases_of(suite: Suite, predictions: Predictions, folder: Path) -> dict[str, list[Case]]:
+    """Return simulator -> the cases of the suite with the predictions of the simulator.
+
+    Raises:
+        InputError: a case has no run.
+    """
+    real = {name: case.recorded or replayed(suite, name, folder) for name, case in suite.cases.items()}
+    return {
+        name: [
+            Case(
+                case.name,
+                case.label,
+                case.names["policy"],
+                tuple(real[case.name].values()),
+                predicted[case.name],
+                case.calibration,
+                tuple(real[case.name]),
+                case.cluster,
+            )
+            for case in suite.cases.values()
+        ]
+        for name, predicted in predictions.items()
+    }
+
+
+def replayed(suite: Suite, case: str, folder: Path) -> dict[str, Run]:
+    """Return name -> run of the repetitions of a case that are done, in the order of execution."""
+    assert suite.campaign is not None
+    slots = [slot for slot in suite.campaign.order if slot.cell == case]
+    runs = {Path(slot.folder).name: store.run_of(slot, folder / store.REAL) for slot in slots}
+    return {name: run for name, run in runs.items() if run is not None}

@@ -1,0 +1,261 @@
+"""Cells: named conditions of an experiment, a workload under a setup on a machine.
+
+A simulated cell is named by the hash of all that determines its result. Points share a cell if their simulations have
+the same result. A real cell is named WORKLOAD-POLICY, with the testbed and other axes if they vary: it is replayed
+several times, or was recorded, and simulators predict it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cache
+from importlib.metadata import EntryPoint
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from tracebed.converters.workload import System, Workload
+from tracebed.ground.errors import InputError
+from tracebed.orchestrator import evolving, scheduling, simulation
+from tracebed.orchestrator.batch.session import BatchOptions
+from tracebed.orchestrator.replay.options import Options
+from tracebed.orchestrator.replay.programs import shortest_replay
+from tracebed.orchestrator.run import Run
+from tracebed.orchestrator.runs.nodes import NodeFacts
+from tracebed.orchestrator.scheduling.policies import registry
+from tracebed.orchestrator.setup import Scheduling, Setup
+from tracebed.orchestrator.simulation.processes import Processes
+from tracebed.orchestrator.testbeds.calibration import Calibration
+from tracebed.orchestrator.testbeds.nodes import Inventory
+from tracebed.validation.experiments.experiment import Experiment, Point
+from tracebed.validation.experiments.experiment_schema import NO_PROCESSES, WindowSpec
+from tracebed.validation.experiments.file import ExperimentFile
+from tracebed.validation.experiments.workloads import Prepared, Variant, code_of, variant_of, version_of_tracebed
+from tracebed.validation.metrics.registry import REGISTRY as METRICS
+
+
+@dataclass(frozen=True)
+class SimulatedCell:
+    """The input of a simulation and the choice of its metrics."""
+
+    workload: Path
+    system: System
+    setup: Setup
+    processes: str
+    """Fields of `Processes` as JSON, including defaults; `none`: jobs take their run times."""
+    processes_seed: int
+    tau: float
+    windows: tuple[tuple[str, WindowSpec], ...]
+    identity: str
+    """Hash of everything that determines the result; also the file name of the cell."""
+    jobs: bool = False
+    """Whether the table of jobs is also kept."""
+
+
+@dataclass(frozen=True)
+class CellResult:
+    """The result of a simulated cell."""
+
+    rows: list[dict[str, Any]]
+    """A row per window: name and metrics."""
+    seconds: float
+    warnings: list[str]
+    jobs: pd.DataFrame | None
+    """A row per job: submit, wait, run, response, slowdown_ref, nodes, run_time, started_smaller."""
+
+
+def simulated_cell(
+    experiment: Experiment, point: Point, base: Prepared, *, jobs: bool
+) -> tuple[SimulatedCell, Variant | None]:
+    """Return the cell of a point and the variant of the workload for the cell (None: the workload itself)."""
+    setup, policy = experiment.setup(point).on(base.system.grid).complete()
+    processes = experiment.processes_of(point)
+    variant = variant_of(experiment, point, base, policy)
+    facts: dict[str, Any] = {
+        "processes": json.dumps(asdict(processes), sort_keys=True) if processes else NO_PROCESSES,
+        "processes_seed": point.seed if processes else 0,
+        "tau": experiment.tau,
+    }
+    identity = {
+        **facts,
+        "setup": setup.as_dict(),
+        "windows": {name: window.model_dump() for name, window in experiment.windows.items()},
+        "workload": base.sha256,
+        "system": asdict(base.system),
+        "malleable": variant.path.stem if variant else None,
+        "tracebed": [version_of_tracebed(), *(code_of(Path(room.__path__[0])) for room in _code(processes))],
+        "by": maker_of_policy(setup.scheduling),
+        "metrics": [maker_of(entry) for entry in METRICS.entries.values()],
+    }
+    name = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:32]
+    path = variant.path if variant else base.path
+    windows = tuple(experiment.windows.items())
+    return SimulatedCell(path, base.system, setup, **facts, windows=windows, identity=name, jobs=jobs), variant
+
+
+def _code(processes: Processes | None) -> list[ModuleType]:
+    """Return the packages whose code determines the result of a point."""
+    return [scheduling, simulation, *([evolving] if processes else [])]
+
+
+def maker_of_policy(scheduling: Scheduling) -> list[str]:
+    """Return what determines the decisions of a policy: its maker, or the name with a hash if it is in a file."""
+    return [scheduling.policy] if scheduling.file else maker_of(registry.POLICIES.entries[scheduling.policy])
+
+
+def maker_of(entry: EntryPoint) -> list[str]:
+    """Return the package of an entry point, the version, and a hash of the code in the folder of the module."""
+    name, release, path = _package_of(entry)
+    return [name, release, code_of(path)]
+
+
+@cache
+def _package_of(entry: EntryPoint) -> tuple[str, str, Path]:
+    """Return the package of an entry point, its version, and the path of the code.
+
+    The result is cached: reading the metadata of a package takes about a millisecond, and each cell needs all metrics.
+    """
+    spec = find_spec(entry.module)
+    if spec is None or spec.origin is None:
+        raise InputError("module not found", where=entry.value, hint="install the package again")
+    file = Path(spec.origin)
+    path = file.parent if "." in entry.module else file
+    return (entry.dist.name, entry.dist.version, path) if entry.dist else (entry.value, "", path)
+
+
+@dataclass(frozen=True)
+class ReplayConditions:
+    """How a real cell is replayed, besides its workload and its setup."""
+
+    inventory: Inventory
+    options: Options
+    work_rate: Calibration | None
+    """Calibration with the work rate, and the duty of nodes that have none."""
+    beside: str
+    """Command that runs beside each repetition."""
+    scheduler: BatchOptions | None
+    """The batch system that decides in place of the policy. Its nodes are simulated as those of `inventory`."""
+    repetitions: int
+
+
+@dataclass(frozen=True)
+class RealCell:
+    """A workload under a policy on a testbed: what is replayed or was recorded, and what simulators predict."""
+
+    name: str
+    names: Mapping[str, str]
+    """Names in the experiment of the `workload` and the `policy`, as in patterns of paths, and of the `testbed`."""
+    file: Path | None
+    """The file of the workload; None: the workload is derived from its runs, or is not known."""
+    title: str
+    """Name of the workload in reports."""
+    workload: Workload | None
+    nodes: list[NodeFacts]
+    setup: Setup
+    """The setup of the real runs; of the timing, the speed only."""
+    label: str = ""
+    """Name of the workload in verdicts, with the testbed if there are several."""
+    calibration: bool = False
+    """Whether a simulator was calibrated with the workload."""
+    cluster: str = ""
+    """Name of the cluster of dependent workloads; empty: found from the runs."""
+    recorded: Mapping[str, Run] = field(default_factory=dict)
+    """Name -> recorded run; empty with a testbed."""
+    replay: ReplayConditions | None = None
+    """None with recorded runs."""
+
+    @property
+    def reading(self) -> dict[str, Any]:
+        """Arguments of `read_run` for predictions of the cell."""
+        return {
+            "workload": self.workload,
+            "policy": self.setup.scheduling.policy,
+            "title": self.title,
+            "nodes": len(self.nodes) or None,
+            "cores_per_node": max((node.cores for node in self.nodes), default=None),
+        }
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """All inputs of a prediction, besides the simulator, as JSON values."""
+        return {
+            "workload": self.workload.sha256 if self.workload else None,
+            "nodes": [list(node) for node in self.nodes],
+            "setup": self.setup.as_dict(),
+        }
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """All settings on which the replays of the cell depend, as JSON values."""
+        assert self.workload is not None and self.replay is not None
+        replay = self.replay
+        facts = {
+            "workload": self.workload.sha256,
+            "inventory": replay.inventory.as_dict(),
+            **self.setup.as_dict(),
+            **asdict(replay.options),
+            "work_rate": replay.work_rate.sha256 if replay.work_rate else None,
+            "beside": replay.beside,
+            **(replay.scheduler.as_dict() if replay.scheduler is not None else {}),
+        }
+        plain: dict[str, Any] = json.loads(json.dumps(facts))
+        return plain
+
+    @property
+    def shortest_s(self) -> float:
+        """Lower bound of the wall time of a repetition, s."""
+        assert self.workload is not None and self.replay is not None
+        speed, over_limit = self.setup.timing.speed, self.setup.scheduling.over_limit
+        return shortest_replay(self.workload, self.replay.inventory, speed, over_limit=over_limit)
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One repetition of a cell. `number` counts from 1 in the order of execution, `session` from 1."""
+
+    cell: str
+    number: int
+    session: int
+
+    @property
+    def folder(self) -> str:
+        """Folder of the run, relative to the folder of the campaign."""
+        return f"{self.cell}/rep-{self.number:02d}"
+
+
+@dataclass(frozen=True)
+class Campaign:
+    """The real cells of an experiment with testbeds, and the order of their repetitions."""
+
+    file: ExperimentFile
+    cells: dict[str, RealCell]
+    chosen: frozenset[str]
+    """Names of the cells that are to be replayed now."""
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Cell -> number of its repetitions."""
+        return {name: cell.replay.repetitions for name, cell in self.cells.items() if cell.replay is not None}
+
+    @property
+    def order(self) -> list[Slot]:
+        """The repetitions of all cells in the order of execution, which is random in each session.
+
+        The order depends only on the seed, the names of the cells, and the numbers of repetitions and sessions.
+        """
+        sessions, rng = self.file.experiment.sessions, np.random.default_rng(self.file.experiment.seed)
+        counted = dict.fromkeys(self.cells, 0)
+        order: list[Slot] = []
+        for session in range(sessions):
+            shares = [(count + session) // sessions for count in self.counts.values()]
+            for cell in map(str, rng.permutation(np.repeat(list(self.counts), shares))):
+                counted[cell] += 1
+                order.append(Slot(cell, counted[cell], session + 1))
+        return order

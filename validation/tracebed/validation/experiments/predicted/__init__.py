@@ -1,1 +1,0 @@
-"""Predictions of the real cells of an experiment, by several simulators."""

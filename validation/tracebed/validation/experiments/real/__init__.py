@@ -1,1 +1,0 @@
-"""Real cells of an experiment: repeated replays on testbeds, one at a time, in random order."""

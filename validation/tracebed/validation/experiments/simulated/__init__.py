@@ -1,1 +1,0 @@
-"""Simulated cells of an experiment: each is computed once, in a pool of workers."""
