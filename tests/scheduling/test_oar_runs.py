@@ -1,6 +1,6 @@
 """Ten real runs of OAR on Grid'5000 (February 2016), predicted with reservations of counts and of named nodes.
 
-python -m tests.scheduling.test_oar_runs FOLDER  # prints the table of a folder of `*.real_jobs.csv`, `*.batsim_jobs.csv`
+python -m tests.scheduling.test_oar_runs FOLDER  # the table of a folder of `*.real_jobs.csv`, `*.batsim_jobs.csv`
 """
 
 from __future__ import annotations
