@@ -11,8 +11,7 @@ from tracebed.ground.cpus import parse_cpus
 from tracebed.orchestrator.replay.executor import ReplayExecutor
 from tracebed.orchestrator.replay.ranks import RunningJob
 from tracebed.orchestrator.replay.timeline import Timeline
-from tracebed.orchestrator.scheduling.core_changes import NEVER
-from tracebed.orchestrator.scheduling.record import ScheduleRecord
+from tracebed.orchestrator.scheduling.record import NEVER, ScheduleRecord
 from tracebed.orchestrator.testbeds.base import Event
 
 OUTLIVE_S = 10.0
