@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 import tracebed.api as tb
+from tracebed.ground.errors import Tolerated
 
 CORI = '"Job","Host Name","Partition","QOS","Submit","Start","End","Elapsed Secs","Nodes Allocated","Raw Hours"'
 CORI_LONG = (
@@ -21,6 +24,16 @@ EAGLE = (
     "job_id,user,account,partition,qos,wallclock_req,nodes_req,processors_req,gpus_req,mem_req,submit_time,start_time,"
     "end_time,run_time,state,name,work_dir,submit_line"
 )
+
+
+@contextmanager
+def tolerated() -> Iterator[dict[str, int]]:
+    """Yield the defects that a block tolerates and their counts, which are known after the block."""
+    counts: dict[str, int] = {}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield counts
+    counts |= {w.message.what: w.message.count for w in caught if isinstance(w.message, Tolerated)}
 
 
 def cori_row(job: str, partition: str, submit: str, start: str, end: str, nodes: int = 1, share: float = 1.0) -> str:

@@ -5,30 +5,27 @@ from __future__ import annotations
 import json
 import math
 import re
-import warnings
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
-from hypothesis import given
 
 from tests.converters.test_elastisim import VALUES, read_quietly, workload_of
-from tests.fuzzing.fuzz import mutated, read_or_refuse
+from tests.logs import tolerated
 from tracebed.converters.formats import batsim
 from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.workload import SCHEMA, Provenance, System, Workload
-from tracebed.ground.errors import InputError, Tolerated
+from tracebed.ground.errors import InputError
 
 
 def written(workload: Workload, path: Path, **options: Any) -> tuple[dict[str, Any], dict[str, int]]:
     """Write a folder, or a file if the name has a suffix; return the document and the warnings."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with tolerated() as counts:
         write_workload(workload, path, "batsim", **options)
     document = json.loads((path / "workload.json" if path.is_dir() else path).read_text())
-    return document, {w.message.what: w.message.count for w in caught if isinstance(w.message, Tolerated)}
+    return document, counts
 
 
 @pytest.mark.parametrize(("version", "type"), [("4", "delay"), ("5", "DelayProfile")])
@@ -159,8 +156,3 @@ def test_what_cannot_be_written_is_refused(tmp_path: Path) -> None:
 
 
 VALID = json.dumps({"nb_res": 4, "jobs": [GOOD, GOOD | {"id": 8, "walltime": 9}], "profiles": PROFILES}).encode()
-
-
-@given(mutated(VALID))
-def test_damage(data: bytes) -> None:
-    read_or_refuse(data, "w.json", "batsim")

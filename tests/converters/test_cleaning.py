@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.logs import CORI, CORI_ROWS, cori_row, write
-from tracebed.converters.cleaning import anomalies, recipes
+from tracebed.converters.cleaning import recipes, steps
 from tracebed.converters.cleaning.audit import ACTIONS, Cleaned, clean
 from tracebed.converters.cleaning.recipes import load_recipe
 from tracebed.converters.formats.reading import read_raw, read_workload
@@ -269,7 +269,7 @@ def test_a_regular_log_has_no_flags() -> None:
 @given(st.lists(st.integers(-5, 30), min_size=1, max_size=30))
 def test_the_median_includes_empty_intervals(places: list[int]) -> None:
     counts = np.bincount(np.array(places) - min(places))
-    assert anomalies._median_count(np.array(places)) == np.median(counts)
+    assert steps._median_count(np.array(places)) == np.median(counts)
 
 
 @given(
@@ -277,7 +277,7 @@ def test_the_median_includes_empty_intervals(places: list[int]) -> None:
 )
 def test_a_crowd_is_the_densest_interval_that_contains_the_job(jobs: list[tuple[int, int]], within: int) -> None:
     groups, times = np.array([g for g, _ in jobs]), np.array([float(t) for _, t in jobs])
-    crowd = anomalies._largest_groups(groups, times, float(within))
+    crowd = steps._largest_groups(groups, times, float(within))
     for job, (group, time) in enumerate(jobs):
         fullest = max(
             sum(g == group and start <= t <= start + within for g, t in jobs)

@@ -11,9 +11,9 @@ import pytest
 from click.testing import CliRunner
 
 from tracebed.cli.describe import describe
-from tracebed.converters.dictionary import EXTRA, dictionary
 from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.formats.writing import write_workload
+from tracebed.converters.schema import EXTRA, dictionary
 from tracebed.converters.workload import SCHEMA, Workload
 from tracebed.ground.errors import InputError
 
@@ -25,9 +25,9 @@ def workload() -> Workload:
 
 
 def test_every_column_is_explained_once(workload: Workload) -> None:
-    rows = {row["column"]: row for row in dictionary(workload)}
+    rows = {row["column"]: row for row in dictionary(workload.table)}
     assert rows.keys() == {*SCHEMA, "extra_colour"}
-    assert [row["column"] for row in dictionary(workload)][:6] == list(workload.table)
+    assert [row["column"] for row in dictionary(workload.table)][:6] == list(workload.table)
     for name, column in SCHEMA.items():
         assert (rows[name]["meaning"], rows[name]["type"]) == (column.meaning, column.dtype)
     assert (rows["run_time"]["known"], rows["user"]["known"], rows["nodes"]["known"]) == (1, 1, 2)
@@ -61,6 +61,6 @@ def test_describe_prints_it(workload: Workload, tmp_path: Path) -> None:
         assert name in shown
         assert column.meaning.split()[0] in shown
     machine = json.loads(CliRunner().invoke(describe, [str(path), "--list", "--json"]).output)
-    assert machine == {"schema": "tracebed-dictionary/1", "jobs": 2, "columns": dictionary(workload)}
+    assert machine == {"schema": "tracebed-dictionary/1", "jobs": 2, "columns": dictionary(workload.table)}
     refused = CliRunner().invoke(describe, [str(path), "--list", "--plot", "x.png"])
     assert isinstance(refused.exception, InputError)

@@ -8,10 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from tracebed.converters.models.downey import speedup
 from tracebed.converters.models.downey97 import DAY, HALF, Downey97Parameters, arrivals, downey97, draw
+from tracebed.converters.speedup import downey_speedup
 from tracebed.converters.workload import System
-from tracebed.ground.errors import InputError
 
 JOBS = 30_000
 P = Downey97Parameters(work_min=50.0, work_max=2e5, day_gap=40.0, night_gap=160.0)
@@ -55,14 +54,16 @@ def test_a_job_requests_its_parallelism_and_runs_as_downey_says() -> None:
     workload, draws = downey97(2000, nodes=64, seed=4), draw(2000, 64, 4, Downey97Parameters())
     nodes = workload.ints("nodes")
     assert nodes.tolist() == np.ceil(draws.parallelism).tolist()
-    assert workload.floats("run_time") * speedup(nodes, draws.parallelism, draws.sigma) == pytest.approx(draws.work)
+    assert workload.floats("run_time") * downey_speedup(nodes, draws.parallelism, draws.sigma) == pytest.approx(
+        draws.work
+    )
     assert set(workload.column("kind")) == {"moldable"}
     assert (workload.ints("nodes_min") == 1).all()
     most = workload.ints("nodes_max")
     assert most.max() == 64
-    beyond = speedup(np.maximum(most + 1, 65), draws.parallelism, draws.sigma)
+    beyond = downey_speedup(np.maximum(most + 1, 65), draws.parallelism, draws.sigma)
     within = most < 64
-    assert speedup(most, draws.parallelism, draws.sigma)[within] == pytest.approx(beyond[within])
+    assert downey_speedup(most, draws.parallelism, draws.sigma)[within] == pytest.approx(beyond[within])
     average, sigma = np.array([words.split() for words in workload.column("speedup_parameters")], dtype=float).T
     assert average == pytest.approx(draws.parallelism)
     assert sigma == pytest.approx(draws.sigma)
@@ -75,26 +76,3 @@ def test_the_workload_says_where_it_comes_from() -> None:
     assert (step.name, step.seed, step.parameters["work_min"]) == ("downey97", 5, 50.0)
     assert workload.sha256 == downey97(100, nodes=64, cores_per_node=2, seed=5, parameters=P).sha256
     assert workload.sha256 != downey97(100, nodes=64, cores_per_node=2, seed=6, parameters=P).sha256
-
-
-@pytest.mark.parametrize("wrong", [{"jobs": 0}, {"nodes": 0}, {"cores_per_node": 0}])
-def test_wrong_arguments_are_errors(wrong: dict[str, int]) -> None:
-    with pytest.raises(InputError, match="out of range"):
-        downey97(**({"jobs": 1} | wrong))  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"work_min": 0.0},
-        {"work_max": 1.0},
-        {"parallelism_max": 0.5},
-        {"sigma_max": -1.0},
-        {"day_gap": 0.0},
-        {"night_gap": float("inf")},
-        {"day_begins": 86_400.0},
-    ],
-)
-def test_wrong_parameters_are_errors(wrong: dict[str, float]) -> None:
-    with pytest.raises(InputError, match=next(iter(wrong))):
-        Downey97Parameters(**wrong)

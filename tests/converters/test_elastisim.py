@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.fuzzing.fuzz import mutated, read_or_refuse
+from tests.logs import tolerated
 from tracebed.cli.workloads import convert
 from tracebed.converters.formats import elastisim
 from tracebed.converters.formats.reading import read_workload
@@ -47,18 +47,16 @@ def workload_of(*jobs: dict[str, Any], system: System | None = None) -> Workload
 
 def written(workload: Workload, folder: Path, **options: Any) -> tuple[list[dict[str, Any]], dict[str, int]]:
     """Write a folder; return the jobs in its file and the warnings."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with tolerated() as counts:
         write_workload(workload, folder, "elastisim", **options)
     jobs = json.loads((folder / "jobs.json").read_text())["jobs"]
-    return jobs, {w.message.what: w.message.count for w in caught if isinstance(w.message, Tolerated)}
+    return jobs, counts
 
 
 def read_quietly(path: Path, **options: Any) -> tuple[Workload, dict[str, int]]:
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with tolerated() as counts:
         workload = read_workload(path, **options)
-    return workload, {w.message.what: w.message.count for w in caught if isinstance(w.message, Tolerated)}
+    return workload, counts
 
 
 def simulated(job: dict[str, Any], folder: Path, nodes: int) -> float:
@@ -444,11 +442,6 @@ def test_a_broken_model_is_named(tmp_path: Path) -> None:
 VALID = json.dumps(
     {"jobs": [GOOD, GOOD | {"type": "malleable", "num_nodes_min": 1, "num_nodes_max": 8, "arguments": {"a": 0.5}}]}
 ).encode()
-
-
-@given(mutated(VALID))
-def test_damage(data: bytes) -> None:
-    read_or_refuse(data, "jobs.json", "elastisim")
 
 
 def test_a_written_folder_is_read_again_unchanged(tmp_path: Path) -> None:

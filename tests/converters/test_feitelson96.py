@@ -20,7 +20,6 @@ from tracebed.converters.models.feitelson96 import (
     size_law,
 )
 from tracebed.converters.workload import System
-from tracebed.ground.errors import InputError
 
 JOBS = 40_000
 P = Feitelson96Parameters(factor=10.0, short_mean=100.0)
@@ -195,31 +194,3 @@ def test_traces_are_as_long_as_those_of_the_deadline_study() -> None:
     }
     assert 50 < days[1.0] < 80
     assert 2 < days[1500.0] - days[1.0] < 12
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [{"jobs": 0}, {"nodes": 0}, {"cores_per_node": 0}, {"repeats": "never"}, {"gaps": "uniform"}],
-)
-def test_wrong_arguments_are_errors(wrong: dict[str, object]) -> None:
-    with pytest.raises(InputError, match="out of range"):
-        feitelson96(**({"jobs": 1} | wrong))  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"factor": 0.0},
-        {"short": 1.5},
-        {"short_slope": -0.1},
-        {"short": 0.1},
-        {"repetition_order": 1.0},
-        {"size_order": float("nan")},
-        {"power_of_two": 0.0},
-        {"small_up_to": -1},
-        {"short_mean": float("inf")},
-    ],
-)
-def test_wrong_parameters_are_errors(wrong: dict[str, float]) -> None:
-    with pytest.raises(InputError, match="short_slope|" + next(iter(wrong))):
-        Feitelson96Parameters(**wrong)  # type: ignore[arg-type]

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
 
-from tests.fuzzing.fuzz import mutated, read_or_refuse
+from tests.logs import tolerated
 from tracebed.converters.cleaning.audit import jobs_of
 from tracebed.converters.formats import gwf, swf
 from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.workload import System, Workload
-from tracebed.ground.errors import InputError, Tolerated
+from tracebed.ground.errors import InputError
 
 JOB = (
     "1 1100000000 30 600 4 580.5 20480 4 3600 4096 1 U1 G1 app Q1 P1 siteA siteB UNITARY -1 -1 -1 -1 linux -1 -1 -1"
@@ -42,10 +40,9 @@ LOG = "\n".join(
 
 
 def read(data: bytes, **options: Any) -> tuple[Workload, dict[str, int]]:
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with tolerated() as counts:
         workload = jobs_of(gwf.read_log([Input.of(data, "log.gwf")], **options))
-    return workload, {w.message.what: w.message.count for w in caught if isinstance(w.message, Tolerated)}
+    return workload, counts
 
 
 def test_a_grid() -> None:
@@ -119,9 +116,3 @@ def test_it_is_not_taken_for_swf_nor_swf_for_it() -> None:
 def test_ids_that_repeat_are_made_unique() -> None:
     workload, _ = read(f"{JOB}\n{JOB}\n".encode())
     assert workload.column("job_id").tolist() == ["1", "1-2"]
-
-
-@settings(suppress_health_check=[HealthCheck.too_slow])
-@given(mutated(LOG))
-def test_damage_is_refused_or_tolerated(data: bytes) -> None:
-    read_or_refuse(data, "log.gwf", "gwf")

@@ -189,17 +189,3 @@ def test_logs_that_cannot_be_fitted_are_errors() -> None:
     with pytest.warns(Tolerated, match="only the mean was fitted"):
         (only,) = fit(Workload(regular.table.assign(run_time=0.0)))
     assert only.run.draw(np.random.default_rng(1), 3).tolist() == [0.0, 0.0, 0.0]
-
-
-@pytest.mark.parametrize("wrong", [{"jobs": 0}, {"nodes": 0}, {"cores_per_node": 0}, {"log": Path("no.swf")}])
-def test_wrong_arguments_are_errors(wrong: dict[str, object], tmp_path: Path) -> None:
-    path = tmp_path / "log.parquet"
-    write_workload(cirne(100, seed=1), path)
-    with pytest.raises(InputError):
-        jann97(**({"jobs": 1, "log": path} | wrong))  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("wrong", [{"order_max": 0}, {"fewest": 3}])
-def test_wrong_parameters_are_errors(wrong: dict[str, int]) -> None:
-    with pytest.raises(InputError, match=next(iter(wrong))):
-        Jann97Parameters(**wrong)

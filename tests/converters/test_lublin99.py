@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from tracebed.converters.models.drand48 import Drand48
 from tracebed.converters.models.lublin99 import (
     BUCKET,
     BUCKETS,
+    Drand48,
     JobType,
     Lublin99Draws,
     Lublin99Parameters,
@@ -163,20 +163,6 @@ def test_parameters_have_their_documented_effect() -> None:
     assert set(lublin99(500, untyped=True, parameters=powers).ints("nodes")) <= {2**i for i in range(1, 8)}
     short = replace(PUBLISHED, longest_run=10.0)
     assert lublin99(5000, parameters=short).floats("run_time").max() <= np.exp(10.0)
-
-
-@pytest.mark.parametrize("wrong", [{"jobs": 0}, {"jobs": 1, "nodes": 0}, {"jobs": 1, "cores_per_node": 0}])
-def test_wrong_arguments_are_errors(wrong: dict[str, int]) -> None:
-    with pytest.raises(InputError, match="out of range"):
-        lublin99(**wrong)
-
-
-@pytest.mark.parametrize(
-    "wrong", [{"serial": 1.5}, {"gap_scale": 0.0}, {"size_middle": 9.0}, {"size_low": -1.0}, {"cycle_shape": np.nan}]
-)
-def test_wrong_constants_of_a_type_are_errors(wrong: dict[str, float]) -> None:
-    with pytest.raises(InputError, match="out of range"):
-        replace(PUBLISHED.batch, **wrong)  # type: ignore[arg-type]
 
 
 def test_a_distribution_beyond_its_cutoff_is_an_error_and_not_an_endless_loop() -> None:

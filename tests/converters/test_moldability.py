@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from tracebed.converters.models.cirne import cirne
-from tracebed.converters.models.downey import speedup, useful
 from tracebed.converters.models.lublin99 import lublin99
 from tracebed.converters.models.moldability import (
     Constraint,
@@ -26,7 +25,7 @@ from tracebed.converters.models.moldability import (
     subsets,
     with_moldability,
 )
-from tracebed.converters.speedup import speedup_function
+from tracebed.converters.speedup import downey_speedup, downey_useful_nodes, speedup_function
 from tracebed.converters.workload import Kind, System, Workload
 from tracebed.ground.errors import InputError
 
@@ -39,20 +38,20 @@ NAMES = dict(zip(("rigid", "powerof2", "square", "even", "multipleof4", "unconst
 def test_every_row_of_the_table_of_speedups(reference_data: Callable[[str], Path]) -> None:
     table = pd.read_csv(reference_data("models/exact/downey_speedup_table.csv"), dtype={"speedup": str})
     a, sigma, n = (table[name].to_numpy() for name in ("A", "sigma", "n"))
-    found = speedup(n, a, sigma)
+    found = downey_speedup(n, a, sigma)
     assert [f"{value:.12g}" for value in found] == [f"{float(value):.12g}" for value in table["speedup"]]
     assert (np.maximum(1, np.ceil(100_000 / found)) == table["exectime_L100000"]).all()
     assert (np.maximum(1, np.ceil(found * 1000)) == table["L_from_exec1000"]).all()
-    assert (useful(a, sigma) == table["maxnodes"]).all()
+    assert (downey_useful_nodes(a, sigma) == table["maxnodes"]).all()
 
 
 @given(st.floats(1.0, 500.0), st.floats(0.0, 6.0))
 def test_the_speedup_begins_at_1_rises_to_the_average_and_stays(average: float, sigma: float) -> None:
-    sizes = np.arange(1, int(useful(average, sigma)) + 20)
-    speeds = speedup(sizes, average, sigma)
+    sizes = np.arange(1, int(downey_useful_nodes(average, sigma)) + 20)
+    speeds = downey_speedup(sizes, average, sigma)
     assert speeds[0] == pytest.approx(1.0)
     assert (np.diff(speeds) >= -1e-9).all()
-    assert speeds[sizes >= useful(average, sigma)] == pytest.approx(average)
+    assert speeds[sizes >= downey_useful_nodes(average, sigma)] == pytest.approx(average)
     assert (speeds <= sizes * (1 + 1e-9)).all()
 
 
@@ -60,12 +59,12 @@ def test_the_speedup_begins_at_1_rises_to_the_average_and_stays(average: float, 
 def test_the_speedup_is_continuous_where_its_pieces_meet(average: float, sigma: float) -> None:
     for meet in (average, 2 * average - 1, average + average * sigma - sigma):
         beside = np.maximum(1.0, np.array([meet - 1e-9, meet, meet + 1e-9]))
-        assert np.ptp(speedup(beside, average, sigma)) < 1e-6
+        assert np.ptp(downey_speedup(beside, average, sigma)) < 1e-6
 
 
-def test_the_scheduler_has_the_same_speedup() -> None:
+def test_the_scheduler_has_the_same_downey_speedup() -> None:
     s = speedup_function("downey", "10.5 1.5")
-    assert [s(n) for n in range(1, 40)] == speedup(np.arange(1, 40), 10.5, 1.5).tolist()
+    assert [s(n) for n in range(1, 40)] == downey_speedup(np.arange(1, 40), 10.5, 1.5).tolist()
 
 
 # -- the distributions
@@ -150,7 +149,7 @@ def test_a_job_can_have_its_size_and_no_more_than_the_machine(kind: Kind, nodes:
     assert (least[~changed] == most[~changed]).all()
     for row in np.flatnonzero(changed):
         average, sigma = map(float, after.column("speedup_parameters")[row].split())
-        assert most[row] <= useful(average, sigma) + 1
+        assert most[row] <= downey_useful_nodes(average, sigma) + 1
         speedup_function(after.column("speedup")[row], after.column("speedup_parameters")[row])
     if kind is Kind.MOLDABLE:
         named = [list(map(int, sizes.split())) for sizes in after.column("extra_sizes")]

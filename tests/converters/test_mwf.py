@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
 
-from tests.fuzzing.fuzz import mutated, read_or_refuse
+from tests.logs import tolerated
 from tracebed.converters.cleaning.audit import jobs_of
 from tracebed.converters.formats import mwf, swf
 from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.workload import System, Workload
-from tracebed.ground.errors import InputError, Tolerated
+from tracebed.ground.errors import InputError
 
 DEFAULT = dict.fromkeys(mwf.FIELDS[:-1], "-1") | {
     **{"job": "1", "components": "1", "name": "j1", "submit": "0", "wait": "10", "limit": "3600"},
@@ -41,10 +39,9 @@ LOG = "\n".join(
 
 
 def read(data: bytes, **options: Any) -> tuple[Workload, dict[str, int]]:
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with tolerated() as counts:
         workload = jobs_of(mwf.read_log([Input.of(data, "log.mwf")], **options))
-    return workload, {w.message.what: w.message.count for w in caught if isinstance(w.message, Tolerated)}
+    return workload, counts
 
 
 def test_components_become_jobs() -> None:
@@ -115,9 +112,3 @@ def test_a_line_that_cannot_be_read_is_an_error_with_its_place(line: str, what: 
         read(f"# first\n{component()}\n{line}\n".encode())
     assert error.value.where == "log.mwf:3"
     assert error.value.hint
-
-
-@settings(suppress_health_check=[HealthCheck.too_slow])
-@given(mutated(LOG))
-def test_damage_is_refused_or_tolerated(data: bytes) -> None:
-    read_or_refuse(data, "log.mwf", "mwf")

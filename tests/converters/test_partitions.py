@@ -13,7 +13,7 @@ import pytest
 
 import tracebed.api as tb
 from tracebed.api.clusters import cluster_of, node_classes
-from tracebed.converters.partitions import WHOLE, Capacity, gpus_of, partition_facts
+from tracebed.converters.description import ALL_PARTITIONS, Capacity, gpus_of, partition_facts
 from tracebed.converters.workload import Workload
 from tracebed.ground.errors import ExitCode, InputError
 
@@ -39,9 +39,9 @@ def jobs(**columns: Any) -> Workload:
 
 
 def test_each_partition_has_a_demand_and_waits() -> None:
-    sizes = {"cpu": Capacity(2, 8, 0), "gpu": Capacity(1, 4, 2), WHOLE: Capacity(3, 12, 2)}
+    sizes = {"cpu": Capacity(2, 8, 0), "gpu": Capacity(1, 4, 2), ALL_PARTITIONS: Capacity(3, 12, 2)}
     cpu, gpu, every = partition_facts(jobs(extra_gpus=[np.nan, 2.0, 1.0, 0.0]), sizes)
-    assert [row["partition"] for row in (cpu, gpu, every)] == ["cpu", "gpu", WHOLE]
+    assert [row["partition"] for row in (cpu, gpu, every)] == ["cpu", "gpu", ALL_PARTITIONS]
     assert (cpu["jobs"], gpu["jobs"], every["jobs"]) == (2, 2, 4)
     assert (cpu["gpu_jobs"], gpu["gpu_jobs"]) == (0, 2)
     assert cpu["core_hours"] == pytest.approx(8 + 400 / 3600)
@@ -78,7 +78,7 @@ def test_sizes_and_classes_come_from_the_slurm_conf(call: Callable[..., Any]) ->
     facts = json.loads(out)
     rows = {row["partition"]: row for row in facts["by_partition"]}
     assert (rows["cpu"]["nodes"], rows["cpu"]["cores"], rows["cpu"]["gpus"]) == (2, 16, 0)
-    assert (rows[WHOLE]["nodes"], rows[WHOLE]["cores"], rows[WHOLE]["gpus"]) == (3, 20, 2)
+    assert (rows[ALL_PARTITIONS]["nodes"], rows[ALL_PARTITIONS]["cores"], rows[ALL_PARTITIONS]["gpus"]) == (3, 20, 2)
     assert rows["old"]["nodes"] is None
     assert facts["node_classes"][1] == {
         **{"names": "g1", "nodes": 1, "cpus": 4, "memory_mib": 1000, "gres": {"gpu": 2}, "features": []},

@@ -9,9 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
 
-from tests.fuzzing.fuzz import mutated, read_or_refuse
 from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.formats.tools.files import MAX_LINE
 from tracebed.converters.formats.tools.states import pbs_exit
@@ -230,11 +228,6 @@ def test_impossible_times_are_tolerated_and_counted(log: Path) -> None:
     for words in ("submitted after their start", "end before their start", "longer than 300 years"):
         assert words in messages
     assert table["run_time"].isna().sum() == 2
-
-
-@given(mutated(("\n".join([*LOG, ended("10.srv", 9, 80, 90, **TORQUE)]) + "\n").encode()))
-def test_damaged_files_give_jobs_or_one_clear_line(data: bytes) -> None:
-    read_or_refuse(data, "20210301", "pbs")
 
 
 @pytest.mark.parametrize(

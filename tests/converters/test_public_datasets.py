@@ -14,16 +14,15 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
-from tests.fuzzing.fuzz import mutated, read_or_refuse
+from tests.fuzzing.fuzz import read_or_refuse
+from tests.logs import tolerated
 from tracebed.converters.cleaning.audit import jobs_of
 from tracebed.converters.formats import fdata, lassen, pm100, supercloud
 from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.log import Log
 from tracebed.converters.workload import System, Workload
-from tracebed.ground.errors import InputError, Tolerated
+from tracebed.ground.errors import InputError
 
 
 def parquet(columns: dict[str, Any]) -> bytes:
@@ -35,11 +34,9 @@ def parquet(columns: dict[str, Any]) -> bytes:
 
 def read(reader: Callable[..., Log], data: bytes, **options: Any) -> tuple[Workload, dict[str, int]]:
     """Return the workload and the tolerated defects; `test_cori` covers ignored columns."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with tolerated() as counts:
         workload = jobs_of(reader([Input.of(data, "log")], **options))
-    said = {w.message.what: w.message.count for w in caught if isinstance(w.message, Tolerated)}
-    return workload, {what: count for what, count in said.items() if not what.startswith("columns left out")}
+    return workload, {what: count for what, count in counts.items() if not what.startswith("columns left out")}
 
 
 def times(*texts: str | None, zone: str | None = "UTC") -> pd.Series[Any]:
@@ -278,11 +275,10 @@ def test_a_missing_column_is_named(name: str) -> None:
 def test_invalid_values_are_counted_and_unknown() -> None:
     strange = marconi(num_nodes_req=[10**10, -3, 4], num_nodes_alloc=[1, 1, 4], time_limit=[10**12, 60, 60])
     strange["end_time"] = times("2020-05-02 09:00:00", "2520-05-02 11:10:00", "2020-05-02 12:00:00")
-    with pytest.warns(Tolerated) as caught:
+    with tolerated() as counts:
         workload = jobs_of(pm100.SITE.read([Input.of(parquet(strange), "log")]))
     assert workload.ints("nodes").tolist() == [0, 0, 4]
     np.testing.assert_array_equal(workload.floats("run_time"), [np.nan, np.nan, 3600])
-    counts = {w.message.what: w.message.count for w in caught if isinstance(w.message, Tolerated)}
     assert counts["jobs of unknown size"] == 2
     assert counts["run times that are negative or longer than 300 years, set to unknown"] == 2
     assert counts["records that end before their start, end set to unknown"] == 1
@@ -314,20 +310,6 @@ def test_a_date_of_another_locale_is_an_error_with_its_line() -> None:
     with pytest.raises(InputError, match=r"begin_time '01.06.2020 10:30' is not a time") as error:
         lassen.SITE.read([Input.of(data, "log.csv")])
     assert error.value.where == "log.csv:3"
-
-
-@pytest.mark.parametrize("name", VALID)
-@settings(suppress_health_check=[HealthCheck.too_slow])
-@given(data=st.data())
-def test_damage_is_refused_or_tolerated(name: str, data: st.DataObject) -> None:
-    read_or_refuse(data.draw(mutated(CSV[name])), "log.csv", name)
-
-
-@pytest.mark.parametrize("name", ["pm100", "fdata"])
-@settings(suppress_health_check=[HealthCheck.too_slow])
-@given(data=st.data())
-def test_damaged_parquet_is_refused_or_tolerated(name: str, data: st.DataObject) -> None:
-    read_or_refuse(data.draw(mutated(VALID[name])), "log.parquet", name)
 
 
 @pytest.mark.slow

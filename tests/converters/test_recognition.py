@@ -14,7 +14,7 @@ from tests.converters.test_gwf import LOG as GWF
 from tests.converters.test_mwf import LOG as MWF
 from tests.converters.test_public_datasets import CSV, LASSEN, SUPERCLOUD, VALID, marconi, parquet
 from tracebed.cli.logs import PLAIN
-from tracebed.converters.formats import registry
+from tracebed.converters.formats import format as formats
 from tracebed.converters.formats.reading import read_workload, recognized
 from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.formats.writing import write_workload
@@ -64,7 +64,7 @@ def test_content_alone_determines_the_format(name: str, data: bytes) -> None:
         found = recognized(file)
         assert found is not None
         assert found.name == name
-        as_sure = [known.name for known in registry.known() if known.marks == found.marks and known.recognizes(file)]
+        as_sure = [known.name for known in formats.known() if known.marks == found.marks and known.recognizes(file)]
         assert as_sure == [name], "the order among formats of equally sure marks must not matter"
 
 
@@ -81,19 +81,19 @@ def test_files_written_by_tracebed_are_recognized_whatever_was_read(suffix: str,
 
 
 def test_every_format_that_is_read_has_an_example() -> None:
-    readable = {known.name for known in registry.known() if known.reader}
+    readable = {known.name for known in formats.known() if known.reader}
     assert readable - set(EXAMPLES) == {"parquet"}  # its example is above
 
 
 def test_formats_have_the_names_of_their_entry_points() -> None:
-    assert {name: registry.named(name).name for name in registry.FORMATS.names()} == {
-        name: name for name in registry.FORMATS.names()
+    assert {name: formats.named(name).name for name in formats.FORMATS.names()} == {
+        name: name for name in formats.FORMATS.names()
     }
-    assert len(registry.FORMATS.names()) >= 18
+    assert len(formats.FORMATS.names()) >= 18
 
 
 def test_help_and_docs_name_the_pseudonymized_formats() -> None:
-    readers = {known.name: inspect.signature(known.reader).parameters for known in registry.known() if known.reader}
+    readers = {known.name: inspect.signature(known.reader).parameters for known in formats.known() if known.reader}
     plain = [name for name, options in readers.items() if "keep_names" not in options]
     assert re.findall(r"[\w-]+", PLAIN.replace(" and ", ", ")) == sorted(plain)
     docs = (Path(__file__).parents[2] / "docs" / "reference" / "formats" / "logs.md").read_text(encoding="utf-8")

@@ -11,9 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from click.testing import CliRunner
-from hypothesis import given
 
-from tests.fuzzing.fuzz import mutated, read_or_refuse
 from tracebed.cli import tracebed
 from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.formats.sacct import COMMAND
@@ -336,13 +334,6 @@ def test_bad_input_is_one_clear_line(log: Path, what: str) -> None:
         read(log, text)
 
 
-def test_a_truncated_gzip_says_so(tmp_path: Path) -> None:
-    path = tmp_path / "log.txt.gz"
-    path.write_bytes(gzip.compress(table(ROWS * 50).encode())[:-400])
-    with pytest.raises(InputError, match="broken gzip"):
-        read_workload(path)
-
-
 def test_a_last_line_cut_off_is_left_out_and_counted(log: Path) -> None:
     log.write_text(table(ROWS[:3])[:-60])
     with pytest.warns(Tolerated, match="last line cut off"):
@@ -362,16 +353,6 @@ def test_impossible_times_are_tolerated_and_counted(log: Path) -> None:
 
 
 NAMED = [{**values, "JobName": "a|b\nc"} if number == 4 else values for number, values in enumerate(ROWS)]
-
-
-@given(mutated(table(NAMED).encode()))
-def test_damaged_files_give_jobs_or_one_clear_line(data: bytes) -> None:
-    read_or_refuse(data, "log.txt", "sacct")
-
-
-@given(mutated(table(NAMED, end="|").encode()))
-def test_damaged_files_do_not_break_recognition(data: bytes) -> None:
-    read_or_refuse(data, "log.txt")
 
 
 def test_rows_of_several_clusters_are_refused_until_one_is_chosen(log: Path) -> None:

@@ -12,14 +12,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
 
 from tests.converters.test_sacct import ROWS, by_id, read, row, table, told
-from tests.fuzzing.fuzz import mutated, read_or_refuse
 from tests.recorders import sacct_dumps
 from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.formats.sacct import HALVED, STATES
-from tracebed.converters.formats.tools.repeated_hour import WHICH_HOUR
+from tracebed.converters.formats.tools.columns import WHICH_HOUR
 from tracebed.ground.errors import InputError
 
 
@@ -455,13 +453,3 @@ def test_bad_json_is_one_clear_line(tmp_path: Path, text: str, message: str) -> 
 def test_other_keys_of_json_are_kept_on_request(tmp_path: Path) -> None:
     jobs = read(tmp_path / "log.json", json.dumps({"jobs": [PLAIN]}), keep_extra=True).table
     assert jobs["extra_name"].tolist() == ["x|y"]
-
-
-@given(mutated(json.dumps({"jobs": [newer(job) for job in JOBS], "meta": {}}, indent=1).encode()))
-def test_damaged_json_gives_jobs_or_one_clear_line(data: bytes) -> None:
-    read_or_refuse(data, "log.json", "sacct")
-
-
-@given(mutated(table(ROWS, delimiter=",").encode()))
-def test_damaged_commas_give_jobs_or_one_clear_line(data: bytes) -> None:
-    read_or_refuse(data, "log.txt", "sacct")

@@ -8,7 +8,6 @@ import re
 import shlex
 import subprocess
 import time
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +16,12 @@ import pytest
 
 from tests.converters.test_elastisim import VALUES, workload_of
 from tests.executables import write_program
+from tests.logs import tolerated
 from tests.patience import GUARD_S
 from tracebed.converters.formats import slurm, ub_slurm
 from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.workload import SCHEMA, Provenance, System, Workload
-from tracebed.ground.errors import InputError, Tolerated
+from tracebed.ground.errors import InputError
 
 SBATCH = """#!/bin/bash
 echo "$EPOCHREALTIME" >> "$RECORD.times"
@@ -36,10 +36,9 @@ echo "$1" >> "$RECORD.sleeps"
 
 
 def written(workload: Workload, path: Path, format: str, **options: Any) -> dict[str, int]:
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with tolerated() as counts:
         write_workload(workload, path, format, **options)
-    return {w.message.what: w.message.count for w in caught if isinstance(w.message, Tolerated)}
+    return counts
 
 
 def test_demands_of_a_cluster_are_written_if_wanted(tmp_path: Path) -> None:

@@ -12,14 +12,15 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import tracebed.api as tb
-from tests.fuzzing.fuzz import mutated, read_or_refuse
+from tests.fuzzing.fuzz import read_or_refuse
+from tests.logs import tolerated
 from tracebed.converters.formats import swf
 from tracebed.converters.formats.reading import read_workload
-from tracebed.converters.formats.tools import swf_fields
+from tracebed.converters.formats.tools import swf_columns
 from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.formats.tools.swf_header import SwfHeader
 from tracebed.converters.formats.writing import write_workload
@@ -32,17 +33,16 @@ JOB = "1 0 10 100 4 -1 -1 4 200 2048 1 7 8 -1 2 1 -1 -1"
 
 def job(**fields: object) -> str:
     """Return `JOB` with some fields replaced."""
-    values = dict(zip(swf_fields.FIELDS, JOB.split(), strict=True)) | {name: str(v) for name, v in fields.items()}
+    values = dict(zip(swf_columns.FIELDS, JOB.split(), strict=True)) | {name: str(v) for name, v in fields.items()}
     return " ".join(values.values())
 
 
 def read_text(text: str, **options: str) -> tuple[Workload, dict[str, int]]:
     """Read SWF from memory; return the workload and the tolerated defects."""
     data = text.encode()
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with tolerated() as counts:
         workload = swf.read(Input.of(data, "log.swf"), **options)
-    return workload, {w.message.what: w.message.count for w in caught if isinstance(w.message, Tolerated)}
+    return workload, counts
 
 
 def test_a_job_line_becomes_a_row() -> None:
@@ -261,12 +261,6 @@ def test_a_line_that_is_too_long_is_an_error_with_its_place() -> None:
     assert error.value.where == "log.swf:4"
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow])
-@given(mutated("\n".join([HEADER + JOB, ALEA, METACENTRUM.replace("1 ", "2 ", 1), job(job=3)]).encode()))
-def test_damage_is_refused_or_tolerated(data: bytes) -> None:
-    read_or_refuse(data, "log.swf", "swf")
-
-
 def test_header_labels_repeat_continue_and_may_be_empty() -> None:
     workload, _ = read_text(
         ";Version: 2.2\n; Information: http://one\n;              http://two\n;\n"
@@ -326,9 +320,9 @@ numbers = st.integers(-1, 10**6)
 )
 def test_reading_at_once_and_line_by_line_agree(rows: list[tuple[int, ...]], gap: str) -> None:
     data = "\n".join(gap.join(map(str, row)) for row in rows).encode()
-    at_once = swf_fields._read_at_once(data, 0)
+    at_once = swf_columns._read_at_once(data, 0)
     assert at_once is not None
-    one_by_one = swf_fields._read_one_by_one(Input.of(data, "x")).fields[list(swf_fields.FIELDS)]
+    one_by_one = swf_columns._read_one_by_one(Input.of(data, "x")).fields[list(swf_columns.FIELDS)]
     pd.testing.assert_frame_equal(at_once.astype("str"), one_by_one.astype("str"))
 
 
@@ -433,14 +427,13 @@ def test_an_edited_file_of_tracebed_is_not_misread(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_ricc(reference_data: Callable[[str], Path], tmp_path: Path) -> None:
     path = reference_data("logs/RICC-2010-2.swf.gz")
-    with pytest.warns(Tolerated) as caught:
+    with tolerated() as counts:
         workload = read_workload(path)
     assert len(workload) == 447_794
     assert workload.provenance.system == System(1024, 8, "Fujitsu RX200S5 Cluster")
     assert workload.provenance.unix_start == 1272639895
     assert workload.table["status"].value_counts().to_dict() == {"completed": 431_549, "cancelled": 16_245}
-    tolerated = {w.message.what: w.message.count for w in caught if isinstance(w.message, Tolerated)}
-    assert tolerated == {
+    assert counts == {
         "jobs that ran longer than their limit": 7092,  # and two that had no limit
         "jobs with different requested and allocated processors": 6974,  # and the two below
         "jobs without requested processors, size taken from the allocation": 2,
@@ -455,13 +448,12 @@ def test_ricc(reference_data: Callable[[str], Path], tmp_path: Path) -> None:
 
 
 def test_nasa(reference_data: Callable[[str], Path]) -> None:
-    with pytest.warns(Tolerated) as caught:
+    with tolerated() as counts:
         workload = read_workload(reference_data("logs/NASA-iPSC-1993-3.1-cln.swf.gz"))
-    tolerated = {w.message.what: w.message.count for w in caught if isinstance(w.message, Tolerated)}
     assert len(workload) == 18_239
     assert workload.provenance.system == System(128, 1, "Intel iPSC/860")
-    assert tolerated["jobs without a wait time, start unknown"] == 18_239
-    assert tolerated["header with MaxJobs 42264, but 18239 job lines"] == 1
+    assert counts["jobs without a wait time, start unknown"] == 18_239
+    assert counts["header with MaxJobs 42264, but 18239 job lines"] == 1
     assert set(np.unique(workload.ints("nodes"))) <= {2**i for i in range(8)}
     assert "time_limit" not in workload.table
     assert len(workload.provenance.header["Note"]) == 4

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import gzip
 import warnings
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
 
-from tests.fuzzing.fuzz import mutated, read_or_refuse
 from tracebed.converters.cleaning import audit, recipes
 from tracebed.converters.formats.reading import read_raw, read_workload
 from tracebed.converters.workload import System, Workload
@@ -147,16 +144,3 @@ def test_bad_input_is_one_clear_line(log: Path, what: str) -> None:
     content, message = BAD[what]
     with pytest.raises(InputError, match=message):
         read(log, content)
-
-
-def test_a_truncated_gzip_says_so(log: Path) -> None:
-    path = log.with_name("theta.csv.gz")
-    path.write_bytes(gzip.compress(text(ROWS * 50).encode())[:-300])
-    with pytest.raises(InputError, match="broken gzip"):
-        read_workload(path)
-
-
-@settings(max_examples=100)
-@given(mutated(text(ROWS).encode()))
-def test_damaged_files_give_jobs_or_one_clear_line(data: bytes) -> None:
-    read_or_refuse(data, "theta.csv", "theta")

@@ -164,9 +164,3 @@ def test_jobs_without_a_run_time_keep_their_limits() -> None:
     assert limits[1] >= 60.0
     with pytest.raises(InputError, match="no job has a run time"):
         with_estimates(Workload(table.assign(run_time=np.nan)))
-
-
-@pytest.mark.parametrize("wrong", [{"longest": 60.0}, {"longest": np.nan}, {"longest_share": 89.0}])
-def test_wrong_parameters_are_errors(wrong: dict[str, float]) -> None:
-    with pytest.raises(InputError, match=next(iter(wrong))):
-        Tsafrir05Parameters(**wrong)

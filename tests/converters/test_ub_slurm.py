@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 import tracebed.api as tb
 from tests.cli.test_cli_verdicts import call
-from tests.fuzzing.fuzz import mutated, read_or_refuse
-from tracebed.ground.errors import InputError, Tolerated
+from tests.logs import tolerated
+from tracebed.ground.errors import InputError
 
 JOBS = """\
 dt;job_id;wall_time;user;wall_limit;n_tasks;ntasks_per_node;account;partition;qos;constraint;mem;gres
@@ -27,10 +24,9 @@ dt;job_id;wall_time;user;wall_limit;n_tasks;ntasks_per_node;account;partition;qo
 
 def read(path: Path, **options: object) -> tuple[tb.Workload, dict[str, int]]:
     """Return the workload and the tolerated defects."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with tolerated() as counts:
         found = tb.read(path, **options)
-    return found, {w.message.what: w.message.count for w in caught if isinstance(w.message, Tolerated)}
+    return found, counts
 
 
 @pytest.fixture
@@ -164,13 +160,6 @@ def read_table(folder: Path) -> tuple[tb.Workload, dict[str, int]]:
     path = folder / "jobs.csv"
     path.write_text(JOBS)
     return read(path, keep_names=True)
-
-
-@pytest.mark.parametrize("text", [JOBS, EVENTS])
-@settings(suppress_health_check=[HealthCheck.too_slow])
-@given(data=st.data())
-def test_damage_is_refused_or_tolerated(text: str, data: st.DataObject) -> None:
-    read_or_refuse(data.draw(mutated(text.encode())), "jobs", "ub-slurm")
 
 
 def test_the_two_real_runs_become_a_case(reference_data: Callable[[str], Path], tmp_path: Path) -> None:

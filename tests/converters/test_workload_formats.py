@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tracebed.converters.formats import registry
+from tracebed.converters.formats import format as formats
 from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.workload import (
@@ -274,8 +274,8 @@ def test_a_failed_write_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.M
         file.write(b"half of it")
         raise OSError(28, "No space left on device")
 
-    failing = [replace(one, write=fails) for one in registry.known()]
-    monkeypatch.setattr(registry, "known", lambda: failing)
+    failing = [replace(one, write=fails) for one in formats.known()]
+    monkeypatch.setattr(formats, "known", lambda: failing)
     with pytest.raises(InputError, match="No space left"):
         write_workload(small(), path, replace=True)
     assert path.read_bytes() == before

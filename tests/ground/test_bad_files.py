@@ -24,7 +24,7 @@ from tracebed.api import import_run
 from tracebed.cli import config, policy_options
 from tracebed.converters.cleaning.recipes import load_recipe
 from tracebed.converters.formats.reading import read_workload
-from tracebed.converters.formats.tools import expansion, files
+from tracebed.converters.formats.tools import files
 from tracebed.converters.formats.writing import write_workload
 from tracebed.ground import input_files, parquet_file
 from tracebed.ground.errors import InputError
@@ -158,7 +158,7 @@ def test_a_pipe_of_the_shell_is_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("form", ["gz", "bz2", "zst", "zip"])
 def test_no_compressed_file_expands_without_bound(form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(expansion, "FREE_BYTES", 2**20)
+    monkeypatch.setattr(files, "FREE_BYTES", 2**20)
     path, line = tmp_path / f"log.swf.{form}", b"1 0 10 100 4 -1 -1 4 200 2048 1 7 8 -1 2 1 -1 -1\n"
     content = b"; Version: 2.2\n" + line * 2**15
     if form == "zip":

@@ -11,7 +11,7 @@ import pytest
 import tracebed.api as tb
 from tests import packages
 from tracebed.ground.errors import ExitCode
-from tracebed.orchestrator.scheduling.policy_errors import PolicyError
+from tracebed.orchestrator.scheduling.scheduler import PolicyError
 from tracebed.testing import check_policy
 
 HEAD = """from dataclasses import dataclass

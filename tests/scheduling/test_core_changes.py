@@ -8,9 +8,8 @@ import pytest
 
 from tests.replay.test_replayer import workload
 from tracebed.orchestrator.replay.event_handler import mask_changed
-from tracebed.orchestrator.scheduling.core_changes import NEVER, CoreChange, CoreChanges
 from tracebed.orchestrator.scheduling.jobs import Jobs
-from tracebed.orchestrator.scheduling.record import ScheduleRecord
+from tracebed.orchestrator.scheduling.record import NEVER, CoreChange, CoreChanges, ScheduleRecord
 
 WHOLE, HALF = range(4), range(2)
 SHRINK, GROW = CoreChange(WHOLE, HALF), CoreChange(HALF, WHOLE)

@@ -28,8 +28,7 @@ from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.policies.dmr import Dmr
 from tracebed.orchestrator.scheduling.policies.drom import DromShare
-from tracebed.orchestrator.scheduling.policies.sd import SlowdownDriven, Trial
-from tracebed.orchestrator.scheduling.policies.sd_plan import ReservationMap
+from tracebed.orchestrator.scheduling.policies.sd import ReservationMap, SlowdownDriven, Trial
 from tracebed.orchestrator.scheduling.record import ScheduleRecord
 from tracebed.orchestrator.scheduling.state import Decision, Policy, Releases, Share, State
 from tracebed.orchestrator.setup import Setup
@@ -340,6 +339,11 @@ def jobs_of(*rows: tuple[float, float, float, int, int], kind: str = "malleable"
     return [CoreJob(number, *row, kind) for number, row in enumerate(rows)]
 
 
+def numbered(*jobs: CoreJob) -> list[CoreJob]:
+    """Return the jobs with their places as numbers."""
+    return [replace(job, id=number) for number, job in enumerate(jobs)]
+
+
 @pytest.mark.parametrize("model", [*RuntimeModel])
 def test_fewer_cores_do_not_slow_down_the_serial_part(model: str) -> None:
     """With f = 0.8 and half the cores of one node, the run time is 0.2 + 0.8 / (1/2) = 1.8 times as long."""
@@ -386,9 +390,7 @@ def test_sd_cuts_off_at_the_average_slowdown_of_the_running_jobs(submit: float, 
     At 60 a job of 60 s that waited 50 s is running: (1 + 110/60) / 2 = 1.42.
     """
     rigid = jobs_of((0.0, 50.0, 50.0, 1, 8), (0.0, 60.0, 60.0, 1, 8), kind="rigid")
-    jobs = [*jobs_of((0.0, 200.0, 200.0, 1, 8)), *rigid, *jobs_of((submit, 40.0, 40.0, 1, 8))]
-    for number, job in enumerate(jobs):
-        job.id = number
+    jobs = numbered(*jobs_of((0.0, 200.0, 200.0, 1, 8)), *rigid, *jobs_of((submit, 40.0, 40.0, 1, 8)))
     record, _ = simulated(jobs, SlowdownDriven(), nodes=2, cores=8)
     assert record.start == [0.0, 0.0, 50.0, start]
 
@@ -397,9 +399,7 @@ def test_sd_cuts_off_at_the_average_slowdown_of_the_running_jobs(submit: float, 
 def test_sd_may_cut_off_at_a_quantile_of_the_running_jobs(max_slowdown: str, start: float) -> None:
     """Section 3.2.2. At 60 the slowdowns of the running jobs are 1, 1 and 110/60, the mate's penalty is 1.2."""
     rigid = jobs_of((0.0, 200.0, 200.0, 1, 8), (0.0, 50.0, 50.0, 1, 8), (0.0, 60.0, 60.0, 1, 8), kind="rigid")
-    jobs = [*jobs_of((0.0, 200.0, 200.0, 1, 8)), *rigid, *jobs_of((60.0, 40.0, 40.0, 1, 8))]
-    for number, job in enumerate(jobs):
-        job.id = number
+    jobs = numbered(*jobs_of((0.0, 200.0, 200.0, 1, 8)), *rigid, *jobs_of((60.0, 40.0, 40.0, 1, 8)))
     record, _ = simulated(jobs, SlowdownDriven(max_slowdown=max_slowdown), nodes=3, cores=8)
     assert record.start == [0.0, 0.0, 0.0, 50.0, start]
 
@@ -407,13 +407,8 @@ def test_sd_may_cut_off_at_a_quantile_of_the_running_jobs(max_slowdown: str, sta
 @pytest.mark.parametrize(("keep_plan", "starts"), [(False, [0.0, 140.0, 10.0]), (True, [0.0, 100.0, 200.0])])
 def test_sd_may_keep_guests_from_nodes_that_the_plan_reserves(keep_plan: bool, starts: list[float]) -> None:
     """The node is reserved for the rigid job at 100. The guest would delay its mate until 140."""
-    jobs = [
-        *jobs_of((0.0, 100.0, 100.0, 1, 8)),
-        *jobs_of((10.0, 100.0, 100.0, 1, 8), kind="rigid"),
-        *jobs_of((10.0, 40.0, 40.0, 1, 8)),
-    ]
-    for number, job in enumerate(jobs):
-        job.id = number
+    rigid = jobs_of((10.0, 100.0, 100.0, 1, 8), kind="rigid")
+    jobs = numbered(*jobs_of((0.0, 100.0, 100.0, 1, 8)), *rigid, *jobs_of((10.0, 40.0, 40.0, 1, 8)))
     record, _ = simulated(jobs, SlowdownDriven(max_slowdown="inf", keep_plan=keep_plan), nodes=1, cores=8)
     assert record.start == starts
 
@@ -424,9 +419,7 @@ def test_sd_tries_each_job_as_a_guest_right_after_its_static_trial() -> None:
     Job 2 needs two nodes and takes it with one of the mate's. Job 3, submitted with 2, would fit there but waits.
     """
     jobs = [*jobs_of((0.0, 900.0, 900.0, 1, 8)), *jobs_of((0.0, 500.0, 500.0, 1, 8), kind="rigid")]
-    jobs += [*jobs_of((10.0, 50.0, 50.0, 2, 8)), *jobs_of((10.0, 50.0, 50.0, 1, 8), kind="rigid")]
-    for number, job in enumerate(jobs):
-        job.id = number
+    jobs = numbered(*jobs, *jobs_of((10.0, 50.0, 50.0, 2, 8)), *jobs_of((10.0, 50.0, 50.0, 1, 8), kind="rigid"))
     policy = SlowdownDriven(max_slowdown="inf", include_free_nodes=True)
     assert simulated(jobs, policy, nodes=3, cores=8, model="worst-case")[0].start == [0.0, 0.0, 10.0, 110.0]
 
@@ -491,9 +484,7 @@ def test_sd_shares_only_if_the_job_then_ends_earlier() -> None:
 def test_sd_selects_the_two_mates_with_enough_nodes_and_the_lowest_penalty() -> None:
     """Equations 1 to 3: W = 3, mates with w = 1, 2 and 2, of which the last has waited; rigid jobs are no mates."""
     jobs = jobs_of((0.0, 200.0, 200.0, 1, 8), (0.0, 200.0, 200.0, 2, 8), (0.0, 50.0, 200.0, 2, 8))
-    jobs += jobs_of((0.0, 200.0, 200.0, 2, 8), (60.0, 20.0, 20.0, 3, 8))
-    for number, job in enumerate(jobs):
-        job.id = number
+    jobs = numbered(*jobs, *jobs_of((0.0, 200.0, 200.0, 2, 8), (60.0, 20.0, 20.0, 3, 8)))
     jobs[2].kind = "rigid"
     record, simulator = simulated(jobs, SlowdownDriven(max_slowdown="inf"), nodes=5, cores=8)
     assert record.start == [0.0, 0.0, 0.0, 50.0, 60.0]

@@ -36,7 +36,6 @@ from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.orchestrator.simulation.simulator import Simulator
-from tracebed.testing import check_policy
 
 # -- reservations ----------------------------------------------------------------------------------------------------
 
@@ -227,11 +226,6 @@ def test_every_accepted_job_ends_or_is_cancelled_by_its_deadline(
     assert (ran["end"].le(at_tick) | ran["deadline"].isna()).all()
     if launch_s <= margin_s and not interval_s:
         assert not (jobs["state"] == "cancelled").any()
-
-
-@pytest.mark.slow  # `test_testing.py` checks fewer cases
-def test_the_policy_keeps_the_invariants_of_policies() -> None:
-    check_policy(Deadline, cases=20)
 
 
 @pytest.mark.parametrize("placement", PLACEMENTS)

@@ -11,8 +11,6 @@ import pandas as pd
 import pytest
 
 import tracebed.api as tb
-from tracebed.orchestrator.scheduling.policies.fcfs_malleable import FcfsMalleable
-from tracebed.testing import check_policy
 
 NODES = 12
 
@@ -59,11 +57,6 @@ def resizes(run: tb.Run) -> list[tuple[float, str, int, int]]:
     """Return (when asked, job, nodes before, nodes after) of each resize."""
     table = run.reconfigurations.sort_values("asked", kind="stable")
     return list(zip(table["asked"], table["job_id"], table["nodes_from"], table["nodes_to"], strict=True))
-
-
-@pytest.mark.slow  # `test_testing.py` checks fewer cases
-def test_the_policy_keeps_the_invariants_of_policies() -> None:
-    check_policy(FcfsMalleable, cases=20)
 
 
 def test_a_pass_starts_one_job_though_more_fit() -> None:

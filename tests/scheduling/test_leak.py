@@ -30,7 +30,6 @@ from tracebed.orchestrator.scheduling.shapes import flow
 from tracebed.orchestrator.scheduling.state import Decision, State
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.prediction import predict
-from tracebed.testing import check_policy
 
 COLUMNS = ["submit_time", "run_time", "nodes", "nodes_min", "deadline", "earliest_start"]
 
@@ -338,12 +337,6 @@ def test_the_schedule_is_that_of_a_slow_twin(case: tuple[Workload, Grid], contig
     ]
     rows = run.allocations.itertuples()
     assert {(int(row.job_id), row.node + n, row.start, row.end) for row in rows for n in range(row.count)} == held
-
-
-@pytest.mark.slow  # `test_testing.py` checks fewer cases
-@pytest.mark.parametrize("options", [{}, {"waits": True}, {"reserve": True, "contiguous": False}])
-def test_the_policy_keeps_the_invariants_of_policies(options: dict[str, bool]) -> None:
-    check_policy(Leak, parameters=options, cases=20)
 
 
 @pytest.mark.parametrize("options", [{}, {"waits": True}, {"reserve": True}])

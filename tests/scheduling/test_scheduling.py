@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.oracles.reference_scheduler import RefJob, reference_schedule
@@ -55,27 +55,6 @@ def workload_of(jobs: list[RefJob], *, cores_per_node: int = 1, ids: list[str] |
     )
 
 
-@st.composite
-def ref_jobs(draw: st.DrawFn, machine: int, *, malleable: bool) -> list[RefJob]:
-    """Draw a workload with times on a lattice, so that many events coincide."""
-    jobs = []
-    submit = 0.0
-    for number in range(draw(st.integers(1, 24))):
-        submit += draw(st.sampled_from([0.0, 0.0, 1.0, 3.0, 10.0]))
-        nodes = draw(st.integers(1, machine + (1 if draw(st.integers(0, 9)) == 0 else 0)))
-        run_time = draw(st.sampled_from([0.0, 1.0, 2.0, 5.0, 7.5, 10.0, 20.0, 40.0]))
-        limit = draw(st.sampled_from([None, 1.0, 5.0, 10.0, 20.0, 40.0, 60.0]))
-        job = RefJob(number, submit, run_time, limit, nodes)
-        if malleable and draw(st.booleans()):
-            job.malleable = True
-            job.nodes_pref = draw(st.sampled_from([nodes, draw(st.integers(1, machine))]))
-            job.nodes_min = draw(st.integers(1, job.nodes_pref))
-            job.nodes_max = draw(st.integers(job.nodes_pref, machine + 1))
-            job.parallel_fraction = draw(st.sampled_from([None, 0.5, 0.9, 0.99]))
-        jobs.append(job)
-    return jobs
-
-
 def simulated(jobs: list[RefJob], machine: int, policy: str, **options: Any) -> tuple[ScheduleRecord, Simulator]:
     parameters = {key: options.pop(key) for key in list(options) if key in POLICY_PARAMETERS}
     read = Jobs.of(workload_of(jobs), over_limit=OverLimit(options.pop("over_limit", "extend")))
@@ -116,6 +95,7 @@ def nodes_held(simulator: Simulator) -> dict[int, list[int]]:
 def assert_same(jobs: list[RefJob], machine: int, policy: str, **options: Any) -> None:
     expected = reference_schedule(jobs, machine, policy, **options)
     record, simulator = simulated(jobs, machine, policy, **options)
+    assert simulator.cluster.idle == [*range(machine)]
     held, named = staircases(simulator), nodes_held(simulator)
     resizes: dict[int, list[tuple[float, int, int]]] = {}
     for job, before, after, asked, *_ in resize_rows(record):
@@ -147,41 +127,6 @@ def _merged(steps: list[tuple[float, int]]) -> list[tuple[float, int]]:
         if not kept or kept[-1][1] != held:
             kept.append((time, held))
     return kept
-
-
-@given(data=st.data(), machine=st.integers(1, 8), policy=st.sampled_from(["fcfs", "easy"]))
-def test_rigid_schedules_equal_the_reference(data: st.DataObject, machine: int, policy: str) -> None:
-    jobs = data.draw(ref_jobs(machine, malleable=True))
-    interval = data.draw(st.sampled_from([0.0, 0.0, 4.0]))
-    assert_same(jobs, machine, policy, interval_s=interval, over_limit=data.draw(st.sampled_from(OverLimit)))
-
-
-@given(data=st.data(), machine=st.integers(1, 8), policy=st.sampled_from(["easy", "conservative"]))
-def test_schedules_on_named_nodes_equal_the_reference(data: st.DataObject, machine: int, policy: str) -> None:
-    jobs = data.draw(ref_jobs(machine, malleable=False))
-    options: dict[str, Any] = {"interval_s": data.draw(st.sampled_from([0.0, 0.0, 4.0]))}
-    if policy == "conservative":
-        options["backfill_depth"] = data.draw(st.sampled_from([0, 0, 2]))
-        options["backfill_interval_s"] = data.draw(st.sampled_from([0.0, 0.0, 5.0]))
-    over_limit = data.draw(st.sampled_from(OverLimit))
-    assert_same(jobs, machine, policy, reserve="nodes", over_limit=over_limit, **options)
-
-
-@settings(max_examples=100)
-@given(data=st.data(), machine=st.integers(1, 10))
-def test_malleable_schedules_equal_the_reference(data: st.DataObject, machine: int) -> None:
-    jobs = data.draw(ref_jobs(machine, malleable=True))
-    assert_same(
-        jobs,
-        machine,
-        "pref",
-        interval_s=data.draw(st.sampled_from([0.0, 0.0, 4.0])),
-        malleability_interval_s=data.draw(st.sampled_from([0.0, 0.0, 2.0, 3.7])),
-        count_idle=data.draw(st.sampled_from(["yes", "no", "head"])),
-        grow_at_start=data.draw(st.booleans()),
-        calls=data.draw(st.sampled_from(["settle", "event"])),
-        over_limit=data.draw(st.sampled_from(OverLimit)),
-    )
 
 
 def test_a_job_that_prefers_more_nodes_than_requested_is_backfilled_by_its_shorter_limit() -> None:

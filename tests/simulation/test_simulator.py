@@ -17,8 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.oracles.reference_scheduler import RefJob
-from tests.runs import resize_rows
-from tests.scheduling.test_scheduling import ref_jobs, simulated, workload_of
+from tests.scheduling.test_scheduling import workload_of
 from tracebed.converters.speedup import speedup_function
 from tracebed.converters.workload import Provenance, Step, System, Workload
 from tracebed.ground.cpus import format_cpus
@@ -27,11 +26,10 @@ from tracebed.ground.table import Table, repeated
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.runs.nodes import NodeFacts, nodes_of
 from tracebed.orchestrator.scheduling import scheduler
+from tracebed.orchestrator.scheduling.cluster import Ledger
 from tracebed.orchestrator.scheduling.jobs import Jobs
-from tracebed.orchestrator.scheduling.ledger import Ledger
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.policies import registry
-from tracebed.orchestrator.scheduling.policies.easy import Easy
 from tracebed.orchestrator.scheduling.policies.kassel import Pref
 from tracebed.orchestrator.scheduling.queue import Queue
 from tracebed.orchestrator.scheduling.scheduler import PolicyError
@@ -42,92 +40,9 @@ from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
 from tracebed.orchestrator.simulation.simulator import Simulator
 from tracebed.orchestrator.tables import allocations_table, ledger_order
 
-POLICIES = st.sampled_from(["fcfs", "easy", "pref"])
-
 
 def machine(nodes: int, cores: int = 1) -> list[NodeFacts]:
     return [NodeFacts(f"n{number}", cores) for number in range(1, nodes + 1)]
-
-
-@given(data=st.data(), nodes=st.integers(1, 9), policy=POLICIES)
-def test_invariants_of_every_schedule(data: st.DataObject, nodes: int, policy: str) -> None:
-    jobs = data.draw(ref_jobs(nodes, malleable=True))
-    options = {
-        "interval_s": data.draw(st.sampled_from([0.0, 4.0])),
-        "malleability_interval_s": data.draw(st.sampled_from([0.0, 2.0, 3.7])),
-    }
-    record, simulator = simulated(jobs, nodes, policy, **options)
-
-    for job in jobs:
-        smallest = job.nodes_min if policy == "pref" and job.malleable else job.nodes
-        if smallest > nodes:
-            assert record.state[job.id] == "rejected"
-            assert math.isnan(record.start[job.id])
-        else:  # every other job starts, not before it was submitted, and ends
-            assert record.state[job.id] == "completed"
-            assert job.submit <= record.start[job.id] <= record.end[job.id]
-
-    held: dict[int, list[tuple[float, float]]] = {}
-    sizes: dict[int, list[tuple[float, int]]] = {}
-    ledger = simulator.cluster.ledger
-    columns = (ledger.jobs, ledger.starts, ledger.ends, ledger.firsts, ledger.counts)
-    for number, start, end, first, count in zip(*columns, strict=True):
-        for name in range(first, first + count):
-            held.setdefault(name, []).append((start, end))
-        sizes.setdefault(number, []).extend([(start, count), (end, -count)])
-    for spans in held.values():  # no node is held twice
-        spans.sort()
-        assert all(before[1] <= after[0] for before, after in itertools.pairwise(spans))
-    for number, steps in sizes.items():  # a malleable job stays within its bounds, a rigid one keeps its size
-        job = jobs[number]
-        low, high = (job.nodes_min, job.nodes_max) if policy == "pref" and job.malleable else (job.nodes,) * 2
-        instants = sorted({time for time, _ in steps})
-        for instant in instants[:-1]:
-            assert low <= sum(count for time, count in steps if time <= instant) <= high
-    assert sorted(simulator.cluster.idle) == list(range(nodes))
-
-
-@given(data=st.data(), nodes=st.integers(1, 9))
-def test_easy_never_delays_the_reservation_of_the_head(data: st.DataObject, nodes: int) -> None:
-    jobs = data.draw(ref_jobs(nodes, malleable=False))
-    for job in jobs:  # the guarantee holds only for jobs within their limits
-        job.limit = max(job.limit or 0.0, job.run_time)
-    promised: dict[int, float] = {}
-
-    @dataclass(frozen=True)
-    class Watched(Easy):
-        def decide(self, state: State) -> Iterator[Decision]:
-            yield from super().decide(state)
-            if (head := state.queue.head) is not None:
-                shadow, extra = state.reservation(state.jobs.nodes[head])
-                assert extra >= 0
-                assert shadow <= promised.get(head, math.inf)  # a later call must not delay it either
-                promised.setdefault(head, shadow)
-
-    simulator = Simulator(Jobs.of(workload_of(jobs)), [1] * nodes, Watched())
-    record = simulator.run()
-    for job, shadow in promised.items():
-        assert record.start[job] <= shadow
-
-
-@given(data=st.data(), nodes=st.integers(1, 9))
-def test_work_is_conserved(data: st.DataObject, nodes: int) -> None:
-    """The integral of the rate over a job's life is its run time."""
-    jobs = data.draw(ref_jobs(nodes, malleable=True))
-    record, _ = simulated(jobs, nodes, "pref", malleability_interval_s=data.draw(st.sampled_from([0.0, 2.0])))
-    for job in jobs:
-        if record.state[job.id] != "completed":
-            continue
-        resizes = [row for row in resize_rows(record) if row[0] == job.id and not math.isnan(row[5])]
-        size = min(job.nodes_pref, int(resizes[0][1])) if resizes else None
-        instants = [record.start[job.id], *(float(row[5]) for row in resizes), record.end[job.id]]
-        if size is None:
-            continue  # never resized: the reference checks its run time
-        sizes = [int(resizes[0][1]), *(int(row[2]) for row in resizes)]
-        done = sum(
-            (end - start) * job.rate(nodes) for start, end, nodes in zip(instants, instants[1:], sizes, strict=False)
-        )
-        assert done == pytest.approx(job.run_time, abs=1e-6)
 
 
 @given(data=st.data())
@@ -203,16 +118,6 @@ def test_a_job_larger_than_the_machine_is_rejected_counted_and_reported() -> Non
     assert run.info.counts["rejected"] == 2
     assert any("rejected" in warning for warning in run.info.warnings)
     assert run.jobs["start"].isna().all()
-
-
-def test_the_same_input_gives_the_same_bytes(tmp_path: Path) -> None:
-    jobs = [RefJob(n, n * 7.0 % 50, 10.0 + n, 60.0, 1 + n % 5, True, 1, 8, 1 + n % 5, 0.9) for n in range(60)]
-    jobs.sort(key=lambda job: job.submit)
-    for name in ("one", "two"):
-        predict(workload_of(jobs), machine(8), "pref", name="w").save(tmp_path / name)
-    files = sorted(path.name for path in (tmp_path / "one").iterdir())
-    assert files == ["allocations.parquet", "jobs.parquet", "nodes.parquet", "reconfigurations.parquet", "run.json"]
-    assert all((tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes() for name in files)
 
 
 def test_a_saved_run_is_loaded_again_and_foreign_folders_are_kept(tmp_path: Path) -> None:

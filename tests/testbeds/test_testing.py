@@ -30,6 +30,18 @@ def test_the_policies_of_tracebed_pass(policy: str) -> None:
     check_policy(policy, cases=6, no_starvation=policy not in ("firstfit", "leak"))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("policy", "parameters"),
+    [
+        *(("deadline", {}), ("fcfs-malleable", {}), ("leak", {}), ("leak", {"waits": True})),
+        ("leak", {"reserve": True, "contiguous": False}),
+    ],
+)
+def test_policies_with_many_branches_pass_more_cases(policy: str, parameters: dict[str, bool]) -> None:
+    check_policy(policy, parameters=parameters, cases=20)
+
+
 def test_a_policy_that_starves_a_job_fails_with_the_option() -> None:
     check_policy("firstfit", cases=1)
     with pytest.raises(AssertionError, match="starves"):

@@ -17,7 +17,7 @@ from tracebed.converters.workload import FloatArray
 from tracebed.ground.errors import InputError, Tolerated
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.runs.steps import Steps
-from tracebed.orchestrator.scheduling.sharing import Sharing
+from tracebed.orchestrator.scheduling.scheduler import Sharing
 from tracebed.orchestrator.scheduling.state import Share
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.validation.metrics import (

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
-from tracebed.converters.limits import MAX_EXACT, MAX_SIZE
+from tracebed.ground.bounds import MAX_EXACT, MAX_SIZE
 from tracebed.ground.errors import InputError, reason_of
 from tracebed.ground.topology import Grid
 from tracebed.ground.version import version

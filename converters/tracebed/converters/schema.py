@@ -10,13 +10,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tracebed.converters.limits import MAX_EXACT, MAX_SIZE
 from tracebed.converters.requests import parse_requests
+from tracebed.ground.bounds import MAX_EXACT, MAX_SIZE
 from tracebed.ground.errors import InputError
 from tracebed.ground.table import BoolArray, Table, Texts, codes_of, column, numbers, texts, word
 
 if TYPE_CHECKING:
     import pandas as pd
+
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -282,3 +283,33 @@ def _refuse(table: Table, bad: Any, what: str, where: str | None) -> None:
         row = int(np.argmax(bad))
         more = f", and {bad.sum() - 1:,} more" if bad.sum() > 1 else ""
         raise RowError(f"{what} (job {table.text('job_id', row)[:40]!r}{more})", row, where)
+
+
+EXTRA = "copied from the source, not part of the schema"
+
+
+def meaning_of(name: str) -> str:
+    """Return the meaning of a column, with its unit."""
+    return SCHEMA[name].meaning if name in SCHEMA else EXTRA
+
+
+def dictionary(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return one row per column of a workload's table, in its order: name, type, meaning, number of jobs with a value.
+
+    The schema's columns that the table lacks follow, with their `default`: a value or the name of another column.
+    `default` is None for the columns of the table.
+    """
+    rows: list[dict[str, Any]] = []
+    for label, values in table.items():
+        name = str(label)
+        missing = values.isna() if values.dtype.kind == "f" else values == ""
+        dtype = SCHEMA[name].dtype if name in SCHEMA else dtype_of(values)
+        row = {"column": name, "type": dtype, "meaning": meaning_of(name), "known": int((~missing).sum())}
+        rows.append({**row, "default": None})
+    for name, spec in SCHEMA.items():
+        if name not in table:
+            absent = isinstance(spec.default, float) and np.isnan(spec.default)
+            default = "not known" if absent else "empty" if spec.default == "" else str(spec.default)
+            row = {"column": name, "type": spec.dtype, "meaning": spec.meaning, "known": 0}
+            rows.append({**row, "default": default})
+    return rows

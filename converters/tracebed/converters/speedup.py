@@ -8,9 +8,39 @@ from functools import cache
 from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
+import numpy as np
+
 from tracebed.converters.malleability import amdahl_speedup
-from tracebed.converters.models.downey import speedup as downey_speedup
+from tracebed.converters.workload import FloatArray, IntArray
 from tracebed.ground.errors import InputError
+
+Numbers = FloatArray | IntArray | float
+
+
+def downey_speedup(nodes: Numbers, average: Numbers, sigma: Numbers) -> FloatArray:
+    """Return S(n; A, sigma) elementwise, from 1 on one node to A on many.
+
+    For sigma <= 1 the paper has two pieces, which meet where their denominators are equal. The piece with the greater
+    denominator applies. The result is clipped to A.
+
+    Args:
+        nodes: number of nodes n, at least 1.
+        average: average parallelism A, at least 1.
+        sigma: variance of the parallelism, at least 0.
+    """
+    n, a, s = nodes, average, sigma
+    even = a * n / np.maximum(a + s / 2 * (n - 1), s * (a - 0.5) + n * (1 - s / 2))
+    uneven = n * a * (s + 1) / (s * (n + a - 1) + a)
+    found: FloatArray = np.minimum(a, np.where(np.less_equal(s, 1.0), even, uneven))
+    return found
+
+
+def downey_useful_nodes(average: Numbers, sigma: Numbers) -> FloatArray:
+    """Return the number of nodes beyond which the speedup no longer grows, as whole numbers."""
+    a, s = average, sigma
+    most: FloatArray = np.ceil(np.where(np.less_equal(s, 1.0), 2 * a - 1, a + a * s - s))
+    return most
+
 
 SpeedupFunction: TypeAlias = Callable[[int], float]
 """The speedup S(nodes)."""

@@ -17,7 +17,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tracebed.converters.limits import MAX_EXACT, MAX_SIZE
 from tracebed.converters.provenance import Provenance, Source, Step, System, steps_of
 from tracebed.converters.schema import (
     NOT_KNOWN,
@@ -32,6 +31,7 @@ from tracebed.converters.schema import (
     column_of,
     dtype_of,
 )
+from tracebed.ground.bounds import MAX_EXACT, MAX_SIZE
 from tracebed.ground.display import facts_html
 from tracebed.ground.table import BoolArray, IntArray, Table, Texts, counts_of, numbers, repeated, word
 

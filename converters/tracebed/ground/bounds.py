@@ -6,6 +6,12 @@ from numbers import Real
 
 from tracebed.ground.errors import InputError
 
+MAX_EXACT = 2.0**53
+"""Largest accepted number (seconds, MiB). Above it, a float64 does not represent every whole number."""
+MAX_SIZE = 10**8
+"""Largest accepted size, in nodes or cores per node. The largest machines have about ten million cores."""
+
+
 MIN_SPEED, MAX_SPEED = 0.001, 1_000_000.0
 """Accepted speeds of a replay, in trace seconds per wall second."""
 MAX_SECONDS = 1e9

@@ -18,10 +18,8 @@ from tracebed.ground.states import JobState
 from tracebed.ground.table import IntArray, Table, Texts, concatenated, counts_of, repeated, take, texts
 from tracebed.orchestrator.run import Run, RunInfo
 from tracebed.orchestrator.runs.schema import NAN, TABLES, conform
-from tracebed.orchestrator.scheduling.cluster import Cluster
-from tracebed.orchestrator.scheduling.core_changes import CoreChanges
-from tracebed.orchestrator.scheduling.ledger import Ledger
-from tracebed.orchestrator.scheduling.record import MEASURED, ScheduleRecord
+from tracebed.orchestrator.scheduling.cluster import Cluster, Ledger
+from tracebed.orchestrator.scheduling.record import MEASURED, CoreChanges, ScheduleRecord
 
 if TYPE_CHECKING:
     import pandas as pd

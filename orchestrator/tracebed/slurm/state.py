@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tracebed.converters.limits import MAX_SIZE
+from tracebed.ground.bounds import MAX_SIZE
 from tracebed.ground.display import counted
 from tracebed.ground.errors import InputError
 from tracebed.ground.input_files import read_file

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from tracebed.converters.partitions import WHOLE, Capacity
+from tracebed.converters.description import ALL_PARTITIONS, Capacity
 from tracebed.ground.errors import InputError
 from tracebed.slurm.host_lists import host_names
 from tracebed.slurm.lines import lines_of
@@ -35,7 +35,7 @@ def capacities(machine: Machine) -> dict[str, Capacity]:
         return Capacity(len(kinds), sum(cpus), sum(gpus))
 
     partitions = {part.name: of(machine.members(number)) for number, part in enumerate(machine.partitions)}
-    return partitions | {WHOLE: of(range(len(machine.nodes)))}
+    return partitions | {ALL_PARTITIONS: of(range(len(machine.nodes)))}
 
 
 def node_classes(machine: Machine) -> list[dict[str, Any]]:

@@ -8,14 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from tracebed.api.workloads import read
-from tracebed.converters import description, pictures
-from tracebed.converters import dictionary as dictionaries
+from tracebed.converters import description, pictures, schema
 from tracebed.converters import workload as converters
 from tracebed.converters.cleaning.audit import records_of
-from tracebed.converters.description import MOST
+from tracebed.converters.description import MOST, partition_facts
 from tracebed.converters.formats.reading import read_raw
 from tracebed.converters.log import Log
-from tracebed.converters.partitions import partition_facts
 from tracebed.converters.workload import System
 
 __all__ = ["MOST", "describe", "describe_log", "dictionary", "local_time", "plot", "summary"]
@@ -108,7 +106,7 @@ def dictionary(workload: converters.Workload) -> list[dict[str, Any]]:
         >>> dictionary(tb.generate("cirne", jobs=30, nodes=16))[0]["column"]
         'job_id'
     """
-    return dictionaries.dictionary(workload)
+    return schema.dictionary(workload.table)
 
 
 def plot(facts: Mapping[str, Any], path: Path | str, *, before: Mapping[str, Any] | None = None) -> None:

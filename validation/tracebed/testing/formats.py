@@ -12,8 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from tracebed.converters.cleaning.audit import jobs_of
-from tracebed.converters.formats.format import Format
-from tracebed.converters.formats.registry import known, named
+from tracebed.converters.formats.format import Format, known, named
 from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.log import Log
 from tracebed.converters.workload import Workload

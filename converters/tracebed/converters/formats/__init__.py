@@ -1,1 +1,1 @@
-"""File formats of workloads and logs, one module per format, registered in `registry`."""
+"""File formats of workloads and logs, one module per format, registered in `format`."""

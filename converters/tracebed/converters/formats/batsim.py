@@ -20,7 +20,7 @@ import pandas as pd
 from tracebed.converters.formats.format import Format
 from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.formats.tools.json_jobs import Item, load, plain
-from tracebed.converters.formats.tools.kept import (
+from tracebed.converters.formats.tools.unsupported_columns import (
     columns_of,
     extras_of,
     notes_of,

@@ -23,7 +23,7 @@ from tracebed.converters.formats.format import Format
 from tracebed.converters.formats.tools import elastisim_models as models
 from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.formats.tools.json_jobs import Item, load, plain
-from tracebed.converters.formats.tools.kept import (
+from tracebed.converters.formats.tools.unsupported_columns import (
     columns_of,
     extras_of,
     notes_of,

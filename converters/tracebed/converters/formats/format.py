@@ -1,14 +1,25 @@
-"""The `Format` class: the name of a format, its marks, and its functions for reading and writing."""
+"""The `Format` class: the name, the marks and the functions of a format; and the installed formats by name.
+
+A new format is a module with a `FORMAT` and one line in `pyproject.toml`, in tracebed or in another package:
+
+    [project.entry-points."tracebed.formats"]
+    mine = "my_package.mine:FORMAT"
+"""
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-from tracebed.converters.formats.tools.files import Input
+from tracebed.converters.formats.tools.files import SUFFIXES, Input
 from tracebed.converters.log import Log
 from tracebed.converters.workload import Workload
+from tracebed.ground.errors import InputError, tolerate
+from tracebed.ground.registry import Registry
 
 
 class Marks(enum.IntEnum):
@@ -54,3 +65,43 @@ class Format:
     def reader(self) -> Callable[..., Workload] | Callable[..., Log] | None:
         """The reader of the format; None if the format is write-only."""
         return self.read_log or self.read
+
+
+FORMATS: Registry[Format] = Registry("tracebed.formats", "format")
+
+
+def known() -> list[Format]:
+    """Return all formats, the most reliable marks first; warn about formats that cannot be loaded."""
+    found = []
+    for name in FORMATS.names():
+        try:
+            found.append(named(name))
+        except InputError as error:
+            tolerate({str(error): 1})
+    return sorted(found, key=lambda format: format.marks)
+
+
+def named(name: str) -> Format:
+    """Return the format `name`. Raise InputError if the format does not exist or its package is broken."""
+    format = FORMATS.load(name)
+    if not isinstance(format, Format):
+        raise InputError(f"format {name} is not a Format", where=FORMATS.entries[name].value)
+    return format
+
+
+def by_name(path: Path) -> Format | None:
+    """Return the format with the ending of a file name, ignoring compression endings, or None."""
+    name = path.name.lower()
+    for suffix in SUFFIXES:
+        name = name.removesuffix(suffix)
+    return next((format for format in known() if format.suffixes and name.endswith(format.suffixes)), None)
+
+
+def check_options(function: Callable[..., Any], options: Mapping[str, Any], doing: str, where: str) -> None:
+    """Raise InputError if a reader or writer does not accept one of the options."""
+    taken = inspect.signature(function).parameters
+    for option in options:
+        if option not in taken:
+            known = [name for name, one in taken.items() if one.kind is one.KEYWORD_ONLY]
+            hint = f"available options: {', '.join(known) or 'none'}"
+            raise InputError(f"{doing} does not support option {option!r}", where=where, hint=hint)

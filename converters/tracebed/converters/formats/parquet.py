@@ -7,9 +7,9 @@ from typing import BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tracebed.converters.dictionary import meaning_of
 from tracebed.converters.formats.format import Format, Marks
 from tracebed.converters.formats.tools.files import PARQUET, PROVENANCE, Input
+from tracebed.converters.schema import meaning_of
 from tracebed.converters.workload import Provenance, Step, Workload
 from tracebed.ground.parquet_file import read_table, refusing
 

@@ -2,18 +2,43 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tracebed.converters.formats import foreign
-from tracebed.converters.formats.format import Format
-from tracebed.converters.formats.registry import FORMATS, by_name, check_options, known, named
+from tracebed.converters.formats.format import FORMATS, Format, by_name, check_options, known, named
 from tracebed.converters.formats.tools.files import Input, inputs_at
 from tracebed.converters.log import Log
 from tracebed.converters.workload import Workload
 from tracebed.ground.errors import InputError, tolerate
 from tracebed.ground.extension_errors import checked
+
+FOREIGN_PATTERNS = {
+    rb'"?JOB_(?:FINISH|NEW|START)2?"? ': "the accounting of LSF (lsb.acct)",
+    rb"JOBID\W+USER\W+STAT\W+QUEUE\W": "the output of LSF's bjobs",
+    rb"(?:#[^\n]*\n)*[^\s:,;|]+:[^\s:,;|]+:(?:[^:\n]*:){25,}": "the accounting of Grid Engine",
+    rb"=+\s*\nqname\s": "the output of Grid Engine's qacct",
+    rb"job-ID\s+prior\s+name\s": "the output of Grid Engine's qstat",
+    rb"JOBID\s+(?:QUEUE\s+)?USER\s+NAME\s+ST\s+NTASKS\s": "the output of flux jobs",
+    rb'\{[^\n]*"t_(?:submit|run|inactive)"': "a file of Flux with jobs in JSON",
+    rb'\{\s*"apiVersion"|apiVersion:': "a file of Kubernetes objects",
+    rb"(?:NAMESPACE\s+)?NAME\s+(?:STATUS\s+)?COMPLETIONS\s+DURATION\s": "the output of kubectl get jobs",
+    rb"(?:NAMESPACE\s+)?NAME\s+READY\s+STATUS\s+RESTARTS\s": "the output of kubectl get pods",
+    rb"Job [Ii][Dd]\s+(?:Name|Username)\s": "the output of PBS's qstat",
+    rb"JOBID\s+PARTITION\s+NAME\s+USER\s": "the output of Slurm's squeue",
+}
+"""Pattern of the first bytes of a file, after white space -> what the file is."""
+FOREIGN = [(re.compile(rb"\s*(?:" + pattern + rb")"), what) for pattern, what in FOREIGN_PATTERNS.items()]
+AS_TABLE = (
+    "write a table with a header and a row for each job, and read it with `tracebed import FILE --as real --columns "
+    "submit=NAME,start=NAME,end=NAME,nodes=NAME`; `tracebed export RUN --to workload` makes a workload of it"
+)
+
+
+def foreign_kind_of(file: Input) -> str | None:
+    """Return what a file of another batch system is, or None."""
+    return next((what for pattern, what in FOREIGN if pattern.match(file.head)), None)
 
 
 def read_workload(path: Path | str, format: str | None = None, *, equal_nodes: bool = True, **options: Any) -> Workload:
@@ -92,8 +117,8 @@ def _chosen(files: list[Input], format: str | None) -> tuple[Format, list[Input]
         if found is None and _utf16(file.head):
             hint = "convert it to UTF-8 first: iconv -f UTF-16 -t UTF-8"
             raise InputError("the file is UTF-16 text", where=file.where, hint=hint)
-    if not any(formats) and (kind := foreign.kind_of(files[0])):
-        raise InputError(f"is {kind}, which is no format of tracebed", where=files[0].where, hint=foreign.AS_TABLE)
+    if not any(formats) and (kind := foreign_kind_of(files[0])):
+        raise InputError(f"is {kind}, which is no format of tracebed", where=files[0].where, hint=AS_TABLE)
     if not any(formats):  # names are less reliable: a folder may contain unrelated tables next to a log
         formats = [by_name(Path(file.name)) for file in files]
     first = next((found for found in formats if found is not None), None)
@@ -101,7 +126,7 @@ def _chosen(files: list[Input], format: str | None) -> tuple[Format, list[Input]
         raise InputError(
             "the format is not recognized by content or name",
             where=files[0].where,
-            hint=f"name it: convert --from {', '.join(FORMATS.names())}; of any other file, {foreign.AS_TABLE}",
+            hint=f"name it: convert --from {', '.join(FORMATS.names())}; of any other file, {AS_TABLE}",
         )
     for file, found in zip(files, formats, strict=True):
         if found is not None and found != first:
@@ -126,6 +151,6 @@ def recognized(file: Input) -> Format | None:
     """Return the first format that recognizes the content of `file`, or None."""
     if file.is_own:  # no other format is imported for the most frequent one
         return named("parquet")
-    if foreign.kind_of(file):  # some have a column of sacct
+    if foreign_kind_of(file):  # some have a column of sacct
         return None
     return next((format for format in known() if format.recognizes(file)), None)

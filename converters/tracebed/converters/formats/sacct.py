@@ -19,10 +19,17 @@ import pandas as pd
 
 from tracebed.converters.formats.format import Format
 from tracebed.converters.formats.tools.amounts import amount, first_positive, parsed, span
-from tracebed.converters.formats.tools.columns import ASSUMED_UTC, Columns, column_spec, read_columns, relabel
+from tracebed.converters.formats.tools.columns import (
+    ASSUMED_UTC,
+    WHICH_HOUR,
+    Columns,
+    column_spec,
+    in_order,
+    one_machine,
+    read_columns,
+    relabel,
+)
 from tracebed.converters.formats.tools.files import Input
-from tracebed.converters.formats.tools.machines import one_machine
-from tracebed.converters.formats.tools.repeated_hour import WHICH_HOUR, in_order
 from tracebed.converters.formats.tools.sacct_json import as_columns, is_json
 from tracebed.converters.formats.tools.sacct_text import FIELDS, SacctHeader, lacks_header, one_line_each
 from tracebed.converters.formats.tools.slurm_demands import (

@@ -14,7 +14,11 @@ import numpy as np
 
 from tracebed.converters.formats.format import Format
 from tracebed.converters.formats.tools.files import Input
-from tracebed.converters.formats.tools.kept import simulated_jobs, unsupported_columns, warn_of_unsupported
+from tracebed.converters.formats.tools.unsupported_columns import (
+    simulated_jobs,
+    unsupported_columns,
+    warn_of_unsupported,
+)
 from tracebed.converters.workload import Kind, Workload
 from tracebed.ground.errors import InputError, tolerate
 

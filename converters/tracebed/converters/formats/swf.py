@@ -6,7 +6,7 @@ reads back an identical workload.
 
 The processors of a job (requested, or else allocated) become whole nodes: on nodes with c cores, p processors are
 ceil(p / c) nodes with ceil(p / nodes) cores each, where c is MaxProcs / MaxNodes of the header. Two families of
-logs have nodes and cores in fields after the 18th (see `swf_extension`), which then give the size.
+logs have nodes and cores in fields after the 18th (see `swf_columns`), which then give the size.
 """
 
 from __future__ import annotations
@@ -22,11 +22,14 @@ import pyarrow.csv as pc
 from tracebed.converters.formats.format import Format, Marks
 from tracebed.converters.formats.tools import swf_header
 from tracebed.converters.formats.tools.files import Input
-from tracebed.converters.formats.tools.swf_columns import decode, encode, lossy_columns, restored
-from tracebed.converters.formats.tools.swf_fields import (
+from tracebed.converters.formats.tools.swf_columns import (
     FieldLines,
+    decode,
+    encode,
+    lossy_columns,
     read_lines,
     refuse_unreadable,
+    restored,
 )
 from tracebed.converters.formats.tools.swf_header import SwfHeader
 from tracebed.converters.log import TOO_LARGE

@@ -27,7 +27,11 @@ from tracebed.converters.formats.tools.amounts import amount, first_positive
 from tracebed.converters.formats.tools.columns import column_spec, read_columns
 from tracebed.converters.formats.tools.fields import first_line, read_fields
 from tracebed.converters.formats.tools.files import Input
-from tracebed.converters.formats.tools.kept import simulated_jobs, unsupported_columns, warn_of_unsupported
+from tracebed.converters.formats.tools.unsupported_columns import (
+    simulated_jobs,
+    unsupported_columns,
+    warn_of_unsupported,
+)
 from tracebed.converters.log import Log, make_log
 from tracebed.converters.workload import BoolArray, FloatArray, Kind, Workload
 from tracebed.ground.errors import tolerate

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tracebed.converters.formats.format import Format
-from tracebed.converters.formats.registry import by_name, check_options, known, named
+from tracebed.converters.formats.format import Format, by_name, check_options, known, named
 from tracebed.converters.workload import Workload
 from tracebed.ground.errors import InputError
 from tracebed.ground.outputs import WORKLOAD, OutputKind

@@ -1,6 +1,6 @@
 """Workload models, one module each. `registry` lists them."""
 
-from tracebed.converters.limits import MAX_SIZE
+from tracebed.ground.bounds import MAX_SIZE
 from tracebed.ground.errors import InputError
 
 

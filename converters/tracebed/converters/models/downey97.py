@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from tracebed.converters.models import require, require_sizes
-from tracebed.converters.models.downey import speedup, useful
+from tracebed.converters.speedup import downey_speedup, downey_useful_nodes
 from tracebed.converters.workload import FloatArray, Kind, Provenance, Step, System, Workload
 
 DAY, HALF = 86_400.0, 43_200.0
@@ -90,12 +90,12 @@ def downey97(
     columns = {
         "job_id": pd.Series(np.arange(1, jobs + 1)).astype("str"),
         "submit_time": draws.submit,
-        "run_time": draws.work / speedup(size, draws.parallelism, draws.sigma),
+        "run_time": draws.work / downey_speedup(size, draws.parallelism, draws.sigma),
         "nodes": size.astype(np.int64),
         "cores_per_node": np.full(jobs, cores_per_node),
         "kind": Kind.MOLDABLE.value,
         "nodes_min": np.ones(jobs, dtype=np.int64),
-        "nodes_max": np.minimum(useful(draws.parallelism, draws.sigma), machine).astype(np.int64),
+        "nodes_max": np.minimum(downey_useful_nodes(draws.parallelism, draws.sigma), machine).astype(np.int64),
         "speedup": "downey",
         "speedup_parameters": [f"{a:.9g} {s:.9g}" for a, s in zip(draws.parallelism, draws.sigma, strict=True)],
     }

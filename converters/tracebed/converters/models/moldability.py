@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from tracebed.converters.malleability import machine_of, rigid_share
 from tracebed.converters.models import require
-from tracebed.converters.models.downey import useful
+from tracebed.converters.speedup import downey_useful_nodes
 from tracebed.converters.workload import FloatArray, IntArray, Kind, Step, Workload
 
 TRIES = 100
@@ -94,7 +94,7 @@ class MoldabilityDraws(NamedTuple):
     @property
     def most(self) -> FloatArray:
         """Number of nodes beyond which the speedup no longer grows."""
-        return useful(self.average, self.sigma)
+        return downey_useful_nodes(self.average, self.sigma)
 
 
 def with_moldability(

@@ -14,7 +14,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from tracebed.converters.applications import with_applications
-from tracebed.converters.gain_slope import sizes_by_gain_slope
+from tracebed.converters.malleability import sizes_by_gain_slope
 from tracebed.converters.models import cirne as cirne_model
 from tracebed.converters.models import deadlines, feitelson96, require
 from tracebed.converters.workload import Kind, Step, System, Workload

@@ -45,9 +45,8 @@ from tracebed.orchestrator.batch.resizes import (
 from tracebed.orchestrator.replay.journal import Journal
 from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.orchestrator.scheduling.cluster import Cluster
-from tracebed.orchestrator.scheduling.executor import Executor
 from tracebed.orchestrator.scheduling.jobs import Jobs
-from tracebed.orchestrator.scheduling.scheduler import Scheduler
+from tracebed.orchestrator.scheduling.scheduler import Executor, Scheduler
 from tracebed.orchestrator.scheduling.state import Policy, visible_jobs
 from tracebed.orchestrator.setup import Setup
 

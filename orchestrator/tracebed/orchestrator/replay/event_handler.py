@@ -10,8 +10,7 @@ from tracebed.ground import system as world
 from tracebed.ground.cpus import parse_cpus
 from tracebed.orchestrator.replay.executor import ReplayExecutor, RunningJob
 from tracebed.orchestrator.replay.pace import Timeline
-from tracebed.orchestrator.scheduling.core_changes import NEVER
-from tracebed.orchestrator.scheduling.record import ScheduleRecord
+from tracebed.orchestrator.scheduling.record import NEVER, ScheduleRecord
 from tracebed.orchestrator.testbeds.base import Event
 
 OUTLIVE_S = 10.0

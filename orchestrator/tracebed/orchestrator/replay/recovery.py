@@ -22,9 +22,8 @@ from tracebed.orchestrator.replay.thresholds import HealthThresholds
 from tracebed.orchestrator.run import JOURNAL, Run, RunInfo, check_target
 from tracebed.orchestrator.runs.working_folders import is_running, output_of
 from tracebed.orchestrator.scheduling.cluster import Cluster
-from tracebed.orchestrator.scheduling.core_changes import CoreChange
 from tracebed.orchestrator.scheduling.jobs import Jobs
-from tracebed.orchestrator.scheduling.record import ScheduleRecord, cut_short
+from tracebed.orchestrator.scheduling.record import CoreChange, ScheduleRecord, cut_short
 from tracebed.orchestrator.testbeds.nodes import Inventory
 
 SCHEMA = "tracebed-journal/2"

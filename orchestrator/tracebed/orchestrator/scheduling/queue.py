@@ -5,13 +5,15 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from itertools import compress
-from typing import ClassVar
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 from numpy import isfinite, less_equal
 from numpy.typing import NDArray
 
-from tracebed.orchestrator.scheduling.jobs import Jobs
+from tracebed.ground.registry import one_of
+from tracebed.orchestrator.scheduling import names
+from tracebed.orchestrator.scheduling.jobs import SHORTEST_S, Jobs
 
 BLOCK = 512
 """Number of jobs in a block. A block is searched only if one of its jobs may fit according to its summary."""
@@ -215,3 +217,49 @@ class PriorityQueue(Queue):
         sizes, times = self._sizes[first:], self._times[first:]
         fits = ((sizes <= idle) & ((times <= time + SLACK_S) | (sizes <= extra))).nonzero()[0]
         return self._order[first + int(fits[0])] if len(fits) else None
+
+
+Floats: TypeAlias = NDArray[np.float64]
+
+MAX_AGE_S = 7 * 86_400.0
+"""Age at which the age factor is 1, s: the default of Slurm's PriorityMaxAge."""
+
+
+def largest_slowdown_first(wait: Floats, limit: Floats, nodes: Floats, total: int) -> Floats:
+    """Order by descending (wait + limit) / limit, the slowdown of a job that starts now and uses its full limit."""
+    return -wait / np.maximum(limit, SHORTEST_S)
+
+
+def shortest_first(wait: Floats, limit: Floats, nodes: Floats, total: int) -> Floats:
+    """Order by ascending time limit. Long jobs may starve."""
+    return limit
+
+
+def aging(wait: Floats, limit: Floats, nodes: Floats, total: int) -> Floats:
+    """Order as Slurm's multifactor plugin with the age factor and the job size factor, both with weight 1."""
+    return -(np.minimum(wait / MAX_AGE_S, 1.0) + nodes / total)
+
+
+PRIORITIES: dict[str, Callable[[Floats, Floats, Floats, int], Floats]] = {
+    "largest-slowdown-first": largest_slowdown_first,
+    "shortest-first": shortest_first,
+    "aging": aging,
+}
+"""Priorities except `fcfs` by name: (wait time, time limit, requested nodes, nodes of the cluster) -> keys."""
+
+
+def queue_by(priority: str, jobs: Jobs, total: int) -> Queue:
+    """Return an empty queue of `jobs` in the order of `priority`, for a cluster of `total` nodes.
+
+    Raises:
+        InputError: the priority is unknown.
+    """
+    if priority == names.FCFS:
+        return Queue(jobs)
+    one_of("priority", priority, names.PRIORITIES)
+    keys_of = PRIORITIES[priority]
+    submit, limit = np.array(jobs.submit), np.array(jobs.limit)
+    nodes = np.array(jobs.nodes, dtype=np.float64)
+    return PriorityQueue(
+        jobs, lambda waiting, now: keys_of(now - submit[waiting], limit[waiting], nodes[waiting], total)
+    )

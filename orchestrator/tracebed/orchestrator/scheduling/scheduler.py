@@ -9,21 +9,25 @@ passes them to the executor.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, islice
+from types import CodeType, FrameType
+from typing import Any, Protocol
 
+from tracebed.converters.workload import Kind
 from tracebed.ground.display import cell
+from tracebed.ground.errors import TracebedError
+from tracebed.ground.extension_errors import VERBOSE, extension_error, in_words, line_of, place_of
 from tracebed.orchestrator.scheduling.cluster import Cluster
-from tracebed.orchestrator.scheduling.executor import Executor
 from tracebed.orchestrator.scheduling.jobs import SHORTEST_S, Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.names import FCFS
-from tracebed.orchestrator.scheduling.policy_errors import DEFECT, Call, PolicyError, name_of
-from tracebed.orchestrator.scheduling.priorities import queue_by
-from tracebed.orchestrator.scheduling.promises import Promises
+from tracebed.orchestrator.scheduling.queue import queue_by
 from tracebed.orchestrator.scheduling.reservations import Hold
-from tracebed.orchestrator.scheduling.sharing import Progress, Sharing
 from tracebed.orchestrator.scheduling.state import (
     Cancel,
+    Decision,
     Note,
     Policy,
     Reject,
@@ -33,11 +37,427 @@ from tracebed.orchestrator.scheduling.state import (
     Start,
     State,
     Wake,
-    in_words,
+    decision_in_words,
+    next_multiple,
     shares,
     visible_jobs,
 )
-from tracebed.orchestrator.scheduling.ticks import next_multiple
+
+
+class Executor(Protocol):
+    """Executor of the decisions: the simulator or the replayer."""
+
+    def start(self, job: int, nodes: list[int]) -> None:
+        """Start `job` on `nodes`, which are allocated to it."""
+
+    def resize(self, job: int, before: int, nodes: list[int]) -> bool:
+        """Resize `job` from `before` nodes to `nodes`. Return whether the resize takes effect immediately.
+
+        Otherwise the executor calls `Scheduler.resized` when the resize takes effect. `nodes` begins with the nodes
+        that the job keeps. Added nodes are allocated now; dropped nodes are released when the resize takes effect.
+        """
+        ...
+
+    def deny(self, job: int, requested: int) -> None:
+        """Record that the running evolving `job` does not get the `requested` nodes. Here: nothing."""
+        return
+
+    def change_cores(self, job: int) -> None:
+        """Continue the running `job` on its new cores; see `Cluster.cores_of`. Here: nothing."""
+        return
+
+    def reject(self, job: int, reason: str) -> None:
+        """Record that the waiting `job` is rejected."""
+
+    def cancel(self, job: int, reason: str) -> None:
+        """End the running `job`; the executor calls `Scheduler.end` when the job has ended."""
+
+
+Progress = tuple[float, float, float]
+"""Progress at an instant in s of static run time, the instant, and the rate since then."""
+
+
+class Sharing:
+    """The part of the scheduler that manages shared nodes.
+
+    Rates follow the worst-case model: the node with the fewest cores determines the rate (SD-Policy paper, equation 6).
+    As in the simulator, fewer cores do not slow down the part of a job that runs on one core: an addition to the paper.
+
+    Args:
+        jobs: the workload.
+        state: the state, whose expected ends this class updates.
+        progress: running job whose cores may change -> its progress.
+        limit: progress of each job at which its limit ends, s, shape (jobs,).
+    """
+
+    def __init__(
+        self, jobs: Jobs, cluster: Cluster, state: State, progress: dict[int, Progress], limit: list[float]
+    ) -> None:
+        """Start without shared nodes."""
+        self.jobs, self.cluster, self.state, self.progress, self.limit = jobs, cluster, state, progress, limit
+
+    def violation(self, decision: Share) -> str | None:
+        """Return the reason why `decision` is impossible, or None if it is possible."""
+        jobs, cluster, state = self.jobs, self.cluster, self.state
+        job, free, loans = decision
+        nodes = [node for loan in loans for node in loan.nodes]
+        if job not in state.queue:
+            return "is not waiting"
+        if jobs.kind[job] not in (Kind.MALLEABLE, Kind.MOLDABLE):
+            return f"is {jobs.kind[job]} and cannot be a guest"
+        if not nodes or free + len(nodes) != jobs.nodes[job] or len(set(nodes)) < len(nodes):
+            return f"needs {jobs.nodes[job]} different nodes, at least one of them shared"
+        if not 0 <= free <= state.idle:
+            return f"would start on {free} idle nodes, {state.idle} are idle"
+        for owner, shared, cores in loans:
+            name = jobs.ids[owner]
+            if owner not in state.size or jobs.kind[owner] != Kind.MALLEABLE or owner in state.resizing:
+                return f"would share with {name}, which is not a running malleable job, or has a pending resize"
+            if any(node in cluster.loans for node in shared) or not set(shared) <= set(cluster.owned(owner)):
+                return f"would share nodes that {name} does not hold or already shares"
+            if not all(1 <= cores < cluster.cores[node] for node in shared):
+                return f"or {name} would have no core on a shared node"
+        return None
+
+    def started(self, job: int) -> None:
+        """Record the start of `job` on its allocated nodes."""
+        self.state.started[job] = self.state.now
+        self._note_host(job)
+
+    def _note_host(self, job: int) -> None:
+        cluster = self.cluster
+        kinds = {(cluster.cores[node], cluster.sockets[node]) for node in cluster.owned(job)}
+        able = self.jobs.kind[job] == Kind.MALLEABLE and job not in self.state.failing
+        can = able and not cluster.shares(job) and len(kinds) == 1
+        self.state.can_host[job], self.state.can_host_sockets[job] = kinds.pop() if can else (0, 1)
+
+    def begin(self, decision: Share) -> None:
+        """Start the job of `decision` on its idle and shared nodes."""
+        job, free, loans = decision
+        now = self.state.now
+        self.state.size[job] = self.jobs.nodes[job]
+        if free:
+            self.cluster.take(job, free, now)
+        for owner, nodes, cores in loans:
+            self.cluster.lend(owner, job, nodes, cores, now)
+        self.progress[job] = (0.0, now, self._rate(job))
+        self.state.expected_end[job] = now
+        self.started(job)
+        self.state.releases.add(job, now, 0)
+        self._adapt([loan.owner for loan in loans])
+        self.expect([job])
+
+    def changed(self, others: Iterable[int]) -> list[int]:
+        """Update the expected ends of `others`, whose cores changed, and return the jobs that adapt to the change.
+
+        A moldable job may inherit nodes, but continues on the cores on which it started.
+        """
+        others = list(others)
+        adapting = [job for job in others if self.jobs.kind[job] == Kind.MALLEABLE]
+        self._adapt(adapting)
+        self.expect(others)
+        return adapting
+
+    def _adapt(self, jobs: Iterable[int]) -> None:
+        """Update the progress of `jobs` and continue at the rate of their current cores."""
+        now = self.state.now
+        for job in jobs:
+            self._note_host(job)
+            done, since, rate = self.progress[job]
+            self.progress[job] = (done + (now - since) * rate, now, self._rate(job))
+
+    def _rate(self, job: int, without: Collection[int] = ()) -> float:
+        """Return the rate of `job` on its current cores; cores lent to the guests `without` count as returned."""
+        jobs, cluster = self.jobs, self.cluster
+        share = 1.0
+        if cluster.shares(job):
+            for node in cluster.nodes_of(job):
+                loan = cluster.loans.get(node)
+                if loan is not None and loan.guest not in without:
+                    requested = min(jobs.cores[job], cluster.cores[node])
+                    share = min(share, len(cluster.part(job, node)) / requested)
+        return jobs.rate(job, self.state.size[job], share)
+
+    def end(self, job: int) -> float:
+        """Return the time at which the limit of `job` ends if its guests end at their expected ends, s."""
+        done, since, rate = self.progress[job]
+        now, left = self.state.now, self.limit[job] - done - (self.state.now - since) * rate
+        ends = self.state.expected_end
+        ended: set[int] = set()
+        for guest in sorted(self.cluster.guests(job), key=ends.__getitem__):
+            while_shared = max(0.0, ends[guest] - now) * rate
+            if left <= while_shared:
+                break
+            left -= while_shared
+            now = max(now, ends[guest])
+            ended.add(guest)
+            rate = self._rate(job, ended)
+        return now + left / rate
+
+    def expect(self, jobs: Iterable[int]) -> None:
+        """Recompute the expected ends of `jobs` and of the jobs hosting them."""
+        state, cluster = self.state, self.cluster
+        entered: dict[int, float] = {}
+        todo = list(jobs)
+        for job in todo:  # the list grows: a host may be a guest elsewhere, but never of its own guests
+            entered.setdefault(job, state.expected_end[job])
+            state.expected_end[job] = self.end(job)
+            todo += cluster.hosts(job)
+        for job in list(entered):
+            for guest in cluster.guests(job):
+                entered.setdefault(guest, state.expected_end[guest])
+        for job, end in entered.items():
+            state.releases.remove(job, end)
+            state.releases.add(job, state.expected_end[job], self._frees(job))
+
+    def _frees(self, job: int) -> int:
+        """Return the number of nodes released at the expected end of `job`. The later job releases a shared node."""
+        cluster, ends = self.cluster, self.state.expected_end
+        count = 0
+        for node in cluster.nodes_of(job):
+            loan = cluster.loans.get(node)
+            if loan is None:
+                count += 1
+            elif loan.owner == job:
+                count += ends[loan.guest] <= ends[job]
+            else:
+                count += ends[loan.owner] < ends[job]
+        return count
+
+
+@dataclass
+class Earmarked:
+    """Nodes reserved for certain promises."""
+
+    idle: int = 0
+    """Number of these nodes that are already idle."""
+    coming: dict[int, int] = field(default_factory=dict)
+    """Shrinking job -> number of its nodes that it has yet to release, in the order of the decisions."""
+
+
+class Promises:
+    """The waiting jobs that were promised nodes, and the nodes reserved for them.
+
+    A promise is served from nodes reserved for one job (`direct` in the Kassel study), from nodes reserved for all jobs
+    with exchange (`steal`), or from any released nodes (`pool`). Promises are numbers of nodes; the cluster chooses the
+    idle nodes on which the job starts.
+    """
+
+    def __init__(self) -> None:
+        """Start without promises."""
+        self._nodes: dict[int, int] = {}  # promised job -> nodes, in the order of the promises
+        self._served_from: dict[int, Earmarked] = {}  # promised job -> its reserved nodes; without an entry: any
+        self._common = Earmarked()
+        self._shrinking: dict[int, int] = {}  # job -> number of nodes that its pending shrink will release
+
+    def __contains__(self, job: int) -> bool:
+        """Return whether `job` waits for promised nodes."""
+        return job in self._nodes
+
+    def shrinking(self, job: int, nodes: int) -> None:
+        """Record that `job` will release `nodes` nodes."""
+        self._shrinking[job] = nodes
+
+    def is_shrinking(self, job: int) -> bool:
+        """Return whether `job` still has nodes to release."""
+        return job in self._shrinking
+
+    def released(self, job: int) -> int:
+        """Record that `job` has released the nodes of its shrink, and return their number (0: no pending shrink)."""
+        nodes = self._shrinking.pop(job, 0)
+        if nodes:
+            for earmarked in self._distinct():
+                earmarked.idle += earmarked.coming.pop(job, 0)
+        return nodes
+
+    def make(self, job: int, nodes: int, coming: Mapping[int, int] | None, *, exchange: bool) -> None:
+        """Promise nodes to `job`.
+
+        Args:
+            job: the waiting job.
+            nodes: number of nodes.
+            coming: shrinking job -> number of its nodes; the other nodes are idle nodes. None: any released nodes.
+            exchange: whether the nodes may be exchanged with other promises that have `exchange`.
+        """
+        self._nodes[job] = nodes
+        if coming is None:
+            return
+        earmarked = self._served_from[job] = self._common if exchange else Earmarked()
+        earmarked.idle += nodes - sum(coming.values())
+        for source, count in coming.items():
+            earmarked.coming[source] = earmarked.coming.get(source, 0) + count
+
+    def drop(self, job: int) -> bool:
+        """Drop the promise to `job`, and return whether there was one. Idle common nodes are dropped first."""
+        nodes = self._nodes.pop(job, 0)
+        earmarked = self._served_from.pop(job, None)
+        if earmarked is self._common:
+            idle = min(nodes, earmarked.idle)
+            earmarked.idle -= idle
+            rest = nodes - idle
+            for source in reversed(earmarked.coming):
+                fewer = min(rest, earmarked.coming[source])
+                earmarked.coming[source] -= fewer
+                rest -= fewer
+        return nodes > 0
+
+    @property
+    def last(self) -> int | None:
+        """The job with the most recent promise; None: there are no promises."""
+        return next(reversed(self._nodes), None)
+
+    def serve(self, idle: int) -> list[tuple[int, int]]:
+        """Remove the promises that `idle` idle nodes can serve, and return (job, nodes) in the order of the promises.
+
+        A promise that cannot be served yet does not delay later ones.
+        """
+        served: list[tuple[int, int]] = []
+        if not self._nodes:
+            return served
+        for job, nodes in list(self._nodes.items()):
+            earmarked = self._served_from.get(job)
+            if nodes <= (idle - self._earmarked_idle() if earmarked is None else earmarked.idle):
+                if earmarked is not None:
+                    earmarked.idle -= nodes
+                    del self._served_from[job]
+                del self._nodes[job]
+                idle -= nodes
+                served.append((job, nodes))
+        return served
+
+    def left_over(self, idle: int) -> tuple[int, int]:
+        """Return the numbers of idle nodes (of `idle`) and of nodes being released that are not promised."""
+        if not (self._nodes or self._shrinking):
+            return idle, 0
+        outstanding = sum(nodes for job, nodes in self._nodes.items() if job not in self._served_from)
+        coming = sum(self._shrinking.values()) - sum(sum(earmarked.coming.values()) for earmarked in self._distinct())
+        return idle - self._earmarked_idle() - max(0, outstanding - coming), max(0, coming - outstanding)
+
+    def _distinct(self) -> list[Earmarked]:
+        own = [earmarked for earmarked in self._served_from.values() if earmarked is not self._common]
+        return [*own, self._common]
+
+    def _earmarked_idle(self) -> int:
+        return sum(earmarked.idle for earmarked in self._distinct())
+
+
+DECISIONS = (Start, Resize, Share, Reject, Cancel, Reserve, Wake, Note)
+MOST_DECISIONS = 1_000_000
+"""Number of decisions in a call, beside ten for each job, after which a policy counts as one that decides for ever."""
+DEFECT = "this is a defect of the policy"
+
+
+class PolicyError(TracebedError):
+    """A policy has yielded an impossible decision, or its code has failed."""
+
+
+class Call:
+    """A call of a policy, a context in which its decisions are carried out: errors of the policy get its line.
+
+    Args:
+        policy: the policy.
+        state: the state that the policy reads.
+        jobs: number of jobs.
+
+    Attributes:
+        decisions: the decisions. PolicyError is raised if there are more than any policy needs.
+    """
+
+    def __init__(self, policy: Policy, state: State, jobs: int) -> None:
+        """Prepare the call."""
+        self._policy, self._state, self._most = policy, state, MOST_DECISIONS + 10 * jobs
+        self._steps: Any = ()
+
+    def __enter__(self) -> Call:
+        """Call the policy. Raises PolicyError if `decide` fails, or does not return decisions."""
+        try:
+            self._steps = self._policy.decide(self._state)
+        except (Exception, SystemExit) as error:
+            if (found := self._failed(error)) is not None:
+                raise found from error
+            if error.__traceback__ is None or error.__traceback__.tb_next is not None:
+                raise
+            what = f"policy {self._name}: decide cannot be called: {in_words(error)}"  # no line of the policy was run
+            raise PolicyError(
+                what, where=line_of(type(_own(self._policy))), hint="write `def decide(self, state)`"
+            ) from error
+        if not hasattr(self._steps, "__iter__"):
+            if hasattr(self._steps, "close"):
+                self._steps.close()  # a coroutine
+            code = getattr(_own(self._policy).decide, "__code__", None)
+            what = f"policy {self._name}: decide returns {type(self._steps).__name__}, not decisions"
+            hint = "`decide` is a generator: it yields each decision, and contains at least one `yield`"
+            raise PolicyError(what, where=place_of(code) if isinstance(code, CodeType) else None, hint=hint)
+        self.decisions: Iterator[Decision] = chain(islice(self._steps, self._most), self._endless())
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
+        """Raise an error of the policy as a PolicyError with its line. Others remain as they are."""
+        if isinstance(error, PolicyError):
+            error.where = f"{line}: {error.where}" if (line := self._line()) else error.where
+        elif isinstance(error, Exception | SystemExit) and not isinstance(error, TracebedError):
+            if (found := self._failed(error)) is not None:
+                raise found from error
+            if (line := self._line()) and _is_in_scheduling(error):
+                what = f"the decision has invalid values: {in_words(error)}"
+                raise PolicyError(what, where=f"{line}: {self._when}", hint=DEFECT) from error
+
+    def unknown(self, decision: Any) -> PolicyError:
+        """Return the error of an object that is not a decision."""
+        kinds = ", ".join(kind.__name__ for kind in DECISIONS)
+        what = f"yields {repr(decision)[:60]}, not a decision"
+        return PolicyError(what, where=self._when, hint=f"yield one of {kinds}")
+
+    def _endless(self) -> Iterator[Decision]:
+        for decision in self._steps:
+            what = f"decides {self._most:,} times in one call, and goes on, with {repr(decision)[:60]}"
+            raise PolicyError(what, where=self._when, hint=f"{DEFECT}: its `decide` does not end")
+        yield from ()
+
+    @property
+    def _name(self) -> str:
+        return name_of(self._policy)
+
+    @property
+    def _when(self) -> str:
+        return f"policy {self._name} at t = {cell(self._state.now)} s"
+
+    def _failed(self, error: BaseException) -> PolicyError | None:
+        """Return the error of a policy whose code has raised `error`; None: it has not, or is one of tracebed."""
+        if isinstance(error, TracebedError) or (found := extension_error(error)) is None:
+            return None
+        return PolicyError(f"{self._when} failed: {in_words(error)}", where=found.where, hint=f"{DEFECT}; {VERBOSE}")
+
+    def _line(self) -> str:
+        """Return the line at which the policy has yielded its last decision; empty: unknown, or of tracebed."""
+        steps = self._steps
+        while getattr(inner := getattr(steps, "gi_yieldfrom", None), "gi_frame", None) is not None:
+            steps = inner
+        frame: FrameType | None = getattr(steps, "gi_frame", None)
+        if frame is None or str(frame.f_globals.get("__name__", "")).startswith("tracebed."):
+            return ""
+        return place_of(frame)
+
+
+def name_of(policy: Policy) -> str:
+    """Return the name of the class of a policy, for messages."""
+    return type(_own(policy)).__name__
+
+
+def _own(policy: Policy) -> Policy:
+    """Return the policy, in place of the one by which `check_policy` observes it."""
+    own: Policy = getattr(policy, "observed", policy)
+    return own
+
+
+def _is_in_scheduling(error: BaseException) -> bool:
+    """Return whether the scheduler, and not its executor, has raised `error`: for a decision with invalid values."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    module = str(trace.tb_frame.f_globals.get("__name__", "")) if trace is not None else ""
+    return module.startswith(__name__.rpartition(".")[0])
+
 
 MOST_CALLS = 100_000
 """Largest number of calls at one instant that a policy may request."""
@@ -50,7 +470,7 @@ class Scheduler:
         jobs: the workload.
         cluster: the nodes.
         interval_s: > 0: the policy is called only at multiples of it; 0: on every event.
-        priority: the order in which waiting jobs are considered, a name of `priorities`.
+        priority: the order in which waiting jobs are considered, a name of `names.PRIORITIES`.
     """
 
     def __init__(
@@ -441,5 +861,5 @@ class Scheduler:
     def _check(self, good: bool, decision: Start | Resize | Share | Reject | Cancel | Reserve, what: str) -> None:
         if not good:
             where = f"policy {name_of(self.policy)} at t = {cell(self.state.now)} s"
-            what = f"cannot {in_words(decision, self.jobs.ids)}: the job {what}"
+            what = f"cannot {decision_in_words(decision, self.jobs.ids)}: the job {what}"
             raise PolicyError(what, where=where, hint=DEFECT)

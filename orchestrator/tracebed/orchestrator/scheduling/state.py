@@ -5,19 +5,65 @@ from __future__ import annotations
 import math
 from array import array
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
+from dataclasses import fields
+from heapq import heapify, heappop, heappush
 from itertools import accumulate
-from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
 from tracebed.converters.workload import FloatArray, IntArray
+from tracebed.ground.display import facts_html
 from tracebed.ground.extension_errors import checked, of_extension
 from tracebed.orchestrator.scheduling.cluster import Cluster
-from tracebed.orchestrator.scheduling.dates import Dates
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.queue import Queue
 from tracebed.orchestrator.scheduling.reservations import Reservations
+
+
+class Dates:
+    """A date of each job that is present. A read costs in proportion to the dates that have passed, not to all jobs.
+
+    Nothing is kept until the first read, because most policies read no dates.
+    """
+
+    def __init__(self, jobs: int, date: Callable[[int], float], present: Callable[[int], bool]) -> None:
+        """Start without jobs.
+
+        Args:
+            jobs: number of jobs of the workload.
+            date: job -> its date, s; infinite: none.
+            present: job -> whether it is present.
+        """
+        self._jobs = jobs
+        self._date = date
+        self._present = present
+        self._coming: list[tuple[float, int]] | None = None  # a heap; jobs that are no longer present remain for a time
+        self._passed: set[int] = set()
+
+    def add(self, job: int) -> None:
+        """Add `job`, which is present from now on."""
+        if self._coming is not None and (date := self._date(job)) < math.inf:
+            heappush(self._coming, (date, job))
+
+    def passed(self, now: float) -> set[int]:
+        """Return the present jobs whose date is at or before `now`, s. Instants do not decrease from read to read."""
+        if self._coming is None:
+            self._coming = [(self._date(job), job) for job in range(self._jobs) if self._present(job)]
+            heapify(self._coming)
+        while self._coming and self._coming[0][0] <= now:
+            self._passed.add(heappop(self._coming)[1])
+        self._passed = {job for job in self._passed if self._present(job)}
+        return self._passed
+
+    def following(self, now: float) -> float:
+        """Return the first date after `now`, s, of a present job; infinite: none."""
+        self.passed(now)
+        coming = self._coming or []
+        while coming and not self._present(coming[0][1]):
+            heappop(coming)
+        return coming[0][0] if coming else math.inf
 
 
 class Start(NamedTuple):
@@ -118,7 +164,7 @@ class Note(NamedTuple):
 Decision = Start | Resize | Share | Reject | Cancel | Reserve | Wake | Note
 
 
-def in_words(decision: Start | Resize | Share | Reject | Cancel | Reserve, ids: Sequence[str]) -> str:
+def decision_in_words(decision: Start | Resize | Share | Reject | Cancel | Reserve, ids: Sequence[str]) -> str:
     """Return what a decision does, as text with the id of its job: `start job 17 on 4 nodes`."""
     verb = {Share: "start", Reserve: "reserve nodes for"}.get(type(decision), type(decision).__name__.lower())
     text = f"{verb} job {ids[decision.job]}"
@@ -338,6 +384,10 @@ class State:
         self.starts.add(job)
         self.deadlines.add(job)
 
+    def free_to_resize(self, besides: Container[int] = ()) -> list[int]:
+        """Return the `resizable` jobs without a pending resize, except `besides`, in the order of their starts."""
+        return [job for job in self.resizable if job not in self.resizing and job not in besides]
+
     def reservation(self, need: int) -> tuple[float, int]:
         """Return the shadow time and the extra nodes for a waiting job that needs `need` > `idle` nodes (Lifka 1995).
 
@@ -350,3 +400,28 @@ class State:
             self._reservation_key = key
             self._reservation = self.releases.reservation(need, self.idle + self.returning, self.now)
         return self._reservation
+
+
+class ParameterTable:
+    """Mixin for policies: a small HTML table of name, parameters and kind. A policy works without it, too."""
+
+    def _repr_html_(self) -> str:
+        policy: Any = self
+        facts = {field.name: str(getattr(policy, field.name)) for field in fields(policy)}
+        facts["malleable"] = "yes" if policy.malleable else "no"
+        return facts_html(f"Policy {type(self).__name__}", facts)
+
+
+COUNTABLE = 2.0**53
+"""Largest number of steps that a float represents exactly. Above it, every instant counts as a multiple."""
+
+
+def next_multiple(step: float, at: float, *, origin: float = 0.0, first: int | None = None) -> float:
+    """Return the smallest `origin + k * step` >= `at`, with a whole number k >= `first`."""
+    if (at - origin) / step >= COUNTABLE:
+        return at
+    k = math.ceil((at - origin) / step) - 1  # one less, in case the division was rounded up
+    k = k if first is None else max(first, k)
+    while origin + k * step < at:
+        k += 1
+    return origin + k * step

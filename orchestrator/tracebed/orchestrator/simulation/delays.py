@@ -8,15 +8,72 @@ drawn before the simulation, so that they depend neither on the order of events 
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from tracebed.converters.workload import FloatArray
+from tracebed.ground.states import JobState
+from tracebed.orchestrator.scheduling.cluster import Cluster
+from tracebed.orchestrator.scheduling.jobs import Jobs, program_of
+from tracebed.orchestrator.scheduling.record import ScheduleRecord
 from tracebed.orchestrator.simulation.overheads import Overheads
-from tracebed.orchestrator.simulation.pauses import Pauses
+
+KINDS = ("expand", "shrink")
+
+
+@dataclass(frozen=True)
+class Pauses:
+    """The resizes of the jobs of a simulation, trace seconds; NaN: the application of the job was not measured.
+
+    Attributes:
+        fixed: pause of each job in an expansion and in a shrink by one node, shape (jobs, 2).
+        rank: additional pause for each further node, shape (jobs, 2).
+        released: time from the end of the pause in a shrink until the nodes are idle, shape (jobs,).
+    """
+
+    fixed: FloatArray
+    rank: FloatArray
+    released: FloatArray
+
+    @classmethod
+    def of(cls, calibration: Mapping[str, Any], jobs: Jobs, speed: float) -> Self | None:
+        """Return the resizes of `jobs`; None if no application of theirs was measured.
+
+        Args:
+            calibration: the facts of a calibration (`Calibration.facts`).
+            jobs: the jobs.
+            speed: trace seconds per wall second.
+        """
+        measured: Mapping[str, Mapping[str, float]] = calibration.get("applications", {})
+        if not measured or not jobs.application:
+            return None
+        costs = [measured.get(program_of(*job), {}) for job in zip(jobs.application, jobs.parameters, strict=True)]
+        if not any(costs):
+            return None
+
+        def column(name: str, missing: float) -> FloatArray:
+            return np.array([cost.get(name, missing) for cost in costs]) * speed
+
+        fixed, rank, mib = (
+            np.column_stack([column(f"{kind}_{what}", missing) for kind in KINDS])
+            for what, missing in (("pause_s", math.nan), ("pause_rank_s", 0.0), ("pause_mib_s", 0.0))
+        )
+        state = np.asarray(jobs.column("state_mib"), dtype=np.float64)
+        return cls(fixed + mib * state[:, None], rank, column("shrink_release_s", 0.0))
+
+    def pause(self, job: int, added: int) -> float:
+        """Return the pause of `job` in a resize by `added` nodes (negative: a shrink), s."""
+        shrinks = int(added < 0)
+        return float(self.fixed[job, shrinks] + self.rank[job, shrinks] * (abs(added) - 1))
+
+    def release(self, job: int, added: int) -> float:
+        """Return the time from the malleability point of a shrink by -`added` nodes until they are idle, s."""
+        return self.pause(job, added) + float(self.released[job])
+
 
 LAUNCH, END, EXPAND, RECONFIGURATION, RELEASE = STEPS = ("launch", "end", "expand", "reconfiguration", "release")
 """Steps of jobs whose delays vary."""
@@ -81,3 +138,38 @@ class Delays:
 
     def _times(self, constant: float, step: str, index: int) -> float:
         return constant if self.drawn is None else constant * float(self.drawn[step][index])
+
+
+def count_dispatched(record: ScheduleRecord, cluster: Cluster, delays: Delays) -> None:
+    """Change the times of a simulation to the times that a batch system counts.
+
+    In a simulation, a job holds its nodes from its start decision until the nodes are idle again. In a batch system,
+    the overheads of a launch precede the job, and the overheads of an end follow it. As in a real batch system, they
+    are part neither of the run time of the job nor of its allocation, and a job has the nodes of an expansion once the
+    batch system has given them to it, not from the decision on. Delays that depend on the number of ranks are
+    those of the requested size. A policy may decide a resize before the job starts, or before it knows that the job has
+    ended: such instants become the start and the end, and nodes are held for no time.
+
+    Args:
+        record: the times and states of the jobs.
+        cluster: the nodes and their ledger.
+    """
+    nodes, count = record.jobs.nodes, range(len(record.jobs))
+    ended = {JobState.COMPLETED, JobState.KILLED}  # a job that was cut short has ended at the recorded instant
+    for job in count:
+        if record.state[job] in ended:
+            record.end[job] -= delays.end(job, nodes[job])
+        record.start[job] = min(record.start[job] + delays.launch(job, nodes[job]), record.end[job])
+    ledger = cluster.ledger
+    held = np.asarray(ledger.jobs)
+    start, end = (np.asarray(times, dtype=np.float64)[held] for times in (record.start, record.end))
+    ends, began = np.fmin(ledger.ends, end), np.asarray(ledger.starts)
+    began = np.where(began > start, began + delays.expand(0, 1), began)
+    ledger.starts = array("d", np.fmin(np.fmax(began, start), ends).tobytes())
+    ledger.ends = array("d", ends.tobytes())
+    resizes = record.resizes
+    resized = np.asarray(resizes.job)
+    first, last = (np.asarray(times, dtype=np.float64)[resized] for times in (record.start, record.end))
+    for name in ("asked", "decided", "applied", "ended"):  # NaN: the job ended before
+        times = np.clip(np.asarray(getattr(resizes, name)), first, last)
+        setattr(resizes, name, array("d", times.tobytes()))

@@ -24,11 +24,9 @@ from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.policies.slurm import Slurm
 from tracebed.orchestrator.scheduling.state import handles_requests
 from tracebed.orchestrator.setup import AnyPolicy, Setup, Timing
-from tracebed.orchestrator.simulation.delays import Delays, Drawn, draw
-from tracebed.orchestrator.simulation.dispatch import count_dispatched
+from tracebed.orchestrator.simulation.delays import Delays, Drawn, Pauses, count_dispatched, draw
 from tracebed.orchestrator.simulation.engine import CompiledSimulator, missing, obstacle
 from tracebed.orchestrator.simulation.interference import Interference
-from tracebed.orchestrator.simulation.pauses import Pauses
 from tracebed.orchestrator.simulation.simulator import Simulator
 from tracebed.orchestrator.tables import make_run
 

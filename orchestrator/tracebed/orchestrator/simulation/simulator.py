@@ -12,13 +12,11 @@ from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.record import ScheduleRecord
 from tracebed.orchestrator.scheduling.scheduler import Scheduler
-from tracebed.orchestrator.scheduling.state import Policy, shares
-from tracebed.orchestrator.scheduling.ticks import next_multiple
+from tracebed.orchestrator.scheduling.state import Policy, next_multiple, shares
 from tracebed.orchestrator.setup import DEFAULT, Setup
 from tracebed.orchestrator.simulation.cores_in_use import CoresInUse
-from tracebed.orchestrator.simulation.delays import Delays, Drawn
+from tracebed.orchestrator.simulation.delays import Delays, Drawn, Pauses
 from tracebed.orchestrator.simulation.interference import Interference
-from tracebed.orchestrator.simulation.pauses import Pauses
 
 END, POINT, RELEASED, CORES, REQUEST = 0, 1, 2, 3, 4
 """Events, in their order at one instant: ends, malleability points, ends of releases, changes of cores, requests."""

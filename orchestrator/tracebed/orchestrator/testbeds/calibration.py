@@ -29,7 +29,7 @@ COSTS = (
     *("expand_pause_s", "expand_pause_rank_s", "expand_pause_mib_s"),
     *("shrink_pause_s", "shrink_pause_rank_s", "shrink_pause_mib_s", "shrink_release_s"),
 )
-"""The costs of the resizes of an application, wall seconds (`simulation.pauses.Pauses`)."""
+"""The costs of the resizes of an application, wall seconds (`simulation.delays.Pauses`)."""
 
 
 def _instant(text: str) -> str:

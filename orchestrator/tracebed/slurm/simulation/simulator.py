@@ -12,8 +12,7 @@ from tracebed.orchestrator.scheduling.node_masks import mask_of, nodes_of
 from tracebed.orchestrator.scheduling.policies.slurm import CHANGED, COMPUTED, FEW, Slurm
 from tracebed.orchestrator.scheduling.policies.slurm_backfill import Rules
 from tracebed.orchestrator.scheduling.policies.wall_times import ROUNDING_S
-from tracebed.orchestrator.scheduling.state import Decision, Note, Wake
-from tracebed.orchestrator.scheduling.ticks import next_multiple
+from tracebed.orchestrator.scheduling.state import Decision, Note, Wake, next_multiple
 from tracebed.slurm.machine import MINUTE_S
 from tracebed.slurm.rules.conditions import (
     CANCELLED,

@@ -12,7 +12,7 @@ from statistics import median
 
 import pandas as pd
 
-from tracebed.converters.gain_slope import gain_slopes, sizes_by_gain_slope
+from tracebed.converters.malleability import gain_slopes, sizes_by_gain_slope
 from tracebed.converters.models.papers import HPG_ALIGNER
 from tracebed.converters.workload import Workload
 from tracebed.ground.errors import InputError

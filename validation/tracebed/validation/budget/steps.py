@@ -23,7 +23,7 @@ from tracebed.orchestrator.scheduling.decision_log import LoggedDecision
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.state import Policy, handles_requests, shares
 from tracebed.orchestrator.setup import Setup
-from tracebed.orchestrator.simulation.dispatch import count_dispatched
+from tracebed.orchestrator.simulation.delays import count_dispatched
 from tracebed.orchestrator.simulation.interference import Interference
 from tracebed.orchestrator.simulation.observed import ALL, ErrorCause, ObservedResize, ObservedSimulator, ObservedTimes
 from tracebed.orchestrator.simulation.overheads import Overheads

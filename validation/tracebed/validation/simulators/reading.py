@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tracebed.converters.formats import registry
+from tracebed.converters.formats.format import FORMATS, named
 from tracebed.converters.formats.reading import recognized
 from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.workload import Workload
@@ -57,7 +57,7 @@ def import_run(
             raise InputError(f"the output of {form} cannot be read", hint=f"use one of {', '.join(readers)}")
         made = checked(chosen.read(path, workload, options), Run, f"simulator {chosen.name}", chosen.read)
         return _checked(made, path)
-    if form in registry.FORMATS.entries:
+    if form in FORMATS.entries:
         return _checked(logs.read(path, form, workload, options), path)
     raise unknown("form of a file", form, forms())
 
@@ -74,7 +74,7 @@ def _checked(run: Run, path: Path) -> Run:
 
 def forms() -> list[str]:
     """Return the names of all forms: simulators, then formats of logs that are not also simulators."""
-    formats = [name for name in registry.FORMATS.names() if registry.named(name).reader is not None]
+    formats = [name for name in FORMATS.names() if named(name).reader is not None]
     return [*SIMULATORS.names(), *(name for name in formats if name not in SIMULATORS.entries)]
 
 

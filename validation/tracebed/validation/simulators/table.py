@@ -11,11 +11,10 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from tracebed.converters.formats import foreign
+from tracebed.converters.formats.reading import AS_TABLE, foreign_kind_of
 from tracebed.converters.formats.tools.cast import FAR, NOTHING, abbreviated, cast
-from tracebed.converters.formats.tools.columns import Columns, ColumnSpec, read_columns, utc
+from tracebed.converters.formats.tools.columns import WHICH_HOUR, Columns, ColumnSpec, read_columns, settle, utc
 from tracebed.converters.formats.tools.files import PARQUET, Input, delimiter_of
-from tracebed.converters.formats.tools.repeated_hour import WHICH_HOUR, settle
 from tracebed.converters.workload import MAX_EXACT, FloatArray, IntArray
 from tracebed.ground.errors import InputError, tolerate
 from tracebed.ground.registry import one_of, unknown
@@ -84,10 +83,10 @@ def read_table(path: Path, options: ReadOptions) -> Table:
     try:
         check_enough(found, spelt, file.where)
     except InputError:
-        if options.columns or not (kind := foreign.kind_of(file)):
+        if options.columns or not (kind := foreign_kind_of(file)):
             raise
         what = f"is {kind}, without the columns of a table of jobs"
-        raise InputError(what, where=file.where, hint=foreign.AS_TABLE) from None
+        raise InputError(what, where=file.where, hint=AS_TABLE) from None
     wanted = {field: ColumnSpec("text", (column.name.lower(),)) for field, column in found.items()}
     for name in options.rows:
         if name not in spelt:

@@ -13,23 +13,55 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise, product
 from typing import TYPE_CHECKING, Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
 from tracebed.converters.formats.tools.cast import NOTHING, abbreviated, cast, place_in, plain
 from tracebed.converters.formats.tools.files import MAX_LINE, PARQUET, Input, delimiter_of
-from tracebed.converters.workload import FloatArray
+from tracebed.converters.workload import BoolArray, FloatArray
 from tracebed.ground.errors import InputError
 from tracebed.ground.parquet_file import read_table, refusing
+from tracebed.ground.registry import unknown
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+def one_machine(labels: pd.Categorical, chosen: str | None, where: str) -> tuple[str, BoolArray]:
+    """Return the name of the machine (empty if unknown) and the mask of its records, shape (records,).
+
+    Args:
+        labels: the name of the machine of each record, shape (records,); empty if unknown.
+        chosen: the name of the chosen machine, case-insensitive; None selects the only machine.
+        where: the file or folder.
+
+    Raises:
+        InputError: the log has several machines and `chosen` is None, or has no records of `chosen`, or names no
+            machine.
+    """
+    counts = np.bincount(labels.codes[labels.codes >= 0], minlength=len(labels.categories))
+    present = {str(name): code for code, name in enumerate(labels.categories) if name and counts[code]}
+    if chosen is not None and not present:
+        raise InputError("the records name no machine", where=where, hint="leave out the name of the machine")
+    if chosen is not None:
+        name = next((name for name in present if name.lower() == chosen.strip().lower()), None)
+        if name is None:
+            error = unknown("machine", chosen, list(present))
+            raise InputError(error.what, where=where, hint=error.hint)
+        return name, np.asarray(labels.codes == present[name], dtype=bool)
+    if len(present) > 1:
+        what = f"contains jobs of {len(present)} machines: {', '.join(name[:40] for name in [*present][:10])}"
+        raise InputError(what, where=where, hint="choose one: convert --machine NAME")
+    return next(iter(present), ""), np.ones(len(labels), dtype=bool)
+
 
 PARQUET_HINT = "download it again"
 
@@ -91,7 +123,7 @@ class Columns:
         """Return times in s since 1970 UTC, shape (records,). Times without a time zone are in `zone`.
 
         Times in the hour that occurs twice when daylight saving time ends are taken as the second hour, in standard
-        time, or as the `first`. `repeated_hour.in_order` chooses between both.
+        time, or as the `first`. `in_order` chooses between both.
         """
         ends = np.cumsum(self.rows)[:-1]
         pieces = np.split(self.numbers(name), ends)
@@ -353,3 +385,58 @@ def relabel(codes: npt.NDArray[np.integer[Any]], names: Sequence[str]) -> pd.Cat
     dtype = pd.CategoricalDtype(pd.Index(list(places), dtype="str"))
     labels: pd.Categorical = pd.Categorical.from_codes(renumbered[codes], dtype=dtype)
     return labels
+
+
+WHICH_HOUR = "records with a time in the hour that occurs twice at the end of daylight saving time, taken as the second"
+"""The defect of records for which the other times and the elapsed time do not tell which hour it was."""
+ROUNDING_S = 1.5
+"""Largest difference of `end - start` and the elapsed time that agree: each is a whole number of seconds."""
+
+
+def in_order(
+    c: Columns, names: Sequence[str], zone: str, elapsed: FloatArray | None = None
+) -> tuple[dict[str, FloatArray], BoolArray]:
+    """Return times in s since 1970 UTC, and the records that leave open which of two hours a time was in.
+
+    The hours are chosen such that the times are in order and the last two are `elapsed` apart (more, if the job was
+    suspended). Of hours that are equally likely, the second one counts, in standard time.
+
+    Args:
+        names: columns of times, in the order in which the events happen. The last two are the start and the end.
+        elapsed: the time between start and end, s, shape (records,); NaN if unknown.
+    """
+    times = {name: c.instants(name, zone) for name in names}
+    return times, settle(times, {name: c.instants(name, zone, first=True) for name in names}, elapsed)
+
+
+def settle(
+    times: Mapping[str, FloatArray], first: Mapping[str, FloatArray], elapsed: FloatArray | None = None
+) -> BoolArray:
+    """Choose the hours of `times` in place, as `in_order` does, and return the records that leave them open.
+
+    Args:
+        times: the times with the second of two hours, s, in the order in which the events happen.
+        first: the times with the first of two hours.
+        elapsed: as for `in_order`.
+    """
+    names = list(times)
+    twice = np.logical_or.reduce([first[name] < times[name] for name in names])
+    unclear = np.zeros(len(twice), dtype=bool)
+    for row in np.flatnonzero(twice).tolist():
+        hours = [(times[name][row], first[name][row]) for name in names]
+        ways = list(product(*(pair if pair[1] < pair[0] else pair[:1] for pair in hours)))
+        span = np.nan if elapsed is None else float(elapsed[row])
+        scores = [_score(way, span) for way in ways]
+        best = min(scores)
+        unclear[row] = scores.count(best) > 1
+        for name, time in zip(names, ways[scores.index(best)], strict=True):
+            times[name][row] = time
+    return unclear
+
+
+def _score(times: Sequence[float], elapsed: float) -> tuple[int, int]:
+    """Return how many times precede the one before, and how badly the elapsed time fits; low is likely."""
+    known = [time for time in times if time == time]
+    disorder = sum(later < earlier for earlier, later in pairwise(known))
+    rest = times[-1] - times[-2] - elapsed
+    return disorder, 0 if rest != rest or abs(rest) <= ROUNDING_S else 1 if rest > 0 else 2

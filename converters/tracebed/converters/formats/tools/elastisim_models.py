@@ -16,8 +16,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from tracebed.converters.formats.tools.json_jobs import Item
-from tracebed.converters.models.downey import speedup as downey_speedup
-from tracebed.converters.speedup import Speedup
+from tracebed.converters.speedup import Speedup, downey_speedup
 
 NANO = 1_000_000_000
 SHARED = "(serial_ns + parallel_ns * (requested / num_nodes))"

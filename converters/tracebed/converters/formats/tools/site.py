@@ -15,10 +15,15 @@ import numpy as np
 
 from tracebed.converters.formats.format import Format
 from tracebed.converters.formats.tools.amounts import first_positive
-from tracebed.converters.formats.tools.columns import Columns, ColumnSpec, read_columns
+from tracebed.converters.formats.tools.columns import (
+    WHICH_HOUR,
+    Columns,
+    ColumnSpec,
+    in_order,
+    one_machine,
+    read_columns,
+)
 from tracebed.converters.formats.tools.files import Input
-from tracebed.converters.formats.tools.machines import one_machine
-from tracebed.converters.formats.tools.repeated_hour import WHICH_HOUR, in_order
 from tracebed.converters.log import Log, make_log, place_of
 from tracebed.converters.workload import SCHEMA, BoolArray, System
 

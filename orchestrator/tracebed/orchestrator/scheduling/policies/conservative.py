@@ -11,12 +11,10 @@ from typing import ClassVar, Literal
 from tracebed.ground.errors import InputError
 from tracebed.orchestrator.scheduling.jobs import SHORTEST_S
 from tracebed.orchestrator.scheduling.node_masks import lowest, mask_of, nodes_of
-from tracebed.orchestrator.scheduling.parameter_table import ParameterTable
 from tracebed.orchestrator.scheduling.policies.fcfs import heads
 from tracebed.orchestrator.scheduling.profile import NodeProfile, Profile
 from tracebed.orchestrator.scheduling.reservations import Hold
-from tracebed.orchestrator.scheduling.state import Decision, Reserve, Start, State, Wake
-from tracebed.orchestrator.scheduling.ticks import next_multiple
+from tracebed.orchestrator.scheduling.state import Decision, ParameterTable, Reserve, Start, State, Wake, next_multiple
 
 
 @dataclass(frozen=True)

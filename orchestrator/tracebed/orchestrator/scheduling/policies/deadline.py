@@ -10,8 +10,7 @@ from typing import ClassVar
 from tracebed.ground.errors import InputError
 from tracebed.orchestrator.scheduling.jobs import SHORTEST_S
 from tracebed.orchestrator.scheduling.node_masks import mask_of, nodes_of
-from tracebed.orchestrator.scheduling.parameter_table import ParameterTable
-from tracebed.orchestrator.scheduling.state import Cancel, Decision, Reject, Reserve, Start, State, Wake
+from tracebed.orchestrator.scheduling.state import Cancel, Decision, ParameterTable, Reject, Reserve, Start, State, Wake
 
 PASSED = "its deadline has passed"
 

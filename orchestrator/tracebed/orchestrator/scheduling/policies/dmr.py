@@ -12,9 +12,8 @@ from typing import ClassVar, Literal
 
 from tracebed.benchmarks import dmr
 from tracebed.orchestrator.scheduling.jobs import Jobs
-from tracebed.orchestrator.scheduling.parameter_table import ParameterTable
 from tracebed.orchestrator.scheduling.policies.easy import backfill
-from tracebed.orchestrator.scheduling.state import Decision, Resize, Start, State
+from tracebed.orchestrator.scheduling.state import Decision, ParameterTable, Resize, Start, State
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,7 @@ class Dmr(ParameterTable):
         waiting = state.queue.jobs()
         needs = [jobs.low[job] for job in waiting]
         idle = state.idle
-        for job in [job for job in state.resizable if job not in state.resizing and job not in changed]:
+        for job in state.free_to_resize(changed):
             preferred, least = jobs.workload_pref[job], jobs.low[job]
             targets = (preferred,) if self.floor == "pref" else (preferred, least)
             found = dmr.shrunk(state.size[job], targets, idle, needs)
@@ -73,7 +72,7 @@ class Dmr(ParameterTable):
 
     def _expand(self, state: State, changed: set[int]) -> Iterator[Resize]:
         """Yield expansions of running jobs towards their maximum, in order of start, while nodes are idle."""
-        for job in [job for job in state.resizable if job not in state.resizing and job not in changed]:
+        for job in state.free_to_resize(changed):
             most, now = state.jobs.high[job], state.size[job]
             size = dmr.expanded(now, most, state.idle)
             if self.sizes == "halved":

@@ -9,8 +9,7 @@ from typing import ClassVar, Literal
 
 from tracebed.converters.workload import Kind
 from tracebed.ground.errors import InputError
-from tracebed.orchestrator.scheduling.parameter_table import ParameterTable
-from tracebed.orchestrator.scheduling.state import Decision, Lend, Share, Start, State
+from tracebed.orchestrator.scheduling.state import Decision, Lend, ParameterTable, Share, Start, State
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from tracebed.orchestrator.scheduling.node_masks import lowest, mask_of, nodes_of
-from tracebed.orchestrator.scheduling.parameter_table import ParameterTable
 from tracebed.orchestrator.scheduling.policies.fcfs import heads
-from tracebed.orchestrator.scheduling.state import Decision, Start, State
+from tracebed.orchestrator.scheduling.state import Decision, ParameterTable, Start, State
 
 
 @dataclass(frozen=True)
@@ -45,13 +44,17 @@ def backfill(state: State, *, narrow: bool = False) -> Iterator[Start]:
         state: the state of the cluster and the queue.
         narrow: whether a job that would delay the head on the idle nodes may start on the extra nodes.
     """
-    jobs, queue = state.jobs, state.queue
     yield from heads(state)
-    head = queue.head
-    if head is None or not state.idle or len(queue) == 1:
-        return
+    queue = state.queue
+    if (head := queue.head) is not None and state.idle and len(queue) > 1:
+        shadow, _ = state.reservation(state.jobs.low[head])
+        yield from backfill_behind(state, head, _tried(state, head, shadow), narrow=narrow)
+
+
+def backfill_behind(state: State, head: int, behind: int, *, narrow: bool = False) -> Iterator[Start]:
+    """Yield the starts of jobs behind the job `behind` that do not delay `head`; arguments as for `backfill`."""
+    jobs, queue = state.jobs, state.queue
     shadow, extra = state.reservation(jobs.low[head])
-    behind = _tried(state, head, shadow)
     while state.idle and (job := queue.first_fit(behind, state.idle, shadow - state.now, extra)) is not None:
         nodes, behind = min(jobs.pref[job], state.idle), job
         in_time = state.now + jobs.limit[job] / jobs.rate(job, nodes) <= shadow

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tracebed.orchestrator.scheduling.parameter_table import ParameterTable
-from tracebed.orchestrator.scheduling.state import Decision, Start, State
+from tracebed.orchestrator.scheduling.state import Decision, ParameterTable, Start, State
 
 
 @dataclass(frozen=True)

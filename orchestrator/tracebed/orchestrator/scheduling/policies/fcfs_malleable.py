@@ -11,9 +11,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tracebed.orchestrator.scheduling.parameter_table import ParameterTable
-from tracebed.orchestrator.scheduling.state import Decision, Note, Resize, Start, State, Wake
-from tracebed.orchestrator.scheduling.ticks import next_multiple
+from tracebed.orchestrator.scheduling.state import (
+    Decision,
+    Note,
+    ParameterTable,
+    Resize,
+    Start,
+    State,
+    Wake,
+    next_multiple,
+)
 
 LAST = "last pass"
 """Note: end of the last pass, s; infinite while a pass waits for a shrink."""
@@ -53,7 +60,7 @@ class FcfsMalleable(ParameterTable):
             yield Wake(state.now + self.pause_s)
         else:
             missing = jobs.low[head] - state.idle
-            if sum(state.size[job] - jobs.low[job] for job in _resizable(state)) >= missing:
+            if sum(state.size[job] - jobs.low[job] for job in state.free_to_resize()) >= missing:
                 yield from self._shrink(state, missing)
 
     def _due(self, state: State) -> float:
@@ -65,7 +72,7 @@ class FcfsMalleable(ParameterTable):
     def _shrink(self, state: State, missing: int) -> Iterator[Decision]:
         """Yield shrinks of running jobs, in the order of their starts, one after the other, then the next pass."""
         jobs = state.jobs
-        for job in _resizable(state):
+        for job in state.free_to_resize():
             released = min(missing, state.size[job] - jobs.low[job])
             if released <= 0:
                 continue
@@ -81,12 +88,7 @@ class FcfsMalleable(ParameterTable):
 
 def _expand(state: State) -> Iterator[Resize]:
     """Yield expansions of running jobs to their maximum, in the order of their starts, while nodes are idle."""
-    for job in _resizable(state):
+    for job in state.free_to_resize():
         nodes = min(state.jobs.high[job], state.size[job] + state.idle)
         if nodes > state.size[job]:
             yield Resize(job, nodes)
-
-
-def _resizable(state: State) -> list[int]:
-    """Return the running malleable jobs without a pending resize, in the order of their starts."""
-    return [job for job in state.resizable if job not in state.resizing]

@@ -16,10 +16,9 @@ from typing import ClassVar, Literal
 
 from tracebed.ground.errors import InputError
 from tracebed.orchestrator.scheduling.jobs import Jobs
-from tracebed.orchestrator.scheduling.parameter_table import ParameterTable
 from tracebed.orchestrator.scheduling.policies.easy import backfill
 from tracebed.orchestrator.scheduling.policies.firstfit import first_fit
-from tracebed.orchestrator.scheduling.state import Decision, Resize, Start, State, Wake
+from tracebed.orchestrator.scheduling.state import Decision, ParameterTable, Resize, Start, State, Wake
 
 Sizes = dict[int, int]
 """Running job -> nodes, in the order of start or of submission."""
@@ -163,7 +162,7 @@ class Pref(ParameterTable):
 
     def _eligible(self, state: State, besides: set[int]) -> Sizes:
         """Return the resizable jobs without a pending resize, except `besides`, with their sizes, in order of ties."""
-        jobs = (job for job in state.resizable if job not in state.resizing and job not in besides)
+        jobs = state.free_to_resize(besides)
         return {job: state.size[job] for job in (sorted(jobs) if self.ties == "id" else jobs)}
 
     def _promise(self, job: int, target: int, taken: Sizes) -> Start:

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
-from tracebed.orchestrator.scheduling.parameter_table import ParameterTable
 from tracebed.orchestrator.scheduling.policies.deadline import extensions, late, next_date, planned
 from tracebed.orchestrator.scheduling.shapes import first, flow
-from tracebed.orchestrator.scheduling.state import Decision, Reject, Reserve, Resize, Start, State, Wake
+from tracebed.orchestrator.scheduling.state import Decision, ParameterTable, Reject, Reserve, Resize, Start, State, Wake
 
 
 @dataclass(frozen=True)
@@ -89,8 +88,7 @@ class Leak(ParameterTable):
 
     def _expand(self, state: State) -> Iterator[Resize]:
         """Yield expansions of the running malleable jobs, in order of start, to the free nodes that they reach."""
-        fixed = state.resizing | state.cancelling
-        for job in [job for job in state.resizable if job not in fixed]:
+        for job in state.free_to_resize(state.cancelling):
             if not state.jobs.requests_of(job):
                 yield from self._take(state, job, _most(state, job))
 

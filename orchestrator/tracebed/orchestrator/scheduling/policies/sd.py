@@ -10,20 +10,179 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 
 from tracebed.converters.workload import BoolArray, FloatArray, IntArray, Kind
 from tracebed.ground.errors import InputError
 from tracebed.orchestrator.scheduling.jobs import SHORTEST_S
-from tracebed.orchestrator.scheduling.parameter_table import ParameterTable
 from tracebed.orchestrator.scheduling.policies.conservative import slurm_call
+from tracebed.orchestrator.scheduling.policies.easy import backfill_behind
 from tracebed.orchestrator.scheduling.policies.fcfs import heads
-from tracebed.orchestrator.scheduling.policies.sd_mates import QUANTILES, Found, Mates, in_order, slowdown_of_running
-from tracebed.orchestrator.scheduling.policies.sd_plan import ReservationMap
 from tracebed.orchestrator.scheduling.policies.slurm_backfill import first_of_users
-from tracebed.orchestrator.scheduling.state import Decision, Lend, Share, Start, State
+from tracebed.orchestrator.scheduling.profile import Profile
+from tracebed.orchestrator.scheduling.state import Decision, Lend, ParameterTable, Share, Start, State
+
+MINUTE_S = 60.0
+
+
+class ReservationMap:
+    """The reservations made in one call of the policy, computed lazily.
+
+    The limits correspond to the plan of Slurm's backfill, by number of nodes, not by node. 0: no limit.
+
+    Args:
+        state: the state, whose running jobs hold their nodes until their expected ends.
+        window: `bf_window`, how far the plan looks ahead, minutes.
+        resolution: `bf_resolution`; reservations begin and end at multiples of it, s.
+        slots: `bf_node_space_size`, the largest number of slots: the first, and one for each other instant at which a
+            reservation begins or ends.
+    """
+
+    def __init__(self, state: State, window: int = 0, resolution: int = 0, slots: int = 0) -> None:
+        """Start with the expected ends of the running jobs."""
+        ends, nodes, _ = state.releases.rows
+        self._profile: Profile | None = None
+        self._now, self._idle, self._ends, self._freed = state.now, state.idle + state.returning, ends, nodes
+        self._to_come: list[tuple[float | None, float, int]] = []
+        self._last = state.now + window * MINUTE_S if window else math.inf
+        self._resolution, self._slots = resolution, slots
+        self._bounds: set[float] = set()
+        self._failed: list[tuple[int, float]] = []  # nodes, duration of jobs that do not start within the window
+        self._found: dict[int, tuple[float, float]] = {}  # nodes -> duration and start of the last job planned
+
+    def add(self, start: float | None, duration: float, nodes: int) -> None:
+        """Reserve `nodes` nodes for `duration` seconds from `start` (None: the earliest possible time)."""
+        self._to_come.append((start, duration, nodes))
+
+    def reserve(self, nodes: int, duration: float) -> bool:
+        """Reserve the nodes from the earliest time, if within the window. Return False if the plan has no slot left."""
+        if not self._slots:
+            self.add(None, duration, nodes)
+            return True
+        return self._reserve(self._update(), nodes, duration)
+
+    def start_of(self, nodes: int, duration: float) -> float:
+        """Return the earliest instant from which `nodes` nodes are idle for `duration` s; inf: beyond the window."""
+        return self._earliest(self._update(), nodes, duration)
+
+    def has_room(self, taken: Sequence[tuple[float, float, int]]) -> bool:
+        """Return whether nodes can be taken (start, duration, nodes) and no reservation lacks one."""
+        profile, least = self._update(), 0
+        for start, duration, nodes in taken:
+            profile.occupy(start, duration, nodes)
+        for start, duration, _ in taken:
+            least = min(least, profile.least(start, duration))
+        for start, duration, nodes in taken:
+            profile.occupy(start, duration, -nodes)
+        return least >= 0
+
+    def _update(self) -> Profile:
+        """Return the idle nodes over time, after all reservations added so far."""
+        if self._profile is None:
+            self._profile = Profile(self._now, self._idle, zip(self._ends.tolist(), self._freed.tolist(), strict=True))
+        for start, duration, nodes in self._to_come:
+            if start is None:
+                self._reserve(self._profile, nodes, duration)
+            else:
+                self._profile.occupy(start, duration, nodes)
+        self._to_come.clear()
+        return self._profile
+
+    def _reserve(self, profile: Profile, nodes: int, duration: float) -> bool:
+        start = self._earliest(profile, nodes, duration)
+        if start == math.inf:
+            return True
+        if self._slots and len(self._bounds) + 1 >= self._slots:
+            return False
+        end = start + duration
+        if self._resolution and end < math.inf:
+            start, end = (max(at // self._resolution * self._resolution, self._now) for at in (start, end))
+        profile.occupy(start, end - start, nodes)
+        if self._slots:
+            self._bounds.update(at for at in (start, end) if self._now < at < self._last)
+        return True
+
+    def is_beyond(self, nodes: int, duration: float) -> bool:
+        """Return whether an earlier search shows that the nodes do not fit within the window."""
+        return any(nodes >= fewer and duration >= shorter for fewer, shorter in self._failed)
+
+    def _earliest(self, profile: Profile, nodes: int, duration: float) -> float:
+        if self.is_beyond(nodes, duration):
+            return math.inf
+        shorter, since = self._found.get(nodes, (math.inf, -math.inf))
+        # the idle nodes only decrease, so that a longer job starts no earlier than a shorter one
+        start = profile.earliest(nodes, duration, since=since if duration >= shorter else -math.inf)
+        self._found[nodes] = duration, start
+        if start <= self._last:
+            return start
+        longer = [(more, long) for more, long in self._failed if more < nodes or long < duration]
+        self._failed = [*longer, (nodes, duration)]
+        return math.inf
+
+
+QUANTILES = {"median": 0.5, "p70": 0.7}
+"""Value of `max_slowdown` -> quantile of the predicted slowdowns of the running jobs."""
+
+
+class Mates(NamedTuple):
+    """Running jobs that may be mates of one waiting job, in order of penalty: one array per column."""
+
+    job: IntArray
+    nodes: IntArray
+    wait: FloatArray
+    """Wait time plus the delay caused by earlier guests, s."""
+    limit: FloatArray
+    left: FloatArray
+    """Expected remaining run time, s."""
+    spare: IntArray
+    """Unused cores per node."""
+    can_lose: IntArray
+    """Used cores per node that the mate can lose."""
+    cores: IntArray
+    """Cores per node for the guest."""
+    guest_rate: FloatArray
+    """Rate of the guest on the nodes of the mate."""
+    rate: FloatArray
+    """Rate of the mate while it shares its nodes."""
+
+    def at(self, rows: BoolArray | IntArray | list[int]) -> Mates:
+        """Return the given rows."""
+        return Mates._make(column[rows] for column in self)
+
+
+class Found(NamedTuple):
+    """The best mates of one waiting job."""
+
+    duration: float
+    """Run time of the job beside them, s."""
+    share: Share
+    taken: list[tuple[float, float, int]]
+    """What the job takes of the plan (start, duration, nodes): idle nodes, and each mate's for as long as the delay."""
+
+
+def slowdown_of_running(state: State, quantile: float | None = None) -> float:
+    """Return DynAVGSD: the mean of (wait + expected run time) / limit of the running jobs; inf without such jobs.
+
+    With a quantile q, return the least slowdown that at least a share q of these jobs does not exceed.
+    """
+    ends, _, running = state.releases.rows
+    arrays = state.jobs.arrays
+    limit = arrays.limit[running]
+    response = np.maximum(ends, state.now) - arrays.submit[running]
+    slowdown = response[limit > 0] / limit[limit > 0]
+    if not len(slowdown):
+        return math.inf
+    if quantile is None:
+        return in_order(slowdown) / len(slowdown)
+    return float(np.sort(slowdown)[math.ceil(quantile * len(slowdown)) - 1])
+
+
+def in_order(values: FloatArray) -> float:
+    """Return the sum of `values` (not empty) from the first to the last, as other languages compute it to the bit."""
+    return float(values.cumsum()[-1])
+
 
 SLACK = 1e-9
 """Relative margin for rounding errors in comparisons of penalties."""
@@ -138,7 +297,12 @@ class SlowdownDriven(ParameterTable):
             if not trial.plan.reserve(nodes, max(limit, SHORTEST_S)):
                 break
         if self.depth and len(waiting) > self.depth and not in_slurm:
-            yield from backfill_behind(state, job, head)
+            if head is None:
+                yield from heads(state)
+                if (head := state.queue.head) is None:
+                    return
+                job = head
+            yield from backfill_behind(state, head, job)
 
 
 class Trial:
@@ -397,23 +561,3 @@ class Trial:
             return good
         work = duration if self.policy.inside == "before" else duration * mates.rate
         return good & (mates.left >= work)
-
-
-def backfill_behind(state: State, after: int, head: int | None) -> Iterator[Start]:
-    """Yield the starts of EASY backfilling of the jobs behind `after`; without a head, of all waiting jobs."""
-    jobs = state.jobs
-    if head is None:
-        yield from heads(state)
-        if (head := state.queue.head) is None:
-            return
-        after = head
-    shadow, extra = state.reservation(jobs.nodes[head])
-    while state.idle:
-        job = state.queue.first_fit(after, state.idle, shadow - state.now, extra)
-        if job is None:
-            return
-        after = job
-        in_time = state.now + jobs.limit[job] <= shadow
-        if in_time or jobs.nodes[job] <= extra:
-            yield Start(job, jobs.nodes[job])
-            extra -= 0 if in_time else jobs.nodes[job]

@@ -11,11 +11,9 @@ import numpy as np
 
 from tracebed.ground.errors import InputError
 from tracebed.orchestrator.scheduling.node_masks import best_fit, mask_of, nodes_of
-from tracebed.orchestrator.scheduling.parameter_table import ParameterTable
 from tracebed.orchestrator.scheduling.policies.slurm_backfill import Pending, Rules, Running, backfill, first_of_users
 from tracebed.orchestrator.scheduling.policies.wall_times import ROUNDING_S, at_speed, whole_limit, whole_second
-from tracebed.orchestrator.scheduling.state import Decision, Note, Start, State, Wake
-from tracebed.orchestrator.scheduling.ticks import next_multiple
+from tracebed.orchestrator.scheduling.state import Decision, Note, ParameterTable, Start, State, Wake, next_multiple
 
 MINUTE_S = 60
 OF_SLURMCTLD = ("release", "speed", "epoch_s", "sched_loop_s", "sched_phase_s", "bf_loop_s", "bf_phase_s")

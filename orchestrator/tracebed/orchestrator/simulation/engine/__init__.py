@@ -32,19 +32,17 @@ from tracebed.orchestrator.scheduling.policies.easy import Easy
 from tracebed.orchestrator.scheduling.policies.fcfs import Fcfs
 from tracebed.orchestrator.scheduling.policies.firstfit import FirstFit
 from tracebed.orchestrator.scheduling.policies.kassel import Avg, KeepPref, Min, Pref
-from tracebed.orchestrator.scheduling.policies.sd import SlowdownDriven
-from tracebed.orchestrator.scheduling.policies.sd_mates import QUANTILES
+from tracebed.orchestrator.scheduling.policies.sd import QUANTILES, SlowdownDriven
 from tracebed.orchestrator.scheduling.policies.slurm import Slurm
-from tracebed.orchestrator.scheduling.priorities import MAX_AGE_S
+from tracebed.orchestrator.scheduling.queue import MAX_AGE_S
 from tracebed.orchestrator.scheduling.record import Resizes, ScheduleRecord
 from tracebed.orchestrator.scheduling.state import Policy, shares, visible_jobs
 from tracebed.orchestrator.setup import DEFAULT, Setup
 from tracebed.orchestrator.simulation.cores_in_use import is_divided
-from tracebed.orchestrator.simulation.delays import ROWS, STEPS, Drawn
+from tracebed.orchestrator.simulation.delays import ROWS, STEPS, Drawn, Pauses
 from tracebed.orchestrator.simulation.engine.library import DescriptionError, Library, Results
 from tracebed.orchestrator.simulation.interference import Interference
 from tracebed.orchestrator.simulation.overheads import Overheads
-from tracebed.orchestrator.simulation.pauses import Pauses
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
 
 LIBRARY = Path(__file__).with_name("libtracebed_engine.so")

@@ -55,7 +55,7 @@
     _(const double *, drawn_launch) _(const double *, drawn_end) /* factors of each job; null: 1, as for all steps */ \
     _(const double *, drawn_expand) _(const double *, drawn_reconfiguration) _(const double *, drawn_release) /* of each row */ \
     _(int64_t, drawn_rows) \
-    _(const double *, pause_fixed) _(const double *, pause_rank) /* of each job: expansions, shrinks, as in pauses.py */ \
+    _(const double *, pause_fixed) _(const double *, pause_rank) /* of each job: expansions, shrinks, as in delays.py */ \
     _(const double *, pause_release) /* of each job; null: all jobs have the overheads */ \
     _(double, interval_s) _(double, malleability_interval_s)
 #define RESULTS(_) /* the results so far, valid until the next `advance` */ \
@@ -122,6 +122,9 @@ struct elastic {                                            /* a running job who
 /* Running jobs ordered by (expected end, job), in chunks of at most CHUNK with the sum of their nodes. */
 #define CHUNK 128
 struct chunk { int32_t count; int64_t nodes; struct release row[CHUNK]; };
+#define RELEASES(e, r) /* each running job `r`, in this order */ \
+    for (int64_t chunk_ = 0; chunk_ < (e)->chunk_count; chunk_++) \
+        for (const struct release *r = (e)->chunks[chunk_]->row, *end_ = r + (e)->chunks[chunk_]->count; r < end_; r++)
 
 /* Waiting jobs in blocks of BLOCK, blocks in groups of GROUP. Each block and group has, for every class of sizes, the
  * shortest limit of its waiting jobs of at most that size. After removals this is a lower bound until recomputed. */
@@ -144,7 +147,7 @@ struct engine {
     uint8_t *pending;                /* stage of the resize: RESIZING until its malleability point, then RELEASING */
     /* cluster */
     uint64_t *idle_bits; int64_t words, lowest, cluster_idle;
-    struct range *ranges; int32_t range_count, range_room, range_free;
+    struct range *ranges; int32_t range_count, range_free; int64_t range_room;
     int32_t *held;                   /* job -> its last range; -1: none */
     /* scheduler and state */
     int64_t idle, returning;
@@ -158,10 +161,10 @@ struct engine {
     int32_t *giving_back;            /* nodes that a pending shrink will release */
     int64_t sum_promised, sum_giving_back;
     int32_t *promised, *promised_nodes; int64_t promises, promise_room;
-    /* promises with nodes of their own (not POOL), as in promises.py; slot: the promised job, or `jobs` for the common one */
+    /* promises with nodes of their own (not POOL), as in scheduler.py; slot: the promised job, or `jobs` for the common one */
     int32_t *earmarked; int64_t sum_earmarked;     /* slot -> its idle nodes */
     int32_t *coming_of; int64_t sum_coming;        /* shrinking job -> its first row of `coming`; -1: none */
-    struct coming *coming; int32_t coming_count, coming_room, coming_free;
+    struct coming *coming; int32_t coming_count, coming_free; int64_t coming_room;
     struct elastic *resizable; int64_t resizable_count;  /* in order of start or, with ties_by_id, of submission */
     int64_t lacking[3];              /* nodes that these jobs lack up to each of their bounds */
     int64_t bar_started, bar_shrunk; /* jobs started, shrunk in these calls are not eligible for a resize */
@@ -206,6 +209,32 @@ struct engine {
     int failed;                      /* NO_MEMORY, IMPOSSIBLE; 0: neither */
 };
 
+/* The arrays of the engine: name and number of items. Each list expands to their allocation, their growth and their release. */
+#define LEDGER(_) /* a row per range of nodes */ \
+    _(e, held_job, room) _(e, held_first, room) _(e, held_nodes, room) _(e, held_since, room) _(e, held_until, room)
+#define RESIZES(_) /* a row per reconfiguration */ \
+    _(e, row_job, room) _(e, row_from, room) _(e, row_to, room) _(e, row_asked, room) _(e, row_decided, room) \
+    _(e, row_applied, room) _(e, row_ended, room)
+#define ARRAYS(_) \
+    LEDGER(_) RESIZES(_) \
+    _(e, heap, room) _(e, ranges, room) _(e, promised, room) _(e, promised_nodes, room) _(e, chunks, room) \
+    _(e, times, room) _(e, idle_then, room) _(e, idle_bits, e->words) \
+    _(e, ends, jobs) _(e, progress, jobs) _(e, limits, jobs) _(e, pending, jobs) _(e, held, jobs) _(e, size, jobs) \
+    _(e, expected_end, jobs) _(e, giving_back, jobs) _(e, resizable, jobs) _(e, place, jobs) _(e, waiting, jobs) \
+    _(e, start, jobs) _(e, launched, jobs) _(e, end, jobs) _(e, state, jobs) _(e, open, jobs) _(e, shortest_limit, jobs) \
+    _(e, limit, jobs) _(e, reserved, jobs) _(e, started_in, jobs) _(e, promises_to, jobs) _(e, promise_sizes, jobs) \
+    _(e, overdue, nodes) /* at most as many jobs run as there are nodes */ _(e, candidates, nodes)
+#define ARRAYS_OF_PROMISES(_) /* if promises have nodes of their own */ \
+    _(e, earmarked, jobs + 1) _(e, coming_of, jobs) _(e, coming, room) _(e, taken, room) _(e, taken_end, jobs) _(e, taken_row, jobs)
+#define ARRAYS_OF_PRIORITY(_) _(e, order, jobs) _(e, rank, jobs)
+#define ARRAYS_OF_NODES(_) /* if named nodes are reserved */ \
+    _(e, idle_nodes_then, room * e->words) _(e, reserved_nodes, jobs) _(e, reserved_for_head, e->words) _(e, free_nodes, e->words)
+#define ARRAYS_OF_CLASSES(_) \
+    _(e, block_shortest, e->classes * e->blocks) _(e, group_shortest, e->classes * e->groups)
+#define MADE(owner, name, count) owner->name = make(e, count, sizeof *owner->name);
+#define GROWN(owner, name, count) && grow(e, &owner->name, count, sizeof *owner->name)
+#define FREED(owner, name, count) free(owner->name);
+
 /* -- memory and numbers -------------------------------------------------------------------------------------------- */
 
 static void *make(struct engine *e, int64_t count, size_t size) {
@@ -220,6 +249,14 @@ static int grow(struct engine *e, void *array, int64_t room, size_t size) {
     void *larger = realloc(*at, (size_t)room * size);
     if (!larger) { e->failed = NO_MEMORY; return 0; }
     *at = larger;
+    return 1;
+}
+
+/* Make room for one more item in an array with `count` items and room for `*room`. Return whether there is room. */
+static int make_room(struct engine *e, void *array, int64_t count, int64_t *room, size_t size) {
+    if (count < *room) return 1;
+    if (!grow(e, array, *room * 2, size)) return 0;
+    *room *= 2;
     return 1;
 }
 

@@ -4,9 +4,7 @@
 static int64_t enter(struct engine *e, int32_t job, int64_t first, int64_t count, double since) {
     if (e->held_count == e->held_room) {
         int64_t room = e->held_room * 2;
-        if (!grow(e, &e->held_job, room, 4) || !grow(e, &e->held_first, room, 4) || !grow(e, &e->held_nodes, room, 4)
-            || !grow(e, &e->held_since, room, 8) || !grow(e, &e->held_until, room, 8)
-            || (e->sharing && !grow(e, &e->held_part, room, 4))) return -1;
+        if (!(1 LEDGER(GROWN)) || (e->sharing && !grow(e, &e->held_part, room, 4))) return -1;
         e->held_room = room;
     }
     int64_t row = e->held_count++;
@@ -24,10 +22,7 @@ static void hold(struct engine *e, int32_t job, int64_t first, int64_t count) {
     if (at >= 0) {
         e->range_free = e->ranges[at].below;
     } else {
-        if (e->range_count == e->range_room) {
-            if (!grow(e, &e->ranges, (int64_t)e->range_room * 2, sizeof *e->ranges)) return;
-            e->range_room *= 2;
-        }
+        if (!make_room(e, &e->ranges, e->range_count, &e->range_room, sizeof *e->ranges)) return;
         at = e->range_count++;
     }
     e->ranges[at] = (struct range){row, (int32_t)first, (int32_t)count, e->held[job]};

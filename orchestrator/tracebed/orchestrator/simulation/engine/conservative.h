@@ -12,28 +12,15 @@ static void profile_of_running(struct engine *e) {
     e->steps = 1;
     e->times[0] = e->now;
     e->idle_then[0] = (int32_t)e->idle;
-    for (int64_t at = 0; at < e->chunk_count; at++) {
-        const struct chunk *chunk = e->chunks[at];
-        for (int32_t row = 0; row < chunk->count; row++) {
-            if (chunk->row[row].end > e->times[e->steps - 1]) {
-                e->times[e->steps] = chunk->row[row].end;
-                e->idle_then[e->steps] = e->idle_then[e->steps - 1];
-                e->steps++;
-            }
-            e->idle_then[e->steps - 1] += chunk->row[row].nodes;
+    RELEASES(e, r) {
+        if (r->end > e->times[e->steps - 1]) {
+            e->times[e->steps] = r->end;
+            e->idle_then[e->steps] = e->idle_then[e->steps - 1];
+            e->steps++;
         }
+        e->idle_then[e->steps - 1] += r->nodes;
     }
     e->steps_merged = e->steps;
-}
-
-/* Return the first step that does not begin before `instant`. */
-static int64_t step_from(const struct engine *e, double instant) {
-    int64_t low = e->step, high = e->steps;
-    while (low < high) {
-        int64_t middle = (low + high) / 2;
-        if (e->times[middle] < instant) low = middle + 1; else high = middle;
-    }
-    return low;
 }
 
 /* Let the profile begin now; occasionally merge adjacent steps with equal idle nodes. */

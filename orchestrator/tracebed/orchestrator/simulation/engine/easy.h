@@ -22,23 +22,24 @@ static int32_t tried(const struct engine *e, int32_t head, double shadow) {
     return e->arrived >= 0 && last < head ? head : last;
 }
 
-static void backfill(struct engine *e) {
-    int32_t head = heads(e), behind;
-    if (head < 0 || !e->idle || e->waiting_count == 1) return;
+/* Start the jobs behind the job `behind` that do not delay `head`. */
+static void backfill_behind(struct engine *e, int32_t head, int32_t behind) {
     reservation(e, e->in.low[head]);
-    if (e->failed) return;
     double shadow = e->shadow;
     int64_t extra = e->extra;
-    behind = tried(e, head, shadow);
-    int32_t job;
-    while (e->idle && (job = first_fit(e, behind, e->idle, shadow - e->now, extra)) >= 0) {
-        int32_t nodes = at_most(e->in.pref[job], e->idle);
-        behind = job;
-        int in_time = e->now + e->in.limit[job] / planned_rate(e, job, nodes) <= shadow;
-        if (e->in.narrow && !in_time && e->in.low[job] <= extra) nodes = at_most(nodes, extra);
-        if (in_time || nodes <= extra) {
-            start(e, job, nodes);
-            if (!in_time) extra -= nodes;
-        }
+    while (e->idle && !e->failed && (behind = first_fit(e, behind, e->idle, shadow - e->now, extra)) >= 0) {
+        int32_t nodes = at_most(e->in.pref[behind], e->idle);
+        int in_time = e->now + e->in.limit[behind] / planned_rate(e, behind, nodes) <= shadow;
+        if (e->in.narrow && !in_time && e->in.low[behind] <= extra) nodes = at_most(nodes, extra);
+        if (!in_time && nodes > extra) continue;
+        start(e, behind, nodes);
+        if (!in_time) extra -= nodes;
     }
+}
+
+static void backfill(struct engine *e) {
+    int32_t head = heads(e);
+    if (head < 0 || !e->idle || e->waiting_count == 1) return;
+    reservation(e, e->in.low[head]);
+    if (!e->failed) backfill_behind(e, head, tried(e, head, e->shadow));
 }

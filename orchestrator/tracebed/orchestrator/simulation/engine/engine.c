@@ -153,24 +153,13 @@ int64_t tracebed_engine_results_size(void) { return (int64_t)sizeof(struct resul
 void tracebed_engine_free(struct engine *e) {
     if (!e) return;
     for (int64_t at = 0; at < e->chunk_count; at++) free(e->chunks[at]);
-    void *all[] = {
-        e->heap, e->ends, e->progress, e->pending, e->idle_bits, e->ranges, e->held, e->size, e->expected_end, e->limits,
-        e->giving_back, e->order, e->rank, e->promised, e->promised_nodes, e->earmarked, e->coming_of, e->coming,
-        e->taken, e->taken_end, e->taken_row, e->resizable, e->place, e->chunks, e->waiting,
-        e->class_of, e->smallest, e->block_shortest, e->group_shortest, e->start, e->launched, e->end, e->state,
-        e->row_job, e->row_from, e->row_to, e->row_asked, e->row_decided, e->row_applied, e->row_ended, e->open,
-        e->held_job, e->held_first, e->held_nodes, e->held_since, e->held_until, e->overdue, e->candidates,
-        e->started_in, e->promises_to, e->promise_sizes, e->shortest_limit,
-        e->limit, e->times, e->idle_then, e->reserved, e->held_part,
-        e->idle_nodes_then, e->reserved_for_head, e->free_nodes,
-    };
     for (int64_t job = 0; e->reserved_nodes && job < e->in.jobs; job++) free(e->reserved_nodes[job]);
-    free(e->reserved_nodes);
     trial_free(e);
     plan_free(e);
     slurm_free(e);
     sharing_free(e);
-    for (size_t at = 0; at < sizeof all / sizeof *all; at++) free(all[at]);
+    free(e->class_of), free(e->smallest), free(e->held_part);
+    ARRAYS(FREED) ARRAYS_OF_PROMISES(FREED) ARRAYS_OF_PRIORITY(FREED) ARRAYS_OF_NODES(FREED) ARRAYS_OF_CLASSES(FREED)
     free(e);
 }
 
@@ -209,80 +198,22 @@ struct engine *tracebed_engine_new(const struct setup *in) {
     e->words = (in->nodes + 63) / 64;
     e->blocks = (jobs + BLOCK - 1) / BLOCK;
     e->groups = (e->blocks + GROUP - 1) / GROUP;
-    e->heap_room = e->range_room = e->promise_room = e->chunk_room = e->row_room = e->held_room = 256;
-    e->heap = make(e, e->heap_room, sizeof *e->heap);
-    e->ends = make(e, jobs, 8);
-    e->progress = make(e, jobs, sizeof *e->progress);
-    e->limits = make(e, jobs, sizeof *e->limits);
-    e->pending = make(e, jobs, 1);
-    e->idle_bits = make(e, e->words, 8);
-    e->ranges = make(e, e->range_room, sizeof *e->ranges);
-    e->held = make(e, jobs, 4);
-    e->size = make(e, jobs, 4);
-    e->expected_end = make(e, jobs, 8);
-    e->giving_back = make(e, jobs, 4);
-    e->promised = make(e, e->promise_room, 4);
-    e->promised_nodes = make(e, e->promise_room, 4);
+    int64_t nodes = in->nodes, room = 256;
+    e->heap_room = e->range_room = e->promise_room = e->chunk_room = e->row_room = e->held_room = e->step_room = room;
     e->coming_free = -1;
+    ARRAYS(MADE)
     if (in->promise != POOL) {
-        e->coming_room = 256;
-        e->taken_room = 256;
-        e->earmarked = make(e, jobs + 1, 4);
-        e->coming_of = make(e, jobs, 4);
-        e->coming = make(e, e->coming_room, sizeof *e->coming);
-        e->taken = make(e, e->taken_room, sizeof *e->taken);
-        e->taken_end = make(e, jobs, 8);
-        e->taken_row = make(e, jobs, 8);
+        e->coming_room = e->taken_room = room;
+        ARRAYS_OF_PROMISES(MADE)
     }
-    if (in->priority != AS_SUBMITTED) {
-        e->order = make(e, jobs, sizeof *e->order);
-        e->rank = make(e, jobs, 8);
-    }
-    e->resizable = make(e, jobs, sizeof *e->resizable);
-    e->place = make(e, jobs, 4);
-    e->chunks = make(e, e->chunk_room, sizeof *e->chunks);
-    e->waiting = make(e, jobs, 1);
-    e->start = make(e, jobs, 8);
-    e->launched = make(e, jobs, 8);
-    e->end = make(e, jobs, 8);
-    e->state = make(e, jobs, 1);
-    e->open = make(e, jobs, 4);
-    e->row_job = make(e, e->row_room, 4);
-    e->row_from = make(e, e->row_room, 4);
-    e->row_to = make(e, e->row_room, 4);
-    e->row_asked = make(e, e->row_room, 8);
-    e->row_decided = make(e, e->row_room, 8);
-    e->row_applied = make(e, e->row_room, 8);
-    e->row_ended = make(e, e->row_room, 8);
-    e->held_job = make(e, e->held_room, 4);
-    e->held_first = make(e, e->held_room, 4);
-    e->held_nodes = make(e, e->held_room, 4);
-    e->held_since = make(e, e->held_room, 8);
-    e->held_until = make(e, e->held_room, 8);
-    e->shortest_limit = make(e, jobs, 8);
-    e->limit = make(e, jobs, 8);
-    e->reserved = make(e, jobs, 8);
-    e->step_room = 256;
-    e->times = make(e, e->step_room, 8);
-    e->idle_then = make(e, e->step_room, 4);
-    if (in->named_nodes) {
-        e->idle_nodes_then = make(e, e->step_room * e->words, 8);
-        e->reserved_nodes = make(e, jobs, sizeof *e->reserved_nodes);
-        e->reserved_for_head = make(e, e->words, 8);
-        e->free_nodes = make(e, e->words, 8);
-    }
-    e->overdue = make(e, in->nodes, 4);  /* at most as many jobs run as there are nodes */
-    e->candidates = make(e, in->nodes, sizeof *e->candidates);
-    e->started_in = make(e, jobs, 8);
-    e->promises_to = make(e, jobs, 4);
-    e->promise_sizes = make(e, jobs, 4);
+    if (in->priority != AS_SUBMITTED) { ARRAYS_OF_PRIORITY(MADE) }
+    if (in->named_nodes) { ARRAYS_OF_NODES(MADE) }
     classify(e);
     if (in->shares) sharing_new(e);
     if (in->policy == SD) trial_new(e);
     if (in->policy == SD) plan_new(e);
     if (in->policy == SLURM) slurm_new(e);
-    e->block_shortest = make(e, e->classes * e->blocks, 8);
-    e->group_shortest = make(e, e->classes * e->groups, 8);
+    ARRAYS_OF_CLASSES(MADE)
     if (e->failed) {
         tracebed_engine_free(e);
         return NULL;

@@ -72,10 +72,7 @@ static void note_taken(struct engine *e, int64_t begin, int32_t job, int32_t nod
         e->taken[row].nodes += nodes;
         return;
     }
-    if (e->taken_count == e->taken_room) {
-        if (!grow(e, &e->taken, e->taken_room * 2, sizeof *e->taken)) return;
-        e->taken_room *= 2;
-    }
+    if (!make_room(e, &e->taken, e->taken_count, &e->taken_room, sizeof *e->taken)) return;
     e->taken_row[job] = e->taken_count;
     e->taken[e->taken_count++] = (struct taken){job, nodes};
 }

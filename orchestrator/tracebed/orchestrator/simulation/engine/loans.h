@@ -29,6 +29,13 @@ struct sharing {
     int32_t *core_job, *core_node, *core_from, *core_to; uint8_t *core_cause; double *core_asked;
 };
 
+#define CORE_CHANGES(_) \
+    _(s, core_job, room) _(s, core_node, room) _(s, core_from, room) _(s, core_to, room) _(s, core_cause, room) _(s, core_asked, room)
+#define SHARING(_) /* the arrays of `sharing` */ \
+    CORE_CHANGES(_) _(s, todo, room) _(s, lends, room) _(s, lent, room) _(s, of, jobs) _(s, listed, jobs) _(s, entered, jobs) \
+    _(s, gone, jobs) _(s, loans, nodes) _(s, owned_since, nodes) _(s, noted_owner, nodes) _(s, noted_guest, nodes) \
+    _(s, gains, running) _(s, guests, running) _(s, others, running) _(s, entry, running) _(s, entry_end, running)
+
 static int shares_nodes(const struct resident *r) { return r->visiting || r->lends; }
 
 /* The nodes of a job: the nodes that it owns, then those on which it is a guest. `node` -1: no longer a guest there. */
@@ -121,6 +128,12 @@ static void lend_node(struct engine *e, int32_t owner, int32_t guest, int32_t no
     s->of[owner]->lends++;
 }
 
+/* Add `job` to the list of the present stamp, unless it is in it. */
+static void list_once(struct sharing *s, int32_t *list, int64_t *count, int32_t job) {
+    if (s->listed[job] != s->stamp) list[(*count)++] = job;
+    s->listed[job] = s->stamp;
+}
+
 /* End the loan of `node`. */
 static void end_loan(struct engine *e, int32_t node) {
     struct loan *loan = &e->sharing->loans[node];
@@ -139,15 +152,15 @@ static void end_loan(struct engine *e, int32_t node) {
 static int64_t release_all(struct engine *e, int32_t job) {
     struct sharing *s = e->sharing;
     struct resident *r = s->of[job];
-    int64_t count = 0, stamp = ++s->stamp;
+    int64_t count = 0;
+    s->stamp++;
     for (int64_t at = 0; at < r->visit_count; at++) {
         int32_t node = r->visits[at];
         if (node < 0) continue;
         int32_t owner = s->loans[node].owner;
         end_loan(e, node);
         s->owned_since[node] = e->now;
-        if (s->listed[owner] != stamp) s->gains[count++] = owner;
-        s->listed[owner] = stamp;
+        list_once(s, s->gains, &count, owner);
     }
     for (int64_t at = 0; at < r->owned_count; at++) {
         int32_t node = r->owned[at], heir = s->loans[node].guest;
@@ -160,8 +173,7 @@ static int64_t release_all(struct engine *e, int32_t job) {
         end_loan(e, node);
         own(e, s->of[heir], node, s->of[heir]->first == node);
         s->noted_owner[node] = s->noted_guest[node];
-        if (s->listed[heir] != stamp) s->gains[count++] = heir;
-        s->listed[heir] = stamp;
+        list_once(s, s->gains, &count, heir);
     }
     return count;
 }
@@ -170,12 +182,11 @@ static int64_t release_all(struct engine *e, int32_t job) {
 static int64_t hosts_of(struct engine *e, int32_t job, int32_t *list) {
     struct sharing *s = e->sharing;
     const struct resident *r = s->of[job];
-    int64_t count = 0, stamp = ++s->stamp;
+    int64_t count = 0;
+    s->stamp++;
     for (int64_t at = 0; r->visiting && at < r->visit_count; at++) {
         if (r->visits[at] < 0) continue;
-        int32_t owner = s->loans[r->visits[at]].owner;
-        if (s->listed[owner] != stamp) list[count++] = owner;
-        s->listed[owner] = stamp;
+        list_once(s, list, &count, s->loans[r->visits[at]].owner);
     }
     return count;
 }
@@ -184,12 +195,11 @@ static int64_t hosts_of(struct engine *e, int32_t job, int32_t *list) {
 static int64_t guests_of(struct engine *e, int32_t job, int32_t *list) {
     struct sharing *s = e->sharing;
     const struct resident *r = s->of[job];
-    int64_t count = 0, stamp = ++s->stamp;
+    int64_t count = 0;
+    s->stamp++;
     for (int64_t at = 0; r->lends && at < r->owned_count; at++) {
         int32_t guest = s->loans[r->owned[at]].guest;
-        if (guest < 0) continue;
-        if (s->listed[guest] != stamp) list[count++] = guest;
-        s->listed[guest] = stamp;
+        if (guest >= 0) list_once(s, list, &count, guest);
     }
     return count;
 }

@@ -20,17 +20,22 @@ static void keep_lowest(const struct engine *e, uint64_t *nodes, int64_t count) 
     CHECK(count == 0);
 }
 
-/* Add the nodes of the running `job` to `nodes`. */
-static void add_nodes_of(const struct engine *e, uint64_t *nodes, int32_t job) {
+/* Add the nodes of `job` that are in `among` (null: all) to `mask`. Return the number of new ones. */
+static int64_t add_held(const struct engine *e, uint64_t *mask, int32_t job, const uint64_t *among) {
+    int64_t added = 0;
     for (int32_t at = e->held[job]; at >= 0; at = e->ranges[at].below) {
         int64_t first = e->ranges[at].first, count = e->ranges[at].count;
         while (count > 0) {
-            int64_t bit = first % 64, run = count < 64 - bit ? count : 64 - bit;
-            nodes[first / 64] |= (run == 64 ? ~UINT64_C(0) : (UINT64_C(1) << run) - 1) << bit;
+            int64_t bit = first % 64, run = count < 64 - bit ? count : 64 - bit, word = first / 64;
+            uint64_t own = (run == 64 ? ~UINT64_C(0) : (UINT64_C(1) << run) - 1) << bit;
+            if (among) own &= among[word];
+            added += __builtin_popcountll(own & ~mask[word]);
+            mask[word] |= own;
             first += run;
             count -= run;
         }
     }
+    return added;
 }
 
 /* Start `job` on the lowest nodes of `among`; null: of the idle nodes. */
@@ -48,16 +53,13 @@ static double reserve_for_head(struct engine *e, int64_t need) {
     int64_t idle = e->idle;
     double shadow = e->now;
     copy_nodes(e, free_then, e->idle_bits);
-    for (int64_t at = 0; at < e->chunk_count; at++) {
-        const struct chunk *chunk = e->chunks[at];
-        for (int32_t row = 0; row < chunk->count; row++) {
-            if (chunk->row[row].end > shadow) {
-                if (idle >= need) goto found;
-                shadow = chunk->row[row].end;
-            }
-            add_nodes_of(e, free_then, chunk->row[row].job);
-            idle += chunk->row[row].nodes;
+    RELEASES(e, r) {
+        if (r->end > shadow) {
+            if (idle >= need) goto found;
+            shadow = r->end;
         }
+        add_held(e, free_then, r->job, NULL);
+        idle += r->nodes;
     }
 found:
     CHECK(idle >= need);
@@ -100,15 +102,21 @@ static int insert_step(struct engine *e, int64_t at, double instant) {
     return 1;
 }
 
-/* Return the step that begins at `instant`, not before the first; insert it if it is missing. */
-static int64_t node_step_at(struct engine *e, double instant) {
-    int64_t low = 0, high = e->steps;
+/* Return the first step that does not begin before `instant`. */
+static int64_t step_from(const struct engine *e, double instant) {
+    int64_t low = e->step, high = e->steps;
     while (low < high) {
         int64_t middle = (low + high) / 2;
         if (e->times[middle] < instant) low = middle + 1; else high = middle;
     }
-    if (low == e->steps || e->times[low] != instant) insert_step(e, low, instant);
     return low;
+}
+
+/* Return the step that begins at `instant`, not before the first; insert it if it is missing. */
+static int64_t node_step_at(struct engine *e, double instant) {
+    int64_t at = step_from(e, instant);
+    if (at == e->steps || e->times[at] != instant) insert_step(e, at, instant);
+    return at;
 }
 
 /* Allocate `nodes` from `start` to `end`, or release them. */
@@ -126,13 +134,9 @@ static void profile_of_nodes(struct engine *e) {
     e->steps = 1;
     e->times[0] = e->now;
     copy_nodes(e, nodes_then(e, 0), e->idle_bits);
-    for (int64_t at = 0; at < e->chunk_count; at++) {
-        const struct chunk *chunk = e->chunks[at];
-        for (int32_t row = 0; row < chunk->count; row++) {
-            double end = chunk->row[row].end;
-            if (end > e->times[e->steps - 1] && !insert_step(e, e->steps, end)) return;
-            add_nodes_of(e, nodes_then(e, e->steps - 1), chunk->row[row].job);
-        }
+    RELEASES(e, r) {
+        if (r->end > e->times[e->steps - 1] && !insert_step(e, e->steps, r->end)) return;
+        add_held(e, nodes_then(e, e->steps - 1), r->job, NULL);
     }
     for (int32_t job = queue_first(e); job >= 0 && !e->failed; job = queue_next(e, job))
         if (e->reserved_nodes[job])

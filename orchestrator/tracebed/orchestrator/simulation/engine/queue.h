@@ -21,7 +21,7 @@ static void queue_remove(struct engine *e, int32_t job) {
     e->waiting_count--;
 }
 
-/* Return the key of `job` in the order of the priority, as in priorities.py. */
+/* Return the key of `job` in the order of the priority, as in queue.py. */
 static double key_of(const struct engine *e, int32_t job) {
     const struct setup *in = &e->in;
     double wait = e->now - in->submit[job], age = wait / in->max_age_s;

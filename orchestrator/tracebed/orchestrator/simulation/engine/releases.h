@@ -25,10 +25,7 @@ static int32_t row_in(const struct chunk *chunk, double end, int32_t job) {
 }
 
 static int insert_chunk(struct engine *e, int64_t at) {
-    if (e->chunk_count == e->chunk_room) {
-        if (!grow(e, &e->chunks, e->chunk_room * 2, sizeof *e->chunks)) return 0;
-        e->chunk_room *= 2;
-    }
+    if (!make_room(e, &e->chunks, e->chunk_count, &e->chunk_room, sizeof *e->chunks)) return 0;
     struct chunk *chunk = calloc(1, sizeof *chunk);
     if (!chunk) { e->failed = NO_MEMORY; return 0; }
     memmove(&e->chunks[at + 1], &e->chunks[at], (size_t)(e->chunk_count - at) * sizeof *e->chunks);
@@ -119,4 +116,15 @@ static double shortest_limit(const struct setup *in, int64_t job) {
     for (int32_t nodes = in->low[job] + 1; nodes <= in->pref[job]; nodes++)
         if (in->speedup[zero + nodes] > best) best = in->speedup[zero + nodes];
     return in->limit[job] * in->speedup[zero + in->requested[job]] / best;
+}
+
+/* Write the running jobs whose expected ends have passed to `list`; return their number. */
+static int64_t find_overdue(const struct engine *e, int32_t *list) {
+    int64_t count = 0;
+    for (int64_t at = 0; at < e->chunk_count && e->chunks[at]->row[0].end <= e->now; at++) {
+        const struct chunk *chunk = e->chunks[at];
+        for (int32_t row = 0; row < chunk->count && chunk->row[row].end <= e->now; row++)
+            if (e->size[chunk->row[row].job]) list[count++] = chunk->row[row].job;  /* else promised */
+    }
+    return count;
 }

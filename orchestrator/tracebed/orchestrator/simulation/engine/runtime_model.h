@@ -13,6 +13,13 @@ static double planned_rate(const struct engine *e, int32_t job, int32_t nodes) {
     return e->in.plan_by_limit ? 1.0 : rate(e, job, nodes);
 }
 
+/* Return the rate on `nodes` nodes with a share of the requested cores; `r` is the rate with all, as `Jobs.rate`. */
+static double rate_of_share(const struct engine *e, int32_t job, int32_t nodes, double r, double share) {
+    if (share == 1.0) return r;
+    double parallel = e->in.parallel[job] * e->in.requested[job] / nodes * r;
+    return r * share / (share + parallel * (1.0 - share));
+}
+
 /* Return the actual rate: with the share of the requested cores on the first `nodes` allocated, as `Jobs.rate`. */
 static double rate_on_nodes(const struct engine *e, int32_t job, int32_t nodes) {
     double r = rate(e, job, nodes);
@@ -29,9 +36,7 @@ static double rate_on_nodes(const struct engine *e, int32_t job, int32_t nodes) 
         }
     }
     double share = e->in.runtime_model == IDEAL ? (double)sum / (double)(wanted * nodes) : (double)poorest / (double)wanted;
-    if (share == 1.0) return r;
-    double parallel = e->in.parallel[job] * e->in.requested[job] / nodes * r;
-    return r * share / (share + parallel * (1.0 - share));
+    return rate_of_share(e, job, nodes, r, share);
 }
 
 static double next_multiple(double step, double at, double origin, int64_t first) {

@@ -6,10 +6,7 @@ static void earmark_coming(struct engine *e, int32_t slot, int32_t job, int32_t 
     if (at >= 0) {
         e->coming_free = e->coming[at].next;
     } else {
-        if (e->coming_count == e->coming_room) {
-            if (!grow(e, &e->coming, (int64_t)e->coming_room * 2, sizeof *e->coming)) return;
-            e->coming_room *= 2;
-        }
+        if (!make_room(e, &e->coming, e->coming_count, &e->coming_room, sizeof *e->coming)) return;
         at = e->coming_count++;
     }
     e->coming[at] = (struct coming){slot, nodes, e->coming_of[job]};
@@ -101,12 +98,7 @@ static void launch(struct engine *e, int32_t job, int32_t nodes) {
 
 /* Expect every running job past its limit to run for another limit from now on. This drops all reservations. */
 static void expect_again(struct engine *e) {
-    int64_t count = 0;
-    for (int64_t at = 0; at < e->chunk_count && e->chunks[at]->row[0].end <= e->now; at++) {
-        const struct chunk *chunk = e->chunks[at];
-        for (int32_t row = 0; row < chunk->count && chunk->row[row].end <= e->now; row++)
-            if (e->size[chunk->row[row].job]) e->overdue[count++] = chunk->row[row].job;  /* else promised */
-    }
+    int64_t count = find_overdue(e, e->overdue);
     if (!count) return;
     for (int64_t at = 0; at < count; at++) {
         int32_t job = e->overdue[at];
@@ -219,14 +211,9 @@ static double point(const struct engine *e, int32_t job, double ready) {
 /* Continue `job` at the rate of its new size from now on. Return whether the resize is complete: not if nodes are still
  * being released. */
 static int take_effect(struct engine *e, int32_t job) {
-    struct progress *p = &e->progress[job];
-    double worked = e->now - p->since;
-    double done = p->done + (worked > 0.0 ? worked : 0.0) * p->rate;
-    int32_t row = e->open[job], added = e->row_to[row] - e->row_from[row];
-    double begin = (p->since > e->now ? p->since : e->now) + reconfiguration_delay(&e->in, row, job, added);
-    double r = rate_on_nodes(e, job, e->size[job]), left = e->in.work[job] - done;
-    *p = (struct progress){done, begin, r};
-    end_at(e, job, begin + (left > 0.0 ? left : 0.0) / r + end_delay(&e->in, job, e->size[job]));
+    int32_t row = e->open[job], added = e->row_to[row] - e->row_from[row], size = e->size[job];
+    double pause = reconfiguration_delay(&e->in, row, job, added);
+    double begin = go_on(e, job, pause, rate_on_nodes(e, job, size), size);
     e->row_decided[row] = e->now;
     e->row_applied[row] = begin;
     double release_s = release_delay(&e->in, row, job, added);
@@ -243,9 +230,7 @@ static int take_effect(struct engine *e, int32_t job) {
 static void note_resize(struct engine *e, int32_t job, int32_t from, int32_t to) {
     if (e->row_count == e->row_room) {
         int64_t room = e->row_room * 2;
-        if (!grow(e, &e->row_job, room, 4) || !grow(e, &e->row_from, room, 4) || !grow(e, &e->row_to, room, 4)
-            || !grow(e, &e->row_asked, room, 8) || !grow(e, &e->row_decided, room, 8)
-            || !grow(e, &e->row_applied, room, 8) || !grow(e, &e->row_ended, room, 8)) return;
+        if (!(1 RESIZES(GROWN))) return;
         e->row_room = room;
     }
     int64_t row = e->row_count++;

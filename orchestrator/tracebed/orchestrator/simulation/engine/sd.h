@@ -35,14 +35,11 @@ static int by_slowdown(const void *a, const void *b) {
 static double cut_off(const struct engine *e) {
     double sum = 0.0, *slowdowns = e->trial->slowdowns;
     int64_t count = 0;
-    for (int64_t at = 0; at < e->chunk_count; at++) {
-        for (int32_t row = 0; row < e->chunks[at]->count; row++) {
-            const struct release *r = &e->chunks[at]->row[row];
-            double limit = e->in.limit[r->job];
-            if (!(limit > 0.0)) continue;
-            slowdowns[count] = ((r->end > e->now ? r->end : e->now) - e->in.submit[r->job]) / limit;
-            sum += slowdowns[count++];
-        }
+    RELEASES(e, r) {
+        double limit = e->in.limit[r->job];
+        if (!(limit > 0.0)) continue;
+        slowdowns[count] = ((r->end > e->now ? r->end : e->now) - e->in.submit[r->job]) / limit;
+        sum += slowdowns[count++];
     }
     if (!count) return INFINITY;
     if (e->in.slowdown_quantile == 0.0) return sum / (double)count;
@@ -76,22 +73,19 @@ static void find_hosts(struct engine *e) {
     t->hosts_known = 1;
     t->host_count = 0;
     t->rated_cores = -1;
-    for (int64_t at = 0; at < e->chunk_count; at++) {
-        for (int32_t row = 0; row < e->chunks[at]->count; row++) {
-            const struct release *r = &e->chunks[at]->row[row];
-            const struct resident *resident = e->sharing->of[r->job];
-            double limit = e->in.limit[r->job], start = e->start[r->job];
-            if (!resident->can_host || !(limit > 0.0)) continue;
-            int32_t cores = resident->can_host, used = at_most(e->in.job_cores[r->job], cores);
-            int32_t socket = cores / resident->sockets, most = (int32_t)(used * e->in.sharing_factor + SLACK);
-            most = at_most(most, used > e->in.ranks[r->job] ? used - e->in.ranks[r->job] : 0);
-            if (most >= socket) most = most / socket * socket;
-            double wait = start - e->in.submit[r->job] + (r->end - (start + limit)), least = (wait + limit) / limit;
-            if (!is_below_cut_off(e, least)) continue;
-            t->hosts[t->host_count++] = (struct host){
-                wait, limit, r->end - e->now, least, r->job, e->in.requested[r->job], cores, used, most, 0, 0.0, 0.0,
-            };
-        }
+    RELEASES(e, r) {
+        const struct resident *resident = e->sharing->of[r->job];
+        double limit = e->in.limit[r->job], start = e->start[r->job];
+        if (!resident->can_host || !(limit > 0.0)) continue;
+        int32_t cores = resident->can_host, used = at_most(e->in.job_cores[r->job], cores);
+        int32_t socket = cores / resident->sockets, most = (int32_t)(used * e->in.sharing_factor + SLACK);
+        most = at_most(most, used > e->in.ranks[r->job] ? used - e->in.ranks[r->job] : 0);
+        if (most >= socket) most = most / socket * socket;
+        double wait = start - e->in.submit[r->job] + (r->end - (start + limit)), least = (wait + limit) / limit;
+        if (!is_below_cut_off(e, least)) continue;
+        t->hosts[t->host_count++] = (struct host){
+            wait, limit, r->end - e->now, least, r->job, e->in.requested[r->job], cores, used, most, 0, 0.0, 0.0,
+        };
     }
 }
 
@@ -261,10 +255,7 @@ static const struct found *pick(struct engine *e, int32_t job, double limit, int
         const struct found *f = &t->found[at];
         if (f->nodes == nodes && f->cores == cores && f->ranks == ranks && f->limit == limit && f->head == head) return f;
     }
-    if (t->found_count == t->found_room) {
-        if (!grow(e, &t->found, 2 * t->found_room, sizeof *t->found)) return NULL;
-        t->found_room *= 2;
-    }
+    if (!make_room(e, &t->found, t->found_count, &t->found_room, sizeof *t->found)) return NULL;
     struct search search = {limit, INFINITY, 0, e->in.include_free_nodes ? e->idle : 0};
     find_hosts(e);
     int64_t count = find_lenders(e, nodes, cores, ranks, limit);
@@ -385,24 +376,6 @@ static int fits_idle(struct engine *e, int32_t job, int32_t head) {
     return nodes <= e->extra || e->now + e->in.limit[job] <= e->shadow;
 }
 
-/* Start jobs behind `after` by EASY backfilling; without a head, of all waiting jobs. */
-static void backfill_behind(struct engine *e, int32_t after, int32_t head) {
-    if (head < 0) {
-        head = after = heads(e);
-        if (head < 0) return;
-    }
-    reservation(e, e->in.requested[head]);
-    double shadow = e->shadow;
-    int64_t extra = e->extra;
-    while (e->idle && !e->failed && (after = first_fit(e, after, e->idle, shadow - e->now, extra)) >= 0) {
-        int32_t nodes = e->in.requested[after];
-        int in_time = e->now + e->in.limit[after] <= shadow;
-        if (!in_time && nodes > extra) continue;
-        start(e, after, nodes);
-        if (!in_time) extra -= nodes;
-    }
-}
-
 static void slowdown_driven(struct engine *e, int woken) {
     struct trial *t = e->trial;
     double interval = e->in.backfill_interval_s;
@@ -445,16 +418,20 @@ static void slowdown_driven(struct engine *e, int woken) {
         if (head < 0) head = job;
         if (!plan_reserve(e, planned_s(e, job), nodes)) break;
     }
-    if (more && interval == 0.0 && !e->failed) backfill_behind(e, last, head);
+    if (!more || interval != 0.0 || e->failed) return;
+    if (head < 0) head = last = heads(e);
+    if (head >= 0) backfill_behind(e, head, last);
 }
+
+#define TRIAL(_) /* the arrays of `trial` */ \
+    _(t, hosts, running) _(t, heap, running) _(t, kept, running) _(t, slowdowns, running) _(t, mates, running) _(t, chosen, running) \
+    _(t, best, running) _(t, mate_end, running) _(t, with_nodes, nodes + 1) _(t, alike_first, nodes + 1) _(t, found, room) \
+    _(t, picked, room)
 
 static void trial_free(struct engine *e) {
     struct trial *t = e->trial;
     if (!t) return;
-    void *all[] = {
-        t->hosts, t->heap, t->kept, t->with_nodes, t->slowdowns, t->mates, t->alike_first, t->chosen, t->best, t->found, t->picked, t->mate_end,
-    };
-    for (size_t at = 0; at < sizeof all / sizeof *all; at++) free(all[at]);
+    TRIAL(FREED)
     free(t);
 }
 
@@ -462,19 +439,8 @@ static void trial_new(struct engine *e) {
     int64_t nodes = e->in.nodes, running = 2 * nodes;
     struct trial *t = e->trial = make(e, 1, sizeof *t);
     if (!t) return;
-    t->found_room = t->picked_room = 256;
-    t->hosts = make(e, running, sizeof *t->hosts);
-    t->heap = make(e, running, sizeof *t->heap);
-    t->kept = make(e, running, sizeof *t->kept);
-    t->with_nodes = make(e, nodes + 1, sizeof *t->with_nodes);
-    t->slowdowns = make(e, running, sizeof *t->slowdowns);
-    t->mates = make(e, running, sizeof *t->mates);
-    t->alike_first = make(e, nodes + 1, 4);
-    t->chosen = make(e, running, 4);
-    t->best = make(e, running, 4);
-    t->found = make(e, t->found_room, sizeof *t->found);
-    t->picked = make(e, t->picked_room, sizeof *t->picked);
-    t->mate_end = make(e, running, 8);
+    int64_t room = t->found_room = t->picked_room = 256;
+    TRIAL(MADE)
     for (int64_t list = 0; list < FOUND_LISTS; list++) t->found_list[list] = -1;
     for (int64_t count = 0; t->alike_first && count <= nodes; count++) t->alike_first[count] = -1;
 }

@@ -1,4 +1,4 @@
-/* The map of reservations of a call of `sd`, with the limits of the plan of Slurm's backfill. As policies/sd_plan.py.
+/* The map of reservations of a call of `sd`, with the limits of the plan of Slurm's backfill. As policies/sd.py.
  * Part of engine.c. */
 
 struct planned { double start, duration; int32_t nodes; };  /* start NaN: the earliest possible */
@@ -29,10 +29,7 @@ static void plan_new_call(struct engine *e) {
 
 static void plan_add(struct engine *e, double start, double duration, int32_t nodes) {
     struct plan *plan = e->plan;
-    if (plan->count == plan->room) {
-        if (!grow(e, &plan->to_come, 2 * plan->room, sizeof *plan->to_come)) return;
-        plan->room *= 2;
-    }
+    if (!make_room(e, &plan->to_come, plan->count, &plan->room, sizeof *plan->to_come)) return;
     plan->to_come[plan->count++] = (struct planned){start, duration, nodes};
 }
 
@@ -58,10 +55,7 @@ static double plan_earliest(struct engine *e, int32_t nodes, double duration) {
         if (plan->in_vain[at].nodes < nodes || plan->in_vain[at].duration < duration)
             plan->in_vain[kept++] = plan->in_vain[at];
     plan->vain_count = kept;
-    if (kept == plan->vain_room) {
-        if (!grow(e, &plan->in_vain, 2 * plan->vain_room, sizeof *plan->in_vain)) return INFINITY;
-        plan->vain_room *= 2;
-    }
+    if (!make_room(e, &plan->in_vain, kept, &plan->vain_room, sizeof *plan->in_vain)) return INFINITY;
     plan->in_vain[plan->vain_count++] = (struct planned){NAN, duration, nodes};
     return INFINITY;
 }
@@ -80,10 +74,7 @@ static void plan_bound(struct engine *e, double at) {
     if (!(e->now < at && at < plan->last)) return;
     for (int64_t n = 0; n < plan->bound_count; n++)
         if (plan->bounds[n] == at) return;
-    if (plan->bound_count == plan->bound_room) {
-        if (!grow(e, &plan->bounds, 2 * plan->bound_room, 8)) return;
-        plan->bound_room *= 2;
-    }
+    if (!make_room(e, &plan->bounds, plan->bound_count, &plan->bound_room, 8)) return;
     plan->bounds[plan->bound_count++] = at;
 }
 
@@ -142,21 +133,20 @@ static int is_beyond_limit_of_user(struct engine *e, int32_t job) {
     return plan->users[user].jobs++ >= e->in.most_of_user;
 }
 
+#define PLAN(_) /* the arrays of `plan`; at most as many users as jobs */ \
+    _(plan, to_come, room) _(plan, in_vain, room) _(plan, bounds, room) _(plan, tried, e->in.nodes + 1) \
+    _(plan, users, e->in.most_of_user ? e->in.jobs : 0)
+
 static void plan_free(struct engine *e) {
     struct plan *plan = e->plan;
     if (!plan) return;
-    void *all[] = {plan->to_come, plan->tried, plan->in_vain, plan->bounds, plan->users};
-    for (size_t at = 0; at < sizeof all / sizeof *all; at++) free(all[at]);
+    PLAN(FREED)
     free(plan);
 }
 
 static void plan_new(struct engine *e) {
     struct plan *plan = e->plan = make(e, 1, sizeof *plan);
     if (!plan) return;
-    plan->room = plan->vain_room = plan->bound_room = 64;
-    plan->to_come = make(e, plan->room, sizeof *plan->to_come);
-    plan->tried = make(e, e->in.nodes + 1, sizeof *plan->tried);
-    plan->in_vain = make(e, plan->vain_room, sizeof *plan->in_vain);
-    plan->bounds = make(e, plan->bound_room, 8);
-    plan->users = make(e, e->in.most_of_user ? e->in.jobs : 0, sizeof *plan->users);  /* at most as many as jobs */
+    int64_t room = plan->room = plan->vain_room = plan->bound_room = 64;
+    PLAN(MADE)
 }

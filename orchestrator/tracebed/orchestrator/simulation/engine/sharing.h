@@ -1,4 +1,4 @@
-/* What follows from shared nodes: rates, expected ends and changes of cores. As sharing.py, core_changes.py, and the
+/* What follows from shared nodes: rates, expected ends and changes of cores. As scheduler.py, record.py, and the
  * simulator and the scheduler. Part of engine.c. */
 
 /* -- rates and expected ends --------------------------------------------------------------------------------------- */
@@ -10,13 +10,6 @@ static struct part part_of(const struct engine *e, int32_t job, int32_t node) {
     if (loan->guest < 0) return (struct part){0, cores};
     if (loan->owner == job) return (struct part){0, cores - loan->cores};
     return (struct part){cores - loan->cores, loan->cores};
-}
-
-/* Return the rate with the given share of the requested cores, as `Jobs.rate`. */
-static double rate_of_share(const struct engine *e, int32_t job, double share) {
-    if (share == 1.0) return 1.0;
-    double parallel = e->in.parallel[job] * e->in.requested[job] / e->in.requested[job];
-    return share / (share + parallel * (1.0 - share));
 }
 
 /* Return the rate that the scheduler expects. Cores lent to guests with the stamp `without` in `gone` count as
@@ -31,7 +24,7 @@ static double expected_rate(const struct engine *e, int32_t job, int64_t without
         double part = (double)part_of(e, job, node).count / (double)at_most(e->in.job_cores[job], e->in.cores[node]);
         if (part < share) share = part;
     }
-    return rate_of_share(e, job, share);
+    return rate_of_share(e, job, e->in.requested[job], 1.0, share);
 }
 
 /* Return the actual rate. */
@@ -46,9 +39,9 @@ static double rate_on_cores(const struct engine *e, int32_t job) {
         sum += cores < wanted ? cores : wanted;
         if (cores < poorest) poorest = cores;
     }
-    if (e->in.runtime_model == IDEAL)
-        return rate_of_share(e, job, (double)sum / (double)(wanted * e->in.requested[job]));
-    return rate_of_share(e, job, (double)poorest / (double)wanted);
+    int32_t nodes = e->in.requested[job];
+    double share = e->in.runtime_model == IDEAL ? (double)sum / (double)(wanted * nodes) : (double)poorest / (double)wanted;
+    return rate_of_share(e, job, nodes, 1.0, share);
 }
 
 /* Return when the limit of `job` ends if its guests end at their expected ends. */
@@ -93,6 +86,16 @@ static int32_t frees(const struct engine *e, int32_t job) {
     return count;
 }
 
+/* Note the expected end of `job`, unless it has been noted with the stamp `entered`. */
+static void enter_once(struct engine *e, int64_t entered, int64_t *entries, int32_t job) {
+    struct sharing *s = e->sharing;
+    if (s->entered[job] != entered) {
+        s->entry[*entries] = job;
+        s->entry_end[(*entries)++] = e->expected_end[job];
+    }
+    s->entered[job] = entered;
+}
+
 /* Recompute the expected ends of `jobs` and of the jobs hosting them. */
 static void expect_shared(struct engine *e, const int32_t *jobs, int64_t count) {
     struct sharing *s = e->sharing;
@@ -104,11 +107,7 @@ static void expect_shared(struct engine *e, const int32_t *jobs, int64_t count) 
     if (count) memcpy(s->todo, jobs, (size_t)count * 4);
     for (int64_t at = 0; at < count; at++) {  /* the list grows: a host may be a guest elsewhere */
         int32_t job = s->todo[at];
-        if (s->entered[job] != entered) {
-            s->entry[entries] = job;
-            s->entry_end[entries++] = e->expected_end[job];
-        }
-        s->entered[job] = entered;
+        enter_once(e, entered, &entries, job);
         e->expected_end[job] = end_beside_guests(e, job);
         if (count + running > s->todo_room) {
             if (!grow(e, &s->todo, 2 * (count + running), 4)) return;
@@ -118,14 +117,7 @@ static void expect_shared(struct engine *e, const int32_t *jobs, int64_t count) 
     }
     for (int64_t at = 0, first = entries; at < first; at++) {
         int64_t guests = guests_of(e, s->entry[at], s->guests);
-        for (int64_t g = 0; g < guests; g++) {
-            int32_t guest = s->guests[g];
-            if (s->entered[guest] != entered) {
-                s->entry[entries] = guest;
-                s->entry_end[entries++] = e->expected_end[guest];
-            }
-            s->entered[guest] = entered;
-        }
+        for (int64_t g = 0; g < guests; g++) enter_once(e, entered, &entries, s->guests[g]);
     }
     for (int64_t at = 0; at < entries; at++) {
         releases_remove(e, s->entry[at], s->entry_end[at]);
@@ -136,11 +128,8 @@ static void expect_shared(struct engine *e, const int32_t *jobs, int64_t count) 
 /* Expect every running job past its limit to run for another limit from now on. */
 static void expect_shared_again(struct engine *e) {
     int32_t *passed = e->sharing->others;
-    int64_t count = 0;
+    int64_t count = find_overdue(e, passed);
     int any = 0;
-    for (int64_t at = 0; at < e->chunk_count && e->chunks[at]->row[0].end <= e->now; at++)
-        for (int32_t row = 0; row < e->chunks[at]->count && e->chunks[at]->row[row].end <= e->now; row++)
-            passed[count++] = e->chunks[at]->row[row].job;
     for (int64_t at = 0; at < count; at++) {
         int32_t job = passed[at];
         if (e->expected_end[job] > e->now) continue;  /* the host of a guest whose expected end moved */
@@ -203,9 +192,7 @@ static void note_changes(struct engine *e, int32_t job) {
         if (noted->first == part.first && noted->count == part.count) continue;
         if (s->core_count == s->core_room) {
             int64_t room = s->core_room * 2;
-            if (!grow(e, &s->core_job, room, 4) || !grow(e, &s->core_node, room, 4) || !grow(e, &s->core_from, room, 4)
-                || !grow(e, &s->core_to, room, 4) || !grow(e, &s->core_cause, room, 1)
-                || !grow(e, &s->core_asked, room, 8)) return;
+            if (!(1 CORE_CHANGES(GROWN))) return;
             s->core_room = room;
         }
         int64_t row = s->core_count++;
@@ -221,12 +208,8 @@ static void note_changes(struct engine *e, int32_t job) {
 
 /* Continue `job` with its new cores. */
 static void change_cores(struct engine *e, int32_t job) {
-    struct progress *p = &e->progress[job];
     note_changes(e, job);
-    double worked = e->now - p->since, done = p->done + (worked > 0.0 ? worked : 0.0) * p->rate;
-    double begin = p->since > e->now ? p->since : e->now, speed = rate_on_cores(e, job), left = e->in.work[job] - done;
-    *p = (struct progress){done, begin, speed};
-    end_at(e, job, begin + (left > 0.0 ? left : 0.0) / speed + end_delay(&e->in, job, e->in.requested[job]));
+    go_on(e, job, 0.0, rate_on_cores(e, job), e->in.requested[job]);
 }
 
 /* -- what the scheduler does --------------------------------------------------------------------------------------- */
@@ -272,10 +255,7 @@ static void share(struct engine *e, int32_t job, int64_t idle) {
 /* Add to the next share `count` nodes of `owner`, with `cores` cores each. */
 static void plan_to_lend(struct engine *e, int32_t owner, const int32_t *nodes, int64_t count, int32_t cores) {
     struct sharing *s = e->sharing;
-    if (s->lend_count == s->lend_room) {
-        if (!grow(e, &s->lends, 2 * s->lend_room, sizeof *s->lends)) return;
-        s->lend_room *= 2;
-    }
+    if (!make_room(e, &s->lends, s->lend_count, &s->lend_room, sizeof *s->lends)) return;
     if (s->lent_count + count > s->lent_room) {
         if (!grow(e, &s->lent, 2 * (s->lent_count + count), 4)) return;
         s->lent_room = 2 * (s->lent_count + count);
@@ -312,12 +292,7 @@ static void sharing_free(struct engine *e) {
         move_out(e, job);
         job = next;
     }
-    void *all[] = {
-        s->of, s->loans, s->owned_since, s->noted_owner, s->noted_guest, s->listed, s->entered, s->gone, s->gains,
-        s->guests, s->others, s->todo, s->entry, s->entry_end, s->lends, s->lent, s->core_job, s->core_node,
-        s->core_from, s->core_to, s->core_cause, s->core_asked,
-    };
-    for (size_t at = 0; at < sizeof all / sizeof *all; at++) free(all[at]);
+    SHARING(FREED)
     free(s);
 }
 
@@ -327,29 +302,8 @@ static void sharing_new(struct engine *e) {
     if (!s) return;
     s->first_running = s->last_running = -1;
     s->stamp = 1;
-    s->todo_room = s->lend_room = s->lent_room = s->core_room = 256;
-    s->of = make(e, jobs, sizeof *s->of);
-    s->loans = make(e, nodes, sizeof *s->loans);
-    s->owned_since = make(e, nodes, 8);
-    s->noted_owner = make(e, nodes, sizeof *s->noted_owner);
-    s->noted_guest = make(e, nodes, sizeof *s->noted_guest);
-    s->listed = make(e, jobs, 8);
-    s->entered = make(e, jobs, 8);
-    s->gone = make(e, jobs, 8);
-    s->gains = make(e, running, 4);
-    s->guests = make(e, running, 4);
-    s->others = make(e, running, 4);
-    s->todo = make(e, s->todo_room, 4);
-    s->entry = make(e, running, 4);
-    s->entry_end = make(e, running, 8);
-    s->lends = make(e, s->lend_room, sizeof *s->lends);
-    s->lent = make(e, s->lent_room, 4);
-    s->core_job = make(e, s->core_room, 4);
-    s->core_node = make(e, s->core_room, 4);
-    s->core_from = make(e, s->core_room, 4);
-    s->core_to = make(e, s->core_room, 4);
-    s->core_cause = make(e, s->core_room, 1);
-    s->core_asked = make(e, s->core_room, 8);
+    int64_t room = s->todo_room = s->lend_room = s->lent_room = s->core_room = 256;
+    SHARING(MADE)
     e->held_part = make(e, e->held_room, 4);
     if (e->failed) return;
     s->even = 1;

@@ -14,16 +14,16 @@ struct slurm {
     int noticed; /* see slurm_backfill.py */
 };
 
+#define SLURM_ARRAYS(_) \
+    _(s, running, e->in.nodes) _(s, pending, e->in.jobs) _(s, jobs_of_user, e->in.bf_max_job_user ? e->in.jobs : 0) \
+    _(s, blocks, e->in.nodes / 2 + 1) \
+    _(s, everything, e->words) _(s, usable, e->words) _(s, idle_then, e->words) _(s, ready, e->words) _(s, picked, e->words)
+
 static void slurm_new(struct engine *e) {
     struct slurm *s = e->slurm = make(e, 1, sizeof *s);
     if (!s) return;
     s->loops = LOOPS_OF(&e->in);
-    s->running = make(e, e->in.nodes, sizeof *s->running);
-    s->pending = make(e, e->in.jobs, sizeof *s->pending);
-    s->blocks = make(e, e->in.nodes / 2 + 1, sizeof *s->blocks);
-    if (e->in.bf_max_job_user) s->jobs_of_user = make(e, e->in.jobs, sizeof *s->jobs_of_user);
-    uint64_t **masks[] = {&s->everything, &s->usable, &s->idle_then, &s->ready, &s->picked};
-    for (size_t k = 0; k < sizeof masks / sizeof *masks; k++) *masks[k] = make(e, e->words, 8);
+    SLURM_ARRAYS(MADE)
     for (int64_t node = 0; node < e->in.nodes && !e->failed; node++) s->everything[node >> 6] |= UINT64_C(1) << (node & 63);
 }
 
@@ -31,8 +31,7 @@ static void slurm_free(struct engine *e) {
     struct slurm *s = e->slurm;
     if (!s) return;
     slots_close(&s->slots);
-    free(s->running), free(s->pending), free(s->blocks), free(s->jobs_of_user);
-    free(s->everything), free(s->usable), free(s->idle_then), free(s->ready), free(s->picked);
+    SLURM_ARRAYS(FREED)
     free(s);
 }
 
@@ -76,24 +75,6 @@ static void slurm_runs(struct slurm *s, int64_t end, int32_t job) {
     for (; k && (end < s->running[k - 1].end || (end == s->running[k - 1].end && job < s->running[k - 1].job)); k--)
         s->running[k] = s->running[k - 1];
     s->running[k] = (struct slurm_running){end, job};
-}
-
-/* Add the nodes of `job` that are in `among` (null: all) to `mask`. Return the number of new ones. */
-static int64_t add_held(const struct engine *e, uint64_t *mask, int32_t job, const uint64_t *among) {
-    int64_t added = 0;
-    for (int32_t at = e->held[job]; at >= 0; at = e->ranges[at].below) {
-        int64_t first = e->ranges[at].first, count = e->ranges[at].count;
-        while (count > 0) {
-            int64_t bit = first % 64, run = count < 64 - bit ? count : 64 - bit, word = first / 64;
-            uint64_t own = (run == 64 ? ~UINT64_C(0) : (UINT64_C(1) << run) - 1) << bit;
-            if (among) own &= among[word];
-            added += __builtin_popcountll(own & ~mask[word]);
-            mask[word] |= own;
-            first += run;
-            count -= run;
-        }
-    }
-    return added;
 }
 
 /* The first instant until `latest` (0: any) at which `nodes` of the usable nodes are idle, -1: none; they are in
@@ -178,12 +159,10 @@ static int64_t slurm_backfill_pass(struct engine *e, double at, int *left) {
     int some_young = 0;
     for (int64_t k = 0; k < last && in->bf_min_age_reserve && !some_young; k++) some_young = young(e, s->pending[k]);
     s->running_count = 0;
-    for (int64_t chunk = 0; chunk < e->chunk_count; chunk++)
-        for (int32_t row = 0; row < e->chunks[chunk]->count; row++) {
-            int32_t job = e->chunks[chunk]->row[row].job;
-            double begun = at_wall(e, e->expected_end[job] - in->limit[job]);
-            slurm_runs(s, loops_second(&s->loops, begun) + slurm_limit(e, job), job);
-        }
+    RELEASES(e, r) {
+        double begun = at_wall(e, e->expected_end[r->job] - in->limit[r->job]);
+        slurm_runs(s, loops_second(&s->loops, begun) + slurm_limit(e, r->job), r->job);
+    }
     slots_begin(&s->slots, e->words, now, now + 60 * in->bf_window, s->everything, in->release);
     for (int64_t k = 0; k < last && !s->slots.failed && !e->failed; k++) {
         int32_t job = s->pending[k];
