@@ -13,11 +13,10 @@ from tracebed.orchestrator.run import Run
 from tracebed.studies.board.board import WAIT, Kind, Score, Track, Worst, stored
 from tracebed.studies.board.scores import inaccurate, of_clusters, pooled_sd
 from tracebed.validation.verdict import validate
-from tracebed.validation.verdict.case_metric import CaseMetric
 from tracebed.validation.verdict.cases import Case
 from tracebed.validation.verdict.rule import REASONS, Reason, Verdict
 from tracebed.validation.verdict.tolerances import Tolerances
-from tracebed.validation.verdict.validation import CaseResult, MetricVerdict, Validation
+from tracebed.validation.verdict.validation import CaseMetric, CaseResult, MetricVerdict, Validation
 
 
 def scores_of(

@@ -17,7 +17,7 @@ from tracebed.converters.workload import FloatArray
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.runs.steps import Steps
 from tracebed.validation.metrics.jobs import origin
-from tracebed.validation.metrics.machine import busy_cores, total_cores
+from tracebed.validation.metrics.measured import busy_cores, total_cores
 from tracebed.validation.pictures import COLORS, COLUMN, PAGE, STYLE, save
 
 Averages = Mapping[str, Mapping[int, Mapping[str, tuple[float, float]]]]

@@ -41,7 +41,7 @@ from tracebed.validation.experiments.workloads import (
     version_of_tracebed,
 )
 from tracebed.validation.metrics import MeasuredRun, table_row
-from tracebed.validation.metrics.registry import REGISTRY as METRICS
+from tracebed.validation.metrics.metric import REGISTRY as METRICS
 
 
 @dataclass(frozen=True)

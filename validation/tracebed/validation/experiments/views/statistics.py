@@ -18,7 +18,7 @@ from tracebed.validation.experiments.real.store import Attempt
 from tracebed.validation.experiments.views.dependence import Dependence, dependence
 from tracebed.validation.experiments.views.judging import PREDICTED
 from tracebed.validation.metrics import metrics
-from tracebed.validation.verdict import outcomes
+from tracebed.validation.verdict import screening
 from tracebed.validation.verdict.health import Health
 
 METRICS = ("makespan_s", "mean_wait_s", "mean_response_s", "mean_bounded_slowdown", "utilization")
@@ -113,7 +113,7 @@ def summarize(folder: Path) -> Statistics:
     runs = pd.DataFrame(rows, columns=_COLUMNS).sort_values("started", kind="stable", ignore_index=True)
     runs["signals"] = ""
     for index in runs[runs["state"] == "completed"].groupby("cell").groups.values():
-        runs.loc[index, "signals"] = outcomes.signals(runs.loc[index])
+        runs.loc[index, "signals"] = screening.signals(runs.loc[index])
     figures = [item for cell in plan["cells"] for item in _figures(cell, runs, _predictions(predicted, cell))]
     found = {name: dependence(runs[name].to_numpy(dtype=float), runs["cell"].tolist()) for name in METRICS}
     return Statistics(runs, figures, {name: item for name, item in found.items() if item}, failed, missing)
