@@ -22,9 +22,8 @@ from tests.runs import NAN, fcfs_run, large_run, lending_run, make_run
 from tests.servers import chromium
 from tests.servers.chromium import Chromium, Page
 from tracebed.validation.report import html as report
-from tracebed.validation.report.interactive import columns, data
-from tracebed.validation.report.interactive.columns import PackedColumn
-from tracebed.validation.report.interactive.page import ALWAYS, FOLDER, SCRIPTS
+from tracebed.validation.report import interactive
+from tracebed.validation.report.interactive import ALWAYS, FOLDER, SCRIPTS, PackedColumn
 from tracebed.validation.verdict import Comparison, compare
 from tracebed.validation.verdict.cases import Case
 from tracebed.validation.verdict.validate import validate
@@ -38,7 +37,7 @@ needs_chromium = pytest.mark.skipif(
 
 
 def unpacked(text: str) -> dict[str, Any]:
-    """Return the facts and columns of `columns.pack`, as columns.js decodes them."""
+    """Return the facts and columns of `interactive.pack`, as columns.js decodes them."""
     raw = zlib.decompress(base64.b64decode(text))
     start = 4 + int.from_bytes(raw[:4], "little")
     found = json.loads(raw[4:start])
@@ -49,13 +48,13 @@ def unpacked(text: str) -> dict[str, Any]:
         found[name] = np.cumsum(steps, dtype=np.int32)
         if base:
             added = found[base][found[rows]] if rows else found[base]
-            found[name] += np.where((found[name] == columns.MISSING) | (added == columns.MISSING), 0, added)
+            found[name] += np.where((found[name] == interactive.MISSING) | (added == interactive.MISSING), 0, added)
         start += 4 * length
     assert start == len(raw)
     return found
 
 
-TIMES = st.integers(0, 2**30) | st.just(columns.MISSING)
+TIMES = st.integers(0, 2**30) | st.just(interactive.MISSING)
 
 
 @given(st.lists(st.tuples(st.integers(-(2**31), 2**31 - 1), TIMES, TIMES)))
@@ -69,13 +68,13 @@ def test_columns_survive_their_encoding(rows: list[tuple[int, int, int]]) -> Non
         "z": PackedColumn(z, "y"),
         "w": PackedColumn(z, "y", "rows"),
     }
-    found = unpacked(columns.pack({"a": "ä"}, packed))
+    found = unpacked(interactive.pack({"a": "ä"}, packed))
     assert found["a"] == "ä"
     assert {name: found[name].tolist() for name in packed} == {name: c.values.tolist() for name, c in packed.items()}
 
 
 def test_missing_times_are_marked() -> None:
-    assert columns.ticks(np.array([0.0, NAN, 1.2345]), 0.001).tolist() == [0, columns.MISSING, 1234]
+    assert interactive.ticks(np.array([0.0, NAN, 1.2345]), 0.001).tolist() == [0, interactive.MISSING, 1234]
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +88,7 @@ def comparison() -> Comparison:
 
 
 def test_the_data_have_all_jobs_and_bars(comparison: Comparison) -> None:
-    found = unpacked(data.data(comparison))
+    found = unpacked(interactive.chart_data(comparison))
     real = comparison.real.jobs
     assert found["ids"] == real["job_id"].tolist()
     for name in ("submit", "start", "end"):
@@ -105,7 +104,7 @@ def test_the_data_have_all_jobs_and_bars(comparison: Comparison) -> None:
 
 
 def test_the_data_have_the_parts_of_shared_nodes() -> None:
-    found = unpacked(data.data(compare(lending_run(), lending_run(real=False))))
+    found = unpacked(interactive.chart_data(compare(lending_run(), lending_run(real=False))))
     bars = zip(*(found[f"bar_{name}_real"] for name in ("job", "low", "high", "upper", "lower")), strict=True)
     assert {tuple(map(int, bar)) for bar in bars} == {
         *[(0, 0, 1, 0, 1000), (0, 0, 0, 0, 750), (0, 1, 1, 0, 750)],
@@ -115,10 +114,10 @@ def test_the_data_have_the_parts_of_shared_nodes() -> None:
 
 
 def test_the_smallest_bars_and_steps_are_omitted(comparison: Comparison, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = unpacked(data.data(comparison))
-    monkeypatch.setattr(data, "BARS", 100)
-    monkeypatch.setattr(data, "STEPS", 50)
-    found = unpacked(data.data(comparison))
+    whole = unpacked(interactive.chart_data(comparison))
+    monkeypatch.setattr(interactive, "BARS", 100)
+    monkeypatch.setattr(interactive, "STEPS", 50)
+    found = unpacked(interactive.chart_data(comparison))
     assert len(found["bar_job_real"]) == 100
     assert found["omitted"][0] == len(whole["bar_job_real"]) - 100
     assert len(found["queue_real"]) == 26
@@ -133,10 +132,10 @@ def test_the_smallest_bars_and_steps_are_omitted(comparison: Comparison, monkeyp
 def test_a_job_that_is_missing_in_one_run_is_in_the_data() -> None:
     real = make_run([(0.0, 0.0, 5.0, 1), (1.0, NAN, NAN, 1)])
     predicted = make_run([(0.0, 0.0, 6.0, 1), (2.0, 6.0, 8.0, 1)], real=False, ids=["1", "3"])
-    found = unpacked(data.data(compare(real, predicted)))
+    found = unpacked(interactive.chart_data(compare(real, predicted)))
     assert found["ids"] == ["1", "2", "3"]
-    assert found["start_real"].tolist() == [0, columns.MISSING, columns.MISSING]
-    assert found["end_predicted"].tolist() == [6000, columns.MISSING, 8000]
+    assert found["start_real"].tolist() == [0, interactive.MISSING, interactive.MISSING]
+    assert found["end_predicted"].tolist() == [6000, interactive.MISSING, 8000]
 
 
 def test_the_policy_of_the_page_allows_its_script_only(file: Path) -> None:

@@ -23,7 +23,7 @@ from tracebed.validation.experiments import background_command as beside
 from tracebed.validation.experiments.background_command import BackgroundCommand
 from tracebed.validation.experiments.cell import Campaign
 from tracebed.validation.experiments.views.statistics import dependence
-from tracebed.validation.verdict import outcomes
+from tracebed.validation.verdict import screening
 
 CELLS = "workloads: {w: w.csv}\npolicies: [easy]\n"
 BED = "{inventory: emulated-4, speed: 1e6}"
@@ -304,8 +304,8 @@ def test_signals_of_the_outcome() -> None:
             "loss_of_capacity": [0.10, 0.11, 0.09, 0.30],
         }
     )
-    first, second, third, fourth = outcomes.signals(runs)
+    first, second, third, fourth = screening.signals(runs)
     assert (first, second) == ("", "")
     assert third == "H5: makespan +9.9% from the median"
     assert fourth.startswith("H4: mean run time +4.0% from the median of the others; H5: loss of capacity +19.5%")
-    assert outcomes.signals(runs.iloc[2:]) == ["", ""]
+    assert screening.signals(runs.iloc[2:]) == ["", ""]

@@ -47,7 +47,7 @@ from tracebed.validation.experiments.views import plots
 from tracebed.validation.experiments.views.job_plots import ecdf
 from tracebed.validation.experiments.workloads import fingerprint
 from tracebed.validation.metrics import metrics
-from tracebed.validation.metrics.registry import REGISTRY as METRICS
+from tracebed.validation.metrics.metric import REGISTRY as METRICS
 from tracebed.validation.pictures import STYLE
 
 POINT: dict[str, Any] = {

@@ -26,7 +26,7 @@ from tracebed.orchestrator.replay.recovery import recovered
 from tracebed.orchestrator.replay.redecide import logged_decisions, redecide
 from tracebed.orchestrator.replay.resumption import ENDED
 from tracebed.orchestrator.run import Run
-from tracebed.orchestrator.runs.usage import utilization
+from tracebed.orchestrator.runs.steps import utilization
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.state import handles_requests

@@ -23,8 +23,7 @@ from tests.oracles import elastisim_programs as programs
 from tracebed.cli import tracebed
 from tracebed.converters.workload import Provenance, System, Workload
 from tracebed.drivers.elastisim import outputs
-from tracebed.drivers.elastisim.reader import read
-from tracebed.drivers.elastisim.stages import Stages
+from tracebed.drivers.elastisim.reader import Stages, read
 from tracebed.ground.errors import InputError, TracebedError
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.runs.nodes import nodes_of

@@ -25,9 +25,9 @@ from tracebed.orchestrator.run import Run
 from tracebed.validation.export import export
 from tracebed.validation.metrics import all_metrics, metrics, per_job
 from tracebed.validation.simulators.assembly import workload_of
-from tracebed.validation.simulators.columns import split
 from tracebed.validation.simulators.history import run_of_log
 from tracebed.validation.simulators.observed import resolution_of, states_of
+from tracebed.validation.simulators.table import split
 
 # id, submit, start, end, nodes
 JOBS = [("a", 0.0, 0.0, 60.5, 2), ("b", 5.0, 60.5, 90.25, 1), ("c", 7.25, 60.5, 100.0, 1)]

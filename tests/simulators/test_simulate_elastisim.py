@@ -25,7 +25,7 @@ from tests.patience import GUARD_S
 from tracebed.api.runs import split
 from tracebed.cli import tracebed
 from tracebed.converters.workload import Provenance, System, Workload
-from tracebed.drivers.elastisim.protocol import Invocation, MessageReason, Reply, decoded
+from tracebed.drivers.elastisim.program import Invocation, MessageReason, Reply, decoded
 from tracebed.ground.errors import ExitCode, InputError, TracebedError
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.runs.nodes import nodes_of

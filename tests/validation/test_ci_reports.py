@@ -16,8 +16,7 @@ from tests.oracles.validations import make_validation, predicted_run, write_suit
 from tracebed.ground.errors import ExitCode, InputError
 from tracebed.ground.outputs import CODE_QUALITY
 from tracebed.validation.recorded import unpack
-from tracebed.validation.report.annotations import MOST, annotate, code_quality
-from tracebed.validation.report.junit import junit
+from tracebed.validation.report.ci import MOST, annotate, code_quality, junit
 from tracebed.validation.report.markdown import LIMIT, markdown, table
 from tracebed.validation.simulators.messages import reason_in
 from tracebed.validation.verdict import Reason, Validation, Verdict

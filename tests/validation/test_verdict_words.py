@@ -21,18 +21,15 @@ from tracebed.converters.workload import FloatArray
 from tracebed.ground.display import json_values
 from tracebed.orchestrator.run import Run
 from tracebed.validation.report import words
-from tracebed.validation.report.annotations import annotate
-from tracebed.validation.report.banner import banner
-from tracebed.validation.report.junit import junit
+from tracebed.validation.report.agreement import DIVERGENCES
+from tracebed.validation.report.ci import annotate, junit
+from tracebed.validation.report.html import banner
 from tracebed.validation.report.markdown import markdown
-from tracebed.validation.report.origins import DIVERGENCES
 from tracebed.validation.verdict import Case, Tolerances, Validation, Verdict, compare, validate
-from tracebed.validation.verdict.acceptance import CaseBaseline, SimulatorBaseline, simulator_baseline
-from tracebed.validation.verdict.clusters import interval, memberships
-from tracebed.validation.verdict.decision import Samples, estimate
+from tracebed.validation.verdict.baseline import CaseBaseline, SimulatorBaseline, simulator_baseline, worse
+from tracebed.validation.verdict.cases import interval, memberships
+from tracebed.validation.verdict.decision import Needed, Samples, estimate, needed, rounded_up
 from tracebed.validation.verdict.gate import OnInconclusive
-from tracebed.validation.verdict.needed import Needed, needed, rounded_up
-from tracebed.validation.verdict.ratchet import worse
 
 ALPHA, KAPPA = 0.025, 2.0
 Row = tuple[float, float, float]

@@ -228,6 +228,12 @@ def repeated(value: Any, rows: int) -> Any:
     return pa.chunked_array([chunk] * (rows // CHUNK) + [chunk[: rows % CHUNK]])
 
 
+def expanded(first: IntArray, count: IntArray) -> tuple[IntArray, IntArray]:
+    """Return the row and the number of each member of the ranges `first`, `first` + 1, ... of `count` numbers."""
+    row = np.repeat(np.arange(len(count)), count)
+    return row, first[row] + np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
+
+
 def equal(column: Texts, text: str) -> BoolArray:
     """Return whether each text is `text`; a missing one is not."""
     return _mask(pc.equal(column, word(text)))

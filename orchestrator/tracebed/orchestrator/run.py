@@ -10,6 +10,7 @@ from __future__ import annotations
 import glob
 import json
 import shutil
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cached_property
@@ -18,26 +19,27 @@ from reprlib import repr as shown
 from typing import TYPE_CHECKING, Any, Self, get_type_hints
 
 import numpy as np
+import pyarrow.parquet as pq
 
 from tracebed.converters.provenance import fits
 from tracebed.converters.workload import Workload
 from tracebed.ground.display import json_values
-from tracebed.ground.errors import InputError
-from tracebed.ground.files import check_folder, replacing_folder
+from tracebed.ground.errors import InputError, tolerate
+from tracebed.ground.files import check_folder, replacing_folder, sha256_of
 from tracebed.ground.input_files import MAX_RUN_JSON, read_json
+from tracebed.ground.outputs import OTHER, REPLACE
 from tracebed.ground.parquet_file import read
 from tracebed.ground.table import BoolArray, Table, codes_of
 from tracebed.ground.version import version
 from tracebed.orchestrator.runs.checks import CLOCK_SKEW_S, ROUNDING_S, STAMP_SKEW_S, Facts, check
-from tracebed.orchestrator.runs.files import check_sums, table_file, write_table
-from tracebed.orchestrator.runs.frames import Frame
 from tracebed.orchestrator.runs.nodes import NodeFacts, ranges
-from tracebed.orchestrator.runs.replacement import Successor
 from tracebed.orchestrator.runs.schema import TABLES, conform
+from tracebed.orchestrator.runs.working_folders import check_idle
 from tracebed.orchestrator.setup import SETUP_PARTS, Setup
 
 if TYPE_CHECKING:
     import pandas as pd
+
 
 JOURNAL = "journal.sqlite"
 PERTURBED = "perturbed.csv"
@@ -50,6 +52,22 @@ VIRTUAL = "virtual"
 """Source and execution of a replay on virtual nodes."""
 FORMAT = 4
 """Version of the folder layout; other versions are rejected."""
+
+
+class Frame:
+    """An attribute of a run: a table as a frame, made when it is first read. From then on, it is the table."""
+
+    def __set_name__(self, owner: type[Any], name: str) -> None:
+        self.name = name
+
+    def __get__(self, run: Any, owner: type[Any]) -> pd.DataFrame:
+        frames: dict[str, pd.DataFrame] = run.frames
+        if self.name not in frames:
+            frames[self.name] = run.tables[self.name].frame()
+        return frames[self.name]
+
+    def __set__(self, run: Any, frame: pd.DataFrame) -> None:
+        run.frames = {**run.frames, self.name: frame}  # a copy of the run keeps its own
 
 
 @dataclass
@@ -461,3 +479,81 @@ def _is_judgment(raw: Any) -> bool:
         and isinstance(cause.get("signal", ""), str)
         for cause in raw["causes"]
     )
+
+
+def table_file(folder: Path, name: str) -> Path:
+    """Return the file of a table in the folder of a run."""
+    return folder / f"{name}.parquet"
+
+
+def write_table(table: Table, path: Path) -> str:
+    """Write a table, and return the SHA-256 of the file.
+
+    Only texts have a dictionary: times and ids have too many values, and trying takes time.
+    """
+    words = [name for name, column in TABLES[path.stem].items() if column.dtype == "str" and name != "job_id"]
+    pq.write_table(table.arrow(), path, use_dictionary=words)
+    return sha256_of(path)
+
+
+def check_sums(sums: Any, folder: Path) -> None:
+    """Check the tables against the checksums in `run.json`. Warn if there are none, as in runs of earlier versions.
+
+    Raises:
+        InputError: a table does not match its checksum.
+    """
+    known = sums if isinstance(sums, dict) else {}
+    for name in TABLES:
+        if name in known and known[name] != sha256_of(table_file(folder, name)):
+            what = "does not match its checksum in run.json: the file was changed after the run"
+            raise InputError(what, where=str(table_file(folder, name)), hint="repeat the run")
+    missing = len(TABLES.keys() - known.keys())
+    tolerate({"tables without a checksum in run.json: changes cannot be detected": missing}, where=str(folder))
+
+
+@dataclass(frozen=True)
+class Successor:
+    """A run that is to be written to a folder."""
+
+    folder: Path
+    replace: bool
+    """Whether an earlier run may be replaced."""
+    real: bool
+    """Whether the new run is real: a replay or a log, not a prediction."""
+    finished: bool = True
+    """Whether the new run was not interrupted."""
+    own: Path | None = None
+    """The working folder of the replay whose run this is."""
+
+    def check_idle(self) -> None:
+        """Raise InputError if another replay is writing to the folder."""
+        check_idle(self.folder, self.own)
+
+    def check(self, existing: Path) -> None:
+        """Raise InputError if the run in `existing`, which has or had the name `folder`, may not be replaced."""
+        if is_finished_real(existing) and not (self.real and self.finished):
+            new = "an interrupted run" if self.real else "a prediction"
+            what = f"exists: a finished real run, which {new} does not replace"
+            raise InputError(what, where=str(self.folder), hint=OTHER)
+        if not self.replace:
+            raise InputError("exists: a run", where=str(self.folder), hint=REPLACE)
+
+
+def is_finished_real(folder: Path) -> bool:
+    """Return whether `folder` is a real run that was not interrupted, or a run whose metadata are damaged."""
+    return _is_finished(folder, lambda info: info["source"] == "replay" or info["execution"] == "logged")
+
+
+def is_finished_replay(folder: Path) -> bool:
+    """Return whether `folder` is a replay that was not interrupted, real or virtual, or has damaged metadata."""
+    return _is_finished(folder, lambda info: info["source"] in ("replay", "virtual"))
+
+
+def _is_finished(folder: Path, counts: Callable[[dict[str, Any]], bool]) -> bool:
+    try:
+        info = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+        return bool(counts(info) and info.get("state", "completed") == "completed")
+    except FileNotFoundError:
+        return False
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return True

@@ -15,7 +15,7 @@ from tracebed.converters.workload import FloatArray
 from tracebed.ground.cpus import format_cpus
 from tracebed.ground.display import counted
 from tracebed.ground.states import JobState
-from tracebed.ground.table import IntArray, Table, Texts, concatenated, counts_of, repeated, take, texts
+from tracebed.ground.table import IntArray, Table, Texts, concatenated, counts_of, expanded, repeated, take, texts
 from tracebed.orchestrator.run import Run, RunInfo
 from tracebed.orchestrator.runs.schema import NAN, TABLES, conform
 from tracebed.orchestrator.scheduling.cluster import Cluster, Ledger
@@ -226,8 +226,7 @@ def _kinds(cores: Sequence[int], cpus: Sequence[Sequence[int]]) -> IntArray:
 def _split(low: IntArray, high: IntArray, kind: IntArray) -> tuple[IntArray, IntArray, IntArray]:
     """Split ranges [low, high) where `kind` changes. Return the index of the range, low and high of each piece."""
     pieces = kind[high - 1] - kind[low] + 1
-    row = np.repeat(np.arange(len(low)), pieces)
-    stretch = kind[low[row]] + np.arange(len(row)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+    row, stretch = expanded(kind[low], pieces)
     begins = np.searchsorted(kind, np.arange(kind[-1] + 2))
     return row, np.maximum(low[row], begins[stretch]), np.minimum(high[row], begins[stretch + 1])
 

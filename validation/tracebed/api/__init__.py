@@ -74,7 +74,7 @@ if TYPE_CHECKING:
     from tracebed.validation.verdict.baseline import Baseline
     from tracebed.validation.verdict.comparison import Comparison
     from tracebed.validation.verdict.noise import NoiseProfile
-    from tracebed.validation.verdict.policies import PolicyComparison
+    from tracebed.validation.verdict.ranking import PolicyComparison
 
 __all__ = [
     "Baseline",
@@ -193,7 +193,7 @@ _HOME = {
     "tracebed.validation.metrics.measured": ("PowerModel",),
     "tracebed.validation.verdict.comparison": ("Comparison",),
     "tracebed.validation.verdict.noise": ("NoiseProfile",),
-    "tracebed.validation.verdict.policies": ("PolicyComparison",),
+    "tracebed.validation.verdict.ranking": ("PolicyComparison",),
 }
 """Module -> the names it defines. A module is imported when one of its names is first used."""
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}

@@ -107,7 +107,7 @@ class Validation(verdict.Validation):
         Raises:
             InputError: the file cannot be written, or `inconclusive` is unknown.
         """
-        from tracebed.validation.report.junit import junit
+        from tracebed.validation.report.ci import junit
         from tracebed.validation.verdict.gate import OnInconclusive
 
         one_of("inconclusive", inconclusive, OnInconclusive)

@@ -100,7 +100,7 @@ def history(*baselines: Path | str) -> History:
         >>> picture.save("history.pdf", width=3.5)  # doctest: +SKIP
     """
     from tracebed.validation.report.history import picture
-    from tracebed.validation.verdict.history import history as read
+    from tracebed.validation.verdict.baseline import history as read
 
     table = read([Path(path) for path in baselines])
     return History(table, picture(table))

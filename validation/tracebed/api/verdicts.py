@@ -26,7 +26,7 @@ from tracebed.validation.simulators.table import names_of
 from tracebed.validation.verdict import validate as validate_cases
 from tracebed.validation.verdict.cases import Case
 from tracebed.validation.verdict.noise import NoiseProfile
-from tracebed.validation.verdict.policies import PolicyComparison, compare_policies
+from tracebed.validation.verdict.ranking import PolicyComparison, compare_policies
 from tracebed.validation.verdict.tolerances import Tolerances
 
 AnyRuns: TypeAlias = AnyRun | Sequence[AnyRun]

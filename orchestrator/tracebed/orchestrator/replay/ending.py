@@ -16,8 +16,7 @@ from tracebed.orchestrator.replay.folder import WorkingFolder
 from tracebed.orchestrator.replay.health import execution_kind, health, mark, run_times, times_of
 from tracebed.orchestrator.replay.monitor import Monitor
 from tracebed.orchestrator.replay.thresholds import HealthThresholds
-from tracebed.orchestrator.run import JOURNAL, Run, RunInfo
-from tracebed.orchestrator.runs.replacement import is_finished_replay
+from tracebed.orchestrator.run import JOURNAL, Run, RunInfo, is_finished_replay
 from tracebed.orchestrator.runs.working_folders import working_folders
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.record import ScheduleRecord

@@ -19,6 +19,7 @@ from tracebed.converters.workload import Workload
 from tracebed.ground.errors import InputError
 from tracebed.ground.parameters import with_parameters
 from tracebed.ground.states import JobState
+from tracebed.ground.table import expanded
 from tracebed.ground.topology import Grid
 from tracebed.orchestrator.evolving.behaviours import BehaviourParameters
 from tracebed.orchestrator.evolving.machine import AllocationPlan, LeakVariant, Machine, ProgramOutcome
@@ -185,9 +186,7 @@ def _reserved(run: Run, workload: Workload) -> FloatArray:
 def _taken(run: Run) -> FloatArray:
     """Return the time at which another job first starts on a node of each job, s, shape (jobs,); infinity: never."""
     held = run.allocations
-    count = held["count"].to_numpy()
-    row = np.repeat(np.arange(len(held)), count)
-    node = held["node"].to_numpy()[row] + np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
+    row, node = expanded(held["node"].to_numpy(), held["count"].to_numpy())
     start = held["start"].to_numpy(dtype=np.float64)[row]
     order = np.lexsort((start, node))
     follows = node[order][1:] == node[order][:-1]

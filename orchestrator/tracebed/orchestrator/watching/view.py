@@ -20,7 +20,7 @@ from tracebed.orchestrator.replay.ending import lateness
 from tracebed.orchestrator.replay.journal import Entry
 from tracebed.orchestrator.replay.thresholds import HealthThresholds
 from tracebed.orchestrator.run import RunInfo
-from tracebed.orchestrator.runs.usage import arrivals, held_cores, utilization
+from tracebed.orchestrator.runs.steps import arrivals, held_cores, utilization
 
 FAULTS = {
     "down": "node lost",

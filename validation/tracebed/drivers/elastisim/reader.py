@@ -1,41 +1,47 @@
 """Output of ElastiSim as a run: job_statistics.csv, and where they are present node_utilization.csv and task_times.csv.
 
-ElastiSim prints six significant digits, so that a time after 10^6 s is off by seconds. A start is therefore the submit
-time of the workload plus the printed wait, and an end is the start plus the printed makespan.
+The stages of launches and reconfigurations come from task_times.csv and the application models of the jobs.
 """
 
 from __future__ import annotations
 
 import csv
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from tracebed.converters.formats.tools.files import Input
-from tracebed.converters.workload import FloatArray, Workload
-from tracebed.drivers.elastisim import outputs, staircase
-from tracebed.drivers.elastisim.stages import Stages
+from tracebed.converters.workload import MAX_EXACT, FloatArray, IntArray, Workload
+from tracebed.drivers.elastisim import outputs
 from tracebed.ground.errors import InputError
-from tracebed.ground.input_files import MAX_RUN_JSON, read_text
+from tracebed.ground.input_files import MAX_RUN_JSON, read_json, read_text
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.runs.nodes import NodeFacts
+from tracebed.validation.simulators import staircase
 from tracebed.validation.simulators.assembly import run_of
 from tracebed.validation.simulators.observed import Observed
 from tracebed.validation.simulators.pairing import read_mapping
 from tracebed.validation.simulators.simulator import ReadOptions
+from tracebed.validation.simulators.staircase import NodePeriods
 
+IDLE = "none"
+"""Text for a node without jobs."""
 MAPPING = "mapping.csv"
 """File of the export: id in ElastiSim, id in the workload."""
 ROUNDING_S = 1e-6
 """A wait shorter than this is 0, s: ElastiSim prints waits of -1e-12 s."""
 KINDS = {"adaptive": "malleable"}
 """Type of ElastiSim -> kind, where they differ."""
-
-
 MARKS = {"id", "type", "submit time", "wait time", "makespan", "turnaround time", "status"}
 """Columns, in lower case, by which job_statistics.csv is recognized."""
+
+LAUNCH = ("on_init",)
+RECONFIGURATION = ("on_reconfiguration", "on_expansion")
+"""Phases of an application model."""
 
 
 def recognizes(path: Path) -> bool:
@@ -170,14 +176,14 @@ def _with_nodes(observed: Observed, table: pd.DataFrame, path: Path, cores: int,
         InputError: the two files are not of the same simulation.
     """
     rows = outputs.utilization(path)
-    names, held = staircase.held_nodes(rows, str(path))
+    names, held = _held_nodes(rows, str(path))
     hint = "the files are of different simulations, or one is cut off"
     if len(held.job) and held.job.max() >= len(table):
         raise InputError(f"has job {held.job.max()}, which is not in the statistics", where=str(path), hint=hint)
     start, end = observed.floats("start"), observed.floats("end")
     printed = table["start"].to_numpy(), table["end"].to_numpy()
-    held = staircase.within(held, printed, (start, end), offset)
-    size = staircase.sizes(held, start)
+    held = _within(held, printed, (start, end), offset)
+    size = _sizes(held, start)
     without = (end > start) & (size == 0)
     if without.any():
         raise InputError(f"has no nodes of job {int(without.argmax())}", where=str(path), hint=hint)
@@ -198,3 +204,139 @@ def _with_nodes(observed: Observed, table: pd.DataFrame, path: Path, cores: int,
         resolution_s=resolution,
         facts={"files": [outputs.STATISTICS, outputs.UTILIZATION]},
     )
+
+
+class Stages:
+    """The ends of the tasks before the work of each job, and of the tasks of its reconfigurations.
+
+    Tasks are recognized by their names. A name that the phases of the work have, too, is not used.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Read task_times.csv and the application models in `folder`. Without them, nothing is known."""
+        work, launch, resize = (set[str](), set[str](), set[str]())
+        for model in _models(folder):
+            launch |= _names(model, LAUNCH)
+            resize |= _names(model, RECONFIGURATION)
+            work |= _names(model, ("phases",))
+        path = folder / outputs.TASKS
+        self._tasks = outputs.tasks(path) if path.is_file() and launch | resize else None
+        self._launch, self._resize = launch - work, resize - work
+
+    def launched(self, count: int, offset: float) -> FloatArray:
+        """Return the end of the last task before the work of each job, s, shape (count,); NaN: unknown."""
+        found = np.full(count, np.nan)
+        for job, time in self._of(self._launch).groupby("id")["time"].max().items():
+            if 0 <= int(str(job)) < count:
+                found[int(str(job))] = time + offset
+        return found
+
+    def applied(self, resizes: pd.DataFrame, offset: float) -> FloatArray:
+        """Return the end of the tasks of each reconfiguration, s; without tasks the time of the node change.
+
+        Args:
+            resizes: the reconfigurations by job and time (`staircase.resizes`).
+            offset: exact time of the printed time 0, s.
+        """
+        tasks = self._of(self._resize)
+        of_job = {int(str(job)): np.sort(times.to_numpy()) + offset for job, times in tasks.groupby("id")["time"]}
+        found = resizes["time"].to_numpy(dtype=np.float64).copy()
+        rows = resizes["row"].tolist()
+        for at, (job, time) in enumerate(zip(rows, found.tolist(), strict=True)):
+            following = found[at + 1] if at + 1 < len(rows) and rows[at + 1] == job else np.inf
+            ends = of_job.get(job, np.empty(0))
+            ends = ends[(ends >= time) & (ends <= following)]
+            found[at] = ends.max(initial=time)
+        return found
+
+    def _of(self, names: set[str]) -> pd.DataFrame:
+        if self._tasks is None:
+            return pd.DataFrame({"id": np.empty(0, np.int64), "time": np.empty(0)})
+        return self._tasks[self._tasks["task"].isin(names)]
+
+
+def _models(folder: Path) -> Iterator[dict[str, Any]]:
+    """Yield the application models of jobs.json in `folder`."""
+    jobs = _dicts(_json(folder / "jobs.json").get("jobs"))
+    names = {str(job.get("application_model")) for job in jobs}
+    for name in sorted(names):
+        yield _json(folder / name)
+
+
+def _json(path: Path) -> dict[str, Any]:
+    """Return the object in a file; empty if there is no such file."""
+    try:
+        content = read_json(path, "file of ElastiSim", most=MAX_RUN_JSON)
+    except InputError:
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _dicts(value: Any) -> list[dict[str, Any]]:
+    """Return the objects of a list; empty if the value is not a list."""
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def _names(model: dict[str, Any], phases: tuple[str, ...]) -> set[str]:
+    """Return the names of the tasks in phases of an application model."""
+    found = set()
+    for name in phases:
+        value = model.get(name)
+        for phase in _dicts(value if isinstance(value, list) else [value]):
+            found |= {str(task.get("name")) for task in _dicts(phase.get("tasks"))}
+    return found
+
+
+def _held_nodes(table: pd.DataFrame, where: str) -> tuple[list[str], NodePeriods]:
+    """Return the names of the nodes, in the order of the file, and the periods in which jobs hold them.
+
+    Args:
+        table: the rows of node_utilization.csv (`outputs.utilization`).
+        where: the file, for messages.
+
+    Raises:
+        InputError: the ids of running jobs are not numbers.
+    """
+    code, names = pd.factorize(table["node"])
+    order = np.argsort(code, kind="stable")
+    node, time = code[order], table["time"].to_numpy()[order]
+    last = np.append(node[1:] != node[:-1], True)
+    until = np.where(last, np.nan, np.append(time[1:], np.nan))
+    exploded = table["jobs"].iloc[order].reset_index(drop=True).str.split(";").explode()
+    exploded = exploded[exploded != IDLE]
+    ids = pd.to_numeric(exploded, errors="coerce").to_numpy(dtype=np.float64)
+    bad = ~((ids >= 0) & (ids <= MAX_EXACT) & (ids == np.floor(ids)))
+    if bad.any():
+        text = exploded.iloc[int(bad.argmax())]
+        raise InputError(f"running jobs are {text[:40]!r}", where=where, hint="job numbers, separated by semicolons")
+    job, row = ids.astype(np.int64), exploded.index.to_numpy()
+    by_job = np.lexsort((row, job))
+    job, row = job[by_job], row[by_job]
+    # A job keeps a node if the next row of the same node lists the job again.
+    goes_on = (job[1:] == job[:-1]) & (row[1:] == row[:-1] + 1) & (node[row[1:]] == node[row[:-1]])
+    begins, ends = np.append(True, ~goes_on)[: len(job)], np.append(~goes_on, True)[: len(job)]
+    held = NodePeriods(job[begins], node[row[begins]], time[row[begins]], until[row[ends]])
+    return list(map(str, names)), held
+
+
+def _within(
+    held: NodePeriods, printed: tuple[FloatArray, FloatArray], exact: tuple[FloatArray, FloatArray], offset: float
+) -> NodePeriods:
+    """Return the periods with the exact starts and ends of their jobs, on the clock of the exact times.
+
+    Args:
+        held: the periods, with printed times.
+        printed: printed start and end of each job, shape (jobs,) each.
+        exact: exact start and end of each job, shape (jobs,) each.
+        offset: exact time of the printed time 0, s.
+    """
+    begin, until = (values[held.job] for values in exact)
+    first, last = (values[held.job] for values in printed)
+    start = np.where(held.start == first, begin, np.clip(held.start + offset, begin, until))
+    end = np.where(held.end == last, until, np.clip(held.end + offset, begin, until))
+    return held._replace(start=start, end=np.where(np.isnan(held.end), until, np.maximum(start, end)))
+
+
+def _sizes(held: NodePeriods, start: FloatArray) -> IntArray:
+    """Return the number of nodes with which each job starts, shape (jobs,); 0: it holds none."""
+    return np.bincount(held.job[held.start == start[held.job]], minlength=len(start))

@@ -26,11 +26,10 @@ from tracebed.validation.experiments.runner import predict_suite
 from tracebed.validation.experiments.simulators import SuiteSimulator
 from tracebed.validation.experiments.suite import Suite, cases_of, load_suite
 from tracebed.validation.verdict import validate
-from tracebed.validation.verdict.case_metric import CaseMetric
 from tracebed.validation.verdict.cases import Case
 from tracebed.validation.verdict.rule import REASONS, Reason, Verdict
 from tracebed.validation.verdict.tolerances import Tolerances
-from tracebed.validation.verdict.validation import CaseResult, MetricVerdict, Validation
+from tracebed.validation.verdict.validation import CaseMetric, CaseResult, MetricVerdict, Validation
 
 
 def scores_of(

@@ -36,7 +36,7 @@ from tracebed.studies.papers.base import (
     study,
 )
 from tracebed.validation.metrics.jobs import origin
-from tracebed.validation.metrics.machine import busy_cores, total_cores
+from tracebed.validation.metrics.measured import busy_cores, total_cores
 from tracebed.validation.metrics.summary import metrics
 from tracebed.validation.pictures import COLORS, COLUMN, PAGE, STYLE, save
 

@@ -38,7 +38,7 @@ from tracebed.validation.experiments.experiment import Experiment, Point
 from tracebed.validation.experiments.experiment_schema import NO_PROCESSES, WindowSpec
 from tracebed.validation.experiments.file import ExperimentFile
 from tracebed.validation.experiments.workloads import Prepared, Variant, code_of, variant_of, version_of_tracebed
-from tracebed.validation.metrics.registry import REGISTRY as METRICS
+from tracebed.validation.metrics.metric import REGISTRY as METRICS
 
 
 @dataclass(frozen=True)

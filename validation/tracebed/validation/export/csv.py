@@ -7,8 +7,7 @@ from typing import BinaryIO
 import pandas as pd
 
 from tracebed.orchestrator.run import Run
-from tracebed.validation.export.exporter import Exporter
-from tracebed.validation.export.held import export_allocations, intervals, unknown_nodes
+from tracebed.validation.export.exporter import Exporter, export_allocations, intervals, unknown_nodes
 from tracebed.validation.metrics import origin, per_job
 
 COLUMNS = {

@@ -14,8 +14,7 @@ import pandas as pd
 
 from tracebed.ground.states import JobState
 from tracebed.orchestrator.run import Run
-from tracebed.validation.export.exporter import Exporter
-from tracebed.validation.export.held import export_allocations, intervals, unknown_nodes
+from tracebed.validation.export.exporter import Exporter, export_allocations, intervals, unknown_nodes
 from tracebed.validation.metrics import origin
 
 COLUMNS = (

@@ -16,8 +16,7 @@ import pandas as pd
 
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.runs.steps import Steps
-from tracebed.validation.export.exporter import Exporter
-from tracebed.validation.export.held import export_allocations, unknown_nodes
+from tracebed.validation.export.exporter import Exporter, export_allocations, unknown_nodes
 from tracebed.validation.metrics import busy_cores, origin, total_cores, waiting
 
 SLICES = 200_000

@@ -9,7 +9,7 @@ import numpy as np
 from tracebed.converters.workload import BoolArray, Kind
 from tracebed.ground.errors import InputError
 from tracebed.ground.states import ChangeCause, JobState
-from tracebed.ground.table import IntArray, Table, rows_of
+from tracebed.ground.table import IntArray, Table, expanded, rows_of
 from tracebed.orchestrator.run import Run
 
 if TYPE_CHECKING:
@@ -99,6 +99,13 @@ def _resizes(run: Run) -> dict[str, IntArray]:
     return counts
 
 
+def since_last_start(held: Table, jobs: Table) -> tuple[Table, IntArray]:
+    """Return the rows of allocations `held` since the last start of their jobs, and the row of the job of each."""
+    job = rows_of(held.raw("job_id"), jobs.raw("job_id"))
+    last = held["start"] >= jobs["start"][job]
+    return held.take(last), job[last]
+
+
 def guests_and_mates(run: Run) -> tuple[BoolArray, BoolArray]:
     """Return whether each job of the run was a guest, and whether it was a mate; shape (jobs,) each.
 
@@ -115,12 +122,8 @@ def guests_and_mates(run: Run) -> tuple[BoolArray, BoolArray]:
     held = held.take(held["cores"] < sizes[held["node"]])
     if not len(held):
         return guests, mates
-    job = rows_of(held.raw("job_id"), jobs.raw("job_id"))
-    last = held["start"] >= jobs["start"][job]
-    held, job = held.take(last), job[last]
-    counts = held["count"]
-    row = np.repeat(np.arange(len(held)), counts)
-    node = held["node"][row] + np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts)
+    held, job = since_last_start(held, jobs)
+    row, node = expanded(held["node"], held["count"])
     changes = run.table("reconfigurations")
     lent = changes.take(changes.equal("cause", ChangeCause.LEND))
     lender = rows_of(lent.raw("job_id"), jobs.raw("job_id"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tracebed.converters.workload import BoolArray, FloatArray, IntArray
+from tracebed.ground.table import expanded
 from tracebed.ground.topology import Grid
 from tracebed.validation.metrics.jobs import origin
 from tracebed.validation.metrics.measured import MeasuredRun, Undefined
@@ -22,10 +23,8 @@ def nodes_at_start(run: MeasuredRun) -> dict[str, IntArray]:
     rows = run.run.allocations
     rows = rows[rows["job_id"].isin(run.finished["job_id"]).to_numpy()]
     rows = rows[(rows["start"] == rows.groupby("job_id", observed=True)["start"].transform("min")).to_numpy()]
-    counts = rows["count"].to_numpy(dtype=np.int64)
-    within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-    nodes = np.repeat(rows["node"].to_numpy(dtype=np.int64), counts) + within
-    owner = pd.Series(np.repeat(rows["job_id"].to_numpy(), counts))
+    row, nodes = expanded(*(rows[name].to_numpy(dtype=np.int64) for name in ("node", "count")))
+    owner = pd.Series(rows["job_id"].to_numpy()[row])
     return {str(job): np.sort(nodes[at]) for job, at in owner.groupby(owner).indices.items() if len(at) > 1}
 
 

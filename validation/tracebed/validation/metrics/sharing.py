@@ -1,11 +1,13 @@
-"""Guests and mates: jobs that start on nodes of running jobs, and the jobs that share their nodes with them."""
+"""Shared nodes: guests, which start on nodes of running jobs, their mates, and hand-overs of CPUs between jobs."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 
 from tracebed.converters.workload import BoolArray, FloatArray, Kind
-from tracebed.ground.table import rows_of
+from tracebed.validation.metrics.jobs import since_last_start
 from tracebed.validation.metrics.measured import MeasuredRun
 from tracebed.validation.metrics.metric import Metric
 from tracebed.validation.statistics import mean
@@ -13,6 +15,8 @@ from tracebed.validation.statistics import mean
 NO_MALLEABLE = "no job is malleable"
 ROUNDING = 1e-3
 """Share by which core seconds must be fewer to count as fewer: the times of real runs are rounded."""
+
+NO_HANDOVER = "no CPU was handed over between the processes of two jobs"
 
 
 def _of_finished(run: MeasuredRun, which: int) -> BoolArray:
@@ -31,54 +35,44 @@ def _better(run: MeasuredRun) -> float:
     guests = _of_finished(run, 0)
     if not guests.any():
         return float("nan")  # also of runs without nodes, such as imported tables
-    jobs, held = run.run.table("jobs"), run.run.table("allocations")
-    row = rows_of(held.raw("job_id"), jobs.raw("job_id"))
-    last = held["start"] >= jobs["start"][row]
+    jobs = run.run.table("jobs")
+    held, job = since_last_start(run.run.table("allocations"), jobs)
     used: FloatArray = held["cores"] * held["count"] * (held["end"] - held["start"])
-    spent = np.bincount(row[last], used[last], minlength=len(jobs))
+    spent = np.bincount(job, used, minlength=len(jobs))
     static = jobs["run_time"] * jobs["nodes"] * (run.cores / run.run.total_nodes)
     better = spent < (1.0 - ROUNDING) * static
     return mean(better[run.rows][run.jobs["finished"]][guests])
 
 
-METRICS = (
-    Metric(
-        name="guests",
-        label="guests",
-        definition=lambda run: _number(run, 0),
+def _number_and_share(one: str, which: int, docs: str) -> tuple[Metric, Metric]:
+    """Return the number of finished guests (0) or mates (1), and their share of the finished jobs."""
+    number = Metric(
+        name=f"{one}s",
+        label=f"{one}s",
+        definition=lambda run: _number(run, which),
         undefined=NO_MALLEABLE,
         of_malleable_jobs=True,
         optional=True,
-        docs="finished jobs that started on a part of the cores of a node, beside a running malleable job: the jobs "
+        docs=docs,
+    )
+    share = replace(
+        number,
+        name=f"{one}_share",
+        label=f"{one}s, share",
+        definition=lambda run: mean(_of_finished(run, which)),
+        docs=f"{one}s / finished jobs",
+    )
+    return number, share
+
+
+METRICS = (
+    *_number_and_share(
+        "guest",
+        0,
+        "finished jobs that started on a part of the cores of a node, beside a running malleable job: the jobs "
         "scheduled with malleability of the SD-Policy paper",
     ),
-    Metric(
-        name="guest_share",
-        label="guests, share",
-        definition=lambda run: mean(_of_finished(run, 0)),
-        undefined=NO_MALLEABLE,
-        of_malleable_jobs=True,
-        optional=True,
-        docs="guests / finished jobs",
-    ),
-    Metric(
-        name="mates",
-        label="mates",
-        definition=lambda run: _number(run, 1),
-        undefined=NO_MALLEABLE,
-        of_malleable_jobs=True,
-        optional=True,
-        docs="finished malleable jobs that shared a node with a guest",
-    ),
-    Metric(
-        name="mate_share",
-        label="mates, share",
-        definition=lambda run: mean(_of_finished(run, 1)),
-        undefined=NO_MALLEABLE,
-        of_malleable_jobs=True,
-        optional=True,
-        docs="mates / finished jobs",
-    ),
+    *_number_and_share("mate", 1, "finished malleable jobs that shared a node with a guest"),
     Metric(
         name="guests_better",
         label="guests better than static, share",
@@ -91,3 +85,33 @@ METRICS = (
     ),
 )
 """The metrics of shared nodes."""
+
+
+def _longest(run: MeasuredRun, name: str) -> float:
+    return float(run.run.info.handovers.get(name, float("nan")))
+
+
+def _longest_of_replay(name: str, field: str, label: str, docs: str) -> Metric:
+    return Metric(
+        name=name,
+        label=label,
+        unit="wall s",
+        definition=lambda run: _longest(run, field),
+        undefined=NO_HANDOVER,
+        optional=True,
+        docs=f"longest time in which {docs}, in wall seconds; only of replays with hand-overs of CPUs",
+    )
+
+
+HANDOVERS = (
+    _longest_of_replay(
+        "overlap_s",
+        "overlap_s",
+        "overlap of two masks, longest",
+        "the masks of two jobs had a CPU in common",
+    ),
+    _longest_of_replay(
+        "handover_gap_s", "gap_s", "gap of a hand-over, longest", "a CPU that is handed over was in no mask"
+    ),
+)
+"""The metrics of hand-overs."""

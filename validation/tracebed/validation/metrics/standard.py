@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tracebed.orchestrator.runs.usage import full, utilization
-from tracebed.validation.metrics import deadlines, energy, handovers, placement, sharing
+from tracebed.orchestrator.runs.steps import full, utilization
+from tracebed.validation.metrics import deadlines, energy, placement, sharing
 from tracebed.validation.metrics.measured import MeasuredRun
 from tracebed.validation.metrics.metric import Margin, Metric
 from tracebed.validation.statistics import mean, percentile, sum_of_products
@@ -19,14 +19,6 @@ from tracebed.validation.statistics import mean, percentile, sum_of_products
 NO_JOB = "no job ended"
 NO_WINDOW = "the window is empty"
 NO_OPERATION = "no reconfiguration was applied"
-
-
-def _utilization(run: MeasuredRun) -> float:
-    return utilization(run.busy, run.window, run.cores)
-
-
-def _full_utilization(run: MeasuredRun) -> float:
-    return utilization(run.busy, full(run.last_end_s), run.cores)
 
 
 def _throughput(run: MeasuredRun) -> float:
@@ -241,7 +233,7 @@ METRICS = (
     Metric(
         name="utilization",
         label="utilization in the window",
-        definition=_utilization,
+        definition=lambda run: utilization(run.busy, run.window, run.cores),
         undefined=NO_WINDOW,
         margin=Margin(0.03, 0.01, gate=True),
         mean_over_time=lambda run: run.used_share,
@@ -251,7 +243,7 @@ METRICS = (
     Metric(
         name="utilization_full",
         label="utilization, full span",
-        definition=_full_utilization,
+        definition=lambda run: utilization(run.busy, full(run.last_end_s), run.cores),
         undefined=NO_WINDOW,
         docs="utilization from the first submission to the last end",
     ),
@@ -341,7 +333,7 @@ METRICS = (
     ),
     *deadlines.METRICS,
     *energy.METRICS,
-    *handovers.METRICS,
+    *sharing.HANDOVERS,
     *sharing.METRICS,
     *placement.METRICS,
 )

@@ -21,8 +21,7 @@ from tracebed.validation.metrics.deadlines import by_behaviour
 from tracebed.validation.metrics.energy import energy_facts
 from tracebed.validation.metrics.jobs import TAU, resolution
 from tracebed.validation.metrics.measured import PARTS, STAGES, MeasuredRun, PowerModel, Undefined, WindowName
-from tracebed.validation.metrics.metric import Metric
-from tracebed.validation.metrics.registry import all_metrics
+from tracebed.validation.metrics.metric import Metric, all_metrics
 from tracebed.validation.statistics import mean, percentile, percentiles
 
 TRIM = 0.05

@@ -1,4 +1,4 @@
-"""Report sections about the runs: warnings, execution and parameters, provenance."""
+"""Report sections about the runs: warnings, execution and parameters, provenance, and all metrics of both runs."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from markupsafe import Markup
 
 from tracebed.ground.display import cell
 from tracebed.orchestrator.run import Run
+from tracebed.validation.metrics import all_metrics
 from tracebed.validation.report.sections import Section
 from tracebed.validation.report.templates import fill
 from tracebed.validation.report.words import execution
+from tracebed.validation.significance import with_interval
 from tracebed.validation.statistics import batch_means
-from tracebed.validation.verdict import Comparison
-from tracebed.validation.verdict.validation import Validation
+from tracebed.validation.verdict import Comparison, Validation
 
 
 def _warnings(validation: Validation) -> Markup | None:
@@ -103,3 +104,32 @@ def _stable(comparison: Comparison, column: str) -> str:
 WARNINGS = Section("Warnings", 150, _warnings, scope="validation")
 SIDES = Section("The two runs", 450, _sides, folded=True)
 PROVENANCE = Section("Provenance", 1300, _provenance)
+
+
+def _all_metrics(validation: Validation) -> Markup | None:
+    """Return the table of all metrics that are defined for at least one run, or None for several cases."""
+    if len(validation.cases) > 1:
+        return None
+    comparison, perturbed = validation.pair, validation.perturbed_intervals or {}
+    ours, theirs = comparison.real_metrics, comparison.predicted_metrics
+    rows = [
+        (metric.label, metric.unit, ours[name], with_interval(theirs[name], perturbed.get(name)))
+        for name, metric in all_metrics().items()
+    ]
+    rows += [
+        (f"jobs {state}", "", ours["jobs_by_state"].get(state, 0), theirs["jobs_by_state"].get(state, 0))
+        for state in ours["jobs_by_state"] | theirs["jobs_by_state"]
+    ]
+    rows += [
+        (f"{label}, mean without the first and last 5 % of arrivals", "s", ours["trimmed"][key], theirs["trimmed"][key])
+        for key, label in (("mean_wait_s", "wait"), ("mean_response_s", "response"))
+    ]
+    known = [row for row in rows if not (_missing(row[2]) and _missing(row[3]))]
+    return fill("metrics", c=comparison, rows=known, perturbed=bool(perturbed))
+
+
+def _missing(value: Any) -> bool:
+    return isinstance(value, float) and math.isnan(value)
+
+
+ALL_METRICS = Section("All metrics of the pair", 1000, _all_metrics, scope="validation", folded=True)

@@ -16,7 +16,7 @@ LABELS = 16
 
 
 def picture(table: pd.DataFrame) -> Picture:
-    """Return the picture of a history; `table` as from `verdict.history.history`."""
+    """Return the picture of a history; `table` as from `verdict.baseline.history`."""
     simulators = list(dict.fromkeys(table["simulator"]))
     numbers = {name: number for number, name in enumerate(dict.fromkeys(table["metric"]))}  # one style in all panels
 

@@ -1,22 +1,34 @@
-"""Report sections about reconfigurations: their times, and the durations of their stages."""
+"""Report sections about malleable jobs: times of reconfigurations, durations of their stages, and staircases.
+
+The staircases are the nodes or cores held over time, real and predicted. Runs that change the size of no job, and give
+each the same size, have no staircases: all would be boxes, as of rigid jobs.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from markupsafe import Markup
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from tracebed.converters.workload import FloatArray, IntArray
+from tracebed.orchestrator.run import Run
+from tracebed.orchestrator.runs.steps import Steps
 from tracebed.validation.metrics import origin
 from tracebed.validation.pictures import Picture
+from tracebed.validation.report.scales import TimeAxis
 from tracebed.validation.report.sections import Section
-from tracebed.validation.report.style import MARKS, PREDICTED, REAL, SOFT, heading, panels
+from tracebed.validation.report.style import DASHED, MARKS, NARROW, PREDICTED, REAL, SOFT, heading, panels, scale, small
 from tracebed.validation.report.templates import fill
-from tracebed.validation.report.time_axis import TimeAxis
 from tracebed.validation.report.words import real_side
 from tracebed.validation.verdict import Comparison
+
+SHOWN = 12
+"""Largest number of staircases in a report."""
 
 
 def _over_time(comparison: Comparison) -> tuple[Picture, ...] | None:
@@ -69,11 +81,6 @@ def _drawn(comparison: Comparison, unit: str, caption: str) -> Picture | None:
     return Picture(draw, caption, f"Changes of {unit} over time, real above predicted")
 
 
-def _by_stage(comparison: Comparison) -> tuple[Markup, ...] | None:
-    """Return the tables of the durations of changes of nodes and of cores, as far as a run has any."""
-    return tuple(filter(None, (_stages(comparison), _core_changes(comparison)))) or None
-
-
 def _stages(comparison: Comparison) -> Markup | None:
     ours, theirs = (m["reconfiguration_s"] for m in (comparison.real_metrics, comparison.predicted_metrics))
     rows: list[tuple[str, str, Any, Any]] = []
@@ -91,4 +98,153 @@ def _core_changes(comparison: Comparison) -> Markup | None:
 
 
 OVER_TIME = Section("Reconfigurations", 900, _over_time)
-BY_STAGE = Section("Reconfigurations by stage", 1200, _by_stage, folded=True)
+BY_STAGE = Section(
+    "Reconfigurations by stage",
+    1200,
+    lambda pair: tuple(filter(None, (_stages(pair), _core_changes(pair)))) or None,
+    folded=True,
+)
+
+
+def _staircases(comparison: Comparison) -> Picture | None:
+    """Return the staircases of the jobs that differ most.
+
+    None if a run has no allocations of malleable jobs, or if each job has one size, the same in both runs.
+    """
+    jobs = comparison.jobs[(comparison.jobs["kind"] == "malleable").to_numpy()]
+    ids = pd.Index(jobs["job_id"])
+    runs = (comparison.real, comparison.predicted)
+    cores = not all(_whole_nodes(run, ids) for run in runs)
+    real, predicted = (allocations_of_jobs(run, ids, cores=cores) for run in runs)
+    sizes = [sizes_of(table, len(ids)) for table in (real, predicted)]
+    changed = [int((most > least).sum()) for least, most in sizes]
+    both = np.all([most > 0 for _, most in sizes], axis=0)
+    if not both.any() or not (any(changed) or (sizes[0][1] != sizes[1][1])[both].any()):
+        return None
+    areas = areas_between(real, predicted, len(ids))
+    worst = np.argsort(-areas, kind="stable")[:SHOWN]
+    time = TimeAxis.of(*runs)
+    what = "cores" if cores else "nodes"
+
+    def draw(width: float) -> Figure:
+        columns = min(4 if width > NARROW else 2, len(worst))
+        rows = -(-len(worst) // columns)
+        foot, step, panel, left, right, gap = (scale() * each for each in (0.5, 1.3, 0.85, 0.5, 0.1, 0.42))
+        height = step * rows + foot
+        figure = Figure(figsize=(width, height))
+        each = (width - left - right + gap) / (4 if width > NARROW else 2) - gap
+        for place, job in enumerate(worst):
+            row, column = divmod(place, columns)
+            bottom = height - step * (row + 1) + scale() * 0.1
+            box = ((left + column * (each + gap)) / width, bottom / height, each / width, panel / height)
+            axes = figure.add_axes(box)
+            _draw(axes, real[real["job"] == job], time.unit, REAL)
+            _draw(axes, predicted[predicted["job"] == job], time.unit, PREDICTED)
+            axes.set_ylim(bottom=0, top=1.12 * axes.get_ylim()[1])
+            axes.margins(x=0.04)
+            axes.yaxis.set_major_locator(MaxNLocator(3, integer=True))
+            axes.xaxis.set_major_locator(MaxNLocator(3))
+            axes.xaxis.set_major_formatter("{x:,.4g}")
+            axes.tick_params(labelsize=small())
+            axes.set_title(f"job {_short(str(ids[job]))}", loc="left", fontsize="medium", color=SOFT, pad=4)
+        figure.text(left / width, 0.06 / height, f"time after the first submission ({time.name})", va="bottom")
+        figure.text(0.06 / width, 1 - 0.06 / height, what, va="top")
+        return figure
+
+    differing = int((areas > 0).sum())
+    which = "All" if len(ids) <= SHOWN else f"The {len(worst)} that differ most of"
+    caption = (
+        f"{what.capitalize()} held by malleable jobs over time: solid and shaded, the real run "
+        f"({real_side(comparison.real.info)}); dashed, the prediction. {which} {len(ids):,} malleable jobs, ordered by "
+        f"the area between both lines; {differing:,} of {len(ids):,} differ. Changed in size: {changed[0]:,} jobs of "
+        f"the real run, {changed[1]:,} of the prediction; a job that keeps its size is a box."
+    )
+    return Picture(draw, caption, "Staircases of malleable jobs, real and predicted overlaid")
+
+
+def allocations_of_jobs(run: Run, ids: pd.Index[Any], *, cores: bool = False) -> pd.DataFrame:
+    """Return the allocations of some jobs.
+
+    Args:
+        cores: whether to count cores instead of nodes.
+
+    Returns:
+        A row per allocation: job (position in `ids`), start and end (s after the first submission), held (nodes or
+        cores). Allocations without an end are omitted.
+    """
+    rows = run.allocations
+    job = ids.get_indexer(pd.Index(rows["job_id"]))
+    table = pd.DataFrame(
+        {
+            "job": job,
+            "start": rows["start"].to_numpy(dtype=np.float64) - origin(run),
+            "end": rows["end"].to_numpy(dtype=np.float64) - origin(run),
+            "held": (rows["count"] * (rows["cores"] if cores else 1)).to_numpy(dtype=np.float64),
+        }
+    )
+    return table[(job >= 0) & (table["end"] > table["start"])]
+
+
+def sizes_of(table: pd.DataFrame, jobs: int) -> tuple[FloatArray, FloatArray]:
+    """Return the least and the greatest size of each job while it runs, shapes (jobs,); the greatest is 0 if unknown.
+
+    Args:
+        table: a table of `allocations_of_jobs`.
+        jobs: number of jobs.
+    """
+    job: IntArray = np.tile(table["job"].to_numpy(), 2)
+    time: FloatArray = np.concatenate([table["start"], table["end"]])
+    held: FloatArray = np.concatenate([table["held"], -table["held"]])
+    order = np.lexsort((time, job))
+    job, time, level = job[order], time[order], np.cumsum(held[order])
+    lasts = np.append((job[1:] != job[:-1]) | (time[1:] > time[:-1]), True)[: len(job)] & (level > 0)
+    least, most = np.full(jobs, np.inf), np.zeros(jobs)
+    np.minimum.at(least, job[lasts], level[lasts])
+    np.maximum.at(most, job[lasts], level[lasts])
+    return least, most
+
+
+def areas_between(real: pd.DataFrame, predicted: pd.DataFrame, jobs: int) -> FloatArray:
+    """Return the area between the staircases of each job, node-seconds (or core-seconds), shape (jobs,).
+
+    Args:
+        real, predicted: tables of `allocations_of_jobs`.
+        jobs: number of jobs.
+    """
+    sides = ((real, 1.0), (predicted, -1.0))
+    job: IntArray = np.concatenate([np.tile(table["job"], 2) for table, _ in sides])
+    time: FloatArray = np.concatenate([table[name] for table, _ in sides for name in ("start", "end")])
+    change: FloatArray = np.concatenate([sign * way * table["held"] for table, sign in sides for way in (1.0, -1.0)])
+    order = np.lexsort((time, job))
+    job, time = job[order], time[order]
+    apart = np.abs(np.cumsum(change[order]))[:-1]  # 0 between two jobs: each allocation that starts also ends
+    same = job[1:] == job[:-1]
+    areas = np.bincount(job[:-1][same], weights=(apart * np.diff(time))[same], minlength=jobs)
+    return areas.astype(np.float64)
+
+
+def _whole_nodes(run: Run, ids: pd.Index[Any]) -> bool:
+    """Return whether every allocation of the jobs has all cores of its nodes."""
+    rows = run.allocations[run.allocations["job_id"].isin(ids).to_numpy()]
+    cores = np.array([node.cores for node in run.info.nodes], dtype=np.int64)
+    return not len(rows) or bool((rows["cores"].to_numpy() == cores[rows["node"].to_numpy()]).all())
+
+
+def _draw(axes: Axes, table: pd.DataFrame, unit: float, color: str) -> None:
+    """Draw the staircase of one job."""
+    if not len(table):
+        return
+    start, end, nodes = (table[name].to_numpy(dtype=np.float64) for name in ("start", "end", "held"))
+    steps = Steps.count(start, end, nodes)
+    x, y = np.append(steps.times[:1], steps.times) / unit, np.append(0.0, steps.values)
+    line = "-" if color == REAL else DASHED
+    axes.step(x, y, where="post", color=color, linewidth=1.1, linestyle=line)
+    if color == REAL:
+        axes.fill_between(x, y, step="post", color=color, alpha=0.12, linewidth=0)
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 14 else f"{name[:13]}…"
+
+
+STAIRCASES = Section("Sizes of malleable jobs over time", 650, _staircases)

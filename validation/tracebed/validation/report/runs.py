@@ -18,13 +18,12 @@ from tracebed.validation.metrics import all_metrics, busy_cores, metrics, total_
 from tracebed.validation.metrics.jobs import per_job
 from tracebed.validation.pictures import LINES, Picture
 from tracebed.validation.report import gantt, scales
-from tracebed.validation.report.curves import curves
+from tracebed.validation.report.curves import curves, draw_distribution
 from tracebed.validation.report.interactive import scripts
+from tracebed.validation.report.scales import TimeAxis
 from tracebed.validation.report.sections import Section, pictures_of, rendered_sections
 from tracebed.validation.report.style import JOBS, SOFT, above, beside, heading, panels
 from tracebed.validation.report.templates import fill
-from tracebed.validation.report.time_axis import TimeAxis
-from tracebed.validation.report.waits import draw_distribution
 
 Runs = Mapping[str, Run]
 """Name in the legend -> run."""

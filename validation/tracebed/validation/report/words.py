@@ -9,9 +9,8 @@ from tracebed.orchestrator.run import RunInfo
 from tracebed.orchestrator.setup import UNKNOWN_POLICY
 
 if TYPE_CHECKING:
-    from tracebed.validation.verdict.case_metric import CaseMetric
     from tracebed.validation.verdict.rule import Reason
-    from tracebed.validation.verdict.validation import MetricVerdict
+    from tracebed.validation.verdict.validation import CaseMetric, MetricVerdict
 
 EXECUTION = {
     "computed": "computed: real processes that used CPU time",

@@ -24,15 +24,14 @@ import pandas as pd
 from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.provenance import System
 from tracebed.converters.workload import MAX_SIZE, IntArray, Workload
-from tracebed.drivers.elastisim import staircase
 from tracebed.ground.errors import InputError
 from tracebed.ground.input_files import parse_json
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.runs.nodes import nodes_of
+from tracebed.validation.simulators import staircase
 from tracebed.validation.simulators.assembly import run_of
-from tracebed.validation.simulators.csv import intervals, observed_of
 from tracebed.validation.simulators.simulator import ExternalSimulator, ReadOptions
-from tracebed.validation.simulators.table import Table, names_of, read_table
+from tracebed.validation.simulators.table import Table, intervals, names_of, observed_of, read_table
 
 COLUMNS = {
     "job_id": "job_id",

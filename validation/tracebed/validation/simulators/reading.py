@@ -1,19 +1,27 @@
-"""Import of the output of other programs: reads a file or folder in any known form as a run."""
+"""Import of the output of other programs: reads a file or folder in any known form as a run.
+
+A form is a simulator, or one of the formats of logs of batch systems and simulators in `converters.formats`.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
 
 from tracebed.converters.formats.format import FORMATS, named
-from tracebed.converters.formats.reading import recognized
-from tracebed.converters.formats.tools.files import Input
+from tracebed.converters.formats.reading import read_workload, recognized
+from tracebed.converters.formats.tools.files import Input, inputs_at
 from tracebed.converters.workload import Workload
 from tracebed.ground.errors import InputError
 from tracebed.ground.extension_errors import checked
 from tracebed.ground.registry import unknown
 from tracebed.orchestrator.run import Run
-from tracebed.validation.simulators import logs
-from tracebed.validation.simulators.assembly import workload_for_import
+from tracebed.orchestrator.runs.nodes import nodes_of
+from tracebed.validation.simulators.assembly import run_of, workload_for_import
+from tracebed.validation.simulators.observed import Observed
 from tracebed.validation.simulators.simulator import SIMULATORS, ReadOptions, simulator
 
 TABLE = "csv"
@@ -58,7 +66,7 @@ def import_run(
         made = checked(chosen.read(path, workload, options), Run, f"simulator {chosen.name}", chosen.read)
         return _checked(made, path)
     if form in FORMATS.entries:
-        return _checked(logs.read(path, form, workload, options), path)
+        return _checked(read_log(path, form, workload, options), path)
     raise unknown("form of a file", form, forms())
 
 
@@ -98,3 +106,51 @@ def form_of(path: Path) -> str:
     if found is not None and found.reader is not None and found.name not in SIMULATORS.entries:
         return found.name
     return TABLE
+
+
+def read_log(path: Path, form: str, workload: Workload | None, options: ReadOptions) -> Run:
+    """Read a log as a run: its logged starts and ends are the times of the jobs. Without a workload, the log is it.
+
+    Raises:
+        InputError: the log cannot be read, has no starts and ends, or its jobs are not those of the workload.
+    """
+    if options.columns or options.unit:
+        given = "--columns" if options.columns else "--unit"
+        raise InputError(f"{given} is for tables, and {path.name} is in format {form}", hint="use import --from csv")
+    zone: dict[str, Any] = {"time_zone": options.time_zone} if options.time_zone else {}
+    log = read_workload(path, form, **zone)
+    if not np.isfinite(log.floats("logged_start")).any():
+        hint = "use a format with starts and ends, or import --from csv with --columns"
+        raise InputError(f"the file in format {form} has no starts of jobs", where=str(path), hint=hint)
+    return run_of(_observed(path, form, log, options), log if workload is None else workload, options)
+
+
+def _observed(path: Path, form: str, log: Workload, options: ReadOptions) -> Observed:
+    system, inputs = log.provenance.system, inputs_at(path)
+    nodes = log.ints("nodes")
+    jobs = pd.DataFrame(
+        {
+            "job_id": log.column("job_id"),
+            "submit": log.floats("submit_time"),
+            "start": log.floats("logged_start"),
+            "end": log.floats("logged_end"),
+            "nodes": np.where(nodes > 0, nodes, np.nan),
+            "time_limit": log.floats("time_limit"),
+            "user": log.column("user"),
+            "state": log.column("status"),
+            "kind": log.column("kind"),
+        }
+    )
+    return Observed(
+        jobs=jobs,
+        source=inputs[0].source,
+        where=str(path),
+        place=lambda row: f"{path}, job {jobs['job_id'].iloc[row]}",
+        format=form,
+        nodes=nodes_of(system) if system.nodes and options.nodes is None else None,
+        facts={
+            "files": len(inputs),
+            "unix_start": log.provenance.unix_start,
+            "time_zone": log.provenance.time_zone,
+        },
+    )

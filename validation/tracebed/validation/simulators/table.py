@@ -1,11 +1,16 @@
-"""Tables of jobs with a header, as CSV or Parquet: times in any unit, as numbers or dates."""
+"""Tables of jobs of any program with a header, as CSV or Parquet: a row per job, times in any unit, numbers or dates.
+
+A column is matched with a field by its name or by the options of the import, and the unit of its times is found.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -15,12 +20,13 @@ from tracebed.converters.formats.reading import AS_TABLE, foreign_kind_of
 from tracebed.converters.formats.tools.cast import FAR, NOTHING, abbreviated, cast
 from tracebed.converters.formats.tools.columns import WHICH_HOUR, Columns, ColumnSpec, read_columns, settle, utc
 from tracebed.converters.formats.tools.files import PARQUET, Input, delimiter_of
-from tracebed.converters.workload import MAX_EXACT, FloatArray, IntArray
+from tracebed.converters.workload import MAX_EXACT, FloatArray, IntArray, Workload
 from tracebed.ground.errors import InputError, tolerate
 from tracebed.ground.registry import one_of, unknown
-from tracebed.validation.simulators.columns import UNITS, ColumnMatch, check_enough, columns_of, scale_of
-from tracebed.validation.simulators.observed import DURATIONS, INSTANTS, NUMBERS, TEXTS
-from tracebed.validation.simulators.simulator import ReadOptions
+from tracebed.orchestrator.run import Run
+from tracebed.validation.simulators.assembly import run_of
+from tracebed.validation.simulators.observed import DURATIONS, FIELDS, INSTANTS, NUMBERS, TEXTS, Observed
+from tracebed.validation.simulators.simulator import ExternalSimulator, ReadOptions
 
 CLOCK = re.compile(r"(?:(\d{1,15})-)?(\d{1,15}):(\d{1,15})(?::(\d{1,15}(?:\.\d+)?))?")
 """A duration as Slurm prints it: `1-02:03:04`, `02:03:04`, `03:04`."""
@@ -31,6 +37,63 @@ _FILTER = "rows "
 """Prefix of the columns that select rows, beside the fields."""
 EPOCH = 5e8
 """Numbers above this, in s, are taken as times since 1970 (1985-11-05)."""
+
+UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9, "min": 60.0, "h": 3600.0}
+"""Unit of times -> s."""
+SPELT = {
+    **{name: name for name in UNITS},
+    **dict.fromkeys(("sec", "secs", "second", "seconds"), "s"),
+    **dict.fromkeys(("msec", "millis", "millisecond", "milliseconds"), "ms"),
+    **dict.fromkeys(("usec", "micros", "microseconds"), "us"),
+    **dict.fromkeys(("nsec", "nanos", "nanoseconds"), "ns"),
+    **dict.fromkeys(("mins", "minute", "minutes"), "min"),
+    **dict.fromkeys(("hour", "hours"), "h"),
+}
+"""Last word of a column name -> unit."""
+NAMES: dict[str, tuple[str, ...]] = {
+    "job_id": ("jobid", "id", "job", "jobnumber", "jobidraw", "jobname", "name"),
+    "submit": (
+        "submit",
+        "submittime",
+        "submission",
+        "submissiontime",
+        "submitted",
+        "arrival",
+        "arrivaltime",
+        "subtime",
+        "submitjob",
+    ),
+    "start": ("start", "starttime", "startingtime", "started", "begin", "begintime", "starts", "launchjob"),
+    "end": (
+        *("end", "endtime", "finish", "finishtime", "finished", "completion", "completiontime", "ended", "stoptime"),
+        "jobepilogcomplete",  # slurm_model, with submitjob and launchjob
+    ),
+    "wait": ("wait", "waittime", "waitingtime", "waiting"),
+    "run": ("run", "runtime", "executiontime", "elapsed", "duration", "actualruntime"),
+    "response": ("response", "responsetime", "turnaround", "turnaroundtime"),
+    "nodes": (
+        *("nodes", "numnodes", "nnodes", "nodecount", "allocnodes", "requestednodes", "reqnodes", "size"),
+        *("requestednumberofresources", "requestednumberofprocessors"),  # Batsim, whose machines are nodes
+        *("numhosts", "nhosts", "hostcount", "numberofnodes", "numberofhosts", "numnodesalloc", "nodect"),
+    ),
+    "cores": (
+        *("cores", "procs", "processors", "cpus", "ncpus", "alloccpus", "numcores", "requestedprocessors"),
+        *("ncores", "nprocs", "numprocs", "numprocessors", "numcpus", "numberofcores", "cpucount", "slots", "numslots"),
+    ),
+    "state": ("state", "status", "finalstate", "jobstate", "success"),
+    "run_time": ("dedicatedruntime",),
+    "time_limit": ("timelimit", "walltime", "requestedtime", "reqtime", "requestedwalltime", "limit"),
+    "user": ("user", "username", "userid", "owner"),
+    "kind": ("kind", "type", "jobtype"),
+    "held": ("heldnodes", "allocatedresources", "allocatednodes", "allocatedprocessors", "assignedresources"),
+}
+"""Field -> names of its column in lower case, without punctuation and unit; preferred names first."""
+
+NUMBER = re.compile(r"\d{1,15}")
+COPIES = 0.99
+"""Smallest share of jobs whose limit is their run time for which the limits are run times."""
+ROUNDING_S = 0.01
+"""Rounding error of printed run times, s."""
 
 
 @dataclass(frozen=True)
@@ -208,3 +271,178 @@ def _clock(text: str) -> float:
     days, first, second, third = found.groups()
     hours, minutes, seconds = (0, first, second) if third is None else (first, second, third)
     return int(days or 0) * 86_400.0 + int(hours) * 3600.0 + int(minutes) * 60.0 + float(seconds)
+
+
+class ColumnMatch(NamedTuple):
+    """A column of a table: its name in the file, and the unit of its times if the name states it."""
+
+    name: str
+    unit: str
+
+
+def split(name: str) -> tuple[str, str]:
+    """Return the letters of a column name in lower case without its unit, and the unit; empty if it states none.
+
+    `Start Time (ms)`, `start_time_ms` and `startTimeMs` are `starttime` in `ms`.
+    """
+    words = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+", name)
+    words = [word.lower() for word in words]
+    unit = SPELT.get(words[-1], "") if len(words) > 1 else ""
+    return "".join(words[:-1] if unit else words), unit
+
+
+def columns_of(spelt: Sequence[str], chosen: Mapping[str, str], where: str) -> dict[str, ColumnMatch]:
+    """Return the column of each field that a table has.
+
+    Args:
+        spelt: the column names of the file.
+        chosen: field -> column name, of the user. Other columns are found by `NAMES`.
+        where: the file, for messages.
+
+    Raises:
+        InputError: a field or a column is unknown, or a column occurs twice.
+    """
+    for field in chosen:
+        one_of("field", field, FIELDS)
+    found: dict[str, ColumnMatch] = {}
+    parts = {name: split(name) for name in reversed(spelt)}
+    for field, name in chosen.items():
+        if name not in parts:
+            raise unknown(f"column of {where}:", name, list(spelt))
+        found[field] = ColumnMatch(name, parts[name][1])
+    taken = set(chosen.values())
+    free = [name for name in spelt if name not in taken]
+    for field, names in NAMES.items():
+        if field in found:
+            continue
+        order = {known: place for place, known in enumerate(names)}
+        fitting = sorted(
+            (order[parts[name][0]], place, name) for place, name in enumerate(free) if parts[name][0] in order
+        )
+        if fitting:
+            name = fitting[0][2]
+            found[field] = ColumnMatch(name, parts[name][1])
+    if "run" in found and "run_time" not in found:  # with both, `run_time` is the planned run time, as in workloads
+        runs = [name for name in free if parts[name][0] == "runtime" and name != found["run"].name]
+        if parts[found["run"].name][0] == "run" and runs:
+            found["run_time"] = ColumnMatch(runs[0], parts[runs[0]][1])
+    for field, column in found.items():
+        if list(spelt).count(column.name) > 1:
+            hint = "remove or rename one of them"
+            raise InputError(f"column {column.name!r} ({field}) occurs twice", where=where, hint=hint)
+    return found
+
+
+def check_enough(found: Mapping[str, ColumnMatch], spelt: Sequence[str], where: str) -> None:
+    """Raise InputError unless starts and ends are known, directly or by waits, run times and response times."""
+    starts = {"start", "wait"} & found.keys() or {"end", "run"} <= found.keys()
+    ends = {"end", "run", "response"} & found.keys()
+    if starts and ends:
+        return
+    lacks = " and ".join([*(() if starts else ("start (or wait)",)), *(() if ends else ("end (or run, response)",))])
+    shown = ", ".join(spelt[:12])
+    names = "--columns start=NAME,end=NAME, or `columns: {start: NAME, end: NAME}` in a file"
+    hint = f"name them by {names}; the columns are {shown}"
+    raise InputError(f"no column is recognized as {lacks}", where=where, hint=hint)
+
+
+def scale_of(field: str, column: ColumnMatch, unit: str) -> float:
+    """Return the factor from the numbers of a column to s; 1 for fields that are not times."""
+    if field not in (*INSTANTS, *DURATIONS, "time_limit", "run_time"):
+        return 1.0
+    return UNITS[column.unit or unit or "s"]
+
+
+def read(path: Path, workload: Workload | None, options: ReadOptions) -> Run:
+    """Read a table of jobs as a run; see `assembly.run_of`."""
+    table = read_table(path, options)
+    return run_of(observed_of(table, "csv"), workload, options)
+
+
+def observed_of(table: Table, format: str, **facts: object) -> Observed:
+    """Return the jobs of a table; `facts` are further attributes of `Observed`."""
+    recorded: dict[str, object] = {
+        "columns": {field: column.name for field, column in table.found.items()},
+        "units": {field: column.unit for field, column in table.found.items() if column.unit},
+    }
+    if table.time_zone is not None:
+        recorded["time_zone"] = table.time_zone
+    notes = _drop_false_limits(table)
+    assumed = (
+        ["dates without an offset were taken as UTC (--time-zone ZONE, or `time_zone: ZONE` in a file, sets the zone)"]
+        if table.assumed
+        else []
+    )
+    attributes: dict[str, object] = {
+        "jobs": table.jobs,
+        "source": table.file.source,
+        "where": table.file.where,
+        "place": table.place,
+        "format": format,
+        "unix": table.unix,
+        "facts": recorded,
+        "warnings": [*assumed, *notes],
+        "allocations": None if table.held is None else allocations_of(table),
+    }
+    return Observed(**(attributes | facts))  # type: ignore[arg-type]
+
+
+def _drop_false_limits(table: Table) -> list[str]:
+    """Remove the time limits of a table if they are run times, and return a warning.
+
+    A column `walltime` holds limits in some logs, and run times in others.
+    """
+    column = table.found.get("time_limit")
+    if column is None or split(column.name)[0] != "walltime":
+        return []
+    start, end, run = (table.jobs.get(name, pd.Series(np.nan, table.jobs.index)) for name in ("start", "end", "run"))
+    ran = run.fillna(end - start)
+    known = ran.notna() & table.jobs["time_limit"].notna()
+    same = np.isclose(table.jobs["time_limit"][known], ran[known], rtol=1e-6, atol=ROUNDING_S)
+    if not len(same) or same.mean() < COPIES:
+        return []
+    table.jobs["time_limit"] = np.nan
+    return [f"the column {column.name} has the run times of the jobs, and is not read as time limits"]
+
+
+def allocations_of(table: Table) -> pd.DataFrame | None:
+    """Return the nodes of each job from intervals of node numbers (`0-3 7`), or None if an ended job is without.
+
+    Raises:
+        InputError: a text is not a list of intervals.
+    """
+    assert table.held is not None
+    rows, first, count = [], [], []
+    for row, text in enumerate(table.held.tolist()):
+        for low, high in intervals(text, table, row):
+            rows.append(row)
+            first.append(low)
+            count.append(high - low + 1)
+    ran = np.isfinite(table.jobs["start"].to_numpy(dtype=np.float64)) if "start" in table.jobs else table.held != ""
+    if not rows or not np.isin(np.flatnonzero(np.asarray(ran)), rows).all():
+        return None
+    return pd.DataFrame({"row": rows, "node": first, "count": count})
+
+
+def intervals(text: str, table: Table, row: int) -> list[tuple[int, int]]:
+    """Return the intervals of `0-3 7` as (first, last).
+
+    Raises:
+        InputError: the text is not a list of intervals, or a node occurs twice.
+    """
+    found = []
+    for word in text.replace(",", " ").split():
+        low, dash, high = word.partition("-")
+        if not (NUMBER.fullmatch(low) and (NUMBER.fullmatch(high) or not dash)):
+            what = f"{table.found['held'].name} {text[:40]!r} is not a list of node numbers such as 0-3 7"
+            raise InputError(what, where=table.place(row), hint="correct it, or rename the column")
+        found.append((int(low), int(high) if dash else int(low)))
+    found.sort()
+    if any(high < low for low, high in found) or any(b[0] <= a[1] for a, b in pairwise(found)):
+        what = f"{table.found['held'].name} {text[:40]!r} names a node twice, or an interval backwards"
+        raise InputError(what, where=table.place(row), hint="correct it, or rename the column")
+    return found
+
+
+SIMULATOR = ExternalSimulator(name="csv", title="a table of jobs of any program, with a header", read=read)
+"""A table of jobs of any program, with a header: CSV or Parquet."""

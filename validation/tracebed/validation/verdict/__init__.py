@@ -1,8 +1,7 @@
 """Verdict on a simulator: validation over cases, and comparison of two runs (docs/explanation/verdict.md)."""
 
 from tracebed.validation.verdict.cases import Case
-from tracebed.validation.verdict.comparison import Comparison, compare
-from tracebed.validation.verdict.matching import Matching
+from tracebed.validation.verdict.comparison import Comparison, Matching, compare
 from tracebed.validation.verdict.rule import REASONS, Reason, Verdict, combine
 from tracebed.validation.verdict.tolerances import Tolerances
 from tracebed.validation.verdict.validate import validate

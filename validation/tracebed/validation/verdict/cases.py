@@ -1,14 +1,33 @@
-"""Cases: the runs of one workload under one policy, on both sides."""
+"""Cases: the runs of one workload under one policy, on both sides; and clusters of cases, which are independent units.
+
+Two cases with the same real run are one observation of the real system, and two cases with the same jobs are one
+observation of the workloads. The contents of the runs decide, not the names of the cases:
+
+- a real run is identified by the hash of its log (`screening.log_sha256`);
+- a workload is identified by its hash, by its name, and by the requests of its jobs. A log that is its own workload has
+  another hash after each execution, since the observed times differ; the requests stay the same.
+
+A case that names its cluster (`Case.cluster`) belongs to this cluster, whatever its contents.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from collections import Counter
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
+from tracebed.converters.workload import FloatArray
 from tracebed.ground.errors import InputError
+from tracebed.ground.table import ascending, strings, take
 from tracebed.orchestrator.run import Run, RunInfo
 from tracebed.orchestrator.setup import UNKNOWN_POLICY
+
+LEAST_BITS = 64.0
+"""Smallest information in the requests of a workload, bits, with which equal requests cannot be a coincidence."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +47,7 @@ class Case:
     names: tuple[str, ...] = ()
     """Names of the repetitions, in messages and reports; by default `rep-01`, `rep-02`, ..."""
     cluster: str = ""
-    """Name of the cluster of dependent workloads; empty: found from the contents of the runs (`clusters`)."""
+    """Name of the cluster of dependent workloads; empty: found from the contents of the runs (`memberships`)."""
 
     def __post_init__(self) -> None:
         for side, runs in (("real", self.real), ("predicted", self.predicted)):
@@ -60,3 +79,103 @@ def case_name(info: RunInfo) -> str:
     """Return the name of the case of a real run: workload and policy, without a policy that is unknown."""
     workload = Path(str(info.workload.get("name") or "workload")).stem
     return workload if info.policy == UNKNOWN_POLICY else f"{workload}-{info.policy}"
+
+
+@dataclass(frozen=True)
+class Membership:
+    """The independent units to which a case belongs."""
+
+    real_run: str
+    """Name of the first case with these real runs."""
+    workload: str
+    """Name of the cluster: the name that the case gives, or the workload of the first case of the cluster."""
+
+
+@dataclass(frozen=True)
+class Level:
+    """Intervals of the mean error over independent units of one kind."""
+
+    unit: str
+    """`cases`, `real runs` or `workloads`."""
+    numbers: dict[str, int]
+    """Metric -> number of units in which the metric is defined."""
+    intervals: dict[str, tuple[float, float]]
+    """Metric -> interval of the error in margins (Student's t over the units)."""
+
+    @property
+    def number(self) -> int:
+        """Number of units."""
+        return max(self.numbers.values())
+
+
+def memberships(cases: Sequence[Case], logs: Sequence[Collection[str]]) -> list[Membership]:
+    """Return the membership of each case.
+
+    Args:
+        logs: the hashes of the logs of the included repetitions of each case.
+    """
+    by_run = _joined(logs)
+    by_workload = _joined([_identities(case, own) for case, own in zip(cases, logs, strict=True)])
+    return [
+        Membership(cases[run].name, cases[workload].cluster or cases[workload].workload)
+        for run, workload in zip(by_run, by_workload, strict=True)
+    ]
+
+
+def interval(errors: FloatArray, units: Sequence[str], alpha: float) -> tuple[float, float]:
+    """Return the interval of the mean error over independent units, Student's t over the means of the units.
+
+    Args:
+        errors: error of each case, in margins, shape (cases,).
+        units: the unit of each case; at least two different ones.
+        alpha: level of each side.
+    """
+    import pandas as pd
+    from scipy import special
+
+    means = pd.Series(errors).groupby(list(units), sort=False).mean().to_numpy(dtype=np.float64)
+    number = len(means)
+    half = float(-special.stdtrit(number - 1, alpha) * means.std(ddof=1) / np.sqrt(number))
+    return float(means.mean()) - half, float(means.mean()) + half
+
+
+def _identities(case: Case, logs: Collection[str]) -> set[Hashable]:
+    """Return what identifies the workload of a case: cases with a common identity are one cluster."""
+    if case.cluster:
+        return {("cluster", case.cluster)}
+    hashes = {("workload", run.info.workload.get("sha256")) for run in case.real}
+    requests = {("requests", found) for run in case.real if (found := requests_sha256(run))}
+    return {("name", case.workload), *(("log", log) for log in logs), *hashes, *requests}
+
+
+def requests_sha256(run: Run) -> str:
+    """Return a hash of the requests of the jobs: id, nodes and time limit of each.
+
+    The text is empty if the requests have less information than `LEAST_BITS`, as those of few jobs, or of jobs that all
+    request the same: such requests may be equal in different workloads.
+    """
+    jobs = run.table("jobs")
+    order, limits = ascending(jobs.raw("job_id")), np.nan_to_num(jobs["time_limit"], nan=-1.0)
+    requests = list(zip(jobs["nodes"][order].tolist(), limits[order].tolist(), strict=True))
+    counts = np.array([*Counter(requests).values()], dtype=np.float64)
+    if float((counts * np.log2(counts.sum() / counts)).sum()) < LEAST_BITS:
+        return ""
+    ids = strings(take(jobs.raw("job_id"), order))
+    return hashlib.sha256(repr(list(zip(ids, requests, strict=True))).encode()).hexdigest()
+
+
+def _joined(identities: Sequence[Collection[Hashable]]) -> list[int]:
+    """Return the position of the first case of the group of each case: cases with a common identity are one group."""
+    first = list(range(len(identities)))
+    owner: dict[Hashable, int] = {}
+
+    def root(index: int) -> int:
+        while first[index] != index:
+            index = first[index]
+        return index
+
+    for index, own in enumerate(identities):
+        for identity in own:
+            low, high = sorted((root(owner.setdefault(identity, index)), root(index)))
+            first[high] = low
+    return [root(index) for index in range(len(identities))]

@@ -1,22 +1,44 @@
-"""Comparison of a prediction with one real run, job by job: the diagnosis of a verdict."""
+"""Comparison of a prediction with one real run, job by job: the diagnosis of a verdict.
+
+The jobs are matched by id. Differences that make two runs less comparable are warnings. The evidence of real runs is in
+which parts of a prediction they could have revealed errors.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from tracebed.ground.errors import InputError
-from tracebed.orchestrator.run import Run, RunInfo
-from tracebed.validation.metrics import TAU, MeasuredRun, summarize
+from tracebed.ground.states import JobState
+from tracebed.ground.table import Table, ascending, rows_of, take
+from tracebed.orchestrator.run import VIRTUAL, Run, RunInfo
+from tracebed.orchestrator.setup import UNKNOWN_POLICY
+from tracebed.orchestrator.simulation.overheads import Overheads
+from tracebed.validation.metrics import TAU, MeasuredRun, summarize, total_cores
 from tracebed.validation.statistics import Differences, differences
 from tracebed.validation.verdict.breakdown import breakdown
-from tracebed.validation.verdict.comparability import comparability_warnings
 from tracebed.validation.verdict.divergence import Divergences, divergences
 from tracebed.validation.verdict.health import Health
-from tracebed.validation.verdict.matching import Matching, check_same_plan, match
+from tracebed.validation.verdict.screening import lateness
+
+Figures = dict[str, Any]
+"""The dictionary of `metrics`."""
+
+SAME = 1e-6
+"""Accepted difference of equal numbers, relative and absolute."""
+MEASURES = ("submit", "wait", "run", "response", "bounded_slowdown")
+"""Columns of `per_job` that the table of matched jobs has for each run."""
+
+COPIES = 0.99
+"""Smallest share of the jobs with the observed run time for which the predicted run times are copies."""
+ROUNDING_S = 0.01
+"""Difference of run times that is rounding, s: simulators print times with few digits."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -165,3 +187,267 @@ def check_sides(real: Run, predicted: Run, allow_different_workloads: bool) -> N
         )
     if same:
         check_same_plan(real, predicted)
+
+
+def comparability_warnings(
+    real: Run, predicted: Run, figures: tuple[Figures, Figures], matching: Matching, same_workload: bool
+) -> list[str]:
+    """Return the warnings about differences that make the two runs less comparable, one sentence each.
+
+    Args:
+        figures: metrics of the real run and of the prediction.
+        same_workload: whether the workloads have the same hash.
+    """
+    found = []
+    if not same_workload:
+        found.append("the runs have different workloads; jobs were matched by id")
+    found += _jobs(matching)
+    if real.info.policy == predicted.info.policy == UNKNOWN_POLICY:
+        found.append("the policies of both runs are unknown: whether they are the same was not checked")
+    elif real.info.policy == UNKNOWN_POLICY:
+        found.append(f"the policy of the real run is unknown; the prediction is made under {predicted.info.policy}")
+    found += [f"{what}: real {x}, predicted {y}" for what, x, y in _facts(real, predicted) if x != y]
+    if predicted.info.state != "completed":
+        found.append(f"the prediction is {predicted.info.state}")
+    if late := lateness(real, figures[0]):
+        found.append(f"{late}; replay with a lower --speed")
+    if skewed := figures[1]["clock_skew_jobs"]:
+        found.append(f"{skewed:,} jobs of the prediction start before their submission or end before their start")
+    if by := imposed(real.info):
+        found.append(
+            f"the run times of the real run were imposed ({by}): run-time metrics, and the part of responses and "
+            "slowdowns that is run time, are no evidence for the prediction"
+        )
+    return found
+
+
+def _jobs(matching: Matching) -> list[str]:
+    found = []
+    if matching.unmatched:
+        share = 100 * matching.unmatched_share
+        found.append(
+            f"{matching.unmatched:,} jobs ({share:.1f} % of all) have no counterpart: "
+            f"{matching.only_real:,} ended only in the real run, {matching.only_predicted:,} only in the "
+            f"prediction, {matching.unlike:,} in neither run, in different states"
+        )
+    if matching.states_differ:
+        found.append(f"{matching.states_differ:,} jobs ended in a different state than predicted")
+    return found
+
+
+def _facts(real: Run, predicted: Run) -> list[tuple[str, Any, Any]]:
+    """Return (what, real, predicted) of the parameters that should be equal in both runs."""
+    a, b = real.info, predicted.info
+    facts: list[tuple[str, Any, Any]] = []
+    if a.policy != UNKNOWN_POLICY:
+        facts.append(("policy differs", a.policy, b.policy))
+    if _has_parameters(a) and a.policy in {b.policy, UNKNOWN_POLICY}:
+        ours, theirs = a.policy_parameters, b.policy_parameters
+        if new := sorted(theirs.keys() - ours):  # of an older version
+            values = ", ".join(f"{name} {theirs[name]}" for name in new)
+            facts.append(("policy parameters are not recorded", "unknown", values))
+        for name in sorted(ours):
+            value, predicted_value = ours[name], theirs.get(name, "not recorded")
+            if isinstance(value, bool) and predicted_value in ("yes", "no"):  # a boolean in older versions
+                value = "yes" if value else "no"
+            facts.append((f"policy parameter {name} differs", value, predicted_value))
+    facts += [
+        ("number of nodes differs", len(a.nodes), len(b.nodes)),
+        ("number of cores differs", total_cores(real), total_cores(predicted)),
+    ]
+    if b.setup.timing.overheads != Overheads():
+        facts.append(("speed differs", a.speed, b.speed))  # the speed matters only with overheads
+    ours, theirs = a.settings, b.settings
+    return facts + [(f"{key} differs", ours[key], theirs[key]) for key in sorted(ours.keys() & theirs)]
+
+
+def _has_parameters(real: RunInfo) -> bool:
+    """Return whether a real run has its policy parameters.
+
+    A batch system records its whole configuration, of which a policy of the same name has a part. A log or a file of
+    another program may record none.
+    """
+    recorded = real.source != "log" and not real.imported
+    return not real.batch and bool(real.policy_parameters or recorded)
+
+
+@dataclass(frozen=True)
+class Matching:
+    """Numbers of jobs with and without a counterpart in the other run."""
+
+    matched: int
+    """Jobs that ended in both runs."""
+    ended_in_neither: int
+    """Jobs that were rejected or canceled in both runs."""
+    only_real: int
+    """Jobs that ended only in the real run."""
+    only_predicted: int
+    """Jobs that ended only in the prediction."""
+    unlike: int
+    """Jobs that ended in neither run and have different states, or are missing in one run."""
+    states_differ: int
+    """Matched jobs with different final states."""
+
+    @property
+    def unmatched(self) -> int:
+        """Jobs without a counterpart."""
+        return self.only_real + self.only_predicted + self.unlike
+
+    @property
+    def unmatched_share(self) -> float:
+        """Share of the jobs of both runs that have no counterpart."""
+        return self.unmatched / max(self.matched + self.ended_in_neither + self.unmatched, 1)
+
+
+PLAN = ("submit_planned", "nodes", "run_time")
+"""Columns of the jobs of a run that come from the workload."""
+
+
+def check_same_plan(real: Run, predicted: Run) -> None:
+    """Check that the ids of the jobs are not permuted in one of two runs of one workload.
+
+    A column of the plan is checked if both runs have the same values in it, in any order: a run of another program may
+    have other values.
+
+    Raises:
+        InputError: jobs have other submit times, sizes or run times, so the ids of one run were changed.
+    """
+    jobs, others = real.table("jobs"), predicted.table("jobs")
+    theirs = rows_of(jobs.raw("job_id"), others.raw("job_id"))
+    both = jobs.take(theirs >= 0), others.take(theirs[theirs >= 0])
+    differ = np.zeros(len(both[0]), dtype=bool)
+    for name in PLAN:
+        ours, other = (side[name].astype(np.float64) for side in both)
+        close = np.isclose(ours, other, rtol=SAME, atol=SAME, equal_nan=True)
+        if not close.all() and np.allclose(np.sort(ours), np.sort(other), rtol=SAME, atol=SAME, equal_nan=True):
+            differ |= ~close
+    if differ.any():
+        row = int(differ.argmax())
+        plans = [
+            f"{side['nodes'][row]} nodes for {side['run_time'][row]:g} s at {side['submit_planned'][row]:g} s"
+            for side in both
+        ]
+        raise InputError(
+            f"{int(differ.sum()):,} jobs of the same workload differ in their plan, "
+            f"first job {both[0].text('job_id', row)}: {plans[1]} in the prediction, {plans[0]} in the real run",
+            hint="the job ids of one run were changed: repeat the prediction",
+        )
+
+
+def match(real: Table, predicted: Table) -> tuple[pd.DataFrame, Matching]:
+    """Match the jobs of two tables of `measures` by id.
+
+    Returns:
+        A row per job that ended in both runs, in the submit order of the real run: job_id, kind, nodes, and
+        `MEASURES` with the suffixes _real and _predicted; and the numbers of jobs.
+
+    Raises:
+        InputError: the runs have no job in common.
+    """
+    theirs = rows_of(real.raw("job_id"), predicted.raw("job_id"))  # row in `predicted`; -1: absent
+    common = theirs >= 0
+    if not common.any():
+        raise InputError("the two runs have no job in common", hint="simulate the replayed workload")
+    ended_real, ended = real["finished"], predicted["finished"]
+    ended_predicted = ended[theirs] & common
+    alike = np.zeros(len(real), dtype=bool)
+    for state in JobState:
+        alike |= real.equal("state", state) & predicted.equal("state", state)[theirs] & common
+    neither = ~ended_real & ~ended_predicted
+    same_end = neither & alike & ~real.equal("state", JobState.INTERRUPTED)
+    paired = ended_real & ended_predicted
+    alone = np.ones(len(predicted), dtype=bool)
+    alone[theirs[common]] = False
+    matching = Matching(
+        matched=int(paired.sum()),
+        ended_in_neither=int(same_end.sum()),
+        only_real=int((ended_real & ~ended_predicted).sum()),
+        only_predicted=int((ended_predicted & ~ended_real).sum() + (alone & ended).sum()),
+        unlike=int((neither & ~same_end).sum() + (alone & ~ended).sum()),
+        states_differ=int((paired & ~alike).sum()),
+    )
+    ours = np.flatnonzero(paired)
+    ours = ours[ascending(take(real.raw("job_id"), ours))]
+    ours = ours[np.argsort(real["submit"][ours], kind="stable")]
+    sides = {"real": real.take(ours), "predicted": predicted.take(theirs[ours])}
+    jobs = {f"{name}_{side}": rows[name] for name in MEASURES for side, rows in sides.items()}
+    same = {name: sides["real"].raw(name) for name in ("job_id", "kind", "nodes")}
+    return Table(jobs | same).frame(), matching
+
+
+def imposed(info: RunInfo) -> str:
+    """Return what imposed the run times of a real run, or an empty text if the run times were measured.
+
+    An emulated rank sleeps for its planned run time. A rank with a duty below 1 computes for a part of the planned time
+    and sleeps until its planned end. A steady clock stands still until a late rank has finished its planned work.
+    """
+    partial = sorted({duty for duty in info.duties if 0 < duty < 1})
+    kinds = ["emulated nodes"] if "emulated" in info.execution.split("+") else []
+    if partial:
+        kinds.append("duty " + " to ".join(f"{each:g}" for each in dict.fromkeys((partial[0], partial[-1]))))
+    if info.parameters.get("clock") == "steady":
+        kinds.append("steady clock")
+    return ", ".join(kinds)
+
+
+def copied_run_times(jobs: pd.DataFrame, resolution_s: float) -> bool:
+    """Return whether the predicted run times are copies of the observed ones, not predictions of them.
+
+    Args:
+        jobs: table of matched jobs, as in `Comparison.jobs`.
+        resolution_s: resolution of the times of both runs, s: smaller differences are rounding.
+    """
+    if not len(jobs):
+        return False
+    difference = (jobs["run_predicted"] - jobs["run_real"]).abs()
+    return bool((difference <= max(resolution_s, ROUNDING_S)).mean() >= COPIES)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Parts of a prediction that the real runs test, and parts that they do not test."""
+
+    same_scheduler: bool
+    """Whether the same scheduler code decided on both sides."""
+    imposed: str
+    """What imposed the run times; empty if they were measured."""
+    could_fail: tuple[str, ...]
+    """Parts of the prediction in which the real runs could have revealed errors."""
+    could_not_fail: tuple[str, ...]
+    """Parts that are imposed, or the same on both sides."""
+
+
+def evidence(real: Sequence[RunInfo], predicted: Sequence[RunInfo], copied: Sequence[bool]) -> Evidence:
+    """Return which parts of predictions real runs test.
+
+    Args:
+        real, predicted: the runs of all cases.
+        copied: for each case, whether the predicted run times are copies of the observed ones.
+    """
+    replayed = all(info.source == "replay" for info in real)
+    own = replayed and not any(info.batch for info in real)
+    shared = own and all(_decided_by_tracebed(info) for info in predicted)
+    by = ", ".join(dict.fromkeys(filter(None, (imposed(info) for info in real))))
+    delays = "delays of launches, ends and resizes" if replayed else "delays of the real system"
+    could = [f"{delays}, and the schedule that follows from them"]
+    could_not = []
+    copies = "the predicted run times are copies of the observed ones"
+    if by:
+        could_not.append(f"run times: they were imposed ({by})")
+    elif copied and all(copied):
+        could_not.append(f"run times: {copies}")
+    elif any(copied):
+        could.append(f"run times of {len(copied) - sum(copied)} of {len(copied)} cases")
+        could_not.append(f"run times of {sum(copied)} of {len(copied)} cases: {copies}")
+    else:
+        could.append("run times")
+    if shared:
+        could_not.append("decisions of the scheduler: the same code decided on both sides")
+    else:
+        could.append("decisions of the scheduler")
+    return Evidence(shared, by, tuple(could), tuple(could_not))
+
+
+def _decided_by_tracebed(info: RunInfo) -> bool:
+    """Return whether the scheduler of tracebed made the decisions of a prediction, in any simulator."""
+    return info.source in ("simulator", VIRTUAL) or info.parameters.get("scheduler") == "tracebed"

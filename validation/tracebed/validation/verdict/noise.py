@@ -24,12 +24,12 @@ from tracebed.ground.version import version
 from tracebed.orchestrator.run import Run, RunInfo
 from tracebed.orchestrator.testbeds.calibration import Instant, Number, Sha256
 from tracebed.validation.metrics import TAU, Margin, MeasuredRun, all_metrics, summarize
-from tracebed.validation.verdict import outcomes
+from tracebed.validation.verdict import screening
 from tracebed.validation.verdict.cases import case_name
 from tracebed.validation.verdict.comparison import time_compression
-from tracebed.validation.verdict.copies import copied, log_sha256
 from tracebed.validation.verdict.decision import Samples, estimate, repeats_needed
 from tracebed.validation.verdict.health import UNHEALTHY, Health, counted_notes
+from tracebed.validation.verdict.screening import copied, log_sha256
 from tracebed.validation.verdict.tolerances import Tolerances
 
 LEAST_DF = 4
@@ -255,7 +255,7 @@ def _unusual(runs: Sequence[_Repetition]) -> dict[str, str]:
     for key in dict.fromkeys(_key(each.info) for each in runs):
         own = [each for each in runs if _key(each.info) == key]
         table = pd.DataFrame([[each.figures[name] for name in columns] for each in own], columns=columns, dtype=float)
-        found |= {each.name: text for each, text in zip(own, outcomes.signals(table), strict=True) if text}
+        found |= {each.name: text for each, text in zip(own, screening.signals(table), strict=True) if text}
     return found
 
 

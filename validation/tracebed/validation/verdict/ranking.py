@@ -1,27 +1,44 @@
-"""Ranking of policies: does a prediction order the policies as the real runs do?
+"""Ranking of policies: by the real runs of one workload, and whether a prediction orders them as the real runs do.
 
-Only pairs of policies whose real difference is larger than the noise of the repetitions count. In trials with known
-truth, all such decisive pairs agreed with an unbiased simulator, while undecided pairs agreed in 73 to 80 % of cases.
+Only pairs of policies whose real difference is larger than the noise of the repetitions count in the ranking. In trials
+with known truth, all such decisive pairs agreed with an unbiased simulator, while undecided pairs agreed in 73 to 80 %
+of cases.
+
+In the comparison of two policies on a testbed, their k-th repetitions are a pair, so that a drift of the machine
+cancels if the repetitions of the policies were executed in turn. The interval of the mean difference is Student's,
+over the pairs. With different numbers of repetitions there are no pairs, and the interval is Welch's.
 """
 
 from __future__ import annotations
 
+import html
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from tracebed.converters.workload import FloatArray
-from tracebed.validation.metrics import all_metrics
+from tracebed.ground.display import cell, rows_html
+from tracebed.ground.errors import InputError
+from tracebed.orchestrator.run import Run
+from tracebed.validation.metrics import TAU, MeasuredRun, all_metrics, summarize
+from tracebed.validation.significance import ROUNDING, Difference
+from tracebed.validation.sparks import interval_svg
+from tracebed.validation.statistics import half_width
+from tracebed.validation.verdict.screening import Repetition, screen
+from tracebed.validation.verdict.tolerances import Tolerances
 
 ALPHA = 0.025
 """Level of each side of the interval that decides about a pair."""
 ENOUGH_POLICIES = 5
 """Number of policies from which tau-b has a meaning: by chance it is 1 for 3 policies in 17 % of cases, for 5 in
 0.8 %."""
+
+LEVEL = 0.95
 
 
 @dataclass(frozen=True)
@@ -214,3 +231,195 @@ def _order(group: list[Observation]) -> Order:
         return tuple(group[index].policy for index in np.argsort(means, kind="stable"))
 
     return Order(group[0].workload, group[0].metric, names(real), names(predicted), tau)
+
+
+@dataclass(frozen=True, repr=False)
+class PolicyComparison:
+    """Policies compared with the first of them by their real runs of one workload."""
+
+    workload: str
+    repetitions: Mapping[str, tuple[Repetition, ...]]
+    """Policy -> its repetitions. Those that are excluded are not part of the differences."""
+    differences: Mapping[str, Mapping[str, Difference]]
+    """Policy, without the first one -> metric -> difference to the first one, with its 95 % interval."""
+    warnings: Sequence[str]
+
+    @property
+    def first(self) -> str:
+        """The policy to which the others are compared."""
+        return next(iter(self.repetitions))
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return a row per policy and metric.
+
+        Returns:
+            index `policy` and `metric` (whose name ends in its unit); columns `first` and `mean` (of the first policy
+            and of this one), `change`, `low` and `high` (difference of the means with its 95 % interval, as shares of
+            the first mean), `pairs` (0: not paired), and `differ` (whether the interval excludes zero; None: unknown).
+        """
+        rows = {
+            (policy, name): [
+                *(each.base, each.base + each.change),
+                *(each.relative(value) for value in (each.change, each.low, each.high)),
+                *(each.pairs, each.differ),
+            ]
+            for policy, found in self.differences.items()
+            for name, each in found.items()
+        }
+        index = pd.MultiIndex.from_tuples(list(rows), names=["policy", "metric"])
+        columns = ["first", "mean", "change", "low", "high", "pairs", "differ"]
+        return pd.DataFrame(list(rows.values()), columns=columns, index=index)
+
+    def explain(self) -> str:
+        """Return the comparison as text: a line per policy and gated metric, and the warnings."""
+        lines = []
+        for policy, rows in self._rows().items():
+            lines += [self._title(policy), *(f"  {label}: {text}" for label, *_, text in rows)]
+        lines += ["The intervals are over repetitions of this workload. Other workloads may differ."]
+        return "\n".join([*lines, *(f"Warning: {warning}" for warning in self.warnings)])
+
+    def _title(self, policy: str) -> str:
+        pairs = max((each.pairs for each in self.differences[policy].values()), default=0)
+        numbers = [sum(not run.excluded for run in self.repetitions[name]) for name in (policy, self.first)]
+        runs = f"{pairs} pairs of real runs" if pairs else "{} and {} real runs, not paired".format(*numbers)
+        return f"{policy} against {self.first} on {self.workload}, {runs}:"
+
+    def _rows(self) -> dict[str, list[tuple[str, str, str, str]]]:
+        """Return for each policy a row per gated metric: label, both means, and the difference in words."""
+        known = all_metrics()
+        return {
+            policy: [
+                (
+                    known[name].title,
+                    cell(found[name].base),
+                    cell(found[name].base + found[name].change),
+                    found[name].text,
+                )
+                for name in self._gated(policy)
+            ]
+            for policy, found in self.differences.items()
+        }
+
+    def _gated(self, policy: str) -> list[str]:
+        """Return the metrics on which verdicts depend, of those that are defined for a policy and the first one."""
+        known = all_metrics()
+        return [name for name in self.differences[policy] if (margin := known[name].margin) and margin.gate]
+
+    def __repr__(self) -> str:
+        return f"<PolicyComparison of {', '.join(self.differences)} with {self.first} on {self.workload}>"
+
+    def _repr_html_(self) -> str:
+        """Return a small table for notebooks."""
+        parts = []
+        for policy, rows in self._rows().items():
+            found = [self.differences[policy][name] for name in self._gated(policy)]
+            shares = [(each.relative(each.low), each.relative(each.change), each.relative(each.high)) for each in found]
+            reach = max((abs(value) for row in shares for value in row if np.isfinite(value)), default=0.0)
+            names = ("metric", self.first, policy, "difference", f"-{reach:.1%} to {reach:.1%}")
+            bars = [interval_svg(*bar, reach) for bar in shares]
+            title = html.escape(self._title(policy))
+            parts.append(f"<p><strong>{title}</strong></p>{rows_html(names, rows, bars)}")
+        notes = "".join(f"<li>{html.escape(warning)}</li>" for warning in self.warnings)
+        return "".join(parts) + f"<ul>{notes}</ul>"
+
+
+def compare_policies(runs: Mapping[str, Sequence[Run]], tau: float = TAU) -> PolicyComparison:
+    """Compare policies with the first of them by their real runs of one workload.
+
+    Args:
+        runs: policy -> its repetitions, in the order of their execution.
+        tau: threshold of the bounded slowdown, s.
+
+    Raises:
+        InputError: there are fewer than two policies, one has no usable run, a run is a prediction, or the workloads
+            differ.
+    """
+    if len(runs) < 2:
+        raise InputError("there are fewer than two policies", hint="give the real runs of each: {policy: runs}")
+    _check(runs)
+    tolerances = Tolerances.default()
+    repetitions, figures = {}, {}
+    for policy, own in runs.items():
+        found = [summarize(MeasuredRun(run, tau)) for run in own]
+        names = [f"rep-{number:02d}" for number in range(1, len(own) + 1)]
+        repetitions[policy] = screen(own, names, found, tolerances.unmatched)
+        used = [not each.excluded for each in repetitions[policy]]
+        if not any(used):
+            why = repetitions[policy][0].excluded
+            raise InputError(f"{policy} has no real run that can be compared: {why}", hint="repeat the replays")
+        compared = [name for name, metric in all_metrics().items() if metric.margin]
+        values = {name: np.array([each[name] for each in found], dtype=float) for name in compared}
+        figures[policy] = {name: np.where(used, each, np.nan) for name, each in values.items()}
+    first, *others = figures
+    differences = {
+        policy: {
+            name: difference
+            for name, values in figures[policy].items()
+            if (difference := _difference(figures[first][name], values)) is not None
+        }
+        for policy in others
+    }
+    workload = str(runs[first][0].info.workload.get("name") or "workload")
+    return PolicyComparison(workload, repetitions, differences, _warnings(repetitions))
+
+
+def _check(runs: Mapping[str, Sequence[Run]]) -> None:
+    """Raise InputError unless all runs are real runs of one workload."""
+    for policy, own in runs.items():
+        if not own:
+            raise InputError(f"{policy} has no run")
+    first = next(iter(runs.values()))[0]
+    for policy, own in runs.items():
+        for run in own:
+            if not run.info.is_real:
+                raise InputError(
+                    f"a run of {policy} is {run.info.kind}", hint="`tb.metrics` shows any runs side by side"
+                )
+            if run.info.workload.get("sha256") != first.info.workload.get("sha256"):
+                raise InputError(
+                    f"the workload of a run of {policy} is another one", hint="compare runs of one workload"
+                )
+
+
+def _difference(first: FloatArray, second: FloatArray) -> Difference | None:
+    """Return the difference of a metric, second - first; None if one policy has no value.
+
+    Args:
+        first, second: the metric in each repetition, NaN where it is undefined or the repetition is excluded.
+    """
+    one, two = (values[~np.isnan(values)] for values in (first, second))
+    if not len(one) or not len(two):
+        return None
+    if len(first) == len(second) and (known := ~np.isnan(first) & ~np.isnan(second)).any():
+        one, each = first[known], (second - first)[known]
+        change, pairs = float(each.mean()), len(each)
+        half = half_width(each, LEVEL) if pairs > 1 else np.nan
+        low, high = change - half, change + half
+    else:
+        change, pairs = float(two.mean() - one.mean()), 0
+        low, high = welch_interval(two, one, (1 - LEVEL) / 2)
+    small = ROUNDING * abs(float(one.mean()))
+    change, low, high = (0.0 if abs(value) <= small else float(value) for value in (change, low, high))
+    differ = None if np.isnan(low) else low > 0 or high < 0
+    return Difference(change, low, high, float(one.mean()), pairs, differ)
+
+
+def _warnings(repetitions: Mapping[str, Sequence[Repetition]]) -> list[str]:
+    """Return a sentence for each excluded repetition, and for each setting besides the policy that differs."""
+    found = [
+        f"{policy}, {each.name} is excluded: {each.excluded}"
+        for policy, own in repetitions.items()
+        for each in own
+        if each.excluded
+    ]
+    settings = {
+        policy: {"speed": own[0].run.info.speed, "nodes": own[0].run.total_nodes} | own[0].run.info.settings
+        for policy, own in repetitions.items()
+    }
+    (first, base), *others = settings.items()
+    return found + [
+        f"{name} differs: {base[name]} with {first}, {own[name]} with {policy}"
+        for policy, own in others
+        for name in base
+        if name in own and own[name] != base[name]
+    ]

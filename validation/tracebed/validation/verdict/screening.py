@@ -4,10 +4,10 @@ A repetition is excluded only for causes that are measured independently of its 
 runs. Excluding runs by their outcome would bias the sample, so unusual outcomes (H4, H5) are warnings.
 
     H1      another number of nodes than most repetitions, or nodes that were never used while the first job of the
-            queue lacked exactly these nodes (tracebed.validation.verdict.capacity)
+            queue lacked exactly these nodes (`health.unused_nodes`)
     H2      more than 1 % of the jobs ended in another state than in most repetitions
     H3      submissions too far from the planned times
-    H4, H5  unusual run time, makespan or loss of capacity: a warning (tracebed.validation.verdict.outcomes)
+    H4, H5  unusual run time, makespan or loss of capacity: a warning (docs/how-to/repeat.md)
     H6      contradicting times: jobs start before their submission or end before their start
     H7      the log of an earlier repetition, up to a shift of all times and to rounding: counted once
     health  the replay is unhealthy by its journal and the default limits, or was interrupted
@@ -17,6 +17,8 @@ The health of a replay contains stricter forms of H1, H2 and H3 (docs/reference/
 
 from __future__ import annotations
 
+import hashlib
+import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -27,9 +29,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from tracebed.converters.workload import FloatArray
+from tracebed.ground.table import rows_of
 from tracebed.orchestrator.run import Run
-from tracebed.validation.verdict import outcomes
-from tracebed.validation.verdict.copies import copied, log_sha256
 from tracebed.validation.verdict.health import UNHEALTHY, Health
 
 MAJORITY = 3
@@ -43,6 +45,28 @@ OF_FACTS = {"clock_skew_jobs": "H6", "nodes_unused": "H1"}
 
 Figures = Mapping[str, Any]
 """The dictionary of `metrics` of a run."""
+
+TIMES = ("submit", "start", "end")
+COMPARED_COLUMNS = ["job_id", "state", *TIMES]
+SHIFTED_S = 0.01
+"""Largest spread of the differences of the times of two copies, trace s; also at most `SHIFTED_WALL_S`."""
+SHIFTED_WALL_S = 0.001
+"""The same, wall s. The launches of real repetitions vary by more than this."""
+GRIDS_S = (3600.0, 60.0, 10.0, 1.0, 0.1, 0.01)
+"""Units to which times are rounded, s, the largest first."""
+FLOAT_S = 1e-6
+"""Accepted error of a multiple of a unit, s."""
+MANY = 10
+"""Smallest number of times for which the differences may spread: few times are near each other by chance."""
+
+H4_RUN_TIME = 0.03
+"""H4: largest accepted relative difference of the mean run time from the median of the other repetitions."""
+H5_DEVIATION = 0.05
+"""H5: accepted deviation of the logarithm of the makespan, and of the loss of capacity, from the median."""
+H5_SPREADS = 6 * 1.4826
+"""H5: accepted deviation in median absolute deviations (MAD). 1.4826 MAD estimate a standard deviation."""
+LEAST_REPETITIONS = 3
+"""Smallest number of repetitions of a cell for which the signals are computed."""
 
 
 @dataclass(frozen=True)
@@ -201,5 +225,88 @@ def _flagged(repetitions: Sequence[Repetition], figures: Sequence[Figures]) -> t
     columns = ("mean_run_s", "makespan_s", "loss_of_capacity")
     included = [index for index, repetition in enumerate(repetitions) if not repetition.excluded]
     rows = [[figures[index][name] for name in columns] for index in included]
-    texts = dict(zip(included, outcomes.signals(pd.DataFrame(rows, columns=list(columns), dtype=float)), strict=True))
+    texts = dict(zip(included, signals(pd.DataFrame(rows, columns=list(columns), dtype=float)), strict=True))
     return tuple(replace(each, flags=texts.get(index, "")) for index, each in enumerate(repetitions))
+
+
+def log_sha256(run: Run) -> str:
+    """Return a hash of the times and states of the jobs, in any order of rows: equal on all machines."""
+    rows = run.table("jobs").frame()[COMPARED_COLUMNS].sort_values("job_id")
+    digest = hashlib.sha256()
+    for column in ("job_id", "state"):
+        digest.update("\n".join(map(str, rows[column])).encode())
+    for column in TIMES:
+        digest.update(rows[column].to_numpy(dtype="<f8").tobytes())
+    return digest.hexdigest()
+
+
+def copied(run: Run, earlier: Mapping[str, Run]) -> str:
+    """Return the name of the first of `earlier` of which `run` is a copy; empty if there is none."""
+    return next((name for name, other in earlier.items() if is_copy(run, other)), "")
+
+
+def is_copy(run: Run, other: Run) -> bool:
+    """Return whether two runs are copies: the same jobs, states and times, up to one shift and to rounding.
+
+    The differences of the times of copies are equal. If one of the two logs was rounded, the differences spread by at
+    most its unit. The times of two repetitions vary from job to job.
+    """
+    ours, others = run.table("jobs"), other.table("jobs")
+    if len(ours) != len(others):
+        return False
+    row = rows_of(ours.raw("job_id"), others.raw("job_id"))
+    states, their_states = ours["state"], others["state"]
+    if (row < 0).any() or (states != their_states[row]).any():
+        return False
+    tables = [np.column_stack([each[name] for name in TIMES]) for each in (ours, others)]
+    times, theirs = tables[0].ravel(), tables[1][row].ravel()
+    known = ~np.isnan(times)
+    if (known == np.isnan(theirs)).any():
+        return False
+    times, theirs = times[known], theirs[known]
+    spread = float(np.ptp(times - theirs)) if len(times) else 0.0
+    if len(times) < MANY:
+        return spread <= FLOAT_S
+    units = {_unit(times), _unit(theirs)}
+    unit = max(units) if len(units) > 1 else 0.0  # a shift of two rounded logs keeps all differences equal
+    shifted = min(SHIFTED_S, SHIFTED_WALL_S * min(run.info.speed, other.info.speed))
+    return spread <= max(unit, shifted) + FLOAT_S
+
+
+def _unit(times: FloatArray) -> float:
+    """Return the largest unit of `GRIDS_S` of which all times are multiples; 0 without one."""
+    for unit in GRIDS_S:
+        if (np.abs(times - np.round(times / unit) * unit) <= FLOAT_S).all():
+            return unit
+    return 0.0
+
+
+def signals(runs: pd.DataFrame) -> list[str]:
+    """Return the signals of each repetition of one cell as text, or an empty text if there are none.
+
+    Args:
+        runs: columns `mean_run_s`, `makespan_s` and `loss_of_capacity`.
+    """
+    found: list[list[str]] = [[] for _ in range(len(runs))]
+    if len(runs) < LEAST_REPETITIONS:
+        return [""] * len(runs)
+    times = runs["mean_run_s"].to_numpy()
+    for index, own in enumerate(times):
+        others = float(np.median(np.delete(times, index)))
+        if abs(own - others) > H4_RUN_TIME * others:
+            found[index].append(f"H4: mean run time {own / others - 1:+.1%} from the median of the others")
+    for name, values in (
+        ("makespan", np.log(runs["makespan_s"].to_numpy())),
+        ("loss of capacity", runs["loss_of_capacity"].to_numpy()),
+    ):
+        limit, differences = _h5_limit(values)
+        for row in np.flatnonzero(np.abs(differences) > limit):
+            relative = math.expm1(differences[row]) if name == "makespan" else differences[row]
+            found[row].append(f"H5: {name} {relative:+.1%} from the median")
+    return ["; ".join(texts) for texts in found]
+
+
+def _h5_limit(values: FloatArray) -> tuple[float, FloatArray]:
+    """Return the largest accepted deviation from the median, and the deviations."""
+    differences = values - np.median(values)
+    return max(H5_DEVIATION, H5_SPREADS * float(np.median(np.abs(differences)))), differences

@@ -4,29 +4,27 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from statistics import fmean, median
 from typing import Any
 
-from tracebed.ground.display import rows_html, signed
+from tracebed.ground.display import counted, rows_html, signed
 from tracebed.ground.errors import ExitCode
 from tracebed.ground.version import version
 from tracebed.validation.metrics import Margin, Metric
 from tracebed.validation.significance import Difference
 from tracebed.validation.sparks import interval_svg
-from tracebed.validation.verdict.case_metric import CaseMetric
-from tracebed.validation.verdict.cases import Case
-from tracebed.validation.verdict.clusters import Level, Membership
+from tracebed.validation.verdict.cases import Case, Level, Membership
 from tracebed.validation.verdict.comparison import Comparison
 from tracebed.validation.verdict.courses import Course, sentence
+from tracebed.validation.verdict.decision import Needed, margin_text
 from tracebed.validation.verdict.moving_average import MovingAverage, in_words
-from tracebed.validation.verdict.needed import Needed, margin_text
 from tracebed.validation.verdict.per_job import PerJob
 from tracebed.validation.verdict.ranking import Ranking
 from tracebed.validation.verdict.rates import PairedRate
-from tracebed.validation.verdict.remarks import remarks
+from tracebed.validation.verdict.rejudging import NO_JOURNAL
 from tracebed.validation.verdict.rule import Reason, Verdict
 from tracebed.validation.verdict.screening import Repetition, identity
 from tracebed.validation.verdict.tolerances import Tolerances
@@ -36,6 +34,38 @@ SUITE_SCHEMA = "tracebed-verdicts/2"
 """Schema of the verdicts of a suite, one per simulator."""
 POPULATION = 8
 """Smallest number of workloads for a claim about the population of workloads."""
+
+
+@dataclass(frozen=True)
+class CaseMetric:
+    """One metric in one case. NaN: undefined or unknown."""
+
+    case: str
+    repeats: int
+    """Number of real repetitions."""
+    runs: int
+    """Number of predictions."""
+    real_mean: float
+    """Mean over the repetitions, unit of the metric."""
+    real_sd: float
+    """Standard deviation over the repetitions, unit of the metric."""
+    predicted: float
+    """Mean over the predictions, unit of the metric."""
+    relative_error: float
+    """(predicted - real mean) / real mean; NaN for a real mean of 0."""
+    margin: float
+    """Margin in the unit of the metric."""
+    z: float
+    """(predicted - real mean) / margin."""
+    low: float
+    """Lower end of the confidence interval of z."""
+    high: float
+    noise_cv: float
+    """Coefficient of variation of the real runs: real_sd / real_mean."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the figures as JSON values."""
+        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -442,3 +472,28 @@ class Validation:
             "perturbed_differences": differences or None,
             "warnings": self.warnings,
         }
+
+
+def remarks(notes: Sequence[Iterable[str]], factors: Sequence[float]) -> list[str]:
+    """Return the remarks about the real runs of a verdict, a sentence each.
+
+    Args:
+        notes: the notes of the health of each real run.
+        factors: for each case, the factor on margins in seconds.
+    """
+    return [*_journals(notes), *_amounts(factors)]
+
+
+def _journals(notes: Sequence[Iterable[str]]) -> Iterable[str]:
+    """Yield how many runs have no journal, by the notes of each run."""
+    without = sum(NO_JOURNAL in each for each in notes)
+    if without:
+        runs = f"{without:,} of {counted(len(notes), 'real run')}"
+        yield f"health without a journal ({runs}): judged by the figures in run.json and by the tables"
+
+
+def _amounts(factors: Sequence[float]) -> Iterable[str]:
+    """Yield the factors on margins in seconds, if the run times of a workload are compressed."""
+    if min(factors) < 1:
+        shown = " to ".join(f"{factor:.3g}" for factor in sorted({min(factors), max(factors)}))
+        yield f"margins in seconds are multiplied by {shown}, the compression of the run times of the workload"

@@ -18,7 +18,7 @@ from tracebed.ground.display import json_values
 from tracebed.ground.files import replacing
 from tracebed.validation.experiments.suite import Suite
 from tracebed.validation.report import html
-from tracebed.validation.report.junit import junit
+from tracebed.validation.report.ci import junit
 from tracebed.validation.report.markdown import markdown
 from tracebed.validation.verdict.gate import FAILED, Finding, OnInconclusive, gate, judged, outcome
 from tracebed.validation.verdict.rule import Verdict, combine

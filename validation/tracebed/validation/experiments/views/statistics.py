@@ -29,7 +29,7 @@ from tracebed.validation.experiments import store
 from tracebed.validation.experiments.cell import Slot
 from tracebed.validation.experiments.store import Attempt
 from tracebed.validation.metrics import metrics
-from tracebed.validation.verdict import outcomes
+from tracebed.validation.verdict import screening
 from tracebed.validation.verdict.health import Health
 
 IntArray: TypeAlias = NDArray[np.intp]
@@ -230,7 +230,7 @@ def summarize(folder: Path) -> Statistics:
     runs = pd.DataFrame(rows, columns=_COLUMNS).sort_values("started", kind="stable", ignore_index=True)
     runs["signals"] = ""
     for index in runs[runs["state"] == "completed"].groupby("cell").groups.values():
-        runs.loc[index, "signals"] = outcomes.signals(runs.loc[index])
+        runs.loc[index, "signals"] = screening.signals(runs.loc[index])
     figures = [item for cell in plan["cells"] for item in _figures(cell, runs, _predictions(predicted, cell))]
     found = {name: dependence(runs[name].to_numpy(dtype=float), runs["cell"].tolist()) for name in METRICS}
     return Statistics(runs, figures, {name: item for name, item in found.items() if item}, failed, missing)
