@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.test_cli_verdicts import call
-from tracebed.api.recorded import Dataset, datasets, fetch
 from tracebed.ground.errors import InputError
+from tracebed.studies.board import Dataset, datasets, fetch
 from tracebed.studies.board.conversions import CONVERSIONS
 from tracebed.validation.experiments.file import load_experiment
 from tracebed.validation.experiments.predicted.suite import load_suite

@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.test_cli_verdicts import call
-from tracebed.api.recorded import Dataset, datasets, fetch
 from tracebed.ground.errors import InputError
-from tracebed.studies.board import fetching
+from tracebed.studies.board import Dataset, datasets, fetch, fetching
 from tracebed.studies.board.downloading import download
 
 TABLE = b"id,submit,start,end,nodes\na,0,0,60,1\nb,5,60,90,1\n"

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.runs import NAN, fcfs_run, make_run
-from tracebed.cli.comparison import show
+from tracebed.cli.gate import show
 from tracebed.ground.errors import ExitCode, InputError, Tolerated
 from tracebed.orchestrator.run import Run, RunInfo
 from tracebed.orchestrator.runs.nodes import NodeFacts

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from tracebed.ground.outputs import INVENTORY
-from tracebed.orchestrator.testbeds import inventory_schema as schemas
 from tracebed.orchestrator.testbeds.checking import health as judging
 from tracebed.orchestrator.testbeds.checking.health import NodeHealth
 from tracebed.orchestrator.testbeds.checking.preparation import bring_up, take_down
@@ -15,20 +14,6 @@ from tracebed.orchestrator.testbeds.checking.survey import NodeReport, described
 from tracebed.orchestrator.testbeds.checking.yaml_text import as_yaml
 from tracebed.orchestrator.testbeds.inventory import load_inventory
 from tracebed.orchestrator.testbeds.nodes import Inventory
-
-__all__ = [
-    "Inventory",
-    "NodeHealth",
-    "NodeReport",
-    "inventory_schema",
-    "nodes_check",
-    "nodes_down",
-    "nodes_facts",
-    "nodes_up",
-    "with_facts",
-    "without_nodes",
-    "write_inventory",
-]
 
 
 def _inventory(nodes: Inventory | Path | str) -> Inventory:
@@ -130,16 +115,6 @@ def nodes_check(
     limits = judging.read_limits(health or judging.SHIPPED)
     reports = survey(_inventory(nodes), measure=True, seconds=seconds, on_step=on_step)
     return judging.judge(reports, limits)
-
-
-def inventory_schema() -> dict[str, Any]:
-    """Return the JSON schema of inventories, with the settings of the installed providers.
-
-    Example:
-        >>> inventory_schema()["type"]
-        'object'
-    """
-    return schemas.inventory_schema()
 
 
 def with_facts(nodes: Inventory | Path | str, reports: Iterable[NodeReport]) -> Inventory:

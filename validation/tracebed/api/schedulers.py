@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tracebed.api.progress import reporter
+from tracebed.api.arguments import reporter
 from tracebed.api.results import Run
 from tracebed.converters.workload import Workload
 from tracebed.ground.errors import InputError
