@@ -194,20 +194,6 @@ def test_the_exit_status_reaches_the_shell(folder: Path, call: Callable[..., tup
     assert "Traceback" not in error
 
 
-@pytest.mark.parametrize("command", ["metrics", "compare"])
-def test_help_ends_with_an_example_and_imports_nothing_heavy(command: str) -> None:
-    code = (
-        "import sys; from tracebed.cli import tracebed\n"
-        f"try: tracebed.main([{command!r}, '--help'])\n"
-        "finally: print(sorted({'numpy', 'pandas', 'matplotlib', 'rich', 'scipy'} & set(sys.modules)))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    heading, example, imported = [line.strip() for line in done.stdout.splitlines() if line.strip()][-3:]
-    assert heading == "Example:"
-    assert example.startswith(f"tracebed {command} ")
-    assert imported == "[]"
-
-
 def test_an_unhealthy_real_run_ends_with_4(folder: Path, tmp_path: Path) -> None:
     cause = {"signal": "rank_late_s", "value": 10.2, "limit": 1.0, "state": "unhealthy"}
     cause["text"] = "a rank was 10.2 s late"

@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from tracebed.cli.charts import bars, columns, duration_text
+from tracebed.cli.describe import bars, columns, duration_text
 from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.workload import System, Workload
@@ -226,24 +226,6 @@ def test_unusual_output_paths(call: Callable[..., Any]) -> None:
         status, _, err = call("convert", "log.swf", "-o", name)
         assert status == ExitCode.OK, err
         assert len(read_workload(name)) == 1
-
-
-@pytest.mark.parametrize("command", ["generate", "generate cirne", "convert", "describe", "scale", "malleable"])
-def test_help_ends_with_an_example(command: str, call: Callable[..., Any]) -> None:
-    status, out, _ = call(*command.split(), "--help")
-    assert status == ExitCode.OK
-    assert "Example:" in out
-    assert f"tracebed {command}" in out.split("Example:")[1]
-
-
-def test_help_imports_nothing_heavy() -> None:
-    code = (
-        "import sys; from tracebed import cli; sys.argv = ['tracebed', 'scale', '--help'];\n"
-        "try: cli.main()\nexcept SystemExit: pass\n"
-        "print(sorted({'numpy', 'pandas', 'pyarrow', 'matplotlib', 'rich'} & set(sys.modules)))"
-    )
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert result.stdout.splitlines()[-1] == "[]"
 
 
 def test_a_simulation_imports_only_what_it_needs(tmp_path: Path) -> None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 import pytest
 from click.testing import CliRunner
 
-from tracebed.cli import COMMANDS, GROUPS, tracebed
-from tracebed.cli.sections import Sectioned
+from tracebed.cli import COMMANDS, FAMILIES, tracebed
+from tracebed.cli.groups import Sectioned
 
 MOST_COMMANDS = 20
 """The steps from a workload to a verdict, and two commands for operators of a cluster: `whatif` and `forecast`."""
@@ -45,10 +49,9 @@ def test_the_command_line_has_few_words() -> None:
 
 
 def test_each_command_is_in_one_group() -> None:
-    grouped = [name for names in GROUPS.values() for name in names]
-    assert sorted(grouped) == sorted(COMMANDS)
+    assert {family for family, _ in COMMANDS.values()} == {*FAMILIES}
     shown = CliRunner().invoke(tracebed, ["--help"]).output
-    places = [shown.index(f"\n{title}:\n") for title in GROUPS]
+    places = [shown.index(f"\n{title}:\n") for title in FAMILIES]
     assert places == sorted(places)
     assert all(re.search(rf"^  {name} ", shown, re.MULTILINE) for name in COMMANDS)
 
@@ -76,3 +79,27 @@ def test_long_help_has_sections_and_each_option_once() -> None:
             )
         common = text[: min(text.index(f"\n{title}:\n") for title in command.sections)]
         assert ("--help" in common and "--output" in common) or "--real" in common
+
+
+def test_a_stranger_adds_a_command_and_a_name_of_the_api_by_a_file_and_a_line_each(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        'import click\n\n@click.command()\ndef waits() -> None:\n    """Print the waits."""\n'
+        '    import tracebed.api as tb\n    click.echo(tb.answer)\n\nanswer = "no wait"\n"""The answer."""\n'
+    )
+    metadata = tmp_path / "mine-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1.0\n")
+    entries = "[tracebed.commands]\nwaits = mine:waits\n\n[tracebed.api]\nanswer = mine:answer\n"
+    (metadata / "entry_points.txt").write_text(entries)
+    printed = [
+        subprocess.run(
+            [sys.executable, "-c", "from tracebed.cli import main; main()", *words],
+            env=os.environ | {"PYTHONPATH": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for words in (["--help"], ["waits"])
+    ]
+    assert re.search(r"^Commands of other packages:\n  waits  +Print the waits\.$", printed[0], re.MULTILINE)
+    assert printed[1] == "no wait\n"

@@ -110,7 +110,7 @@ def test_a_message_names_only_options_that_its_command_has() -> None:
         for path in sorted((ROOT / package).rglob("*.py")):
             name = path.relative_to(ROOT).as_posix()
             printed_by = next((by for begin, by in PRINTED_BY.items() if name.startswith(begin)), ())
-            if "/cli/" not in name:
+            if "/cli/" not in name and name != "validation/tracebed/operators/commands.py":
                 found += [f"{name}:{line}: {text}" for line, text in messages(path) if wrong(text, printed_by)]
     assert not found, "\n".join(found)
 

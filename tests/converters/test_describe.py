@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tracebed.cli import tracebed
-from tracebed.cli.charts import area
+from tracebed.cli.describe import area
 from tracebed.converters.description import (
     cumulative,
     describe,

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 import tracebed.api as tb
-from tracebed.api.clusters import cluster_of, node_classes
+from tracebed.slurm.partitions import cluster_of, node_classes
 from tracebed.converters.description import ALL_PARTITIONS, Capacity, gpus_of, partition_facts
 from tracebed.converters.workload import Workload
 from tracebed.ground.errors import ExitCode, InputError

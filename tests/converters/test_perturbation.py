@@ -20,7 +20,7 @@ from tests.pages import without_pictures
 from tests.runs import fcfs_run
 from tests.validation.test_schemas import problems
 from tracebed.cli import tracebed
-from tracebed.cli.perturbation import explain_falls
+from tracebed.cli.console import explain_falls
 from tracebed.converters.perturbation import Perturbation, input_hash, perturbed
 from tracebed.converters.workload import Workload
 from tracebed.ground.display import cell

@@ -15,7 +15,7 @@ from tests.cli.test_cli_verdicts import call
 from tests.documented import blocks, of_page
 from tests.oracles.redecided import virtual
 from tests.runs import replaying
-from tracebed.cli.charts import duration_text
+from tracebed.cli.console import duration_text
 from tracebed.converters.workload import Workload
 from tracebed.ground.display import cell
 from tracebed.ground.errors import ExitCode

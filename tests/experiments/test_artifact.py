@@ -15,7 +15,7 @@ import pytest
 
 import tracebed.api as tb
 from tests.oracles.validations import write_suite
-from tracebed.api.experiments import Made, load_experiment, load_suite, predict_suite, write_artifact
+from tracebed.api import ArtifactFacts, load_experiment, load_suite, predict_suite, write_artifact
 from tracebed.ground.errors import InputError
 from tracebed.validation.experiments.views import artifact
 from tracebed.validation.recorded import unpack
@@ -163,7 +163,7 @@ def test_a_difference_names_the_rows(call: Callable[..., Any], tmp_path: Path) -
     assert changed != row
     table.write_text(f"{head}\n{changed}\n")
     file = load_experiment("grid.yaml")
-    made = Made(file.experiment.points())
+    made = ArtifactFacts(file.experiment.points())
     with pytest.raises(
         InputError, match=r"results/grid/table.csv: row 1: {'policy': 'fcfs'} became {'policy': 'easy'}"
     ):
@@ -180,7 +180,7 @@ def test_predictions_that_differ_name_a_job(call: Callable[..., Any], tmp_path: 
     table["end"] += [0.0, 0.0, 0.0, 1.0, *[0.0] * (len(table) - 4)]
     table.to_parquet(jobs)
     file = load_experiment("suite/mine.yaml")
-    made = Made(file.experiment.points(), ["tracebed"])
+    made = ArtifactFacts(file.experiment.points(), ["tracebed"])
     with pytest.raises(InputError, match=r"cirne-easy/jobs.parquet: job 4, end: [\d.]+ became [\d.]+"):
         write_artifact(file, tmp_path / "out", tmp_path / "artifact", made)
 
@@ -253,7 +253,7 @@ def test_inputs_are_found_in_paths_patterns_and_commands(tmp_path: Path, monkeyp
     (tmp_path / "out/verdict.json").write_text('{"simulators": []}')
     monkeypatch.setattr(artifact, "_check", lambda *_: None)
     file = load_experiment(str(suite))
-    write_artifact(file, tmp_path / "out", tmp_path / "artifact", Made(file.experiment.points(), ["mine"]))
+    write_artifact(file, tmp_path / "out", tmp_path / "artifact", ArtifactFacts(file.experiment.points(), ["mine"]))
     inputs = tmp_path / "artifact/inputs"
     assert {path.name for path in inputs.iterdir()} == {"suite.yaml", "mine.py", "real", "mine"}
     assert len(list(inputs.glob("real/w1-fcfs/rep-*/run.json"))) == 5
@@ -265,7 +265,7 @@ def test_an_input_elsewhere_is_refused(call: Callable[..., Any], tmp_path: Path)
     Path("study/grid.yaml").write_text("workloads: {kept: ../w.parquet}\npolicies: [easy]\n")
     file = load_experiment("study/grid.yaml")
     with pytest.raises(InputError, match=r"\.\./w\.parquet is outside the folder"):
-        write_artifact(file, tmp_path / "out", tmp_path / "artifact", Made(file.experiment.points()))
+        write_artifact(file, tmp_path / "out", tmp_path / "artifact", ArtifactFacts(file.experiment.points()))
     assert not (tmp_path / "artifact").exists()
 
 

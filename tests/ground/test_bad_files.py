@@ -21,7 +21,7 @@ from tests.converters.test_recognition import EXAMPLES
 from tests.fuzzing import fuzz_harness
 from tests.fuzzing.fuzz import read_or_refuse
 from tracebed.api import import_run
-from tracebed.cli import config, policy_options
+from tracebed.cli import groups, setup_options
 from tracebed.converters.cleaning.recipes import load_recipe
 from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.formats.tools import files
@@ -93,8 +93,8 @@ def listening_socket(folder: Path) -> Path:
 READERS: dict[str, Callable[[Path], object]] = {
     "workload": read_workload,
     "slurm.conf": slurm_conf.read,
-    "policy option": lambda path: policy_options.parsed([f"@{path}"]),
-    "configuration": lambda path: config.read(path),
+    "policy option": lambda path: setup_options.parsed([f"@{path}"]),
+    "configuration": lambda path: groups._read(path),
     "calibration": Calibration.load,
     "baseline": Baseline.load,
     "tolerances": Tolerances.load,

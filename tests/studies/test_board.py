@@ -13,9 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.test_cli_verdicts import call
-from tracebed.api.recorded import Dataset, datasets, fetch
 from tracebed.ground.errors import InputError
-from tracebed.studies.board.datasets import CONVERSIONS
+from tracebed.studies.board.datasets import CONVERSIONS, Dataset, datasets, fetch
 from tracebed.validation.experiments.file import load_experiment
 from tracebed.validation.experiments.suite import load_suite
 

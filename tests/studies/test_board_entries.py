@@ -17,10 +17,10 @@ import pytest
 
 import tracebed.api as tb
 from tests.cli.test_cli_verdicts import call
-from tracebed.api.board import Board, Score
-from tracebed.api.recorded import Dataset, datasets
 from tracebed.converters.workload import Workload
 from tracebed.ground.errors import InputError
+from tracebed.studies.board.board import Board, Score
+from tracebed.studies.board.datasets import Dataset, datasets
 from tracebed.studies.board.entries import load_entries
 
 NODES = {"a_16": 16, "a_20": 20, "b_16": 16, "copy_16": 16, "c_16": 16, "broken_16": 16}

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tracebed.api.board import Board, Score, build_board, load_entries
-from tracebed.studies.board.board import WAIT, interval, number, share
+from tracebed.studies.board.board import WAIT, Board, Score, interval, number, share
+from tracebed.studies.board.building import build as build_board
+from tracebed.studies.board.entries import load_entries
 from tracebed.studies.board.page import failure, page, plot
 
 ROOT = Path(__file__).resolve().parents[2]

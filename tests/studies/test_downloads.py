@@ -12,10 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.cli.test_cli_verdicts import call
-from tracebed.api.recorded import Dataset, datasets, fetch
 from tracebed.ground.errors import InputError
 from tracebed.studies.board import datasets as fetching
-from tracebed.studies.board.datasets import download
+from tracebed.studies.board.datasets import Dataset, datasets, download, fetch
 
 TABLE = b"id,submit,start,end,nodes\na,0,0,60,1\nb,5,60,90,1\n"
 SHORT_S = 0.3

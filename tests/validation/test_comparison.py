@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.runs import fcfs_run
-from tracebed.cli.comparison import show
+from tracebed.cli.gate import show
 from tracebed.validation.verdict import Validation, validate
 from tracebed.validation.verdict.cases import Case
 

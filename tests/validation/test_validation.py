@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from tests.runs import NAN, fcfs_run, make_run
-from tracebed.cli.comparison import show
+from tracebed.cli.gate import show
 from tracebed.converters.workload import FloatArray
 from tracebed.ground.errors import ExitCode, InputError, Tolerated
 from tracebed.orchestrator.run import Run, RunInfo

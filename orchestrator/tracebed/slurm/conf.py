@@ -8,7 +8,9 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
+from tracebed.converters.description import Capacity
 from tracebed.ground.display import listed
 from tracebed.ground.errors import InputError
 from tracebed.orchestrator.run import RunInfo
@@ -47,6 +49,7 @@ from tracebed.slurm.lines import (
     whole,
 )
 from tracebed.slurm.machine import Machine, machine_of
+from tracebed.slurm.partitions import capacities, cluster_of, node_classes
 from tracebed.slurm.unmodeled import unmodeled_of
 
 NAMES = {
@@ -280,6 +283,35 @@ def with_release(parameters: Mapping[str, str], version: str) -> tuple[dict[str,
     return {"release": f"{known:.2f}", **parameters}, [] if same else [says]
 
 
+def slurm_parameters(
+    path: Path | str | Sequence[Path | str], nodes: int | None = None, *, plain: bool = False
+) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Return the parameters of the policy `slurm` from a slurm.conf, and the settings that the policy does not model.
+
+    Args:
+        path: the file, or the file and what Slurm keeps in its database: the output of `sacctmgr dump CLUSTER` and of
+            `sacctmgr -P show qos`. The content says what a file is.
+        nodes: nodes of the machine of the workload; None: unknown.
+        plain: whether equal nodes in one partition are the machine, too: that of a workload whose machine is unknown.
+
+    Returns:
+        The parameters by name, as texts; and a sentence for each group of settings that are not modeled.
+
+    Raises:
+        InputError: the file cannot be read or is not a slurm.conf, or its nodes contradict `nodes`.
+
+    Example:
+        >>> from tracebed.api import slurm_parameters
+        >>> _ = Path("slurm.conf").write_text("SchedulerParameters=bf_window=2880")
+        >>> slurm_parameters("slurm.conf")[0]["bf_window"]
+        '2880'
+    """
+    paths = [path] if isinstance(path, str | Path) else path
+    conf = read(*map(Path, paths), plain=plain)
+    conf.check_machine(nodes)
+    return conf.parameters, conf.differences
+
+
 class SlurmConfiguration:
     """The files of Slurm: a slurm.conf, and what Slurm keeps in its database."""
 
@@ -295,6 +327,11 @@ class SlurmConfiguration:
             return
         if (topology_conf := path.with_name("topology.conf")).is_file():
             yield topology_conf
+
+    def partitions_in(self, path: Path) -> tuple[dict[str, Capacity], list[dict[str, Any]]]:
+        """Return the partitions and the classes of nodes of a slurm.conf."""
+        cluster = cluster_of(path)
+        return capacities(cluster), node_classes(cluster)
 
     def parameters_of(self, info: RunInfo) -> dict[str, str]:
         """Return the parameters of the configuration and the release of a run of Slurm.

@@ -1,55 +1,16 @@
-"""Benchmarks of this machine, as programs of their own: PILS, STREAM, the aligner, changes of the number of ranks."""
+"""A benchmark of this machine for Python: changes of the number of ranks. PILS, STREAM and the aligner need no more."""
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from tracebed.ground.registry import one_of
 
 if TYPE_CHECKING:
-    from tracebed.benchmarks.mpi.aligner import overhead as aligner
-    from tracebed.benchmarks.stages import ReconfigurationStages, table
-    from tracebed.benchmarks.standalone.pils import PilsResult
-    from tracebed.benchmarks.standalone.pils import run as pils
-    from tracebed.benchmarks.standalone.stream import LABEL, TOLERANCE, StreamResult
-    from tracebed.benchmarks.standalone.stream import run as stream
-
-__all__ = [
-    "LABEL",
-    "TOLERANCE",
-    "PilsResult",
-    "ReconfigurationStages",
-    "StreamResult",
-    "aligner",
-    "pils",
-    "reconfigure",
-    "stream",
-    "table",
-]
+    from tracebed.benchmarks.stages import ReconfigurationStages
 
 Transport: TypeAlias = Literal["connections", "mpi"]
-
-_HOME = {
-    "aligner": ("mpi.aligner", "overhead"),
-    **dict.fromkeys(("ReconfigurationStages", "table"), ("stages", "")),
-    "PilsResult": ("standalone.pils", ""),
-    "pils": ("standalone.pils", "run"),
-    **dict.fromkeys(("LABEL", "TOLERANCE", "StreamResult"), ("standalone.stream", "")),
-    "stream": ("standalone.stream", "run"),
-}
-"""Name -> its module and its name there. STREAM loads NumPy, whose threads would compute beside the ranks of PILS."""
-
-
-def __getattr__(name: str) -> Any:
-    """Import and return a name of `__all__`."""
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module, own = _HOME[name]
-    found = getattr(importlib.import_module(f"tracebed.benchmarks.{module}"), own or name)
-    globals()[name] = found
-    return found
 
 
 def reconfigure(

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from tracebed.api.calibration_files import AnyCalibration, loaded_calibration
+from tracebed.api.arguments import AnyCalibration, loaded_calibration
 from tracebed.api.results import figure_png
 from tracebed.converters.pictures import WIDTH
 from tracebed.converters.workload import Workload

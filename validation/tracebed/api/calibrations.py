@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from tracebed.api.progress import reporter
+from tracebed.api.arguments import reporter
 from tracebed.api.results import AnyRun, loaded_run
 from tracebed.converters.workload import Workload
 from tracebed.orchestrator.calibrating import batch, procedure

@@ -5,34 +5,28 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import pandas as pd
 
 from tracebed.ground.errors import InputError
-from tracebed.operators.whatif.study import WhatIf
 from tracebed.orchestrator import run as orchestrator
 from tracebed.validation import budget, verdict
 from tracebed.validation import pictures as drawing
-from tracebed.validation.pictures import COLUMN, PAGE, Picture
+from tracebed.validation.pictures import Picture
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = [
-    "COLUMN",
-    "PAGE",
-    "History",
-    "Picture",
-    "check_folder",
-    "history",
-    "pictures",
-    "plot_means",
-    "runs_page",
-    "save_pictures",
-]
 
-Pictured = orchestrator.Run | Mapping[str, orchestrator.Run] | verdict.Validation | budget.ErrorBudget | WhatIf
+class Drawn(Protocol):
+    """A result that draws its pictures itself, as a what-if does."""
+
+    def pictures(self) -> dict[str, Picture]:
+        """Return the pictures by name."""
+
+
+Pictured = orchestrator.Run | Mapping[str, orchestrator.Run] | verdict.Validation | budget.ErrorBudget | Drawn
 """What has pictures."""
 
 
@@ -69,9 +63,7 @@ def pictures(subject: Pictured) -> dict[str, Picture]:
         from tracebed.validation.budget.figure import picture
 
         return {"waterfall": picture(subject)}
-    from tracebed.operators.whatif import pictures as of_whatif
-
-    return {name: picture for name, (_, picture) in of_whatif.pictures(subject).items()}
+    return subject.pictures()
 
 
 class History(NamedTuple):
@@ -130,7 +122,11 @@ def save_pictures(subject: Pictured, folder: Path | str) -> list[Path]:
 
 
 def check_folder(folder: Path) -> None:
-    """Raise InputError unless pictures can be written to `folder`."""
+    """Raise InputError unless pictures can be written to a folder.
+
+    Args:
+        folder: the folder, which may exist.
+    """
     if folder.exists() and not folder.is_dir():
         raise InputError("is a file, not a folder", where=str(folder), hint="name a folder")
 

@@ -3,130 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
 
 import pandas as pd
 
-from tracebed.api.checks import check_size
-from tracebed.api.progress import reporter
+from tracebed.api.arguments import check_size, reporter
+from tracebed.api.verdicts import Validation
 from tracebed.ground.errors import InputError
 from tracebed.ground.files import locked_folder
-from tracebed.studies.ledger import tornado
-from tracebed.studies.ledger.ledger import Ledger
-from tracebed.studies.ledger.ledger import of_findings as ledger_of_findings
-from tracebed.studies.ledger.ledger import of_grid as ledger_of_grid
-from tracebed.studies.ledger.page import (
-    Counts,
-    claim_texts,
-    distance_text,
-    ours_text,
-    printed_text,
-    reason_text,
-)
-from tracebed.studies.ledger.page import overview as overview_of
-from tracebed.studies.ledger.page import page as page_of
-from tracebed.studies.ledger.page import stored as stored_ledgers
-from tracebed.studies.ledger.sensitivity import Analysis, Sensitivity, analysis, measure
-from tracebed.studies.papers.base import PAPERS, Study
-from tracebed.studies.papers.base import Settings as PaperSettings
-from tracebed.studies.papers.base import is_done as is_replayed
-from tracebed.studies.papers.base import shortest_s as shortest_replay_s
-from tracebed.studies.papers.paper import load_paper, paper_of
-from tracebed.studies.papers.paper import names as papers
-from tracebed.validation.experiments import runner as grid
-from tracebed.validation.experiments import store as cell_store
-from tracebed.validation.experiments.experiment import Point
-from tracebed.validation.experiments.file import ExperimentFile, load_experiment
-from tracebed.validation.experiments.file import names as shipped
-from tracebed.validation.experiments.pools import DaskPool, LocalPool, Pool
-from tracebed.validation.experiments.runner import (
-    Forecast,
-    GridPlan,
-    GridResult,
-    forecast_suite,
-    predict_suite,
-    replay_campaign,
-)
+from tracebed.validation.experiments import runner
+from tracebed.validation.experiments.file import load_experiment
+from tracebed.validation.experiments.pools import LocalPool
+from tracebed.validation.experiments.runner import predict_suite, replay_campaign
 from tracebed.validation.experiments.simulators import SimulatorCalibration
-from tracebed.validation.experiments.store import Attempt, has_replays
-from tracebed.validation.experiments.suite import Predictions, Suite, load_suite, validate_suite
-from tracebed.validation.experiments.views import plots
-from tracebed.validation.experiments.views.artifact import Made
-from tracebed.validation.experiments.views.artifact import write as write_artifact
-from tracebed.validation.experiments.views.averages import GROUP, Against, against_first, intervals, is_perturbed, means
+from tracebed.validation.experiments.suite import Predictions, Suite, load_suite
+from tracebed.validation.experiments.suite import validate_suite as validations_of
 from tracebed.validation.experiments.views.results import clear as clear_results
 from tracebed.validation.experiments.views.results import write as write_results
-from tracebed.validation.experiments.views.statistics import Statistics
 from tracebed.validation.experiments.views.statistics import summarize as statistics_of
-from tracebed.validation.experiments.workloads import logs_of
 from tracebed.validation.fitting import BUDGET, LossName
 from tracebed.validation.fitting.simulators import fit_suite, to_fit
-
-__all__ = [
-    "GROUP",
-    "PAPERS",
-    "Against",
-    "Analysis",
-    "Attempt",
-    "Counts",
-    "DaskPool",
-    "ExperimentFile",
-    "Forecast",
-    "GridPlan",
-    "GridResult",
-    "Ledger",
-    "LocalPool",
-    "Made",
-    "PaperSettings",
-    "Point",
-    "Pool",
-    "Predictions",
-    "Sensitivity",
-    "SimulatorCalibration",
-    "Statistics",
-    "Study",
-    "Suite",
-    "against_first",
-    "analysis",
-    "cell_store",
-    "claim_texts",
-    "clear_results",
-    "distance_text",
-    "experiment",
-    "fit_simulator",
-    "forecast_suite",
-    "grid",
-    "has_replays",
-    "intervals",
-    "is_perturbed",
-    "is_replayed",
-    "ledger_of_findings",
-    "ledger_of_grid",
-    "load_experiment",
-    "load_paper",
-    "load_suite",
-    "logs_of",
-    "means",
-    "measure",
-    "ours_text",
-    "overview_of",
-    "page_of",
-    "paper_of",
-    "papers",
-    "plots",
-    "predict_suite",
-    "printed_text",
-    "reason_text",
-    "replay_campaign",
-    "shipped",
-    "shortest_replay_s",
-    "statistics_of",
-    "stored_ledgers",
-    "tornado",
-    "validate_suite",
-    "write_artifact",
-    "write_results",
-]
+from tracebed.validation.verdict.gate import Finding, OnInconclusive
 
 
 def experiment(
@@ -186,13 +85,104 @@ def experiment(
             run_suite(suite, folder, reporter(f"experiment {loaded.name}", None, on_progress))
             return statistics_of(folder).runs
         with LocalPool(workers) as pool:
-            plan = grid.plan(loaded, points, folder, paths)
+            plan = runner.plan(loaded, points, folder, paths)
             told = reporter(f"experiment {loaded.name}", len(plan.todo), on_progress)
-            done = grid.run(loaded, plan, folder, pool, lambda done, total: told(done))
+            done = runner.run(loaded, plan, folder, pool, lambda done, total: told(done))
     for reason, failed in done.failed.items():
         if not len(done.table):
             raise InputError(f"no point could be computed: {reason}", where=str(file), hint=f"{len(failed):,} points")
     return done.table
+
+
+def validate(
+    file: Path | str,
+    output: Path | str,
+    *,
+    simulators: Sequence[str] = (),
+    case_pages: bool = True,
+    on_progress: Callable[[float], None] | None = None,
+) -> dict[str, Validation]:
+    """Validate the simulators of an experiment with real runs: predict, replay, and decide. Resumes when interrupted.
+
+    Args:
+        file: the experiment file, with `simulators`, and a testbed or recorded runs.
+        output: folder of the runs, the verdicts and the reports.
+        simulators: names of the simulators to validate; by default all of the experiment.
+        case_pages: whether to write a report for each case.
+        on_progress: called periodically with the number of repetitions done in this call.
+
+    Returns:
+        simulator -> validation, in the order of the experiment.
+
+    Raises:
+        InputError: the experiment is invalid, `output` has replays of another one, or a simulator fails.
+        KeyboardInterrupt: a signal ended a replay. The next call continues.
+
+    Example:
+        >>> from pathlib import Path
+        >>> import tracebed.api as tb
+        >>> w = tb.scale(tb.generate("cirne", jobs=5, nodes=16, seed=3), nodes=4)
+        >>> _ = tb.write(w, "w.parquet")
+        >>> text = "workloads: {w: w.parquet}\\npolicies: [easy]\\nrepetitions: 2\\nsettle_s: 0\\n"
+        >>> text += "testbed: {inventory: emulated-4, speed: 1e6}\\nsimulators: {tracebed: {}}\\n"
+        >>> _ = Path("suite.yaml").write_text(text)
+        >>> list(tb.validate("suite.yaml", "validation"))
+        ['tracebed']
+    """
+    loaded, folder = load_experiment(str(file)), Path(output)
+    suite = load_suite(loaded, loaded.selected({}), folder, {}, simulators)
+    told = reporter(f"validating {loaded.name}", None, on_progress)
+    validated = validate_suite(suite, folder, lambda: (run_suite(suite, folder, told), {}), case_pages=case_pages)
+    for name, failure in validated.failed.items():
+        raise InputError(f"simulator {name} failed: {failure}", where=str(file))
+    return dict(validated.validations)
+
+
+Validations: TypeAlias = Mapping[str, Validation]
+"""Simulator -> its verdict."""
+
+
+class SuiteVerdicts(NamedTuple):
+    """The verdicts on the simulators of a suite."""
+
+    validations: Validations
+    failed: dict[str, str]
+    """Simulator without a verdict -> why."""
+    document: dict[str, Any]
+    """The results as in verdict.json."""
+
+
+def validate_suite(
+    suite: Suite,
+    folder: Path,
+    execute: Callable[[], tuple[Predictions, dict[str, str]]],
+    judge: Callable[[Validations, Mapping[str, str]], tuple[OnInconclusive, Sequence[Finding]]] | None = None,
+    *,
+    case_pages: bool = True,
+    on_step: Callable[[str], AbstractContextManager[object]] = nullcontext,
+) -> SuiteVerdicts:
+    """Predict and replay the cases of a suite, judge its simulators, and write the results to its folder.
+
+    Args:
+        suite: the suite.
+        folder: its folder, which is locked meanwhile.
+        execute: makes the predictions and replays that are not done; returns simulator -> failure, too.
+        judge: called with the validations and with simulator -> why its predictions cannot be compared; returns what
+            an inconclusive verdict means, and the differences from a baseline.
+        case_pages: whether to write a report for each case.
+        on_step: wraps each long step that follows, such as `comparing`.
+    """
+    with locked_folder(folder, "experiment"):
+        clear_results(folder, suite.file.experiment.simulators)
+        predictions, failed = execute()
+        with on_step("comparing"):
+            found, incomparable = validations_of(suite, predictions, folder)
+        validations = {name: Validation.of(validation) for name, validation in found.items()}
+        inconclusive, findings = judge(validations, incomparable) if judge else (OnInconclusive.FAIL, ())
+        failed = failed | incomparable
+        with on_step("drawing the reports"):
+            document = write_results(suite, validations, failed, folder, inconclusive, findings, case_pages=case_pages)
+    return SuiteVerdicts(validations, failed, document)
 
 
 def fit_simulator(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
-from typing import cast, get_args
+from typing import Any, cast, get_args
 
-from tracebed.api.checks import check_size
+from tracebed.api.arguments import check_size
 from tracebed.api.results import Run
 from tracebed.api.workloads import read
 from tracebed.converters.workload import Workload
@@ -15,6 +15,13 @@ from tracebed.orchestrator import run as orchestrator
 from tracebed.validation.simulators.reading import import_run as import_file
 from tracebed.validation.simulators.simulator import MatchName, ReadOptions, Side
 
+FACTS = tuple(
+    field.name
+    for field in fields(ReadOptions)
+    if field.name not in ("side", "match", "mapping", "name", "workload_facts")
+)
+"""Facts that a file may lack: the fields of `ReadOptions` that a caller gives."""
+
 
 def import_run(
     path: Path | str,
@@ -22,14 +29,8 @@ def import_run(
     side: Side,
     workload: Workload | orchestrator.Run | Path | str | None = None,
     form: str | None = None,
-    policy: str = "",
-    nodes: int | None = None,
-    cores_per_node: int | None = None,
-    columns: Mapping[str, str] | None = None,
-    rows: Mapping[str, str] | None = None,
-    unit: str = "",
-    time_zone: str = "",
     match: MatchName | Path | str = "auto",
+    **options: Any,
 ) -> Run:
     """Return the run in a file of another program: the output of a simulator, or the log of a real system.
 
@@ -39,16 +40,14 @@ def import_run(
         workload: the workload of the jobs, its file, or a run of it (or its folder). Optional for a real run:
             the workload is then made from the file.
         form: an installed simulator or a format of logs; by default recognized by the content.
-        policy: scheduling policy, for reports.
-        nodes: number of nodes; by default that of the file or the workload.
-        cores_per_node: cores of each node; by default those of the file or the workload.
-        columns: field -> name of its column, where names are not recognized.
-        rows: column -> value: only the rows with this value are read, for a table of several runs.
-        unit: unit of numbers that are times: s, ms, us, ns, min or h; by default that of the column names, or s.
-        time_zone: time zone of dates without an offset; by default UTC.
         match: how jobs are matched: `id`, `order` (of submissions), `shape` (submit time, size and run time), `auto`
             (by id if the ids are those of the workload, else by shape), or the path of a file that matches jobs by two
             columns: id in the file, id in the workload.
+        options: facts that the file does not contain, the fields of `ReadOptions`: `policy`, for reports; `nodes` and
+            `cores_per_node`, by default those of the file or the workload; `columns`, field -> name of its column,
+            where names are not recognized; `rows`, column -> value: only the rows with this value are read, for a
+            table of several runs; `unit` of numbers that are times: s, ms, us, ns, min or h, by default that of the
+            column names, or s; `time_zone` of dates without an offset, by default UTC.
 
     Raises:
         InputError: the file cannot be read, its jobs are not those of the workload, or times contradict each other.
@@ -66,9 +65,10 @@ def import_run(
     by_name = match in get_args(MatchName)
     if not by_name and not Path(match).exists():
         raise unknown("match", match, [*get_args(MatchName), "FILE"])
-    for label, size in (("nodes", nodes), ("cores_per_node", cores_per_node)):
-        if size is not None:
-            check_size(label, size)
+    for option, value in options.items():
+        one_of("option of an import", option, FACTS)
+        if option in ("nodes", "cores_per_node") and value is not None:
+            check_size(option, value)
     given: Workload | orchestrator.Run | None
     name = path.name
     if isinstance(workload, Path | str):
@@ -77,20 +77,14 @@ def import_run(
         given = orchestrator.Run.load(place) if (place / orchestrator.FILES[0]).is_file() else read(place)
     else:
         given = workload
-    options = ReadOptions(
+    reading = ReadOptions(
         side=side,
         match=cast(MatchName, match) if by_name else "auto",
         mapping=None if by_name else Path(match),
-        columns=columns or {},
-        rows=rows or {},
-        unit=unit,
-        time_zone=time_zone,
-        nodes=nodes,
-        cores_per_node=cores_per_node,
-        policy=policy,
         name=name,
+        **{option: value for option, value in options.items() if value is not None},
     )
-    return Run.of(import_file(path, options, given, form))
+    return Run.of(import_file(path, reading, given, form))
 
 
 def as_run(workload: Workload, *, name: str = "workload", where: str = "") -> Run:

@@ -11,31 +11,13 @@ from tracebed.api.results import Run
 from tracebed.converters import workload as converters
 from tracebed.converters.perturbation import input_hash
 from tracebed.orchestrator import run as orchestrator
-from tracebed.orchestrator.run import PERTURBED
 from tracebed.validation import metrics as measuring
 from tracebed.validation import significance
-from tracebed.validation.metrics import Metric
 from tracebed.validation.metrics.jobs import TAU
-from tracebed.validation.significance import Difference, intervals, with_interval
+from tracebed.validation.significance import Difference, intervals
 
 if TYPE_CHECKING:
     import pandas as pd
-
-__all__ = [
-    "PERTURBED",
-    "Difference",
-    "FolderMetrics",
-    "Metric",
-    "courses_of",
-    "differences",
-    "figures",
-    "intervals",
-    "keep_perturbed",
-    "measured",
-    "metric_definitions",
-    "resizes",
-    "with_interval",
-]
 
 
 @dataclass(frozen=True)
@@ -60,28 +42,12 @@ class FolderMetrics:
         return {str(name): dict(row) for name, row in intervals(self.perturbed).iterrows()}
 
 
-def metric_definitions() -> Mapping[str, Metric]:
-    """Return the installed metrics by name, each with its unit, definition and margin.
-
-    Example:
-        >>> metric_definitions()["mean_wait_s"].unit
-        's'
-    """
-    return measuring.all_metrics()
-
-
-def figures(run: orchestrator.Run, names: Iterable[str]) -> dict[str, float]:
-    """Return some metrics of a run. The other metrics are not computed.
+def resizes(run: orchestrator.Run) -> int | None:
+    """Return the number of resizes that took effect; None: they are not recorded.
 
     Args:
         run: the run.
-        names: names of metrics.
     """
-    return measuring.figures(run, [*names])
-
-
-def resizes(run: orchestrator.Run) -> int | None:
-    """Return the number of resizes of a run that took effect; None: they are not recorded."""
     return None if "reconfigurations" in run.info.unknown else len(measuring.MeasuredRun(run).applied)
 
 

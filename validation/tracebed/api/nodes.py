@@ -7,27 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from tracebed.ground.outputs import INVENTORY
-from tracebed.orchestrator.testbeds import inventory_keys as schemas
 from tracebed.orchestrator.testbeds.checking import health as judging
 from tracebed.orchestrator.testbeds.checking.health import NodeHealth
 from tracebed.orchestrator.testbeds.checking.preparation import bring_up, take_down
 from tracebed.orchestrator.testbeds.checking.survey import NodeReport, described, survey
 from tracebed.orchestrator.testbeds.inventory import as_yaml, load_inventory
 from tracebed.orchestrator.testbeds.nodes import Inventory
-
-__all__ = [
-    "Inventory",
-    "NodeHealth",
-    "NodeReport",
-    "inventory_schema",
-    "nodes_check",
-    "nodes_down",
-    "nodes_facts",
-    "nodes_up",
-    "with_facts",
-    "without_nodes",
-    "write_inventory",
-]
 
 
 def _inventory(nodes: Inventory | Path | str) -> Inventory:
@@ -129,16 +114,6 @@ def nodes_check(
     limits = judging.read_limits(health or judging.SHIPPED)
     reports = survey(_inventory(nodes), measure=True, seconds=seconds, on_step=on_step)
     return judging.judge(reports, limits)
-
-
-def inventory_schema() -> dict[str, Any]:
-    """Return the JSON schema of inventories, with the settings of the installed providers.
-
-    Example:
-        >>> inventory_schema()["type"]
-        'object'
-    """
-    return schemas.inventory_schema()
 
 
 def with_facts(nodes: Inventory | Path | str, reports: Iterable[NodeReport]) -> Inventory:

@@ -9,9 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tracebed.api.calibration_files import AnyCalibration, loaded_calibration, warn_of_another_testbed
-from tracebed.api.checks import check_size
-from tracebed.api.progress import reporter
+from tracebed.api.arguments import AnyCalibration, check_size, loaded_calibration, reporter, warn_of_another_testbed
 from tracebed.api.results import AnyRun, Run, loaded_run, metrics_table
 from tracebed.converters.pooling import pooled_in_simulation
 from tracebed.converters.workload import System, Workload

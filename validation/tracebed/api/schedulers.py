@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tracebed.api.progress import reporter
+from tracebed.api.arguments import reporter
 from tracebed.api.results import Run
 from tracebed.converters.workload import Workload
 from tracebed.ground.errors import InputError
@@ -13,7 +13,6 @@ from tracebed.orchestrator.batch import session
 from tracebed.orchestrator.batch.base import BatchSettings
 from tracebed.orchestrator.replay.thresholds import HealthThresholds
 from tracebed.orchestrator.setup import AnyPolicy, Setup
-from tracebed.slurm.conf import read
 
 PARTITION = "partition="
 """Beginning of the option that chooses the partition."""
@@ -99,31 +98,3 @@ def replay_on(
             on_progress=reporter(f"replaying on {scheduler}", len(workload), on_progress),
         )
     )
-
-
-def slurm_parameters(
-    path: Path | str | Sequence[Path | str], nodes: int | None = None, *, plain: bool = False
-) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Return the parameters of the policy `slurm` from a slurm.conf, and the settings that the policy does not model.
-
-    Args:
-        path: the file, or the file and what Slurm keeps in its database: the output of `sacctmgr dump CLUSTER` and of
-            `sacctmgr -P show qos`. The content says what a file is.
-        nodes: nodes of the machine of the workload; None: unknown.
-        plain: whether equal nodes in one partition are the machine, too: that of a workload whose machine is unknown.
-
-    Returns:
-        The parameters by name, as texts; and a sentence for each group of settings that are not modeled.
-
-    Raises:
-        InputError: the file cannot be read or is not a slurm.conf, or its nodes contradict `nodes`.
-
-    Example:
-        >>> _ = Path("slurm.conf").write_text("SchedulerParameters=bf_window=2880")
-        >>> slurm_parameters("slurm.conf")[0]["bf_window"]
-        '2880'
-    """
-    paths = [path] if isinstance(path, str | Path) else path
-    conf = read(*map(Path, paths), plain=plain)
-    conf.check_machine(nodes)
-    return conf.parameters, conf.differences

@@ -1,22 +1,21 @@
-"""Verdicts: a comparison of the runs of one case, and the validation of the simulators of a suite."""
+"""Verdicts: comparisons of the runs of one case, their reports, and the noise of repeated real runs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, overload
 
 import pandas as pd
 
-from tracebed.api.comparisons import Validation
-from tracebed.api.progress import reporter
 from tracebed.api.results import AnyRun
 from tracebed.converters.formats.tools.files import Input
 from tracebed.ground.errors import InputError
-from tracebed.ground.files import locked_folder
-from tracebed.ground.registry import unknown
+from tracebed.ground.outputs import JUNIT, SUMMARY, OutputKind
+from tracebed.ground.registry import one_of, unknown
 from tracebed.orchestrator import run as orchestrator
+from tracebed.validation import verdict
 from tracebed.validation.experiments.store import run_folders
 from tracebed.validation.metrics import TAU
 from tracebed.validation.significance import differences, figures, intervals, read_figures
@@ -25,9 +24,157 @@ from tracebed.validation.simulators.simulator import ReadOptions, Side
 from tracebed.validation.simulators.table import names_of
 from tracebed.validation.verdict import validate as validate_cases
 from tracebed.validation.verdict.cases import Case
-from tracebed.validation.verdict.noise import NoiseProfile
+from tracebed.validation.verdict.noise import NoiseFloor, NoiseProfile, noise_floor
 from tracebed.validation.verdict.ranking import PolicyComparison, compare_policies
 from tracebed.validation.verdict.tolerances import Tolerances
+
+if TYPE_CHECKING:
+    from tracebed.validation.budget import ErrorBudget
+
+
+OnInconclusiveName: TypeAlias = Literal["fail", "warn", "pass"]
+
+
+class Validation(verdict.Validation):
+    """The verdict on a simulator, over the cases of a suite or for one case.
+
+    `verdict`, `headline` and `metrics` have the result; `cases` has the repetitions, and a typical pair of runs.
+    """
+
+    @classmethod
+    def of(cls, validation: verdict.Validation) -> Self:
+        """Return `validation` as an instance of this class."""
+        return cls(**{field.name: getattr(validation, field.name) for field in fields(validation)})
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return a row per metric and case.
+
+        Returns:
+            index `metric` (its name, which ends in the unit: `_s` for seconds) and `case`; columns `real` (mean over
+            the repetitions), `noise` (its coefficient of variation), `predicted`, `error` (relative), `margin` (in the
+            unit of the metric), `z` (error in margins), `gate` (whether the verdict depends on the metric), and
+            `verdict` (of the metric over all cases).
+        """
+        columns = ["metric", "case", "real", "noise", "predicted", "error", "margin", "z", "gate", "verdict"]
+        rows = [
+            (
+                item.name,
+                case.case,
+                case.real_mean,
+                case.noise_cv,
+                case.predicted,
+                case.relative_error,
+                case.margin,
+                case.z,
+                item.gate,
+                item.verdict.value,
+            )
+            for item in self.metrics
+            for case in item.cases
+        ]
+        return pd.DataFrame(rows, columns=columns).set_index(["metric", "case"])
+
+    def breakdown(self) -> pd.DataFrame:
+        """Return `Comparison.breakdown` of the pair of the first case."""
+        return self.pair.breakdown()
+
+    def divergences(self, count: int = 10, *, tolerance_s: float | None = None) -> pd.DataFrame:
+        """Return `Comparison.divergences` of the pair of the first case."""
+        return self.pair.divergences(count, tolerance_s=tolerance_s)
+
+    def to_html(self, path: Path | str | None = None, budget: ErrorBudget | None = None, *, outcome: str = "") -> str:
+        """Return the report as the text of one HTML document: that of the file, if a `path` is given.
+
+        Args:
+            path: the file. The pages of several cases are written to a folder of the same name beside it.
+            budget: error budget of the predictions, for a section of its own.
+            outcome: the result of a gate, as the title of a file; empty: the verdict.
+
+        Raises:
+            InputError: the file cannot be written, or its name does not end in .html.
+        """
+        from tracebed.validation.report import html as report
+
+        more = {}
+        if budget is not None:
+            from tracebed.validation.budget.figure import section
+
+            more["budget"] = section(budget)
+        if path is None:
+            return report.render(self, more)
+        return report.write(self, path, more, outcome=outcome).read_text(encoding="utf-8")
+
+    def to_markdown(self, path: Path | str | None = None) -> str:
+        """Return a summary in Markdown, as for the page of a CI job, after it was written to `path`, if one is given.
+
+        Raises:
+            InputError: the file cannot be written.
+        """
+        from tracebed.validation.report.markdown import markdown
+
+        return _written(markdown([self]), path, SUMMARY)
+
+    def to_junit(self, path: Path | str | None = None, *, inconclusive: OnInconclusiveName = "fail") -> str:
+        """Return the verdict as JUnit XML, a test case per metric and case, after it was written to `path`, if given.
+
+        Args:
+            path: the file.
+            inconclusive: `fail`: a gated metric without a decision is a failure; `warn`, `pass`: it is skipped.
+
+        Raises:
+            InputError: the file cannot be written, or `inconclusive` is unknown.
+        """
+        from tracebed.validation.report.ci import junit
+        from tracebed.validation.verdict.gate import OnInconclusive
+
+        one_of("inconclusive", inconclusive, OnInconclusive)
+        return _written(junit([self], OnInconclusive(inconclusive)).decode(), path, JUNIT)
+
+
+def _written(text: str, path: Path | str | None, kind: OutputKind) -> str:
+    """Return `text`, after it was written to `path`, if one is given."""
+    if path is not None:
+        with kind.file(Path(path)) as stream:
+            stream.write(text.encode())
+    return text
+
+
+def noise(runs: AnyRun | Mapping[str, AnyRun] | Sequence[AnyRun], *, tau: float = TAU) -> NoiseFloor:
+    """Return the variation of the metrics over repetitions of real runs.
+
+    Args:
+        runs: the repetitions of one or several workloads and policies on one testbed; each a run, its folder, or a
+            folder of repetitions or of an experiment.
+        tau: threshold of the bounded slowdown, s.
+
+    Returns:
+        The noise floor: `cells` (mean, standard deviation and coefficient of variation of each metric in each cell),
+        `left_out` (unhealthy and repeated runs), and `profile`, which `NoiseProfile.save` writes to a file; None for
+        too few repetitions.
+
+    Raises:
+        InputError: a run cannot be read or is a prediction, the testbeds differ, or no run is usable.
+
+    Example:
+        >>> import tracebed.api as tb
+        >>> w = tb.scale(tb.generate("cirne", jobs=5, nodes=16, seed=3), nodes=4)
+        >>> runs = [tb.replay(w, "easy", "emulated-4", speed=1e6) for _ in range(2)]
+        >>> {item.repetitions for item in tb.noise(runs).cells}
+        {2}
+    """
+    if isinstance(runs, orchestrator.Run | Path | str):
+        runs = [runs]
+    if not isinstance(runs, Mapping):
+        runs = {str(run) if isinstance(run, Path | str) else f"run {n}": run for n, run in enumerate(runs, 1)}
+    found: dict[str, orchestrator.Run] = {}
+    for name, run in runs.items():
+        if isinstance(run, orchestrator.Run):
+            found[name] = run
+            continue
+        for folder in run_folders(Path(run), campaign=True):
+            found[name if folder == Path(run) else str(folder)] = orchestrator.Run.load(folder)
+    return noise_floor(found, tau)
+
 
 AnyRuns: TypeAlias = AnyRun | Sequence[AnyRun]
 """A run, a folder of a run or of repetitions, a file of another program, or several of them."""
@@ -140,55 +287,6 @@ def compare(
         perturbed_intervals = {str(name): {str(key): float(value) for key, value in row.items()} for name, row in rows}
         found = replace(found, perturbed_differences=perturbed_differences, perturbed_intervals=perturbed_intervals)
     return Validation.of(found)
-
-
-def validate(
-    file: Path | str,
-    output: Path | str,
-    *,
-    simulators: Sequence[str] = (),
-    case_pages: bool = True,
-    on_progress: Callable[[float], None] | None = None,
-) -> dict[str, Validation]:
-    """Validate the simulators of an experiment with real runs: predict, replay, and decide. Resumes when interrupted.
-
-    Args:
-        file: the experiment file, with `simulators`, and a testbed or recorded runs.
-        output: folder of the runs, the verdicts and the reports.
-        simulators: names of the simulators to validate; by default all of the experiment.
-        case_pages: whether to write a report for each case.
-        on_progress: called periodically with the number of repetitions done in this call.
-
-    Returns:
-        simulator -> validation, in the order of the experiment.
-
-    Raises:
-        InputError: the experiment is invalid, `output` has replays of another one, or a simulator fails.
-        KeyboardInterrupt: a signal ended a replay. The next call continues.
-
-    Example:
-        >>> from pathlib import Path
-        >>> import tracebed.api as tb
-        >>> w = tb.scale(tb.generate("cirne", jobs=5, nodes=16, seed=3), nodes=4)
-        >>> _ = tb.write(w, "w.parquet")
-        >>> text = "workloads: {w: w.parquet}\\npolicies: [easy]\\nrepetitions: 2\\nsettle_s: 0\\n"
-        >>> text += "testbed: {inventory: emulated-4, speed: 1e6}\\nsimulators: {tracebed: {}}\\n"
-        >>> _ = Path("suite.yaml").write_text(text)
-        >>> list(tb.validate("suite.yaml", "validation"))
-        ['tracebed']
-    """
-    from tracebed.api import experiments
-
-    loaded, folder = experiments.load_experiment(str(file)), Path(output)
-    with locked_folder(folder, "experiment"):
-        suite = experiments.load_suite(loaded, loaded.selected({}), folder, {}, simulators)
-        experiments.clear_results(folder, loaded.experiment.simulators)
-        predictions = experiments.run_suite(suite, folder, reporter(f"validating {loaded.name}", None, on_progress))
-        found, failed = experiments.validate_suite(suite, predictions, folder)
-        experiments.write_results(suite, found, failed, folder, case_pages=case_pages)
-    for name, failure in failed.items():
-        raise InputError(f"simulator {name} failed: {failure}", where=str(file))
-    return {name: Validation.of(validation) for name, validation in found.items()}
 
 
 def _named(

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
-from tracebed.api.checks import check_seed, check_size
+from tracebed.api.arguments import check_seed, check_size
 from tracebed.api.results import Workload
 from tracebed.converters import workload as converters
 from tracebed.converters.formats.reading import read_workload
@@ -84,16 +84,18 @@ def generate(
     return Workload.of(drawn if load is None else scaling.to_load(drawn, load))
 
 
-def read(path: Path | str, *, format: str | None = None, **options: Any) -> Workload:
+def read(path: Path | str, *, format: str | None = None, system: System | None = None, **options: Any) -> Workload:
     """Read a workload or log of any known format.
 
     Args:
         path: the file, also compressed, or a folder of files.
         format: name of the format; by default the content of the file tells it.
+        system: the machine of the workload; None: that of the file.
         options: options of the reader, such as `by="core"` for SWF.
 
     Raises:
-        InputError: there is no such file, or it is damaged or of no known format.
+        InputError: there is no such file, or it is damaged or of no known format, or the jobs of a log held more nodes
+            at once than the system has.
 
     Example:
         >>> import tracebed.api as tb
@@ -101,7 +103,12 @@ def read(path: Path | str, *, format: str | None = None, **options: Any) -> Work
         >>> len(tb.read("w.swf.gz"))
         20
     """
-    return Workload.of(read_workload(path, format, **options))
+    workload = read_workload(path, format, **options)
+    if system is None:
+        return Workload.of(workload)
+    from tracebed.converters.scaling import with_system
+
+    return Workload.of(with_system(workload, system))
 
 
 def write(
@@ -167,23 +174,6 @@ def convert(
     workload = read(source, format=format)
     write(workload, target, format=to, replace=replace, **options)
     return workload
-
-
-def read_source(path: Path | str, system: System | None = None, **options: Any) -> Workload:
-    """Read a workload or log as `read` does, for a machine.
-
-    Args:
-        path: the file or folder.
-        system: the machine of the workload; None: that of the file.
-        options: as for `read`.
-
-    Raises:
-        InputError: as for `read`, or the jobs of the log held more nodes at once than the system has.
-    """
-    from tracebed.converters.scaling import with_system
-
-    workload = read(path, **options)
-    return workload if system is None else Workload.of(with_system(workload, system))
 
 
 def scale(

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import atexit
 import gc
-import importlib
 import os
 import sys
-from keyword import iskeyword
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,67 +14,75 @@ from tracebed.cli import messages
 from tracebed.cli.groups import LazyGroup, common_options
 from tracebed.cli.messages import MessageLevel, Messages, emit, one_line
 from tracebed.ground.errors import ExitCode, TracebedError, print_traceback
+from tracebed.ground.version import others_installed
 
-CLI = "tracebed.cli"
+if TYPE_CHECKING:
+    from tracebed.ground.registry import Registry
 
-# command -> (module, one line of help); the order is that of the work.
 COMMANDS: dict[str, tuple[str, str]] = {
-    "demo": (f"{CLI}.demo", "Run all steps, from a model to a verdict, on this machine."),
-    "generate": (f"{CLI}.generate", "Draw a workload from a model."),
-    "convert": (f"{CLI}.workloads", "Convert a log or workload from one format to another."),
-    "clean": (f"{CLI}.clean", "Clean a raw log by a recipe, with an audit of each step."),
-    "describe": (f"{CLI}.describe", "Print and plot the statistics of a workload."),
-    "scale": (f"{CLI}.workloads", "Map a workload onto fewer nodes, cut a window, compress times."),
-    "malleable": (f"{CLI}.workloads", "Turn a share of the rigid jobs into malleable ones."),
-    "nodes": (f"{CLI}.nodes", "Prepare, check, measure and take down nodes of an inventory."),
-    "simulate": (f"{CLI}.simulate", "Simulate a workload under a policy, in virtual time."),
-    "whatif": (f"{CLI}.whatif", "Predict what a changed slurm.conf does to the waits of a log, and how sure that is."),
-    "forecast": (f"{CLI}.forecast", "Forecast when the waiting jobs of a Slurm cluster start."),
+    "demo": ("First steps", "Run all steps, from a model to a verdict, on this machine."),
+    "generate": ("Workloads", "Draw a workload from a model."),
+    "convert": ("Workloads", "Convert a log or workload from one format to another."),
+    "clean": ("Workloads", "Clean a raw log by a recipe, with an audit of each step."),
+    "describe": ("Workloads", "Print and plot the statistics of a workload."),
+    "scale": ("Workloads", "Map a workload onto fewer nodes, cut a window, compress times."),
+    "malleable": ("Workloads", "Turn a share of the rigid jobs into malleable ones."),
+    "nodes": ("Testbeds", "Prepare, check, measure and take down nodes of an inventory."),
+    "simulate": ("Runs", "Simulate a workload under a policy, in virtual time."),
+    "whatif": ("Runs", "Predict what a changed slurm.conf does to the waits of a log, and how sure that is."),
+    "forecast": ("Runs", "Forecast when the waiting jobs of a Slurm cluster start."),
     "experiment": (
-        f"{CLI}.experiments.command",
+        "Experiments and papers",
         "Run the cells of an experiment: simulated or replayed, with tables and plots.",
     ),
-    "replay": (f"{CLI}.runs", "Run a workload under a policy on a testbed, as real processes."),
-    "watch": (f"{CLI}.watch", "Show a replay while it runs: queue, nodes, health, time left."),
-    "import": (f"{CLI}.imports", "Make a run of another simulator's output, or of a real log."),
-    "metrics": (f"{CLI}.metrics", "Print the metrics of runs: waits, slowdowns, utilization, noise."),
-    "compare": (f"{CLI}.compare", "Compare predictions with real runs of one case: verdict, report."),
-    "validate": (f"{CLI}.validate", "Replay and predict the cells of an experiment: a verdict on each simulator."),
-    "explain": (f"{CLI}.explain", "Explain the error of a prediction: the share of each cause."),
-    "export": (f"{CLI}.export", "Write a run for another program: Perfetto, evalys, SWF, CSV."),
+    "replay": ("Runs", "Run a workload under a policy on a testbed, as real processes."),
+    "watch": ("Runs", "Show a replay while it runs: queue, nodes, health, time left."),
+    "import": ("Runs", "Make a run of another simulator's output, or of a real log."),
+    "metrics": ("Judging", "Print the metrics of runs: waits, slowdowns, utilization, noise."),
+    "compare": ("Judging", "Compare predictions with real runs of one case: verdict, report."),
+    "validate": ("Judging", "Replay and predict the cells of an experiment: a verdict on each simulator."),
+    "explain": ("Judging", "Explain the error of a prediction: the share of each cause."),
+    "export": ("Runs", "Write a run for another program: Perfetto, evalys, SWF, CSV."),
 }
+"""Command of tracebed -> its family and a line of help; the order is that of the work.
 
-GROUPS = {
-    "First steps": ("demo",),
-    "Workloads": ("generate", "convert", "clean", "describe", "scale", "malleable"),
-    "Runs": ("simulate", "whatif", "forecast", "replay", "watch", "import", "export"),
-    "Judging": ("metrics", "compare", "validate", "explain"),
-    "Testbeds": ("nodes",),
-    "Experiments and papers": ("experiment",),
-}
-"""Title of a group in `--help` -> its commands."""
+The modules of all commands are entry points of the group `tracebed.commands`. Those of other packages have a family of
+their own, and the line of help is the first one of their documentation."""
+FAMILIES = ("First steps", "Workloads", "Runs", "Judging", "Testbeds", "Experiments and papers")
+"""Titles of the families in `--help`."""
+OTHERS = "Commands of other packages"
+GROUP = "tracebed.commands"
 
 
 class Commands(LazyGroup):
-    """The commands of `COMMANDS`."""
+    """The commands of tracebed and of other packages."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of the commands in the order of the work, then those of other packages."""
+        return [*COMMANDS, *others()]
+
+    def knows(self, name: str) -> bool:
+        """Return whether there is a command of this name."""
+        return name in COMMANDS or name in others()
 
     def summaries(self) -> dict[str, str]:
         """Return one line of help for each command."""
-        return {name: text for name, (_, text) in COMMANDS.items()}
+        return {name: text for name, (_, text) in COMMANDS.items()} | others()
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands in their groups, without importing them."""
+        """List the commands in their families, without importing them."""
         width = max(map(len, COMMANDS))
-        for title, names in GROUPS.items():
+        for title in FAMILIES:
+            family = [(f"{name:{width}}", text) for name, (own, text) in COMMANDS.items() if own == title]
             with formatter.section(title):
-                formatter.write_dl([(f"{name:{width}}", COMMANDS[name][1]) for name in names])
+                formatter.write_dl(family)
+        if extensions := others():
+            with formatter.section(OTHERS):
+                formatter.write_dl([(f"{name:{width}}", text) for name, text in extensions.items()])
 
     def load(self, name: str) -> click.Command:
         """Import the module of a command and return the command."""
-        command: click.Command = getattr(
-            importlib.import_module(COMMANDS[name][0]), f"{name}_" if iskeyword(name) else name
-        )
-        return command
+        return _registry().load(name)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command. A closed pipe has its own exit status, because click would exit with 1 (`inaccurate`)."""
@@ -84,6 +90,23 @@ class Commands(LazyGroup):
             return super().invoke(ctx)
         except BrokenPipeError:
             raise click.exceptions.Exit(ExitCode.BROKEN_PIPE) from None
+
+
+def others() -> dict[str, str]:
+    """Return the commands of other packages with a line of help for each.
+
+    The commands are not imported. Without them, the help of tracebed needs no `importlib.metadata`.
+    """
+    if not others_installed(GROUP):
+        return {}
+    registry = _registry()
+    return {name: registry.summary(name) for name in registry.names() if name not in COMMANDS}
+
+
+def _registry() -> Registry[click.Command]:
+    from tracebed.ground.registry import Registry
+
+    return Registry(GROUP, "command")
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -148,9 +171,7 @@ def _status(chosen: Messages) -> int:
         reason = f": {error}" if str(error) else ""
         return _failed(ExitCode.USAGE, f"out of memory{reason} (use fewer jobs or nodes, or a larger machine)")
     except Exception as error:  # noqa: BLE001 - status 1, which Python would exit with, means inaccurate
-        from tracebed.cli import crash
-
-        return _failed(ExitCode.INTERNAL, crash.report(error, shown=chosen.verbose))
+        return _failed(ExitCode.INTERNAL, messages.crash_report(error, shown=chosen.verbose))
 
 
 def _called(chosen: Messages) -> int:

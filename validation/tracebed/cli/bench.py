@@ -4,21 +4,119 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from tracebed.cli.aligner import aligner
+import tracebed.api as tb
 from tracebed.cli.console import print_json, print_table
-from tracebed.cli.families import set_option, settings_from
 from tracebed.cli.groups import LazyGroup
-from tracebed.cli.options import Command, Number, Numbers, json_option
-from tracebed.cli.reconfigure import reconfigure
+from tracebed.cli.messages import emit, progress
+from tracebed.cli.options import Command, Number, Numbers, json_option, set_option, settings_from
 from tracebed.ground.cpus import format_cpus, parse_cpus
 from tracebed.ground.errors import TestbedError
 
-if TYPE_CHECKING:
-    from tracebed.api.benchmarks import PilsResult, StreamResult
+ALIGNER_SETTINGS: Mapping[str, click.ParamType[Any]] = {
+    "workers": click.IntRange(1, 64),
+    "reads": click.IntRange(1, 10**12),
+    "pairs": click.IntRange(1, 1000),
+    "chunks": click.IntRange(1, 10**6),
+}
+ALIGNER_HELP = """\b
+Settings and their defaults:
+  workers=1: Number of workers. The writer, and the manager of the malleable
+    version, are processes of their own.
+  reads=400000: Number of reads, each a unit of PILS.
+  pairs=5: Number of pairs of runs.
+  chunks=1: Chunks of the malleable version for each worker.
+"""
+
+
+@click.command(epilog=ALIGNER_HELP)
+@set_option("Set a value (listed below)")
+@json_option
+def aligner(settings: tuple[str, ...], as_json: bool) -> None:
+    """Run the original and the malleable aligner over MPI in pairs, and print what malleability costs.
+
+    The aligner stands for HPG-aligner. No run is resized. Both versions must have the same checksum. The CPU time is
+    that of the workers.
+
+    \b
+    Example:
+      tracebed nodes bench aligner --set workers=1 --set pairs=10
+    """
+    given = {"workers": 1, "reads": 400_000, "pairs": 5, "chunks": 1} | settings_from(settings, ALIGNER_SETTINGS)
+    with progress("running the aligner"):
+        result = tb.aligner(**given)
+    if as_json:
+        pairs = [{"original": asdict(before), "malleable": asdict(after)} for before, after in result.pairs]
+        fields = {**given, "wall_overhead": result.wall._asdict(), "cpu_overhead": result.cpu._asdict()}
+        print_json("tracebed-bench-aligner/1", fields | {"pairs": pairs})
+        return
+    rows = [
+        (str(number), *(f"{value:.3f}" for run in pair for value in (run.seconds, run.cpu_s)))
+        for number, pair in enumerate(result.pairs, 1)
+    ]
+    print_table(["pair", "original, s", "CPU time, s", "malleable, s", "CPU time, s"], rows)
+    click.echo("\nMalleable against original, medians (middle half of the pairs):")
+    for name, ratio in (("time", result.wall), ("CPU time of the workers", result.cpu)):
+        click.echo(f"{name}: {ratio.medians:+.2%} ({ratio.low:+.2%} to {ratio.high:+.2%})")
+    click.echo(f"Checksum of all runs: {result.pairs[0][0].checksum}")
+
+
+UNITS = {"KiB": 1 / 1024, "MiB": 1.0, "GiB": 1024.0}
+
+
+class Mib(Number):
+    """A click type: a size such as `8MiB`, in MiB."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Parse, or fail as click does."""
+        unit = next((unit for unit in UNITS if str(value).endswith(unit)), "")
+        return UNITS.get(unit, 1.0) * super().convert(str(value).removesuffix(unit), param, ctx)
+
+
+RESIZES: Mapping[str, click.ParamType[Any]] = {
+    "through": click.Choice(["connections", "mpi"]),
+    "sizes": Numbers(64),
+    "state": Mib(0, 2.0**20),
+}
+RESIZES_HELP = """\b
+Settings and their defaults:
+  through=connections: Way in which ranks start and state moves: the connections
+    of replays, or mpi (extra mpi).
+  sizes=1,2,4,2: Number of ranks at the start, then after each change.
+  state=8MiB: Size of the state that moves.
+"""
+
+
+@click.command(epilog=RESIZES_HELP)
+@set_option("Set a value (listed below)")
+@json_option
+def reconfigure(settings: tuple[str, ...], as_json: bool) -> None:
+    """Change the number of ranks of a job on this machine, and print how long each stage takes.
+
+    The stages are decision, spawn, redistribution of the state, and termination. A plain spawn is a new start of the
+    same number of ranks.
+
+    \b
+    Example:
+      tracebed nodes bench reconfigure --set sizes=1,2,4,2 --set state=8MiB
+    """
+    given = {"through": "connections", "sizes": [1, 2, 4, 2], "state": 8.0} | settings_from(settings, RESIZES)
+    through: tb.Transport = given["through"]
+    with progress("measuring the stages"):
+        stages, library = tb.reconfigure(given["sizes"], given["state"], through=through)
+    if as_json:
+        changes = [change._asdict() | {"total_s": change.total_s, "ratio": change.ratio} for change in stages]
+        print_json("tracebed-bench-reconfigure/1", {"through": through, "library": library, "changes": changes})
+        return
+    if library:
+        emit(library)
+    click.echo(tb.stages_table(stages), nl=False)
+
 
 COMMANDS = {
     "aligner": "Run the malleable aligner over MPI beside the original one.",
@@ -99,24 +197,25 @@ def stream(settings: tuple[str, ...], threads: int | None, cpus: str | None, rep
     Example:
       tracebed nodes bench stream --threads 1
     """
-    from tracebed.api.benchmarks import LABEL, TOLERANCE
-    from tracebed.api.benchmarks import stream as run
-
     elements = settings_from(settings, {"elements": COUNT}).get("elements")
-    result = run(elements, threads=threads, cpus=None if cpus is None else parse_cpus(cpus), repetitions=repetitions)
+    result = tb.stream(
+        elements, threads=threads, cpus=None if cpus is None else parse_cpus(cpus), repetitions=repetitions
+    )
     if as_json:
-        _print_stream_json(result, LABEL)
+        _print_stream_json(result, tb.STREAM_LABEL)
     else:
-        _print_stream(result, LABEL)
+        _print_stream(result, tb.STREAM_LABEL)
     if not result.valid:
         errors = ", ".join(f"{name} {error:.2g}" for name, error in zip("abc", result.errors, strict=True))
-        what = f"the arrays have wrong values: average relative errors {errors}, at most {TOLERANCE:g} is valid"
+        what = (
+            f"the arrays have wrong values: average relative errors {errors}, at most {tb.STREAM_TOLERANCE:g} is valid"
+        )
         raise TestbedError(what, hint="check the memory of this machine")
     if not as_json:
-        click.echo(f"Solution validates: average error of each array below {TOLERANCE:g}.")
+        click.echo(f"Solution validates: average error of each array below {tb.STREAM_TOLERANCE:g}.")
 
 
-def _print_stream(result: StreamResult, label: str) -> None:
+def _print_stream(result: tb.StreamResult, label: str) -> None:
     """Print the tables, one for each number of threads."""
     cache = "unknown" if result.cache_bytes is None else f"{result.cache_bytes / MIB:.1f} MiB"
     size_mib = result.elements * 8 / MIB
@@ -136,7 +235,7 @@ def _print_stream(result: StreamResult, label: str) -> None:
             click.echo(f"{name:<12}{row.mb_per_s:12.1f}  {times}")
 
 
-def _print_stream_json(result: StreamResult, label: str) -> None:
+def _print_stream_json(result: tb.StreamResult, label: str) -> None:
     tables = {
         str(threads): [asdict(row) | {"function": row.function.name.lower()} for row in result.table(threads)]
         for threads in result.threads()
@@ -164,19 +263,17 @@ def pils(settings: tuple[str, ...], threads: int | None, cpus: str | None, as_js
     Example:
       tracebed nodes bench pils --set ranks=2 --set loads=100,250 --threads 1
     """
-    from tracebed.api.benchmarks import pils as run
-
     given = settings_from(settings, PILS)
     if "task_us" in given:
         given["task_s"] = given.pop("task_us") / 1e6
-    result = run(**given, threads=threads, cpus=None if cpus is None else parse_cpus(cpus))
+    result = tb.pils(**given, threads=threads, cpus=None if cpus is None else parse_cpus(cpus))
     if as_json:
         _print_pils_json(result)
     else:
         _print_pils(result)
 
 
-def _print_pils(result: PilsResult) -> None:
+def _print_pils(result: tb.PilsResult) -> None:
     work, kernel = result.work, "C" if result.kernel == "c" else "NumPy"
     click.echo(
         f"PILS (after the benchmark of BSC), {kernel} kernel: {work.iterations:,} iterations, "
@@ -203,7 +300,7 @@ def _print_pils(result: PilsResult) -> None:
     click.echo(f"Application time: {result.seconds:.4f} s")
 
 
-def _print_pils_json(result: PilsResult) -> None:
+def _print_pils_json(result: tb.PilsResult) -> None:
     ranks = [asdict(rank) | {"checksum": f"{rank.checksum:016x}"} for rank in result.ranks]
     fields = {"kernel": result.kernel, **asdict(result.work), "application_s": result.seconds, "ranks": ranks}
     fields |= {"load_balance": result.load_balance, "efficiency": result.efficiency}

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Any
 
 import click
 
-from tracebed.cli.console import print_json, print_table
+import tracebed.api as tb
+from tracebed.cli.console import load_workload, print_json, print_table
+from tracebed.cli.groups import Sectioned
 from tracebed.cli.messages import emit, progress
 from tracebed.cli.options import (
     PATH,
@@ -19,13 +22,8 @@ from tracebed.cli.options import (
     output_option,
     seed_option,
 )
-from tracebed.cli.sections import Sectioned
 from tracebed.ground.errors import InputError
 from tracebed.ground.outputs import CALIBRATION
-
-if TYPE_CHECKING:
-    from tracebed.api import Calibration
-    from tracebed.api.types import OverheadEstimate
 
 
 @click.command(cls=Sectioned, sections={"Fit to recorded replays": ("workloads", "loss", "budget", "seed")})
@@ -64,12 +62,10 @@ def calibrate(
     speed: float,
     repetitions: int,
     workloads: tuple[Path, ...],
-    loss: Literal["metrics", "jobs"],
-    budget: int,
-    seed: int,
     output: Path,
     replace: bool,
     as_json: bool,
+    **fit: Any,
 ) -> None:
     """Measure what replays on an inventory take time for, by replays of small workloads.
 
@@ -94,20 +90,16 @@ def calibrate(
         raise InputError("--workload is given without recorded replays", hint="add RUN..., or leave it out")
     name = output.name.partition(".")[0]
     if runs and not workloads:
-        import tracebed.api as tb
-
         with CALIBRATION.file(output, replace=replace) as file:
             measured = tb.calibrate_batch(runs, name=name)
             file.write(measured.text.encode())
         _print(measured, as_json)
         return
     if runs:
-        from tracebed.cli.fitting import fit_to_runs, show_fit
-
         with CALIBRATION.file(
             output, replace=replace
         ) as file:  # an output that cannot be written is reported before the fit
-            fitted = fit_to_runs(runs, workloads, loss=loss, budget=budget, seed=seed, name=name)
+            fitted = fit_to_runs(runs, workloads, name=name, **fit)
             file.write(fitted.text.encode())
         if as_json:
             print_json("tracebed-calibration/1", fitted.model_dump(mode="json", exclude={"file_schema"}))
@@ -118,8 +110,6 @@ def calibrate(
     from tracebed.cli.runs import end_on_signals
 
     end_on_signals()
-    import tracebed.api as tb
-
     machine = tb.inventory(inventory)
     with CALIBRATION.file(
         output, replace=replace
@@ -130,7 +120,7 @@ def calibrate(
     _print(made, as_json)
 
 
-def _print(made: Calibration, as_json: bool) -> None:
+def _print(made: tb.Calibration, as_json: bool) -> None:
     """Print a measured calibration."""
     if as_json:
         print_json("tracebed-calibration/1", made.model_dump(mode="json", exclude={"file_schema"}))
@@ -138,7 +128,7 @@ def _print(made: Calibration, as_json: bool) -> None:
         _show(made)
 
 
-def _show(made: Calibration) -> None:
+def _show(made: tb.Calibration) -> None:
     """Print the constants, with their intervals and the spread between the repetitions."""
     print_table(
         ["overhead", "value, ms", "95 % interval, ms", "repetitions, ms", "samples"],
@@ -165,11 +155,50 @@ def _show(made: Calibration) -> None:
         emit(f"not measured: {what}")
 
 
-def _factor(estimate: OverheadEstimate) -> str:
+def _factor(estimate: tb.OverheadEstimate) -> str:
     return f"{estimate.value:.3f} ({estimate.low:.3f} to {estimate.high:.3f})"
 
 
-def _row(name: str, estimate: OverheadEstimate, *, repeated: bool = True) -> tuple[str, ...]:
+def _row(name: str, estimate: tb.OverheadEstimate, *, repeated: bool = True) -> tuple[str, ...]:
     repetitions = [" ".join(f"{1e3 * value:.3g}" for value in estimate.repetitions)] if repeated else []
     interval = f"{1e3 * estimate.low:.3g} to {1e3 * estimate.high:.3g}"
     return name.removesuffix("_s"), f"{1e3 * estimate.value:.3g}", interval, *repetitions, f"{estimate.count:,}"
+
+
+def fit_to_runs(runs: Sequence[Path], workloads: Sequence[Path], *, budget: int, **options: Any) -> tb.Calibration:
+    """Fit overheads to recorded runs (folders) of workloads (files). The options are those of `tracebed.api.fit`."""
+    loaded = {str(path): load_workload(path) for path in workloads}
+    with progress(f"fitting to {len(runs)} runs", total=budget * len(loaded) ** 2) as bar:
+        return tb.fit(loaded, [str(run) for run in runs], budget=budget, on_progress=bar.update, **options)
+
+
+def show_fit(made: tb.Calibration) -> None:
+    """Print the fitted overheads with their ranges over the cloud, the losses, and the cross-validation."""
+    record = made.fit
+    assert record is not None
+    print_table(
+        ["overhead", "fitted, ms", "range over the cloud, ms", "identified"],
+        [
+            (
+                name.removesuffix("_s"),
+                f"{1e3 * item.value:.3g}",
+                f"{1e3 * item.low:.3g} to {1e3 * item.high:.3g}",
+                "given" if name in record.known else "yes" if name in record.identified else "no",
+            )
+            for name, item in made.overheads.items()
+        ],
+    )
+    emit(
+        f"loss ({record.loss}): {100 * record.value:.2f} %, without overheads {100 * record.without_overheads:.2f} %; "
+        f"{len(made.cloud)} sets are within {100 * record.tolerance:.2f} % of it"
+    )
+    for fold in record.cross_validation:
+        emit(
+            f"fitted without {fold.workload}: loss {100 * fold.loss_in:.2f} %; for {fold.workload} "
+            f"{100 * fold.loss_out:.2f} %, without overheads {100 * fold.loss_out_without:.2f} %"
+        )
+    if not record.cross_validation:
+        emit("no cross-validation: it needs runs of at least two workloads")
+    if record.without_effect:
+        names = ", ".join(name.removesuffix("_s") for name in record.without_effect)
+        emit(f"no effect on these runs, left at 0: {names}")

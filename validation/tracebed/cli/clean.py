@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+import tracebed.api as tb
 from tracebed.cli.console import print_json, print_table
-from tracebed.cli.logs import log_options, raw_options, system_of, system_option
+from tracebed.cli.logs import log_options, raw_options, system_of, system_option, write_and_summarize
 from tracebed.cli.messages import emit, progress
-from tracebed.cli.options import PATH, WRITTEN_WORKLOAD, OutputPath, json_option, output_option
-from tracebed.cli.summary import write_and_summarize
+from tracebed.cli.options import PATH, WRITTEN_WORKLOAD, OutputPath, chosen, json_option, output_option
 from tracebed.ground.errors import InputError
 from tracebed.ground.outputs import TOUCHED
-
-if TYPE_CHECKING:
-    from tracebed.api.types import Audited, Cleaned, Recipe
 
 
 @click.command()
@@ -73,17 +70,14 @@ def clean(
       tracebed clean cori-knl/ --recipe cori-knl --explain t.csv -o knl.parquet
       tracebed clean sacct.txt --recipe sacct --only partition=cpu -o cpu.parquet
     """
-    import tracebed.api as tb
-    from tracebed.cli.experiments.options import chosen as choices
-
     if listing:
         _list()
         return
     if recipe is None:
         raise InputError("no recipe", hint="name one with --recipe; `tracebed clean --list` has them")
-    chosen = tb.recipe(recipe)
+    loaded = tb.recipe(recipe)
     if show:
-        click.echo(chosen.text, nl=False)
+        click.echo(loaded.text, nl=False)
         return
     if not raw or output is None:
         raise InputError("no log to clean" if not raw else "no place for the result", hint="RAW... -o FILE")
@@ -93,7 +87,7 @@ def clean(
             recipe,
             settings=_settings(settings),
             without=without,
-            only=choices("--only", options.pop("only")),
+            only=chosen("--only", options.pop("only")),
             system=system_of(system),
             explain=explain is not None,
             **raw_options(options),
@@ -102,14 +96,17 @@ def clean(
         with progress(f"writing {explain.name}"):
             _write_touched(done, explain, replace)
     if as_json:
-        from tracebed.api.descriptions import summary
-
         tb.write(done.workload, output, replace=replace)
-        facts = {"output": str(output), "recipe": chosen.name, **summary(done.workload), "audit": done.to_json()}
+        facts = {
+            "output": str(output),
+            "recipe": loaded.name,
+            **tb.workload_summary(done.workload),
+            "audit": done.to_json(),
+        }
         print_json("tracebed-clean/1", facts)
         return
-    _print_audit(chosen, done.audit)
-    write_and_summarize(done.workload, output, as_json=False, quietly=True, replace=replace)
+    _print_audit(loaded, done.audit)
+    write_and_summarize(tb.Workload.of(done.workload), output, as_json=False, quietly=True, replace=replace)
     if explain is not None:
         emit(f"touched records: {explain}")
 
@@ -129,7 +126,7 @@ def _settings(texts: Sequence[str]) -> dict[str, dict[str, Any]]:
     return settings
 
 
-def _write_touched(done: Cleaned, path: Path, replace: bool) -> None:
+def _write_touched(done: tb.Cleaned, path: Path, replace: bool) -> None:
     plain = path.with_suffix("") if path.suffix == ".gz" else path
     if plain.suffix not in (".csv", ".parquet"):
         raise InputError("is no name for a table", where=str(path), hint="end it in .csv, .csv.gz or .parquet")
@@ -140,7 +137,7 @@ def _write_touched(done: Cleaned, path: Path, replace: bool) -> None:
             done.touched.to_parquet(file, index=False)
 
 
-def _print_audit(recipe: Recipe, audit: Sequence[Audited]) -> None:
+def _print_audit(recipe: tb.Recipe, audit: Sequence[tb.Audited]) -> None:
     columns = ["step", "jobs before", "merged", "dropped", "changed", "flagged", "jobs after", "node hours", "lost"]
     rows = [
         (
@@ -156,7 +153,7 @@ def _print_audit(recipe: Recipe, audit: Sequence[Audited]) -> None:
             click.echo(f"{row.step}: {found}")
 
 
-def _lost(row: Audited) -> float | None:
+def _lost(row: tb.Audited) -> float | None:
     lost = row.node_hours_before - row.node_hours_after
     return lost if abs(lost) > 1e-6 * max(row.node_hours_before, 1.0) else None
 
@@ -164,8 +161,6 @@ def _lost(row: Audited) -> float | None:
 def _list() -> None:
     import inspect
     import textwrap
-
-    import tracebed.api as tb
 
     click.secho("Recipes", bold=True)
     for name in tb.recipes():

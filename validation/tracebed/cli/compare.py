@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+import tracebed.api as tb
 from tracebed.cli.console import load_workload, print_json
-from tracebed.cli.gate import Gating, gate_options
+from tracebed.cli.gate import Gating, gate_options, show
+from tracebed.cli.groups import Sectioned
 from tracebed.cli.imports import chosen, table_options
 from tracebed.cli.messages import emit, progress
 from tracebed.cli.options import PATH, OutputPath, json_option, tau_option
 from tracebed.cli.reports import FIGURES, ReportFile, by_kind, save_figures
-from tracebed.cli.sections import Sectioned
 from tracebed.ground.errors import ExitCode, InputError
-
-if TYPE_CHECKING:
-    from tracebed.api import ErrorBudget, Validation
-
 
 SECTIONS = {
     "Decision": ("tolerances", "margins", "noise", "tau", "match"),
@@ -91,14 +88,13 @@ def compare(
     predicted: tuple[Path, ...],
     tolerances: Path | None,
     margins: tuple[str, ...],
-    noise: Path | None,
     reports: tuple[Path, ...],
     workload: Path | None,
-    tau: float,
     match: str,
+    columns: Sequence[str],
     gating: Gating,
     as_json: bool,
-    **table: Any,
+    **settings: Any,
 ) -> ExitCode:
     """Compare the predictions of a case with its real runs: a verdict for each metric, with margin and reason.
 
@@ -111,10 +107,6 @@ def compare(
     \b
     Exit status: 0 accurate, 1 inaccurate, 2 usage or bad input, 3 inconclusive, 4 unhealthy testbed data.
     """
-    import tracebed.api as tb
-    from tracebed.api.gates import judged, outcome
-    from tracebed.cli.comparison import show
-
     pages = by_kind(reports)
     if workload is not None and "html" not in pages:
         raise InputError("--workload adds to a report, and --report is missing", hint="name a .html file with --report")
@@ -125,23 +117,20 @@ def compare(
             predicted,
             tolerances=tolerances,
             margins=_margins(margins),
-            noise=noise,
-            tau=tau,
             allow_different_workloads=match == "id",
-            columns=chosen(table["columns"]),
-            unit=table["unit"] or "",
-            time_zone=table["time_zone"] or "",
+            columns=chosen(columns),
+            **{name: value for name, value in settings.items() if value is not None},
         )
     gate = gating.judge([validation], kept)
     if as_json:
-        document = judged(validation, gate.inconclusive, gate.findings)
+        document = tb.judged(validation, gate.inconclusive, gate.findings)
         print_json(document.pop("schema"), document)
     else:
         show(validation)
     if "figures" in pages:
         save_figures(validation, pages["figures"])
     if "html" in pages:
-        result = outcome(validation, gate.inconclusive, gate.findings)
+        result = tb.outcome(validation, gate.inconclusive, gate.findings)
         _report(validation, pages["html"], real, workload, result)
     gate.write([validation], pages.get("markdown"), pages.get("junit"))
     return gate.status([validation], [tolerances] if tolerances else [], as_json=as_json)
@@ -156,15 +145,13 @@ def _margins(texts: Sequence[str]) -> dict[str, str]:
     return {name.strip(): margin.strip() for name, _, margin in pairs}
 
 
-def _report(validation: Validation, path: Path, real: Sequence[Path], workload: Path | None, result: str) -> None:
+def _report(validation: tb.Validation, path: Path, real: Sequence[Path], workload: Path | None, result: str) -> None:
     """Write the report, with the error budget over the included repetitions if the workload is given."""
-    from tracebed.api.budgets import budget_of_case
-
-    budget: ErrorBudget | None = None
+    budget: tb.ErrorBudget | None = None
     if workload is not None:
         jobs = load_workload(workload)
         with progress("repeating the prediction"):
-            budget = budget_of_case(validation, jobs, real)
+            budget = tb.budget_of_case(validation, jobs, real)
     with progress("drawing the report"):
         validation.to_html(path, budget, outcome=result)
     emit(f"report: {path}")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,13 +14,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+import tracebed.api as tb
 from tracebed.cli.messages import emit, progress
 from tracebed.ground.display import cell, json_values
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from tracebed.api import Workload
 
 UNBOUNDED = 100_000
 """Columns of an output that is not a terminal: a line is as long as it must be."""
@@ -27,12 +28,20 @@ GAP = 2
 """Blanks between two columns."""
 
 
-def load_workload(path: Path, **options: Any) -> Workload:
+def load_workload(path: Path, **options: Any) -> tb.Workload:
     """Read a workload with a progress line, should it take long."""
-    import tracebed.api as tb
-
     with progress(f"reading {path.name}"):
         return tb.read(path, **options)
+
+
+def duration_text(seconds: float | None) -> str:
+    """Return a duration in s, min, h or d: 3.2 s, 12 min, 2.5 h, 152.9 d."""
+    if seconds is None or math.isnan(seconds):
+        return "not known"
+    for unit, size in (("d", 86_400.0), ("h", 3600.0), ("min", 60.0)):
+        if seconds >= size:
+            return f"{seconds / size:.1f}".removesuffix(".0") + f" {unit}"
+    return f"{seconds:.3g} s"
 
 
 def print_json(schema: str, value: Mapping[str, Any]) -> None:
@@ -166,3 +175,14 @@ def _table(columns: Sequence[_Column]) -> Table:
     for row in zip(*(column.cells for column in columns), strict=True):
         table.add_row(*(Text(column.broken(value)) for column, value in zip(columns, row, strict=True)))
     return table
+
+
+def change(found: tb.Difference | None) -> str:
+    """Return a difference as text, marked if it is not significant; a dash if that is unknown."""
+    return "-" if found is None else found.text
+
+
+def explain_falls(ends: Iterable[tuple[float, float]]) -> None:
+    """Say how a change can be below -100 %, if the lower end of an interval is, given with its base."""
+    if any(base and low < -abs(base) for low, base in ends):
+        emit("changes are in percent of the mean of the base: below -100 %, runs fall by more than this mean")

@@ -141,11 +141,7 @@ def _nodes_up(inventory: Path) -> Iterator[None]:
 
 
 def _validate(suite: Path, verdict: Path) -> ExitCode:
-    """Replay and compare, and again with more repetitions if some were disturbed, or the noise requires them.
-
-    Returns:
-        The status of an error, or OK.
-    """
+    """Replay and compare, and again if some were disturbed or the noise requires more. Return the status or OK."""
     repetitions = REPETITIONS
     while True:
         suite.write_text(SUITE.format(speed=SPEED, repetitions=repetitions), encoding="utf-8")

@@ -2,28 +2,182 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import sys
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from tracebed.cli.charts import area, bars, columns, duration_text, side_by_side
-from tracebed.cli.console import UNBOUNDED, load_workload, print_json, print_table
-from tracebed.cli.logs import format_option, machine_option, raw_options, system_of
+import tracebed.api as tb
+from tracebed.cli.console import UNBOUNDED, duration_text, load_workload, print_json, print_table
+from tracebed.cli.logs import format_option, machine_option, or_unknown, raw_options, system_of
 from tracebed.cli.messages import emit, progress
 from tracebed.cli.options import PATH, OutputPath, json_option, workload_argument
-from tracebed.cli.partitions import print_partitions
-from tracebed.cli.summary import or_unknown
 from tracebed.ground.display import cell
 from tracebed.ground.errors import InputError
 from tracebed.ground.outputs import PICTURE
 
-if TYPE_CHECKING:
-    from tracebed.api import Workload
+BLOCKS = " ▏▎▍▌▋▊▉█"
+COLUMNS = " ▁▂▃▄▅▆▇█"
+
+
+def bars(title: str, counts: Mapping[str, int], width: int = 24) -> list[str]:
+    """Return a bar chart as lines of equal length: label, bar, share."""
+    total, top = sum(counts.values()) or 1, max(counts.values(), default=0) or 1
+    label = max(map(len, counts), default=0)
+    lines = [
+        f"{name:>{label}} {_bar(count / top, width)} {count / total:6.1%} {count:>9,}" for name, count in counts.items()
+    ]
+    longest = max(map(len, [title, *lines]))
+    return [f"{line:{longest}}" for line in [title, *lines]]
+
+
+def _bar(share: float, width: int) -> str:
+    eighths = max(round(share * width * 8), int(share > 0))
+    return f"{'█' * (eighths // 8) + BLOCKS[eighths % 8].strip():{width}}"
+
+
+def columns(title: str, counts: Mapping[str, int], *, height: int = 5, width: int = 2, every: int = 1) -> list[str]:
+    """Return a column chart as `height` lines and an axis that names every `every`-th column."""
+    top = max(counts.values(), default=0) or 1
+    levels = [max(round(count / top * height * 8), int(count > 0)) for count in counts.values()]
+    lines = [
+        "".join(COLUMNS[min(max(level - 8 * row, 0), 8)] * width + " " for level in levels).rstrip()
+        for row in reversed(range(height))
+    ]
+    axis = "".join(f"{name:<{every * (width + 1)}}" for name in list(counts)[::every])
+    lines = [f"{title} (highest {top:,})", *lines, axis.rstrip()]
+    longest = max(map(len, lines))
+    return [f"{line:{longest}}" for line in lines]
+
+
+def area(
+    title: str,
+    mean: Sequence[float],
+    highest: Sequence[float],
+    *,
+    limit: float | None,
+    ends: tuple[str, str],
+    top: float | None = None,
+    width: int = 64,
+    height: int = 8,
+) -> list[str]:
+    """Return an area chart as lines: solid up to the mean, shaded up to the maximum, with a line at the limit.
+
+    Args:
+        title: title of the chart.
+        mean: mean of each bin; bins have equal width.
+        highest: maximum of each bin.
+        limit: value at which a line is drawn; None draws no line.
+        ends: labels under the first and the last bin.
+        top: maximum of all charts that share this scale.
+        width: width of the chart in characters.
+        height: largest number of lines, without the line of the limit.
+    """
+    top = max(top or 0.0, *highest, limit or 0.0) or 1.0
+    below = height if limit is None else max(1, int(height * limit / top))
+    size = (limit or top) / below  # the height of one line of text; the limit is a multiple of it
+    rows = max(below, math.ceil(top / size - 1e-9))
+    count = min(width, len(mean))
+    cells = [(i * len(mean) // count, (i + 1) * len(mean) // count) for i in range(count)]
+    means = [sum(mean[a:b]) / (b - a) for a, b in cells]
+    peaks = [max(highest[a:b]) for a, b in cells]
+    label = max(len(f"{value:,.0f}") for value in (top, limit or 0.0))
+    repeat = width // count
+    lines = []
+    for row in reversed(range(rows)):
+        text = "".join(_cell(m / size - row, p / size - row) * repeat for m, p in zip(means, peaks, strict=True))
+        name = f"{top:,.0f}" if row == rows - 1 and top != limit else ""
+        lines.append(f"{name:>{label}} {text}".rstrip())
+        if limit is not None and row == below:
+            lines.append(_limit_line(limit, label, means, peaks, repeat))
+    if limit is not None and rows == below:
+        lines.insert(0, _limit_line(limit, label, means, peaks, repeat))
+    axis = f"{ends[0]}{ends[1]:>{max(count * repeat - len(ends[0]), len(ends[1]) + 1)}}"
+    return [title, *lines, f"{'':{label}} {axis}"]
+
+
+def _cell(mean: float, highest: float) -> str:
+    """Return the character of a cell, given the mean and the maximum relative to the cell (0: bottom, 1: top)."""
+    if mean > 0.0:
+        return COLUMNS[min(max(round(8 * mean), 1), 8)]
+    return "░" if highest > 1e-9 else " "
+
+
+def _limit_line(limit: float, label: int, means: Sequence[float], peaks: Sequence[float], repeat: int) -> str:
+    marks = ("█" if m > limit else "░" if p > limit else "─" for m, p in zip(means, peaks, strict=True))
+    return f"{limit:>{label},.0f} " + "".join(mark * repeat for mark in marks)
+
+
+def side_by_side(left: list[str], right: list[str], gap: str = "    ") -> list[str]:
+    """Return two blocks of lines side by side."""
+    blank = " " * len(left[0])
+    rows = max(len(left), len(right))
+    left, right = left + [blank] * (rows - len(left)), right + [""] * (rows - len(right))
+    return [f"{a}{gap}{b}".rstrip() for a, b in zip(left, right, strict=True)]
+
+
+HEADS = {
+    **{"jobs": "jobs", "gpu_jobs": "GPU jobs", "nodes": "nodes", "cores": "CPUs", "gpus": "GPUs"},
+    **{"core_hours": "core hours", "gpu_hours": "GPU hours", "core_demand": "demand", "gpu_demand": "of GPUs"},
+}
+TIMES = {"run_time_s": ("run time", ("median", "p95")), "wait_s": ("wait", ("mean", "median", "p95"))}
+MUCH = 1.0
+"""Demand above which a queue grows for as long as the log lasts."""
+
+
+def print_partitions(facts: Mapping[str, Any]) -> None:
+    """Print a row for each partition, a line for each demand above 100 %, and a row for each class of nodes.
+
+    Nothing is printed of a workload without partitions.
+    """
+    found = facts["by_partition"]
+    if len(found) < 2:
+        return
+    shown = found if len(found) > 2 else found[:1]
+    known = {name: title for name, title in HEADS.items() if any(row[name] for row in found)}
+    times = [(name, of) for name, (_, each) in TIMES.items() for of in each if found[-1][name][of] is not None]
+    heads = ["partition", *known.values(), *(f"{TIMES[name][0]}, {of}" for name, of in times)]
+    print_table(heads, [_row(row, known, times) for row in shown], spare=("GPU hours", "run time, p95", "wait, median"))
+    for row in shown:
+        if facts["node_classes"] and row["nodes"] is None:
+            click.echo(f"partition {row['partition']} is not in the slurm.conf")
+        for name, what in (("core_demand", "CPUs"), ("gpu_demand", "GPUs")):
+            if row[name] is not None and row[name] > MUCH:
+                of = f"partition {row['partition']}" if row["partition"] else "all partitions"
+                click.echo(f"demand above 100 %: the jobs of {of} need {100 * row[name]:.0f} % of its {what}")
+    click.echo()
+    if facts["node_classes"]:
+        _print_classes(facts["node_classes"])
+
+
+def _row(row: Mapping[str, Any], known: Mapping[str, str], times: list[tuple[str, str]]) -> tuple[Any, ...]:
+    cells = []
+    for name in known:
+        value = row[name]
+        if name.endswith("_demand"):
+            value = None if value is None else f"{100 * value:.0f} %"
+        cells.append(round(value) if isinstance(value, float) else value)
+    lengths = (row[name][of] for name, of in times)
+    return (row["partition"] or "all", *cells, *(None if value is None else duration_text(value) for value in lengths))
+
+
+def _print_classes(classes: list[dict[str, Any]]) -> None:
+    rows = [
+        (
+            *(kind["names"], kind["nodes"], kind["cpus"], f"{kind['memory_mib']:,} MiB"),
+            ",".join(f"{name}:{count}" for name, count in kind["gres"].items()) or None,
+            *(",".join(kind["features"]) or None, ", ".join(kind["partitions"])),
+        )
+        for kind in classes
+    ]
+    print_table(["class", "nodes", "CPUs", "memory", "gres", "features", "partitions"], rows, text=("partitions",))
+    click.echo()
+
 
 Facts = Mapping[str, Any]
 
@@ -81,9 +235,6 @@ def describe(
       tracebed describe knl.parquet --list
       tracebed describe sacct.txt --system @slurm.conf
     """
-    from tracebed.api.descriptions import plot as draw
-    from tracebed.api.outputs import check_picture
-
     reading = raw_options(options)
     if dictionary:
         if before is not None or plot is not None or system is not None:
@@ -91,12 +242,12 @@ def describe(
         _print_dictionary(load_workload(workload, **reading), workload, as_json)
         return
     if plot is not None:
-        check_picture(plot)
+        tb.check_picture(plot)
     earlier = None if before is None else _facts(before, reading, records=True)
     facts = _facts(workload, reading if before is None else {}, system=system)
     if plot is not None:
         with progress(f"drawing {plot.name}"):
-            draw(facts, plot, before=earlier)
+            tb.plot_description(facts, plot, before=earlier)
     if as_json:
         print_json("tracebed-describe/1", facts if earlier is None else {**facts, "before": earlier})
     else:
@@ -111,10 +262,8 @@ def describe(
         emit(f"picture: {plot}")
 
 
-def _print_dictionary(loaded: Workload, path: Path, as_json: bool) -> None:
+def _print_dictionary(loaded: tb.Workload, path: Path, as_json: bool) -> None:
     """Print the columns of the table, then the missing columns with their defaults."""
-    import tracebed.api as tb
-
     rows = tb.dictionary(loaded)
     if as_json:
         print_json("tracebed-dictionary/1", {"jobs": len(loaded), "columns": rows})
@@ -137,12 +286,10 @@ def _facts(
 
     With `records` each record of a raw log counts as a job, before any cleaning.
     """
-    from tracebed.api.descriptions import describe_log
-
     with progress(f"describing {path.name}"):
         if system is not None and system.startswith("@"):
-            return describe_log(path, Path(system[1:]), **reading)
-        return describe_log(path, system_of(system), **reading)
+            return tb.describe_log(path, Path(system[1:]), **reading)
+        return tb.describe_log(path, system_of(system), **reading)
 
 
 def _print_facts(path: Path, facts: Facts) -> None:
@@ -256,14 +403,12 @@ def _print_charts(facts: Facts) -> None:
 
 def _print_occupation(facts: Facts, before: Facts | None) -> None:
     """Print charts of the occupied nodes over time, before and after in one scale."""
-    from tracebed.api.descriptions import MOST
-
     shown = {"": facts} if before is None else {", before": before, ", after": facts}
     tops = [one["occupation"]["highest"] for one in shown.values() if one["occupation"]]
     for when, one in shown.items():
         if one["occupation"]:
             over_time = one["occupation"]["over_time"]
-            part = "" if one["occupation"]["whole"] else f", {MOST:.0%} of the node hours"
+            part = "" if one["occupation"]["whole"] else f", {tb.MOST_NODE_HOURS:.0%} of the node hours"
             marks = "█ mean, ░ highest" + (", ─ capacity" if one["system"]["nodes"] else "")
             title = f"Node occupation{when}{part} ({marks})"
             ends = (_instant(one, over_time["edges_s"][0]), _instant(one, over_time["edges_s"][-1]))
@@ -297,9 +442,7 @@ def _folded(name: str, value: str) -> str:
 
 def _instant(facts: Facts, seconds: float) -> str:
     """Return an instant as a chart's axis shows it."""
-    from tracebed.api.descriptions import local_time
-
-    date = local_time(facts["clock"], seconds)
+    date = tb.local_time(facts["clock"], seconds)
     return duration_text(seconds) if date is None else f"{date:%Y-%m-%d %H:%M}"
 
 

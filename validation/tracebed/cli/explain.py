@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+import tracebed.api as tb
 from tracebed.cli.console import load_workload, print_json, print_table
 from tracebed.cli.messages import emit, progress, warn
 from tracebed.cli.options import PATH, OutputPath, json_option, tau_option, workload_argument
 from tracebed.cli.reports import FIGURES, ReportFile, kind_of, save_figures
-
-if TYPE_CHECKING:
-    from tracebed.api import Comparison, ErrorBudget
 
 CLASSES = 10
 """Number of classes of jobs that are printed: those with the largest contributions."""
@@ -57,16 +55,7 @@ CLASSES = 10
     f"its data (.csv); {FIGURES}.",
 )
 @json_option
-def explain(
-    workload: Path,
-    runs: tuple[Path, ...],
-    calibration: Path | None,
-    policy: str | None,
-    runtime_model: str,
-    tau: float,
-    report: Path | None,
-    as_json: bool,
-) -> None:
+def explain(workload: Path, runs: tuple[Path, ...], report: Path | None, as_json: bool, **settings: Any) -> None:
     """Explain why the prediction of WORKLOAD differs from its replay.
 
     The prediction is repeated with one cause after another taken from the real run: the submission lateness, the
@@ -78,13 +67,9 @@ def explain(
     Example:
       tracebed explain w.parquet --real runs/real --report budget.html
     """
-    import tracebed.api as tb
-
     jobs = load_workload(workload)
     with progress("repeating the prediction"):
-        budget = tb.error_budget(
-            jobs, runs, calibration=calibration, policy=policy, runtime_model=runtime_model, tau=tau
-        )
+        budget = tb.error_budget(jobs, runs, **settings)
     comparison = budget.comparison()
     if as_json:
         document = budget.to_json() | _origins(comparison)
@@ -103,7 +88,7 @@ def explain(
         emit(f"report: {report}")
 
 
-def _origins(comparison: Comparison) -> dict[str, Any]:
+def _origins(comparison: tb.Comparison) -> dict[str, Any]:
     """Return the breakdown of the differences and the first divergences as JSON values."""
     found = comparison.divergence()
     return {
@@ -117,10 +102,8 @@ def _origins(comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def _show(budget: ErrorBudget, comparison: Comparison) -> None:
+def _show(budget: tb.ErrorBudget, comparison: tb.Comparison) -> None:
     """Print the shares, the classes of jobs with the largest contributions, and the first divergences."""
-    from tracebed.api.words import percent
-
     print_table(budget.columns, budget.rows(gated=True))
     click.echo(
         "The error is predicted - real, in percent of the real value. The shares of the causes and the remainder add "
@@ -138,7 +121,7 @@ def _show(budget: ErrorBudget, comparison: Comparison) -> None:
     largest = waits.loc[waits["contribution"].abs().sort_values(ascending=False, kind="stable").index]
     click.echo(f"\nMean wait (s) by class of jobs{of}, predicted {side}:")
     rows = [
-        [f"{row['by']} {row['class']}", row["jobs"], row["real"], row["predicted"], percent(row["share"])]
+        [f"{row['by']} {row['class']}", row["jobs"], row["real"], row["predicted"], tb.percent_text(row["share"])]
         for row in largest.head(CLASSES).to_dict("records")
     ]
     print_table(["class", "jobs", "real", "predicted", "share of the difference"], rows)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+import tracebed.api as tb
 from tracebed.cli.console import print_json
 from tracebed.cli.messages import emit, progress
 from tracebed.cli.options import LATER, PATH, json_option, output_option
@@ -25,10 +26,7 @@ def export(run: Path, to: str, output: Path, replace: bool, as_json: bool) -> No
     perfetto is a trace for ui.perfetto.dev with a track per node; evalys is a jobs.csv; swf holds the wait and run
     times of the run; csv is a table of the jobs. What the file lacks is printed.
     """
-    import tracebed.api as tb
-    from tracebed.api.outputs import check_export
-
-    check_export(to, output, replace=replace)
+    tb.export_kind(to).check(output, replace=replace)
     with progress(f"reading {run.name}"):
         found = tb.Run.load(run)
     with progress(f"writing {output.name}"):

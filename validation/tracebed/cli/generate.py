@@ -10,12 +10,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import is_dataclass
 from pathlib import Path
 from types import NoneType
-from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 import click
 
-from tracebed.cli.families import settings_from
+import tracebed.api as tb
 from tracebed.cli.groups import LazyGroup
+from tracebed.cli.logs import write_and_summarize
 from tracebed.cli.messages import progress
 from tracebed.cli.options import (
     PATH,
@@ -25,13 +26,10 @@ from tracebed.cli.options import (
     json_option,
     output_option,
     seed_option,
+    settings_from,
 )
-from tracebed.cli.summary import write_and_summarize
 from tracebed.ground.errors import InputError
 from tracebed.ground.registry import unknown
-
-if TYPE_CHECKING:
-    from tracebed.api.types import Flexible, Workload
 
 COMMON = {
     "jobs": (click.IntRange(min=1), "How many jobs."),
@@ -78,15 +76,11 @@ class Models(LazyGroup):
 
     def summaries(self) -> dict[str, str]:
         """Return one line of help for each model, without importing the models."""
-        from tracebed.api.installed import models
-
-        return models()
+        return tb.models()
 
     def load(self, name: str) -> click.Command:
         """Import the function of a model and return its command."""
-        from tracebed.api.installed import model, models
-
-        return _command(name, model(name), models()[name])
+        return _command(name, tb.MODELS.load(name), tb.models()[name])
 
 
 @click.group(cls=Models, subcommand_metavar="MODEL [ARGS]...")
@@ -99,7 +93,7 @@ def generate() -> None:
     """
 
 
-def _command(name: str, model: Callable[..., Workload], summary: str) -> click.Command:
+def _command(name: str, model: Callable[..., Any], summary: str) -> click.Command:
     """Return the command `tracebed generate NAME`: its options are the arguments of `model`."""
     arguments = inspect.signature(model, eval_str=True).parameters
     meanings = _meanings(model)
@@ -114,14 +108,11 @@ def _command(name: str, model: Callable[..., Workload], summary: str) -> click.C
         as_json: bool,
         load: float | None,
         estimates: str | None,
-        kind: Flexible | None,
+        kind: tb.Flexible | None,
         applications: bool,
         settings: Sequence[str] = (),
         **options: Any,
     ) -> None:
-        import tracebed.api as tb
-        from tracebed.api.installed import estimate_constants
-
         of_estimates = [text for text in settings if text.startswith(PREFIX)]
         of_model = [text for text in settings if _name(text) in others]
         constants = [text for text in settings if text not in (*of_estimates, *of_model)]
@@ -136,7 +127,7 @@ def _command(name: str, model: Callable[..., Workload], summary: str) -> click.C
             workload = tb.generate(
                 name,
                 load=load,
-                estimates=vars(_changed(estimate_constants(), of_estimates, PREFIX)) if estimates else None,
+                estimates=vars(_changed(tb.Tsafrir05Parameters(), of_estimates, PREFIX)) if estimates else None,
                 kind=kind,
                 applications=applications,
                 **options,
@@ -238,11 +229,7 @@ def _flat(parameters: Any, prefix: str = "") -> dict[str, float]:
 def _changed(parameters: Any, texts: Sequence[str], prefix: str = "", others: Collection[str] = ()) -> Any:
     """Return the constants after each NAME=VALUE, the names after `prefix`; a value takes the type of the default.
 
-    Args:
-        parameters: the constants.
-        texts: the texts.
-        prefix: prefix of the names.
-        others: other names that `--set` takes, for messages.
+    `others` are other names that `--set` takes, for messages.
     """
     flat = _flat(parameters)
     for text in texts:

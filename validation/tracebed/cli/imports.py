@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+import tracebed.api as tb
 from tracebed.cli.messages import progress
 from tracebed.cli.options import PATH, RUN, SIZE, added, json_option, output_option
 from tracebed.ground.errors import InputError
-
-if TYPE_CHECKING:
-    from tracebed.api.types import Side
-
 
 table_options = added(
     click.option(
@@ -79,7 +76,7 @@ reading_options = added(
 @json_option
 def import_(
     file: Path,
-    side: Side,
+    side: tb.Side,
     columns: Sequence[str],
     only: Sequence[str],
     output: Path,
@@ -99,27 +96,21 @@ def import_(
       tracebed import sim.csv --as predicted --workload runs/real -o runs/sim
       tracebed compare --real runs/real --predicted runs/sim
     """
-    import tracebed.api as tb
-    from tracebed.api.outputs import check_run
-    from tracebed.cli.runs import summary
-
-    check_run(output, replace=replace, real=side == "real")
+    tb.check_run(output, replace=replace, real=side == "real")
     with progress(f"reading {file.name}"):
         given = {name: value for name, value in options.items() if value is not None}
         rows = chosen(only, "--only", "COLUMN=VALUE", "run_id=1")
         run = tb.import_run(file, side=side, columns=chosen(columns), rows=rows, **given)
     run.save(output, replace=replace)
+    from tracebed.cli.runs import summary
+
     summary(run, output, as_json)
 
 
 def chosen(
     texts: Sequence[str], option: str = "--columns", form: str = "FIELD=NAME", example: str = "start=Start,end=End"
 ) -> dict[str, str]:
-    """Return `FIELD=NAME,FIELD=NAME` texts of an option as a dictionary.
-
-    Raises:
-        InputError: a text is not of this form, or a field is given twice.
-    """
+    """Return `FIELD=NAME,FIELD=NAME` texts of an option as a dictionary. Raises InputError for another form."""
     found: dict[str, str] = {}
     for text in texts:
         for part in text.split(","):

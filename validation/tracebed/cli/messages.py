@@ -48,11 +48,7 @@ class Messages:
         return MessageLevel.ERROR if self.quiet else MessageLevel.DETAIL if self.verbose else MessageLevel.NOTE
 
     def open_log(self, path: Path) -> None:
-        """Append messages to the file `path` from now on.
-
-        Raises:
-            InputError: the file cannot be written, or has other content than a log of tracebed.
-        """
+        """Append messages to the file `path` from now on. Raises InputError if it cannot be written or is no log."""
         from tracebed.ground.outputs import LOG
 
         LOG.check(path)
@@ -174,9 +170,9 @@ def _bar(what: str, total: float | None, begun: float) -> Iterator[Progress]:
 
 @contextmanager
 def _plain_lines(what: str, total: float | None, begun: float) -> Iterator[Progress]:
-    from tracebed.api.progress import lines
+    import tracebed.api as tb
 
-    yield Progress(lines(what, total, emit, first_s=1.0))
+    yield Progress(tb.progress_lines(what, total, emit, first_s=1.0))
 
 
 def ready_streams() -> None:
@@ -188,3 +184,48 @@ def ready_streams() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
+
+
+TRACEBACK = "TRACEBED_TRACEBACK"
+"""Environment variable: any value but "" and "0" prints the traceback in place of writing it to a file."""
+
+
+def crash_report(error: Exception, *, shown: bool = False) -> str:
+    """Return the line to print for `error`, after its traceback was written to a file.
+
+    Args:
+        error: the error as it was caught.
+        shown: print the traceback to standard error in place of writing it. `TRACEBED_TRACEBACK` does the same.
+    """
+    import traceback
+
+    from tracebed.ground.version import version
+
+    what = one_line(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
+    facts = f"tracebed {version()}, Python {sys.version.split()[0]}"
+    text = "".join(traceback.format_exception(error))
+    if shown or os.environ.get(TRACEBACK, "0") not in ("", "0"):
+        sys.stderr.write(text)
+        return f"internal error: {what} ({facts}; report this line and the traceback above)"
+    path = _written(f"{facts}, {sys.platform}\ncommand: {sys.argv}\n\n{text}")
+    if path is None:
+        return f"internal error: {what} ({facts}; report this line, and the traceback, which {TRACEBACK}=1 prints)"
+    return f"internal error: {what} ({facts}; report this line and the traceback in {path})"
+
+
+def _written(text: str) -> Path | None:
+    """Write `text` to a new file in the folder of states, or of temporary files; None if neither can be written."""
+    import tempfile
+
+    home = os.environ.get("XDG_STATE_HOME") or f"{os.environ.get('HOME', '')}/.local/state"
+    for folder in (Path(home, "tracebed"), Path(tempfile.gettempdir())):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            stamp = time.strftime("%Y%m%d-%H%M%S")
+            handle, name = tempfile.mkstemp(".txt", f"tracebed-crash-{stamp}-", folder)
+            with open(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
+                file.write(text)
+        except OSError:
+            continue
+        return Path(name)
+    return None

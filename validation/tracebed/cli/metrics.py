@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from tracebed.cli.console import print_json, print_table
-from tracebed.cli.history import is_baseline, print_history
+import tracebed.api as tb
+from tracebed.cli.console import change, explain_falls, print_json, print_table
 from tracebed.cli.messages import emit, progress, warn
 from tracebed.cli.options import (
     DURATION,
@@ -20,15 +21,126 @@ from tracebed.cli.options import (
     replace_option,
     tau_option,
 )
-from tracebed.cli.perturbation import UNKNOWN, change, explain_falls
 from tracebed.cli.reports import FIGURES, ReportFile, by_kind, save_figures
+from tracebed.ground.display import cell as shown
 from tracebed.ground.errors import InputError
 from tracebed.ground.outputs import NOISE
 
-if TYPE_CHECKING:
-    from tracebed.api import PowerModel
-    from tracebed.api.measures import Difference, FolderMetrics
 
+def is_baseline(path: Path) -> bool:
+    """Return whether a path is the name of a baseline, and not of a run."""
+    return path.suffix in (".yaml", ".yml", ".json") and not path.is_dir()
+
+
+def print_history(baselines: Sequence[Path], reports: Mapping[str, Path], *, as_json: bool) -> None:
+    """Print how the verdicts of a baseline changed, and draw the errors of its gated metrics."""
+    if other := next((path for kind, path in reports.items() if kind != "picture"), None):
+        raise InputError("not a picture", where=str(other), hint="a baseline becomes .svg, .png, .pdf or .csv")
+    found = tb.history(*baselines)
+    gated = found.table[found.table["gate"]]
+    if as_json:
+        print_json("tracebed-history/1", {"versions": found.table.to_dict("records")})
+    else:
+        titles = tb.metric_definitions()
+        names = list(dict.fromkeys(gated["metric"]))
+        keys = ["version", "date", "simulator", "verdict"]
+        errors = (
+            gated.pivot_table("z", keys, "metric", sort=False, dropna=False).reindex(columns=names).dropna(how="all")
+        )
+        rows = [[version, str(date)[:10], *rest] for version, date, *rest in errors.reset_index().to_numpy()]
+        heads = [titles[name].label if name in titles else name for name in names]
+        print_table([*keys, *heads], rows)
+        click.echo("Errors are in margins.")
+    if "picture" in reports:
+        emit(f"picture: {found.picture.save(reports['picture'])}")
+
+
+NOISE_SCHEMA = "tracebed-noise-floor/1"
+
+
+def print_noise(
+    runs: Sequence[Path], output: Path, *, replace: bool, tolerances_file: Path | None, tau: float, as_json: bool
+) -> None:
+    """Print the noise of repetitions, and write the noise profile to `output`.
+
+    `runs` are real runs, folders of repetitions, or folders of experiments; `tolerances_file` has margins for the
+    repetitions needed, in place of the defaults. Raises InputError if the repetitions are too few for a profile.
+    """
+    tolerances = tb.Tolerances.load(tolerances_file) if tolerances_file is not None else tb.Tolerances.default()
+    with progress("reading the runs"):
+        floor = tb.noise(list(runs), tau=tau)
+    if as_json:
+        print_json(NOISE_SCHEMA, _noise_document(floor, tolerances))
+    else:
+        _print_floor(floor, tolerances)
+    for reason in floor.left_out:
+        warn(f"excluded: {reason}")
+    for text in floor.unusual:
+        warn(f"unusual in outcome, included: {text}")
+    for note in floor.notes:
+        (emit if tb.NO_JOURNAL in note else warn)(note)  # runs of recorded suites have none: nothing to be mended
+    if floor.profile is None:
+        what = "the repetitions are too few for a noise profile"
+        raise InputError(what, hint="a profile needs five repetitions of a workload and policy, or more of several")
+    floor.profile.save(output, replace=replace)
+    emit(f"noise profile: {output}")
+
+
+def _noise_document(floor: tb.NoiseFloor, tolerances: tb.Tolerances) -> dict[str, Any]:
+    return {
+        "cells": [vars(item) | {"cv": item.cv} for item in floor.cells],
+        "repeats_needed": tb.repeats_for(floor, tolerances),
+        "profile": floor.profile.model_dump(mode="json", by_alias=True) if floor.profile else None,
+        "left_out": list(floor.left_out),
+        "unusual": list(floor.unusual),
+        "notes": list(floor.notes),
+        "selections": {
+            name: {metric: noise.model_dump(mode="json") for metric, noise in pooled.items()}
+            for name, pooled in floor.selections.items()
+        },
+    }
+
+
+def _print_floor(floor: tb.NoiseFloor, tolerances: tb.Tolerances) -> None:
+    """Print the cells with the gated metrics, and a line per metric with its pooled noise."""
+    known = tb.metric_definitions()
+    gated = [name for name, margin in tolerances.margins.items() if margin.gate and name in known]
+    by_cell: dict[str, dict[str, Any]] = {}
+    for item in floor.cells:
+        by_cell.setdefault(item.cell, {})[item.metric] = item
+    rows = []
+    for cell, items in by_cell.items():
+        figures = [_cell_figure(items[name]) if name in items else None for name in gated]
+        rows.append([cell, max(item.repetitions for item in items.values()), *figures])
+    print_table(["cell", "n", *(known[name].title for name in gated)], rows)
+    click.echo("mean ± standard deviation of a repetition (coefficient of variation)\n")
+    needed = tb.repeats_for(floor, tolerances)
+    lines = []
+    for name, repeats in needed.items():
+        pooled = floor.profile.noise(name) if floor.profile else None
+        lines.append(
+            [
+                known[name].label,
+                f"{pooled.log_sd:.2%}" if pooled else None,
+                *(f"{found[name].log_sd:.2%}" if name in found else None for found in floor.selections.values()),
+                f"{pooled.df:g}" if pooled else None,
+                tolerances.margins[name].words(known[name].unit),
+                "more than 1,000" if repeats is None else repeats,
+            ]
+        )
+    print_table(["metric", "pooled noise", *floor.selections, "df", "margin", "repetitions needed"], lines)
+    click.echo("repetitions of each cell with which an exact prediction is accurate with a probability of 80 %")
+
+
+def _cell_figure(item: tb.CellNoise) -> str:
+    """Return mean, standard deviation and coefficient of variation as text; the mean of a single run."""
+    if item.repetitions < 2:
+        return shown(item.mean)
+    cv = "-" if item.cv != item.cv else f"{item.cv:.2%}"
+    return f"{shown(item.mean)} ± {shown(item.sd)} ({cv})"
+
+
+UNKNOWN = "significance is unknown: `tracebed simulate --perturb` gives the figures of a run their intervals"
 CORE_CHANGES = {"applied": "applied", "median_s": "median (s)", "p99_s": "p99 (s)", "max_s": "longest (s)"}
 """Figure of the changes of cores -> its name."""
 
@@ -37,8 +149,6 @@ def _definitions(ctx: click.Context, param: click.Parameter, value: bool) -> Non
     """Print the installed metrics with their definitions and margins, and end the command."""
     if not value or ctx.resilient_parsing:
         return
-    import tracebed.api as tb
-
     rows = [
         (f"{metric.title}: {metric.docs}", metric.name, metric.margin.words(metric.unit) if metric.margin else "")
         for metric in tb.metric_definitions().values()
@@ -108,17 +218,14 @@ def _definitions(ctx: click.Context, param: click.Parameter, value: bool) -> Non
 @json_option
 def metrics(
     runs: tuple[Path, ...],
-    tau: float,
     window: str,
-    after: float,
     power: str,
-    grid: str | None,
-    ended: bool,
     noise: Path | None,
     tolerances: Path | None,
     reports: tuple[Path, ...],
     replace: bool,
     as_json: bool,
+    **options: Any,
 ) -> None:
     """Print the metrics of runs: makespan, waits, responses, slowdowns, utilization, operations.
 
@@ -134,10 +241,8 @@ def metrics(
     changed from commit to commit.
     """
     if noise is not None:
-        from tracebed.cli.noise import print_noise
-
         check_alone("noise", ("runs", "tolerances", "replace", "tau", "as_json"))
-        print_noise(runs, noise, replace=replace, tolerances_file=tolerances, tau=tau, as_json=as_json)
+        print_noise(runs, noise, replace=replace, tolerances_file=tolerances, tau=options["tau"], as_json=as_json)
         return
     if tolerances is not None or replace:
         raise InputError("--tolerances and --replace are for a noise profile", hint="add --noise FILE")
@@ -145,14 +250,11 @@ def metrics(
         check_alone("report", ("runs", "reports", "as_json"))
         print_history(runs, by_kind(reports), as_json=as_json)
         return
-    from tracebed.api.measures import differences, measured
-
-    options: dict[str, Any] = {"tau": tau, "window": _window(window), "after": after, "ended": ended}
-    options |= {"power": _power_model(power), "grid": grid}
-    sets: dict[str, FolderMetrics] = {}
+    options |= {"window": _window(window), "power": _power_model(power)}
+    sets: dict[str, tb.FolderMetrics] = {}
     for path in dict.fromkeys(runs):
         with progress(f"measuring {path.name}"):
-            sets[str(path)] = measured(path, **options)
+            sets[str(path)] = tb.measured(path, **options)
     found = {
         run: each.metrics | ({"perturbed": each.intervals} if each.intervals else {}) for run, each in sets.items()
     }
@@ -163,7 +265,7 @@ def metrics(
     for other in others:
         if sets[other].workload != sets[first].workload:
             warn(f"{other} and {first} have different workloads (the hashes differ)")
-    against = {run: differences(sets[first], sets[run]) for run in others}
+    against = {run: tb.differences(sets[first], sets[run]) for run in others}
     _draw(found, by_kind(reports))
     if as_json:
         sides = [{"run": run, "metrics": figures} for run, figures in found.items()]
@@ -185,8 +287,6 @@ def _draw(found: dict[str, dict[str, Any]], reports: dict[str, Path]) -> None:
     if "picture" in reports:
         hint = "write a page (.html) or a folder of figures"
         raise InputError("a picture is for baselines", where=str(reports["picture"]), hint=hint)
-    import tracebed.api as tb
-
     names = dict(zip(found, _names(found), strict=True))
     runs = {names[path]: tb.Run.load(Path(path)) for path in found}
     if "html" in reports:
@@ -203,10 +303,8 @@ def _names(found: dict[str, dict[str, Any]]) -> list[str]:
     return names if len(set(names)) == len(names) else list(found)
 
 
-def _show_differences(first: str, against: dict[str, dict[str, Difference]]) -> None:
+def _show_differences(first: str, against: dict[str, dict[str, tb.Difference]]) -> None:
     """Print the differences between the first run and the others."""
-    import tracebed.api as tb
-
     rows = [
         [metric.title, *(change(found.get(name)) for found in against.values())]
         for name, metric in tb.metric_definitions().items()
@@ -230,25 +328,21 @@ def _window(text: str) -> str | tuple[float, float]:
     return (duration(start), duration(end)) if colon else text
 
 
-def _power_model(text: str) -> PowerModel:
+def _power_model(text: str) -> tb.PowerModel:
     """Parse IDLE:CORE, in watts."""
-    from tracebed.api import PowerModel
-
     idle, _, core = text.partition(":")
     try:
-        return PowerModel(float(idle), float(core))
+        return tb.PowerModel(float(idle), float(core))
     except ValueError:
         raise InputError(f"--power {text} is not IDLE:CORE", hint="for example --power 100:5, in watts") from None
 
 
 def _show(found: dict[str, dict[str, Any]]) -> None:
     """Print the metrics of the runs, one column per run."""
-    from tracebed.api.measures import metric_definitions, with_interval
-
-    known = metric_definitions()
+    known = tb.metric_definitions()
     sides = list(found.values())
     rows: list[list[Any]] = [
-        [metric.title, *(with_interval(side[name], side.get("perturbed", {}).get(name)) for side in sides)]
+        [metric.title, *(tb.with_interval(side[name], side.get("perturbed", {}).get(name)) for side in sides)]
         for name, metric in known.items()
         if not all(name in side["undefined"] for side in sides)
     ]

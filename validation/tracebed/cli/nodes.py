@@ -5,20 +5,16 @@ from __future__ import annotations
 import importlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
+import tracebed.api as tb
 from tracebed.cli.console import print_json, print_table
 from tracebed.cli.groups import LazyGroup
 from tracebed.cli.messages import MessageLevel, emit, progress
 from tracebed.cli.options import PATH, Command, InventoryName, OutputPath, json_option, replace_option
 from tracebed.ground.errors import ExitCode, TestbedError
 from tracebed.ground.outputs import INVENTORY
-
-if TYPE_CHECKING:
-    from tracebed.api import Inventory
-    from tracebed.api.nodes import NodeReport
 
 COMMANDS = {
     "up": "Prepare the nodes of an inventory: containers, installations, allocations.",
@@ -81,8 +77,6 @@ def up(inventory: Path, as_json: bool) -> None:
     Example:
       tracebed nodes up emulated-4
     """
-    import tracebed.api as tb
-
     with progress("bringing up the nodes"):
         groups = tb.nodes_up(inventory, on_step=_detail)
     if as_json:
@@ -107,8 +101,6 @@ def down(inventory: Path, as_json: bool) -> None:
     Example:
       tracebed nodes down emulated-4
     """
-    import tracebed.api as tb
-
     groups = tb.nodes_down(inventory, on_step=_detail if as_json else click.echo)  # also what precedes an error
     if as_json:
         print_json(SCHEMA, {"groups": groups})
@@ -139,8 +131,6 @@ def facts(inventory: Path, target: Path | None, replace: bool, as_json: bool) ->
     Example:
       tracebed nodes facts emulated-4
     """
-    import tracebed.api as tb
-
     with progress("collecting facts"):
         reports = tb.nodes_facts(inventory, on_step=_detail)
     if as_json:
@@ -156,15 +146,13 @@ def _detail(step: str) -> None:
     emit(step, MessageLevel.DETAIL)
 
 
-def _write(inventory: Inventory, target: Path, replace: bool) -> None:
+def _write(inventory: tb.Inventory, target: Path, replace: bool) -> None:
     """Write `inventory` to `target` as YAML."""
-    import tracebed.api as tb
-
     tb.write_inventory(inventory, target, replace=replace)
     emit(f"inventory: {target}")
 
 
-def _print_facts(reports: Sequence[NodeReport]) -> None:
+def _print_facts(reports: Sequence[tb.NodeReport]) -> None:
     columns = ["node", "provider", "CPU", "sockets", "CPUs", "MiB", "kernel", "governor", "Python", "cgroup CPUs"]
     rows = []
     for report in reports:
@@ -222,8 +210,6 @@ def check(
     Example:
       tracebed nodes check emulated-4 --seconds 0
     """
-    import tracebed.api as tb
-
     with progress("checking nodes"):
         found = tb.nodes_check(inventory, health=health, seconds=seconds, on_step=_detail)
     if as_json:
@@ -264,7 +250,6 @@ def schema() -> None:
     Example:
       tracebed nodes schema > inventory.schema.json
     """
-    import tracebed.api as tb
     from tracebed.ground.stored import compact_json
 
     click.echo(compact_json(tb.inventory_schema()))

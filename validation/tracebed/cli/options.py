@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import field, fields
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -15,14 +15,17 @@ from click.core import ParameterSource
 
 from tracebed.ground import bounds
 from tracebed.ground.errors import InputError
+from tracebed.ground.outputs import ARTIFACT
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     FloatType = click.ParamType[float]
     NameType = click.ParamType[str]
+    NumbersType = click.ParamType[list[int]]
+    FamilyType = click.ParamType[tuple[Any, dict[str, Any]]]
 else:
-    FloatType = NameType = click.ParamType  # only newer versions of click say the type at run time
+    FloatType = NameType = NumbersType = FamilyType = click.ParamType  # older versions do not say the type
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -38,24 +41,40 @@ def added(*options: Callable[[Any], Any]) -> Callable[[Command], Command]:
     return add
 
 
-def gathered(
-    argument: str, kind: Callable[..., Any], *options: Callable[[Any], Any]
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return a decorator that adds options, whose values are together one argument of the command.
+def option(*names: str, **attributes: Any) -> Any:
+    """Return a field of a dataclass of options: its option, by default `--NAME` of the field, with its help.
+
+    Args:
+        names: names of the option.
+        attributes: arguments of `click.option`.
+    """
+
+    def made(own: str) -> Callable[[Any], Any]:
+        return click.option(*(names or (f"--{own.replace('_', '-')}",)), own, **attributes)
+
+    return field(metadata={"option": made})
+
+
+def shared(decorator: Callable[[Any], Any]) -> Any:
+    """Return a field of a dataclass of options whose option several commands have."""
+    return field(metadata={"option": lambda own: decorator})
+
+
+def gathered(argument: str, kind: type[Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return a decorator that adds the options of a dataclass, whose values are together one argument of the command.
 
     Args:
         argument: name of the argument.
-        kind: a class or function whose parameters have the names of the options; its result is the argument.
+        kind: the dataclass; its fields are made by `option` and `shared`.
     """
-    names = [*inspect.signature(kind).parameters]
 
     def add(command: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(command)
         def call(**values: Any) -> Any:
-            own = {name: values.pop(name) for name in names}
+            own = {each.name: values.pop(each.name) for each in fields(kind)}
             return command(**values, **{argument: kind(**own)})
 
-        return added(*options)(call)
+        return added(*(each.metadata["option"](each.name) for each in fields(kind)))(call)
 
     return add
 
@@ -77,12 +96,9 @@ PATH = FilePath()
 
 
 class OutputPath(FilePath):
-    """A click type: the path of a file or folder that the command writes.
+    """A click type: the path of a file or folder that the command writes, of a `kind` of outputs.
 
     `check_outputs` checks each value before the command begins, by the rule of `tracebed.ground.outputs`.
-
-    Args:
-        kind: the kind of output.
     """
 
     def __init__(self, kind: Checked) -> None:
@@ -106,9 +122,9 @@ class RunFolder:
 
     def check(self, path: Path, *, replace: bool = False) -> None:
         """Check that a run can be written to `path`; raise InputError otherwise."""
-        from tracebed.api.outputs import check_run
+        import tracebed.api as tb
 
-        check_run(path, replace=replace, real=self.real)
+        tb.check_run(path, replace=replace, real=self.real)
 
 
 class WorkloadPath:
@@ -116,9 +132,9 @@ class WorkloadPath:
 
     def check(self, path: Path, *, replace: bool = False) -> None:
         """Check that a workload can be written to `path`; raise InputError otherwise."""
-        from tracebed.api.outputs import check_workload
+        import tracebed.api as tb
 
-        check_workload(path, replace=replace)
+        tb.check_workload(path, replace=replace)
 
 
 class CheckedLater:
@@ -183,12 +199,6 @@ def seed_option(command: Command) -> Command:
 def workload_argument(command: Command) -> Command:
     """Take the workload's file; `load_workload` reads it."""
     return click.argument("workload", type=PATH, metavar="WORKLOAD")(command)
-
-
-if TYPE_CHECKING:
-    NumbersType = click.ParamType[list[int]]
-else:
-    NumbersType = click.ParamType
 
 
 class Numbers(NumbersType):
@@ -293,11 +303,7 @@ def check_alone(name: str, beside: Collection[str]) -> None:
 
 
 def check_only(allowed: Collection[str], what: str, *, hint: str = "leave it out") -> None:
-    """Raise InputError if a parameter of the current command besides those in `allowed` was given.
-
-    Args:
-        what: what the option does not apply to, for the message: `the replays of a paper`.
-    """
+    """Raise InputError if a parameter of the current command besides `allowed` was given (not for `what`)."""
     context = click.get_current_context()
     defaults = (ParameterSource.DEFAULT, ParameterSource.DEFAULT_MAP)  # those of `tracebed config` are no request
     names = {
@@ -355,11 +361,7 @@ def _contains(folder: str, path: str) -> bool:
 
 
 class ExtensionName(NameType):
-    """A click type: the name of an installed extension. It is checked where the extension is loaded.
-
-    Args:
-        group: the group of entry points (`tracebed.policies`).
-    """
+    """A click type: the name of an installed extension of a `group`, checked where the extension is loaded."""
 
     name = "name"
 
@@ -394,9 +396,9 @@ class InventoryName(FilePath):
 
     def names(self) -> list[str]:
         """Return the names."""
-        from tracebed.api.installed import inventories
+        import tracebed.api as tb
 
-        return inventories()
+        return tb.inventories()
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Return the names that begin with `incomplete`, and have the shell complete files."""
@@ -416,3 +418,91 @@ def inventory_option(*, required: bool = False, what: str = "Inventory of nodes"
         metavar="NAME|FILE",
         help=f"{what}: {{names}}, or a file (YAML, Ansible, SSH configuration).",
     )
+
+
+class Family(FamilyType):
+    """A click type: a `first` value, and `options` (name -> type) that belong to it, such as `20,submit=0`.
+
+    Without `options`, any name is valid, and the values stay texts.
+    """
+
+    name = "family"
+
+    def __init__(self, first: click.ParamType[Any], options: Mapping[str, click.ParamType[Any]] | None = None) -> None:
+        self.first, self.options = first, options
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Parse, or fail as click does."""
+        if isinstance(value, tuple):
+            return value
+        first, *others = str(value).split(",")
+        found: dict[str, Any] = {}
+        for text in others:
+            name, equals, content = (part.strip() for part in text.partition("="))
+            if not (name and equals and content):
+                self.fail(f"{text!r} is not NAME=VALUE.", param, ctx)
+            if self.options is not None and name not in self.options:
+                self.fail(f"{name!r} is not one of {', '.join(map(repr, self.options))}.", param, ctx)
+            found[name] = content if self.options is None else self.options[name].convert(content, param, ctx)
+        return self.first.convert(first.strip(), param, ctx), found
+
+
+class ExtensionFamily(ExtensionName):
+    """A click type: the name of an extension of a `group`, and `options` that belong to it, each with its type."""
+
+    def __init__(self, group: str, options: Mapping[str, click.ParamType[Any]]) -> None:
+        super().__init__(group)
+        self._family = Family(click.STRING, options)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Parse, or fail as click does."""
+        return self._family.convert(value, param, ctx)
+
+
+def set_option(what: str) -> Callable[[Command], Command]:
+    """`--set NAME=VALUE` for `what`, the same everywhere; `settings_from` parses the values."""
+    return click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help=f"{what}; may be repeated.")
+
+
+def settings_from(texts: Sequence[str], known: Mapping[str, click.ParamType[Any]], *, strict: bool = True) -> Any:
+    """Return `--set NAME=VALUE` texts as a dictionary; `known` has name -> type of the value.
+
+    A hyphen in a name counts as an underscore. Raises InputError for another form or an invalid value, and if `strict`
+    for an unknown name, whose value otherwise stays a text.
+    """
+    found: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = (part.strip() for part in text.partition("="))
+        name = name.replace("-", "_")
+        if not (name and equals and value):
+            raise InputError(f"--set {text!r} is not a setting", hint="write NAME=VALUE")
+        if name not in known and strict:
+            from tracebed.ground.registry import unknown
+
+            raise unknown("setting", name, [*known])
+        if name in found:
+            raise InputError(f"--set {name} is given twice", hint="give it once")
+        try:
+            found[name] = known[name].convert(value, None, None) if name in known else value
+        except click.ClickException as error:
+            raise InputError(f"--set {text}: {error.format_message().rstrip('.')}", hint="correct the value") from None
+    return found
+
+
+def artifact_option(command: Command) -> Command:
+    """`--report`, the folder of an artifact, as the argument `artifact` of the command."""
+    about = (
+        "Also write an artifact for a reproducibility committee: inputs, results, hashes, and a script that rebuilds."
+    )
+    return click.option("--report", "artifact", type=OutputPath(ARTIFACT), metavar="FOLDER", help=about)(command)
+
+
+def chosen(option: str, texts: Sequence[str]) -> dict[str, list[str]]:
+    """Return the values of an option KEY=VALUE,VALUE by key. Raises InputError if a text is not of this form."""
+    wanted: dict[str, list[str]] = {}
+    for text in texts:
+        key, equals, values = text.partition("=")
+        if not (key and equals and values):
+            raise InputError(f"{option} {text!r} chooses nothing", hint="write KEY=VALUE, or KEY=VALUE,VALUE")
+        wanted.setdefault(key, []).extend(values.split(","))
+    return wanted

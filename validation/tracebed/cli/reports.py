@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import tracebed.api as tb
 from tracebed.cli.messages import emit, progress
 from tracebed.ground.errors import InputError
 from tracebed.ground.outputs import JUNIT, PICTURE, REPORT, SUMMARY, OutputKind
-
-if TYPE_CHECKING:
-    from tracebed.api.drawings import Pictured
 
 KINDS: dict[str, tuple[OutputKind, tuple[str, ...]]] = {
     "html": (REPORT, (".html", ".htm")),
@@ -45,9 +42,7 @@ class ReportFile:
         """Check that a report of this kind can be written to `path`; raise InputError otherwise."""
         kind = kind_of(path)
         if kind == "figures":
-            from tracebed.api.drawings import check_folder
-
-            check_folder(path)
+            tb.check_folder(path)
         elif kind in self.kinds:
             KINDS[kind][0].check(path, replace=replace)
         else:
@@ -64,10 +59,8 @@ def by_kind(paths: tuple[Path, ...]) -> dict[str, Path]:
     return found
 
 
-def save_figures(subject: Pictured, folder: Path) -> None:
+def save_figures(subject: tb.Pictured, folder: Path) -> None:
     """Write the pictures of runs, of a verdict or of an error budget to a folder."""
-    import tracebed.api as tb
-
     with progress("drawing the figures"):
         written = tb.save_pictures(subject, folder)
     emit(f"figures: {folder}, {len(written)} files")

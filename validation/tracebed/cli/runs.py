@@ -2,33 +2,123 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+import tracebed.api as tb
 from tracebed.cli.console import load_workload, print_json, print_table
+from tracebed.cli.groups import Sectioned
 from tracebed.cli.messages import emit, warn
 from tracebed.cli.options import (
     LATER,
     PATH,
+    ExtensionName,
+    ExtensionOption,
+    added,
     check_alone,
+    given,
     inventory_option,
     json_option,
     output_option,
 )
-from tracebed.cli.schedulers import check_scheduler_options, replay_on, scheduler_options
-from tracebed.cli.sections import Sectioned
 from tracebed.cli.setup_options import OF_REPLAYS, SECTION, settings_of, setup_options
 from tracebed.cli.watch import shown_live, watch_options
-from tracebed.ground.errors import ExitCode
+from tracebed.ground.display import time_text
+from tracebed.ground.errors import ExitCode, InputError
 from tracebed.ground.states import JobState
 
-if TYPE_CHECKING:
-    from tracebed.api import Run
+OF_TESTBEDS = ("inventory", "balance", "work_rate", "clock", "on_node_failure", "drain", "commands")
+"""Parameters that a replay with `--scheduler` does not accept."""
+
+CONF = "conf="
+"""Beginning of the scheduler option that names the configuration of the batch system."""
+
+
+scheduler_options = added(
+    click.option(
+        "--scheduler",
+        cls=ExtensionOption,
+        type=ExtensionName("tracebed.batch_systems"),
+        metavar="NAME",
+        help="Submit the jobs to a batch system: {names}. With --policy, it starts and resizes jobs as the policy "
+        "decides; without, it decides itself.",
+    ),
+    click.option(
+        "-S",
+        "--scheduler-option",
+        "scheduler_options",
+        multiple=True,
+        metavar="KEY[=VALUE]",
+        help="Pass an option to each submission, such as partition=test or account=physics; may be repeated. "
+        "conf=FILE names the configuration of the batch system. program=COMMAND does the work of malleable jobs "
+        "under a policy.",
+    ),
+)
+"""`--scheduler` and `--scheduler-option`."""
+
+
+def check_scheduler_options() -> None:
+    """Raise an error if the current command mixes options of policies with options of batch systems.
+
+    A replay needs a workload, an output, and either a policy and an inventory, or a batch system. Settings of the
+    scheduling need a policy.
+    """
+    context = click.get_current_context()
+    needed = ["workload", "output"]
+    if context.params["scheduler"] is not None:
+        if option := given(OF_TESTBEDS):
+            raise InputError(f"{option} does not apply with --scheduler", hint="leave it out")
+        if context.params["policy"] is None and (option := given(tb.SETUP_PARTS["scheduling"])):
+            raise InputError(f"{option} needs --policy", hint="leave it out: the batch system decides")
+    else:
+        if option := given(["scheduler_options"]):
+            raise InputError(f"{option} needs --scheduler", hint="add --scheduler slurm, or leave it out")
+        needed += ["policy", "inventory"]
+    params = {param.name: param for param in context.command.params}
+    for name in needed:
+        if context.params[name] is None:
+            raise click.MissingParameter(ctx=context, param=params[name])
+
+
+def replay_on(
+    jobs: tb.Workload,
+    scheduler: str,
+    policy: tb.Setup | None,
+    options: Sequence[str],
+    shown: Mapping[str, Any],
+    common: Mapping[str, Any],
+) -> tb.Run:
+    """Replay a workload on a batch system, where a policy decides, if one is given, and show it while it runs.
+
+    `shown` has the options of the live view, `common` other arguments of `tracebed.api.replay_on`.
+    """
+    conf = [text.partition("=")[2] for text in options if text.startswith(CONF)]
+    decides = f"{policy.scheduling.policy} " if policy is not None else ""
+    what = f"replaying {decides}on {scheduler} at {common['speed']:g}x"
+    with shown_live(common["output"], what, len(jobs), **shown) as bar:
+        run = tb.replay_on(
+            jobs,
+            scheduler,
+            policy,
+            configuration=conf[-1] if conf else None,
+            options=[text for text in options if not text.startswith(CONF)],
+            on_progress=bar.update,
+            **common,
+        )
+    facts = run.info.batch
+    calls = facts["submission_ms"]
+    if calls:
+        emit(
+            f"tracebed: {facts['system']} {facts['version']}, partition {facts['partition']}: a submission took "
+            f"{calls['p50']:.0f} ms (median), {calls['p99']:.0f} ms (99 %), at most {calls['max']:.0f} ms"
+        )
+    return run
+
 
 SHOWN = ("makespan_s", "mean_wait_s", "mean_response_s", "utilization")
 """The metrics of a run that each command that makes a run prints."""
@@ -146,9 +236,6 @@ def replay(
     jobs = load_workload(workload)
     common |= {"output": output, "name": workload.name}
     settings = settings_of(values, nodes=jobs.provenance.system.nodes)
-    import tracebed.api as tb
-    from tracebed.ground.display import time_text
-
     if scheduler is not None:
         chosen = None if policy is None else tb.Setup.of(policy, **settings)
         run = replay_on(jobs, scheduler, chosen, values["scheduler_options"], shown, common)
@@ -177,8 +264,6 @@ def replay(
 
 def _recover(folder: Path, output: Path | None, *, replace: bool, as_json: bool) -> ExitCode:
     """Make the run of a killed replay, and print its summary."""
-    import tracebed.api as tb
-
     check_alone("recover", ("output", "replace", "as_json"))
     run = tb.recover(folder, output, replace=replace)
     assert run.folder is not None
@@ -189,7 +274,7 @@ def _recover(folder: Path, output: Path | None, *, replace: bool, as_json: bool)
     return ExitCode.OK
 
 
-def concluded(run: Run, output: Path, as_json: bool) -> ExitCode:
+def concluded(run: tb.Run, output: Path, as_json: bool) -> ExitCode:
     """Print the summary of a replay, and return the exit code."""
     output = run.folder or output
     summary(run, output, as_json)
@@ -208,8 +293,6 @@ def _name_rate(calibration: dict[str, Any]) -> None:
     """Print the work rate by which the jobs of a replay were sized, and its origin."""
     if rate := calibration.get("units_per_core_second"):
         from datetime import UTC, datetime
-
-        from tracebed.ground.display import time_text
 
         low, high = calibration["spread"]
         age_s = (datetime.now(UTC) - datetime.fromisoformat(calibration["created"])).total_seconds()
@@ -234,46 +317,35 @@ def prepare_summary() -> None:
     import rich.console
     import rich.table  # noqa: F401
 
-    from tracebed.api.measures import metric_definitions
-
-    metric_definitions()
+    tb.metric_definitions()
 
 
-def saved(run: Run, output: Path, *, replace: bool) -> dict[str, float]:
+def saved(run: tb.Run, output: Path, *, replace: bool) -> dict[str, float]:
     """Save a run. Return the metrics that its summary shows, which are computed while the files are written."""
-    from tracebed.api.measures import figures
-
     with ThreadPoolExecutor(1) as thread:
-        shown = thread.submit(figures, run, SHOWN)
+        shown = thread.submit(tb.figures, run, SHOWN)
         run.save(output, replace=replace)
     return shown.result()
 
 
 def summary(
-    run: Run,
+    run: tb.Run,
     output: Path,
     as_json: bool,
     more: Mapping[str, Any] | None = None,
     *,
     shown: Mapping[str, float] | None = None,
 ) -> None:
-    """Print what the run amounts to, and its warnings.
+    """Print what the run in a folder amounts to, and its warnings. `more` are further keys of the JSON document.
 
-    Args:
-        run: the run.
-        output: its folder.
-        as_json: whether to print a JSON document.
-        more: further keys of the document.
-        shown: the metrics `SHOWN`, if they are known.
+    `shown` are the metrics `SHOWN`, if they are known.
     """
     info = run.info
     for warning in info.warnings:
         warn(warning)
-    from tracebed.api.measures import figures, metric_definitions, resizes
-
     for reason in dict.fromkeys(info.unknown.values()):
         warn(f"{', '.join(name for name, why in info.unknown.items() if why == reason)} unknown: {reason}")
-    shown, late = figures(run, SHOWN) if shown is None else shown, info.lateness_ms
+    shown, late = tb.figures(run, SHOWN) if shown is None else shown, info.lateness_ms
     facts = {
         "run": str(output),
         "execution": info.execution,
@@ -281,7 +353,7 @@ def summary(
         "nodes": run.total_nodes,
         **{name: info.counts[name] for name in ("jobs", *JobState) if name in info.counts},
         **shown,
-        "resizes": resizes(run),
+        "resizes": tb.resizes(run),
         **({"jobs_on_shared_nodes": shared} if (shared := run.jobs_on_shared_nodes) else {}),
         **{f"lateness_{key}_ms": late[key] for key in ("p50", "p99", "max") if key in late},
         "state": info.state,
@@ -297,5 +369,5 @@ def summary(
     if as_json:
         print_json("tracebed-run/1", facts | ({"health": info.health} if info.health else {}) | dict(more or {}))
     else:
-        titles = {name: metric.title for name, metric in metric_definitions().items()}
+        titles = {name: metric.title for name, metric in tb.metric_definitions().items()}
         print_table(["", ""], [[titles.get(name, name.replace("_", " ")), value] for name, value in facts.items()])

@@ -3,22 +3,52 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
 
-from tracebed.api.settings import PRIORITIES, SETTINGS, SETUP_PARTS, TYPES
-from tracebed.cli.options import (
-    DURATION,
-    PATH,
-    SPEED,
-    Command,
-    ExtensionName,
-    ExtensionOption,
-)
-from tracebed.cli.policy_options import parsed
+from tracebed.api import PRIORITIES, SETTINGS, SETUP_PARTS, TYPES
+from tracebed.cli.messages import warn
+from tracebed.cli.options import DURATION, PATH, SPEED, Command, ExtensionName, ExtensionOption
 from tracebed.ground.errors import InputError
+
+
+def parsed(options: Sequence[str], *, nodes: int | None = None, plain: bool = False) -> dict[str, str]:
+    """Return the policy options, `name=value` or `@FILE`, as a dictionary. The last value of a name counts.
+
+    All files together describe a cluster of Slurm; their parameters come in the place of the first file. The workload
+    has `nodes` nodes (None: unknown); `plain`: equal nodes in one partition of a slurm.conf are the machine.
+
+    Raises:
+        InputError: an option has another form, a file cannot be read or is not a slurm.conf, or the nodes in a file
+            contradict `nodes`.
+    """
+    parameters: dict[str, str] = {}
+    files = [Path(option[1:]) for option in options if option.startswith("@")]
+    for option in options:
+        if option.startswith("@"):
+            parameters |= _of_slurm(files, nodes, plain) if files else {}
+            files = []
+            continue
+        name, equals, value = option.partition("=")
+        if not (name and equals):
+            raise InputError(f"policy option {name!r} has no value", hint="write NAME=VALUE, or @FILE of a slurm.conf")
+        parameters[name.strip().replace("-", "_")] = value.strip()
+    return parameters
+
+
+def _of_slurm(paths: Sequence[Path], nodes: int | None, plain: bool) -> dict[str, str]:
+    """Return the parameters of the policy `slurm` from files of Slurm. Warn of settings that are not modeled."""
+    import tracebed.api as tb
+
+    parameters: dict[str, str]
+    parameters, differences = tb.slurm_parameters(paths, nodes, plain=plain)
+    for difference in differences:
+        warn(f"{', '.join(map(str, paths))}: {difference}")
+    return parameters
+
 
 SECTION = tuple(name for name in SETUP_PARTS["scheduling"] if not name.startswith("policy"))
 """Settings of the section of help about scheduling."""
@@ -31,11 +61,9 @@ OF_PREDICTIONS = (*SETUP_PARTS["scheduling"], *OF_TIMING)
 
 
 def setup_options(names: Iterable[str], *, required: bool = True) -> Callable[[Command], Command]:
-    """Return a decorator that adds the options of settings, in their order.
+    """Return a decorator that adds the options of settings by `names`, in their order; `settings_of` reads them.
 
-    Args:
-        names: names of the settings. The parameters of the command have these names; `settings_of` reads them.
-        required: whether `--policy` is required.
+    `required`: whether `--policy` is required.
     """
 
     def add(command: Command) -> Command:
@@ -47,15 +75,9 @@ def setup_options(names: Iterable[str], *, required: bool = True) -> Callable[[C
 
 
 def settings_of(values: Mapping[str, Any], nodes: int | None = None, *, plain: bool = False) -> dict[str, Any]:
-    """Return the settings among the parameters of a command, as keywords of the api.
+    """Return the settings among the parameters of a command, as keywords of the api. `nodes`, `plain`: see `parsed`.
 
-    Args:
-        values: parameters of the command.
-        nodes: nodes of the machine, for parameters of a policy that are read from a file; None: unknown.
-        plain: whether equal nodes in one partition of a slurm.conf are the machine.
-
-    Raises:
-        InputError: a value `NAME=VALUE` has another form.
+    Raises InputError if a value `NAME=VALUE` has another form.
     """
     found = {name: value for name, value in values.items() if name in SETTINGS}
     if "policy_parameters" in found:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain, islice
 from pathlib import Path
@@ -10,15 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tracebed.cli.console import load_workload
-from tracebed.cli.families import ExtensionFamily, Family
-from tracebed.cli.messages import progress
+import tracebed.api as tb
+from tracebed.cli.console import load_workload, print_table
+from tracebed.cli.groups import Sectioned
+from tracebed.cli.messages import emit, progress
 from tracebed.cli.options import (
     DURATION,
     LATER,
     PREDICTION,
     SIZE,
+    ExtensionFamily,
     ExtensionOption,
+    Family,
     OutputPath,
     inventory_option,
     json_option,
@@ -26,13 +29,11 @@ from tracebed.cli.options import (
     workload_argument,
 )
 from tracebed.cli.runs import end_on_signals, prepare_summary, saved, summary
-from tracebed.cli.sections import Sectioned
 from tracebed.cli.setup_options import OF_PREDICTIONS, OF_TIMING, SECTION, settings_of, setup_options
 from tracebed.ground.errors import InputError
 
 if TYPE_CHECKING:
-    from tracebed.api import Run, Workload
-    from tracebed.api.types import AnyCalibration, Communication
+    import pandas as pd
 
 
 @click.command(
@@ -100,7 +101,7 @@ def simulate(
     nodes: int | None,
     cores_per_node: int | None,
     cloud: bool,
-    processes: tuple[Communication, dict[str, str]] | None,
+    processes: tuple[tb.Communication, dict[str, str]] | None,
     simulator: tuple[str, dict[str, Any]] | None,
     perturb: tuple[int, dict[str, float]] | None,
     output: Path,
@@ -126,8 +127,6 @@ def simulate(
     Example:
       tracebed simulate w.parquet --policy easy --nodes 64 -o runs/sim
     """
-    import tracebed.api as tb
-
     if simulator is not None:
         end_on_signals()
     if inventory and (nodes or cores_per_node):
@@ -136,10 +135,8 @@ def simulate(
     if cloud and (calibration is None or as_json):
         raise InputError("--cloud prints a table for a --calibration", hint="give --calibration FILE, and not --json")
     ensemble: int = values.pop("repetitions") or 0
-    members: Sequence[AnyCalibration] = ()
+    members: Sequence[tb.AnyCalibration] = ()
     if cloud and calibration:
-        from tracebed.cli.fitting import cloud_of, show_cloud
-
         members = cloud_of(calibration)
     jobs = load_workload(workload)
     known = nodes or jobs.provenance.system.nodes
@@ -148,7 +145,7 @@ def simulate(
     settings |= _of_processes(processes) | _of_simulator(simulator, replace)
     settings |= {"cores_per_node": cores_per_node, "engine": values["engine"], "name": workload.name}
 
-    def predict(made: AnyCalibration | None, of: Workload = jobs, **more: Any) -> Run:
+    def predict(made: tb.AnyCalibration | None, of: tb.Workload = jobs, **more: Any) -> tb.Run:
         quiet = {"on_progress": lambda done: None}  # the command shows its own progress
         return tb.simulate(of, policy, inventory or nodes, **settings | quiet | {"calibration": made} | more)
 
@@ -170,27 +167,22 @@ def simulate(
         show_cloud(run, (predict(member) for member in members))
     more: dict[str, Any] = {}
     if ensemble:
-        from tracebed.cli.ensemble import kept_members, show_ensemble
-
         kept = kept_members(output, chain(first, drawn), ensemble)
         if not as_json:
             show_ensemble(run, output, kept)
     if perturb:
-        from tracebed.api.measures import intervals
-        from tracebed.cli.perturbation import perturbed_runs, show_perturbed
-
         count, given = perturb
         largest = {"submit_s": given.get("submit", 10.0), "limit_s": given.get("limits", 60.0)}
         inputs = (tb.perturb(jobs, seed, **largest) for seed in range(1, count + 1))
         found = perturbed_runs(output, ((changed, predict(calibration, changed)) for changed in inputs), count)
-        more = {"perturbed": {"runs": count, **largest, "metrics": intervals(found).to_dict("index")}}
+        more = {"perturbed": {"runs": count, **largest, "metrics": tb.metric_intervals(found).to_dict("index")}}
         if not as_json:
             show_perturbed(run, output, found)
     if as_json:
         summary(run, output, True, more, shown=shown)
 
 
-def _of_processes(processes: tuple[Communication, dict[str, str]] | None) -> dict[str, Any]:
+def _of_processes(processes: tuple[tb.Communication, dict[str, str]] | None) -> dict[str, Any]:
     """Return `--processes` as keywords of the api."""
     if processes is None:
         return {}
@@ -209,3 +201,77 @@ def _of_simulator(simulator: tuple[str, dict[str, Any]] | None, replace: bool) -
     program = {"program": options["program"]} if "program" in options else {}
     given = {"timeout_s": options.get("timeout"), "keep": options.get("keep"), "simulator_options": program}
     return {"simulator": name, "replace": replace, **given}
+
+
+FOLDER = "ensemble"
+"""Folder of the members in the folder of the run."""
+
+
+def kept_members(output: Path, members: Iterable[tb.Run], count: int) -> list[dict[str, Any]]:
+    """Write the `count` members of an ensemble into the folder of their run, and return the metrics of each."""
+    found = []
+    with progress("simulating the ensemble", total=count) as bar:
+        for number, run in enumerate(members, start=1):
+            run.save(output / FOLDER / f"run-{number:02d}")
+            found.append(run.metrics())
+            bar.update(number)
+    return found
+
+
+def show_ensemble(run: tb.Run, output: Path, members: list[dict[str, Any]]) -> None:
+    """Print each gated metric of a run with its interval over the ensemble, and the courses of the ensemble."""
+    import pandas as pd
+
+    own, known = run.metrics(), tb.metric_definitions()
+    gated = [name for name, metric in known.items() if metric.margin is not None and metric.margin.gate]
+    rows = tb.metric_intervals(pd.DataFrame(members)[gated]).itertuples()
+    print_table(
+        ["metric", "constant delays", "median", "95 % of the ensemble: from", "to"],
+        [[known[name].title, own[name], *row] for name, *row in rows],
+    )
+    emit(tb.courses_of(run.info.policy, members))
+    emit(f"{output / FOLDER}: {len(members)} runs with drawn delays")
+
+
+def cloud_of(calibration: Path) -> list[tb.Calibration]:
+    """Return the calibrations of the cloud of a file. Raises InputError if the calibration has no cloud."""
+    members = tb.Calibration.load(calibration).members
+    if not members:
+        hint = "`tracebed nodes calibrate RUN...` writes calibrations with a cloud"
+        raise InputError("the calibration has no cloud", where=str(calibration), hint=hint)
+    return members
+
+
+def show_cloud(run: tb.Run, predicted: Iterable[tb.Run]) -> None:
+    """Print the metrics of a prediction with their ranges over those with the sets of a cloud, one in memory."""
+    figures = [each.metrics() for each in predicted]
+    own = run.metrics()
+    rows = []
+    for name, metric in tb.metric_definitions().items():
+        if metric.margin is not None and metric.margin.gate:
+            values = [each[name] for each in figures]
+            rows.append((metric.title, own[name], min(values), max(values)))
+    print_table(["metric", "prediction", "least", "largest"], rows)
+    emit(f"least and largest of {len(figures)} sets of overheads that fit the calibration's runs equally well")
+
+
+def perturbed_runs(output: Path, runs: Iterable[tuple[tb.Workload, tb.Run]], count: int) -> pd.DataFrame:
+    """Keep the metrics of `count` runs with perturbed input in the folder of their run, and return them."""
+    with progress("simulating with perturbed input", total=count) as bar:
+
+        def counted() -> Iterator[tuple[tb.Workload, tb.Run]]:
+            for number, each in enumerate(runs, start=1):
+                yield each
+                bar.update(number)
+
+        return tb.keep_perturbed(output, counted())
+
+
+def show_perturbed(run: tb.Run, output: Path, perturbed: pd.DataFrame) -> None:
+    """Print each metric of a run with its interval over the runs with perturbed input."""
+    own, known = run.metrics(), tb.metric_definitions()
+    print_table(
+        ["metric", "as it is", "median", "95 % of the runs: from", "to"],
+        [[known[name].title, own[name], *row] for name, *row in tb.metric_intervals(perturbed).itertuples()],
+    )
+    emit(f"{output / tb.PERTURBED}: {len(perturbed)} runs with perturbed input")

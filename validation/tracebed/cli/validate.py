@@ -3,26 +3,148 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Literal
 
 import click
 
+import tracebed.api as tb
 from tracebed.cli.board import Data, copy, data_options, score
-from tracebed.cli.console import print_json
-from tracebed.cli.experiments.options import artifact_option
-from tracebed.cli.fitting import FIT_SETTINGS, Fitting, fit_options, fit_simulator
-from tracebed.cli.gate import Gating, gate_options
-from tracebed.cli.messages import emit, progress
-from tracebed.cli.options import PATH, STORE, check_alone, given, json_option, output_option
-from tracebed.cli.sections import Sectioned
+from tracebed.cli.console import print_json, print_table
+from tracebed.cli.gate import Gate, Gating, gate_options, show
+from tracebed.cli.groups import Sectioned
+from tracebed.cli.messages import emit, progress, warn
+from tracebed.cli.options import (
+    PATH,
+    STORE,
+    artifact_option,
+    budget_option,
+    check_alone,
+    chosen,
+    gathered,
+    given,
+    json_option,
+    loss_option,
+    option,
+    output_option,
+    seed_option,
+    shared,
+)
+from tracebed.cli.real import announce, execute, show_failures
+from tracebed.cli.runs import end_on_signals
 from tracebed.ground.errors import ExitCode, InputError
 
-if TYPE_CHECKING:
-    from tracebed.api.experiments import ExperimentFile, Point
-    from tracebed.api.types import Validation
+
+@dataclass(frozen=True)
+class Fitting:
+    """The options of a fit of a simulator."""
+
+    fit: bool = option(
+        is_flag=True,
+        help="Validate nothing: fit the `parameters` of a simulator with a `command` to the real runs.",
+    )
+    loss: Literal["metrics", "jobs"] = shared(loss_option)
+    budget: int = shared(budget_option("Number of parameter sets to try in a fit, and as many by random search."))
+    seed: int = shared(seed_option)
+    workers: int | None = option(
+        type=click.IntRange(1),
+        help="Number of simulations of a fit at a time.  [default: the number of cores]",
+    )
+
+
+FIT_SETTINGS = ("loss", "budget", "seed", "workers")
+"""Parameters of the options that apply with `--fit` only."""
+
+
+def fit_simulator(
+    file: Path, output: Path, only: Mapping[str, Sequence[str]], fitting: Fitting, *, as_json: bool
+) -> None:
+    """Fit the parameters of a simulator of an experiment, and print the result."""
+    try:
+        with progress(f"fitting with {file.name}", total=1.0) as bar:
+            made = tb.fit_simulator(
+                file,
+                output,
+                only=only,
+                loss=fitting.loss,
+                budget=fitting.budget,
+                seed=fitting.seed,
+                workers=fitting.workers,
+                on_progress=bar.update,
+            )
+    except KeyboardInterrupt:
+        emit(f"tracebed: the finished simulations are in {output}; the same command continues the fit")
+        raise
+    if as_json:
+        print_json(made.file_schema, made.model_dump(mode="json", exclude={"file_schema"}))
+    else:
+        show_simulator_fit(made)
+        emit(f"calibration: {output / 'calibrated' / f'{made.name}.yaml'}")
+    warn_of_fit(made)
+
+
+def show_simulator_fit(made: tb.SimulatorCalibration) -> None:
+    """Print the fitted parameters with their ranges over the cloud, the losses, and the cross-validation."""
+    print_table(
+        ["parameter", "fitted", "range over the cloud", "identified", "searched"],
+        [
+            (
+                name,
+                f"{each.value:.4g}",
+                f"{each.low:.4g} to {each.high:.4g}",
+                "yes" if each.identified else "no",
+                f"{each.range[0]:g} to {each.range[1]:g}, {each.scale}{', integer' * each.integer}",
+            )
+            for name, each in made.parameters.items()
+        ],
+    )
+    print_table(
+        ["loss", "search, fitted", "random, fitted", "search, left out", "random, left out"],
+        [
+            ("all workloads", _percent(made.search_value), _percent(made.random_value), "-", "-"),
+            *(
+                (
+                    f"without {fold.workload}",
+                    _percent(fold.loss_in),
+                    _percent(fold.loss_in_random),
+                    _percent(fold.loss_out),
+                    _percent(fold.loss_out_random),
+                )
+                for fold in made.cross_validation
+            ),
+        ],
+    )
+    emit(
+        f"{made.cloud_sets} parameter sets are within {100 * made.tolerance:.3g} % of the smallest loss; "
+        f"{made.simulations:,} simulations, {made.failures.simulations:,} failed"
+    )
+    if not made.cross_validation:
+        emit("no cross-validation: it needs real runs of at least two workloads")
+    click.echo(made.fitted)
+
+
+def warn_of_fit(made: tb.SimulatorCalibration) -> None:
+    """Print what the fit does not determine."""
+    tied = {name for pair in made.tied for name in pair.parameters}
+    for name, each in made.parameters.items():
+        if each.at_end and name not in tied:  # the end of a range says nothing of two parameters with one effect
+            end = each.range[each.at_end == "upper"]
+            warn(f"{name} is at the {each.at_end} end of its range, {end:g}: a wider range may fit better")
+    for pair in made.tied:
+        one, other = pair.parameters
+        warn(f"{one} and {other} cannot be told apart: their correlation over the cloud is {pair.correlation:+.2f}")
+    if made.without_effect:
+        warn(f"no effect on these runs, left at the lower ends: {', '.join(made.without_effect)}")
+    if made.random_value is not None and made.random_value < made.search_value:
+        warn("the random search found a better set, which is the result: raise --budget")
+    if made.failures.simulations:
+        warn(f"{made.failures.simulations:,} simulations failed, such as: {made.failures.first}")
+
+
+def _percent(loss: float | None) -> str:
+    return "failed" if loss is None else f"{100 * loss:.3g} %"
 
 
 @click.command(cls=Sectioned, sections={"Fit the parameters of a simulator": ("fit", *FIT_SETTINGS)})
@@ -45,7 +167,7 @@ if TYPE_CHECKING:
 )
 @output_option("Folder of the runs, the verdicts and the reports.", STORE)
 @data_options
-@fit_options
+@gathered("fitting", Fitting)
 @gate_options
 @artifact_option
 @json_option
@@ -81,8 +203,6 @@ def validate(
       tracebed validate --board mine.yaml --from batsim-experiments -o board
       tracebed validate suite.yaml --fit -o validation
     """
-    from tracebed.cli.runs import end_on_signals
-
     if data.recorded is not None:
         check_alone("recorded", ("output", "as_json", "sources"))
         copy(data.recorded, data.sources, output, as_json)
@@ -99,29 +219,16 @@ def validate(
     end_on_signals()
     if fitting.fit:
         check_alone("fit", ("file", "only", "output", "as_json", *FIT_SETTINGS))
-        from tracebed.cli.experiments.options import chosen
 
         fit_simulator(file, output, chosen("--only", only), fitting, as_json=as_json)
         return ExitCode.OK
     if name := given(FIT_SETTINGS):
         raise InputError(f"{name} is an option of a fit", hint="add --fit, or leave it out")
-    from tracebed.api.experiments import (
-        clear_results,
-        forecast_suite,
-        load_experiment,
-        load_suite,
-        validate_suite,
-        write_results,
-    )
-    from tracebed.cli.experiments.options import chosen
-    from tracebed.cli.experiments.real import announce, execute, show_failures
-    from tracebed.ground.files import locked_folder
-
     if artifact is not None and gating.update_baseline is not None:
         hint = "update the baseline first, then write the artifact with --baseline"
         raise InputError("--report does not apply with --update-baseline", hint=hint)
     with progress(f"reading {file.name}"):
-        loaded = load_experiment(str(file))
+        loaded = tb.load_experiment(str(file))
         spec = loaded.experiment
         if not spec.simulators:
             raise InputError("no simulator to validate", where=str(file), hint="add `simulators: {tracebed: {}}`")
@@ -131,23 +238,29 @@ def validate(
         wanted = chosen("--only", only)
         simulators = wanted.pop("simulator", ())
         points = loaded.selected(wanted)
-        suite = load_suite(loaded, points, output, {}, simulators)
-        forecast = forecast_suite(suite, output)
+        suite = tb.load_suite(loaded, points, output, {}, simulators)
+        forecast = tb.forecast_suite(suite, output)
     announce(forecast)
     if dry_run:
         return ExitCode.OK
-    with locked_folder(output, "experiment"):
-        clear_results(output, loaded.experiment.simulators)
-        predictions, failed, _ = execute(suite, forecast, output)
-        with progress("comparing"):
-            validations, incomparable = validate_suite(suite, predictions, output)
+
+    def run() -> tuple[tb.Predictions, dict[str, str]]:
+        return execute(suite, forecast, output)[:2]
+
+    gate: Gate | None = None
+
+    def judge(
+        validations: tb.Validations, incomparable: Mapping[str, str]
+    ) -> tuple[tb.OnInconclusive, Sequence[tb.Finding]]:
+        nonlocal gate
         show_failures(incomparable)
-        failed |= incomparable
         gate = gating.judge(list(validations.values()), kept)
-        with progress("drawing the reports"):
-            document = write_results(
-                suite, validations, failed, output, gate.inconclusive, gate.findings, case_pages=case_pages
-            )
+        return gate.inconclusive, gate.findings
+
+    validations, failed, document = tb.validate_suite(
+        suite, output, run, judge, case_pages=case_pages, on_step=progress
+    )
+    assert gate is not None
     if as_json:
         print_json(document["schema"], document)
     else:
@@ -161,8 +274,8 @@ def validate(
 
 
 def _write_artifact(
-    file: ExperimentFile,
-    points: Sequence[Point],
+    file: tb.ExperimentFile,
+    points: Sequence[tb.Point],
     simulators: Sequence[str],
     only: Sequence[str],
     gating: Gating,
@@ -170,20 +283,16 @@ def _write_artifact(
     artifact: Path,
 ) -> None:
     """Write the artifact of the verdicts in `output`, with the options on which they depend."""
-    from tracebed.api.experiments import Made, write_artifact
-
     options = [shlex.join(["--only", text]) for text in only]
     options += [f"--inconclusive {gating.inconclusive}"] if gating.inconclusive != "fail" else []
     given = gating.baseline if gating.baseline != file.folder / str(file.experiment.baseline) else None
     with progress(f"writing {artifact.name}, and rebuilding its results"):
-        write_artifact(file, output, artifact, Made(points, simulators, options, given))
+        tb.write_artifact(file, output, artifact, tb.ArtifactFacts(points, simulators, options, given))
     emit(f"artifact: {artifact}")
 
 
-def _show(validations: dict[str, Validation], output: Path) -> None:
+def _show(validations: tb.Validations, output: Path) -> None:
     """Print the result of each simulator, and where its report is."""
-    from tracebed.cli.comparison import show
-
     said: set[str] = set()  # the simulators have the real runs, and their warnings, in common
     for name, validation in validations.items():
         show(validation, said)

@@ -14,11 +14,12 @@ import click
 
 from tracebed.cli.messages import Progress, current, emit, progress
 from tracebed.cli.options import OutputPath, added, json_option
+from tracebed.ground.display import json_values
 from tracebed.ground.errors import ExitCode
 from tracebed.ground.outputs import METRICS
 
 if TYPE_CHECKING:
-    from tracebed.api.watching import View
+    from tracebed.api import ReplayView
 
 LEAST_S = 0.1
 """Shortest time between two pictures, s."""
@@ -79,14 +80,14 @@ def watch(
     Example:
       tracebed watch runs/real
     """
-    from tracebed.api.watching import JournalFollower, Metrics
+    import tracebed.api as tb
 
     once = interval == 0
     with contextlib.ExitStack() as stack:
-        follower = stack.enter_context(contextlib.closing(JournalFollower(run, wait=wait)))
+        follower = stack.enter_context(contextlib.closing(tb.JournalFollower(run, wait=wait)))
         published = None
         if metrics is not None:
-            published = Metrics(*_port_and_file(metrics))
+            published = tb.OpenMetrics(*_port_and_file(metrics))
             stack.callback(published.close)
         terminal = sys.stdout.isatty() and not as_json and not once
         show = stack.enter_context(_screen() if terminal else _printed(as_json))
@@ -115,31 +116,30 @@ def _port_and_file(metrics: int | Path) -> tuple[int | None, Path | None]:
 
 
 @contextlib.contextmanager
-def _screen() -> Iterator[Callable[[View], None]]:
+def _screen() -> Iterator[Callable[[ReplayView], None]]:
     """Yield a function that draws the picture of a view on the terminal, over the last picture."""
     from rich.console import Console
     from rich.live import Live
 
-    from tracebed.api.watching import picture
+    import tracebed.api as tb
 
     console = Console()
     with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
-        yield lambda view: live.update(picture(view, console.width, console.height - 1), refresh=True)
+        yield lambda view: live.update(tb.view_picture(view, console.width, console.height - 1), refresh=True)
 
 
 @contextlib.contextmanager
-def _printed(as_json: bool) -> Iterator[Callable[[View], None]]:
+def _printed(as_json: bool) -> Iterator[Callable[[ReplayView], None]]:
     """Yield a function that prints a view as one line: text with the time of day, or JSON."""
     import json
 
-    from tracebed.api.watching import line, snapshot
-    from tracebed.ground.display import json_values
+    import tracebed.api as tb
 
-    def show(view: View) -> None:
+    def show(view: ReplayView) -> None:
         if as_json:
-            click.echo(json.dumps({"schema": "tracebed-watch/1"} | json_values(snapshot(view))))
+            click.echo(json.dumps({"schema": "tracebed-watch/1"} | json_values(tb.view_snapshot(view))))
         else:
-            click.echo(f"{time.strftime('%H:%M:%S')} {line(view)}")
+            click.echo(f"{time.strftime('%H:%M:%S')} {tb.view_line(view)}")
         sys.stdout.flush()
 
     yield show
@@ -158,14 +158,9 @@ def shown_live(
 ) -> Iterator[Progress]:
     """Show a replay while the block runs, by `tracebed watch` in a process of low priority.
 
-    A separate process does not delay the loop of the replay. Without a picture, a progress bar is shown.
-
-    Args:
-        output: the output of the replay.
-        what: the task, for lines of progress.
-        total: number of jobs.
-        live: whether to draw the picture; None: if standard error is a terminal, and messages are not quiet.
-        metrics: port or file of OpenMetrics; None: there are none.
+    A separate process does not delay the loop of the replay. Without a picture (`live`; None: if standard error is a
+    terminal, and messages are not quiet), a progress bar over `total` jobs is shown. `metrics`: port or file of
+    OpenMetrics.
     """
     quiet = current().quiet
     live = (sys.stderr.isatty() and not quiet) if live is None else live
@@ -181,9 +176,9 @@ def _watcher(output: Path, *, live: bool, metrics: int | Path | None) -> Iterato
     import subprocess
 
     if metrics is not None:
-        from tracebed.api.watching import Metrics
+        import tracebed.api as tb
 
-        Metrics(*_port_and_file(metrics)).close()  # reports a missing package or a port that is in use now
+        tb.OpenMetrics(*_port_and_file(metrics)).close()  # reports a missing package or a port that is in use now
     words = ["nice", "-n", "19", sys.executable, "-P", "-m", __name__, str(output), "--wait"]
     words += ["--metrics", str(metrics)] if metrics is not None else []
     watcher = subprocess.Popen(

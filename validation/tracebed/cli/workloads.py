@@ -4,35 +4,80 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
 import click
 
+import tracebed.api as tb
 from tracebed.cli.console import load_workload
-from tracebed.cli.families import set_option, settings_from
-from tracebed.cli.logs import log_options, raw_options, system_of, system_option
+from tracebed.cli.logs import log_options, raw_options, system_of, system_option, write_and_summarize
 from tracebed.cli.messages import progress
 from tracebed.cli.options import (
     DURATION,
     LATER,
     PATH,
     SIZE,
+    SPEED,
     WRITTEN_WORKLOAD,
+    ExtensionName,
+    ExtensionOption,
     Number,
+    added,
     duration,
     inventory_option,
     json_option,
     output_option,
     seed_option,
+    set_option,
+    settings_from,
     workload_argument,
 )
-from tracebed.cli.summary import write_and_summarize
-from tracebed.cli.writers import RUN, writer_options, writing_options
 from tracebed.ground.errors import InputError
 
-if TYPE_CHECKING:
-    from tracebed.api import Workload
-    from tracebed.api.types import Flexible, Speedup
+OF_WRITERS = {
+    "iterations": click.IntRange(1, 1_000_000),
+    "kassel_inflation": click.BOOL,
+    "whole_seconds": click.BOOL,
+    "version": click.Choice(["4", "5"]),
+    "speed": SPEED,
+}
+"""Options of the writers of tracebed, and their types."""
+RUN = "run"
+"""The target of a conversion that writes a run in place of a workload."""
+
+
+class ExportTarget(ExtensionName):
+    """A click type: the name of a format that is written, or `run`."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the name, or fail as click does."""
+        return value if value == RUN else super().convert(value, param, ctx)
+
+
+writer_options = added(
+    click.option(
+        "--to",
+        cls=ExtensionOption,
+        type=ExportTarget("tracebed.formats"),
+        metavar="FORMAT",
+        help="Format to write, if the name of the output does not tell it: elastisim, batsim (folders), slurm, ...; "
+        "or run: what the real machine did.",
+    ),
+    set_option(
+        "Options of the writer. elastisim: iterations of a malleable job, between which it can be resized (10), "
+        "kassel_inflation=yes divides run times by the efficiency at the requested size; swf: whole_seconds=yes, for "
+        "programs that read no fractions (AccaSim, AleaNG); batsim: version 4 or 5 (5); slurm: speed, trace seconds a "
+        "second (1)"
+    ),
+)
+"""`--to` and `--set`; `writing_options` takes them on."""
+
+
+def writing_options(to: str | None, settings: Sequence[str]) -> dict[str, Any]:
+    """Return the given ones of `writer_options` as `write_workload` has them."""
+    found: dict[str, Any] = settings_from(settings, OF_WRITERS, strict=False)
+    return found if to is None else {"format": to} | found
+
 
 OF_SIZES: dict[str, click.ParamType[Any]] = dict.fromkeys(("preferred", "most", "least"), Number(0, 1))
 OF_SIZES |= {"doublings": click.IntRange(0, 30), "phases": click.IntRange(1, 1000), "application": click.STRING}
@@ -68,20 +113,17 @@ def convert(
       tracebed convert knl.parquet --to run -o runs/knl-real
       tracebed convert ricc.parquet --to elastisim -o ricc-elastisim
     """
-    from tracebed.api.outputs import check_run, check_workload
-    from tracebed.api.workloads import read_source
-
     as_run = to == RUN
     writing = writing_options(None if as_run else to, settings)
     if as_run and writing:
         raise InputError("--to run and --set", hint="--set is for the formats of workloads")
     if as_run:
-        check_run(output, replace=replace)
+        tb.check_run(output, replace=replace)
     else:
-        check_workload(output, writing.get("format"), replace=replace)
+        tb.check_workload(output, writing.get("format"), replace=replace)
     machine = system_of(system)
     with progress(f"reading {source.name}"):
-        workload = read_source(source, machine, **raw_options(options))
+        workload = tb.read(source, system=machine, **raw_options(options))
     if as_run:
         _finish_run(workload, source, output, replace, as_json)
     else:
@@ -110,17 +152,14 @@ def convert(
 @json_option
 def scale(
     workload: Path,
-    nodes: int | None,
-    cores_per_node: int | None,
     inventory: Path | None,
-    window: float | None,
     start: str | None,
     runtime: str | None,
-    arrivals: float | None,
     system: str | None,
     output: Path,
     replace: bool,
     as_json: bool,
+    **settings: Any,
 ) -> None:
     """Map a workload onto fewer nodes, cut a window, compress its times.
 
@@ -132,26 +171,15 @@ def scale(
       tracebed scale w.parquet --nodes 4 --runtime max=10m -o s.parquet
       tracebed scale w.parquet --window 2h --start 2010-09-01 -o s.parquet
     """
-    import tracebed.api as tb
-
     before = load_workload(workload)
     if inventory is not None:
-        if nodes is not None or cores_per_node is not None:
+        if settings["nodes"] is not None or settings["cores_per_node"] is not None:
             raise InputError("both --inventory and a size are given", hint="give one of them")
-        nodes, cores_per_node = _size_of(inventory)
-    factor, longest = _compression(runtime)
+        settings |= _size_of(inventory)
+    settings |= _compression(runtime)
+    settings["start"] = None if start is None else _instant(start)
     with progress("scaling"):
-        after = tb.scale(
-            before,
-            nodes,
-            cores_per_node,
-            window=window,
-            start=None if start is None else _instant(start),
-            run_time=factor,
-            longest=longest,
-            arrivals=arrivals,
-            system=system_of(system),
-        )
+        after = tb.scale(before, **settings, system=system_of(system))
     write_and_summarize(after, output, as_json, before=before, replace=replace)
 
 
@@ -186,16 +214,7 @@ def scale(
 @output_option("Workload to write: .parquet, .csv or .swf.", WRITTEN_WORKLOAD)
 @json_option
 def malleable(
-    workload: Path,
-    share: float,
-    nodes: int | None,
-    speedup: Speedup,
-    kind: Flexible | Literal["evolving"],
-    settings: Sequence[str],
-    seed: int,
-    output: Path,
-    replace: bool,
-    as_json: bool,
+    workload: Path, settings: Sequence[str], output: Path, replace: bool, as_json: bool, **choices: Any
 ) -> None:
     """Turn a share of the rigid jobs into malleable ones, by Amdahl's law and thresholds of efficiency.
 
@@ -205,43 +224,32 @@ def malleable(
       tracebed malleable w.parquet --share 1 --speedup downey -o m.swf
       tracebed malleable w.parquet --share 1 --kind evolving -o evolving.parquet
     """
-    import tracebed.api as tb
-
     before = load_workload(workload)
     with progress("choosing jobs"):
-        after = tb.make_malleable(
-            before,
-            share,
-            seed,
-            nodes=nodes,
-            speedup=speedup,
-            kind=kind,
-            **settings_from(settings, OF_SIZES),
-        )
+        after = tb.make_malleable(before, **choices, **settings_from(settings, OF_SIZES))
     write_and_summarize(after, output, as_json, replace=replace)
 
 
-def _finish_run(workload: Workload, source: Path, output: Path, replace: bool, as_json: bool) -> None:
-    import tracebed.api as tb
-    from tracebed.cli.runs import summary
-
+def _finish_run(workload: tb.Workload, source: Path, output: Path, replace: bool, as_json: bool) -> None:
     with progress("dealing out nodes"):
         run = tb.as_run(workload, name=source.name.partition(".")[0], where=str(source))
         run.save(output, replace=replace)
+    from tracebed.cli.runs import summary
+
     summary(run, output, as_json)
 
 
 # -- reading options
 
 
-def _compression(text: str | None) -> tuple[float | None, float | None]:
-    """Parse `--runtime`: (factor, longest run time in s), at most one of them given."""
+def _compression(text: str | None) -> dict[str, float]:
+    """Parse `--runtime`: the factor on run times, or the longest run time in s, by the name of the setting."""
     if text is None:
-        return None, None
+        return {}
     if text.startswith("max="):
-        return None, duration(text.removeprefix("max="))
+        return {"longest": duration(text.removeprefix("max="))}
     try:
-        return float(text), None
+        return {"run_time": float(text)}
     except ValueError:
         raise InputError(f"--runtime {text!r} is no factor", hint="write 0.1, or max=600s") from None
 
@@ -254,8 +262,6 @@ def _instant(text: str) -> float | str:
         return text
 
 
-def _size_of(inventory: Path) -> tuple[int, int]:
-    import tracebed.api as tb
-
+def _size_of(inventory: Path) -> dict[str, int]:
     nodes = tb.inventory(inventory).nodes
-    return len(nodes), min(node.cores for node in nodes)
+    return {"nodes": len(nodes), "cores_per_node": min(node.cores for node in nodes)}

@@ -117,7 +117,7 @@ def names() -> list[str]:
     return sorted(file.name.removesuffix(".yaml") for file in SHIPPED.iterdir() if file.name.endswith(".yaml"))
 
 
-def load_recipe(name: str) -> Recipe:
+def load_recipe(name: Path | str) -> Recipe:
     """Read a recipe, given by the name of a shipped recipe or by the path of a YAML file.
 
     Raises:

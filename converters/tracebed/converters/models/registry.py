@@ -28,6 +28,16 @@ if TYPE_CHECKING:
 MODELS: Registry[Callable[..., Workload]] = Registry("tracebed.models", "model")
 
 
+def models() -> dict[str, str]:
+    """Return the name of each installed model of workloads, with a line about it. The models are not imported.
+
+    Example:
+        >>> "cirne" in models()
+        True
+    """
+    return {name: MODELS.summary(name) for name in MODELS.names()}
+
+
 def draw(model: str, jobs: int | None = None, **options: Any) -> Workload:
     """Draw a workload from a model.
 

@@ -1,4 +1,4 @@
-"""Cleaning of raw logs: recipes, their steps, and the audit of what each step did."""
+"""Logs and workloads: cleaned by recipes with an audit of each step, and described."""
 
 from __future__ import annotations
 
@@ -9,40 +9,17 @@ from typing import Any
 import pandas as pd
 
 from tracebed.api.results import Workload
+from tracebed.api.workloads import read
+from tracebed.converters import description, schema
 from tracebed.converters import workload as converters
 from tracebed.converters.cleaning import recipes as shipped
 from tracebed.converters.cleaning import steps
-from tracebed.converters.cleaning.audit import Cleaned
-from tracebed.converters.cleaning.recipes import Recipe
+from tracebed.converters.cleaning.audit import Cleaned, records_of
+from tracebed.converters.description import partition_facts
 from tracebed.converters.formats.reading import read_raw
+from tracebed.converters.log import Log
 from tracebed.converters.workload import System
 from tracebed.ground.errors import tolerate
-
-
-def recipes() -> list[str]:
-    """Return the names of the recipes that tracebed provides.
-
-    Example:
-        >>> "cori-knl" in recipes()
-        True
-    """
-    return shipped.names()
-
-
-def recipe(name: Path | str) -> Recipe:
-    """Return a recipe by its name or the path of its file. `Recipe.text` is the file.
-
-    Args:
-        name: the name or the path.
-
-    Raises:
-        InputError: there is no such recipe, or the file is invalid.
-
-    Example:
-        >>> "steps:" in recipe("cori-knl").text
-        True
-    """
-    return shipped.load_recipe(str(name))
 
 
 def cleaning_steps() -> dict[str, Callable[..., Any]]:
@@ -55,24 +32,13 @@ def cleaning_steps() -> dict[str, Callable[..., Any]]:
     return dict(steps.STEPS)
 
 
-def clean(
-    files: Path | str | Sequence[Path | str],
-    recipe: Path | str,
-    *,
-    settings: Mapping[str, Mapping[str, Any]] | None = None,
-    without: Sequence[str] = (),
-    only: Mapping[str, Sequence[str]] | None = None,
-    **options: Any,
-) -> Workload:
+def clean(files: Path | str | Sequence[Path | str], recipe: Path | str, **options: Any) -> Workload:
     """Make a clean workload of a raw log, by a recipe of named steps.
 
     Args:
         files: a file, a folder of files, or several of them, of one log.
         recipe: name of a recipe (`tracebed clean --list` lists them), or path of a recipe file.
-        settings: step -> parameter -> value, in place of those of the recipe.
-        without: steps of the recipe to leave out.
-        only: `partition` or `queue` -> the names whose jobs are kept; by default those of the recipe.
-        options: options of the reader.
+        options: as for `clean_with_audit`.
 
     Raises:
         InputError: the log or the recipe cannot be read, or no job is left.
@@ -85,8 +51,7 @@ def clean(
         >>> bool(tb.clean("raw.swf", "recipe.yaml").table["run_time"].min() >= 60)
         True
     """
-    done = clean_with_audit(files, recipe, settings=settings, without=without, only=only, **options)
-    return Workload.of(done.workload)
+    return Workload.of(clean_with_audit(files, recipe, **options).workload)
 
 
 def clean_with_audit(
@@ -103,7 +68,11 @@ def clean_with_audit(
     """Clean a raw log as `clean` does, and return the audit, too.
 
     Args:
-        files, recipe, settings, without, only, options: as in `clean`.
+        files, recipe: as in `clean`.
+        settings: step -> parameter -> value, in place of those of the recipe.
+        without: steps of the recipe to leave out.
+        only: `partition` or `queue` -> the names whose jobs are kept; by default those of the recipe.
+        options: options of the reader.
         system: the machine, in place of that of the recipe.
         explain: list every touched record with the reason, in `touched`.
 
@@ -175,3 +144,93 @@ def audit(workload: converters.Workload) -> pd.DataFrame:
     table = pd.DataFrame(rows)
     counts = [name for step in workload.provenance.steps for name in step.counts]
     return table.astype({"seed": "Int64"} if rows else {}).fillna(dict.fromkeys(counts, 0))
+
+
+def describe(workload: converters.Workload | Path | str) -> dict[str, Any]:
+    """Return the statistics of a workload: sizes, run times, load, occupation and arrivals.
+
+    Args:
+        workload: a workload, or the path of one.
+
+    Returns:
+        plain values, as `tracebed describe --json` prints them; None for what the workload does not know.
+
+    Example:
+        >>> import tracebed.api as tb
+        >>> tb.describe(tb.generate("cirne", jobs=30, nodes=16))["jobs"]
+        30
+    """
+    return _described(read(workload) if isinstance(workload, str | Path) else workload, None)
+
+
+def describe_log(path: Path | str, system: System | Path | None = None, **options: Any) -> dict[str, Any]:
+    """Return the statistics of a file as `describe` does. Each record of a raw log counts as a job, before cleaning.
+
+    Args:
+        path: the file, or a folder of files of one log.
+        system: the machine; or the slurm.conf of the cluster, which gives the sizes of the partitions and the classes
+            of nodes. None: that of the file.
+        options: `format`, the name of the format, and options of the reader.
+
+    Raises:
+        InputError: a file cannot be read, or the slurm.conf names no nodes.
+    """
+    found = read_raw([Path(path)], **options)
+    return _described(records_of(found) if isinstance(found, Log) else found, system)
+
+
+def _described(workload: converters.Workload, system: System | Path | None) -> dict[str, Any]:
+    """Return the statistics of a workload, also by partition, for a machine."""
+    if isinstance(system, System):
+        workload = workload.with_provenance(system=system)
+    if not isinstance(system, Path):
+        facts = description.describe(workload)
+        return facts | {"by_partition": partition_facts(workload), "node_classes": []}
+    from tracebed.orchestrator.configurations import CONFIGURATIONS
+
+    partitions, classes = CONFIGURATIONS.load("slurm").partitions_in(system)
+    by_partition = partition_facts(workload, partitions)
+    return description.describe(workload) | {"by_partition": by_partition, "node_classes": classes}
+
+
+def workload_summary(workload: converters.Workload) -> dict[str, Any]:
+    """Return the main statistics of a workload.
+
+    Args:
+        workload: the workload.
+
+    Returns:
+        `jobs`, `malleable_jobs`, `nodes`, `cores_per_node`, `span_s` (first to last submission), `median_run_time_s`,
+        `longest_run_time_s` and `offered_load`; None for what the workload does not know.
+
+    Example:
+        >>> import tracebed.api as tb
+        >>> tb.workload_summary(tb.generate("cirne", jobs=30, nodes=16))["nodes"]
+        16
+    """
+    system = workload.provenance.system
+    run = description.quantiles(workload.floats("run_time"))
+    return {
+        "jobs": len(workload),
+        "malleable_jobs": int((workload.column("kind") == "malleable").sum()),
+        "nodes": system.nodes,
+        "cores_per_node": system.cores_per_node,
+        "span_s": workload.span,
+        "median_run_time_s": run["median"],
+        "longest_run_time_s": run["max"],
+        "offered_load": workload.offered_load,
+    }
+
+
+def dictionary(workload: converters.Workload) -> list[dict[str, Any]]:
+    """Return the columns of workloads: `column`, `type`, `meaning`, `default`, and `known`, the number of jobs.
+
+    Args:
+        workload: the workload. Columns without a default are those of its table.
+
+    Example:
+        >>> import tracebed.api as tb
+        >>> dictionary(tb.generate("cirne", jobs=30, nodes=16))[0]["column"]
+        'job_id'
+    """
+    return schema.dictionary(workload.table)

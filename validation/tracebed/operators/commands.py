@@ -1,24 +1,26 @@
-"""`tracebed whatif`: what a changed slurm.conf does to the waits of a log, and how sure the answer is."""
+"""The commands `tracebed whatif` and `tracebed forecast`."""
 
 from __future__ import annotations
 
 import math
 import warnings
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from tracebed.cli.console import load_workload, print_json, print_table
-from tracebed.cli.families import Family, set_option
+import tracebed.api as tb
+from tracebed.cli.console import duration_text, load_workload, print_json, print_table
 from tracebed.cli.logs import format_option, keep_option, machine_option, raw_options, time_zone_option
 from tracebed.cli.messages import emit, progress, warn
-from tracebed.cli.options import DURATION, PATH, SIZE, json_option, output_option
+from tracebed.cli.options import DURATION, PATH, SIZE, Family, json_option, output_option, seed_option, set_option
 from tracebed.ground.errors import InputError
-from tracebed.ground.outputs import WHATIF
+from tracebed.ground.outputs import FORECAST, WHATIF
 
 if TYPE_CHECKING:
-    from tracebed.api import WhatIf
+    from tracebed.operators.interface import Forecast, WhatIf
+
 
 SHOWN = {"partition": 12, "QOS": 8, "account": 9, "size": 20}
 """Classification -> most classes of it in the table. The document and the page have all."""
@@ -67,10 +69,7 @@ SHOWN = {"partition": 12, "QOS": 8, "account": 9, "size": 20}
 def whatif(
     log: Path,
     files: tuple[Path, ...],
-    settings: tuple[str, ...],
     add_nodes: tuple[str, ...],
-    replacement: Path | None,
-    over_limit: str,
     real: Path | None,
     perturb: tuple[int, dict[str, float]],
     output: Path | None,
@@ -92,25 +91,22 @@ def whatif(
     Example:
       tracebed whatif sacct.txt slurm.conf --set bf_interval=120 -o whatif
     """
-    import tracebed.api as tb
-
     if len(files) > 1 and "names" not in options["keep"]:
         emit(
             "accounts and users of Slurm's database are matched by name: give --keep names if LOG is an export of sacct"
         )
+    changes = {name: options.pop(name) for name in ("settings", "replacement", "over_limit")}
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*which only `--policy slurm -P @slurm.conf` reads")
         jobs = load_workload(log, equal_nodes=False, **raw_options(options))
     members, given = perturb
-    sides = 2 if settings or add_nodes or replacement else 1
+    sides = 2 if changes["settings"] or add_nodes or changes["replacement"] else 1
     with progress("predicting", total=sides * members) as bar:
         found = tb.whatif(
             jobs if real is None else tb.with_starts(jobs, real),
             files,
-            settings=settings,
             add_nodes=_numbers(add_nodes),
-            replacement=replacement,
-            over_limit=over_limit,
+            **changes,
             members=members,
             submit_s=given.get("submit", 10.0),
             limit_s=given.get("limits", 0.0),
@@ -174,3 +170,91 @@ def _show(found: WhatIf) -> None:
         click.echo(sentence)
     if found.change:
         click.echo(f"backtest: {found.backtest}")
+
+
+@click.command()
+@click.argument("state", type=PATH, required=False)
+@click.option(
+    "--log", type=PATH, required=True, metavar="LOG", help="Accounting of the cluster, or a workload made of it."
+)
+@click.option(
+    "--repetitions",
+    type=click.IntRange(2, 10_000),
+    default=16,
+    show_default=True,
+    metavar="N",
+    help="Number of simulations, with drawn run times and later jobs.",
+)
+@seed_option
+@format_option
+@time_zone_option
+@keep_option
+@output_option("Table to write, a CSV file.", FORECAST, required=False)
+@json_option
+def forecast(
+    state: Path | None,
+    log: Path,
+    repetitions: int,
+    seed: int,
+    output: Path | None,
+    replace: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Forecast when each waiting job of a Slurm cluster starts, with an interval.
+
+    STATE is a folder with the output of Slurm's commands: config.txt, partition.txt, node.txt, job.txt, and if possible
+    sprio.txt, sshare.txt, reservation.txt, qos.txt and accounts.txt. Without it, the commands are run now. The log
+    teaches how long the jobs of each user run, and which jobs will be submitted. It must have the names of users:
+    --keep names, here or when it is cleaned.
+
+    \b
+    Commands of the files:
+      scontrol show config > config.txt
+      scontrol -o show partition > partition.txt
+      scontrol -o show node > node.txt
+      scontrol -d -o show job > job.txt
+      sprio -l > sprio.txt
+      sshare -a -l -P > sshare.txt
+      scontrol show reservation > reservation.txt
+      sacctmgr -P show qos > qos.txt
+
+    \b
+    Example:
+      tracebed forecast state --log accounting/ --keep names
+      tracebed forecast --log january.parquet -o starts.csv
+    """
+    history = load_workload(log, equal_nodes=False, **raw_options(options))
+    with progress("simulating"):
+        found = tb.forecast(state, history, repetitions=repetitions, seed=seed)
+    for note in found.notes:
+        warn(note)
+    if output is not None:
+        found.to_csv(output, replace=replace)
+    if as_json:
+        print_json("tracebed-forecast/1", found.to_json())
+    else:
+        _print(found)
+    if output is not None:
+        emit(f"forecast: {output}")
+
+
+def _print(found: Forecast) -> None:
+    rows: list[list[Any]] = []
+    for row in found.table.to_dict("records"):
+        asked = f"{row['cores']} {'core' if row['cores'] == 1 else 'cores'}, {duration_text(row['limit_s'])}"
+        times = [_clock(row[name], found.instant) for name in ("start", "earliest", "latest", "slurm")]
+        rows.append([row["job_id"], row["user"], row["partition"], asked, *times, row["waits"], row["reason"]])
+    columns = ["job", "user", "partition", "asked", "start", "80 %: from", "to", "Slurm's estimate", "waits for"]
+    columns.append("no forecast")
+    if not any(row[-1] for row in rows):
+        columns, rows = columns[:-1], [row[:-1] for row in rows]
+    print_table(columns, rows, spare=["asked", "user", "waits for"])
+    emit(f"state of {found.instant:%Y-%m-%d %H:%M:%S}, clock of the cluster; {found.members} simulations")
+
+
+def _clock(time: datetime, instant: datetime) -> str:
+    """Return a time, with the date if it is not that of the state."""
+    if time != time:  # NaT
+        return ""
+    return f"{time:%H:%M:%S}" if time.date() == instant.date() else f"{time:%Y-%m-%d %H:%M:%S}"

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
 
+import tracebed.api as tb
 from tracebed.cli.console import print_json, print_table
-from tracebed.cli.experiments.simulated import list_points
 from tracebed.cli.messages import MessageLevel, emit, one_line, progress, warn
+from tracebed.ground.display import cell as shown
+from tracebed.ground.display import time_text
 from tracebed.ground.errors import ExitCode, InputError
-
-if TYPE_CHECKING:
-    from tracebed.api.experiments import Attempt, ExperimentFile, Forecast, Point, Predictions, Statistics, Suite
+from tracebed.ground.files import locked_folder
 
 
 def run(
-    file: ExperimentFile,
-    points: Sequence[Point],
+    file: tb.ExperimentFile,
+    points: Sequence[tb.Point],
     logs: Mapping[str, Path],
     folder: Path,
     *,
@@ -27,23 +28,20 @@ def run(
     as_json: bool,
 ) -> ExitCode:
     """Predict and replay the cells of an experiment that are not done, and print the statistics of the repetitions."""
-    from tracebed.api.experiments import forecast_suite, has_replays, load_suite
-    from tracebed.ground.files import locked_folder
-
     if file.experiment.recorded is not None:
         hint = f"tracebed validate {file.source.where} -o FOLDER"
         raise InputError("the real runs are recorded: there is nothing to replay", where=file.source.where, hint=hint)
     if dry_run:
-        if has_replays(folder):
+        if tb.has_replays(folder):
             show_statistics(folder, as_json)
         else:
             list_points(file, points, as_json)
-        announce(forecast_suite(load_suite(file, points, folder, logs), folder))
+        announce(tb.forecast_suite(tb.load_suite(file, points, folder, logs), folder))
         return ExitCode.OK
     with locked_folder(folder, "experiment"):
         with progress(f"reading {file.name}"):
-            suite = load_suite(file, points, folder, logs)
-        forecast = forecast_suite(suite, folder)
+            suite = tb.load_suite(file, points, folder, logs)
+        forecast = tb.forecast_suite(suite, folder)
         announce(forecast)
         _, failed, attempts = execute(suite, forecast, folder)
         show_statistics(folder, as_json)
@@ -52,18 +50,14 @@ def run(
     return ExitCode.UNHEALTHY if any(attempt.error for attempt in attempts) else ExitCode.OK
 
 
-def execute(suite: Suite, forecast: Forecast, folder: Path) -> tuple[Predictions, dict[str, str], list[Attempt]]:
-    """Make the predictions and the replays of a suite that are not done.
-
-    Returns:
-        the predictions; simulator -> failure; and the attempts at replays.
-    """
-    from tracebed.api.experiments import predict_suite
-
+def execute(
+    suite: tb.Suite, forecast: tb.SuiteForecast, folder: Path
+) -> tuple[tb.Predictions, dict[str, str], list[tb.Attempt]]:
+    """Make the missing predictions and replays of a suite. Return predictions, failures by simulator, and attempts."""
     try:
         suite.file.write(folder)
         with progress("predicting", total=len(suite.cases) * len(suite.simulators)) as bar:
-            predictions, failed = predict_suite(suite, folder, bar.update)
+            predictions, failed = tb.predict_suite(suite, folder, bar.update)
         show_failures(failed)
         return predictions, failed, _replay(suite, forecast, folder)
     except KeyboardInterrupt:
@@ -77,10 +71,8 @@ def show_failures(failed: Mapping[str, str]) -> None:
         emit(f"tracebed: {name} failed: {one_line(failure)}", MessageLevel.ERROR)
 
 
-def announce(forecast: Forecast) -> None:
+def announce(forecast: tb.SuiteForecast) -> None:
     """Print the remaining replays and predictions, and their least duration."""
-    from tracebed.ground.display import time_text
-
     done = forecast.repetitions - forecast.to_replay
     kept = f", {done} of them done" if done and forecast.to_replay else ""
     to_predict = ", ".join(f"{count} by {name}" for name, count in forecast.to_predict.items() if count)
@@ -91,28 +83,24 @@ def announce(forecast: Forecast) -> None:
         emit(f"replays to make: {forecast.to_replay}, at least {time_text(forecast.shortest_s)}")
 
 
-def _replay(suite: Suite, forecast: Forecast, folder: Path) -> list[Attempt]:
+def _replay(suite: tb.Suite, forecast: tb.SuiteForecast, folder: Path) -> list[tb.Attempt]:
     """Carry out the remaining replays, with progress and a warning for each failure."""
     if suite.campaign is None:
         return []
-    from tracebed.api.experiments import replay_campaign
-
     with progress(f"replaying {suite.file.name}", total=forecast.to_replay) as bar:
 
-        def show(done: float, attempt: Attempt | None) -> None:
+        def show(done: float, attempt: tb.Attempt | None) -> None:
             bar.update(done)
             if attempt is not None and attempt.error:
                 warn(f"{attempt.cell}, repetition {attempt.number}: {attempt.error}")
 
-        return replay_campaign(suite.campaign, folder, show)
+        return tb.replay_campaign(suite.campaign, folder, show)
 
 
 def show_statistics(folder: Path, as_json: bool) -> None:
     """Print the statistics of the replays in the output folder `folder`."""
-    from tracebed.api.experiments import statistics_of
-
     with progress(f"reading {folder}"):
-        summary = statistics_of(folder)
+        summary = tb.statistics_of(folder)
     if as_json:
         print_json("tracebed-repetitions/1", {"folder": str(folder), **summary.to_json()})
         return
@@ -127,10 +115,8 @@ def show_statistics(folder: Path, as_json: bool) -> None:
         emit(f"tracebed: {summary.missing} repetitions are missing: the experiment is not complete")
 
 
-def _print_cells(summary: Statistics) -> None:
+def _print_cells(summary: tb.Statistics) -> None:
     """Print mean and coefficient of variation of each cell."""
-    from tracebed.ground.display import cell as shown
-
     rows = []
     for item in summary.figures:
         health = "/".join(str(count) for count in summary.states.get(item.cell, {}).values())
@@ -143,7 +129,7 @@ def _print_cells(summary: Statistics) -> None:
     click.echo("mean ± coefficient of variation; *healthy/degraded/unhealthy/unknown")
 
 
-def _print_predictions(summary: Statistics) -> None:
+def _print_predictions(summary: tb.Statistics) -> None:
     """Print the relative errors of the predictions, if there are any."""
     rows = [
         [item.cell, item.selection, name, *(f"{figure.errors[name]:+.2%}" for figure in item.metrics.values())]
@@ -156,16 +142,14 @@ def _print_predictions(summary: Statistics) -> None:
         print_table(["error of the prediction", "repetitions", "by", *_titles(summary)], rows, keys=3)
 
 
-def _print_dependence(summary: Statistics) -> None:
+def _print_dependence(summary: tb.Statistics) -> None:
     """Print drift and lag-1 correlation."""
     if not summary.dependences:
         return
-    from tracebed.api.measures import metric_definitions
-
     click.echo("")
     rows = [
         [
-            metric_definitions()[name].label,
+            tb.metric_definitions()[name].label,
             f"{found.drift_percent:+.3f} %",
             f"{found.drift_p:.3f}",
             f"{found.correlation:+.2f}",
@@ -176,7 +160,20 @@ def _print_dependence(summary: Statistics) -> None:
     print_table(["over the sequence", "drift per run", "p", "lag-1 correlation", "if independent (95 %)"], rows)
 
 
-def _titles(summary: Statistics) -> list[str]:
-    from tracebed.api.measures import metric_definitions
+def _titles(summary: tb.Statistics) -> list[str]:
+    return [tb.metric_definitions()[name].title for name in summary.figures[0].metrics]
 
-    return [metric_definitions()[name].title for name in summary.figures[0].metrics]
+
+def list_points(file: tb.ExperimentFile, points: Sequence[tb.Point], as_json: bool) -> None:
+    """Print the points of the grid."""
+    rows = [asdict(point) for point in points]
+    if as_json:
+        print_json("tracebed-grid/1", {"experiment": file.name, "points": len(points), "grid": rows})
+        return
+    keys = [key for key in rows[0] if key in ("workload", "policy") or len({str(row[key]) for row in rows}) > 1]
+    print_table(keys, [[value_text(row[key]) for key in keys] for row in rows], keys=len(keys))
+
+
+def value_text(value: Any) -> str:
+    """Return the value of a key of a point as text."""
+    return f"{value:g}" if isinstance(value, float) else "-" if value is None else str(value)

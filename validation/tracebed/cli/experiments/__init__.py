@@ -1,1 +1,0 @@
-"""`tracebed experiment`, and the tables of its views."""
