@@ -41,6 +41,7 @@ GROUND = {
     "ranges",
     "states",
     "registry",
+    "host_lists",
     "version",
     "world",
 }
@@ -50,11 +51,12 @@ STANDS_ON = {
     **dict.fromkeys(GROUND, GROUND),
     "converters": GROUND,
     "benchmarks": GROUND,
-    "orchestrator": GROUND | {"converters", "benchmarks"},
-    "validation": GROUND | {"converters", "orchestrator"},
+    "machine": GROUND | {"converters"},
+    "orchestrator": GROUND | {"converters", "benchmarks", "machine"},
+    "validation": GROUND | {"converters", "machine", "orchestrator"},
     # The Python interface, the checks for extensions and the command line are the top layer.
-    "api": GROUND | {"converters", "benchmarks", "orchestrator", "validation"},
-    "testing": GROUND | {"converters", "benchmarks", "orchestrator", "validation", "api"},
+    "api": GROUND | {"converters", "benchmarks", "machine", "orchestrator", "validation"},
+    "testing": GROUND | {"converters", "benchmarks", "machine", "orchestrator", "validation", "api"},
     "cli": GROUND | {"api"},
 }
 ORCHESTRATOR = "tracebed.orchestrator"

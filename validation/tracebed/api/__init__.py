@@ -65,6 +65,8 @@ if TYPE_CHECKING:
     )
     from tracebed.converters.workload import System
     from tracebed.ground.errors import InputError, TestbedError, Tolerated, TracebedError
+    from tracebed.machine.machine import Machine
+    from tracebed.machine.sources import read_machine
     from tracebed.orchestrator.scheduling.state import Policy
     from tracebed.orchestrator.setup import Scheduling, Setup, Timing
     from tracebed.orchestrator.simulation.overheads import Overheads
@@ -84,6 +86,7 @@ __all__ = [
     "Forecast",
     "InputError",
     "Inventory",
+    "Machine",
     "NoiseProfile",
     "Overheads",
     "Picture",
@@ -136,6 +139,7 @@ __all__ = [
     "plot_means",
     "policies",
     "read",
+    "read_machine",
     "recipe",
     "recipes",
     "recover",
@@ -186,6 +190,8 @@ _HOME = {
     "tracebed.ground.errors": ("InputError", "TestbedError", "Tolerated", "TracebedError"),
     "tracebed.orchestrator.testbeds.calibration": ("Calibration",),
     "tracebed.orchestrator.scheduling.state": ("Policy",),
+    "tracebed.machine.machine": ("Machine",),
+    "tracebed.machine.sources": ("read_machine",),
     "tracebed.orchestrator.setup": ("Scheduling", "Setup", "Timing"),
     "tracebed.orchestrator.simulation.overheads": ("Overheads",),
     "tracebed.orchestrator.testbeds.nodes": ("Inventory",),

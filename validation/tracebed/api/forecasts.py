@@ -15,10 +15,9 @@ from tracebed.converters import workload as converters
 from tracebed.ground.errors import InputError
 from tracebed.ground.outputs import FORECAST
 from tracebed.slurm.live_state import ask
-from tracebed.slurm.reasons import waits_for
 from tracebed.slurm.simulation.forecast import Starts
 from tracebed.slurm.simulation.forecast import forecast as simulate
-from tracebed.slurm.state import read_folder, state_of
+from tracebed.slurm.state import read_folder, state_of, waits_for
 
 INTERVAL = (0.05, 0.95)
 """Quantiles of the ensemble between which 80 % of the starts lie. Members differ less than the future of a cluster: on

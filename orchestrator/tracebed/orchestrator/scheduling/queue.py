@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from itertools import compress
 from typing import ClassVar
 
@@ -215,3 +216,16 @@ class PriorityQueue(Queue):
         sizes, times = self._sizes[first:], self._times[first:]
         fits = ((sizes <= idle) & ((times <= time + SLACK_S) | (sizes <= extra))).nonzero()[0]
         return self._order[first + int(fits[0])] if len(fits) else None
+
+
+def first_of_users(waiting: Sequence[int], user: Sequence[Hashable], most: int) -> Sequence[int]:
+    """Return the first `most` jobs of each user among the jobs `waiting` (0: any number), in the same order."""
+    if not most:
+        return waiting
+    jobs_of: Counter[Hashable] = Counter()
+    found = []
+    for job in waiting:
+        jobs_of[user[job]] += 1
+        if jobs_of[user[job]] <= most:
+            found.append(job)
+    return found

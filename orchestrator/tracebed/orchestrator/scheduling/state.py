@@ -7,7 +7,7 @@ from array import array
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
-from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from tracebed.orchestrator.scheduling.dates import Dates
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.queue import Queue
 from tracebed.orchestrator.scheduling.reservations import Reservations
+
+if TYPE_CHECKING:
+    from tracebed.machine.machine import Machine
 
 
 class Start(NamedTuple):
@@ -188,6 +191,13 @@ def dispatches(policy: Policy) -> bool:
     the start. The latency after the last instruction delays the next job on the nodes.
     """
     return bool(getattr(policy, "dispatches", False))
+
+
+def own_machine(policy: Policy) -> Machine | None:
+    """Return the machine that a policy describes by its parameters: its method `own_machine`; None: any machine."""
+    make = getattr(policy, "own_machine", None)
+    machine: Machine | None = None if make is None else make()
+    return machine
 
 
 def visible_jobs(policy: Policy, jobs: Jobs) -> Jobs:

@@ -22,7 +22,7 @@ from tracebed.orchestrator.scheduling.policies.conservative import slurm_call
 from tracebed.orchestrator.scheduling.policies.fcfs import heads
 from tracebed.orchestrator.scheduling.policies.sd_mates import QUANTILES, Found, Mates, in_order, slowdown_of_running
 from tracebed.orchestrator.scheduling.policies.sd_plan import ReservationMap
-from tracebed.orchestrator.scheduling.policies.slurm_backfill import first_of_users
+from tracebed.orchestrator.scheduling.queue import first_of_users
 from tracebed.orchestrator.scheduling.state import Decision, Lend, Share, Start, State
 
 SLACK = 1e-9

@@ -37,7 +37,7 @@ from tracebed.ground.outputs import ARTIFACT
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.testbeds.agent.facts import host_facts
 from tracebed.orchestrator.testbeds.wheelhouse import wheel
-from tracebed.slurm.lines import lines_of
+from tracebed.slurm.conf_lines import lines_of
 from tracebed.validation.experiments.experiment import OF_REPETITIONS, Point
 from tracebed.validation.experiments.file import ExperimentFile, load_experiment
 from tracebed.validation.experiments.real.store import LOG, PLAN, REAL, attempts, read_plan, run_of
