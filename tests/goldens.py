@@ -19,14 +19,14 @@ from pathlib import Path
 
 import click
 import pandas as pd
+from oracles.evolving import ReferenceSimulation
 
 import tracebed.api as tb
 from tests.oracles import engines, evolving_cases, slurm_cases
+from tests.oracles.slurm_simulation.simulator import Simulation
 from tracebed.cli import tracebed
-from tracebed.orchestrator.evolving import reference
 from tracebed.orchestrator.run import TABLES
 from tracebed.orchestrator.simulation.prediction import predict
-from tracebed.slurm.simulation.simulator import Simulation
 
 ROOT = Path(__file__).resolve().parents[1]
 CASES = 150
@@ -57,7 +57,7 @@ def goldens() -> Iterator[tuple[str, str]]:
         values = [getattr(outcome, field.name) for field in fields(outcome)] if outcome else []
         yield f"Slurm {seed}", digest(repr([[*each] for each in values]))
     for seed in range(CASES // 5):
-        simulation = reference.ReferenceSimulation(*evolving_cases.case(seed))
+        simulation = ReferenceSimulation(*evolving_cases.case(seed))
         yield f"evolving {seed}", digest(repr(evolving_cases.fields_of(simulation.run())))
     for model in MODELS:
         workload = tb.generate(model, jobs=200, seed=1)

@@ -33,19 +33,20 @@ WINGS = {"slurm", "oar", "operators", "studies", "drivers"}
 STANDS_ON = {
     "ground": set(),
     "converters": {"ground"},
+    "machine": {"ground", "converters"},
     "malleable": {"ground", "benchmarks"},
     "benchmarks": {"ground", "malleable"},
-    "orchestrator": {"ground", "converters", "benchmarks"},
-    "validation": {"ground", "converters", "orchestrator"},
+    "orchestrator": {"ground", "converters", "benchmarks", "machine"},
+    "validation": {"ground", "converters", "machine", "orchestrator"},
     # The Python interface, the checks for extensions and the command line are the top layer.
-    "api": {"ground", "converters", "benchmarks", "orchestrator", "validation"},
-    "testing": {"ground", "converters", "benchmarks", "orchestrator", "validation", "api"},
+    "api": {"ground", "converters", "benchmarks", "machine", "orchestrator", "validation"},
+    "testing": {"ground", "converters", "benchmarks", "machine", "orchestrator", "validation", "api"},
     "cli": {"ground", "api"},
-    "slurm": {"ground", "converters", "benchmarks", "orchestrator"},
-    "oar": {"ground", "converters", "orchestrator"},
-    "drivers": {"ground", "converters", "orchestrator", "validation"},
-    "operators": {"ground", "converters", "orchestrator", "validation", "api", "cli", "slurm"},
-    "studies": {"ground", "converters", "benchmarks", "orchestrator", "validation"},
+    "slurm": {"ground", "converters", "benchmarks", "machine", "orchestrator"},
+    "oar": {"ground", "converters", "machine", "orchestrator"},
+    "drivers": {"ground", "converters", "machine", "orchestrator", "validation"},
+    "operators": {"ground", "converters", "machine", "orchestrator", "validation", "api", "cli", "slurm"},
+    "studies": {"ground", "converters", "benchmarks", "machine", "orchestrator", "validation"},
 }
 CLI = "tracebed.cli"
 ORCHESTRATOR = "tracebed.orchestrator"

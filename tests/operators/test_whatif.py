@@ -23,9 +23,9 @@ from tracebed.operators.whatif import members, pictures
 from tracebed.operators.whatif.classes import Answer, Changed, JobClass, classes_of
 from tracebed.operators.whatif.log import Log, log_of, with_starts
 from tracebed.slurm.conf import of_lines
-from tracebed.slurm.lines import lines_of
+from tracebed.slurm.conf_lines import lines_of
 from tracebed.slurm.machine import Machine
-from tracebed.slurm.simulation.asked import as_asked
+from tracebed.slurm.simulation.demands import as_asked
 from tracebed.validation.report.templates import fill
 
 Call = Callable[..., tuple[int, str, str]]

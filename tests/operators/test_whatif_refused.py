@@ -22,9 +22,9 @@ from tracebed.operators.whatif.log import log_of
 from tracebed.operators.whatif.pictures import pictures
 from tracebed.operators.whatif.refused import MOST, Remedy, adapted
 from tracebed.slurm.conf import of_lines
-from tracebed.slurm.lines import lines_of
+from tracebed.slurm.conf_lines import lines_of
 from tracebed.slurm.machine import Machine
-from tracebed.slurm.simulation.asked import STARTED, longest_limits
+from tracebed.slurm.simulation.demands import STARTED, longest_limits
 
 Call = Callable[..., tuple[int, str, str]]
 SHORT = "Partition.batch.MaxTime=60"

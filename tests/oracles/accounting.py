@@ -8,9 +8,9 @@ from itertools import pairwise
 
 import tracebed.api as tb
 from tests.servers.slurmd import Slurm
+from tracebed.ground.host_lists import host_names
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.run import JOURNAL
-from tracebed.slurm.host_lists import host_names
 
 SECOND_S = 1.5
 """Largest difference of two times that agree: Slurm records whole seconds."""

@@ -11,14 +11,15 @@ import sys
 import time
 
 import numpy as np
+from oracles.evolving import ReferenceSimulation
 
 import tracebed.api as tb
 from tracebed.converters.models.deadlines import TYPES
 from tracebed.ground.topology import Grid
-from tracebed.orchestrator.evolving import behaviours, compiled, reference
+from tracebed.orchestrator.evolving import behaviours
 from tracebed.orchestrator.evolving.machine import AllocationPlan, LeakVariant, Machine, ProgramOutcome
 from tracebed.orchestrator.evolving.programs import COMMUNICATIONS, Builder, Programs
-from tracebed.orchestrator.evolving.simulation import leaking, programs_of
+from tracebed.orchestrator.evolving.simulation import leaking, programs_of, simulate
 
 SIDES = ((1,), (7,), (2, 2), (3, 4), (4, 4), (2, 5), (2, 3, 3))
 
@@ -120,8 +121,8 @@ def compared(seed: int, *, large: bool = False) -> str:
     """Return what differs between C and Python in a case, or an empty text."""
     programs, machine, plan = large_case(seed) if large else case(seed)
     ours, theirs = (
-        compiled.simulated(programs, machine, plan),
-        reference.ReferenceSimulation(programs, machine, plan).run(),
+        simulate(programs, machine, plan),
+        ReferenceSimulation(programs, machine, plan).run(),
     )
     differing = [name for name, values in fields_of(theirs).items() if values != fields_of(ours)[name]]
     return "".join(f"{name}: {getattr(theirs, name)}, in C {getattr(ours, name)}\n" for name in differing)

@@ -69,7 +69,7 @@ def run_cases(folder: Path, cases: int, large: int, seed: int) -> None:
     from tests.oracles import engines, evolving_cases, slurm_cases, table_cases
     from tracebed.benchmarks import kernels
     from tracebed.benchmarks.kernels import stream
-    from tracebed.orchestrator.evolving import compiled as evolving
+    from tracebed.orchestrator.evolving import simulation as evolving
     from tracebed.orchestrator.simulation import engine
     from tracebed.slurm.simulation import engine as slurm
 
@@ -154,7 +154,7 @@ def main() -> int:
         sys.exit("gcc is needed: apt-get install gcc libc6-dev")
     from tests.oracles import table_cases
     from tracebed.benchmarks import kernels, unmodified
-    from tracebed.orchestrator.evolving import compiled as evolving
+    from tracebed.orchestrator.evolving import simulation as evolving
     from tracebed.orchestrator.simulation import engine
     from tracebed.slurm.simulation import engine as slurm
 

@@ -3,34 +3,44 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import fields, replace
 from random import Random
 from typing import Any
 
+from tests.oracles.slurm_simulation.nodes import Nodes
+from tests.oracles.slurm_simulation.simulator import Simulation, siblings
 from tracebed.orchestrator.scheduling.node_masks import mask_of
 from tracebed.orchestrator.scheduling.policies.slurm import Slurm
-from tracebed.slurm.rules.conditions import SINGLETON, Arrays, Condition, Conditions
-from tracebed.slurm.rules.entries import Entries
-from tracebed.slurm.rules.licenses import Licenses
-from tracebed.slurm.rules.limits import (
+from tracebed.slurm.simulation import engine
+from tracebed.slurm.simulation.inputs import (
+    CANCEL,
     CORES,
     GRES,
     JOBS,
     MEMORY,
     NODES,
+    OF_PARENT,
+    REQUEUE,
+    SINGLETON,
     SUBMITTED,
+    SUSPEND,
+    Arrays,
+    Associations,
+    Booked,
+    Bookings,
+    Condition,
+    Conditions,
+    Entries,
+    Inputs,
+    Licenses,
     Limit,
     Limits,
+    Outcome,
+    Preemption,
     amounts_of,
 )
-from tracebed.slurm.rules.multifactor import OF_PARENT, Associations
-from tracebed.slurm.rules.outlook import Booked, Bookings
-from tracebed.slurm.rules.preemption import CANCEL, REQUEUE, SUSPEND, Preemption
-from tracebed.slurm.rules.resources import ALL, OF_CPUS, OF_TASKS, Parts, Request, Resources
-from tracebed.slurm.rules.switches import Switches
-from tracebed.slurm.simulation import engine
-from tracebed.slurm.simulation.inputs import Inputs, Outcome
-from tracebed.slurm.simulation.simulator import Simulation
+from tracebed.slurm.simulation.resources import ALL, OF_CPUS, OF_TASKS, Parts, Request, Resources, Switches
 
 PARAMETERS: dict[str, list[Any]] = {
     "sched_interval": [-1, 0, 20],
@@ -115,7 +125,7 @@ def drawn(seed: int, *, large: bool = False) -> tuple[Inputs, Slurm]:
     fit = [
         job
         for job, asked in enumerate(requests)
-        if (parts := inputs.free.choose(asked, (1 << nodes) - 1)) and _allowed(inputs, job, parts)
+        if (parts := Nodes.of(inputs.free).choose(asked, (1 << nodes) - 1)) and _allowed(inputs, job, parts)
     ]
     kept: dict[str, Any] = {name: [getattr(inputs, name)[job] for job in fit] for name in OF_JOBS}
     if draw.random() < 0.7:
@@ -158,7 +168,7 @@ def _with_demands(draw: Random, inputs: Inputs, policy: Slurm) -> tuple[Inputs, 
         number = [draw.choice((-1, job // 3)) for job in range(count)]
         waits = [not (inputs.held and inputs.held[first]) for first in entries.first]
         policy = replace(policy, bf_min_age_reserve=0)  # some never start: no pass each second for a day
-        found["together"] = [number[first] if own else -1 for first, own in zip(entries.first, waits, strict=True)]
+        found["het_job"] = [number[first] if own else -1 for first, own in zip(entries.first, waits, strict=True)]
     return replace(inputs, **found), policy
 
 
@@ -201,11 +211,11 @@ def _in_several_partitions(draw: Random, inputs: Inputs) -> Inputs:
 
 def begun(draw: Random, inputs: Inputs) -> Inputs:
     """Return the inputs of a simulation that begins with running jobs, and with the usage of the users."""
-    begin, free = draw.choice((5.0, 20.5)), inputs.free.copy()
+    begin, free = draw.choice((5.0, 20.5)), Nodes.of(inputs.free)
     held: list[Parts] = []
     since: list[float] = []
     for job, request in enumerate(inputs.requests):
-        alone = not inputs.entries or sum(1 for _ in inputs.entries.siblings(job)) == 1
+        alone = not inputs.entries or sum(1 for _ in siblings(inputs.entries, job)) == 1
         runs = alone and draw.random() < 0.4 and inputs.submit[job] < begin
         parts = (free.choose(request, (1 << len(free.total)) - 1) if runs else None) or {}
         free.take(request, parts)
@@ -359,10 +369,17 @@ def _arrays(draw: Random, count: int) -> Arrays:
     return Arrays(of, [draw.choice((0, 1, 2)) for _ in range(count // 4 + 1)])
 
 
+def both(inputs: Inputs, policy: Slurm, compiled: Callable[[Inputs, Slurm], Outcome] = engine.simulate) -> Outcome:
+    """Return the outcome of the compiled simulation, and check that the one in Python returns the same."""
+    outcome = compiled(inputs, policy)
+    assert equal(outcome, Simulation(inputs, policy).run())
+    return outcome
+
+
 def compared(seed: int, *, large: bool = False) -> str:
     """Return the difference of the two simulators on a drawn case; empty: none."""
     inputs, policy = drawn(seed, large=large)
-    if not inputs.requests or not engine.available():
+    if not inputs.requests:
         return ""
     simulation = Simulation(inputs, policy)
     if not equal(engine.simulate(inputs, policy), simulation.run()):

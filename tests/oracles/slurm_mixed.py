@@ -30,8 +30,11 @@ from unittest import mock
 import numpy as np
 import pandas as pd
 
+from tests.oracles.slurm_simulation import backfill as slurm_plan
+from tests.oracles.slurm_simulation.simulator import Simulation
 from tests.recorders.record_slurm_mixed import USERS
 from tracebed.converters.workload import Provenance, System, Workload
+from tracebed.ground.host_lists import host_names
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.node_masks import mask_of
@@ -42,11 +45,8 @@ from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.slurm.conf import read
-from tracebed.slurm.host_lists import host_names
-from tracebed.slurm.rules import plan as slurm_plan
 from tracebed.slurm.simulation import prediction
 from tracebed.slurm.simulation.inputs import Inputs
-from tracebed.slurm.simulation.simulator import Simulation
 
 FOLDER = Path(__file__).parents[1] / "slurm_recordings" / "mixed"
 LATENCIES = Overheads(launch_s=0.035, end_s=0.018)
@@ -164,7 +164,7 @@ class Forced(Simulation):
         workload, given = workload_of(recording, run["asked"]), parameters(recording)
         policy = resolve("slurm", given)[1]
         assert isinstance(policy, Slurm)
-        machine, jobs = prediction.machine_of(policy), Jobs.of(workload, over_limit=OverLimit.KILL)
+        machine, jobs = policy.own_machine().cluster, Jobs.of(workload, over_limit=OverLimit.KILL)
         setup = Setup.of("slurm", over_limit=OverLimit.KILL)
         inputs, _ = prediction._inputs(workload, jobs, prediction.IdleCluster.of(machine), setup, ScheduleRecord(jobs))
         super().__init__(inputs, replace(policy, epoch_s=run["asked"][0]))

@@ -13,11 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tracebed.api as tb
+from tests.oracles import evolving as reference
 from tests.oracles import evolving_cases
 from tracebed.converters.models.deadlines import TYPES
 from tracebed.ground.errors import InputError
 from tracebed.ground.topology import Grid
-from tracebed.orchestrator.evolving import behaviours, compiled, reference
+from tracebed.orchestrator.evolving import behaviours
+from tracebed.orchestrator.evolving import simulation as compiled
 from tracebed.orchestrator.evolving.machine import AllocationPlan, LeakVariant, Machine, ProgramOutcome
 from tracebed.orchestrator.evolving.programs import COMMUNICATIONS, Builder, Communication, Programs, StepKind
 from tracebed.orchestrator.evolving.simulation import adapted, leaking, programs_of, reserved, run_alone, simulate
@@ -31,9 +33,7 @@ LINE = Machine(Grid((4,)))
 def both(programs: Programs, machine: Machine, plan: AllocationPlan) -> ProgramOutcome:
     """Return the outcome of the Python simulation, and check that the compiled one is the same."""
     outcome = reference.ReferenceSimulation(programs, machine, plan).run()
-    if compiled.is_available():
-        other = compiled.simulated(programs, machine, plan)
-        assert evolving_cases.fields_of(other) == evolving_cases.fields_of(outcome)
+    assert evolving_cases.fields_of(simulate(programs, machine, plan)) == evolving_cases.fields_of(outcome)
     return outcome
 
 
@@ -537,24 +537,29 @@ def test_leaking_jobs_start_at_their_earliest_start_and_are_cancelled_at_their_d
 # -- compiled --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.skipif(not compiled.is_available(), reason="the compiled simulation was not built")
 def test_the_compiled_simulation_gives_the_same_to_the_bit() -> None:
     for seed in range(150):
         assert evolving_cases.compared(seed) == "", f"seed {seed}"
     assert evolving_cases.compared(1, large=True) == ""
 
 
-def test_without_the_compiled_simulation_python_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    programs, machine, plan = evolving_cases.case(7)
-    machine = replace(machine, latency=0.0)
-    nodes = [list(range(count)) for count in programs.nodes]
-    given = reserved(programs, np.zeros(len(programs)), nodes)
-    before = simulate(programs, machine, plan), run_alone(programs, machine, given)
-    monkeypatch.setattr(compiled, "LIBRARY", compiled.LIBRARY.with_name("missing.so"))
-    assert not compiled.is_available()
-    after = simulate(programs, machine, plan), run_alone(programs, machine, given)
-    assert evolving_cases.fields_of(before[0]) == evolving_cases.fields_of(after[0])
-    assert before[1].tobytes() == after[1].tobytes()
+def test_the_run_time_alone_is_that_of_a_simulation_of_the_job_alone() -> None:
+    programs, machine, _ = evolving_cases.case(7)
+    together = reserved(programs, np.zeros(len(programs)), [list(range(count)) for count in programs.nodes])
+    for job, run_time in enumerate(run_alone(programs, machine, together)):
+        only = np.where(np.arange(len(programs)) == job, 0.0, np.nan)
+        alone = reference.ReferenceSimulation(programs, machine, replace(together, start=only)).run()
+        assert run_time == alone.end[job]
+
+
+@pytest.mark.parametrize(("name", "error"), [("missing.so", "no C compiler"), ("machine.h", "another machine")])
+def test_without_the_compiled_simulation_an_error_says_what_to_install(
+    name: str, error: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compiled, "LIBRARY", compiled.LIBRARY.with_name(name))
+    with pytest.raises(InputError, match=error) as raised:
+        simulate(*evolving_cases.case(7))
+    assert "install" in str(raised.value.hint)
 
 
 def test_the_kinds_of_steps_are_those_of_the_source() -> None:

@@ -15,10 +15,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.oracles import evolving as reference
 from tests.patience import patience
 from tracebed.converters.models.deadlines import TYPES
 from tracebed.ground.topology import Grid
-from tracebed.orchestrator.evolving import behaviours, reference
+from tracebed.orchestrator.evolving import behaviours
 from tracebed.orchestrator.evolving.machine import AllocationPlan, Machine
 from tracebed.orchestrator.evolving.programs import COMMUNICATIONS, Builder, Communication, Programs
 from tracebed.orchestrator.evolving.simulation import simulate

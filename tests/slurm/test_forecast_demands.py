@@ -12,8 +12,8 @@ import tracebed.api as tb
 from tests.slurm.test_forecast import PARTITION, folder_of, log_of, minutes_of, read_state, running, waiting
 from tracebed.slurm.gres import gres_of
 from tracebed.slurm.job_fields import FREE, IGNORED, MODELED, OF_RUNNING, WITHOUT_EFFECT, gres
-from tracebed.slurm.reasons import waits_for
 from tracebed.slurm.scontrol import Record
+from tracebed.slurm.state import waits_for
 
 PRINTED = json.loads((Path(__file__).parents[1] / "slurm_recordings" / "fields" / "job.json").read_text())
 """Release of Slurm -> the fields that `scontrol -d show job` prints."""

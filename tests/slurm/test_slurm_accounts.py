@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
+from tests.oracles.slurm_simulation.accounting import Counters, FairShare
 from tracebed.cli import tracebed
 from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.workload import Provenance, System, Workload
@@ -25,12 +26,10 @@ from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.slurm.conf import read
 from tracebed.slurm.database import Association, Database, Limits, Qos, read_qos, tres_of
 from tracebed.slurm.machine import Machine
-from tracebed.slurm.rules.limits import Counters, amounts_of
-from tracebed.slurm.rules.multifactor import FairShare
 from tracebed.slurm.simulation import prediction
 from tracebed.slurm.simulation.accounts import Accounting
 from tracebed.slurm.simulation.factors import resets
-from tracebed.slurm.simulation.inputs import Inputs
+from tracebed.slurm.simulation.inputs import Inputs, amounts_of
 
 FOLDER = Path(__file__).parents[1] / "slurm_recordings" / "accounts"
 FILES = [FOLDER / name for name in ("qos.txt", "slurm.conf", "dump.cfg")]

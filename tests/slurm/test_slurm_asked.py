@@ -10,9 +10,9 @@ import pytest
 
 from tracebed.converters.workload import Provenance, Step, Workload
 from tracebed.ground.errors import InputError
-from tracebed.slurm.lines import lines_of
+from tracebed.slurm.conf_lines import lines_of
 from tracebed.slurm.machine import Machine, machine_of
-from tracebed.slurm.simulation.asked import NO_LIMIT, SEVERAL_KINDS, YEAR_S, as_asked
+from tracebed.slurm.simulation.demands import NO_LIMIT, SEVERAL_KINDS, YEAR_S, as_asked
 
 CONF = """NodeName=a[1-2] Sockets=2 CoresPerSocket=4 ThreadsPerCore=2
 NodeName=b1 CPUs=8 Sockets=1 CoresPerSocket=8 ThreadsPerCore=2

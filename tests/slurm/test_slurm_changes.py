@@ -10,7 +10,7 @@ import pytest
 from tracebed.ground.errors import InputError
 from tracebed.slurm.changes import Addition, class_of, with_nodes, with_settings
 from tracebed.slurm.conf import of_lines
-from tracebed.slurm.lines import Line, hosts_of, lines_of
+from tracebed.slurm.conf_lines import Line, hosts_of, lines_of
 from tracebed.slurm.machine import Machine
 
 CONF = Path(__file__).parents[1] / "operator_logs" / "slurm.conf"

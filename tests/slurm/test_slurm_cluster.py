@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -17,36 +18,39 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.oracles import slurm_cases
+from tests.oracles.slurm_simulation.accounting import FairShare
+from tests.oracles.slurm_simulation.nodes import Nodes
+from tests.oracles.slurm_simulation.simulator import siblings
 from tracebed.cli import tracebed
 from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.workload import Provenance, System, Workload
 from tracebed.ground.errors import InputError, Tolerated
+from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.node_masks import mask_of
 from tracebed.orchestrator.scheduling.policies.slurm import Slurm
 from tracebed.orchestrator.simulation.prediction import predict
+from tracebed.orchestrator.testbeds.inventory import load_inventory
 from tracebed.slurm.conf import read
 from tracebed.slurm.database import Database, Limits, Qos
 from tracebed.slurm.gres import counted_gres, demanded_gres, gres_of, kept_gres
 from tracebed.slurm.machine import Alike, Machine, Partition, Weights, duration_s
-from tracebed.slurm.rules.entries import Entries
-from tracebed.slurm.rules.features import satisfies
-from tracebed.slurm.rules.multifactor import Associations, FairShare, size_factor
-from tracebed.slurm.rules.resources import ALL, Request, Resources
-from tracebed.slurm.rules.switches import Switches
 from tracebed.slurm.simulation import engine
-from tracebed.slurm.simulation.events import ignored
-from tracebed.slurm.simulation.simulator import Simulation
+from tracebed.slurm.simulation.factors import size_factor
+from tracebed.slurm.simulation.feasibility import fits, satisfies
+from tracebed.slurm.simulation.inputs import Associations, Entries
+from tracebed.slurm.simulation.resources import ALL, Request, Switches
+from tracebed.slurm.simulation.start_conditions import ignored
 
 
-def resources(cores: list[int], **other: Any) -> Resources:
+def resources(cores: list[int], **other: Any) -> Nodes:
     """Return nodes with `cores` free cores of 12 each."""
     count = len(cores)
     usual = {"switches": None, "weights": [1] * count, "total_memory": [1000] * count, "gres": [(0,)] * count}
     facts = {**usual, **other}
-    return Resources(
+    return Nodes(
         cores, [*facts["total_memory"]], [*facts["gres"]], [12] * count, facts["total_memory"], facts["switches"],
         facts["weights"],
     )  # fmt: skip
@@ -87,6 +91,15 @@ def test_jobs_with_generic_resources_compare_the_cores_that_they_can_use() -> No
     assert apart.choose(request(1), 7) == {2: 1}
     assert apart.choose(request(1, gres=(1,)), 7) == {0: 1}
     assert apart.choose(request(2, gres=(1,), per_node=2), 7) == {0: 2}
+
+
+@given(st.integers(0, 10**9))
+def test_a_job_fits_if_nodes_of_the_empty_cluster_can_be_chosen_for_it(seed: int) -> None:
+    draw, empty = Random(seed), Nodes.of(slurm_cases.drawn(seed)[0].free)
+    for _ in range(20):
+        asked = slurm_cases._request(draw, draw.randint(1, (1 << len(empty.total)) - 1), max(empty.total))
+        chosen = empty.choose(asked, asked.eligible)
+        assert fits(empty, asked) == (chosen is not None), asked
 
 
 def test_memory_and_generic_resources_limit_a_node() -> None:
@@ -346,17 +359,16 @@ def check_engines(seed: int) -> None:
     if not kept.requests:
         return
     assert not slurm_cases.compared(seed)
-    simulate = engine.simulate if engine.available() else lambda *case: Simulation(*case).run()
-    outcome = simulate(replace(kept, watched=0), policy)
+    outcome = engine.simulate(replace(kept, watched=0), policy)
     conditions = kept.conditions
     entries = kept.entries or Entries.of(range(len(outcome.end)))
     for job, first in enumerate(entries.first):
-        ended = [each for each in entries.siblings(job) if not math.isnan(outcome.end[each])]
+        ended = [each for each in siblings(entries, job) if not math.isnan(outcome.end[each])]
         assert len(ended) < 2 or job != first
         # only a job with a dependency, a limit, a deadline or components, or in a reservation, may never start
-        inside = (kept.bookings and kept.bookings.inside[job] >= 0) or kept.deadline or kept.together
+        inside = (kept.bookings and kept.bookings.inside[job] >= 0) or kept.deadline or kept.het_job
         assert ended or inside or (conditions and conditions.dependencies[job]) or kept.limits.counters
-    until = simulate(kept, policy)  # it ends when the watched jobs have started
+    until = engine.simulate(kept, policy)  # it ends when the watched jobs have started
     if not any(outcome.restarts):
         assert repr(until.start[: kept.watched]) == repr(outcome.start[: kept.watched])  # NaN differs from itself
     stints = [
@@ -385,6 +397,17 @@ def test_compiled_and_python_are_equal_and_no_core_is_held_twice(seed: int) -> N
 @given(st.integers(0, 10**9))
 def test_compiled_and_python_are_equal_in_many_cases(seed: int) -> None:
     check_engines(seed)
+
+
+@pytest.mark.parametrize(("library", "error"), [("missing.so", "no C compiler"), ("loops.h", "belongs to another")])
+def test_without_the_compiled_simulation_an_error_says_what_to_install(
+    library: str, error: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "LIBRARY", engine.LIBRARY.with_name(library))
+    engine._functions.cache_clear()
+    with pytest.raises(InputError, match=error) as raised:
+        engine.simulate(*slurm_cases.drawn(1))
+    assert "install" in str(raised.value.hint)
 
 
 # -- runs -------------------------------------------------------------------------------------------------------------
@@ -515,11 +538,14 @@ def test_a_job_is_killed_at_its_limit_or_gets_more_time() -> None:
     assert more["end"][0] - more["start"][0] == pytest.approx(900.0)
     with pytest.raises(InputError, match="--over-limit now is not modeled"):
         predict(workload, None, policy, over_limit=OverLimit.NOW)
+    with pytest.raises(InputError, match="simulated by the compiled engine only"):
+        predict(workload, None, policy, engine="python")
 
 
-def test_no_testbed_replays_a_cluster() -> None:
+def test_no_testbed_replays_a_cluster(tmp_path: Path) -> None:
+    workload = workload_of(submit_time=[0.0], run_time=[9.0], nodes=[1])
     with pytest.raises(InputError, match="can be simulated only"):
-        next(iter(Slurm(cluster=CLUSTER.model_dump_json()).decide(None)))  # type: ignore[arg-type]
+        replay(workload, load_inventory("emulated-4"), Slurm(cluster=CLUSTER.model_dump_json()), tmp_path / "run")
 
 
 def test_a_job_whose_memory_fits_on_no_nodes_is_rejected() -> None:

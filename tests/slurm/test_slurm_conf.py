@@ -20,7 +20,7 @@ from tracebed.ground.errors import InputError
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.slurm.conf import SlurmConf, read
-from tracebed.slurm.lines import MAX_BYTES, hosts
+from tracebed.slurm.conf_lines import MAX_BYTES, hosts
 from tracebed.slurm.machine import Machine, Weights
 
 OPERATOR = Path(__file__).parents[1] / "operator_logs" / "slurm.conf"

@@ -13,12 +13,13 @@ import pandas as pd
 import pytest
 
 import tracebed.api as tb
+from tests.oracles import slurm_cases
 from tracebed.converters.formats.reading import read_workload
 from tracebed.ground.errors import InputError
+from tracebed.ground.host_lists import host_names
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.slurm.conf import read
-from tracebed.slurm.host_lists import host_names
 from tracebed.slurm.simulation import engine
 from tracebed.slurm.state import read_folder, state_of
 
@@ -33,8 +34,13 @@ SelectTypeParameters={}
 ALL = "PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE\n"
 UNLIKE = "NodeName=n1 CoresPerSocket=2 ThreadsPerCore=2\nNodeName=n2 CoresPerSocket=4\n"
 SOCKETS = "NodeName=n[1-2] Sockets=2 CoresPerSocket=4 ThreadsPerCore=1\n"
-ENGINES = ["python", *(["compiled"] if engine.available() else [])]
 Held = dict[str, dict[str, int]]
+
+
+@pytest.fixture(autouse=True)
+def _as_in_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compare each compiled simulation with the one in Python."""
+    monkeypatch.setattr(engine, "simulate", slurm_cases.both)
 
 
 def log(folder: Path, *jobs: tuple[int, str]) -> tb.Workload:
@@ -58,10 +64,10 @@ def tasks(*cores: int, **columns: Any) -> tb.Workload:
     return tb.Workload(pd.DataFrame(table | {"spread": 1} | columns))
 
 
-def simulated(folder: Path, workload: tb.Workload, conf: str, use: str = ENGINES[-1]) -> Run:
+def simulated(folder: Path, workload: tb.Workload, conf: str) -> Run:
     path = folder / "slurm.conf"
     path.write_text(conf)
-    return predict(workload, None, "slurm", policy_parameters=read(path).parameters, engine=use)
+    return predict(workload, None, "slurm", policy_parameters=read(path).parameters)
 
 
 def held(run: Run) -> Held:
@@ -76,17 +82,16 @@ def held(run: Run) -> Held:
     return found
 
 
-@pytest.mark.parametrize("use", ENGINES)
-def test_the_threads_of_a_core_are_those_of_its_node(use: str, tmp_path: Path) -> None:
+def test_the_threads_of_a_core_are_those_of_its_node(tmp_path: Path) -> None:
     conf = HEAD.format("CR_Core") + UNLIKE + ALL
-    assert held(simulated(tmp_path, log(tmp_path, (4, ""), (4, "")), conf, use)) == {"1": {"n1": 4}, "2": {"n2": 4}}
-    one = simulated(tmp_path, log(tmp_path, *[(1, "")] * 6), conf, use)  # a job holds both CPUs of a core of n1
+    assert held(simulated(tmp_path, log(tmp_path, (4, ""), (4, "")), conf)) == {"1": {"n1": 4}, "2": {"n2": 4}}
+    one = simulated(tmp_path, log(tmp_path, *[(1, "")] * 6), conf)  # a job holds both CPUs of a core of n1
     assert held(one) == {**{key: {"n1": 2} for key in "12"}, **{key: {"n2": 1} for key in "3456"}}
-    cores = simulated(tmp_path, tasks(3, 2), conf, use)  # cores are cores, whatever their threads
+    cores = simulated(tmp_path, tasks(3, 2), conf)  # cores are cores, whatever their threads
     assert held(cores) == {"1": {"n2": 3}, "2": {"n1": 4}}
     spread = log(tmp_path, (6, ""))
     spread = tb.Workload(spread.table.assign(spread=1, fewest_nodes=1), spread.provenance)
-    assert held(simulated(tmp_path, spread, conf, use)) == {"1": {"n1": 4, "n2": 2}}
+    assert held(simulated(tmp_path, spread, conf)) == {"1": {"n1": 4, "n2": 2}}
 
 
 def test_cpus_that_are_cores_and_cores_of_the_system_do_not_count_as_threads(tmp_path: Path) -> None:
@@ -104,27 +109,25 @@ def test_memory_of_each_cpu_is_that_of_all_cpus_of_a_core(tmp_path: Path) -> Non
     assert held(run) == {"1": {"n1": 2}, "2": {"n2": 1}, "3": {"n2": 1}, "4": {"n2": 1}}  # 400 MiB of n1
 
 
-@pytest.mark.parametrize("use", ENGINES)
 @pytest.mark.parametrize(("selection", "partition"), [("CR_Core,CR_LLN", ALL), ("CR_Core", f"{ALL.strip()} LLN=YES\n")])
-def test_the_least_loaded_nodes_come_first(selection: str, partition: str, use: str, tmp_path: Path) -> None:
+def test_the_least_loaded_nodes_come_first(selection: str, partition: str, tmp_path: Path) -> None:
     conf = HEAD.format(selection) + "NodeName=n[1-2] CPUs=4\n" + partition
-    run = simulated(tmp_path, log(tmp_path, *[(1, "")] * 4), conf, use)
+    run = simulated(tmp_path, log(tmp_path, *[(1, "")] * 4), conf)
     assert held(run) == {"1": {"n1": 1}, "2": {"n2": 1}, "3": {"n1": 1}, "4": {"n2": 1}}
     assert not any("LLN" in each for each in read(tmp_path / "slurm.conf").differences)
 
 
-@pytest.mark.parametrize("use", ENGINES)
 @pytest.mark.parametrize(
     ("selection", "partition"), [("CR_Socket", ALL), ("CR_Core", f"{ALL.strip()} SelectTypeParameters=CR_Socket\n")]
 )
-def test_jobs_get_whole_sockets(selection: str, partition: str, use: str, tmp_path: Path) -> None:
+def test_jobs_get_whole_sockets(selection: str, partition: str, tmp_path: Path) -> None:
     """Slurm deals the tasks of a job out to the free sockets of a node, and gives it these sockets."""
     conf = HEAD.format(selection) + SOCKETS + partition
-    run = simulated(tmp_path, tasks(1, 1, 1, 2, 2), conf, use)
+    run = simulated(tmp_path, tasks(1, 1, 1, 2, 2), conf)
     assert held(run) == {"1": {"n1": 4}, "2": {"n1": 4}, "3": {"n2": 4}, "4": {"n2": 4}}
-    assert held(simulated(tmp_path, tasks(2, 2, 1), conf, use)) == {"1": {"n1": 8}, "2": {"n2": 8}}
+    assert held(simulated(tmp_path, tasks(2, 2, 1), conf)) == {"1": {"n1": 8}, "2": {"n2": 8}}
     got = log(tmp_path, (4, ""), (4, ""), (8, ""))  # the CPUs of a log are those of whole sockets
-    assert held(simulated(tmp_path, got, conf, use)) == {"1": {"n1": 4}, "2": {"n1": 4}, "3": {"n2": 8}}
+    assert held(simulated(tmp_path, got, conf)) == {"1": {"n1": 4}, "2": {"n1": 4}, "3": {"n2": 8}}
 
 
 def test_memory_of_each_cpu_is_that_of_whole_sockets(tmp_path: Path) -> None:
@@ -164,15 +167,14 @@ def test_what_is_assumed_about_cores_is_said(tmp_path: Path) -> None:
 # -- generic resources
 
 
-@pytest.mark.parametrize("use", ENGINES)
-def test_a_resource_that_is_not_consumed_is_there_for_all(use: str, tmp_path: Path) -> None:
+def test_a_resource_that_is_not_consumed_is_there_for_all(tmp_path: Path) -> None:
     conf = HEAD.format("CR_Core") + "NodeName=n[1-2] CPUs=4 Gres=bw:no_consume:1\n" + ALL
-    run = simulated(tmp_path, log(tmp_path, *[(1, ",gres/bw=1")] * 3), conf, use)
+    run = simulated(tmp_path, log(tmp_path, *[(1, ",gres/bw=1")] * 3), conf)
     assert held(run) == {key: {"n1": 1} for key in "123"}
     both = conf.replace(
         "n[1-2] CPUs=4 Gres=bw:no_consume:1", "n1 CPUs=4 Gres=bw:no_consume:1\nNodeName=n2 CPUs=4 Gres=bw:2"
     )
-    run = simulated(tmp_path, log(tmp_path, *[(1, ",gres/bw=2")] * 2, *[(1, ",gres/bw=1")] * 2), both, use)
+    run = simulated(tmp_path, log(tmp_path, *[(1, ",gres/bw=2")] * 2, *[(1, ",gres/bw=1")] * 2), both)
     assert held(run) == {"1": {"n2": 1}, "3": {"n1": 1}, "4": {"n1": 1}}  # each node has its own flag
 
 

@@ -26,8 +26,8 @@ from tracebed.slurm import reservations
 from tracebed.slurm.conf import NO_QOS, read
 from tracebed.slurm.database import Database, read_qos
 from tracebed.slurm.machine import Machine
-from tracebed.slurm.rules.preemption import CANCEL, REQUEUE
-from tracebed.slurm.simulation.events import preemption_of
+from tracebed.slurm.simulation.inputs import CANCEL, REQUEUE
+from tracebed.slurm.simulation.start_conditions import preemption_of
 
 ALL = SCENARIOS | DRAWN
 FOLDER = Path(__file__).parents[1] / "slurm_recordings" / "events"

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 
 from tracebed.slurm.conf import SlurmConf, of_lines
-from tracebed.slurm.lines import parsed
+from tracebed.slurm.conf_lines import parsed
 
 TABLE = Path(__file__).with_name("slurm_keys.txt")
 PLAIN = {

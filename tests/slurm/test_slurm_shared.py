@@ -15,21 +15,20 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from tests.oracles.slurm_simulation.backfill import PlannedSlots, Waiting, _plan
+from tests.oracles.slurm_simulation.nodes import Nodes, Running
 from tests.recorders import record_slurm_shared
 from tracebed.converters.workload import Provenance, Step, System, Workload
+from tracebed.ground.host_lists import host_names
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.node_masks import mask_of
 from tracebed.orchestrator.scheduling.policies.slurm import NEWER, Slurm
-from tracebed.orchestrator.scheduling.policies.slurm_backfill import Rules, Slots
+from tracebed.orchestrator.scheduling.policies.slurm_backfill import Rules
 from tracebed.orchestrator.scheduling.record import ScheduleRecord
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.slurm.conf import read
-from tracebed.slurm.host_lists import host_names
-from tracebed.slurm.rules import plan
-from tracebed.slurm.rules.plan import Waiting
-from tracebed.slurm.rules.resources import Running
 from tracebed.slurm.simulation import prediction
 
 FOLDER = Path(__file__).parents[1] / "slurm_recordings" / "shared"
@@ -82,7 +81,7 @@ def parameters(recording: dict[str, Any], folder: Path) -> dict[str, Any]:
 def compared(recording: dict[str, Any], folder: Path) -> Counter[str]:
     """Repeat the passes in the recorded states. A pass is compared up to its first difference."""
     policy = Slurm(**{"cluster": parameters(recording, folder)["cluster"]})
-    machine = prediction.machine_of(policy)
+    machine = policy.own_machine().cluster
     jobs = Jobs.of(workload_of(recording), cores_per_node=8, over_limit=OverLimit.KILL)
     setup = Setup.of("slurm", over_limit=OverLimit.KILL)
     inputs, _ = prediction._inputs(
@@ -90,7 +89,7 @@ def compared(recording: dict[str, Any], folder: Path) -> Counter[str]:
     )
     number = {name: at for at, (name, _) in enumerate(machine.nodes)}
     rules = Rules(10, newer=float(recording["slurm"][:5]) >= NEWER)
-    free, running = replace(inputs.free.copy(), newer=rules.newer), dict[int, Running]()
+    free, running = replace(Nodes.of(inputs.free), newer=rules.newer), dict[int, Running]()
     started = recording["runs"][0]["start"]  # the log tells some starts in the next second
     done, counts = 0, Counter[str]()
     for now, before, tests in recording["runs"][0]["passes"]:
@@ -106,12 +105,12 @@ def compared(recording: dict[str, Any], folder: Path) -> Counter[str]:
                 free.release(request, running.pop(job).parts)
         done = before
         here, expected = free.copy(), sorted(running.values())
-        slots = Slots(now, now + 86400, (1 << len(machine.nodes)) - 1, newer=rules.newer)
+        slots = PlannedSlots(now, now + 86400, (1 << len(machine.nodes)) - 1, newer=rules.newer)
         equal = True
         for job, start, nodes in tests:
             among = mask_of(machine.members(inputs.partition[job - 1]))
             waiting = Waiting(job, inputs.requests[job - 1], inputs.limit[job - 1], among=among)
-            planned = plan._plan(waiting, now, now, here, expected, slots, rules, 86400, machine.kill_wait_s)
+            planned = _plan(waiting, now, now, here, expected, slots, rules, 86400, machine.kill_wait_s)
             found = None if planned is None else (0 if planned[0] <= now else planned[0], sorted(planned[1]))
             real = None if start < 0 else (start, sorted(number[name] for name in host_names(nodes)))
             equal = found == real

@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from tests.oracles.slurm_simulation.nodes import Nodes
 from tracebed.cli import tracebed
 from tracebed.ground.errors import InputError
 from tracebed.orchestrator.run import Run
 from tracebed.slurm.conf import SlurmConf, read
-from tracebed.slurm.rules.resources import Request
+from tracebed.slurm.simulation.feasibility import fits
 from tracebed.slurm.simulation.prediction import resources_of
+from tracebed.slurm.simulation.resources import Request
 
 ONE_TREE = (
     "SwitchName=s0 Nodes=n[1-3]\nSwitchName=s1 Nodes=n[4-5]\nSwitchName=s2 Nodes=n6\nSwitchName=top Switches=s[0-2]\n"
@@ -80,13 +82,15 @@ def test_jobs_get_the_nodes_that_slurm_gave_them(
     assert machine is not None
     every = (1 << len(machine.nodes)) - 1
     for jobs in recorded.split("|"):
-        idle, free = resources_of(machine, ()), resources_of(machine, ())
+        idle = Nodes.of(resources_of(machine, ()))
+        free = Nodes.of(idle)
         for job in jobs.split(";"):
             options, _, allocated = job.strip().partition(": ")
             asked = {name: int(number) for name, number in re.findall(r"-([nN])(\d+)", options)}
             fewest = asked.get("N", 1)
             request = Request(cores=asked.get("n", fewest), fewest=fewest, whole=select == LINEAR)
             assert (idle.choose(request, every) is None) == (allocated == "!"), job
+            assert fits(idle, request._replace(eligible=every)) == (allocated != "!"), job
             if allocated == "!":
                 continue
             parts = free.choose(request, every)

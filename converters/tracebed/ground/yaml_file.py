@@ -25,10 +25,10 @@ MAX_VALUES = 1_000_000
 """Largest accepted number of keys and values, each alias counted as what it stands for: nested aliases grow
 exponentially in everything that walks over the values."""
 SAYS = {
-    "extra_forbidden": "unknown key",
+    **dict.fromkeys(("extra_forbidden", "unexpected_keyword_argument"), "unknown key"),
     "missing": "required key is missing",
     "dict_type": "must be a mapping of keys to values",
-    "model_type": "must be a mapping of keys to values",
+    **dict.fromkeys(("model_type", "dataclass_type"), "must be a mapping of keys to values"),
     "list_type": "must be a list",
     "tuple_type": "must be a list",
     "string_type": "must be text",

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 
 from tracebed.ground.errors import TestbedError
+from tracebed.ground.host_lists import host_names
 from tracebed.orchestrator.batch.base import JobObservation, Phase
 from tracebed.orchestrator.runs.nodes import NodeFacts
-from tracebed.slurm.host_lists import host_names
 from tracebed.slurm.job_states import is_permanent, meaning
 
 QUEUE_FORMAT = "%i|%j|%T|%S|%e|%N|%r"

@@ -20,7 +20,7 @@ from itertools import groupby
 from tracebed.ground import bounds
 from tracebed.ground.errors import InputError
 from tracebed.orchestrator.scheduling.policies.slurm import OF_CONF
-from tracebed.slurm.keys import (
+from tracebed.slurm.conf_keys import (
     GROUPS,
     KNOWN,
     LINES,
@@ -34,7 +34,7 @@ from tracebed.slurm.keys import (
     SCHEDULER_OF_WHOLE_NODES,
     SCHEDULER_WITHOUT_EFFECT,
 )
-from tracebed.slurm.lines import (
+from tracebed.slurm.conf_lines import (
     Line,
     entries,
     hosts_of,

@@ -13,12 +13,12 @@ from typing import Any
 from tracebed.converters.description import Capacity
 from tracebed.ground.display import listed
 from tracebed.ground.errors import InputError
+from tracebed.machine.sources import MachineSource, has_line
 from tracebed.orchestrator.run import RunInfo
 from tracebed.orchestrator.scheduling.policies.registry import load
 from tracebed.orchestrator.scheduling.policies.slurm import OF_CONF, RELEASES
 from tracebed.slurm import reservations, topology
-from tracebed.slurm.database import DUMP, QOS, RESERVATIONS, Database, kind_of, read_dump, read_qos
-from tracebed.slurm.keys import (
+from tracebed.slurm.conf_keys import (
     ACCESS,
     GROUPS,
     ITEMS,
@@ -35,7 +35,7 @@ from tracebed.slurm.keys import (
     SCHEDULER_WITHOUT_EFFECT,
     STATES,
 )
-from tracebed.slurm.lines import (
+from tracebed.slurm.conf_lines import (
     HINT,
     Line,
     available,
@@ -48,9 +48,9 @@ from tracebed.slurm.lines import (
     state_of,
     whole,
 )
-from tracebed.slurm.machine import Machine, machine_of
+from tracebed.slurm.database import DUMP, QOS, RESERVATIONS, Database, kind_of, read_dump, read_qos
+from tracebed.slurm.machine import Machine, SlurmMachine, machine_of, recorded_machine
 from tracebed.slurm.partitions import capacities, cluster_of, node_classes
-from tracebed.slurm.unmodeled import unmodeled_of
 
 NAMES = {
     name.lower(): name for name in ("SchedulerType", "SelectType", "PriorityType", "TopologyPlugin", "PreemptType")
@@ -64,6 +64,20 @@ SECOND_US = 1_000_000
 MOST_SHOWN = 12
 REMEDY = "tracebed clean LOG --recipe sacct --only partition=NAME"
 """Command that selects the jobs of a partition of a log."""
+
+EQUAL_SHARES = (
+    "the shares of accounts and users are not in a slurm.conf; all of a level are assumed to be equal "
+    "(give the output of `sacctmgr dump CLUSTER`, too)"
+)
+PRIORITY_FLAGS = frozenset(
+    (
+        *("max_tres", "no_fair_tree", "no_normal_all", "no_normal_assoc", "no_normal_part", "no_normal_qos"),
+        *("no_normal_tres", "small_relative_to_time"),
+    )
+)
+"""`PriorityFlags` that are modeled."""
+SHARING = ("mps", "shard")
+"""Generic resources that are shares of GPUs."""
 
 
 @dataclass(frozen=True)
@@ -189,12 +203,40 @@ def of_lines(
         *_of_lines(lines, known),
         *_of_partitions(partitions, known),
         *_of_nodes(nodes, sizes, known),
-        *(unmodeled_of(machine, ignored) if machine else ()),
+        *(_of_database(machine, ignored) if machine else ()),
         *gaps,
         *([NO_QOS] if machine and machine.preempt.by_qos and not machine.database.qos else []),
     )
     cluster = {"cluster": machine.model_dump_json(exclude_defaults=True)} if machine else {}
     return SlurmConf(conf.parameters | cluster, differences, dict(sizes), str(path), machine)
+
+
+def read_machine(*paths: Path) -> SlurmMachine:
+    """Return the machine of a slurm.conf and of what Slurm keeps in its database; the arguments are those of `read`.
+
+    What is not modeled is said in a warning each.
+
+    Raises:
+        InputError: as `read`; or the file names no nodes with a known number of cores.
+    """
+    conf = read(*paths, plain=True)
+    if conf.machine is None:
+        what = "the file names no nodes with a known number of cores"
+        raise InputError(what, where=conf.where, hint="add the lines NodeName=... CPUs=...")
+    for difference in conf.differences:
+        warnings.warn(f"{', '.join(map(str, paths))}: {difference}", stacklevel=2)
+    own = {name: value for name, value in conf.parameters.items() if name not in ("cluster", "reservations")}
+    return SlurmMachine.of(conf.machine, conf.parameters.get("reservations", ""), own)
+
+
+SOURCE = MachineSource(
+    "a slurm.conf",
+    lambda path: has_line(path, r"^\s*(ClusterName|ControlMachine|NodeName|PartitionName|S(elect|lurm)\w+)\s*="),
+    read_machine,
+    several=True,
+    recorded=recorded_machine,
+)
+"""The slurm.conf of a cluster, with the topology.conf beside it."""
 
 
 @dataclass
@@ -404,6 +446,66 @@ def _of_nodes(nodes: Sequence[Line], sizes: Mapping[int, int], modeled: Collecti
             shown += [f"{key}={value} ({name})" for name, value in given if value]
         if shown:
             yield _group(f"{group} by node", shown)
+
+
+def _of_database(machine: Machine, ignored: Sequence[str]) -> Iterator[str]:
+    """Yield a sentence for each group of settings of the database that is missing or not modeled.
+
+    Args:
+        machine: the cluster.
+        ignored: settings of the database that its readers do not model.
+    """
+    database, weights = machine.database, machine.weights
+    if weights.fairshare and not database.associations:
+        yield EQUAL_SHARES
+    limited = "limits" in machine.enforced
+    lacking = [
+        *(["accounts and users (`sacctmgr dump CLUSTER`)"] if not database.associations else []),
+        *(["QOS (`sacctmgr -P show qos`)"] if not database.qos else []),
+    ]
+    if limited and lacking:
+        yield f"limits of {' and '.join(lacking)} are not in a slurm.conf: jobs that they hold start"
+    if weights.qos and not database.qos:
+        which = "priorities of QOS (`sacctmgr -P show qos`) are not in a slurm.conf"
+        yield f"PriorityWeightQOS={weights.qos} has no effect: {which}"
+    named = [partition.qos for partition in machine.partitions if partition.qos]
+    named += [each.default_qos for each in database.associations if each.default_qos]
+    lost = [name for name in dict.fromkeys(named) if name not in {qos.name for qos in database.qos}]
+    if database.qos and lost:
+        names = listed(lost, MOST_SHOWN)
+        yield f"the QOS {names} are not in the table of QOS: their priority is 0, and they have no limits"
+    if limited and ignored:
+        count = f"{len(ignored)} settings" if len(ignored) > 1 else "1 setting"
+        names = listed(ignored, MOST_SHOWN)
+        yield f"{count} of QOS and accounts not modeled, so that jobs that Slurm holds start: {names}"
+    yield from _of_cores(machine)
+    shared = [name for name in SHARING if any(name in kind.gres for kind in machine.kinds)]
+    if shared:
+        yield f"the generic resources {' and '.join(shared)} are counted beside the GPUs that they share"
+    flags = [flag.upper() for flag in weights.flags if flag not in PRIORITY_FLAGS]
+    if flags:
+        yield f"PriorityFlags={listed(flags, MOST_SHOWN)} not modeled; jobs may have another order"
+
+
+def _of_cores(machine: Machine) -> Iterator[str]:
+    """Yield a sentence for each assumption about the cores that a job gets."""
+    threads = sorted({kind.threads for kind in machine.kinds})
+    if len(threads) > 1:
+        values = listed([str(each) for each in threads], MOST_SHOWN)
+        yield f"ThreadsPerCore={values}: the cores of the run are CPUs, and a job holds all CPUs of its cores"
+    if machine.exact_cpus and threads[-1] > 1:
+        yield "CR_CPU: memory for each CPU and billing are those of all CPUs of a core; Slurm's are those asked for"
+    by_socket = {
+        node for number, each in enumerate(machine.partitions) if each.sockets for node in machine.members(number)
+    }
+    others = [
+        each.name
+        for number, each in enumerate(machine.partitions)
+        if not (each.sockets or each.exclusive) and by_socket.intersection(machine.members(number))
+    ]
+    if others:
+        names = listed(others, MOST_SHOWN)
+        yield f"CR_Socket: jobs of the partitions {names} share sockets; on which socket a job runs is not modeled"
 
 
 def _unmodeled(key: str, value: str, modeled: Collection[str]) -> str:

@@ -14,8 +14,8 @@ from pydantic import Field
 
 from tracebed.ground.errors import InputError
 from tracebed.ground.input_files import read_file
-from tracebed.slurm.facts import Fact, duration_s
 from tracebed.slurm.reservations import recognized
+from tracebed.slurm.values import Fact, duration_s
 
 CONF, DUMP, QOS = "slurm.conf", "dump of sacctmgr", "table of QOS"
 RESERVATIONS = "list of reservations"

@@ -1,10 +1,12 @@
-"""Generic resources of nodes and jobs: names and types, and which of them a simulation counts."""
+"""Texts of generic resources and licences: their names, types and numbers, and which of them a simulation counts."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 
 from tracebed.converters.formats.tools.gres import NO_CONSUME, gres_items
+from tracebed.ground.errors import InputError
 
 
 def gres_of(text: str) -> dict[str, int]:
@@ -50,3 +52,18 @@ def demanded_gres(text: str, nodes: Sequence[Mapping[str, int]], counted: Collec
 
 def _plain(name: str) -> str:
     return name.partition(":")[0]
+
+
+def licenses_of(text: str, where: str) -> dict[str, int]:
+    """Return the licences of a text such as `matlab:2,abaqus`: name -> count.
+
+    Raises:
+        InputError: the text is not a list of licences.
+    """
+    found: dict[str, int] = {}
+    for item in filter(None, (part.strip() for part in re.split("[,;]", text))):
+        own = re.fullmatch(r"([^:*|]+)(?:[:*](\d{1,9}))?", item)
+        if own is None:
+            raise InputError(f"licences {text[:60]!r} are invalid", where=where, hint="write them as matlab:2,abaqus:1")
+        found[own[1]] = found.get(own[1], 0) + int(own[2] or 1)
+    return found

@@ -7,21 +7,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from functools import cached_property
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from pydantic import Field
 
 from tracebed.ground.errors import InputError
-from tracebed.slurm.database import Database, in_cores, mode_of
-from tracebed.slurm.facts import MINUTE_S as MINUTE_S
-from tracebed.slurm.facts import UNLIMITED
-from tracebed.slurm.facts import Fact as Fact
-from tracebed.slurm.facts import duration_s as duration_s
-from tracebed.slurm.gres import counted_gres, demanded_gres, gres_of, kept_gres
-from tracebed.slurm.host_lists import host_names
-from tracebed.slurm.lines import (
+from tracebed.ground.host_lists import host_names
+from tracebed.machine import machine as general
+from tracebed.machine.nodes import NodeFacts
+from tracebed.slurm.conf_lines import (
     Line,
     available,
     cores_per_socket,
@@ -35,8 +33,13 @@ from tracebed.slurm.lines import (
     whole,
     without_node_sets,
 )
-from tracebed.slurm.rules.licenses import licenses_of
+from tracebed.slurm.database import Database, in_cores, mode_of
+from tracebed.slurm.gres import counted_gres, demanded_gres, gres_of, kept_gres, licenses_of
 from tracebed.slurm.topology import Switch as Switch
+from tracebed.slurm.values import MINUTE_S as MINUTE_S
+from tracebed.slurm.values import UNLIMITED
+from tracebed.slurm.values import Fact as Fact
+from tracebed.slurm.values import duration_s as duration_s
 from tracebed.slurm.weights import Weights as Weights
 from tracebed.slurm.weights import tres_weights, weights_of
 
@@ -254,6 +257,124 @@ class Machine(Fact):
             if partition.name == name or (not name and partition.default):
                 return number
         return 0 if not name else None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SlurmMachine(general.Machine):
+    """The machine of a slurm.conf, or one that the simulation of Slurm takes as such.
+
+    Two are equal, for the memory of the simulation, if their content is.
+
+    Attributes:
+        cluster: all that the simulation of Slurm knows of it.
+        reservations: its advance reservations as JSON, see `reservations.parsed`; empty: none.
+        parameters: parameters of the policy `slurm` in the slurm.conf, as texts.
+    """
+
+    cluster: Machine
+    reservations: str = ""
+    parameters: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, cluster: Machine, reservations: str = "", parameters: Mapping[str, str] | None = None) -> SlurmMachine:
+        """Return the machine of a cluster."""
+        classes = tuple(
+            general.NodeClass(
+                names=tuple(host_names(kind.names)),
+                sockets=max(1, kind.cores // kind.socket_cores),
+                memory_mib=kind.memory_mib,
+                **_same(kind, OF_NODES),
+            )
+            for kind in cluster.kinds
+        )
+        partitions = tuple(
+            general.Partition(
+                nodes=tuple(host_names(partition.nodes)) if partition.nodes else (),
+                shared=cluster.shared and not partition.exclusive,
+                **_same(partition, OF_PARTITIONS),
+            )
+            for partition in cluster.partitions
+            if not partition.empty
+        )
+        own: dict[str, Any] = {"classes": classes, "partitions": partitions}
+        return cls(**own, cluster=cluster, reservations=reservations, parameters=parameters or {})
+
+    def __post_init__(self) -> None:
+        """Check nothing: the cluster is checked where it is read, and may have partitions without nodes."""
+
+    @cached_property
+    def nodes(self) -> tuple[NodeFacts, ...]:
+        """The nodes, with their cores as the simulation counts them."""
+        return tuple(NodeFacts(name, self.cluster.cores_of(kind)) for name, kind in self.cluster.nodes)
+
+    @property
+    def plain(self) -> bool:
+        """Whether the nodes are equal and wholly allocated, in one partition, in the order of submission."""
+        return self.cluster.plain and not self.reservations
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the machine as JSON values."""
+        return {"slurm": self.recorded}
+
+    @cached_property
+    def recorded(self) -> dict[str, str]:
+        """The parameters of the policy `slurm` that record the machine in runs."""
+        text = self.cluster.model_dump_json(exclude_defaults=True)
+        return {**self.parameters, "cluster": text, "reservations": self.reservations}
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SlurmMachine) and self.recorded == other.recorded
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+
+@lru_cache(maxsize=2)  # the members of an ensemble, and those of a pair, share it
+def recorded_machine(cluster: str, reservations: str = "") -> SlurmMachine:
+    """Return the machine that runs record in the parameters `cluster` and `reservations`.
+
+    Raises:
+        InputError: the parameter `cluster` is invalid.
+    """
+    try:
+        return SlurmMachine.of(Machine.model_validate_json(cluster), reservations)
+    except ValueError as error:
+        hint = "give a slurm.conf: -P @slurm.conf"
+        raise InputError(f"slurm.cluster is invalid: {str(error).splitlines()[0]}", hint=hint) from error
+
+
+def slurm_machine_of(machine: general.Machine) -> SlurmMachine:
+    """Return a machine as Slurm has it: with the defaults of slurm.conf for all that the machine does not say."""
+    nodes, shared = iter(machine.nodes), any(partition.shared for partition in machine.partitions)
+    kinds = tuple(
+        Alike(
+            names=",".join(node.name for node in islice(nodes, kind.count or len(general.expanded(kind.names)))),
+            socket_cores=max(1, kind.cores // kind.sockets),
+            memory_mib=kind.memory_mib or 1,
+            **_same(kind, OF_NODES),
+        )
+        for kind in machine.classes
+    )
+    partitions = tuple(
+        Partition(
+            nodes=",".join(general.expanded(partition.nodes)),
+            exclusive=shared and not partition.shared,
+            **_same(partition, OF_PARTITIONS),
+        )
+        for partition in machine.partitions
+    ) or (Partition(name="", default=True),)
+    memory = shared and all(kind.memory_mib for kind in machine.classes)
+    return SlurmMachine.of(Machine(kinds=kinds, partitions=partitions, shared=shared, memory=memory))
+
+
+OF_NODES = ("cores", "threads", "gres", "features", "weight")
+"""Fields that a class of nodes of a machine and of Slurm have alike."""
+OF_PARTITIONS = ("name", "default", "tier", "limit_s", "most_nodes")
+"""The same for a partition."""
+
+
+def _same(part: Any, names: Sequence[str]) -> dict[str, Any]:
+    return {name: getattr(part, name) for name in names}
 
 
 def machine_of(

@@ -8,8 +8,8 @@ from typing import Any
 
 from tracebed.converters.description import ALL_PARTITIONS, Capacity
 from tracebed.ground.errors import InputError
-from tracebed.slurm.host_lists import host_names
-from tracebed.slurm.lines import lines_of
+from tracebed.ground.host_lists import host_names
+from tracebed.slurm.conf_lines import lines_of
 from tracebed.slurm.machine import Machine, machine_of
 
 

@@ -14,8 +14,8 @@ from zoneinfo import ZoneInfo
 from pydantic import TypeAdapter
 
 from tracebed.ground.errors import InputError
-from tracebed.slurm.facts import Fact
-from tracebed.slurm.lines import hosts_of, whole
+from tracebed.slurm.conf_lines import hosts_of, whole
+from tracebed.slurm.values import Fact
 
 FIRST = "ReservationName="
 NONE = "No reservations in the system"

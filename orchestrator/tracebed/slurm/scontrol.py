@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from tracebed.ground.errors import InputError
-from tracebed.slurm.host_lists import host_names
+from tracebed.ground.host_lists import host_names
 from tracebed.slurm.machine import duration_s
 
 FIELD = re.compile(r"(?:^|\s)([A-Za-z][\w/:]*)=")

@@ -7,18 +7,19 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 from tracebed.ground.bounds import MAX_SIZE
 from tracebed.ground.display import counted
 from tracebed.ground.errors import InputError
+from tracebed.ground.host_lists import host_names
 from tracebed.ground.input_files import read_file
 from tracebed.slurm import reservations
-from tracebed.slurm.conf import SlurmConf, of_lines, with_release
+from tracebed.slurm.conf import EQUAL_SHARES, SlurmConf, of_lines, with_release
+from tracebed.slurm.conf_lines import Line
 from tracebed.slurm.database import ASSOCIATIONS, Database, read_associations, read_qos
-from tracebed.slurm.host_lists import host_names
 from tracebed.slurm.job_fields import gres, ignored_fields, memory, whole_nodes
-from tracebed.slurm.lines import Line
 from tracebed.slurm.machine import Machine
 from tracebed.slurm.scontrol import (
     YEAR_S,
@@ -31,7 +32,6 @@ from tracebed.slurm.scontrol import (
     shares,
     task_numbers,
 )
-from tracebed.slurm.unmodeled import EQUAL_SHARES
 
 COMMANDS: Mapping[str, tuple[str, ...]] = {
     "config": ("scontrol", "show", "config"),
@@ -437,3 +437,44 @@ def _check(job: LiveJob, record: Record, partitions: Sequence[str] | set[str], n
         raise InputError(f"job {job.id} has the unknown partition {job.partition}", where=record.where, hint=hint)
     for node in job.held.keys() - nodes:
         raise InputError(f"job {job.id} runs on the unknown node {node}", where=record.where, hint="save all at once")
+
+
+# -- why jobs wait -----------------------------------------------------------------------------------------------------
+
+
+def waits_for(jobs: Sequence[LiveJob]) -> list[str]:
+    """Return why each of the waiting `jobs` waits, as squeue says it, and for what.
+
+    With the reason `Priority`, this is the number of jobs before it in the queues of its partitions.
+    """
+    # components of heterogeneous jobs often have no reason
+    before = [job for job in jobs if job.reason in ("Priority", "Resources") or (job.whole_id and job.priority)]
+    queue = [(_rank(job), _partitions(job)) for job in before]
+    return [" ".join(filter(None, (job.reason or "None", _named(job, queue)))) for job in jobs]
+
+
+def _rank(job: LiveJob) -> tuple[float, int]:
+    """Return the place of a job in a queue; the first job has the largest."""
+    return job.priority, -job.number
+
+
+def _partitions(job: LiveJob) -> frozenset[str]:
+    return frozenset((job.partition, *job.others))
+
+
+def _named(job: LiveJob, queue: Sequence[tuple[tuple[float, int], frozenset[str]]]) -> str:
+    """Return what the reason of a job means; empty: the reason says it."""
+    if job.reason == "Priority":
+        own, parts = _rank(job), _partitions(job)
+        before = sum(rank > own and not parts.isdisjoint(others) for rank, others in queue)
+        return f"({before} before it)"
+    if job.reason == "BeginTime":
+        return f"({datetime.fromtimestamp(job.eligible, UTC):%Y-%m-%dT%H:%M:%S})"
+    if job.reason.startswith("QOS"):
+        return f"(QOS {job.qos})" if job.qos else ""
+    if job.reason.startswith("Assoc") or job.reason.endswith("PerAccount"):
+        return f"({job.account})"
+    values = {"Licenses": job.licenses, "Reservation": job.reservation, "JobArrayTaskLimit": job.array}
+    values["Dependency"] = re.sub(r"[(]unfulfilled[)]", "", job.dependency)
+    value = values.get(job.reason, "")
+    return f"({value})" if value else ""

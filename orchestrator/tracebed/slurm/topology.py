@@ -10,9 +10,9 @@ from typing import NoReturn
 
 from tracebed.ground.display import listed
 from tracebed.ground.errors import InputError
-from tracebed.slurm.facts import Fact
-from tracebed.slurm.host_lists import host_names
-from tracebed.slurm.lines import Line, hosts_of, lines_of
+from tracebed.ground.host_lists import host_names
+from tracebed.slurm.conf_lines import Line, hosts_of, lines_of
+from tracebed.slurm.values import Fact
 
 TREE = "topology/tree"
 OPTIONAL = "topooptional"

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from pydantic import Field
 
 from tracebed.ground.errors import InputError
+from tracebed.slurm.conf_lines import whole
 from tracebed.slurm.database import SCALES
-from tracebed.slurm.facts import Fact, duration_s
-from tracebed.slurm.lines import whole
+from tracebed.slurm.values import Fact, duration_s
 
 RESETS = ("daily", "weekly", "monthly", "quarterly", "yearly")
 """Values of `PriorityUsageResetPeriod`, in lower case, that set the usage to zero regularly."""

@@ -88,6 +88,8 @@ if TYPE_CHECKING:  # the homes of the names: `_homes` reads these lines
     from tracebed.converters.pictures import plot as plot_description
     from tracebed.converters.workload import Provenance, Step, System
     from tracebed.ground.errors import InputError, TestbedError, Tolerated, TracebedError
+    from tracebed.machine.machine import Machine
+    from tracebed.machine.sources import read_machine
     from tracebed.orchestrator.evolving.programs import Communication
     from tracebed.orchestrator.run import PERTURBED, RunInfo
     from tracebed.orchestrator.run import check_target as check_run
@@ -167,7 +169,7 @@ __all__ += ["Against", "AnyCalibration", "AnyRun", "ArtifactFacts", "Attempt", "
 __all__ += ["Calibration", "CellNoise", "Cleaned", "Communication", "Comparison", "DaskPool", "Difference"]
 __all__ += ["EngineChoice", "ErrorBudget", "ExperimentFile", "Finding", "Flexible", "FolderMetrics", "GridPlan"]
 __all__ += ["GridResult", "History", "InputError", "Inventory", "JournalFollower", "KeptJobs"]
-__all__ += ["LocalPool", "LossName", "MatchName", "Metric", "MetricVerdict", "NodeHealth"]
+__all__ += ["LocalPool", "LossName", "Machine", "MatchName", "Metric", "MetricVerdict", "NodeHealth"]
 __all__ += ["NodeReport", "NoiseFloor", "NoiseProfile", "OnInconclusive", "OpenMetrics", "OverheadEstimate"]
 __all__ += ["Overheads", "Picture", "Pictured", "PilsResult", "Point", "Policy", "PolicyComparison", "Pool"]
 __all__ += ["PowerModel", "Predictions", "Provenance", "Reason", "Recipe", "ReplayView", "Run", "RunInfo"]
@@ -187,7 +189,7 @@ __all__ += ["logs_of", "make_malleable", "markdown", "mean_intervals", "means", 
 __all__ += ["metric_definitions", "metric_intervals", "metric_title", "metrics", "models", "nodes_check"]
 __all__ += ["nodes_down", "nodes_facts", "nodes_up", "noise", "outcome", "percent_text", "perturb"]
 __all__ += ["pictures", "pils", "plan_grid", "plot_description", "plot_means", "policies", "policy_name"]
-__all__ += ["predict_suite", "progress_lines", "read", "read_cell", "recipe"]
+__all__ += ["predict_suite", "progress_lines", "read", "read_cell", "read_machine", "recipe"]
 __all__ += ["recipes", "reconfigure", "recorded_suite", "recorded_suites", "recover", "repeats_for", "replay"]
 __all__ += ["replay_campaign", "replay_on", "resizes", "run_grid", "runs_page", "save_pictures", "scale"]
 __all__ += ["shipped_experiments", "shortest_replay", "simulate", "stages_table", "statistics_of"]

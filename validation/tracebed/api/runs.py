@@ -15,14 +15,20 @@ from tracebed.converters.pooling import pooled_in_simulation
 from tracebed.converters.workload import System, Workload
 from tracebed.ground.errors import InputError, tolerate
 from tracebed.ground.registry import unknown
+from tracebed.machine.machine import Machine
 from tracebed.orchestrator import run as orchestrator
-from tracebed.orchestrator.runs.nodes import NodeFacts, nodes_of
+from tracebed.orchestrator.executors import EXECUTORS, execute
 from tracebed.orchestrator.scheduling.policies import registry
+from tracebed.orchestrator.scheduling.state import own_machine
 from tracebed.orchestrator.setup import SETTINGS, AnyPolicy, Setup
 from tracebed.orchestrator.simulation.overheads import Overheads
-from tracebed.orchestrator.simulation.prediction import EngineChoice, predict
+from tracebed.orchestrator.simulation.prediction import EngineChoice, PredictionOptions, machine_of
+from tracebed.orchestrator.testbeds.machine import InventoryMachine
 from tracebed.orchestrator.testbeds.nodes import Inventory
 from tracebed.validation.metrics.measured import PowerModel, WindowName
+
+TRACEBED = "tracebed"
+"""Name of the simulator of tracebed."""
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,11 +39,11 @@ if TYPE_CHECKING:
 def simulate(
     workload: Workload,
     policy: AnyPolicy | Setup,
-    nodes: int | Inventory | Path | str | None = None,
+    nodes: int | Inventory | Machine | Path | str | None = None,
     *,
     cores_per_node: int | None = None,
     engine: EngineChoice = "auto",
-    simulator: str = "tracebed",
+    simulator: str = TRACEBED,
     processes: Communication | None = None,
     processes_seed: int = 0,
     processes_options: Mapping[str, Any] | None = None,
@@ -51,7 +57,8 @@ def simulate(
         workload: the workload.
         policy: name of an installed policy (see `policies`), `FILE.py:CLASS`, a policy class or an instance; or a
             whole setup.
-        nodes: number of nodes, an inventory, or the name or path of one; by default the workload's system.
+        nodes: number of nodes, a machine (see `read_machine`), an inventory, or the name or path of one; by default
+            the workload's system.
         cores_per_node: cores of each node; by default those of the workload's system. Not with an inventory.
         engine: engine of tracebed's simulator; `auto` uses the compiled one where it can. The results are the same.
         simulator: `tracebed`, or the name of an installed simulator of another project (`elastisim`), which then
@@ -81,16 +88,19 @@ def simulate(
     from tracebed.validation.simulators import simulator as simulators
 
     chosen, member = loaded_calibration(settings.pop("calibration", None)), settings.pop("member", None)
-    if chosen is not None and isinstance(nodes, Inventory | Path | str):
-        warn_of_another_testbed(chosen, inventory(nodes))
-    given, own = split(settings, simulators.SimulateOptions)
-    setup = Setup.of(policy, **given, calibration=chosen).on(grid_of(workload, nodes))
-    cluster = nodes is None and setup.scheduling.policy_parameters.get("cluster")  # of a slurm.conf
-    size = [] if cluster else machine(workload, nodes, cores_per_node)
+    other = EXECUTORS.load(simulator) if simulator != TRACEBED and simulator in EXECUTORS.names() else None
+    options_of = other.options if other is not None and other.predicts else simulators.SimulateOptions
+    given, own = split(settings, options_of)
+    setup = Setup.of(policy, **given, calibration=chosen)
+    of_policy = nodes is None and own_machine(setup.policy()) is not None
+    made = machine_of(workload, None if of_policy else machine(workload, nodes, cores_per_node), setup)
+    setup = setup.on(workload.provenance.system.grid if of_policy else made.grid)
+    if chosen is not None and isinstance(made, InventoryMachine):
+        warn_of_another_testbed(chosen, made.inventory)
     told = reporter(f"simulating under {setup.scheduling.policy}", len(workload), on_progress)
-    if not cluster:
+    if made.plain and not of_policy:
         tolerate(pooled_in_simulation(workload))
-    if simulator != "tracebed":
+    if simulator != TRACEBED:
         usuals: tuple[tuple[str | None, str | None, str], ...] = (
             (engine, "auto", "engine"),
             (processes, None, "processes"),
@@ -100,12 +110,14 @@ def simulate(
             if value != usual:
                 what = f"{option} is an option of tracebed's simulator, not of {simulator}"
                 raise InputError(what, hint="leave the option out")
-        options = simulators.SimulateOptions(name=name, on_progress=told, **own)
-        return Run.of(simulators.simulate(simulator, workload, size, setup, options))
+        options: Any = options_of(name=name, on_progress=told, **own)
+        if other is not None and other.predicts:
+            return Run.of(execute(workload, made, setup, options, executor=simulator))
+        return Run.of(simulators.simulate(simulator, workload, list(made.nodes), setup, options))
     if own:
         what = f"{next(iter(own))} is an option of the simulator of another project"
         raise InputError(what, hint="name the simulator, or leave the option out")
-    run = predict(workload, size or None, setup, name=name, engine=engine, on_progress=told, member=member)
+    run = execute(workload, made, setup, PredictionOptions(name=name, on_progress=told, engine=engine, member=member))
     if processes is not None or processes_options:
         from tracebed.orchestrator.simulation.processes import Processes, as_processes
 
@@ -132,27 +144,21 @@ def split(settings: Mapping[str, Any], options: type[Any]) -> tuple[dict[str, An
     )
 
 
-def grid_of(workload: Workload, nodes: int | Inventory | Path | str | None) -> str | None:
-    """Return the grid of the nodes, None if it is unknown; the arguments are those of `simulate`."""
-    own = workload.provenance.system
-    if isinstance(nodes, Inventory | Path | str):
-        return inventory(nodes).grid
-    return own.grid if nodes in (None, own.nodes) else None
-
-
 def machine(
-    workload: Workload, nodes: int | Inventory | Path | str | None, cores_per_node: int | None
-) -> list[NodeFacts]:
-    """Return the nodes of a simulation; the arguments are those of `simulate`."""
+    workload: Workload, nodes: int | Inventory | Machine | Path | str | None, cores_per_node: int | None
+) -> Machine:
+    """Return the machine of a simulation; the arguments are those of `simulate`."""
+    if isinstance(nodes, Inventory | Machine | Path | str):
+        if cores_per_node is not None:
+            given = "a machine" if isinstance(nodes, Machine) else "an inventory"
+            raise InputError(f"both {given} and cores per node are given", hint="give one of them")
+        return nodes if isinstance(nodes, Machine) else InventoryMachine.of(inventory(nodes))
+    for name, size in (("nodes", nodes), ("cores_per_node", cores_per_node)):
+        if size is not None:
+            check_size(name, size)
     own = workload.provenance.system
-    if not isinstance(nodes, Inventory | Path | str):
-        for name, size in (("nodes", nodes), ("cores_per_node", cores_per_node)):
-            if size is not None:
-                check_size(name, size)
-        return nodes_of(System(nodes or own.nodes, cores_per_node or own.cores_per_node))
-    if cores_per_node is not None:
-        raise InputError("both an inventory and cores per node are given", hint="give one of them")
-    return inventory(nodes).facts
+    grid = own.grid if nodes in (None, own.nodes) else ""
+    return Machine.of_system(System(nodes or own.nodes, cores_per_node or own.cores_per_node, grid=grid))
 
 
 def inventory(nodes: Inventory | Path | str) -> Inventory:
@@ -225,9 +231,9 @@ def replay(
         >>> tb.replay(w, "easy", "emulated-4", speed=1e6).info.execution
         'emulated'
     """
-    from tracebed.orchestrator.replay import session
     from tracebed.orchestrator.replay.options import Options
     from tracebed.orchestrator.replay.programs import AllowedCommands
+    from tracebed.orchestrator.replay.session import ReplayOptions
     from tracebed.orchestrator.replay.thresholds import HealthThresholds
     from tracebed.orchestrator.testbeds.checking.survey import load_with_facts
 
@@ -240,16 +246,13 @@ def replay(
         own["commands"] = AllowedCommands.read(Path(own["commands"]))
     if isinstance(own.get("health"), Path | str):
         own["health"] = HealthThresholds.read(Path(own["health"]))
-    setup = Setup.of(policy, **given).on(grid_of(workload, testbed))
+    setup = Setup.of(policy, **given).on(testbed.grid)
     if chosen is not None:
         warn_of_another_testbed(chosen, testbed)
 
     def carry_out(folder: Path) -> Run:
-        run = session.replay(
-            workload,
-            testbed,
-            setup,
-            folder,
+        options = ReplayOptions(
+            output=folder,
             name=name,
             options=Options(**own),
             work_rate=chosen,
@@ -258,7 +261,7 @@ def replay(
             on_progress=reporter(f"replaying under {setup.scheduling.policy}", len(workload), on_progress),
             on_step=on_step,
         )
-        return Run.of(run)
+        return Run.of(execute(workload, InventoryMachine.of(testbed), setup, options, executor="replay"))
 
     if output is not None:
         return carry_out(Path(output))

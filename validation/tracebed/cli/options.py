@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import field, fields
 from functools import wraps
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -60,21 +61,27 @@ def shared(decorator: Callable[[Any], Any]) -> Any:
     return field(metadata={"option": lambda own: decorator})
 
 
-def gathered(argument: str, kind: type[Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return a decorator that adds the options of a dataclass, whose values are together one argument of the command.
+def gathered(
+    argument: str, kind: Callable[..., Any], *options: Callable[[Any], Any]
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return a decorator that adds options, whose values are together one argument of the command.
 
     Args:
         argument: name of the argument.
-        kind: the dataclass; its fields are made by `option` and `shared`.
+        kind: a dataclass, whose fields are made by `option` and `shared`; or, with `options`, a function whose
+            parameters have the names of the options. Its result is the argument.
+        options: the decorators of the options of a function.
     """
+    names = [*signature(kind).parameters]
+    declared = options or tuple(each.metadata["option"](each.name) for each in fields(kind))  # type: ignore[arg-type]
 
     def add(command: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(command)
         def call(**values: Any) -> Any:
-            own = {each.name: values.pop(each.name) for each in fields(kind)}
+            own = {name: values.pop(name) for name in names}
             return command(**values, **{argument: kind(**own)})
 
-        return added(*(each.metadata["option"](each.name) for each in fields(kind)))(call)
+        return added(*declared)(call)
 
     return add
 

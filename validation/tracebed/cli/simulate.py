@@ -17,12 +17,14 @@ from tracebed.cli.messages import emit, progress
 from tracebed.cli.options import (
     DURATION,
     LATER,
+    PATH,
     PREDICTION,
     SIZE,
     ExtensionFamily,
     ExtensionOption,
     Family,
     OutputPath,
+    gathered,
     inventory_option,
     json_option,
     output_option,
@@ -36,6 +38,19 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+def given_machine(
+    inventory: Path | None, machine: tuple[Path, ...], nodes: int | None, cores_per_node: int | None
+) -> tuple[Path | int | tb.Machine | None, int | None]:
+    """Return the machine of the options, as `nodes` and `cores_per_node` of the api. Raise InputError if two are."""
+    if inventory and (nodes or cores_per_node):
+        raise InputError("both --inventory and a size are given", hint="give one of them")
+    if not machine:
+        return inventory or nodes, cores_per_node
+    if inventory or nodes or cores_per_node:
+        raise InputError("both --machine and another machine are given", hint="give one of them")
+    return tb.read_machine(*machine), None
+
+
 @click.command(
     cls=Sectioned,
     sections={
@@ -46,9 +61,21 @@ if TYPE_CHECKING:
 )
 @workload_argument
 @setup_options(OF_PREDICTIONS)
-@inventory_option(required=False)
-@click.option("--nodes", type=SIZE, help="Number of nodes, in place of an inventory.")
-@click.option("--cores-per-node", type=SIZE, help="Cores of each node.  [default: the workload's system]")
+@gathered(
+    "machine",
+    given_machine,
+    inventory_option(required=False),
+    click.option(
+        "--machine",
+        type=PATH,
+        multiple=True,
+        metavar="FILE",
+        help="File that describes the machine, in place of an inventory or a size: a slurm.conf (with more files of "
+        "Slurm by further --machine), an inventory, a platform of ElastiSim, a workload, or YAML.",
+    ),
+    click.option("--nodes", type=SIZE, help="Number of nodes, in place of an inventory."),
+    click.option("--cores-per-node", type=SIZE, help="Cores of each node.  [default: the workload's system]"),
+)
 @click.option(
     "--engine",
     type=click.Choice(["auto", "compiled", "python"]),
@@ -97,9 +124,7 @@ if TYPE_CHECKING:
 @json_option
 def simulate(
     workload: Path,
-    inventory: Path | None,
-    nodes: int | None,
-    cores_per_node: int | None,
+    machine: tuple[Path | int | tb.Machine | None, int | None],
     cloud: bool,
     processes: tuple[tb.Communication, dict[str, str]] | None,
     simulator: tuple[str, dict[str, Any]] | None,
@@ -111,8 +136,8 @@ def simulate(
 ) -> None:
     """Simulate WORKLOAD under a policy, in virtual time.
 
-    The nodes are those of --inventory or --nodes, by default those of the workload's system. The same input gives
-    the same bytes.
+    The nodes are those of --machine, --inventory or --nodes, by default those of the workload's system. The same input
+    gives the same bytes.
 
     --with runs the simulator of another project in place of tracebed's. ElastiSim simulates the jobs, and the policy
     of tracebed decides.
@@ -129,8 +154,7 @@ def simulate(
     """
     if simulator is not None:
         end_on_signals()
-    if inventory and (nodes or cores_per_node):
-        raise InputError("both --inventory and a size are given", hint="give one of them")
+    chosen, cores_per_node = machine
     calibration: Path | None = values["calibration"]
     if cloud and (calibration is None or as_json):
         raise InputError("--cloud prints a table for a --calibration", hint="give --calibration FILE, and not --json")
@@ -139,15 +163,16 @@ def simulate(
     if cloud and calibration:
         members = cloud_of(calibration)
     jobs = load_workload(workload)
-    known = nodes or jobs.provenance.system.nodes
-    settings = settings_of(values, nodes=known, plain=not (known or inventory))
+    known = len(chosen.nodes) if isinstance(chosen, tb.Machine) else chosen if isinstance(chosen, int) else None
+    known = known or jobs.provenance.system.nodes
+    settings = settings_of(values, nodes=known, plain=not (known or chosen))
     policy = settings.pop("policy")
     settings |= _of_processes(processes) | _of_simulator(simulator, replace)
     settings |= {"cores_per_node": cores_per_node, "engine": values["engine"], "name": workload.name}
 
     def predict(made: tb.AnyCalibration | None, of: tb.Workload = jobs, **more: Any) -> tb.Run:
         quiet = {"on_progress": lambda done: None}  # the command shows its own progress
-        return tb.simulate(of, policy, inventory or nodes, **settings | quiet | {"calibration": made} | more)
+        return tb.simulate(of, policy, chosen, **settings | quiet | {"calibration": made} | more)
 
     with progress(f"simulating {policy}", total=len(jobs)) as bar, ThreadPoolExecutor(1) as thread:
         later = [prepare_summary]

@@ -27,10 +27,9 @@ from tracebed.operators.whatif.refused import Remedy
 from tracebed.orchestrator.run import Run
 from tracebed.slurm.changes import Addition
 from tracebed.slurm.live_state import ask
-from tracebed.slurm.reasons import waits_for
 from tracebed.slurm.simulation.forecast import Starts
 from tracebed.slurm.simulation.forecast import forecast as simulate
-from tracebed.slurm.state import read_folder, state_of
+from tracebed.slurm.state import read_folder, state_of, waits_for
 from tracebed.validation.pictures import Picture
 
 

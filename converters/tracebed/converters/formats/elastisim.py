@@ -249,13 +249,9 @@ class Neighbors:
         neighbors = cls(file.path.parent)
         platforms = sorted(neighbors.folder.glob("*.xml")) if file.raw is None else []
         for path in platforms:
-            text = Input.at(path).text.decode("utf-8", "replace")
-            clusters = [dict(re.findall(r'(\w+)="([^"]*)"', tag)) for tag in re.findall(r"<cluster\b([^>]*)>", text)]
-            ranges = [re.fullmatch(r"(\d{1,9})-(\d{1,9})", cluster.get("radical", "")) for cluster in clusters]
-            speeds = {cluster.get("speed", "") for cluster in clusters}
-            if ranges and all(ranges):
-                neighbors.nodes = sum(max(0, int(r[2]) - int(r[1]) + 1) for r in ranges if r) or None
-                neighbors.speed = _flops(speeds.pop()) if len(speeds) == 1 else None
+            platform = platform_of(Input.at(path).text.decode("utf-8", "replace"))
+            if platform is not None:
+                neighbors.nodes, neighbors.speed = platform
                 break
         return neighbors
 
@@ -268,6 +264,17 @@ class Neighbors:
                     self.found[name] = load(Input.at(path))
                     break
         return self.found[name]
+
+
+def platform_of(text: str) -> tuple[int | None, float | None] | None:
+    """Return number and speed (flop/s) of the nodes of a platform, None if unknown; None: it has no clusters."""
+    clusters = [dict(re.findall(r'(\w+)="([^"]*)"', tag)) for tag in re.findall(r"<cluster\b([^>]*)>", text)]
+    ranges = [re.fullmatch(r"(\d{1,9})-(\d{1,9})", cluster.get("radical", "")) for cluster in clusters]
+    speeds = {cluster.get("speed", "") for cluster in clusters}
+    if not ranges or not all(ranges):
+        return None
+    nodes = sum(max(0, int(r[2]) - int(r[1]) + 1) for r in ranges if r) or None
+    return nodes, _flops(speeds.pop()) if len(speeds) == 1 else None
 
 
 def _is_file(path: Path) -> bool:

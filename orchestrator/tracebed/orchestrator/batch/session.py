@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -17,6 +17,8 @@ from tracebed.converters.workload import Workload
 from tracebed.ground import bounds
 from tracebed.ground import system as world
 from tracebed.ground.errors import InputError
+from tracebed.machine.machine import Machine
+from tracebed.orchestrator import executors
 from tracebed.orchestrator.batch.base import BATCH_SYSTEMS, BatchSettings, BatchSystem, ResizingSystem, SystemFacts
 from tracebed.orchestrator.batch.deciding import GRAIN_S, MOST_SHOWN, DecidingReplayer
 from tracebed.orchestrator.batch.ending import ended_run
@@ -78,6 +80,51 @@ class BatchOptions:
         """Return the options on which runs depend, as JSON values. The configuration file is not included."""
         settings = {"partition": self.settings.partition, "options": list(self.settings.options)}
         return {"scheduler": self.scheduler, "speed": self.speed, **settings}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class BatchMachine(Machine):
+    """The nodes of a batch system, and how it is reached."""
+
+    executor: ClassVar[str] = "batch"
+
+    reached: BatchOptions
+
+    @classmethod
+    def of(cls, options: BatchOptions) -> BatchMachine:
+        """Return the machine of a batch system. Raise TestbedError if the system does not answer."""
+        return cls(classes=Machine.of_nodes(options.system().facts().nodes).classes, reached=options)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SessionOptions(executors.Options):
+    """What only a replay on a batch system has; see `replay`."""
+
+    output: Path
+    thresholds: HealthThresholds | None = None
+    resume: bool = False
+    replace_run: bool = False
+
+
+class BatchReplay:
+    """The executor `batch`: jobs that sleep, under the scheduler of a batch system or under a policy of tracebed."""
+
+    options = SessionOptions
+    predicts = False
+
+    def accepts(self, machine: Machine, setup: Setup) -> bool:
+        """Return whether the machine is that of a batch system."""
+        return isinstance(machine, BatchMachine)
+
+    def execute(self, workload: Workload, machine: Machine, setup: Setup, options: SessionOptions) -> Run:
+        """Replay a workload; see `replay`. Under the policy with the name of the batch system, the system decides."""
+        assert isinstance(machine, BatchMachine)
+        own = None if setup.scheduling.policy == machine.reached.scheduler else setup
+        chosen = replace(machine.reached, setup=own, speed=setup.timing.speed)
+        return replay(workload, options=chosen, **vars(options))
+
+
+EXECUTOR = BatchReplay()
 
 
 def replay(

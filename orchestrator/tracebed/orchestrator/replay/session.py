@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,8 @@ from typing import Any
 from tracebed.converters.workload import Workload
 from tracebed.ground import system as world
 from tracebed.ground.errors import InputError, TestbedError
+from tracebed.machine.machine import Machine
+from tracebed.orchestrator import executors
 from tracebed.orchestrator.replay.ending import ended_run, find_finished, save
 from tracebed.orchestrator.replay.folder import (
     Signals,
@@ -31,14 +33,45 @@ from tracebed.orchestrator.replay.resumption import Resumption
 from tracebed.orchestrator.replay.thresholds import HealthThresholds
 from tracebed.orchestrator.run import JOURNAL, VIRTUAL, Run, RunInfo, check_target, workload_facts
 from tracebed.orchestrator.scheduling.jobs import Jobs
-from tracebed.orchestrator.scheduling.state import handles_requests
+from tracebed.orchestrator.scheduling.state import handles_requests, own_machine
 from tracebed.orchestrator.setup import AnyPolicy, Setup
 from tracebed.orchestrator.testbeds.base import TESTBEDS
 from tracebed.orchestrator.testbeds.calibration import Calibration
+from tracebed.orchestrator.testbeds.machine import InventoryMachine
 from tracebed.orchestrator.testbeds.nodes import AGENTS, Inventory
 from tracebed.orchestrator.testbeds.provider import world_of
 from tracebed.orchestrator.testbeds.rates import rate_of
 
+
+@dataclass(frozen=True, kw_only=True)
+class ReplayOptions(executors.Options):
+    """What only a replay on a testbed has; see `replay`."""
+
+    output: Path
+    options: Options = field(default_factory=Options)
+    work_rate: Calibration | None = None
+    resume: bool = False
+    replace_run: bool = False
+    on_step: Callable[[str], None] | None = None
+
+
+class TestbedReplay:
+    """The executor `replay`: real processes on the nodes of an inventory, or virtual ones."""
+
+    options = ReplayOptions
+    predicts = False
+
+    def accepts(self, machine: Machine, setup: Setup) -> bool:
+        """Return whether the machine is that of an inventory."""
+        return isinstance(machine, InventoryMachine)
+
+    def execute(self, workload: Workload, machine: Machine, setup: Setup, options: ReplayOptions) -> Run:
+        """Replay a workload; see `replay`."""
+        assert isinstance(machine, InventoryMachine)
+        return replay(workload, machine.inventory, setup, **vars(options))
+
+
+EXECUTOR = TestbedReplay()
 NEXT = "`tracebed replay --recover {}` makes a run of the replay so far"
 """Hint of an error after which the working folder is kept."""
 BEGINS_AGAIN = "virtual nodes end with their replay, which cannot be resumed: it starts from the beginning"
@@ -94,6 +127,8 @@ def replay(
     if work_rate is not None:
         options = replace(options, proposed_duty=work_rate.duty or None)
     chosen, policy = Setup.of(setup, **settings).resolved(len(inventory.nodes))
+    if own_machine(policy) is not None:
+        raise InputError("a cluster of a slurm.conf can be simulated only", hint="leave -P @slurm.conf out")
     chosen = chosen.measured()
     over_limit, speed = chosen.scheduling.over_limit, chosen.timing.speed
     make_testbed = TESTBEDS.load(inventory.testbed)

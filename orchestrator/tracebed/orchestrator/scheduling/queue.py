@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from itertools import compress
 from typing import ClassVar, TypeAlias
 
@@ -263,3 +264,16 @@ def queue_by(priority: str, jobs: Jobs, total: int) -> Queue:
     return PriorityQueue(
         jobs, lambda waiting, now: keys_of(now - submit[waiting], limit[waiting], nodes[waiting], total)
     )
+
+
+def first_of_users(waiting: Sequence[int], user: Sequence[Hashable], most: int) -> Sequence[int]:
+    """Return the first `most` jobs of each user among the jobs `waiting` (0: any number), in the same order."""
+    if not most:
+        return waiting
+    jobs_of: Counter[Hashable] = Counter()
+    found = []
+    for job in waiting:
+        jobs_of[user[job]] += 1
+        if jobs_of[user[job]] <= most:
+            found.append(job)
+    return found

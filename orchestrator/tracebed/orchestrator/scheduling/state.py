@@ -9,7 +9,7 @@ from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import fields
 from heapq import heapify, heappop, heappush
 from itertools import accumulate
-from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.queue import Queue
 from tracebed.orchestrator.scheduling.reservations import Reservations
+
+if TYPE_CHECKING:
+    from tracebed.machine.machine import Machine
 
 
 class Dates:
@@ -234,6 +237,13 @@ def dispatches(policy: Policy) -> bool:
     the start. The latency after the last instruction delays the next job on the nodes.
     """
     return bool(getattr(policy, "dispatches", False))
+
+
+def own_machine(policy: Policy) -> Machine | None:
+    """Return the machine that a policy describes by its parameters: its method `own_machine`; None: any machine."""
+    make = getattr(policy, "own_machine", None)
+    machine: Machine | None = None if make is None else make()
+    return machine
 
 
 def visible_jobs(policy: Policy, jobs: Jobs) -> Jobs:

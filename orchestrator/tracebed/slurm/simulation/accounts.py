@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from tracebed.slurm.database import ROOT, Association, Qos
 from tracebed.slurm.database import Limits as LimitsOf
 from tracebed.slurm.machine import Machine
-from tracebed.slurm.rules.limits import (
+from tracebed.slurm.simulation.inputs import (
     BILLING,
     CORES,
     GRES,
@@ -24,10 +24,10 @@ from tracebed.slurm.rules.limits import (
     MEMORY,
     NODES,
     SUBMITTED,
+    Associations,
     Limit,
     Limits,
 )
-from tracebed.slurm.rules.multifactor import Associations
 
 NONE = -1
 """Association of a job that has none."""

@@ -10,10 +10,29 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, time, timedelta
 
 from tracebed.slurm.machine import MINUTE_S, Machine
-from tracebed.slurm.rules.limits import GRES
-from tracebed.slurm.rules.multifactor import size_factor
-from tracebed.slurm.rules.resources import Request
 from tracebed.slurm.simulation.accounts import TRES, Accounting, Owner
+from tracebed.slurm.simulation.inputs import GRES
+from tracebed.slurm.simulation.resources import Request
+
+
+def size_factor(
+    nodes: int, cores: int, all_nodes: int, all_cores: int, *, favor_small: bool = False, minutes: int = 0
+) -> float:
+    """Return the factor of the job size, from 0 to 1.
+
+    Args:
+        nodes: smallest number of nodes that the job accepts.
+        all_nodes: nodes of the cluster.
+        all_cores: cores of the cluster.
+        favor_small: `PriorityFavorSmall`.
+        minutes: time limit of the job, with `PriorityFlags=SMALL_RELATIVE_TO_TIME`; otherwise 0.
+    """
+    if minutes:
+        size = max(nodes * all_cores / all_nodes, cores) / minutes / all_cores
+        return 1.0 - size if favor_small else size
+    if favor_small:
+        return ((all_nodes - nodes) / all_nodes + (all_cores - cores) / all_cores) / 2
+    return (nodes / all_nodes + cores / all_cores) / 2
 
 
 class Factors:

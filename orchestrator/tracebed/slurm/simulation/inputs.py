@@ -7,26 +7,274 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from tracebed.slurm.rules.conditions import Arrays, Conditions
-from tracebed.slurm.rules.entries import Entries
-from tracebed.slurm.rules.licenses import Licenses
-from tracebed.slurm.rules.limits import Limits
-from tracebed.slurm.rules.multifactor import Associations
-from tracebed.slurm.rules.outlook import Bookings
-from tracebed.slurm.rules.preemption import Preemption
-from tracebed.slurm.rules.resources import Parts, Request, Resources
+from tracebed.slurm.simulation.resources import Parts, Request, Resources
 
-NEVER = math.nan
-NO_LIMITS = Limits()
+AFTER, AFTER_OK, AFTER_NOT_OK, AFTER_ANY, SINGLETON = range(5)
+"""Kinds of conditions."""
+SUBMITTED, JOBS = -2, -1
+"""Kinds of a counter: jobs that run or wait, and jobs that run. The other kinds are resources of running jobs."""
+CORES, MEMORY, NODES, BILLING, GRES = range(5)
+"""Kinds of a counter of resources: memory in MiB. The generic resources begin at `GRES`."""
+OF_PARENT = -1.0
+"""Shares of an association with `Fairshare=parent`."""
+CANCEL, REQUEUE, SUSPEND = range(3)
+"""What happens to a preempted job (`PreemptMode`)."""
 ENDED, KILLED, PREEMPTED = range(3)
 """How a job ended: by itself, beyond its time limit or the end of its reservation, or since it was preempted."""
-SUBMIT, END, COMPUTE, WAKE, CHANGE, NOTICE = range(6)
-"""Kinds of events. `CHANGE`: a condition of a start may be met, which slurmctld does not notice at once. `NOTICE`:
-slurmctld notices that an advance reservation has begun or ended."""
-
-
 CHECK_S = 30.0
 """Interval at which slurmctld looks for jobs that have passed their time limit, s."""
+
+
+class Condition(NamedTuple):
+    """A condition of a job: the other job, or the group of jobs of a name and a user, and the delay after its start."""
+
+    kind: int
+    of: int
+    delay_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """The conditions of all jobs.
+
+    Attributes:
+        earliest: earliest start of each job, s; -inf: none.
+        dependencies: conditions of each job.
+        any_of: whether one of the conditions suffices, for each job.
+        group: jobs of one name and one user, if a job waits for its group; -1: other jobs.
+        fails: whether the job fails, for each job.
+        kill_invalid: whether a job whose condition is impossible is cancelled (`kill_invalid_depend`).
+    """
+
+    earliest: Sequence[float]
+    dependencies: Sequence[tuple[Condition, ...]]
+    any_of: Sequence[bool]
+    group: Sequence[int]
+    fails: Sequence[bool]
+    kill_invalid: bool = False
+
+    @classmethod
+    def none(cls, count: int) -> Conditions:
+        """Return the conditions of `count` jobs without any."""
+        return cls([-math.inf] * count, [()] * count, [False] * count, [-1] * count, [False] * count)
+
+
+@dataclass(frozen=True)
+class Arrays:
+    """The arrays of jobs.
+
+    Attributes:
+        of: array of each job; -1: none.
+        most: largest number of running tasks of each array; 0: any number.
+    """
+
+    of: Sequence[int]
+    most: Sequence[int] = ()
+
+    @classmethod
+    def none(cls, count: int) -> Arrays:
+        """Return the arrays of `count` jobs that belong to none."""
+        return cls([-1] * count)
+
+
+@dataclass(frozen=True)
+class Entries:
+    """The entries of each job in Slurm's queue. A job in several partitions (`--partition=cpu,gpu`) has one for each.
+
+    Attributes:
+        first: of each entry, the first entry of its job.
+        following: of each entry, the next one of its job; -1: none.
+        one_reservation: whether one entry of a job at most has a reservation in a pass (`bf_one_resv_per_job`).
+    """
+
+    first: Sequence[int]
+    following: Sequence[int]
+    one_reservation: bool = False
+
+    @classmethod
+    def of(cls, jobs: Sequence[int], *, one_reservation: bool = False) -> Entries:
+        """Return the entries of jobs. `jobs`: the job of each entry."""
+        first, last = dict[int, int](), dict[int, int]()
+        following = [-1] * len(jobs)
+        for entry, job in enumerate(jobs):
+            first.setdefault(job, entry)
+            if job in last:
+                following[last[job]] = entry
+            last[job] = entry
+        return cls([first[job] for job in jobs], following, one_reservation)
+
+    @property
+    def several(self) -> bool:
+        """Whether any job has several entries."""
+        return any(each >= 0 for each in self.following)
+
+
+@dataclass(frozen=True)
+class Licenses:
+    """The licences of the cluster and the jobs.
+
+    Attributes:
+        total: licences of the cluster, by kind.
+        wanted: licences of each job, by kind.
+        planned: whether a backfill pass reserves licences (`bf_licenses`).
+    """
+
+    total: Sequence[int]
+    wanted: Sequence[Sequence[int]]
+    planned: bool = False
+
+    @classmethod
+    def none(cls, count: int) -> Licenses:
+        """Return the licences of `count` jobs that want none."""
+        return cls((), [()] * count)
+
+
+class Limit(NamedTuple):
+    """A limit of a group of jobs."""
+
+    counter: int
+    kind: int
+    most: int
+    reason: str
+    """The reason that squeue prints."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The limits of associations and QOS on all jobs.
+
+    A limit is a counter with a largest value, such as the cores of the running jobs of one user in one QOS. Jobs with
+    the same user, account, QOS and partition are a group with the same limits.
+
+    Attributes:
+        group: group of each job.
+        limits: limits of each group, in the order in which Slurm checks them; those of jobs before those of resources.
+        counted: (counter, kind) of each counter in which the jobs of a group count.
+        counters: number of counters.
+    """
+
+    group: Sequence[int] = ()
+    limits: Sequence[Sequence[Limit]] = ()
+    counted: Sequence[Sequence[tuple[int, int]]] = ()
+    counters: int = 0
+
+
+def amounts_of(
+    request: Request, parts: Parts | None, nodes: Resources, weights: Sequence[float], most: bool
+) -> list[int]:
+    """Return the amounts of a job by kind: of its cores `parts`, or, if None, the requested ones.
+
+    Args:
+        request: what the job requests.
+        parts: the cores of each node that the job gets.
+        weights: see `billed`.
+        most: see `billed`.
+    """
+    if parts is None:
+        cores, count = request.cores, request.fewest
+        memory = max(0, request.memory) * (cores if request.by_core else count)
+    else:
+        cores, count = sum(parts.values()), len(parts)
+        memory = sum(nodes.memory_of(request, node, own) for node, own in parts.items())
+    amounts = [cores, memory, count, 0, *(each * count for each in request.gres)]
+    amounts[BILLING] = int(billed(amounts, weights, most))
+    return amounts
+
+
+def billed(amounts: Sequence[int], weights: Sequence[float], most: bool) -> float:
+    """Return the billing of a job: the sum of weighted amounts, or, if `most`, the largest one."""
+    total = 0.0
+    for amount, weight in zip(amounts, weights, strict=True):
+        value = amount * weight
+        total = max(total, value) if most else total + value
+    return total
+
+
+@dataclass(frozen=True)
+class Associations:
+    """The tree of accounts and users. The first one is the root. Each account comes before its children.
+
+    Attributes:
+        parent: parent of each association; that of the root is the root.
+        shares: shares of each association among its siblings, or `OF_PARENT`.
+        is_user: whether the association is a user, not an account.
+        half_life_s: time in which usage decays to one half, s; 0: no decay.
+        resets: instants at which usage is set to zero, whole seconds, in ascending order.
+        dampening: 0: Fair Tree; otherwise `FairShareDampeningFactor` of the classic fair share.
+    """
+
+    parent: Sequence[int]
+    shares: Sequence[float]
+    is_user: Sequence[bool]
+    half_life_s: float = 0.0
+    resets: Sequence[int] = ()
+    dampening: int = 0
+
+
+class Booked(NamedTuple):
+    """An advance reservation."""
+
+    begin: int
+    end: int
+    kill: int
+    """When the jobs in the reservation are killed: its end, or `ResvOverRun` later."""
+    nodes: int
+    """Mask of its nodes."""
+    flexible: bool = False
+    """Whether its jobs may also run on other nodes, and outside of its time."""
+
+
+@dataclass(frozen=True)
+class Bookings:
+    """The advance reservations.
+
+    Attributes:
+        booked: the reservations.
+        inside: the reservation in which each job runs; -1: none.
+        notices: instants at which slurmctld notices that a reservation has begun or ended, s of the simulation.
+    """
+
+    booked: Sequence[Booked]
+    inside: Sequence[int]
+    notices: Sequence[float] = ()
+
+    @classmethod
+    def none(cls, count: int) -> Bookings:
+        """Return no reservations for `count` jobs."""
+        return cls((), [-1] * count)
+
+
+@dataclass(frozen=True)
+class Preemption:
+    """Classes of jobs, such as partitions or QOS, and which of them preempt which.
+
+    Attributes:
+        of: class of each job.
+        may: mask of the classes whose jobs a job of each class may preempt.
+        rank: of each class; jobs of a smaller rank are preempted first.
+        mode: what happens to a preempted job of each class.
+        grace_s: time from the preemption to the end of a job of each class, s.
+        exempt_s: a job of each class that has run for less time is not preempted, s.
+        youngest: whether the youngest jobs are preempted first (`preempt_youngest_first`).
+        again: how often the jobs are sorted again (`preempt_reorder_count`).
+    """
+
+    of: Sequence[int]
+    may: Sequence[int]
+    rank: Sequence[int]
+    mode: Sequence[int]
+    grace_s: Sequence[int]
+    exempt_s: Sequence[float]
+    youngest: bool = False
+    again: int = 1
+
+    @classmethod
+    def none(cls, count: int) -> Preemption:
+        """Return that no job preempts another one."""
+        return cls([0] * count, [0], [0], [CANCEL], [0], [0.0])
+
+
+NO_LIMITS = Limits()
 
 
 @dataclass(frozen=True)
@@ -50,11 +298,11 @@ class Inputs:
         associations: the tree of accounts and users.
         association: association of each job; -1: none.
         usage_factor: factor of the usage of each job.
-        billing: weights of the amounts of a job in its usage (`limits.billed`), of each partition.
+        billing: weights of the amounts of a job in its usage (`billed`), of each partition.
         reserve: whether backfill reserves nodes for each job.
         age, max_age_s, fairshare, period_s: of priority/multifactor, see `machine.Weights`.
         first_period_s: instant of the first computation of priorities, s.
-        kill_wait_s: see `plan.backfill`.
+        kill_wait_s: a job that has passed its expected end is expected to end this much later, s.
         check_s: instant at which slurmctld looks for jobs beyond their limit, as it does every `CHECK_S`, s.
         billing_most: whether the largest weighted amount is billed, not the sum.
         limits: the limits of the jobs.
@@ -77,7 +325,7 @@ class Inputs:
         shortest: shortest time limit with which each job may start (`--time-min`), s; 0: its time limit. Empty: no job
             has one.
         deadline: instant until which each job must end, s; inf: none. Empty: no job has one.
-        together: heterogeneous job of each component; -1: none. Empty: there are none.
+        het_job: heterogeneous job of each component; -1: none. Empty: there are none.
         watched: the simulation ends when the first `watched` jobs have started; 0: when all jobs have ended.
     """
 
@@ -126,7 +374,7 @@ class Inputs:
     factors: Sequence[float] = ()
     shortest: Sequence[int] = ()
     deadline: Sequence[float] = ()
-    together: Sequence[int] = ()
+    het_job: Sequence[int] = ()
     watched: int = 0
 
 

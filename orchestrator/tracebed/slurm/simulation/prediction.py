@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, lru_cache
 from typing import Any, NamedTuple
@@ -17,42 +17,64 @@ import numpy as np
 
 from tracebed.converters.workload import Workload
 from tracebed.ground.errors import InputError
+from tracebed.ground.host_lists import host_names
 from tracebed.ground.states import JobState
-from tracebed.orchestrator.runs.nodes import NodeFacts
+from tracebed.machine import machine as general
+from tracebed.orchestrator.run import Run, RunInfo, workload_facts
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.node_masks import mask_of
 from tracebed.orchestrator.scheduling.policies.slurm import Slurm
 from tracebed.orchestrator.scheduling.record import ScheduleRecord
-from tracebed.orchestrator.setup import Setup
-from tracebed.slurm.host_lists import host_names
-from tracebed.slurm.machine import MINUTE_S, Machine, Partition
-from tracebed.slurm.rules.entries import Entries
-from tracebed.slurm.rules.features import satisfies
-from tracebed.slurm.rules.limits import amounts_of
-from tracebed.slurm.rules.resources import ALL, OF_CPUS, OF_TASKS, Parts, Request, Resources
-from tracebed.slurm.rules.switches import CONS_RES, CONS_TRES, LINEAR, Switches
+from tracebed.orchestrator.scheduling.state import Policy
+from tracebed.orchestrator.setup import Setup, Timing
+from tracebed.orchestrator.simulation.delays import Drawn
+from tracebed.orchestrator.simulation.prediction import PredictionOptions, Simulation, no_collection, simulator_of
+from tracebed.orchestrator.simulation.simulator import Simulator
+from tracebed.orchestrator.tables import make_run
+from tracebed.slurm.machine import MINUTE_S, Machine, Partition, SlurmMachine, slurm_machine_of
 from tracebed.slurm.simulation import engine
 from tracebed.slurm.simulation.accounts import Accounting, Owner
-from tracebed.slurm.simulation.asked import STARTED, as_asked, in_cpus
-from tracebed.slurm.simulation.events import (
+from tracebed.slurm.simulation.allocated_ranges import AllocatedRanges
+from tracebed.slurm.simulation.demands import STARTED, as_asked, in_cpus
+from tracebed.slurm.simulation.factors import Factors, resets
+from tracebed.slurm.simulation.feasibility import NEVER_RUN, fits, lacking, satisfies
+from tracebed.slurm.simulation.inputs import (
+    CHECK_S,
+    ENDED,
+    KILLED,
+    PREEMPTED,
+    Entries,
+    Inputs,
+    Outcome,
+    amounts_of,
+)
+from tracebed.slurm.simulation.resources import (
+    ALL,
+    CONS_RES,
+    CONS_TRES,
+    LINEAR,
+    OF_CPUS,
+    OF_TASKS,
+    Parts,
+    Request,
+    Resources,
+    Switches,
+)
+from tracebed.slurm.simulation.start_conditions import (
     HET_JOB,
     arrays_in,
     conditions_of,
     excess,
     heterogeneous,
+    ignored,
     licenses_in,
     of,
     preemption_of,
     start_of,
     with_bookings,
 )
-from tracebed.slurm.simulation.factors import Factors, resets
-from tracebed.slurm.simulation.held import Held
-from tracebed.slurm.simulation.inputs import CHECK_S, ENDED, KILLED, PREEMPTED, Inputs, Outcome
-from tracebed.slurm.simulation.never import NEVER_RUN, lacking
-from tracebed.slurm.simulation.simulator import Simulation
 
 PLACEMENTS = 10_000
 """Number of different requests whose eligible nodes are remembered."""
@@ -75,61 +97,117 @@ class IdleCluster(NamedTuple):
 
 
 @lru_cache(maxsize=2)
-def _idle(cluster: str) -> IdleCluster:
-    """Return the idle cluster of a parameter `cluster`. The members of an ensemble, and those of a pair, share it."""
-    return IdleCluster.of(Machine.model_validate_json(cluster))
+def _idle(machine: SlurmMachine) -> IdleCluster:
+    """Return the idle cluster of a machine. The members of an ensemble, and those of a pair, share it."""
+    return IdleCluster.of(machine.cluster)
 
 
-def machine_of(policy: Slurm) -> Machine:
-    """Return the cluster of a policy.
+class SlurmSimulation(Simulation):
+    """The executor `slurm`: what a Slurm does with a workload.
 
-    Raises:
-        InputError: the parameter `cluster` is invalid.
+    On equal nodes of one partition, the policy decides in the simulator of tracebed. The cluster of a slurm.conf has a
+    simulation of its own.
     """
-    try:
-        return _idle(policy.cluster).machine
-    except ValueError as error:
-        hint = "give a slurm.conf: -P @slurm.conf"
-        raise InputError(f"slurm.cluster is invalid: {str(error).splitlines()[0]}", hint=hint) from error
+
+    def accepts(self, machine: general.Machine, setup: Setup) -> bool:
+        """Return whether the policy is `slurm`."""
+        return isinstance(setup.policy(), Slurm)
+
+    def execute(self, workload: Workload, machine: general.Machine, setup: Setup, options: PredictionOptions) -> Run:
+        """Simulate a workload. A member is the seed of all that a slurm.conf leaves open.
+
+        Raises:
+            InputError: as `Simulation.execute` and `simulate`.
+        """
+        if not isinstance(machine, SlurmMachine) and machine.plain:
+            if options.member is not None:
+                policy = setup.policy()
+                assert isinstance(policy, Slurm)
+                _, *parts = np.random.default_rng(options.member).uniform(0.0, 1.0, 4).tolist()  # as for a cluster
+                setup = _with(setup, policy.phases(*parts))
+            return super().execute(workload, machine, setup, options)
+        machine = machine if isinstance(machine, SlurmMachine) else slurm_machine_of(machine)
+        member = {} if options.member is None else {"seed": options.member}
+        chosen, policy = _with(setup, {**machine.recorded, **setup.scheduling.policy_parameters, **member}).complete()
+        assert isinstance(policy, Slurm)
+        if simulator_of(options.engine, "") is Simulator:
+            what = "a cluster of a slurm.conf is simulated by the compiled engine only"
+            raise InputError(what, hint="use --engine auto or --engine compiled")
+        with no_collection():
+            record, cluster = simulate(workload, machine, policy, chosen)
+        info = RunInfo(
+            source="simulator",
+            engine="compiled",
+            execution="simulated",
+            nodes=list(machine.nodes),
+            workload=workload_facts(workload, options.name),
+            setup=chosen,
+            warnings=ignored(workload, policy, machine.cluster),
+        )
+        return make_run(record, cluster, info)
+
+    def jobs(self, workload: Workload, setup: Setup, policy: Policy, most: int) -> Jobs:
+        """Return the jobs. With over-limit `kill`, a job that the log says was killed ends when it did."""
+        jobs = super().jobs(workload, setup, policy, most)
+        if setup.scheduling.over_limit is not OverLimit.KILL:
+            return jobs
+        return jobs.killed_as_logged((workload.runnable()[0].texts("status") == JobState.KILLED).to_numpy(dtype=bool))
+
+    def delays(self, timing: Timing, jobs: int, member: int) -> Drawn | None:
+        """Return the factors of the delays of a member. Without distributions, only the phases of the loops differ."""
+        measured = timing.calibration is not None and bool(timing.calibration.factors)
+        return super().delays(timing, jobs, member) if measured else None
+
+    def ignored(self, workload: Workload, policy: Policy) -> list[str]:
+        """Return a warning for each column of the workload that the simulation ignores."""
+        assert isinstance(policy, Slurm)
+        return ignored(workload, policy, None)
 
 
-def nodes_of(machine: Machine) -> list[NodeFacts]:
-    """Return the nodes of a cluster for a run."""
-    return [NodeFacts(name, machine.cores_of(kind)) for name, kind in machine.nodes]
+EXECUTOR = SlurmSimulation()
 
 
-def simulate(
-    workload: Workload, policy: Slurm, setup: Setup, *, python: bool = False
-) -> tuple[ScheduleRecord, Cluster]:
-    """Simulate a workload on the cluster of `policy`; return the record, and the nodes with the ledger.
+def _with(setup: Setup, parameters: Mapping[str, Any]) -> Setup:
+    """Return a setup with parameters of its policy. Of an instance, only those of the machine are missing."""
+    made = setup.scheduling.instance
+    if made is None:
+        return Setup.of(setup, policy_parameters={**setup.scheduling.policy_parameters, **parameters})
+    assert isinstance(made, Slurm)
+    if made.cluster or "cluster" not in parameters:
+        return setup
+    own = {name: parameters[name] for name in ("cluster", "reservations")}
+    return replace(setup, scheduling=replace(setup.scheduling, instance=replace(made, **own)))
+
+
+def simulate(workload: Workload, machine: SlurmMachine, policy: Slurm, setup: Setup) -> tuple[ScheduleRecord, Cluster]:
+    """Simulate a workload on a cluster; return the record, and the nodes with the ledger.
 
     Args:
         workload: the submission list.
-        policy: the parameters of Slurm, with a cluster.
+        machine: the cluster.
+        policy: the parameters of Slurm, with those that record the cluster.
         setup: the setup of the run.
-        python: whether to use the Python simulator in place of the compiled engine.
 
     Raises:
-        InputError: the cluster is invalid, no job can run on it, a job has an invalid feature, or a setting is not
-            modeled.
+        InputError: no job can run on the cluster, a job has an invalid feature, a setting is not modeled, or the
+            compiled simulation is missing.
     """
-    machine = machine_of(policy)
+    own, nodes = machine.cluster, machine.nodes
     if (speed := setup.timing.speed) != 1:
         hint = f"without the speed, the intervals of Slurm last {speed:g} times as long as in the run"
-        if machine.plain and not policy.reservations:
-            hint = f"give --nodes {len(machine.nodes)}: equal nodes in one partition need no cluster"
+        if machine.plain:
+            hint = f"give --nodes {len(nodes)}: equal nodes in one partition need no cluster"
         raise InputError("a cluster of a slurm.conf is simulated at speed 1 only", hint=hint)
     if setup.scheduling.over_limit not in (OverLimit.KILL, OverLimit.EXTEND):
         what = f"--over-limit {setup.scheduling.over_limit} is not modeled for a cluster of a slurm.conf"
         raise InputError(what, hint="use kill, as Slurm does, or extend")
-    workload, counts = as_asked(workload, machine)
-    cores = [machine.cores_of(kind) for _, kind in machine.nodes]
+    workload, counts = as_asked(workload, own)
     jobs = Jobs.of(workload, over_limit=setup.scheduling.over_limit)
     jobs.counts.update({what: count for what, count in counts.items() if count})
-    record, cluster = ScheduleRecord(jobs), Cluster(cores)
-    inputs, numbers = _inputs(workload, jobs, _idle(policy.cluster), setup, record)
+    record, cluster = ScheduleRecord(jobs), Cluster([node.cores for node in nodes])
+    inputs, numbers = _inputs(workload, jobs, _idle(machine), setup, record)
     record.submit = list(jobs.submit)
-    reset = machine.weights.reset
+    reset = own.weights.reset
     if policy.reservations or reset:
         policy = replace(policy, epoch_s=start_of(workload, policy))
     policy, inputs = _drawn(policy, inputs)
@@ -137,9 +215,8 @@ def simulate(
         begin = policy.epoch_s + inputs.submit[0]
         inputs = replace(inputs, associations=replace(inputs.associations, resets=resets(reset, begin)))
     if policy.reservations:
-        inputs = with_bookings(inputs, of(workload.runnable()[0], "reservation", numbers), machine, policy)
-    run = Simulation(inputs, policy).run if python or not engine.available() else None
-    _enter(record, cluster, numbers, inputs, run() if run else engine.simulate(inputs, policy), setup)
+        inputs = with_bookings(inputs, of(workload.runnable()[0], "reservation", numbers), own, policy)
+    _enter(record, cluster, numbers, inputs, engine.simulate(inputs, policy), setup)
     return record, cluster
 
 
@@ -276,7 +353,7 @@ def _inputs(
         conditions=conditions_of(runnable, numbers, kill_invalid=machine.kill_invalid_depend),
         arrays=arrays_in(runnable, numbers),
         licenses=licenses_in(of(runnable, "licenses", numbers), of(runnable, "job_id", numbers), machine),
-        together=heterogeneous(of(runnable, HET_JOB, numbers)) if HET_JOB in runnable.columns else (),
+        het_job=heterogeneous(of(runnable, HET_JOB, numbers)) if HET_JOB in runnable.columns else (),
         preemption=preemption_of(machine, partitions, [owner.qos for owner in owners]),
         array_reservations=machine.bf_max_job_array_resv,
         job_depth=machine.partition_job_depth,
@@ -362,7 +439,7 @@ def _switches_of(machine: Machine) -> Switches | None:
 
 
 def choice_of(partition: Partition, *, in_cpus: bool) -> dict[str, Any]:
-    """Return the fields of a request that say how nodes and cores are chosen. `in_cpus`: see `asked.in_cpus`."""
+    """Return the fields of a request that say how nodes and cores are chosen. `in_cpus`: see `demands.in_cpus`."""
     whole = OF_CPUS if in_cpus else OF_TASKS
     return {"sockets": whole if partition.sockets else 0, "least_loaded": partition.least_loaded}
 
@@ -379,7 +456,7 @@ def placement(machine: Machine, empty: Resources) -> Callable[[int, str, Request
         of_partition = members(partition, features)
         able = [node for node in of_partition if empty.capacity(plain, node)]
         suited = request._replace(eligible=mask_of(able))
-        if empty.choose(suited, suited.eligible):
+        if fits(empty, suited):
             return suited
         return f"{NEVER_RUN}: {lacking(machine, empty, request, of_partition, features)}"
 
@@ -457,7 +534,7 @@ def _hold(
     cluster: Cluster, parts: Sequence[Parts], jobs: Sequence[int], begins: Sequence[float], ends: Sequence[float]
 ) -> None:
     """Write into the ledger which cores each of `jobs` held."""
-    held = parts if isinstance(parts, Held) else Held.of(parts)
+    held = parts if isinstance(parts, AllocatedRanges) else AllocatedRanges.of(parts)
     at, row = held.by_job()
     ledger, first, cores = cluster.ledger, held.first[row], held.cores[row]
     before = len(ledger.jobs)

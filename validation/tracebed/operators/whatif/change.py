@@ -12,7 +12,7 @@ from tracebed.ground.errors import InputError
 from tracebed.orchestrator.setup import Setup
 from tracebed.slurm.changes import Addition, class_of, modeled, with_nodes, with_settings
 from tracebed.slurm.conf import SlurmConf, read
-from tracebed.slurm.lines import Line, lines_of
+from tracebed.slurm.conf_lines import Line, lines_of
 from tracebed.slurm.machine import Machine
 
 

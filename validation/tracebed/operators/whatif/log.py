@@ -25,7 +25,7 @@ from tracebed.ground.errors import InputError
 from tracebed.orchestrator.run import Run
 from tracebed.slurm.machine import Machine
 from tracebed.slurm.scontrol import task_numbers
-from tracebed.slurm.simulation.asked import IN_CORES, STARTED, YEAR_S, in_cpus, several_kinds
+from tracebed.slurm.simulation.demands import IN_CORES, STARTED, YEAR_S, in_cpus, several_kinds
 
 EXPORT = f"export the log with {COMMAND}"
 

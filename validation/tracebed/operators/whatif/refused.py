@@ -17,7 +17,7 @@ import numpy as np
 from tracebed.converters.workload import BoolArray, FloatArray, IntArray, Step, Workload
 from tracebed.ground.display import cell, counted, listed
 from tracebed.operators.whatif.shares import percent
-from tracebed.slurm.simulation.asked import STARTED
+from tracebed.slurm.simulation.demands import STARTED
 
 MOST = 0.01
 """Share of the core hours that a change may refuse or cut off if it is to be a statement about waits."""

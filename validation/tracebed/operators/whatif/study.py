@@ -1,4 +1,8 @@
-"""What if: the backtest of a log under its slurm.conf, and the effect of a change of the slurm.conf."""
+"""What if: the backtest of a log under its slurm.conf, and the effect of a change of the slurm.conf.
+
+The effect is that on the same jobs in both clusters: jobs that the changed cluster refuses are left out of both.
+Otherwise the others would wait less because less work is done, not because the cluster is better.
+"""
 
 from __future__ import annotations
 
@@ -22,16 +26,15 @@ from tracebed.ground.display import counted, json_values
 from tracebed.ground.errors import InputError
 from tracebed.operators.whatif.change import Change, changed_cluster, cluster_of, machine_in
 from tracebed.operators.whatif.classes import Changed, JobClass, classes_of, headlines
-from tracebed.operators.whatif.effect import effect_of
 from tracebed.operators.whatif.log import Log, log_of
 from tracebed.operators.whatif.members import Predicted, Side, ensemble, mean_of
-from tracebed.operators.whatif.refused import Refused, Remedy
+from tracebed.operators.whatif.refused import Refused, Remedy, beyond
 from tracebed.operators.whatif.shares import spread
 from tracebed.orchestrator.runs.steps import Steps
 from tracebed.slurm.conf import read
-from tracebed.slurm.lines import lines_of
-from tracebed.slurm.machine import Machine
-from tracebed.slurm.simulation.asked import longest_limits
+from tracebed.slurm.conf_lines import lines_of
+from tracebed.slurm.machine import OVER_S, Machine
+from tracebed.slurm.simulation.demands import longest_limits
 from tracebed.validation.verdict.moving_average import WINDOW_S, moving_means, window_length, window_starts
 
 SCHEMA = "tracebed-whatif/1"
@@ -43,6 +46,8 @@ MOST_WINDOWS = 1000
 WIDE = "with more cores on a node than any node has"
 MISFIT = 0.10
 """Share of the jobs of a log that cannot run on the cluster, from which the slurm.conf is not that of the log."""
+HOUR_S = 3600.0
+IN_SOME = "some of the predictions never start it"
 
 
 @dataclass(frozen=True)
@@ -212,7 +217,7 @@ def whatif(
         raise InputError("no judged job starts in all predictions", where=name, hint="check the slurm.conf")
     jobs, changed, found = _jobs(log, waits.mean(axis=0))[rows].reset_index(drop=True), None, [base]
     if change:
-        effect = effect_of(log.workload, base, (sides[0], replace(sides[1], remedy=remedy)), predict)
+        effect = _effect_of(log.workload, base, (sides[0], replace(sides[1], remedy=remedy)), predict)
         changed = effect.of(rows)
         jobs = jobs.assign(changed=changed.after.mean(axis=0))
         found.append(effect.members)
@@ -235,6 +240,77 @@ def whatif(
         unix_start=origin,
         zone=zone or "UTC",
     )
+
+
+@dataclass(frozen=True)
+class _Effect:
+    """The members of both clusters, without the refused jobs.
+
+    Attributes:
+        before, after: waits of all jobs of the log, s, shape (members, jobs); NaN: refused, or never started.
+        members: the members of the changed cluster.
+        lost: core seconds that each job lacks in the changed cluster, shape (jobs,).
+        held: core seconds of each job, shape (jobs,).
+        refused: what is refused.
+    """
+
+    before: FloatArray
+    after: FloatArray
+    members: list[Predicted]
+    lost: FloatArray
+    held: FloatArray
+    refused: Refused
+
+    def of(self, rows: BoolArray) -> Changed:
+        """Return the effect on some of the jobs."""
+        return Changed(self.before, self.after, self.lost, self.held, self.refused.much).of(rows)
+
+
+def _effect_of(
+    workload: Workload,
+    base: Sequence[Predicted],
+    sides: Sequence[Side],
+    predict: Callable[[Workload, Side, range], list[Predicted]],
+) -> _Effect:
+    """Return the effect of a change.
+
+    Args:
+        workload: the jobs of the log.
+        base: its members in the cluster as it was.
+        sides: the cluster as it was, and the changed one.
+        predict: a function that returns the members of a workload on a cluster.
+
+    Raises:
+        InputError: no job can run on the changed cluster.
+    """
+    new = sides[1]
+    (probe,) = predict(workload, new, range(1))
+    kept = ~(np.isfinite(base[0].wait) & ~np.isfinite(probe.wait))
+    if kept.all():
+        before, after = base, [probe, *predict(workload, new, range(1, len(base)))]
+    else:
+        some = Workload(workload.columns.take(kept), workload.provenance)
+        before, after = (predict(some, side.of(kept), range(len(base))) for side in sides)
+    waits = np.full((2, len(base), len(workload)), np.nan)
+    waits[:, :, kept] = [[member.wait for member in members] for members in (before, after)]
+    refused = ~kept | (np.isfinite(waits[0]).all(axis=0) & ~np.isfinite(waits[1]).all(axis=0))
+    held = base[0].cores * base[0].run_time
+    shorter = np.nan_to_num(base[0].run_time - probe.run_time)
+    cut = (shorter > OVER_S) & ~refused
+    lost = np.where(refused, held, np.where(cut, base[0].cores * shorter, 0.0))
+    ran = np.isfinite(workload.floats("logged_start")) & np.isfinite(base[0].wait)
+    adapted = beyond(workload, new.longest) if new.remedy is not Remedy.LEAVE_OUT else np.zeros(len(workload), bool)
+    found = Refused(
+        new.remedy,
+        int((refused & ran).sum()),
+        float(lost[refused & ran].sum() / HOUR_S),
+        int((cut & ran).sum()),
+        float(lost[cut & ran].sum() / HOUR_S),
+        int((adapted & ran).sum()),
+        float(held[ran].sum() / HOUR_S),
+        Counter(probe.reasons.get(job, IN_SOME) for job in np.flatnonzero(refused & ran).tolist()),
+    )
+    return _Effect(waits[0], waits[1], after, lost, held, found)
 
 
 def _end(log: Log) -> float:

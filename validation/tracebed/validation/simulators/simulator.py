@@ -11,13 +11,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 from tracebed.converters.formats.tools.columns import check_zone
 from tracebed.converters.workload import Workload
 from tracebed.ground.errors import InputError
 from tracebed.ground.extension_errors import checked
 from tracebed.ground.registry import Registry
+from tracebed.machine.machine import Machine
+from tracebed.orchestrator.executors import Options
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.orchestrator.setup import Setup
@@ -68,7 +70,7 @@ class ReadOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SimulateOptions:
+class SimulateOptions(Options):
     """What only a simulation by the simulator of another project has."""
 
     timeout_s: float = TIMEOUT_S
@@ -79,10 +81,6 @@ class SimulateOptions:
     """Whether an earlier folder of this kind is replaced."""
     seed: int = 0
     """Seed of a stochastic simulator."""
-    on_progress: Callable[[int], None] | None = None
-    """Called periodically with the number of jobs submitted so far."""
-    name: str = "workload"
-    """Name of the workload in reports."""
     simulator_options: Mapping[str, str] = field(default_factory=dict)
     """Further options that only this simulator has, by name."""
 
@@ -114,6 +112,17 @@ class ExternalSimulator:
     """
     supports: frozenset[str] = frozenset()
     """Settings of a setup that `simulate` uses besides `EVERY_SIMULATOR`, and `seed`. Other settings are refused."""
+
+    options: ClassVar[type[SimulateOptions]] = SimulateOptions
+    predicts: ClassVar[bool] = True
+
+    def accepts(self, machine: Machine, setup: Setup) -> bool:
+        """Return whether jobs may have any node of the machine."""
+        return machine.plain
+
+    def execute(self, workload: Workload, machine: Machine, setup: Setup, options: SimulateOptions) -> Run:
+        """Run the simulator as an executor; see the function `simulate`."""
+        return simulate(self.name, workload, list(machine.nodes), setup, options)
 
 
 EVERY_SIMULATOR = frozenset({"policy", "policy_parameters", "speed", "grid"})

@@ -9,9 +9,9 @@ from typing import ClassVar, NamedTuple
 
 from tracebed.ground.errors import InputError
 from tracebed.orchestrator.scheduling.node_masks import lowest, mask_of, nodes_of
-from tracebed.orchestrator.scheduling.policies.slurm_backfill import first_of_users
 from tracebed.orchestrator.scheduling.policies.wall_times import ROUNDING_S, at_speed, whole_limit, whole_second
 from tracebed.orchestrator.scheduling.profile import NodeProfile
+from tracebed.orchestrator.scheduling.queue import first_of_users
 from tracebed.orchestrator.scheduling.state import (
     Decision,
     Note,

@@ -5,15 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from tracebed.ground.errors import InputError
 from tracebed.orchestrator.scheduling.node_masks import best_fit, mask_of, nodes_of
-from tracebed.orchestrator.scheduling.policies.slurm_backfill import Pending, Rules, Running, backfill, first_of_users
+from tracebed.orchestrator.scheduling.policies.slurm_backfill import Pending, Rules, Running, backfill
 from tracebed.orchestrator.scheduling.policies.wall_times import ROUNDING_S, at_speed, whole_limit, whole_second
+from tracebed.orchestrator.scheduling.queue import first_of_users
 from tracebed.orchestrator.scheduling.state import Decision, Note, ParameterTable, Start, State, Wake, next_multiple
+
+if TYPE_CHECKING:
+    from tracebed.machine.machine import Machine
 
 MINUTE_S = 60
 OF_SLURMCTLD = ("release", "speed", "epoch_s", "sched_loop_s", "sched_phase_s", "bf_loop_s", "bf_phase_s")
@@ -66,8 +70,9 @@ class Slurm(ParameterTable):
         sched_phase_s: first instant of that loop.
         bf_loop_s: period of the backfill thread.
         bf_phase_s: first instant at which it may make a pass.
-        cluster: nodes, partitions and priorities of a slurm.conf as JSON (`-P @slurm.conf`); empty: equal nodes, each
-            held by one job, one partition, jobs in the order of submission.
+        cluster: nodes, partitions and priorities of a slurm.conf as JSON (`-P @slurm.conf`), the form in which runs
+            record the machine; empty: equal nodes, each held by one job, one partition, jobs in the order of
+            submission.
         reservations: with a cluster, its advance reservations as JSON (`-P @FILE` of `scontrol show reservation`).
         seed: seed of the draws of what is left open: the phases of the two loops and of the clock that have their
             defaults, and with a cluster also delays. Without a cluster, 0 draws nothing.
@@ -75,6 +80,7 @@ class Slurm(ParameterTable):
 
     malleable: ClassVar[bool] = False
     dispatches: ClassVar[bool] = True
+    executor: ClassVar[str] = "slurm"
 
     sched_interval: int = 60
     batch_sched_delay: int = 3
@@ -135,14 +141,22 @@ class Slurm(ParameterTable):
         """The rules of a backfill pass of this Slurm."""
         return Rules(self.bf_resolution, self.release >= NEWER, self.release >= EXTENDS)
 
-    def decide(self, state: State) -> Iterator[Decision]:
-        """Make the passes that are due, and request the next one.
+    def own_machine(self) -> Machine | None:
+        """Return the machine of the parameters `cluster` and `reservations`.
 
         Raises:
-            InputError: the policy has a cluster, which `slurm.prediction` simulates.
+            InputError: the parameter `cluster` is invalid.
         """
-        if self.cluster:
-            raise InputError("a cluster of a slurm.conf can be simulated only", hint="leave -P @slurm.conf out")
+        if not self.cluster:
+            return None
+        from tracebed.machine.sources import SOURCES  # reads workloads, which takes time to import
+
+        recorded = SOURCES.load("slurm").recorded
+        assert recorded is not None
+        return recorded(self.cluster, self.reservations)
+
+    def decide(self, state: State) -> Iterator[Decision]:
+        """Make the passes that are due, and request the next one."""
         now = state.now / self._speed
         due = {"sched": math.inf, "bf": math.inf} | {
             name: state.notes[f"{name}_due"] for name in ("sched", "bf") if f"{name}_due" in state.notes

@@ -6,8 +6,7 @@ All instants are whole seconds, as in Slurm. Sets of nodes are bit masks.
 from __future__ import annotations
 
 from bisect import insort
-from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from tracebed.orchestrator.scheduling.node_masks import best_fit
@@ -21,7 +20,7 @@ class Rules(NamedTuple):
     newer: bool = False
     """Whether the release is 24.11 or newer. There, reservations end at the next multiple, before that at the last one,
     and the search for a start goes on after a slot that ends it (see `Slots.usable`; for jobs that share nodes, also
-    `scheduling.slurm.plan.first_start` and `Resources`)."""
+    `first_start` of slurm.c and `Resources`)."""
 
     extends: bool = False
     """Whether the release is 25.11 or newer. There, backfill starts a job with `--time-min` for the time until its
@@ -103,11 +102,6 @@ class Slots:
         slots = zip(self.begins, self.ends, self.nodes, strict=True)
         return any(begin < end and start < until and nodes & ~free for begin, until, free in slots)
 
-    def reserved_after(self, now: int, nodes: int, until: int) -> int:
-        """Return the begin of the first slot after `now` in which not all `nodes` are free, at most `until`."""
-        slots = zip(self.begins, self.nodes, strict=True)
-        return min((begin for begin, free in slots if begin > now and nodes & ~free), default=until) if nodes else until
-
     def reserve(self, start: int, end: int, nodes: int) -> None:
         """Reserve `nodes` from `start` to `end`. Adjacent slots with equal nodes become one slot."""
         self._cut(start)
@@ -133,19 +127,6 @@ class Slots:
                 self.ends.insert(slot, at)
                 self.nodes.insert(slot, self.nodes[slot])
                 return
-
-
-def first_of_users(waiting: Sequence[int], user: Sequence[Hashable], most: int) -> Sequence[int]:
-    """Return the first `most` jobs of each user among the jobs `waiting` (0: any number), in the same order."""
-    if not most:
-        return waiting
-    jobs_of: Counter[Hashable] = Counter()
-    found = []
-    for job in waiting:
-        jobs_of[user[job]] += 1
-        if jobs_of[user[job]] <= most:
-            found.append(job)
-    return found
 
 
 def backfill(

@@ -1,4 +1,7 @@
-"""Binding of the compiled engine, slurm.c. It returns the same numbers as `simulator.py`, many times faster."""
+"""Binding of slurm.c, the simulation of Slurm on a cluster whose jobs share nodes.
+
+The reference of slurm.c is `tests/oracles/slurm_simulation`, which returns the same numbers, to the bit.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +12,28 @@ from typing import Any
 
 import numpy as np
 
+from tracebed.ground.errors import InputError
 from tracebed.orchestrator.scheduling.policies.slurm import OF_CONF, OF_SLURMCTLD, Slurm
 from tracebed.orchestrator.simulation.engine.library import fields_of, structure
-from tracebed.slurm.rules.conditions import Arrays, Conditions
-from tracebed.slurm.rules.entries import Entries
-from tracebed.slurm.rules.licenses import Licenses
-from tracebed.slurm.rules.limits import Limits
-from tracebed.slurm.rules.multifactor import Associations
-from tracebed.slurm.rules.outlook import Bookings
-from tracebed.slurm.rules.preemption import Preemption
-from tracebed.slurm.rules.switches import Switches
-from tracebed.slurm.simulation.held import Held
-from tracebed.slurm.simulation.inputs import Inputs, Outcome, Stint
+from tracebed.slurm.simulation.allocated_ranges import AllocatedRanges
+from tracebed.slurm.simulation.inputs import (
+    GRES,
+    Arrays,
+    Associations,
+    Bookings,
+    Conditions,
+    Entries,
+    Inputs,
+    Licenses,
+    Limits,
+    Outcome,
+    Preemption,
+    Stint,
+)
+from tracebed.slurm.simulation.resources import Request, Resources, Switches
 
 LIBRARY = Path(__file__).with_name("libtracebed_slurm.so")
+INSTALL = "install a C compiler (apt-get install gcc libc6-dev), then tracebed again; or a wheel of `tox -e release`"
 WORD = 64
 """Nodes in a word of a mask."""
 STINT = np.dtype([("start", "f8"), ("end", "f8"), ("range_first", "i8"), ("range_size", "i4"), ("job", "i4")])
@@ -37,7 +48,7 @@ FROM_INPUTS = (
     *("job_depth", "part_test", "user_part_test", "complete_wait_s"),
 )
 
-OPTIONAL = ("shortest", "deadline", "together")
+OPTIONAL = ("shortest", "deadline", "het_job")
 """Fields of `Inputs` that are null in the structure if they are empty."""
 
 
@@ -46,41 +57,59 @@ def _functions() -> tuple[Any, dict[str, tuple[str, bool]], type[ctypes.Structur
     """Return the library, the fields of `struct setup`, and the structure.
 
     Raises:
-        OSError: the library is missing, or belongs to another version.
+        InputError: the library is missing, or belongs to another version.
     """
-    library = ctypes.CDLL(str(LIBRARY))
+    if not LIBRARY.exists():
+        what = "Slurm on a cluster is simulated in C, and there was no C compiler when tracebed was installed"
+        raise InputError(what, hint=INSTALL)
     try:
+        library = ctypes.CDLL(str(LIBRARY))
         library.tracebed_slurm_description.restype = ctypes.c_char_p
         library.tracebed_slurm_setup_size.restype = ctypes.c_int64
         description = library.tracebed_slurm_description().decode().strip().partition(":")[2]
         fields = fields_of([item.strip() for item in description.split(";")[:-1]])
         kind = structure("SlurmSetup", fields)
         if library.tracebed_slurm_setup_size() != ctypes.sizeof(kind):
-            raise OSError(f"{LIBRARY.name} was built for another platform")
-    except (AttributeError, KeyError, ValueError) as error:
-        raise OSError(f"{LIBRARY.name} belongs to another version of tracebed: {error}") from error
+            raise OSError("it was built for another platform")
+    except (OSError, AttributeError, KeyError, ValueError) as error:
+        what = f"{LIBRARY.name} belongs to another machine or version of tracebed: {error}"
+        raise InputError(what, hint="install tracebed again") from error
     library.tracebed_slurm_simulate.argtypes = [ctypes.POINTER(kind), ctypes.POINTER(ctypes.c_void_p)]
     library.tracebed_slurm_simulate.restype = ctypes.c_int64
     library.tracebed_slurm_free.argtypes, library.tracebed_slurm_free.restype = [ctypes.c_void_p], None
     return library, fields, kind
 
 
-def available() -> bool:
-    """Return whether the compiled engine can be used."""
-    try:
-        _functions()
-    except OSError:
-        return False
-    return True
-
-
 def simulate(inputs: Inputs, policy: Slurm) -> Outcome:
-    """Simulate as `simulator.Simulation(inputs, policy).run()` does.
+    """Simulate the jobs on the cluster.
 
     Raises:
-        OSError: the library is missing, or belongs to another version.
+        InputError: the library is missing, or belongs to another version.
         MemoryError: the memory does not suffice.
     """
+    return _run(inputs, policy, trial=False)
+
+
+def fits(empty: Resources, request: Request) -> bool:
+    """Return whether a job that requests these resources fits on the empty cluster.
+
+    Raises:
+        InputError: the library is missing, or belongs to another version.
+        MemoryError: the memory does not suffice.
+    """
+    amounts = GRES + len(request.gres)
+    of_job: dict[str, Any] = {name: [0] for name in ("submit", "run_time", "launch_s", "overrun_s", "over_limit_s")}
+    of_job |= {name: [0] for name in ("end_s", "partition", "user", "fixed", "tier", "usage_factor", "reserve")}
+    weights: dict[str, Any] = dict.fromkeys(("age", "max_age_s", "fairshare", "period_s", "first_period_s"), 0.0)
+    nobody: dict[str, Any] = {"associations": Associations([0], [1.0], [False]), "association": [-1]}
+    inputs = Inputs(
+        **of_job, **weights, **nobody, limit=[60], requests=[request], free=empty, billing=[[0.0] * amounts]
+    )
+    return bool(_run(inputs, Slurm(), trial=True).fate[0])
+
+
+def _run(inputs: Inputs, policy: Slurm, *, trial: bool) -> Outcome:
+    """Simulate, or with `trial` find only, as the fate of each job, whether the job fits on the empty cluster."""
     library, fields, kind = _functions()
     free, requests = inputs.free, inputs.requests
     jobs, nodes = len(requests), len(free.total)
@@ -98,6 +127,7 @@ def simulate(inputs: Inputs, policy: Slurm) -> Outcome:
         **results,
         **{"jobs": jobs, "nodes": nodes, "kinds": len(free.gres[0]), "partitions": len(inputs.tier)},
         "users": max(inputs.user, default=0) + 1,
+        "trial": trial,
         **_of_associations(inputs.associations),
         **_of_limits(inputs.limits),
         **{"cores": free.total, "memory": free.total_memory, "gres": free.gres},
@@ -143,8 +173,8 @@ def simulate(inputs: Inputs, policy: Slurm) -> Outcome:
     finally:
         library.tracebed_slurm_free(pointer)
         library.tracebed_slurm_free(others)
-    held = Held(ranges, results["range_first"], results["range_size"])
-    before = Held(ranges, stints["range_first"], stints["range_size"])
+    held = AllocatedRanges(ranges, results["range_first"], results["range_size"])
+    before = AllocatedRanges(ranges, stints["range_first"], stints["range_size"])
     rows = zip(*(stints[name].tolist() for name in ("job", "start", "end")), before, strict=True)
     start, launched, end, active, fate, restarts, refused = (array.tolist() for array in times.values())
     return Outcome(start, launched, end, active, fate, restarts, refused, held, [Stint(*row) for row in rows])

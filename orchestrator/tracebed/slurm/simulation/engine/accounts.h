@@ -1,4 +1,4 @@
-/* Fair shares and limits: the same as FairShare of scheduling/slurm/multifactor.py and Counters of limits.py. */
+/* Fair shares and limits: the same as tests/oracles/slurm_simulation/accounting.py. */
 #ifndef TRACEBED_ACCOUNTS_H
 #define TRACEBED_ACCOUNTS_H
 #include <math.h>

@@ -1,4 +1,4 @@
-/* Conditions of the starts and arrays, as in scheduling/slurm/conditions.py. Part of slurm.c. */
+/* Conditions of the starts and arrays, as in tests/oracles/slurm_simulation/progress.py. Part of slurm.c. */
 
 enum { AFTER, AFTER_OK, AFTER_NOT_OK, AFTER_ANY, SINGLETON }; /* kinds of conditions */
 enum { WAITING, RUNNING, DONE, FAILED, CANCELLED, STUCK };    /* states of jobs */

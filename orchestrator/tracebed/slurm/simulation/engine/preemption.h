@@ -1,4 +1,4 @@
-/* Preemption, as in scheduling/slurm/preemption.py and preempting.py. Part of slurm.c. */
+/* Preemption, as in tests/oracles/slurm_simulation/preemption.py and simulator.py. Part of slurm.c. */
 
 static const double REQUEUED_S = 121.0;
 

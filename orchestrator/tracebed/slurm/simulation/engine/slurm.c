@@ -1,4 +1,4 @@
-/* Slurm on a cluster whose jobs share nodes: the same as simulator.py and the modules of scheduling/slurm, which
+/* Slurm on a cluster whose jobs share nodes: the same as tests/oracles/slurm_simulation, whose modules
  * have the rules and their sources. The results are equal to the bit. Sets of nodes are masks of `words` words. */
 #define _GNU_SOURCE /* qsort_r */
 #include <math.h>
@@ -11,7 +11,7 @@
 #include "../../../orchestrator/simulation/engine/slots.h"
 
 #if __FLT_EVAL_METHOD__ != 0
-#error "double arithmetic is not IEEE double on this platform: use the Python simulator"
+#error "double arithmetic is not IEEE double on this platform"
 #endif
 
 #ifdef __GLIBC__ /* the same function for systems with a glibc before 2.29; only errno differs */
@@ -40,7 +40,7 @@ __asm__(".symver pow,pow@GLIBC_2.17");
     _(const int32_t *, cores) _(const int64_t *, memory) _(const int64_t *, gres) /* nodes x kinds */ \
     _(const int32_t *, threads) /* null: 1 */ _(const int32_t *, sockets) /* cores of each node together; null: no sockets */ \
     _(const uint8_t *, kept) /* nodes x kinds; null: none */ \
-    _(const int32_t *, weights) _(int64_t, switches) _(int64_t, select_rules) /* see switches.py */ \
+    _(const int32_t *, weights) _(int64_t, switches) _(int64_t, select_rules) /* see Switches of resources.py */ \
     _(const uint64_t *, switch_nodes) /* switches x words */ _(const int32_t *, switch_level) \
     _(const int32_t *, switch_parent) _(const int32_t *, switch_distance) /* switches x switches */ \
     _(const int32_t *, parent) _(const double *, shares) _(const uint8_t *, is_user) /* of each association */ \
@@ -56,7 +56,7 @@ __asm__(".symver pow,pow@GLIBC_2.17");
     _(const uint8_t *, condition_kind) _(const int32_t *, condition_of) _(const double *, condition_delay) \
     _(const int32_t *, group) _(const uint8_t *, fails) /* of each job */ _(int64_t, kill_invalid) \
     _(const int32_t *, array) /* of each job */ _(const int32_t *, array_most) _(int64_t, arrays) _(int64_t, array_reservations) \
-    _(const int32_t *, first_entry) _(const int32_t *, following) /* of each job, see entries.py; -1: no further entry */ \
+    _(const int32_t *, first_entry) _(const int32_t *, following) /* of each job, see Entries of inputs.py; -1: no further entry */ \
     _(int64_t, several) _(int64_t, one_reservation) \
     _(int64_t, job_depth) _(int64_t, part_test) _(int64_t, user_part_test) _(int64_t, complete_wait_s) \
     _(int64_t, license_kinds) _(const int64_t *, licenses) _(const int64_t *, wanted_licenses) /* jobs x kinds */ \
@@ -75,8 +75,8 @@ __asm__(".symver pow,pow@GLIBC_2.17");
     _(double, sched_phase_s) _(double, bf_loop_s) _(double, bf_phase_s) \
     _(double, begin_s) _(const double *, since) /* null: no job runs at the begin */ _(int64_t, held_count) \
     _(const int32_t *, held) /* (job, node, cores), by job */ _(const double *, usage) _(const double *, factors) \
-    _(const int64_t *, shortest) _(const double *, deadline) _(const int32_t *, together) /* of each job, see Inputs; null: none */ \
-    _(int64_t, watched) \
+    _(const int64_t *, shortest) _(const double *, deadline) _(const int32_t *, het_job) /* of each job, see Inputs; null: none */ \
+    _(int64_t, watched) _(int64_t, trial) /* whether the fates are only whether each job fits on the empty cluster */ \
     _(double *, start) _(double *, launched) _(double *, end) _(double *, active) /* results, of each job */ \
     _(int32_t *, fate) _(int32_t *, restarts) _(int32_t *, refused) /* results, of each job */ \
     _(int64_t *, range_first) _(int32_t *, range_size) /* results: the ranges of each job among those returned */
@@ -125,7 +125,7 @@ struct engine {
     struct view *views; int64_t view_count, stride /* see `order_nodes` */; struct class *classes;
     int32_t *queue, *order; int64_t queue_count, arrived; int unsorted;
     int64_t *priority, *limit; /* with which each job is planned, and starts */
-    int64_t component_count, *planned_start; int32_t *components, *planned_entry, *group_size, *members; /* see together.h */
+    int64_t component_count, *planned_start; int32_t *components, *planned_entry, *group_size, *members; /* see het_jobs.h */
     uint64_t *taken; int64_t *used_before;
     uint64_t *everything, *partition_nodes, *usable, *allowed, *then, *later, *picked;
     struct slots slots;
@@ -408,7 +408,7 @@ static int64_t nodes_for(const struct engine *e, int32_t job) {
 
 /* Whether the plan may leave enough nodes for a start of `job` now. Starts and reservations only remove some. */
 static int may_start(struct engine *e, int32_t job) {
-    if (e->s->together && e->s->together[job] >= 0) return 1; /* at the end of the pass */
+    if (e->s->het_job && e->s->het_job[job] >= 0) return 1; /* at the end of the pass */
     if (e->level[e->s->stratum[job]]) return 1; /* by preemption */
     if (!may_fit(e, job)) return 0;
     return common(e->words, slots_now(&e->slots, e->limit[job]), view_of(e, job)->able) >= nodes_for(e, job);
@@ -732,8 +732,8 @@ static void end(struct engine *e, int32_t job) {
 
 static int young(const struct engine *e, int32_t job) { return e->now - e->accrued[job] < (double)e->s->bf_min_age_reserve; }
 
-#include "outlook.h"
-#include "together.h"
+#include "reservations.h"
+#include "het_jobs.h"
 
 /* -- passes --------------------------------------------------------------------------------------------------------- */
 
@@ -783,7 +783,7 @@ static int64_t main_pass(struct engine *e, double at, int *left) {
     int64_t second = whole_second(e, at);
     for (int64_t k = 0; k < waiting; k++) {
         int32_t job = e->order[k], partition = s->partition[job], inside = s->inside[job];
-        if (group_of(e, job) >= 0) { /* only backfill starts components of heterogeneous jobs */
+        if (het_job_of(e, job) >= 0) { /* only backfill starts components of heterogeneous jobs */
             block(e, partition);
             blocked[partition] = 1;
             continue;
@@ -805,7 +805,7 @@ static int64_t main_pass(struct engine *e, double at, int *left) {
         }
         tested += entry;
         const uint64_t *nodes = e->allowed;
-        if (outlook(e)) {
+        if (has_bookings(e)) {
             if (!suffice(e, e->licenses, job)) {
                 if (s->plan_licenses) break; /* backfill plans the licences */
                 continue;
@@ -834,7 +834,7 @@ static int64_t main_pass(struct engine *e, double at, int *left) {
 
 /* Choose nodes for `job` among `able`, the nodes with room after the end of the job `last`, of which it can use `cores`. */
 static int choose_after(struct engine *e, int32_t job, const uint64_t *able, const int32_t *cores, int32_t last) {
-    if (!in_blocks(e, job) && (!e->s->switches || e->s->least_loaded[job] || together(e->s, job)))
+    if (!in_blocks(e, job) && (!e->s->switches || e->s->least_loaded[job] || holds_more(e->s, job)))
         for (int64_t w = 0; w < e->words; w++)
             for (uint64_t left = able[w]; left; left &= left - 1) {
                 int32_t node = (int32_t)(64 * w + __builtin_ctzll(left));
@@ -1135,14 +1135,14 @@ static int64_t plan(struct engine *e, int32_t job, int64_t now, int64_t earliest
     for (;;) {
         int64_t since = later;
         later = slots_later(&e->slots, since, e->limit[job], partition);
-        if (outlook(e)) later = next_later(e, job, since, later);
+        if (has_bookings(e)) later = next_later(e, job, since, later);
         if (!e->candidate_count && since > now && first < 0) first = soonest(e, job);
         if (since > now && later && later < first) {
             if (later <= since) return -1;
             continue; /* no nodes suffice until then */
         }
         slots_usable(&e->slots, since, e->limit[job], s->eligible + s->set[job] * e->words, e->usable);
-        if (outlook(e)) {
+        if (has_bookings(e)) {
             open_nodes(e, job, since, now, e->open);
             for (int64_t w = 0; w < e->words; w++) e->usable[w] &= e->open[w];
         }
@@ -1159,7 +1159,7 @@ static int64_t plan(struct engine *e, int32_t job, int64_t now, int64_t earliest
                     if (start > now + s->bf_window * MINUTE_S) return -1;
                     int64_t begin = slots_round(start, unit), end = slots_round_end(&e->slots, start + e->limit[job], unit);
                     int blocked = 0;
-                    if (start > since && outlook(e)) {
+                    if (start > since && has_bookings(e)) {
                         open_nodes(e, job, start, now, e->open);
                         blocked = beyond(e, e->picked, e->open);
                     }
@@ -1213,7 +1213,7 @@ static int64_t backfill_pass(struct engine *e, double at, int *left) {
         e->order[kept++] = job;
     }
     waiting = kept;
-    if (s->together) together_begin(e);
+    if (s->het_job) het_begin(e);
     int64_t last = 0, count = 0; /* the jobs from `last` on cannot start now: they change nothing */
     int few = waiting <= FEW; /* then all are planned, to know whether Slurm sees a change, unless nodes are idle */
     for (int64_t k = 0; few && k < waiting; k++) few = !some_idle(e, e->order[k]);
@@ -1259,14 +1259,14 @@ static int64_t backfill_pass(struct engine *e, double at, int *left) {
             continue;
         }
         if (s->license_kinds && !s->plan_licenses && !suffice(e, e->licenses, job)) continue;
-        int component = group_of(e, job) >= 0;
-        int64_t earliest = component ? together_since(e, job, now) : now;
+        int component = het_job_of(e, job) >= 0;
+        int64_t earliest = component ? het_since(e, job, now) : now;
         int64_t begin = earliest > now + s->bf_window * MINUTE_S ? -1 : plan(e, job, now, earliest);
         if (begin < 0) {
             skipped = entry;
             continue;
         }
-        if (component) together_plan(e, job, begin); /* it starts at the end of the pass, with the others */
+        if (component) het_plan(e, job, begin); /* it starts at the end of the pass, with the others */
         int began = 0, preempts = !component && begin <= now && e->preempting;
         const uint64_t *nodes = e->picked;
         if (preempts) {
@@ -1300,7 +1300,7 @@ static int64_t backfill_pass(struct engine *e, double at, int *left) {
         while (!few && !s->preempts && last > k && !may_start(e, e->order[last - 1])) last--;
     }
     e->out_of_memory |= e->slots.failed;
-    if (s->together) started += together_end(e, now);
+    if (s->het_job) started += het_end(e, now);
     *left = (s->bf_min_age_reserve > 0 && e->queue_count > 0 ? LEFT : 0) | (e->noticed ? 0 : QUIET);
     return started;
 }
@@ -1499,7 +1499,7 @@ int64_t tracebed_slurm_simulate(const struct setup *s, struct range **ranges, st
             e->earliest[job] = s->earliest[job];
             e->limit[job] = s->limit[job];
             e->planned_start[job] = -1;
-            if (group_of(e, (int32_t)job) >= 0 && s->first_entry[job] == (int64_t)job) e->group_size[s->together[job]]++;
+            if (het_job_of(e, (int32_t)job) >= 0 && s->first_entry[job] == (int64_t)job) e->group_size[s->het_job[job]]++;
             e->ends[job] = NAN;
             e->accrued[job] = s->condition_first[job] == s->condition_first[job + 1] ? s->submit[job] : INFINITY;
             e->ready[job] = s->condition_first[job] == s->condition_first[job + 1] && s->earliest[job] == -INFINITY;
@@ -1509,7 +1509,8 @@ int64_t tracebed_slurm_simulate(const struct setup *s, struct range **ranges, st
         for (size_t job = jobs; job-- > 0;) /* backwards: group_first is each group's end, then its begin */
             if (s->group[job] >= 0) e->group_member[--e->group_first[s->group[job] + 1]] = (int32_t)job;
         memmove(e->group_first, e->group_first + 1, groups * sizeof *e->group_first);
-        simulate(e);
+        if (!s->trial) simulate(e);
+        for (int32_t job = 0; s->trial && job < s->jobs; job++) s->fate[job] = choose_with(e, &e->free, job, e->everything);
         for (size_t job = 0; job < jobs; job++)
             if (e->state[job] == CANCELLED) s->start[job] = NAN;
     }

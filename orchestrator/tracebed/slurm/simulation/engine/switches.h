@@ -1,4 +1,4 @@
-/* The choice of nodes with topology/tree: the same as scheduling/slurm/switches.py, which has the rules. */
+/* The choice of nodes with topology/tree: the same as tests/oracles/slurm_simulation/switches.py, which has the rules. */
 
 enum { APART = -1 };
 enum { LINEAR, CONS_RES, CONS_TRES };

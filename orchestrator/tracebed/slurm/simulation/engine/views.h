@@ -36,7 +36,7 @@ static int64_t memory_of(const struct setup *s, int32_t job, int32_t node, int32
 }
 
 /* Whether a job may hold more cores than it uses: whole sockets or, on nodes with unlike cores, all CPUs of a core. */
-static int together(const struct setup *s, int32_t job) { return s->threads || s->by_socket[job]; }
+static int holds_more(const struct setup *s, int32_t job) { return s->threads || s->by_socket[job]; }
 
 /* How many cores of `node` a job gets together. */
 static int32_t grain_of(const struct setup *s, int32_t job, int32_t node) {
@@ -50,7 +50,7 @@ static int32_t of_core(const struct setup *s, int32_t job, int32_t node) {
 
 /* The cores that a job holds on `node` if it uses `used` of them, and these resources are free. */
 static int32_t held_on(const struct setup *s, const struct free_resources *free, int32_t job, int32_t node, int32_t used) {
-    if (!together(s, job)) return used;
+    if (!holds_more(s, job)) return used;
     if (s->whole[job]) return s->cores[node];
     int32_t grain = grain_of(s, job, node), cores = used * of_core(s, job, node);
     int64_t count = (cores + grain - 1) / grain, memory = s->wanted_memory[job] * grain;
@@ -231,6 +231,6 @@ static void classify(struct engine *e) {
                 alike &= here == cores;
             }
         if (whole && alike) own->unit = cores;
-        own->blocks = own->step && alike && e->one_weight && !s->switches && !together(s, own->job) && !s->least_loaded[own->job];
+        own->blocks = own->step && alike && e->one_weight && !s->switches && !holds_more(s, own->job) && !s->least_loaded[own->job];
     }
 }

@@ -1,18 +1,18 @@
-/* Heterogeneous jobs, as in scheduling/slurm/together.py, deadlines and shortest time limits. Part of slurm.c. */
+/* Heterogeneous jobs, as in tests/oracles/slurm_simulation/backfill.py, deadlines and shortest time limits. Part of slurm.c. */
 
 static const int64_t YEAR_S = 365 * 86400;
 
 /* The heterogeneous job of a component; -1: none. */
-static int32_t group_of(const struct engine *e, int32_t job) { return e->s->together ? e->s->together[job] : -1; }
+static int32_t het_job_of(const struct engine *e, int32_t job) { return e->s->het_job ? e->s->het_job[job] : -1; }
 
-static void together_begin(struct engine *e) {
+static void het_begin(struct engine *e) {
     for (int64_t k = 0; k < e->component_count; k++) e->planned_start[e->components[k]] = -1;
     e->component_count = 0;
 }
 
 /* Before which instant a pass does not plan a component, which the pass knows from then on. */
-static int64_t together_since(struct engine *e, int32_t job, int64_t now) {
-    int32_t first = e->s->first_entry[job], own = group_of(e, job);
+static int64_t het_since(struct engine *e, int32_t job, int64_t now) {
+    int32_t first = e->s->first_entry[job], own = het_job_of(e, job);
     if (e->planned_start[first] < 0) {
         e->components[e->component_count++] = first;
         e->planned_start[first] = now + YEAR_S;
@@ -21,12 +21,12 @@ static int64_t together_since(struct engine *e, int32_t job, int64_t now) {
     int64_t since = now;
     for (int64_t k = 0; k < e->component_count; k++) {
         int32_t other = e->components[k];
-        if (other != first && group_of(e, other) == own && e->planned_start[other] > since) since = e->planned_start[other];
+        if (other != first && het_job_of(e, other) == own && e->planned_start[other] > since) since = e->planned_start[other];
     }
     return since;
 }
 
-static void together_plan(struct engine *e, int32_t job, int64_t start) {
+static void het_plan(struct engine *e, int32_t job, int64_t start) {
     int32_t first = e->s->first_entry[job];
     if (start >= e->planned_start[first]) return;
     e->planned_start[first] = start;
@@ -119,14 +119,14 @@ static int64_t start_components(struct engine *e, const int32_t *jobs, int64_t c
 }
 
 /* End a pass: start the heterogeneous jobs whose components are all planned now. Return the number of components. */
-static int64_t together_end(struct engine *e, int64_t now) {
+static int64_t het_end(struct engine *e, int64_t now) {
     int64_t started = 0;
     for (int64_t k = 0; k < e->component_count; k++) {
-        int32_t own = group_of(e, e->components[k]), count = 0;
+        int32_t own = het_job_of(e, e->components[k]), count = 0;
         int all = 1;
         for (int64_t j = 0; j < e->component_count && all; j++) {
             int32_t first = e->components[j];
-            if (group_of(e, first) != own) continue;
+            if (het_job_of(e, first) != own) continue;
             all = j >= k && e->planned_start[first] <= now; /* j < k: they were tried before */
             e->members[count++] = e->planned_entry[first];
         }

@@ -1,26 +1,243 @@
 """The backfill pass of Slurm for jobs that share nodes: which jobs start now, and which nodes wait for which job.
 
-The plan reserves whole nodes, also for jobs that use a part of a node. Source: "Scheduling Configuration Guide" of
-Slurm's documentation, and the passes recorded for `scheduling/policies/slurm_backfill.py`, whose slots are used here.
+The plan reserves whole nodes, also for jobs that use a part of a node. Source: "Scheduling Configuration Guide",
+"Advanced Resource Reservation Guide" and "Heterogeneous Job Support" of Slurm's documentation, slurm.conf(5), the
+passes recorded for `scheduling/policies/slurm_backfill.py`, whose slots are used here, and recordings of Slurm 22.05.8.
+Instants are whole seconds of Slurm's clock.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
+from tests.oracles.slurm_simulation.nodes import Nodes, Running
 from tracebed.orchestrator.scheduling.node_masks import mask_of
 from tracebed.orchestrator.scheduling.policies.slurm_backfill import Rules, Slots
-from tracebed.slurm.rules.outlook import Outlook
-from tracebed.slurm.rules.resources import Request, Resources, Running
-from tracebed.slurm.rules.together import Together
+from tracebed.slurm.simulation.inputs import Bookings, Licenses
+from tracebed.slurm.simulation.resources import Request
 
+Counts = Sequence[int]
+"""Licences by kind."""
 MINUTE_S = 60
 WINDOW_S = 30
 """Running jobs that end within this time are expected to end together, s; see `first_start`."""
+YEAR_S = 365 * 86400
+"""A component that a pass cannot plan is expected to start so much later, s."""
+
+
+class Depth(NamedTuple):
+    """Largest numbers of jobs in a backfill pass: in all, of a partition, of a user in it, of a user. 0: any number."""
+
+    test: int
+    part: int
+    user_part: int
+    user: int
+
+
+def considered(
+    order: Iterable[int], depth: Depth, entry: Sequence[int], partition: Sequence[int], user: Sequence[int]
+) -> Iterator[int]:
+    """Yield the jobs of a backfill pass among those in `order`.
+
+    All tasks of an array in a partition are one entry of the queue: jobs with the same `entry`, unless it is -1.
+    """
+    parts, users_in_parts, users = Counter[int](), Counter[tuple[int, int]](), Counter[int]()
+    entries, last = 0, -1
+    for job in order:
+        part, own = partition[job], user[job]
+        if entry[job] < 0 or entry[job] != last:
+            parts[part] += 1
+            if 0 < depth.part < parts[part]:
+                continue
+            users_in_parts[own, part] += 1
+            if 0 < depth.user_part < users_in_parts[own, part]:
+                continue
+            users[own] += 1
+            if 0 < depth.user < users[own]:
+                continue
+            if entries == depth.test:
+                return
+            entries += 1
+        last = entry[job]
+        yield job
+
+
+class Held(NamedTuple):
+    """Licences that a job holds or will hold, from `begin` to `end`, s."""
+
+    begin: int
+    end: int
+    job: int
+
+
+@dataclass
+class LicensePlan:
+    """The licences in a backfill pass.
+
+    Attributes:
+        of: the licences of the cluster and the jobs.
+        free: the free licences, by kind. The caller keeps them up to date.
+        held: in a plan with licences, those that jobs hold or will hold.
+    """
+
+    of: Licenses
+    free: Counts
+    held: list[Held] = field(default_factory=list)
+
+    def considered(self, job: int) -> bool:
+        """Return whether a pass considers a job: its licences are free, or the pass reserves licences."""
+        return self.of.planned or suffice(self.free, self.of.wanted[job])
+
+    def usable(self, job: int, start: int, end: int, now: int) -> bool:
+        """Return whether the licences of a job are free from `start` to `end`, which counts, as in a plan of nodes."""
+        wanted = self.of.wanted[job]
+        if not any(wanted):
+            return True
+        if start <= now and not suffice(self.free, wanted):
+            return False
+        if not self.of.planned:
+            return True
+        instants = [start, *(each.begin for each in self.held if start < each.begin <= end)]
+        return all(self._suffice(wanted, instant) for instant in instants)
+
+    def _suffice(self, wanted: Counts, instant: int) -> bool:
+        left = [*self.of.total]
+        for each in self.held:
+            if each.begin <= instant < each.end:
+                left = [have - some for have, some in zip(left, self.of.wanted[each.job], strict=True)]
+        return suffice(left, wanted)
+
+    def next_release(self, job: int, after: int) -> int:
+        """Return the next end of another job with licences; 0: there is none, or the job wants no licences."""
+        if not self.of.planned or not any(self.of.wanted[job]):
+            return 0
+        return min((each.end for each in self.held if each.end > after), default=0)
+
+    def hold(self, job: int, begin: int, end: int) -> None:
+        """Record that a job holds its licences from `begin` to `end`."""
+        if self.of.planned and any(self.of.wanted[job]):
+            self.held.append(Held(begin, end, job))
+
+
+def suffice(free: Counts, wanted: Counts) -> bool:
+    """Return whether the free licences suffice for those that a job wants."""
+    return all(have >= some for have, some in zip(free, wanted, strict=True))
+
+
+@dataclass(frozen=True)
+class Reservations(Bookings):
+    """Advance reservations, and which nodes they leave to a job."""
+
+    def allowed(self, job: int, start: int, limit: int) -> int:
+        """Return the mask of the nodes that a job may use from `start` to `start + limit`; -1: all nodes."""
+        inside = self.inside[job]
+        allowed = self.booked[inside].nodes if inside >= 0 and not self.booked[inside].flexible else -1
+        for number, each in enumerate(self.booked):
+            if number != inside and each.begin < start + limit and start < each.end:
+                allowed &= ~each.nodes
+        return allowed
+
+    def next_begin(self, job: int, now: int, nodes: int) -> int:
+        """Return when the next other reservation of some of `nodes` (mask) begins after `now`; 0: none."""
+        others = (each for number, each in enumerate(self.booked) if number != self.inside[job])
+        return min((each.begin for each in others if each.begin > now and each.nodes & nodes), default=0)
+
+    def over(self, job: int, now: int) -> bool:
+        """Return whether the reservation of a job has ended, so that the job never starts."""
+        return self.inside[job] >= 0 and self.booked[self.inside[job]].end <= now
+
+    def most(self, job: int, start: int, limit: int) -> int:
+        """Return for how long a job may run from `start` on: its limit, or until the end of its reservation, s."""
+        if self.inside[job] < 0 or self.booked[self.inside[job]].flexible:
+            return limit
+        return min(limit, max(0, self.booked[self.inside[job]].kill - start))
+
+
+class Preemptor(Protocol):
+    """What preempts running jobs for a waiting one."""
+
+    def candidates(self, job: int) -> list[Running]:
+        """Return the running jobs that `job` may preempt."""
+
+    def preempt(self, job: int, usable: int, candidates: Sequence[Running]) -> tuple[bool, int]:
+        """Preempt jobs for `job`; return whether it has started, and the nodes that it gets."""
+
+
+@dataclass
+class Outlook:
+    """Reservations and licences in a backfill pass, and what preempts jobs for those that a pass starts."""
+
+    bookings: Reservations
+    licenses: LicensePlan
+    preemptor: Preemptor | None = None
+
+    def later(self, job: int, after: int, found: int) -> int:
+        """Return the next start worth a trial: `found` (0: none), or the next end of a reservation or of licences."""
+        ends = (each.end for each in self.bookings.booked if each.end > after)
+        return min((each for each in (found, self.licenses.next_release(job, after), *ends) if each), default=0)
+
+    def usable(self, job: int, start: int, limit: int, now: int) -> int:
+        """Return the mask of the nodes that a job may use from `start` on; 0: licences are missing."""
+        if not self.licenses.usable(job, start, start + limit, now):
+            return 0
+        return self.bookings.allowed(job, start, limit)
+
+
+class Together:
+    """The planned starts of the components of heterogeneous jobs, which start together, in a backfill pass.
+
+    The main loop starts no component, and nothing behind one in its partition. A backfill pass plans each component
+    after the planned starts of those before it, and reserves its nodes, also from now on. The job starts at the end of
+    a pass that plans all of its components now, each on nodes of its own.
+    """
+
+    def __init__(self, group: Sequence[int], first: Sequence[int]) -> None:
+        """Begin before the first pass.
+
+        Args:
+            group: heterogeneous job of each entry of the queue; -1: none.
+            first: first entry of the job of each entry.
+        """
+        self._group, self._first = group, first
+        self._size = Counter(own for entry, own in enumerate(group) if own >= 0 and first[entry] == entry)
+        self._planned: dict[int, dict[int, tuple[int, int]]] = {}
+
+    def begin(self) -> None:
+        """Begin a pass: no component is planned yet."""
+        self._planned = {}
+
+    def since(self, entry: int, now: int) -> int:
+        """Return before which instant a pass does not plan a component, s. It is known to the pass from then on."""
+        component = self._first[entry]
+        planned = self._planned.setdefault(self._group[entry], {})
+        planned.setdefault(component, (now + YEAR_S, entry))
+        return max((start for other, (start, _) in planned.items() if other != component), default=now)
+
+    def plan(self, entry: int, start: int) -> None:
+        """Note the planned start of a component. The earliest one of its partitions counts."""
+        planned, component = self._planned[self._group[entry]], self._first[entry]
+        if start < planned[component][0]:
+            planned[component] = start, entry
+
+    def ready(self, now: int) -> Iterator[list[int]]:
+        """Yield, at the end of a pass, the components of each heterogeneous job that are all planned now."""
+        for own, planned in self._planned.items():
+            if len(planned) == self._size[own] and all(start <= now for start, _ in planned.values()):
+                yield [entry for _, entry in planned.values()]
+
+
+class PlannedSlots(Slots):
+    """The nodes without a reservation over time."""
+
+    def reserved_after(self, now: int, nodes: int, until: int) -> int:
+        """Return the begin of the first slot after `now` in which not all `nodes` are free, at most `until`."""
+        slots = zip(self.begins, self.nodes, strict=True)
+        return min((begin for begin, free in slots if begin > now and nodes & ~free), default=until) if nodes else until
 
 
 class Waiting(NamedTuple):
@@ -86,7 +303,7 @@ class Tasks:
 
 def backfill(
     now: int,
-    free: Resources,
+    free: Nodes,
     running: list[Running],
     waiting: Iterable[Waiting],
     *,
@@ -114,7 +331,7 @@ def backfill(
         outlook: advance reservations and licences; None: there are none.
     """
     reserved, booked = 0, set[int]()
-    slots = Slots(now, now + window, everything, newer=rules.newer)
+    slots = PlannedSlots(now, now + window, everything, newer=rules.newer)
     tasks, skipped = tasks or Tasks([], 0), -1
     together = tasks.together
     for job in waiting:
@@ -165,7 +382,7 @@ def backfill(
                     skipped = job.entry
 
 
-def _extended(job: Waiting, now: int, nodes: int, slots: Slots, outlook: Outlook | None) -> int:
+def _extended(job: Waiting, now: int, nodes: int, slots: PlannedSlots, outlook: Outlook | None) -> int:
     """Return the time limit of a job that starts: until its nodes are reserved, in whole minutes."""
     until = slots.reserved_after(now, nodes, now + job.longest)
     if outlook:
@@ -177,9 +394,9 @@ def _plan(
     job: Waiting,
     now: int,
     earliest: int,
-    free: Resources,
+    free: Nodes,
     running: Sequence[Running],
-    slots: Slots,
+    slots: PlannedSlots,
     rules: Rules,
     window: int,
     kill_wait: int,
@@ -221,7 +438,7 @@ def first_start(
     request: Request,
     usable: int,
     now: int,
-    free: Resources,
+    free: Nodes,
     running: Sequence[Running],
     kill_wait: int,
     candidates: Sequence[Running] = (),

@@ -1,4 +1,4 @@
-"""Preemption: which running jobs a waiting job may preempt, and which of them it does.
+"""Which running jobs a waiting job may preempt, and which of them it does.
 
 Source: slurm.conf(5) (`PreemptType`, `PreemptMode`, `PreemptExemptTime`, `GraceTime`), and the recordings `preempt*` of
 Slurm 22.05.8.
@@ -12,43 +12,18 @@ from functools import cached_property, reduce
 from operator import or_
 from typing import NamedTuple
 
+from tests.oracles.slurm_simulation.nodes import Nodes, Running
 from tracebed.orchestrator.scheduling.node_masks import mask_of
-from tracebed.slurm.rules.resources import Request, Resources, Running
+from tracebed.slurm.simulation.inputs import SUSPEND, Preemption
+from tracebed.slurm.simulation.resources import Request
 
-CANCEL, REQUEUE, SUSPEND = range(3)
-"""What happens to a preempted job (`PreemptMode`)."""
 REQUEUED_S = 121.0
 """A requeued job waits at least this long, s: as tried on Slurm 22.05.8, its begin time is that much later."""
 
 
 @dataclass(frozen=True)
-class Preemption:
-    """Classes of jobs, such as partitions or QOS, and which of them preempt which.
-
-    Attributes:
-        of: class of each job.
-        may: mask of the classes whose jobs a job of each class may preempt.
-        rank: of each class; jobs of a smaller rank are preempted first.
-        mode: what happens to a preempted job of each class.
-        grace_s: time from the preemption to the end of a job of each class, s.
-        exempt_s: a job of each class that has run for less time is not preempted, s.
-        youngest: whether the youngest jobs are preempted first (`preempt_youngest_first`).
-        again: how often the jobs are sorted again (`preempt_reorder_count`).
-    """
-
-    of: Sequence[int]
-    may: Sequence[int]
-    rank: Sequence[int]
-    mode: Sequence[int]
-    grace_s: Sequence[int]
-    exempt_s: Sequence[float]
-    youngest: bool = False
-    again: int = 1
-
-    @classmethod
-    def none(cls, count: int) -> Preemption:
-        """Return that no job preempts another one."""
-        return cls([0] * count, [0], [0], [CANCEL], [0], [0.0])
+class Preempting(Preemption):
+    """Classes of jobs, and which running jobs each waiting job may preempt."""
 
     @property
     def levels(self) -> list[int]:
@@ -107,7 +82,7 @@ class Choice(NamedTuple):
     parts: dict[int, int]
 
 
-def choose(request: Request, usable: int, free: Resources, candidates: Sequence[Running], again: int) -> Choice | None:
+def choose(request: Request, usable: int, free: Nodes, candidates: Sequence[Running], again: int) -> Choice | None:
     """Choose the jobs to preempt among `candidates`; None: the job does not fit in place of all of them.
 
     The candidates are taken one after another until the job fits. Then they are sorted again, the last one first and

@@ -1,4 +1,4 @@
-"""The resources of nodes that jobs share, and Slurm's choice of nodes (select/cons_tres, select/cons_res).
+"""The free resources of the nodes, and Slurm's choice of nodes (select/cons_tres, select/cons_res).
 
 Source: slurm.conf(5), sbatch(1), and experiments on Slurm 22.05.8: `sbatch -n 12 --ntasks-per-node=12` waits for a node
 with 12 idle cores, `sbatch -n 12` starts on 6 and 6 idle cores of two nodes. Both ask for at least one node.
@@ -6,50 +6,14 @@ with 12 idle cores, `sbatch -n 12` starts on 6 and 6 idle cores of two nodes. Bo
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import NamedTuple
 
+from tests.oracles.slurm_simulation import switches
 from tracebed.orchestrator.scheduling.node_masks import blocks, nodes_of
-from tracebed.slurm.rules.switches import CONS_TRES, Switches
-
-Parts = Mapping[int, int]
-"""Node -> number of cores."""
-
-
-OF_TASKS, OF_CPUS = 1, 2
-"""The cores of a job are those of its tasks, which Slurm deals out to the free sockets; or those that the job got, and
-so whole sockets, except where their number says otherwise."""
-ALL = -1
-"""Memory of a job that asks for none where Slurm has no default (`DefMemPerCPU`)."""
-
-
-class Request(NamedTuple):
-    """The resources that a job requests. Cores are those of `Resources`: CPUs, where the threads of cores differ."""
-
-    cores: int
-    """Cores on all nodes."""
-    per_node: int = 0
-    """Cores on each node (`--ntasks-per-node`); 0: any number."""
-    fewest: int = 1
-    """Smallest number of nodes."""
-    whole: bool = False
-    """Whether the job gets all cores and memory of its nodes."""
-    memory: int = 0
-    """Memory on each node, or for each core, MiB; `ALL`: all memory of each node."""
-    by_core: bool = False
-    """Whether `memory` is for each core."""
-    gres: tuple[int, ...] = ()
-    """Generic resources on each node, by kind."""
-    eligible: int = -1
-    """Mask of the nodes of the partition that have the features, cores and memory, whatever their generic resources."""
-    sockets: int = 0
-    """Whether the job gets whole sockets (`CR_Socket`): `OF_TASKS`, `OF_CPUS`, or 0."""
-    least_loaded: bool = False
-    """Whether the nodes with the most idle cores come first (`CR_LLN`)."""
-    one_thread: bool = False
-    """Whether the job uses one CPU of each core, so that its cores are cores where those of nodes are CPUs."""
+from tracebed.slurm.simulation.resources import CONS_TRES, OF_TASKS, Parts, Request, Resources
 
 
 class Running(NamedTuple):
@@ -65,36 +29,17 @@ class Running(NamedTuple):
 
 
 @dataclass
-class Resources:
-    """The free resources of the nodes.
+class Nodes(Resources):
+    """Resources that jobs take and release. `newer`: whether the rules are those of a newer Slurm, see `Rules`."""
 
-    Attributes:
-        cores: free cores of each node.
-        memory: free memory of each node, MiB.
-        gres: free generic resources of each node, by kind.
-        total: cores of each node.
-        total_memory: memory of each node, MiB.
-        switches: the switches of `topology/tree`; None: there is no topology.
-        weights: weight of each node.
-        newer: whether the rules are those of a newer Slurm, see `Rules`.
-        threads: CPUs of a core of each node, where cores are CPUs since the nodes differ; empty: 1.
-        sockets: cores of a socket of each node; empty: no job gets whole sockets.
-        kept: whether jobs leave each generic resource of a node to others (`no_consume`); empty: none.
-    """
-
-    cores: list[int]
-    memory: list[int]
-    gres: list[tuple[int, ...]]
-    total: Sequence[int]
-    total_memory: Sequence[int]
-    switches: Switches | None
-    weights: Sequence[int]
     newer: bool = False
-    threads: Sequence[int] = ()
-    sockets: Sequence[int] = ()
-    kept: Sequence[tuple[bool, ...]] = ()
 
-    def copy(self) -> Resources:
+    @classmethod
+    def of(cls, resources: Resources) -> Nodes:
+        """Return a copy of resources."""
+        return cls(**vars(resources)).copy()
+
+    def copy(self) -> Nodes:
         """Return a copy whose free resources change independently."""
         return replace(self, cores=[*self.cores], memory=[*self.memory], gres=[*self.gres])
 
@@ -114,40 +59,6 @@ class Resources:
     def release(self, request: Request, parts: Parts) -> None:
         """Release the cores `parts` and the resources that belong to them."""
         self.take(request, parts, 1)
-
-    def memory_of(self, request: Request, node: int, cores: int) -> int:
-        """Return the memory that a job gets with `cores` cores of `node`, MiB."""
-        if request.whole or request.memory == ALL:
-            return self.total_memory[node]
-        return request.memory * cores if request.by_core else request.memory
-
-    def grain(self, request: Request, node: int) -> int:
-        """Return the number of cores of a node that a job gets together: those of a socket, or the CPUs of a core."""
-        if request.sockets:
-            return self.sockets[node]
-        return self.threads[node] if self.threads else 1
-
-    def capacity(self, request: Request, node: int) -> int:
-        """Return the number of cores of `node` that a job can use now."""
-        if any(wanted > has for wanted, has in zip(request.gres, self.gres[node], strict=True)):
-            return 0
-        used = self.threads[node] if request.one_thread and self.threads else 1
-        if request.whole:
-            return self.total[node] // used if self.cores[node] == self.total[node] else 0
-        least, grain = max(1, request.per_node), self.grain(request, node)
-        free = self.cores[node]
-        if request.memory == ALL:
-            free = free if self.memory[node] == self.total_memory[node] else 0
-        elif request.by_core and request.memory:
-            most = self.memory[node] // request.memory
-            if most < free and request.sockets == OF_TASKS:  # each task, up to the number of sockets, gets a socket
-                free = most // grain * (self.threads[node] if self.threads else 1)
-            elif most < free:
-                free = most - most % grain
-        elif request.memory > self.memory[node]:
-            return 0
-        free //= used
-        return 0 if free < least else request.per_node or free
 
     def held(self, request: Request, node: int, used: int) -> int:
         """Return the cores that a job holds on a node of which it uses `used` cores: whole cores or sockets."""
@@ -217,7 +128,9 @@ class Resources:
     def _below_switches(self, request: Request, capacity: Parts) -> dict[int, int] | None:
         """Distribute the cores of a job over nodes below one switch."""
         assert self.switches
-        used = self.switches.choose(capacity, self.weights, request.cores, request.fewest, whole=request.whole)
+        used = switches.choose(
+            self.switches, capacity, self.weights, request.cores, request.fewest, whole=request.whole
+        )
         return None if used is None else {node: self.held(request, node, cores) for node, cores in used.items()}
 
     def _least_loaded(self, request: Request, capacity: Parts) -> dict[int, int] | None:

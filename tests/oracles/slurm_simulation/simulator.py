@@ -1,4 +1,4 @@
-"""A simulation of Slurm on a cluster whose jobs share nodes, in Python. The compiled engine returns the same."""
+"""A simulation of Slurm on a cluster whose jobs share nodes, in Python. slurm.c returns the same, to the bit."""
 
 from __future__ import annotations
 
@@ -8,13 +8,22 @@ from collections.abc import Generator, Iterator, Sequence
 from heapq import heappop, heappush
 from typing import Any
 
-from tracebed.orchestrator.scheduling.node_masks import mask_of, nodes_of
-from tracebed.orchestrator.scheduling.policies.slurm import CHANGED, COMPUTED, FEW, Slurm
-from tracebed.orchestrator.scheduling.policies.slurm_backfill import Rules
-from tracebed.orchestrator.scheduling.policies.wall_times import ROUNDING_S
-from tracebed.orchestrator.scheduling.state import Decision, Note, Wake, next_multiple
-from tracebed.slurm.machine import MINUTE_S
-from tracebed.slurm.rules.conditions import (
+from tests.oracles.slurm_simulation.accounting import Counters, FairShare
+from tests.oracles.slurm_simulation.backfill import (
+    Depth,
+    LicensePlan,
+    Outlook,
+    Reservations,
+    Tasks,
+    Together,
+    Waiting,
+    backfill,
+    considered,
+    suffice,
+)
+from tests.oracles.slurm_simulation.nodes import Nodes, Running
+from tests.oracles.slurm_simulation.preemption import REQUEUED_S, Preempting, choose
+from tests.oracles.slurm_simulation.progress import (
     CANCELLED,
     DONE,
     FAILED,
@@ -23,39 +32,49 @@ from tracebed.slurm.rules.conditions import (
     RUNNING,
     STUCK,
     WAITING,
-    Arrays,
-    Conditions,
     Progress,
 )
-from tracebed.slurm.rules.depth import Depth, considered
-from tracebed.slurm.rules.entries import Entries
-from tracebed.slurm.rules.licenses import LicensePlan, Licenses, suffice
-from tracebed.slurm.rules.limits import Counters, amounts_of, billed
-from tracebed.slurm.rules.multifactor import FairShare
-from tracebed.slurm.rules.outlook import Bookings, Outlook
-from tracebed.slurm.rules.plan import Tasks, Waiting, backfill
-from tracebed.slurm.rules.preemption import REQUEUE, REQUEUED_S, SUSPEND, Preemption, choose
-from tracebed.slurm.rules.resources import Parts, Running
-from tracebed.slurm.rules.together import Together
+from tracebed.orchestrator.scheduling.node_masks import mask_of, nodes_of
+from tracebed.orchestrator.scheduling.policies.slurm import CHANGED, COMPUTED, FEW, Slurm
+from tracebed.orchestrator.scheduling.policies.slurm_backfill import Rules
+from tracebed.orchestrator.scheduling.policies.wall_times import ROUNDING_S
+from tracebed.orchestrator.scheduling.state import Decision, Note, Wake, next_multiple
+from tracebed.slurm.machine import MINUTE_S
 from tracebed.slurm.simulation.inputs import (
-    CHANGE,
     CHECK_S,
-    COMPUTE,
-    END,
     ENDED,
     KILLED,
-    NEVER,
-    NOTICE,
     PREEMPTED,
-    SUBMIT,
-    WAKE,
+    REQUEUE,
+    SUSPEND,
+    Arrays,
+    Bookings,
+    Conditions,
+    Entries,
     Inputs,
+    Licenses,
     Outcome,
+    Preemption,
     Stint,
+    amounts_of,
+    billed,
 )
+from tracebed.slurm.simulation.resources import Parts
 
+NEVER = math.nan
+SUBMIT, END, COMPUTE, WAKE, CHANGE, NOTICE = range(6)
+"""Kinds of events. `CHANGE`: a condition of a start may be met, which slurmctld does not notice at once. `NOTICE`:
+slurmctld notices that an advance reservation has begun or ended."""
 GIVE_UP_S = 86400.0
 """If nothing can change the decisions any more, and no job has started for this time, the waiting jobs never start."""
+
+
+def siblings(entries: Entries, entry: int) -> Iterator[int]:
+    """Yield the entries of the job of an entry."""
+    each = entries.first[entry]
+    while each >= 0:
+        yield each
+        each = entries.following[each]
 
 
 class _Shared(Slurm):
@@ -107,7 +126,7 @@ class Simulation:
         self.queue: list[int] = []
         self._in, self._policy = inputs, _Shared(**{**vars(policy), "cluster": "", "reservations": "", "seed": 0})
         count = len(inputs.submit)
-        self._free = inputs.free.copy()
+        self._empty, self._free = Nodes.of(inputs.free), Nodes.of(inputs.free)
         self._free.newer = policy.rules.newer
         self._everything = mask_of(range(len(inputs.free.total)))
         self._running: list[Running] = []
@@ -151,14 +170,14 @@ class Simulation:
         ]
         self._licenses = inputs.licenses or Licenses.none(count)
         self._left_licenses = [*self._licenses.total]
-        self._bookings = inputs.bookings or Bookings.none(count)
-        self._preemption = inputs.preemption or Preemption.none(count)
+        self._bookings = Reservations(**vars(inputs.bookings or Bookings.none(count)))
+        self._preemption = Preempting(**vars(inputs.preemption or Preemption.none(count)))
         self._earliest = [*self._conditions.earliest]
         self._shortest = inputs.shortest or [0] * count
         self._deadline = inputs.deadline or [math.inf] * count
         self._limit = [*inputs.limit]  # with which each job starts
-        self._group = inputs.together or [-1] * count
-        self._together = Together(self._group, self._entries.first) if inputs.together else None
+        self._group = inputs.het_job or [-1] * count
+        self._together = Together(self._group, self._entries.first) if inputs.het_job else None
         self._due = [NEVER] * count  # instant of the valid event at the end of each job
         self._asleep: dict[int, tuple[float, float]] = {}  # suspended job -> the instant, and the time until its end
 
@@ -253,7 +272,7 @@ class Simulation:
         else:
             self._progress.set(first, FAILED if failed else DONE, self.now)
             self._counters.count(first, None, -1)
-            self._left -= sum(1 for _ in self._entries.siblings(job))
+            self._left -= sum(1 for _ in siblings(self._entries, job))
         self._resume()
         self.freed = True
 
@@ -313,7 +332,7 @@ class Simulation:
     def _start(self, job: int, parts: dict[int, int]) -> None:
         """Start a job on the cores `parts`. Its entries of other partitions leave the queue."""
         first = not self._out.restarts[self._entries.first[job]]
-        for each in self._entries.siblings(job):
+        for each in siblings(self._entries, job):
             self.queue.remove(each)
             self._withdrawn[each] = True
             self._to_start -= first and each < self._in.watched
@@ -368,7 +387,7 @@ class Simulation:
         deadline = self._deadline[job]
         if deadline == math.inf or self._withdrawn[job] or self._second(deadline) >= now + self._needed(job):
             return False
-        for each in self._entries.siblings(job):
+        for each in siblings(self._entries, job):
             self._withdrawn[each] = True
             self._forget(each, CANCELLED)
         return True
@@ -493,7 +512,7 @@ class Simulation:
                 started += 1
             elif inside >= 0:
                 busy.add(inside)
-            elif request.eligible & ~(usable & allowed) and self._in.free.choose(request, usable & allowed) is None:
+            elif request.eligible & ~(usable & allowed) and self._empty.choose(request, usable & allowed) is None:
                 continue  # it waits for nodes of other partitions, or for the end of a reservation
             elif not self._young(policy, job):
                 blocked.add(partition)
@@ -694,7 +713,7 @@ class Simulation:
         self._out.restarts[self._entries.first[job]] += 1
         self._parts[job] = {}
         self._out.start[job] = self._out.launched[job] = self._out.end[job] = NEVER
-        for each in self._entries.siblings(job):
+        for each in siblings(self._entries, job):
             self._earliest[each] = self._since[each] = self.now + REQUEUED_S
             self._ready[each] = self._withdrawn[each] = False
             self._at(self._earliest[each], CHANGE, each)

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import NoReturn
 
 from tracebed.ground.errors import InputError
+from tracebed.ground.host_lists import host_names
 from tracebed.ground.input_files import read_file
-from tracebed.slurm.host_lists import host_names
-from tracebed.slurm.keys import KNOWN, LINES
+from tracebed.slurm.conf_keys import KNOWN, LINES
 
 MAX_BYTES = 2**22
 """Largest accepted size, with all included files. A log or a device given by mistake must not fill the memory."""
@@ -36,7 +36,7 @@ class Line:
         value: value of the first key.
         settings: the other settings of the line, keys in lower case; only lines such as NodeName have any.
         where: `file:line`.
-        unknown: settings with a key that is not in `keys`, as `key=value`.
+        unknown: settings with a key that is not in `conf_keys`, as `key=value`.
     """
 
     key: str

@@ -1,62 +1,17 @@
-"""The priorities of priority/multifactor, with Fair Tree or the classic fair share.
+"""The usage of accounts and users, their fair-share factors, and the counters of limits.
 
-Source: "Multifactor Priority Plugin", "Fair Tree Fairshare Algorithm" and "Classic Fairshare Algorithm" of Slurm's
-documentation, and experiments on Slurm 22.05.8 (`record_slurm_accounts.py`): the factor of the size uses the smallest
-number of nodes that the job accepts; usage is counted in whole seconds when a job ends and at each computation, and
-decays by 1 - 0.693 / half-life each second; siblings of equal level share a rank, and so do the last user of an account
-and the first one of the next account of equal level.
+Source: "Fair Tree Fairshare Algorithm", "Classic Fairshare Algorithm" and "Resource Limits" of Slurm's documentation,
+and experiments on Slurm 22.05.8 (`record_slurm_accounts.py`): usage is counted in whole seconds when a job ends and at
+each computation, and decays by 1 - 0.693 / half-life each second; siblings of equal level share a rank, and so do the
+last user of an account and the first one of the next account of equal level.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
-
-def size_factor(
-    nodes: int, cores: int, all_nodes: int, all_cores: int, *, favor_small: bool = False, minutes: int = 0
-) -> float:
-    """Return the factor of the job size, from 0 to 1.
-
-    Args:
-        nodes: smallest number of nodes of the job.
-        all_nodes: nodes of the cluster.
-        all_cores: cores of the cluster.
-        favor_small: `PriorityFavorSmall`.
-        minutes: time limit of the job, with `PriorityFlags=SMALL_RELATIVE_TO_TIME`; otherwise 0.
-    """
-    if minutes:
-        size = max(nodes * all_cores / all_nodes, cores) / minutes / all_cores
-        return 1.0 - size if favor_small else size
-    if favor_small:
-        return ((all_nodes - nodes) / all_nodes + (all_cores - cores) / all_cores) / 2
-    return (nodes / all_nodes + cores / all_cores) / 2
-
-
-OF_PARENT = -1.0
-"""Shares of an association with `Fairshare=parent`."""
-
-
-@dataclass(frozen=True)
-class Associations:
-    """The tree of accounts and users. The first one is the root. Each account comes before its children.
-
-    Attributes:
-        parent: parent of each association; that of the root is the root.
-        shares: shares of each association among its siblings, or `OF_PARENT`.
-        is_user: whether the association is a user, not an account.
-        half_life_s: time in which usage decays to one half, s; 0: no decay.
-        resets: instants at which usage is set to zero, whole seconds, in ascending order.
-        dampening: 0: Fair Tree; otherwise `FairShareDampeningFactor` of the classic fair share.
-    """
-
-    parent: Sequence[int]
-    shares: Sequence[float]
-    is_user: Sequence[bool]
-    half_life_s: float = 0.0
-    resets: Sequence[int] = ()
-    dampening: int = 0
+from tracebed.slurm.simulation.inputs import JOBS, OF_PARENT, SUBMITTED, Associations, Limits
 
 
 class FairShare:
@@ -184,3 +139,48 @@ class FairShare:
             self.factors[each] = 2.0 ** -(usage / own / self._tree.dampening) if own > 0 else 0.0
             if not self._tree.is_user[each]:
                 self._classic(each, own, usage)
+
+
+class Counters:
+    """What running and waiting jobs use of each limit."""
+
+    def __init__(self, limits: Limits) -> None:
+        """Start without jobs."""
+        self._limits = limits
+        self._used = [0] * limits.counters
+
+    def count(self, job: int, amounts: Sequence[int] | None, sign: int) -> None:
+        """Count a job that begins (1) or ends (-1) to run with `amounts`; None: to be in the system."""
+        limits = self._limits
+        if not limits.counters:
+            return
+        for counter, kind in limits.counted[limits.group[job]]:
+            if kind == SUBMITTED:
+                self._used[counter] += sign if amounts is None else 0
+            elif amounts is not None:
+                self._used[counter] += sign if kind == JOBS else sign * amounts[kind]
+
+    def refused(self, job: int) -> int:
+        """Return which limit of its group refuses a job at its submission; -1: none."""
+        return self._reached(job, SUBMITTED)
+
+    def held(self, job: int) -> int:
+        """Return which limit of running jobs holds a waiting job; -1: none."""
+        return self._reached(job, JOBS)
+
+    def exceeded(self, job: int, amounts: Sequence[int]) -> int:
+        """Return which limit of resources a job would exceed; -1: none."""
+        limits = self._limits
+        if limits.counters:
+            for number, limit in enumerate(limits.limits[limits.group[job]]):
+                if limit.kind >= 0 and self._used[limit.counter] + amounts[limit.kind] > limit.most:
+                    return number
+        return -1
+
+    def _reached(self, job: int, kind: int) -> int:
+        limits = self._limits
+        if limits.counters:
+            for number, limit in enumerate(limits.limits[limits.group[job]]):
+                if limit.kind == kind and self._used[limit.counter] >= limit.most:
+                    return number
+        return -1

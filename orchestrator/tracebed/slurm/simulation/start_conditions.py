@@ -1,8 +1,14 @@
-"""What a workload says about the starts of its jobs beyond their resources: begin times and dependencies."""
+"""What decides about the starts of jobs beyond their resources, from a workload and the cluster of a slurm.conf.
+
+These are begin times, dependencies, arrays, licences, reservations and preemption. Source: sbatch(1) and slurm.conf(5)
+of Slurm 22.05, and the recordings `begin*`, `dependency*`, `singleton`, `licenses*`, `reservation*` and `preempt*` of
+Slurm 22.05.8.
+"""
 
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -12,25 +18,32 @@ import numpy as np
 from tracebed.converters.workload import Workload
 from tracebed.ground.display import counted
 from tracebed.ground.errors import InputError
+from tracebed.ground.host_lists import host_names
 from tracebed.orchestrator.scheduling.node_masks import mask_of
 from tracebed.orchestrator.scheduling.policies.slurm import Slurm
 from tracebed.slurm.database import Qos
-from tracebed.slurm.host_lists import host_names
+from tracebed.slurm.gres import licenses_of
 from tracebed.slurm.machine import Machine, Partition, Preempt
 from tracebed.slurm.reservations import DAY_S, parsed
-from tracebed.slurm.rules.conditions import (
+from tracebed.slurm.simulation.inputs import (
+    AFTER,
+    AFTER_ANY,
+    AFTER_NOT_OK,
+    AFTER_OK,
+    CANCEL,
+    REQUEUE,
     SINGLETON,
+    SUSPEND,
     Arrays,
+    Booked,
+    Bookings,
+    Condition,
     Conditions,
-    arrays_of,
-    dependencies_of,
-    groups_of,
+    Entries,
+    Inputs,
+    Licenses,
+    Preemption,
 )
-from tracebed.slurm.rules.entries import Entries
-from tracebed.slurm.rules.licenses import Licenses, counts, licenses_of
-from tracebed.slurm.rules.outlook import Booked, Bookings
-from tracebed.slurm.rules.preemption import CANCEL, REQUEUE, SUSPEND, Preemption
-from tracebed.slurm.simulation.inputs import Inputs
 
 NOTICE_S = 5.0
 """slurmctld looks for reservations that have begun or ended at this interval, s."""
@@ -38,6 +51,16 @@ REPEATED_S = 30 * DAY_S
 """Periodic reservations are repeated until this long after the last submission, s."""
 SUCCESSFUL = ("", "completed", "unknown")
 """Final states in a log with which a job has not failed."""
+
+KINDS = {
+    "after": AFTER,
+    "afterok": AFTER_OK,
+    "afternotok": AFTER_NOT_OK,
+    "afterany": AFTER_ANY,
+    "aftercorr": AFTER_OK,
+    "afterburstbuffer": AFTER_ANY,
+}
+HINT = "write it as sbatch --dependency does: afterok:12:13,afterany:14, or singleton"
 
 
 def conditions_of(workload: Workload, numbers: Sequence[int], *, kill_invalid: bool) -> Conditions | None:
@@ -73,6 +96,73 @@ def conditions_of(workload: Workload, numbers: Sequence[int], *, kill_invalid: b
     )
 
 
+def groups_of(users: Sequence[str], names: Sequence[str], texts: Sequence[str]) -> list[int]:
+    """Return the group of each job: those of its user and its name, if one of them depends on `singleton`; -1: none."""
+    every = [*zip(users, names, strict=True)]
+    waiting = {name for name, text in zip(every, texts, strict=True) if "singleton" in text.lower()}
+    group = {name: number for number, name in enumerate(dict.fromkeys(name for name in every if name in waiting))}
+    return [group.get(name, -1) for name in every]
+
+
+def dependencies_of(
+    texts: Sequence[str], ids: Sequence[str], arrays: Sequence[str], groups: Sequence[int]
+) -> tuple[list[tuple[Condition, ...]], list[bool]]:
+    """Return the conditions of each job, and whether one of them suffices.
+
+    A condition on a job that is unknown, or that is submitted later, is met: Slurm has forgotten the job.
+
+    Args:
+        texts: the dependency of each job, as of `--dependency`.
+        ids: id of each job; that of a task of an array ends with `_` and the number of the task.
+        arrays: array of each job; empty: none.
+        groups: group of the name and the user of each job.
+
+    Raises:
+        InputError: a dependency is invalid.
+    """
+    number = {name: job for job, name in enumerate(ids)}
+    tasks: dict[str, list[int]] = {}
+    for job, array in enumerate(arrays):
+        if array:
+            tasks.setdefault(array, []).append(job)
+    parsed = [_parsed(job, text, ids, number, tasks, groups) if text else () for job, text in enumerate(texts)]
+    return parsed, ["?" in text and bool(found) for text, found in zip(texts, parsed, strict=True)]
+
+
+def _parsed(
+    job: int,
+    text: str,
+    ids: Sequence[str],
+    number: Mapping[str, int],
+    tasks: Mapping[str, Sequence[int]],
+    groups: Sequence[int],
+) -> tuple[Condition, ...]:
+    found = []
+    for part in re.split("[,?]", text):
+        kind, *others = part.strip().split(":")
+        kind = re.sub(r"\(.*\)$", "", kind).lower()  # squeue adds (unfulfilled)
+        if kind == "singleton" and not others:
+            found.append(Condition(SINGLETON, groups[job]))
+            continue
+        if kind.isdecimal() and not others:
+            kind, others = "afterany", [kind]
+        if kind not in KINDS or not others:
+            raise InputError(f"dependency {text[:60]!r} of job {ids[job]} is invalid", hint=HINT)
+        for other in others:
+            own = re.fullmatch(r"([\w.-]+(?:_\*)?)(?:\+(\d+))?(?:\(\w+\))?", other.strip())
+            if own is None:
+                raise InputError(f"dependency {text[:60]!r} of job {ids[job]} is invalid", hint=HINT)
+            name = own[1].removesuffix("_*")
+            if kind == "aftercorr" and "_" in ids[job]:
+                name += f"_{ids[job].rpartition('_')[2]}"
+            jobs = [number[name]] if name in number else tasks.get(name, ())
+            known = [one for one in jobs if one < job]
+            if not known and "?" in text:
+                return ()
+            found += [Condition(KINDS[kind], one, 60.0 * int(own[2] or 0)) for one in known]
+    return tuple(found)
+
+
 def arrays_in(workload: Workload, numbers: Sequence[int]) -> Arrays | None:
     """Return the arrays of the jobs `numbers` of a workload; None: there are none.
 
@@ -83,6 +173,27 @@ def arrays_in(workload: Workload, numbers: Sequence[int]) -> Arrays | None:
     return arrays_of(texts, of(workload, "job_id", numbers)) if any(texts) else None
 
 
+def arrays_of(texts: Sequence[str], ids: Sequence[str]) -> Arrays:
+    """Return the arrays of the jobs, from texts such as `12%5`: at most five tasks of array 12 run at once.
+
+    Raises:
+        InputError: a text is not an array.
+    """
+    numbers: dict[str, int] = {}
+    of, most = [], list[int]()
+    for job, text in enumerate(texts):
+        name, _, limit = text.partition("%")
+        if not re.fullmatch(r"\d*", limit):
+            raise InputError(f"array {text[:40]!r} of job {ids[job]} is invalid", hint="write it as 12 or 12%5")
+        array = numbers.setdefault(name, len(numbers)) if text else -1
+        if array == len(most):
+            most.append(0)
+        if limit:
+            most[array] = int(limit)
+        of.append(array)
+    return Arrays(of, most)
+
+
 def licenses_in(texts: Sequence[str], ids: Sequence[str], machine: Machine) -> Licenses | None:
     """Return the licences of the cluster and of jobs, as of `--licenses`; None: no job wants any.
 
@@ -91,7 +202,8 @@ def licenses_in(texts: Sequence[str], ids: Sequence[str], machine: Machine) -> L
     if not any(texts):
         return None
     kinds = [*machine.licenses]
-    wanted = [counts(licenses_of(text, f"job {job}"), kinds) for job, text in zip(ids, texts, strict=True)]
+    named = (licenses_of(text, f"job {job}") for job, text in zip(ids, texts, strict=True))
+    wanted = [tuple(own.get(kind, 0) for kind in kinds) for own in named]
     return Licenses([machine.licenses[kind] for kind in kinds], wanted, machine.bf_licenses)
 
 
@@ -220,10 +332,13 @@ EVENTS = ("earliest_start", "dependency", "array", "reservation", "licenses")
 """Columns that only a simulation of a cluster uses."""
 
 
-def ignored(workload: Workload, policy: Slurm) -> list[str]:
-    """Return a warning for each column of a workload that a simulation of `policy` ignores or lacks."""
+def ignored(workload: Workload, policy: Slurm, machine: Machine | None = None) -> list[str]:
+    """Return a warning for each column of a workload that a simulation of `policy` ignores or lacks.
+
+    `machine`: the cluster that is simulated; None: equal nodes.
+    """
     warnings = []
-    for name in EVENTS if not policy.cluster else () if policy.reservations else ("reservation",):
+    for name in EVENTS if not machine else () if policy.reservations else ("reservation",):
         if name == "earliest_start":
             count = int(np.isfinite(workload.floats(name)).sum())
         else:
@@ -231,13 +346,12 @@ def ignored(workload: Workload, policy: Slurm) -> list[str]:
             count = sum(wanted in text for text in workload.texts(name).tolist() if text)
         if count:
             of_cluster = "it needs a slurm.conf whose nodes differ, are shared, or are in partitions"
-            why = "the reservations are not given (-P @FILE)" if policy.cluster else of_cluster
+            why = "the reservations are not given (-P @FILE)" if machine else of_cluster
             warnings.append(f"the column {name} of {counted(count, 'job')} is ignored: {why}")
     components = sum(workload.texts(HET_JOB).astype(bool)) if HET_JOB in workload.columns else 0
-    if components and not policy.cluster:
+    if components and not machine:
         warnings.append(f"{counted(components, 'component')} of heterogeneous jobs start one by one, not together")
-    if policy.cluster:
-        machine = Machine.model_validate_json(policy.cluster)
+    if machine:
         warnings += [*_of_all_memory(workload, machine), *_partial(policy, machine)]
     return warnings
 

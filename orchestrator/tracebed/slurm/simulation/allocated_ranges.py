@@ -8,12 +8,12 @@ import numpy as np
 import numpy.typing as npt
 
 from tracebed.converters.workload import IntArray
-from tracebed.slurm.rules.resources import Parts
+from tracebed.slurm.simulation.resources import Parts
 
 Numbers = npt.NDArray[np.int32]
 
 
-class Held(Sequence[Parts]):
+class AllocatedRanges(Sequence[Parts]):
     """Job -> node -> number of cores that the job held.
 
     Attributes:
@@ -30,7 +30,7 @@ class Held(Sequence[Parts]):
         self.begin, self.size = begin, size
 
     @classmethod
-    def of(cls, parts: Sequence[Parts]) -> Held:
+    def of(cls, parts: Sequence[Parts]) -> AllocatedRanges:
         """Return the same for nodes and cores that are given job by job."""
         rows = [(node, 1, cores) for held in parts for node, cores in sorted(held.items())]
         ranges = np.array(rows, dtype=np.int32).reshape(len(rows), 3)

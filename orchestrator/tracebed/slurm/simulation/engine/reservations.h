@@ -1,4 +1,4 @@
-/* Advance reservations and licences, as in scheduling/slurm/outlook.py and licenses.py. Part of slurm.c. */
+/* Advance reservations and licences, as in tests/oracles/slurm_simulation/backfill.py. Part of slurm.c. */
 
 /* The nodes that a job may use from `start` to `start + limit`, in `mask`. */
 static void allowed_nodes(const struct engine *e, int32_t job, int64_t start, uint64_t *mask) {
@@ -71,7 +71,7 @@ static int64_t next_later(const struct engine *e, int32_t job, int64_t after, in
     return found;
 }
 
-static int outlook(const struct engine *e) { return e->s->bookings || e->s->license_kinds; }
+static int has_bookings(const struct engine *e) { return e->s->bookings || e->s->license_kinds; }
 
 /* Whether some of `nodes` are not in `mask`. */
 static int beyond(const struct engine *e, const uint64_t *nodes, const uint64_t *mask) {

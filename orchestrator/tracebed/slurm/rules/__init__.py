@@ -1,1 +1,0 @@
-"""Slurm on nodes that jobs share: resources, priorities, and the backfill pass."""

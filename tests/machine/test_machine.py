@@ -1,0 +1,308 @@
+"""Machines: their form in JSON, their sources, and `--machine`; executors by name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tracebed.api as tb
+from tracebed.cli import tracebed
+from tracebed.converters.formats.writing import write_workload
+from tracebed.converters.workload import Provenance, System, Workload
+from tracebed.ground.errors import InputError
+from tracebed.machine.machine import Machine, NodeClass, Partition
+from tracebed.machine.nodes import NodeFacts
+from tracebed.machine.sources import SOURCES, MachineSource, read_machine
+from tracebed.orchestrator.executors import EXECUTORS, Options, execute
+from tracebed.orchestrator.run import Run
+from tracebed.orchestrator.setup import Setup
+from tracebed.orchestrator.simulation.prediction import predict
+from tracebed.slurm.machine import SlurmMachine
+from tracebed.testing.workloads import contended_workload
+
+ROOT = Path(__file__).parent
+CONF = """\
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+PriorityType=priority/multifactor
+PriorityWeightAge=1000
+SchedulerParameters=bf_interval=20
+NodeName=n[1-3] CPUs=4
+NodeName=g1 CPUs=8 Gres=gpu:2
+GresTypes=gpu
+PartitionName=main Nodes=n[1-3] Default=YES MaxTime=60
+PartitionName=gpu Nodes=g1
+"""
+
+CLASSES = st.builds(
+    NodeClass,
+    count=st.integers(1, 30),
+    cores=st.integers(1, 64),
+    sockets=st.integers(1, 4),
+    threads=st.integers(1, 2),
+    memory_mib=st.none() | st.integers(1, 2**40),
+    gres=st.dictionaries(st.sampled_from(["gpu", "gpu:a100", "bb"]), st.integers(0, 8)),
+    features=st.lists(st.sampled_from(["new", "old"]), unique=True).map(tuple),
+    weight=st.integers(0, 10),
+)
+
+
+@st.composite
+def machines(draw: st.DrawFn) -> Machine:
+    """Return a machine whose partitions have some of its nodes."""
+    classes = tuple(draw(st.lists(CLASSES, min_size=1, max_size=3)))
+    names = [node.name for node in Machine(classes=classes).nodes]
+    partitions = [
+        Partition(
+            name=name,
+            nodes=tuple(draw(st.lists(st.sampled_from(names), unique=True))),
+            default=draw(st.booleans()),
+            limit_s=draw(st.floats(0, 1e6)),
+            shared=draw(st.booleans()),
+        )
+        for name in draw(st.lists(st.sampled_from("abc"), unique=True))
+    ]
+    grid = draw(st.sampled_from(["", str(len(names))]))
+    return Machine(classes=classes, partitions=tuple(partitions), grid=grid)
+
+
+@given(machines(), machines())
+def test_a_machine_in_json_is_the_same_machine(one: Machine, other: Machine) -> None:
+    again = Machine.from_json(json.loads(json.dumps(one.to_json())))
+    assert (again, again.nodes, again.digest) == (one, one.nodes, one.digest)
+    assert (one.digest == other.digest) == (one == other)
+
+
+@given(st.lists(st.builds(NodeFacts, st.uuids().map(str), st.integers(1, 3), st.integers(1, 2)), min_size=1))
+def test_a_machine_of_nodes_has_these_nodes(nodes: list[NodeFacts]) -> None:
+    machine = Machine.of_nodes(nodes)
+    assert machine.nodes == tuple(nodes) == Machine.from_json(machine.to_json()).nodes
+    assert len(machine.classes) <= len(nodes)
+
+
+@pytest.mark.parametrize(
+    ("raw", "says"),
+    [
+        ({}, "classes: required key is missing"),
+        ({"classes": []}, "the machine has no nodes"),
+        ({"classes": [{"cores": 4}]}, "either names or a count"),
+        ({"classes": [{"count": 4, "names": ["n1"]}]}, "either names or a count"),
+        ({"classes": [{"count": 4, "cores": 0}]}, "cores is 0"),
+        ({"classes": [{"count": 4, "kores": 0}]}, "classes.0.kores: unknown key"),
+        ({"classes": [{"names": ["n[2-1]"]}]}, "is empty"),
+        ({"classes": [{"names": ["n1", "n1"]}]}, "same name"),
+        ({"classes": [{"count": 4}], "grid": "3x2"}, "grid"),
+        ({"classes": [{"count": 4}], "partitions": [{"name": "a", "nodes": ["n5"]}]}, "partition a has node 'n5'"),
+        ({"classes": [{"count": 4}], "partitions": [{"name": "a"}, {"name": "a"}]}, "two partitions"),
+        ({"classes": [{"count": 4}], "partitions": [{"name": "a", "tier": -1}]}, "tier is -1"),
+    ],
+)
+def test_an_invalid_machine_is_refused_with_the_reason(raw: Any, says: str) -> None:
+    with pytest.raises(InputError, match=says) as caught:
+        Machine.from_json(raw, "m.yaml")
+    assert caught.value.where == "m.yaml"
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with a file of each source, and a workload."""
+    folder = tmp_path_factory.mktemp("machines")
+    table = contended_workload().table
+    workload = Workload(table, Provenance(System(4, 4)))
+    write_workload(workload, folder / "w.parquet")
+    write_workload(Workload(table, Provenance()), folder / "unknown.parquet")
+    write_workload(workload, folder / "elastisim", "elastisim")
+    (folder / "slurm.conf").write_text(CONF)
+    (folder / "inventory.yaml").write_text("nodes:\n- {name: 'e[1-4]', cores: 4, sockets: 2, emulated: true}\n")
+    (folder / "machine.yaml").write_text("# a machine\nclasses:\n- {count: 4, cores: 4}\n")
+    (folder / "machine.json").write_text('{"classes": [{"names": ["n[1-4]"], "cores": 4}]}')
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("file", "nodes", "cores"),
+    [
+        ("w.parquet", 4, 4),
+        ("elastisim/platform.xml", 4, 1),
+        ("slurm.conf", 4, 8),
+        ("inventory.yaml", 4, 4),
+        ("machine.yaml", 4, 4),
+        ("machine.json", 4, 4),
+    ],
+)
+def test_a_source_is_recognized_by_its_content(files: Path, file: str, nodes: int, cores: int) -> None:
+    machine = read_machine(files / file)
+    assert (len(machine.nodes), max(node.cores for node in machine.nodes)) == (nodes, cores)
+    assert machine.digest == read_machine(files / file).digest
+
+
+@pytest.mark.parametrize("name", [path.name for path in sorted((ROOT.parent / "inventory").glob("[emlv]*.yaml"))])
+def test_the_shipped_inventories_are_machines(name: str) -> None:
+    stem = name.removesuffix(".yaml")
+    if stem != "mixed":  # its hosts are examples
+        assert list(read_machine(stem).nodes) == tb.inventory(stem).facts
+
+
+def test_what_is_no_machine_is_refused(tmp_path: Path, files: Path) -> None:
+    with pytest.raises(InputError, match="there is no such file, and no such inventory"):
+        read_machine(tmp_path / "x.yaml")
+    with pytest.raises(InputError, match="the machine has one file"):
+        read_machine(files / "machine.yaml", files / "slurm.conf")
+    with pytest.raises(InputError, match="number of nodes of the workload's system is unknown"):
+        read_machine(files / "unknown.parquet")
+    (tmp_path / "slurm.conf").write_text("ClusterName=c\nSchedulerParameters=bf_interval=20\n")
+    with pytest.raises(InputError, match="names no nodes"):
+        read_machine(tmp_path / "slurm.conf")
+    batsim = tmp_path / "batsim"
+    write_workload(contended_workload(), batsim, "batsim")
+    with pytest.raises(InputError, match="is not a platform of ElastiSim"):
+        read_machine(batsim / "platform.xml")
+
+
+def test_the_general_part_of_the_machine_of_a_slurm_conf(files: Path) -> None:
+    machine = read_machine(files / "slurm.conf")
+    assert isinstance(machine, SlurmMachine)
+    assert [(kind.names, kind.cores, kind.gres) for kind in machine.classes] == [
+        (("n1", "n2", "n3"), 4, {}),
+        (("g1",), 8, {"gpu": 2}),
+    ]
+    assert [(each.name, each.default, each.limit_s, each.shared) for each in machine.partitions] == [
+        ("main", True, 3600.0, True),
+        ("gpu", False, 0.0, True),
+    ]
+    assert not machine.plain
+    assert machine.parameters == {"bf_interval": "20"}
+    assert machine == read_machine(files / "slurm.conf")
+
+
+def simulated(workload: Path, output: Path, *arguments: str) -> bytes:
+    """Return the run.json of a simulation, and its tables, as bytes."""
+    command = ["simulate", str(workload), *arguments, "-o", str(output)]
+    result = CliRunner().invoke(tracebed, command, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    raw = json.loads((output / "run.json").read_text())
+    raw.pop("created", None)
+    return json.dumps(raw).encode() + b"".join(path.read_bytes() for path in sorted(output.glob("*.parquet")))
+
+
+@pytest.mark.parametrize(
+    ("machine", "short", "workload", "policy"),
+    [
+        ("machine.yaml", ["--nodes", "4", "--cores-per-node", "4"], "unknown.parquet", "easy"),
+        ("w.parquet", [], "w.parquet", "pref"),
+        ("inventory.yaml", ["--inventory", "inventory.yaml"], "w.parquet", "easy"),
+        ("elastisim/platform.xml", ["--nodes", "4", "--cores-per-node", "1"], "unknown.parquet", "easy"),
+        ("slurm.conf", ["-P", "@slurm.conf"], "unknown.parquet", "slurm"),
+    ],
+)
+def test_a_machine_and_its_short_form_give_the_same_run(
+    files: Path, tmp_path: Path, machine: str, short: list[str], workload: str, policy: str
+) -> None:
+    short = [f"@{files}/{word[1:]}" if word.startswith("@") else word for word in short]
+    short = [str(files / word) if word.endswith(".yaml") else word for word in short]
+    common = ["--policy", policy, *(["-P", "seed=3"] if policy == "slurm" else [])]
+    one = simulated(files / workload, tmp_path / "a", *common, "--machine", str(files / machine))
+    assert simulated(files / workload, tmp_path / "b", *common, *short) == one
+
+
+def test_a_run_under_slurm_is_read_and_simulated_again(files: Path, tmp_path: Path) -> None:
+    """The parameter `cluster` of a recorded run is its machine."""
+    workload = tb.read(files / "w.parquet")
+    run = tb.simulate(workload, "slurm", read_machine(files / "slurm.conf"), over_limit="kill")
+    run.save(tmp_path / "run")
+    setup = Run.load(tmp_path / "run").info.setup
+    assert json.loads(setup.scheduling.policy_parameters["cluster"])["kinds"][0]["names"] == "n[1-3]"
+    again = predict(workload, None, setup)
+    assert again.jobs.equals(run.jobs)
+    assert again.info.setup == run.info.setup
+    with pytest.raises(InputError, match=r"the slurm\.conf has 4 nodes, but 5 are given"):
+        predict(workload, 5, setup)
+
+
+def test_a_machine_with_partitions_is_simulated_under_slurm_only(files: Path) -> None:
+    machine = Machine(
+        classes=(NodeClass(names=("n[1-3]",), cores=4), NodeClass(names=("g1",), cores=8, gres={"gpu": 2})),
+        partitions=(Partition(name="main", nodes=("n[1-3]",), default=True, limit_s=3600.0, shared=True),),
+    )
+    workload = tb.read(files / "w.parquet")
+    assert tb.simulate(workload, "slurm", machine).info.nodes == list(machine.nodes)
+    with pytest.raises(InputError, match="does not accept this machine with the policy easy"):
+        tb.simulate(workload, "easy", machine)
+    with pytest.raises(InputError, match="both a machine and cores per node are given"):
+        tb.simulate(workload, "easy", machine, cores_per_node=3)
+
+
+def test_each_executor_has_the_shape_of_executors() -> None:
+    shape = {"options", "predicts", "accepts", "execute"}
+    assert {*EXECUTORS.names()} >= {"simulator", "slurm", "replay", "batch", "elastisim", "accasim"}
+    assert [name for name, found in EXECUTORS.all() if not shape <= {*dir(found)}] == []
+
+
+class Lazy:
+    """The executor of a third party: it starts nothing on a machine of its own."""
+
+    options = Options
+    predicts = True
+
+    def accepts(self, machine: Machine, setup: Setup) -> bool:
+        return len(machine.nodes) == 3
+
+    def execute(self, workload: Workload, machine: Machine, setup: Setup, options: Options) -> Run:
+        assert options.name == "mine"
+        return predict(workload, machine, setup, name=options.name)
+
+
+LAZY = Lazy()
+MINE = MachineSource(
+    "a list of hosts",
+    recognizes=lambda path: path.suffix == ".hosts",
+    read=lambda path: Machine(classes=(NodeClass(names=tuple(path.read_text().split()), cores=4),)),
+)
+
+
+@pytest.fixture
+def install(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any, str, str], None]:
+    """Return a function that installs an extension of another package."""
+
+    def add(registry: Any, name: str, value: str) -> None:
+        entry = EntryPoint(name, f"{__name__}:{value}", registry.group)
+        monkeypatch.setitem(registry.entries, name, entry)
+
+    return add
+
+
+def test_a_source_and_an_executor_of_another_package(
+    files: Path, tmp_path: Path, install: Callable[[Any, str, str], None]
+) -> None:
+    install(SOURCES, "hosts", "MINE")
+    install(EXECUTORS, "lazy", "LAZY")
+    (tmp_path / "three.hosts").write_text("a b c\n")
+    machine, workload = read_machine(tmp_path / "three.hosts"), tb.read(files / "w.parquet")
+    run = tb.simulate(workload, "easy", machine, simulator="lazy", name="mine")
+    assert [node.name for node in run.info.nodes] == ["a", "b", "c"]
+    with pytest.raises(InputError, match="the executor lazy does not accept"):
+        tb.simulate(workload, "easy", 4, simulator="lazy", name="mine")
+    with pytest.raises(InputError, match="unknown executor 'lasy'"):
+        execute(workload, machine, Setup.of("easy"), executor="lasy")
+    with pytest.raises(InputError, match="does not accept"):
+        execute(workload, machine, Setup.of("easy"), executor="replay")
+    with pytest.raises(InputError, match="unknown simulator 'replay'"):
+        tb.simulate(workload, "easy", machine, simulator="replay")
+
+
+def test_a_replay_is_an_execution(files: Path, tmp_path: Path) -> None:
+    from tracebed.orchestrator.replay.session import ReplayOptions
+
+    workload, machine = tb.read(files / "w.parquet"), read_machine("virtual")
+    run = execute(
+        workload, machine, Setup.of("easy", speed=1e5), ReplayOptions(output=tmp_path / "r"), executor="replay"
+    )
+    assert (run.info.source, run.info.counts["jobs"]) == ("virtual", len(workload))
