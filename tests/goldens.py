@@ -19,10 +19,10 @@ from pathlib import Path
 
 import click
 import pandas as pd
-from oracles.evolving import ReferenceSimulation
 
 import tracebed.api as tb
 from tests.oracles import engines, evolving_cases, slurm_cases
+from tests.oracles.evolving import ReferenceSimulation
 from tests.oracles.slurm_simulation.simulator import Simulation
 from tracebed.cli import tracebed
 from tracebed.orchestrator.run import TABLES

@@ -11,9 +11,9 @@ import sys
 import time
 
 import numpy as np
-from oracles.evolving import ReferenceSimulation
 
 import tracebed.api as tb
+from tests.oracles.evolving import ReferenceSimulation
 from tracebed.converters.models.deadlines import TYPES
 from tracebed.ground.topology import Grid
 from tracebed.orchestrator.evolving import behaviours
