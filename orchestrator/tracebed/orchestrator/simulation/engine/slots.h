@@ -8,6 +8,14 @@
 #define HOT
 #endif
 
+/* Declare `k` as the first number below `count` for which a condition holds that holds for all later ones; `count`: none. */
+#define FIRST(k, count, condition) \
+    int64_t k = 0; \
+    for (int64_t above = (count), least = 0; least < above; k = least) { \
+        k = (least + above) / 2; \
+        if (condition) above = k; else least = k + 1; \
+    }
+
 #define EXTENDS 25.11 /* the same for `Rules.extends` */
 #define NEWER 24.11 /* first release of Slurm with other rules, see `Rules` in scheduling/policies/slurm_backfill.py */
 
@@ -137,12 +145,8 @@ static void slots_begin(
 
 /* The first slot that ends after `instant`; the number of slots: none. */
 static int64_t slot_after(const struct slots *p, int64_t instant) {
-    int64_t low = 0, high = p->count;
-    while (low < high) {
-        int64_t middle = (low + high) / 2;
-        if (p->slot[middle].end <= instant) low = middle + 1; else high = middle;
-    }
-    return low;
+    FIRST(slot, p->count, p->slot[slot].end > instant)
+    return slot;
 }
 
 static void slot_cut(struct slots *p, int64_t at) {
@@ -211,12 +215,8 @@ static int64_t slots_later(const struct slots *p, int64_t start, int64_t limit, 
 
 /* The first slot that begins after `instant`; the number of slots: none. */
 static int64_t slot_from(const struct slots *p, int64_t instant) {
-    int64_t low = 0, high = p->count;
-    while (low < high) {
-        int64_t middle = (low + high) / 2;
-        if (p->slot[middle].begin <= instant) low = middle + 1; else high = middle;
-    }
-    return low;
+    FIRST(slot, p->count, p->slot[slot].begin > instant)
+    return slot;
 }
 
 /* The nodes that a job with this limit can use now. Reservations only remove some. */

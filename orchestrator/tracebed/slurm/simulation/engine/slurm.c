@@ -227,6 +227,16 @@ static int by_load(const void *a, const void *b) {
     return x->node < y->node ? -1 : x->node > y->node;
 }
 
+/* Choose a node, of which `job` can use `able` cores, if it leaves enough of the `cores` that the job still needs for the
+ * other ones of the `fewest` nodes: one core on each. */
+static void pick(struct engine *e, const struct free_resources *free, int32_t job, int32_t node, int64_t able, int64_t *cores, int64_t *fewest) {
+    int64_t most = *cores - (*fewest > 1 ? *fewest - 1 : 0), taken = !e->s->whole[job] && most < able ? most : able;
+    if (taken < 1) return;
+    e->chosen[e->chosen_count++] = (struct part){node, held_on(e->s, free, job, node, (int32_t)taken)};
+    *cores -= taken;
+    --*fewest;
+}
+
 /* `spread` over the nodes with the most free cores. */
 static int spread_by_load(struct engine *e, const struct free_resources *free, int32_t job, int32_t count, int32_t weight, int one) {
     const struct setup *s = e->s;
@@ -240,12 +250,7 @@ static int spread_by_load(struct engine *e, const struct free_resources *free, i
     e->chosen_count = 0;
     for (int32_t k = 0; k < able && (cores > 0 || fewest > 0); k++) {
         const struct load *each = &e->by_load[k];
-        int64_t most = cores - (fewest > 1 ? fewest - 1 : 0), taken = each->cores;
-        if (!s->whole[job] && most < taken) taken = most;
-        if (taken < 1) continue;
-        e->chosen[e->chosen_count++] = (struct part){each->node, held_on(s, free, job, each->node, (int32_t)taken)};
-        cores -= taken;
-        fewest--;
+        pick(e, free, job, each->node, each->cores, &cores, &fewest);
     }
     return cores <= 0 && fewest <= 0;
 }
@@ -317,12 +322,7 @@ static int spread(struct engine *e, const struct free_resources *free, int32_t j
             struct part *each = &e->capacity[k];
             if (s->weights[each->node] > weight) continue;
             left--;
-            int64_t most = cores - (fewest > 1 ? fewest - 1 : 0), taken = each->cores;
-            if (!s->whole[job] && most < taken) taken = most;
-            if (taken < 1) continue;
-            e->chosen[e->chosen_count++] = (struct part){each->node, held_on(s, free, job, each->node, (int32_t)taken)};
-            cores -= taken;
-            fewest--;
+            pick(e, free, job, each->node, each->cores, &cores, &fewest);
         }
     }
     return 1;
@@ -565,12 +565,8 @@ static void insert_running(struct engine *e, int32_t job) {
 
 /* The place of `job`, whose expected end is `end`, among the running jobs. */
 static int64_t place_of(const struct engine *e, int64_t end, int32_t job) {
-    int64_t low = 0, high = e->running_count;
-    while (low < high) {
-        int64_t middle = (low + high) / 2;
-        if (earlier(e->running[middle].end, e->running[middle].job, end, job)) low = middle + 1; else high = middle;
-    }
-    return low;
+    FIRST(place, e->running_count, !earlier(e->running[place].end, e->running[place].job, end, job))
+    return place;
 }
 
 static void remove_running(struct engine *e, int32_t job) {
@@ -882,27 +878,19 @@ static void order_nodes(struct engine *e, struct view *v) {
 
 /* How many running jobs end until `instant`. */
 static int64_t ended_until(const struct engine *e, int64_t instant) {
-    int64_t low = 0, high = e->running_count;
-    while (low < high) {
-        int64_t middle = (low + high) / 2;
-        if (e->running[middle].end <= instant) low = middle + 1; else high = middle;
-    }
-    return low;
+    FIRST(ended, e->running_count, e->running[ended].end > instant)
+    return ended;
 }
 
 /* The usable nodes with room for requests of a step after the end of the first `ended` running jobs, in `able`; return
  * their number. 0: there are fewer than `needed` among all nodes. */
 HOT static int64_t able_after(const struct engine *e, const struct view *v, int64_t ended, int64_t needed, uint64_t *able) {
-    int64_t low = 0, high = v->order_count;
-    while (low < high) {
-        int64_t middle = (low + high) / 2;
-        if (v->order_at[middle] < ended) low = middle + 1; else high = middle;
-    }
-    if (v->count + low < needed) return 0;
-    const uint64_t *step = v->steps + low / e->stride * e->words;
+    FIRST(more, v->order_count, v->order_at[more] >= ended)
+    if (v->count + more < needed) return 0;
+    const uint64_t *step = v->steps + more / e->stride * e->words;
     int64_t count = 0;
     memcpy(able, step, (size_t)e->words * sizeof *able);
-    for (int64_t k = low / e->stride * e->stride; k < low; k++) able[v->order[k] >> 6] |= 1ull << (v->order[k] & 63);
+    for (int64_t k = more / e->stride * e->stride; k < more; k++) able[v->order[k] >> 6] |= 1ull << (v->order[k] & 63);
     for (int64_t w = 0; w < e->words; w++) {
         able[w] &= e->usable[w];
         count += __builtin_popcountll(able[w]);
@@ -950,13 +938,8 @@ static int64_t soonest(struct engine *e, int32_t job) {
     }
     if (v->sum >= s->wanted_cores[job] && v->count >= s->fewest[job]) return 0;
     order_growth(e, v);
-    int64_t low = 0, high = v->growth_count;
-    while (low < high) {
-        int64_t middle = (low + high) / 2;
-        if (v->growth[middle].sum < s->wanted_cores[job] || v->growth[middle].count < s->fewest[job]) low = middle + 1;
-        else high = middle;
-    }
-    return low == v->growth_count ? INT64_MAX : e->running[v->growth[low].at].end;
+    FIRST(grown, v->growth_count, v->growth[grown].sum >= s->wanted_cores[job] && v->growth[grown].count >= s->fewest[job])
+    return grown == v->growth_count ? INT64_MAX : e->running[v->growth[grown].at].end;
 }
 
 /* Whether enough of the usable nodes have room for `job`, a request of a step, until `latest`. */
