@@ -80,7 +80,7 @@ def call(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], Res
     """Return a function that runs `tracebed generate ...` in an empty folder."""
     monkeypatch.chdir(tmp_path)
     for name in ("toy", "toys", "exact"):
-        entry = EntryPoint(name, f"{__name__.rpartition('.')[2]}:{name}", MODELS.group)
+        entry = EntryPoint(name, f"{__name__}:{name}", MODELS.group)
         monkeypatch.setitem(MODELS.entries, name, entry)
     return lambda words: CliRunner().invoke(tracebed, ["generate", *words.split()])
 
