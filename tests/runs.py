@@ -11,9 +11,9 @@ import numpy as np
 import pandas as pd
 
 from tracebed.ground.table import Table, texts
+from tracebed.machine.nodes import NodeFacts
 from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.run import Run, RunInfo
-from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.orchestrator.scheduling.record import ScheduleRecord
 from tracebed.orchestrator.setup import SETTINGS, Setup
 

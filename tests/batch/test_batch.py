@@ -25,6 +25,7 @@ from tests.patience import GUARD_S
 from tracebed.converters.workload import Provenance, System, Workload
 from tracebed.ground.errors import InputError, TestbedError
 from tracebed.ground.states import JobState
+from tracebed.machine.nodes import NodeFacts
 from tracebed.orchestrator.batch import loop, wall
 from tracebed.orchestrator.batch.base import BatchSettings, JobObservation, JobRequest, Phase, SystemFacts
 from tracebed.orchestrator.batch.ending import Lifetime, ended_run, run_times
@@ -43,7 +44,6 @@ from tracebed.orchestrator.batch.watched import (
 from tracebed.orchestrator.replay.journal import Entry, Journal
 from tracebed.orchestrator.replay.thresholds import HealthThresholds
 from tracebed.orchestrator.run import JOURNAL, Run, RunInfo
-from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.testbeds.nodes import Group, Node
 from tracebed.slurm import batch_output as slurm_output

@@ -15,6 +15,7 @@ import tracebed.api as tb
 from tracebed.converters.workload import Provenance, System, Workload
 from tracebed.ground.errors import InputError, TestbedError
 from tracebed.ground.states import JobState
+from tracebed.machine.nodes import NodeFacts
 from tracebed.orchestrator.batch import loop, recovery, session
 from tracebed.orchestrator.batch.base import JobObservation, JobRequest, Phase, SystemFacts
 from tracebed.orchestrator.batch.plan import SubmissionPlan
@@ -23,7 +24,6 @@ from tracebed.orchestrator.batch.session import BatchOptions
 from tracebed.orchestrator.replay.folder import WorkingFolder
 from tracebed.orchestrator.replay.journal import Entry, Journal, has_facts
 from tracebed.orchestrator.run import JOURNAL, RunInfo
-from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.orchestrator.runs.working_folders import working_folders
 from tracebed.orchestrator.setup import Setup
 

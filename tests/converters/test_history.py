@@ -18,8 +18,8 @@ from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.scaling import scale
 from tracebed.converters.workload import Provenance, System, Workload
 from tracebed.ground.errors import InputError
+from tracebed.machine.nodes import nodes_of
 from tracebed.orchestrator.run import Run
-from tracebed.orchestrator.runs.nodes import nodes_of
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.validation.metrics import metrics
 from tracebed.validation.simulators.history import assign_nodes, run_of_log

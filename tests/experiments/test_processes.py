@@ -15,7 +15,7 @@ from tracebed.cli import tracebed as cli
 from tracebed.converters.workload import Provenance, System, Workload
 from tracebed.ground.errors import ExitCode, InputError
 from tracebed.ground.states import JobState
-from tracebed.orchestrator.runs.nodes import NodeFacts
+from tracebed.machine.nodes import NodeFacts
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.orchestrator.simulation.processes import Processes, as_processes

@@ -32,7 +32,7 @@ from tracebed.converters.models.registry import draw
 from tracebed.converters.workload import Workload
 from tracebed.ground.errors import ExitCode, InputError, Tolerated
 from tracebed.ground.files import locked_folder
-from tracebed.orchestrator.runs.nodes import nodes_of
+from tracebed.machine.nodes import nodes_of
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.simulation.prediction import predict

@@ -117,7 +117,7 @@ ELSEWHERE = {"simulate --keep", "forecast -o"}
 """Outputs that need a program or the state of a cluster: test_simulate_elastisim.py, test_forecast.py."""
 INPUTS = {
     *("baseline", "before", "calibration", "commands", "config", "file", "files", "folder", "recover", "health"),
-    *("inventory", "log", "noise", "predicted", "raw", "real", "run", "runs"),
+    *("inventory", "log", "machine", "noise", "predicted", "raw", "real", "run", "runs"),
     *(
         "replacement",
         "source",

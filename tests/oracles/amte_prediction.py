@@ -25,8 +25,8 @@ from tests.oracles.amte_logs import log_of
 from tracebed.converters.formats.amte import read
 from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.workload import FloatArray, Kind, Workload
+from tracebed.machine.nodes import NodeFacts
 from tracebed.orchestrator.run import Run
-from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.validation.simulators.reading import import_run

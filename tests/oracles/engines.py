@@ -23,8 +23,8 @@ from tests.scheduling.test_scheduling import POLICY_PARAMETERS, workload_of
 from tests.testbeds.test_calibration import calibration, estimate
 from tracebed.converters.workload import Workload
 from tracebed.ground.table import Table
+from tracebed.machine.nodes import NodeFacts
 from tracebed.orchestrator.run import TABLES, Run
-from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.simulation.delays import STEPS
 from tracebed.orchestrator.simulation.overheads import Overheads

@@ -24,7 +24,7 @@ from tests.oracles.peer_schedules import Machine, Schedule, cirne, ricc
 from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.workload import Workload
-from tracebed.orchestrator.runs.nodes import NodeFacts
+from tracebed.machine.nodes import NodeFacts
 from tracebed.orchestrator.simulation.prediction import EngineChoice, predict
 
 collections.Mapping = collections.abc.Mapping  # type: ignore[attr-defined]  # removed in Python 3.10, needed by AccaSim

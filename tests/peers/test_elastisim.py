@@ -25,8 +25,8 @@ from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.workload import Provenance, System, Workload
 from tracebed.drivers.elastisim import outputs
+from tracebed.machine.nodes import nodes_of
 from tracebed.orchestrator.run import Run
-from tracebed.orchestrator.runs.nodes import nodes_of
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.prediction import EngineChoice, predict
 from tracebed.validation.simulators.simulator import SimulateOptions, simulate

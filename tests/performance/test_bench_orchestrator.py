@@ -26,9 +26,9 @@ from tracebed.converters.malleability import to_malleable
 from tracebed.converters.models import registry
 from tracebed.converters.scaling import scale
 from tracebed.converters.workload import Workload
+from tracebed.machine.nodes import NodeFacts, nodes_of
 from tracebed.orchestrator.replay.journal import Entry, Journal, read
 from tracebed.orchestrator.replay.session import replay
-from tracebed.orchestrator.runs.nodes import NodeFacts, nodes_of
 from tracebed.orchestrator.scheduling.policies import registry as policies
 from tracebed.orchestrator.simulation.prediction import EngineChoice, predict
 from tracebed.orchestrator.testbeds.nodes import Inventory, Node

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from tracebed.converters.workload import Workload
-from tracebed.orchestrator.runs.nodes import NodeFacts
+from tracebed.machine.nodes import NodeFacts
 from tracebed.orchestrator.simulation.prediction import predict
 
 LOAD = 0.85

@@ -18,11 +18,11 @@ from tests.oracles.redecided import virtual
 from tests.replay.test_replay_sharing import MATE_AND_GUEST
 from tests.runs import by_node, lending_run, make_run, replaying
 from tracebed.ground.errors import InputError
+from tracebed.machine.nodes import NodeFacts
 from tracebed.orchestrator.replay.journal import Entry
 from tracebed.orchestrator.replay.monitor import Monitor
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import Run
-from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.testbeds.agent.machine import EnergyCounter, Sampler, energy_zones
 from tracebed.validation.metrics import MeasuredRun, PowerModel, metrics

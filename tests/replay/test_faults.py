@@ -109,10 +109,10 @@ def tables() -> list[Path]:
 @pytest.fixture
 def cores_return(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Check that no process is in the table when all jobs have ended, and that no table is left after the replay."""
-    stop, folders, checked = AgentTestbed.stop, list[str](), []
+    stop, read_event, folders, checked = AgentTestbed.stop, links.read_event, list[str](), []
 
     def read(line: bytes) -> dict[str, Any]:
-        event = links.read_event(line)
+        event = read_event(line)
         folders.extend([event["sockets"]] if event["type"] == "hello" else [])
         return event
 

@@ -24,6 +24,7 @@ from tests.runs import replaying
 from tests.servers.agents import agents_of
 from tracebed.converters.workload import Workload
 from tracebed.ground.errors import InputError
+from tracebed.machine.nodes import NodeFacts
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.health import execution_kind, health
 from tracebed.orchestrator.replay.journal import Entry
@@ -32,7 +33,6 @@ from tracebed.orchestrator.replay.recovery import recovered
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.replay.thresholds import SHIPPED, SIGNALS, HealthThresholds, Limit, SignalLimits, TimeScale
 from tracebed.orchestrator.run import JOURNAL, Run, RunInfo
-from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.record import ScheduleRecord
 from tracebed.orchestrator.setup import Setup

@@ -14,6 +14,7 @@ from tests.patience import GUARD_S
 from tests.runs import replaying
 from tracebed.converters.workload import Workload
 from tracebed.ground.states import JobState
+from tracebed.machine.nodes import NodeFacts
 from tracebed.orchestrator.replay.health import USUAL_S, mark, of_run_times, run_times
 from tracebed.orchestrator.replay.journal import Entry
 from tracebed.orchestrator.replay.monitor import Monitor
@@ -22,7 +23,6 @@ from tracebed.orchestrator.replay.recovery import recovered
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.replay.thresholds import SIGNALS, HealthThresholds, TimeScale
 from tracebed.orchestrator.run import JOURNAL
-from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.record import ScheduleRecord
 

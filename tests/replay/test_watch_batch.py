@@ -18,6 +18,7 @@ from tests.replay.test_watch import TRACEBED, text_of
 from tracebed.converters.workload import Provenance, System, Workload
 from tracebed.ground.errors import TestbedError
 from tracebed.ground.states import JobState
+from tracebed.machine.nodes import NodeFacts
 from tracebed.orchestrator.batch import loop, session
 from tracebed.orchestrator.batch.base import JobObservation, JobRequest, Phase, Refused, SystemFacts
 from tracebed.orchestrator.batch.records import JobRecords
@@ -25,7 +26,6 @@ from tracebed.orchestrator.batch.session import BatchOptions, replay
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.journal import Entry
 from tracebed.orchestrator.run import JOURNAL, Run
-from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.orchestrator.watching.batch_view import BatchView
 from tracebed.orchestrator.watching.follower import view_of
 from tracebed.orchestrator.watching.openmetrics import families

@@ -22,7 +22,7 @@ from tests.scheduling.test_scheduling import workload_of as whole_nodes
 from tracebed.converters.workload import Workload
 from tracebed.ground.cpus import parse_cpus
 from tracebed.ground.errors import InputError
-from tracebed.orchestrator.runs.nodes import NodeFacts
+from tracebed.machine.nodes import NodeFacts
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit

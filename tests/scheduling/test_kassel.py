@@ -16,8 +16,8 @@ from tests.oracles.reference_scheduler import RefJob
 from tests.scheduling.test_scheduling import workload_of
 from tracebed.cli import tracebed
 from tracebed.converters.formats.reading import read_workload
+from tracebed.machine.nodes import NodeFacts
 from tracebed.orchestrator.run import Run
-from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.orchestrator.simulation.prediction import predict
 
 THEIRS = kassel_published.RULES

@@ -24,8 +24,8 @@ from tests.scheduling.test_scheduling import assert_same, nodes_held, simulated,
 from tracebed.cli.simulate import simulate
 from tracebed.converters.formats.writing import write_workload
 from tracebed.ground.errors import InputError
+from tracebed.machine.nodes import NodeFacts
 from tracebed.orchestrator.run import Run
-from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.orchestrator.scheduling import names
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.policies import registry

@@ -116,7 +116,7 @@ def ip(*arguments: str) -> None:
 def installed() -> Iterator[None]:
     """Install the provider for this process, and take down what is left at the end."""
     entries = PROVIDERS.entries
-    entries["namespace"] = EntryPoint("namespace", "namespaces:NamespaceProvider", PROVIDERS.group)
+    entries["namespace"] = EntryPoint("namespace", "tests.servers.namespaces:NamespaceProvider", PROVIDERS.group)
     try:
         yield
     finally:

@@ -20,10 +20,10 @@ from tests.servers.agents import Agent
 from tests.testbeds.test_calibration import calibration, estimate
 from tracebed.benchmarks.kernels import compute
 from tracebed.converters.workload import Workload
+from tracebed.machine.nodes import NodeFacts
 from tracebed.orchestrator.calibrating.procedure import interference
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import Run
-from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.orchestrator.simulation.interference import Interference, kernel_of
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.prediction import predict

@@ -16,8 +16,8 @@ from tests.scheduling.test_scheduling import workload_of
 from tracebed.cli import tracebed
 from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.formats.writing import write_workload
+from tracebed.machine.nodes import NodeFacts, nodes_of
 from tracebed.orchestrator.run import Run
-from tracebed.orchestrator.runs.nodes import NodeFacts, nodes_of
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.simulation.engine import _library

@@ -24,10 +24,10 @@ from tests.scheduling.test_scheduling import workload_of
 from tracebed.cli import tracebed
 from tracebed.converters.workload import Workload
 from tracebed.ground.errors import InputError, Tolerated
+from tracebed.machine import nodes as run_nodes
+from tracebed.machine.nodes import NodeFacts
 from tracebed.orchestrator.run import Run, RunInfo
-from tracebed.orchestrator.runs import nodes as run_nodes
 from tracebed.orchestrator.runs import schema as run_schema
-from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.orchestrator.simulation.prediction import predict
 
 HAND = [(0.0, 0.0, 10.0, 2), (1.0, 10.0, 30.0, 2), (2.0, 10.0, 20.0, 1), (3.0, 20.0, 25.0, 1), (4.0, NAN, NAN, 9)]

@@ -23,8 +23,8 @@ from tracebed.converters.workload import Provenance, Step, System, Workload
 from tracebed.ground.cpus import format_cpus
 from tracebed.ground.errors import InputError
 from tracebed.ground.table import Table, repeated
+from tracebed.machine.nodes import NodeFacts, nodes_of
 from tracebed.orchestrator.run import Run
-from tracebed.orchestrator.runs.nodes import NodeFacts, nodes_of
 from tracebed.orchestrator.scheduling import scheduler
 from tracebed.orchestrator.scheduling.cluster import Ledger
 from tracebed.orchestrator.scheduling.jobs import Jobs

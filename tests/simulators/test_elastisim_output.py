@@ -25,8 +25,8 @@ from tracebed.converters.workload import Provenance, System, Workload
 from tracebed.drivers.elastisim import outputs
 from tracebed.drivers.elastisim.reader import Stages, read
 from tracebed.ground.errors import InputError, TracebedError
+from tracebed.machine.nodes import nodes_of
 from tracebed.orchestrator.run import Run
-from tracebed.orchestrator.runs.nodes import nodes_of
 from tracebed.validation.simulators.simulator import ReadOptions, SimulateOptions, simulate
 
 # ElastiSim 26c03fb, run by tracebed under `pref`: overheads of 2 s (launch) and 5 s (reconfiguration), a grain of 40 s.

@@ -19,8 +19,8 @@ from tests.testbeds.test_calibration import calibration
 from tracebed.converters.workload import System
 from tracebed.drivers import accasim
 from tracebed.ground.errors import InputError
+from tracebed.machine.nodes import nodes_of
 from tracebed.orchestrator.run import Run
-from tracebed.orchestrator.runs.nodes import nodes_of
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.simulation.overheads import Overheads

@@ -27,8 +27,8 @@ from tracebed.cli import tracebed
 from tracebed.converters.workload import Provenance, System, Workload
 from tracebed.drivers.elastisim.program import Invocation, MessageReason, Reply, decoded
 from tracebed.ground.errors import ExitCode, InputError, TracebedError
+from tracebed.machine.nodes import nodes_of
 from tracebed.orchestrator.run import Run
-from tracebed.orchestrator.runs.nodes import nodes_of
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.scheduler import PolicyError

@@ -399,7 +399,7 @@ def test_compiled_and_python_are_equal_in_many_cases(seed: int) -> None:
     check_engines(seed)
 
 
-@pytest.mark.parametrize(("library", "error"), [("missing.so", "no C compiler"), ("loops.h", "belongs to another")])
+@pytest.mark.parametrize(("library", "error"), [("missing.so", "no C compiler"), ("slurm.c", "belongs to another")])
 def test_without_the_compiled_simulation_an_error_says_what_to_install(
     library: str, error: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,8 +17,8 @@ from tracebed.cli import tracebed
 from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.workload import Provenance, System, Workload
 from tracebed.ground.errors import InputError
+from tracebed.machine.nodes import NodeFacts
 from tracebed.orchestrator.run import Run
-from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.slurm.conf import SlurmConf, read
 from tracebed.slurm.conf_lines import MAX_BYTES, hosts
 from tracebed.slurm.machine import Machine, Weights

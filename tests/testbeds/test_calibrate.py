@@ -10,6 +10,7 @@ from click.testing import CliRunner
 
 import tracebed.api as tb
 from tracebed.cli import tracebed
+from tracebed.machine.nodes import NodeFacts
 from tracebed.orchestrator.calibrating import probes, procedure
 from tracebed.orchestrator.calibrating.estimates import (
     by_size,
@@ -24,7 +25,6 @@ from tracebed.orchestrator.calibrating.probes import OverheadSamples, samples_of
 from tracebed.orchestrator.calibrating.procedure import propose_duty
 from tracebed.orchestrator.replay.journal import Entry
 from tracebed.orchestrator.run import Run
-from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.prediction import predict

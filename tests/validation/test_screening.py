@@ -17,8 +17,8 @@ from tests.cli.test_cli_verdicts import call
 from tests.runs import fcfs_run, make_run
 from tests.validation.test_validation import predicted, repetitions, validated
 from tracebed.ground.errors import InputError
+from tracebed.machine.nodes import NodeFacts
 from tracebed.orchestrator.run import Run
-from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.validation.verdict.health import unused_nodes
 from tracebed.validation.verdict.noise import noise_floor

@@ -18,8 +18,8 @@ from tests.runs import NAN, fcfs_run, make_run
 from tracebed.cli.gate import show
 from tracebed.converters.workload import FloatArray
 from tracebed.ground.errors import ExitCode, InputError, Tolerated
+from tracebed.machine.nodes import NodeFacts
 from tracebed.orchestrator.run import Run, RunInfo
-from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.validation.metrics import Margin, all_metrics
 from tracebed.validation.statistics import batch_means, differences

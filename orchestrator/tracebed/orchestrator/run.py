@@ -31,8 +31,8 @@ from tracebed.ground.outputs import OTHER, REPLACE
 from tracebed.ground.parquet_file import read
 from tracebed.ground.table import BoolArray, Table, codes_of
 from tracebed.ground.version import version
+from tracebed.machine.nodes import NodeFacts, ranges
 from tracebed.orchestrator.runs.checks import CLOCK_SKEW_S, ROUNDING_S, STAMP_SKEW_S, Facts, check
-from tracebed.orchestrator.runs.nodes import NodeFacts, ranges
 from tracebed.orchestrator.runs.schema import TABLES, conform
 from tracebed.orchestrator.runs.working_folders import check_idle
 from tracebed.orchestrator.setup import SETUP_PARTS, Setup

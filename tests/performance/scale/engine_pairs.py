@@ -16,7 +16,7 @@ from typing import Any
 from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.malleability import to_malleable
 from tracebed.converters.workload import Workload
-from tracebed.orchestrator.runs.nodes import nodes_of
+from tracebed.machine.nodes import nodes_of
 from tracebed.orchestrator.simulation.prediction import predict
 
 CASES: dict[str, tuple[str, dict[str, Any]]] = {

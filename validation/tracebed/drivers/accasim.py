@@ -29,8 +29,8 @@ from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.workload import FloatArray, Kind, Workload
 from tracebed.ground.errors import InputError, tolerate
 from tracebed.ground.states import JobState
+from tracebed.machine.nodes import NodeFacts
 from tracebed.orchestrator.run import Run
-from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.setup import Setup

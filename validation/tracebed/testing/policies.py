@@ -15,8 +15,8 @@ import numpy as np
 import pandas as pd
 
 from tracebed.converters.workload import Workload
+from tracebed.machine.nodes import nodes_of
 from tracebed.orchestrator.run import Run
-from tracebed.orchestrator.runs.nodes import nodes_of
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.state import Decision, Policy, State, shares, visible_jobs

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 from tracebed.ground.errors import TestbedError
 from tracebed.ground.registry import Registry
 from tracebed.ground.states import JobState
-from tracebed.orchestrator.runs.nodes import NodeFacts
+from tracebed.machine.nodes import NodeFacts
 
 
 class Phase(enum.StrEnum):

@@ -20,6 +20,7 @@ from typing import Any
 from tracebed.ground import system as world
 from tracebed.ground.display import listed
 from tracebed.ground.errors import TestbedError
+from tracebed.machine.nodes import NodeFacts
 from tracebed.orchestrator.batch import loop
 from tracebed.orchestrator.batch.base import (
     LIVE,
@@ -43,7 +44,6 @@ from tracebed.orchestrator.batch.resizes import (
     second_name,
 )
 from tracebed.orchestrator.replay.journal import Journal
-from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.scheduler import Executor, Scheduler

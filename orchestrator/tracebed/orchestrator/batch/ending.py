@@ -19,6 +19,7 @@ import pandas as pd
 
 from tracebed.ground.display import counted
 from tracebed.ground.states import JobState
+from tracebed.machine.nodes import NodeFacts
 from tracebed.orchestrator.batch.plan import SubmissionPlan
 from tracebed.orchestrator.batch.resizes import held_times
 from tracebed.orchestrator.batch.wall import Step
@@ -39,7 +40,6 @@ from tracebed.orchestrator.replay.health import (
 )
 from tracebed.orchestrator.replay.thresholds import HealthThresholds
 from tracebed.orchestrator.run import Run, RunInfo
-from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.orchestrator.runs.schema import NAN
 
 NOT_STARTED = "not started when the run ended"

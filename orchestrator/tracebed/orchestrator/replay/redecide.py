@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 
 from tracebed.ground.cpus import parse_cpus
+from tracebed.machine.nodes import NodeFacts
 from tracebed.orchestrator.replay.journal import Entry
-from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.decision_log import KINDS, DecisionLog, LoggedDecision
 from tracebed.orchestrator.scheduling.jobs import Jobs

@@ -15,7 +15,7 @@ from tracebed.ground.errors import InputError
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from tracebed.orchestrator.runs.nodes import NodeFacts
+    from tracebed.machine.nodes import NodeFacts
 
 SHIPPED = next(
     folder
@@ -157,7 +157,7 @@ class Inventory:
     @property
     def facts(self) -> list[NodeFacts]:
         """The nodes as in the run of a replay."""
-        from tracebed.orchestrator.runs.nodes import (
+        from tracebed.machine.nodes import (
             NodeFacts,  # imports pandas, which the completion of names does without
         )
 

@@ -33,8 +33,8 @@ from tracebed.ground.errors import InputError
 from tracebed.ground.files import check_folder, set_aside
 from tracebed.ground.outputs import OutputKind
 from tracebed.ground.states import JobState
+from tracebed.machine.nodes import NodeFacts
 from tracebed.orchestrator.run import Run, RunInfo, workload_facts
-from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.record import ScheduleRecord

@@ -19,8 +19,8 @@ from tracebed.converters.workload import MAX_EXACT, FloatArray, IntArray, Worklo
 from tracebed.drivers.elastisim import outputs
 from tracebed.ground.errors import InputError
 from tracebed.ground.input_files import MAX_RUN_JSON, read_json, read_text
+from tracebed.machine.nodes import NodeFacts
 from tracebed.orchestrator.run import Run
-from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.validation.simulators import staircase
 from tracebed.validation.simulators.assembly import run_of
 from tracebed.validation.simulators.observed import Observed

@@ -20,10 +20,10 @@ from tracebed.converters.applications import PARALLEL_SHARES, with_parallel_shar
 from tracebed.converters.provenance import Provenance, System
 from tracebed.converters.workload import Workload
 from tracebed.ground.errors import InputError
+from tracebed.machine.nodes import NodeFacts
 from tracebed.orchestrator.calibrating.drom_overhead import MODES as OVERHEAD_MODES
 from tracebed.orchestrator.calibrating.drom_overhead import pairs
 from tracebed.orchestrator.run import Run
-from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.orchestrator.simulation.cores_in_use import tasks_of_threads
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.prediction import predict

@@ -23,12 +23,12 @@ import pandas as pd
 
 from tracebed.converters.workload import System, Workload
 from tracebed.ground.errors import InputError
+from tracebed.machine.nodes import NodeFacts
 from tracebed.orchestrator import evolving, scheduling, simulation
 from tracebed.orchestrator.batch.session import BatchOptions
 from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.replay.programs import shortest_replay
 from tracebed.orchestrator.run import Run
-from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.setup import Scheduling, Setup
 from tracebed.orchestrator.simulation.processes import Processes

@@ -26,11 +26,11 @@ from tracebed.converters.workload import System, Workload
 from tracebed.ground.errors import InputError, Tolerated, TracebedError
 from tracebed.ground.files import replacing
 from tracebed.ground.table import Table, rows_of
+from tracebed.machine.nodes import nodes_of
 from tracebed.orchestrator.evolving.machine import Machine
 from tracebed.orchestrator.evolving.programs import Programs
 from tracebed.orchestrator.evolving.simulation import programs_of
 from tracebed.orchestrator.run import Run
-from tracebed.orchestrator.runs.nodes import nodes_of
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.orchestrator.simulation.processes import Processes, carried_out, machine_of
 from tracebed.validation.experiments import store

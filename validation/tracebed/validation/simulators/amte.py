@@ -10,8 +10,8 @@ import pandas as pd
 from tracebed.converters.formats import amte
 from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.workload import Kind, Workload
+from tracebed.machine.nodes import NodeFacts
 from tracebed.orchestrator.run import Run
-from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.validation.simulators import staircase
 from tracebed.validation.simulators.assembly import run_of
 from tracebed.validation.simulators.observed import Observed

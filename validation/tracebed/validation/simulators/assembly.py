@@ -20,9 +20,9 @@ from tracebed.ground.display import counted
 from tracebed.ground.errors import InputError, tolerate
 from tracebed.ground.states import JobState
 from tracebed.ground.table import Table, expanded, repeated, take, texts
+from tracebed.machine.nodes import NodeFacts, nodes_of
 from tracebed.orchestrator.run import Run, RunInfo, workload_facts
 from tracebed.orchestrator.runs.checks import ROUNDING_S
-from tracebed.orchestrator.runs.nodes import NodeFacts, nodes_of
 from tracebed.orchestrator.scheduling.policies.registry import POLICIES
 from tracebed.orchestrator.setup import UNKNOWN_POLICY, Setup
 from tracebed.validation.simulators.history import assign_nodes

@@ -26,8 +26,8 @@ from tracebed.converters.provenance import System
 from tracebed.converters.workload import MAX_SIZE, IntArray, Workload
 from tracebed.ground.errors import InputError
 from tracebed.ground.input_files import parse_json
+from tracebed.machine.nodes import nodes_of
 from tracebed.orchestrator.run import Run
-from tracebed.orchestrator.runs.nodes import nodes_of
 from tracebed.validation.simulators import staircase
 from tracebed.validation.simulators.assembly import run_of
 from tracebed.validation.simulators.simulator import ExternalSimulator, ReadOptions

@@ -12,8 +12,8 @@ from tracebed.converters.pooling import check_machine
 from tracebed.converters.workload import BoolArray, FloatArray, IntArray, System, Workload
 from tracebed.ground.errors import InputError
 from tracebed.ground.states import JobState
+from tracebed.machine.nodes import nodes_of
 from tracebed.orchestrator.run import Run, RunInfo, workload_facts
-from tracebed.orchestrator.runs.nodes import nodes_of
 
 
 def run_of_log(workload: Workload, *, name: str = "workload", where: str | None = None) -> Run:

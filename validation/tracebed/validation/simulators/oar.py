@@ -19,8 +19,8 @@ from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.workload import Workload
 from tracebed.ground.errors import InputError
 from tracebed.ground.input_files import parse_json
+from tracebed.machine.nodes import NodeFacts
 from tracebed.orchestrator.run import Run
-from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.validation.simulators.assembly import run_of
 from tracebed.validation.simulators.observed import Observed
 from tracebed.validation.simulators.simulator import ExternalSimulator, ReadOptions

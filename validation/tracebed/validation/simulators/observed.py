@@ -17,7 +17,7 @@ from tracebed.converters.provenance import Source
 from tracebed.converters.workload import FloatArray
 from tracebed.ground.errors import InputError
 from tracebed.ground.states import JobState
-from tracebed.orchestrator.runs.nodes import NodeFacts
+from tracebed.machine.nodes import NodeFacts
 from tracebed.validation.simulators.simulator import MatchName
 
 INSTANTS = ("submit", "start", "end")

@@ -18,8 +18,8 @@ from tracebed.converters.workload import Workload
 from tracebed.ground.errors import InputError
 from tracebed.ground.extension_errors import checked
 from tracebed.ground.registry import unknown
+from tracebed.machine.nodes import nodes_of
 from tracebed.orchestrator.run import Run
-from tracebed.orchestrator.runs.nodes import nodes_of
 from tracebed.validation.simulators.assembly import run_of, workload_for_import
 from tracebed.validation.simulators.observed import Observed
 from tracebed.validation.simulators.simulator import SIMULATORS, ReadOptions, simulator

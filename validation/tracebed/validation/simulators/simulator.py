@@ -19,9 +19,9 @@ from tracebed.ground.errors import InputError
 from tracebed.ground.extension_errors import checked
 from tracebed.ground.registry import Registry
 from tracebed.machine.machine import Machine
+from tracebed.machine.nodes import NodeFacts
 from tracebed.orchestrator.executors import Options
 from tracebed.orchestrator.run import Run
-from tracebed.orchestrator.runs.nodes import NodeFacts
 from tracebed.orchestrator.setup import Setup
 
 Side: TypeAlias = Literal["predicted", "real"]
