@@ -14,6 +14,7 @@ import click
 import pytest
 
 from tracebed import cli
+from tracebed.ground import extension_errors
 from tracebed.ground.errors import ExitCode
 
 Call = Callable[..., tuple[int, str, str]]
@@ -26,6 +27,8 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(self: object, context: click.Context) -> None:
         raise LookupError("no \x1b[31mshoes")
 
+    # Another test of this process may have a policy in `tests`, whose errors are those of an extension.
+    monkeypatch.setattr(extension_errors, "_EXTENSIONS", {})
     command = cli.tracebed.get_command(click.Context(cli.tracebed), "describe")
     monkeypatch.setattr(command, "invoke", fail.__get__(command))
 
