@@ -15,7 +15,7 @@ import numpy as np
 
 from tracebed.converters.description import DAY, HOUR, MOST, POINTS_PER_DECADE, WEEKDAYS, local_time
 from tracebed.converters.workload import FloatArray
-from tracebed.ground.display import counted
+from tracebed.ground.display import WIDTH, counted
 from tracebed.ground.errors import InputError
 from tracebed.ground.outputs import PICTURE
 
@@ -28,8 +28,8 @@ Facts = Mapping[str, Any]
 
 PICTURES = (".png", ".svg", ".pdf")
 BLUE, PALE, ORANGE, RED, GREY = "#2f5f98", "#b7cbe2", "#d9822b", "#c0392b", "#8a8a8a"
-WIDTH, ROW, FONT = 7.16, 1.85, 7.0
-"""Width of a picture (two columns of a paper) and height of a row of panels, inches; size of the text, points."""
+ROW, FONT = 1.85, 7.0
+"""Height of a row of panels, inches; size of the text, points."""
 SHORT_TICKS = {0.001: "1 ms", 0.01: "10 ms", 0.1: "0.1 s", 1.0: "1 s", 10.0: "10 s", 60.0: "1 min", 600.0: "10 min"}
 LONG_TICKS = {
     3600.0: "1 h",

@@ -7,6 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
+WIDTH = 7.16
+"""Width of a picture, two columns of a paper, inches."""
+
 
 def cell(value: Any) -> str:
     """Return a value as a table cell: four significant digits, thousands separated, a dash if missing."""

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from tracebed.api.arguments import AnyCalibration, loaded_calibration
 from tracebed.api.results import figure_png
-from tracebed.converters.pictures import WIDTH
 from tracebed.converters.workload import Workload
+from tracebed.ground.display import WIDTH
 from tracebed.ground.errors import InputError
 from tracebed.ground.registry import one_of
 from tracebed.orchestrator import run as orchestrator

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 import numpy as np
 
 from tracebed.converters import workload as converters
-from tracebed.converters.pictures import WIDTH
-from tracebed.ground.display import facts_html, time_text
+from tracebed.ground.display import WIDTH, facts_html, time_text
 from tracebed.orchestrator import run as orchestrator
 
 if TYPE_CHECKING:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from tracebed.api.arguments import AnyCalibration, check_size, loaded_calibration, reporter, warn_of_another_testbed
 from tracebed.api.results import AnyRun, Run, loaded_run, metrics_table
-from tracebed.converters.pooling import pooled_in_simulation
 from tracebed.converters.workload import System, Workload
 from tracebed.ground.errors import InputError, tolerate
 from tracebed.ground.registry import unknown
@@ -22,7 +21,6 @@ from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.state import own_machine
 from tracebed.orchestrator.setup import SETTINGS, AnyPolicy, Setup
 from tracebed.orchestrator.simulation.overheads import Overheads
-from tracebed.orchestrator.simulation.prediction import EngineChoice, PredictionOptions, machine_of
 from tracebed.orchestrator.testbeds.machine import InventoryMachine
 from tracebed.orchestrator.testbeds.nodes import Inventory
 from tracebed.validation.metrics.measured import PowerModel, WindowName
@@ -34,6 +32,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from tracebed.orchestrator.evolving.programs import Communication
+    from tracebed.orchestrator.simulation.prediction import EngineChoice
 
 
 def simulate(
@@ -85,6 +84,8 @@ def simulate(
         >>> tb.simulate(w, "easy", priority="shortest-first").info.counts["jobs"]
         30
     """
+    from tracebed.converters.pooling import pooled_in_simulation
+    from tracebed.orchestrator.simulation.prediction import PredictionOptions, machine_of
     from tracebed.validation.simulators import simulator as simulators
 
     chosen, member = loaded_calibration(settings.pop("calibration", None)), settings.pop("member", None)

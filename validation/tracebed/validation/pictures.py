@@ -19,8 +19,9 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
 from tracebed.converters.pictures import FONT as FONT
-from tracebed.converters.pictures import WIDTH, check_name, metadata
+from tracebed.converters.pictures import check_name, metadata
 from tracebed.converters.workload import FloatArray
+from tracebed.ground.display import WIDTH
 from tracebed.ground.files import replacing
 from tracebed.ground.outputs import PICTURE
 from tracebed.validation.report import style
