@@ -141,7 +141,7 @@ class MetricVerdict:
 
     @property
     def mean_absolute(self) -> float:
-        """Mean of |z| over the cases on which the verdict depends: the size of the error in margins; NaN if unknown."""
+        """Mean of the absolute z over the cases on which the verdict depends: the size of the error in margins; NaN if unknown."""
         return fmean(abs(case.z) for case in self._known) if self._known else math.nan
 
     @property
@@ -186,7 +186,7 @@ class MetricVerdict:
 
     @property
     def spread(self) -> str:
-        """The size of the error as text; of several cases the mean of |z|, the worst case, and cases beyond margins."""
+        """The size of the error as text; of several cases the mean absolute z, the worst, and cases beyond margins."""
         if len(self.deciding) == 1:
             unit = f", {signed(self.z, 2)} margins" if "margins" not in self.error else ""
             return self.error + unit

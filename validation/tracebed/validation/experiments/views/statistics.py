@@ -173,7 +173,7 @@ class Statistics:
     """The statistics of the replays of an experiment."""
 
     runs: pd.DataFrame
-    """A row per repetition with a run, in the order of execution: `cell`, `repetition`, `session`, `started`,
+    """A row per repetition with a run, in the order of their starts: `cell`, `repetition`, `session`, `started`,
     `seconds`, `state` (completed or interrupted), `health`, `causes`, `signals` (H4, H5), and the metrics. The metrics
     of interrupted runs are NaN."""
     figures: list[CellFigures]
