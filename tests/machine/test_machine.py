@@ -28,7 +28,7 @@ from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.slurm.machine import SlurmMachine
 from tracebed.testing.workloads import contended_workload
 
-ROOT = Path(__file__).parent
+ROOT = Path(__file__).parents[2]
 CONF = """\
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
@@ -144,7 +144,7 @@ def test_a_source_is_recognized_by_its_content(files: Path, file: str, nodes: in
     assert machine.digest == read_machine(files / file).digest
 
 
-@pytest.mark.parametrize("name", [path.name for path in sorted((ROOT.parent / "inventory").glob("[emlv]*.yaml"))])
+@pytest.mark.parametrize("name", [path.name for path in sorted((ROOT / "inventory").glob("[emlv]*.yaml"))])
 def test_the_shipped_inventories_are_machines(name: str) -> None:
     stem = name.removesuffix(".yaml")
     if stem != "mixed":  # its hosts are examples

@@ -141,7 +141,7 @@ class MetricVerdict:
 
     @property
     def mean_absolute(self) -> float:
-        """Mean of the absolute z over the cases on which the verdict depends: the size of the error in margins; NaN if unknown."""
+        """Mean absolute z over the cases on which the verdict depends: the error in margins; NaN if unknown."""
         return fmean(abs(case.z) for case in self._known) if self._known else math.nan
 
     @property
