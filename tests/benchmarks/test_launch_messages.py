@@ -15,7 +15,7 @@ from tracebed.benchmarks.lines import encode
 from tracebed.benchmarks.program import Program
 from tracebed.converters.schema import SCHEMA
 from tracebed.converters.workload import Workload
-from tracebed.ground import system as world
+from tracebed.ground import system
 from tracebed.ground.errors import InputError
 from tracebed.orchestrator.batch.plan import SubmissionPlan
 from tracebed.orchestrator.replay.outages import MOST_LOSSES
@@ -94,7 +94,7 @@ def test_a_job_that_costs_a_node_each_time_ends(tmp_path: Path, begun: bool) -> 
 
     def kill(ended: int) -> None:
         nonlocal costs
-        here = world.current()
+        here = system.current()
         assert isinstance(here, VirtualWorld)
         for node in here.nodes.values():
             ranks = [rank for agent in node.agents for rank in agent.ranks.values() if rank.launch.job == "1"]

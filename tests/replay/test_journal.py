@@ -17,7 +17,7 @@ from tests.journals import change, forge
 from tests.oracles.redecided import emulated, workload
 from tests.runs import replaying
 from tracebed.cli import tracebed
-from tracebed.ground import system as world
+from tracebed.ground import system
 from tracebed.ground.errors import InputError
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.folder import SECRET, WorkingFolder
@@ -235,7 +235,7 @@ def test_no_rows_that_a_power_failure_lost_are_unmarked(killed: Path, tmp_path: 
     folder = copied(killed, tmp_path)
     (folder / (JOURNAL + WAL)).unlink()
     head = head_path(folder / JOURNAL)
-    head.write_text(head.read_text().replace(world.current().boot_id() or "", "0" * 36))
+    head.write_text(head.read_text().replace(system.current().boot_id() or "", "0" * 36))
     run = recovered(folder / JOURNAL)
     assert run.info.state == "interrupted"
     assert any("rows that were written before a power failure" in warning for warning in run.info.warnings)

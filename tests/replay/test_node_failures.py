@@ -20,7 +20,7 @@ from tests.patience import GUARD_S
 from tests.replay.test_replayer_mishaps import STARTED, Said, Scripted, carry_out, ended, until_sent
 from tests.runs import replaying
 from tracebed.converters.workload import Workload
-from tracebed.ground import system as world
+from tracebed.ground import system
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.recovery import recovered
 from tracebed.orchestrator.replay.session import replay
@@ -82,7 +82,7 @@ def killing(killed: list[VirtualAgent]) -> Callable[[int], None]:
     """Return a progress callback that kills the agent of the first node, once, when a job runs there."""
 
     def kill(ended: int) -> None:
-        here = world.current()
+        here = system.current()
         assert isinstance(here, VirtualWorld)
         if not killed and here.nodes["n1"].agents and here.nodes["n1"].agents[0].ranks:
             killed.append(here.nodes["n1"].agents[0])

@@ -40,7 +40,7 @@ from tests.runs import COMPLETED_REASON, by_node, replaying
 from tests.servers.agents import agents_of
 from tracebed.benchmarks.program import Program
 from tracebed.converters.workload import Workload
-from tracebed.ground import system as world
+from tracebed.ground import system
 from tracebed.ground.errors import InputError
 from tracebed.orchestrator.replay import event_handler, journal, loop, outages
 from tracebed.orchestrator.replay.executor import RunningJob
@@ -103,7 +103,7 @@ def carry_out(
     inventory: Inventory,
     options: dict[str, Any],
     testbed: Any = None,
-    here: world.World | None = None,
+    here: system.World | None = None,
 ) -> Run:
     """Replay with `policy` on the nodes of `inventory` or on `testbed`, in the world `here` or that of the nodes.
 
@@ -112,7 +112,7 @@ def carry_out(
     setup = Setup.of(policy, **{name: value for name, value in options.items() if name != "options"})
     jobs = Jobs.of(work, over_limit=setup.scheduling.over_limit)
     with (
-        world.using(here or world_of(inventory, 1.0, 60.0)),
+        system.using(here or world_of(inventory, 1.0, 60.0)),
         closing(journal.Journal(folder / JOURNAL, {"jobs": jobs.ids})) as log,
     ):
         testbed = testbed or AgentTestbed(inventory, folder / "spool")
@@ -660,7 +660,7 @@ def test_overdue_jobs_are_killed_in_the_first_round_after_their_time(seed: int) 
     """As in an obvious search of all running jobs in each round."""
     draw, now, killed = random.Random(seed), [0.0], list[int]()
 
-    class Drawn(world.World):
+    class Drawn(system.World):
         def monotonic(self) -> float:
             return now[0]
 
@@ -674,7 +674,7 @@ def test_overdue_jobs_are_killed_in_the_first_round_after_their_time(seed: int) 
     executor.kill = lambda job, reason: killed.append(job)
     handler = event_handler.EventHandler(executor, None)  # type: ignore[arg-type]
     left, orphaned = jobs[:40], dict[int, float]()
-    with world.using(Drawn()):
+    with system.using(Drawn()):
         while running:
             now[0] += draw.choice([0.0, 0.1, 1.0, 5.0, event_handler.OUTLIVE_S])
             for job in draw.sample(left, min(len(left), draw.choice([0, 1, 3]))):

@@ -32,7 +32,7 @@ from tests.servers.namespaces import OFFSET_S, needs_namespaces
 from tracebed.benchmarks.lines import Lines
 from tracebed.benchmarks.program import Program
 from tracebed.converters.workload import Workload
-from tracebed.ground import system as world
+from tracebed.ground import system
 from tracebed.ground.errors import TestbedError, TracebedError
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.monitor import growth
@@ -358,7 +358,7 @@ def test_agents_report_the_identity_of_their_kernel(tmp_path: Path) -> None:
     """Nodes of one machine are found by it: containers have host names of their own."""
     with AgentTestbed(inventory(here=1), tmp_path / "spool") as testbed:
         [link] = testbed._links
-        assert link.hello["host"]["boot_id"] == world.current().boot_id() is not None
+        assert link.hello["host"]["boot_id"] == system.current().boot_id() is not None
         [host] = testbed.hosts
         assert "boot_id" not in host
 

@@ -14,7 +14,7 @@ from array import array
 from collections.abc import Iterator
 from pathlib import Path
 
-from tracebed.ground import system as world
+from tracebed.ground import system
 from tracebed.ground.errors import TestbedError
 
 POLL_S = 0.001
@@ -61,10 +61,10 @@ class Clock:
     def running(self) -> float:
         """Return the monotonic time without pauses, s."""
         if self._pauses is None:
-            return world.monotonic()
+            return system.monotonic()
         while True:
             total = self._pauses.total
-            now = world.monotonic()
+            now = system.monotonic()
             if total == self._pauses.total:  # otherwise, this process was stopped between the two readings
                 return now - total
 
@@ -118,7 +118,7 @@ class SteadyClock(Clock):
     @classmethod
     def create(cls, path: Path, processes: int) -> SteadyClock:
         """Create a clock for at most `processes` ranks at a time. It starts at the monotonic time."""
-        now = world.monotonic()
+        now = system.monotonic()
         with open(path, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
             array("d", [now, now] + [0.0, math.inf] * processes).tofile(file)
         clock = cls(path)
@@ -138,7 +138,7 @@ class SteadyClock(Clock):
     def now(self) -> float:
         """Return the steady time, s."""
         with self._locked():
-            return self._at(world.monotonic())
+            return self._at(system.monotonic())
 
     def stamp(self, now: float) -> float:
         """Return the steady time, s."""
@@ -156,7 +156,7 @@ class SteadyClock(Clock):
     def monotonic(self, until: float) -> float:
         """Return the earliest monotonic time at which the clock can reach `until`."""
         with self._locked():
-            now = world.monotonic()
+            now = system.monotonic()
             steady, held = self._at(now), self._earliest()
         left = until - steady
         return now + (max(left, POLL_S) if left > 0 and steady >= held else left)
@@ -199,7 +199,7 @@ class SteadyClock(Clock):
 
     def _note(self) -> None:
         """Record the time before a deadline changes."""
-        now = world.monotonic()
+        now = system.monotonic()
         self._state[0], self._state[1] = self._at(now), now
 
     def _free_pair(self) -> int:
@@ -221,13 +221,13 @@ class SteadyClock(Clock):
         if self._lock_timeout_s is None:
             fcntl.lockf(self._file, fcntl.LOCK_EX)
             return
-        until = world.monotonic() + self._lock_timeout_s
+        until = system.monotonic() + self._lock_timeout_s
         while True:
             try:
                 fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 return
             except (BlockingIOError, PermissionError) as error:  # the two errors of POSIX for a lock that is taken
-                if world.monotonic() >= until:
+                if system.monotonic() >= until:
                     what = f"a process has kept the lock of the steady clock for {self._lock_timeout_s:g} s"
                     raise TestbedError(what, where=self.path, hint="a rank may have been stopped") from error
-            world.sleep(POLL_S / 10)
+            system.sleep(POLL_S / 10)

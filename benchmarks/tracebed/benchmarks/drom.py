@@ -25,7 +25,7 @@ from typing import NamedTuple
 from tracebed.benchmarks import ownership
 from tracebed.benchmarks.node_table import NodeTable, TableEntry, TableLostError, Transaction, bits, cpus_of, start_of
 from tracebed.benchmarks.ownership import DromResult, Flags
-from tracebed.ground import system as world
+from tracebed.ground import system
 from tracebed.ground.errors import TestbedError
 
 TABLE = "TRACEBED_DROM_TABLE"
@@ -101,7 +101,7 @@ class Administrator:
         Returns:
             SUCCESS; NOTED: a change is pending; NO_PROCESS; TIMEOUT; NO_TABLE. Then the CPUs.
         """
-        until = world.monotonic() + self.sync_s
+        until = system.monotonic() + self.sync_s
         while True:
             try:
                 with self.table.transaction() as table:
@@ -114,9 +114,9 @@ class Administrator:
                 return DromResult.SUCCESS, cpus_of(entry.held)
             if Flags.SYNC not in flags:
                 return DromResult.NOTED, cpus_of(entry.held)
-            if world.monotonic() > until:
+            if system.monotonic() > until:
                 return DromResult.TIMEOUT, cpus_of(entry.held)
-            world.sleep(LOOK_S)
+            system.sleep(LOOK_S)
 
     def set_mask(self, pid: int, cpus: Iterable[int], flags: Flags = Flags.NONE) -> DromResult:
         """Set the CPUs of a process. The process gets them by its next polls; this process gets its own at once.
@@ -208,9 +208,9 @@ class Administrator:
             if result is not DromResult.NOTED or Flags.SYNC not in flags:
                 return result
             affected = {pid: target for pid, target in after.items() if before.get(pid, (0, 0))[0] != target}
-            until, seen = world.monotonic() + self.sync_s, b""
-            while world.monotonic() < until:
-                world.sleep(LOOK_S)
+            until, seen = system.monotonic() + self.sync_s, b""
+            while system.monotonic() < until:
+                system.sleep(LOOK_S)
                 mark = self.table.mark()
                 if mark == seen:
                     continue
@@ -264,7 +264,7 @@ class DromProcess:
             SUCCESS; NOTED: other processes must release CPUs first, then `poll` returns them; REGISTERED; PERMISSION:
             a CPU is of another process, or not among the prepared ones; FULL; NO_TABLE.
         """
-        pid = world.current().pid()
+        pid = system.current().pid()
         prepared = os.environ.get(VARIABLE, "")
         try:
             with self.table.transaction() as table:
@@ -299,7 +299,7 @@ class DromProcess:
         before = self.cpus
         try:
             with self.table.transaction() as table:
-                entry = table.entries.get(world.current().pid())
+                entry = table.entries.get(system.current().pid())
                 if entry is None:
                     return DromResult.NO_PROCESS, self.cpus
                 self._take(table, entry, adopt)
@@ -321,7 +321,7 @@ class DromProcess:
         while self.posted:
             try:
                 with self.table.transaction(changes=False) as table:
-                    entry = table.entries.get(world.current().pid())
+                    entry = table.entries.get(system.current().pid())
                     left = () if entry is None else cpus_of(entry.held & entry.target)
             except TableLostError:
                 return DromResult.NO_TABLE, self.cpus
@@ -352,7 +352,7 @@ class DromProcess:
         """
         try:
             with table.transaction() as transaction:
-                entry = transaction.entries.get(world.current().pid())
+                entry = transaction.entries.get(system.current().pid())
                 if entry is None:
                     return DromResult.NO_PROCESS
                 self.table = table
@@ -383,7 +383,7 @@ class DromProcess:
             SUCCESS; NO_PROCESS: not registered, or finalized already; NO_TABLE.
         """
         self._slot, self.cpus = None, ()
-        return _finalize(self.table, world.current().pid(), flags)
+        return _finalize(self.table, system.current().pid(), flags)
 
 
 class Receiver:

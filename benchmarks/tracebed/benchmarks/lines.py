@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from queue import SimpleQueue
 from typing import Any
 
-from tracebed.ground import system as world
+from tracebed.ground import system
 
 CHUNK = 65536
 """Largest number of bytes that are read or written at once."""
@@ -95,7 +95,7 @@ class Lines:
         self._partial = b""
         self._watched: tuple[bool, bool] | None = None  # `closed` and whether output was buffered when last registered
         for descriptor in {reader, writer}:
-            world.current().set_blocking(descriptor, False)
+            system.current().set_blocking(descriptor, False)
         self._watch()
 
     def receive(self) -> list[bytes]:
@@ -103,7 +103,7 @@ class Lines:
         chunks = [self._partial]
         while not self.closed and len(chunks) <= CHUNKS:
             try:
-                chunk = world.current().read(self.reader, CHUNK)
+                chunk = system.current().read(self.reader, CHUNK)
             except BlockingIOError:
                 break
             except OSError:  # the process at the other end of the socket was killed
@@ -130,7 +130,7 @@ class Lines:
             return
         try:
             while self.unsent and not self.broken:
-                del self.unsent[: world.current().write(self.writer, self.unsent[:CHUNK])]
+                del self.unsent[: system.current().write(self.writer, self.unsent[:CHUNK])]
         except BlockingIOError:
             pass
         except OSError:
@@ -147,7 +147,7 @@ class Lines:
 
     def drain(self) -> None:
         """Write the whole buffer, and block until it is written."""
-        world.current().set_blocking(self.writer, True)
+        system.current().set_blocking(self.writer, True)
         self.flush()
 
     def _watch(self) -> None:
@@ -184,18 +184,18 @@ class Mailbox:
     def __init__(self, selector: selectors.BaseSelector) -> None:
         """Wake `selector` whenever a call is posted. The data of its key is `run`."""
         self._calls: SimpleQueue[Callable[[], None]] = SimpleQueue()
-        self._wake = world.current().eventfd()
-        weakref.finalize(self, world.current().close, self._wake)  # threads that may post keep this object alive
+        self._wake = system.current().eventfd()
+        weakref.finalize(self, system.current().close, self._wake)  # threads that may post keep this object alive
         selector.register(self._wake, selectors.EVENT_READ, self.run)
 
     def post(self, call: Callable[[], None]) -> None:
         """Schedule `call`."""
         self._calls.put(call)
-        world.current().write(self._wake, ONE)
+        system.current().write(self._wake, ONE)
 
     def run(self, mask: int = 0) -> None:
         """Make the calls that are scheduled. `mask` is not used."""
         with contextlib.suppress(BlockingIOError):
-            world.current().read(self._wake, len(ONE))
+            system.current().read(self._wake, len(ONE))
         while not self._calls.empty():
             self._calls.get()()

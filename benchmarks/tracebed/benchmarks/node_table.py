@@ -26,7 +26,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from tracebed.ground import system as world
+from tracebed.ground import system
 from tracebed.ground.errors import TestbedError
 
 FOLDER: Final = Path("/dev/shm")
@@ -179,7 +179,7 @@ class NodeTable:
         """
         node = bits(cpus)
         width = max(1, -(-node.bit_length() // 8))
-        part = path.with_name(f".{path.name}.{world.token_hex(8)}")
+        part = path.with_name(f".{path.name}.{system.token_hex(8)}")
         try:
             with open(part, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
                 file.write(_HEADER.pack(_MAGIC, width, SLOTS, 0))
@@ -231,15 +231,15 @@ class NodeTable:
         os.close(self._file)
 
     def _acquire(self) -> None:
-        until = world.monotonic() + LOCK_S
+        until = system.monotonic() + LOCK_S
         while True:
             try:
                 fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except OSError as error:
-                if world.monotonic() > until:
+                if system.monotonic() > until:
                     raise TableLostError(self.path, f"is locked for more than {LOCK_S:g} s") from error
-            world.sleep(PAUSE_S)
+            system.sleep(PAUSE_S)
         facts = os.fstat(self._file)
         if not facts.st_nlink or facts.st_size != self._size:  # access to the map would raise SIGBUS
             fcntl.lockf(self._file, fcntl.LOCK_UN)
@@ -277,7 +277,7 @@ class NodeTable:
 
 def start_of(pid: int) -> int | None:
     """Return the start of a process, in clock ticks since boot; None: it has ended."""
-    return world.current().start_of(pid)
+    return system.current().start_of(pid)
 
 
 @cache

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterable, Mapping
 
 from tracebed.benchmarks.node_table import TableEntry, Transaction, bits
-from tracebed.ground import system as world
+from tracebed.ground import system
 
 
 class DromResult(enum.IntEnum):
@@ -136,7 +136,7 @@ def _post(table: Transaction, entry: TableEntry) -> None:
     """Post a pending change to a process. A process that has not started takes its CPUs at once, as does this one."""
     if entry.pending:
         table.posted.add(entry.slot)
-        if not entry.registered or entry.pid == world.current().pid():
+        if not entry.registered or entry.pid == system.current().pid():
             take(table, entry)
 
 

@@ -26,7 +26,7 @@ from tracebed.benchmarks.ownership import DromResult
 from tracebed.benchmarks.program import TASKS, Launch, deal
 from tracebed.benchmarks.state import DistributedState
 from tracebed.benchmarks.workers import PacedThreads, Sample, Sleeper, Threads, Workers
-from tracebed.ground import system as world
+from tracebed.ground import system
 from tracebed.ground.cpus import format_cpus
 from tracebed.ground.errors import TestbedError, print_traceback
 
@@ -64,7 +64,7 @@ class Heartbeat:
 
     def beat(self, record: Callable[[], dict[str, Any]], *, changed: bool) -> None:
         """Write `record()` if the rank has `changed` or `HEARTBEAT_S` has passed."""
-        now = world.monotonic()
+        now = system.monotonic()
         if changed or now >= self._due:
             self._due = now + HEARTBEAT_S
             with contextlib.suppress(OSError):  # a full disk costs the record, not the job
@@ -109,7 +109,7 @@ class BenchmarkRank:
         self.data = kernel if isinstance(kernel, DataKernel) and launch.duty else None
         """The own data of the application; None for emulated ranks."""
         self.samples: list[Sample] = []
-        self.work_due = world.monotonic() + self.launch.work_s
+        self.work_due = system.monotonic() + self.launch.work_s
         self.iteration = 0
         self.units_done = 0
         self.in_part = False
@@ -146,7 +146,7 @@ class BenchmarkRank:
             self.when_holding(self._begin)
             while self.outcome is None:
                 due = self.workers.deadline
-                for key, _ in world.current().wait(self.selector, None if due is None else self.clock.monotonic(due)):
+                for key, _ in system.current().wait(self.selector, None if due is None else self.clock.monotonic(due)):
                     key.data()
                 self.workers.tick()
         except Exception as error:  # noqa: BLE001  every error is reported to the agent
@@ -195,7 +195,7 @@ class BenchmarkRank:
 
     def send_event(self, type: str, **fields: Any) -> None:
         """Send a message to the agent."""
-        self.control.send({"type": type, "time": world.monotonic(), **fields})
+        self.control.send({"type": type, "time": system.monotonic(), **fields})
 
     def sample_work(self) -> None:
         """Take a sample of the iteration that this rank has ended, and send the samples if a message is due.
@@ -204,7 +204,7 @@ class BenchmarkRank:
         """
         if self.launch.duty:
             self.samples.append(self.workers.sample())
-        if world.monotonic() >= self.work_due or len(self.samples) == MOST_SAMPLES:
+        if system.monotonic() >= self.work_due or len(self.samples) == MOST_SAMPLES:
             self._send_work()
 
     def _send_work(self) -> None:
@@ -213,7 +213,7 @@ class BenchmarkRank:
         if self.samples:
             self.send_event("work", samples=self.samples)
         self.samples = []
-        self.work_due = world.monotonic() + self.launch.work_s
+        self.work_due = system.monotonic() + self.launch.work_s
 
     def beat(self, state: str, *, changed: bool = False) -> None:
         """Write a record to the heartbeat file, if one is due."""

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from tracebed.ground import system as world
+from tracebed.ground import system
 from tracebed.ground.errors import InputError
 
 LOCK = ".lock"
@@ -45,7 +45,7 @@ def replacing(path: Path, guard: Guard | None = None) -> Iterator[BinaryIO]:
     if not target.parent.is_dir():
         raise InputError("the parent folder does not exist", where=str(path), hint=f"mkdir -p {path.parent}")
     special = target.exists() and not target.is_file()  # devices and pipes such as /dev/stdout are written in place
-    part = target if special else target.with_name(f".{target.name[:40]}.{world.token_hex(4)}.part")
+    part = target if special else target.with_name(f".{target.name[:40]}.{system.token_hex(4)}.part")
     try:
         with part.open("wb" if special else "xb") as file:  # x: never write through an existing link
             if path.suffix == ".gz":
@@ -177,7 +177,7 @@ def replacing_folder(
         InputError: `path` is another file or folder, or cannot be written.
     """
     target = check_folder(path, ours, kind, guard)
-    unique = f".{target.name[:40]}.{world.token_hex(4)}"
+    unique = f".{target.name[:40]}.{system.token_hex(4)}"
     scratch, earlier = target.with_name(unique), target.with_name(f"{unique}.earlier")
     try:
         scratch.mkdir()
@@ -209,7 +209,7 @@ def set_aside(folder: Path) -> Iterator[None]:
     if not folder.exists():
         yield
         return
-    earlier = folder.with_name(f".{folder.name[:40]}.{world.token_hex(4)}.earlier")
+    earlier = folder.with_name(f".{folder.name[:40]}.{system.token_hex(4)}.earlier")
     folder.replace(earlier)
     try:
         yield

@@ -16,7 +16,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
-from tracebed.ground import system as world
+from tracebed.ground import system
 from tracebed.ground.errors import InputError
 
 MAX_TEXT = 2**24
@@ -193,7 +193,7 @@ class _Pipe(io.RawIOBase):
         Raises:
             InputError: no program has opened the pipe to write within `WRITER_S`, or has written within `SILENCE_S`.
         """
-        start = world.monotonic()
+        start = system.monotonic()
         if not self._poll.poll(1000 * WRITER_S):
             try:
                 ends = not os.readv(self._descriptor, [buffer])
@@ -201,7 +201,7 @@ class _Pipe(io.RawIOBase):
                 ends = False
             if ends:
                 self._refuse(f"is a pipe to which no program writes: none opened it within {WRITER_S:g} s")
-            if not self._poll.poll(1000 * max(0.0, start + SILENCE_S - world.monotonic())):
+            if not self._poll.poll(1000 * max(0.0, start + SILENCE_S - system.monotonic())):
                 self._refuse(f"is a pipe without data for {SILENCE_S:g} s")
         return os.readv(self._descriptor, [buffer])
 

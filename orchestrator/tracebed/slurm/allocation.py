@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import IO
 
-from tracebed.ground import system as world
+from tracebed.ground import system
 from tracebed.ground.errors import TestbedError
 from tracebed.slurm.environment import check_conf, explained
 
@@ -146,14 +146,14 @@ class Allocations:
 
         A step may have been started by a controller that was killed.
         """
-        until = world.monotonic() + END_S
+        until = system.monotonic() + END_S
         while steps := self._steps(job, node, stamp):
             with contextlib.suppress(TestbedError):  # some have ended meanwhile
                 self.slurm("scancel", "--signal=KILL", *steps)
-            if world.monotonic() > until:
+            if system.monotonic() > until:
                 what = f"the steps {', '.join(steps)} have not ended within {END_S:g} s"
                 raise TestbedError(what, where=self.where, transient=True)
-            world.sleep(0.1)
+            system.sleep(0.1)
 
     def _steps(self, job: int, node: str, stamp: str) -> list[str]:
         """Return the IDs of the steps of a node that were started until a stamp, or of all steps."""
@@ -170,13 +170,13 @@ class Allocations:
     def release(self) -> None:
         """Cancel the allocations, running or pending, and wait for their end."""
         own = ("--me", f"--name={self.name}")
-        until = world.monotonic() + END_S
+        until = system.monotonic() + END_S
         while self.slurm("squeue", "--noheader", *own, "--format=%i").split():
             self.slurm("scancel", *own)
-            if world.monotonic() > until:
+            if system.monotonic() > until:
                 what = f"the allocation {self.name} has not ended within {END_S:g} s"
                 raise TestbedError(what, where=self.where, transient=True)
-            world.sleep(0.2)
+            system.sleep(0.2)
 
     def slurm(self, *command: str, missing: str | None = None) -> str:
         """Run a command of Slurm and return its output, or `missing` if the job has ended."""

@@ -20,7 +20,7 @@ from typing import IO, Annotated
 
 from pydantic import Field, field_validator
 
-from tracebed.ground import system as world
+from tracebed.ground import system
 from tracebed.ground.errors import TestbedError
 from tracebed.orchestrator.testbeds.installation import Installation, WheelCache, next_stamp, program
 from tracebed.orchestrator.testbeds.launcher import carry_out
@@ -167,7 +167,7 @@ class SlurmProvider:
         if len(hosts) < len(self.group.nodes):
             what = f"allocation {job} has {len(hosts)} nodes, but the group has {len(self.group.nodes)}"
             raise TestbedError(what, where=f"group {self.group.name}", hint="use a larger allocation, or fewer nodes")
-        self._until = None if left_s is None else world.monotonic() + left_s
+        self._until = None if left_s is None else system.monotonic() + left_s
         self._hosts = {node.name: host for node, host in zip(self.group.nodes, hosts, strict=False)}
         if (folder := self.settings.folder) is not None:
             self._installations = {host: self._installation(job, host, folder) for host in self._hosts.values()}
@@ -285,7 +285,7 @@ class SlurmProvider:
     @property
     def left_s(self) -> float | None:
         """Time until Slurm ends the allocation, s; None: unlimited, or not allocated yet."""
-        return None if self._until is None else self._until - world.monotonic()
+        return None if self._until is None else self._until - system.monotonic()
 
     def _everywhere(self, do: Callable[[Installation], None]) -> None:
         carry_out([partial(do, installation) for installation in self._installations.values()], self.fan_out)

@@ -28,7 +28,7 @@ from typing import Any
 import click
 
 import tracebed.api as tb
-from tracebed.ground import system as world
+from tracebed.ground import system
 from tracebed.ground.system import World
 from tracebed.orchestrator.replay.ending import ended_run
 from tracebed.orchestrator.replay.journal import Journal
@@ -304,7 +304,7 @@ def measure(chosen: argparse.Namespace, folder: Path) -> dict[str, float]:
 
     gc.collect()
     before, path = _memory_mib(), folder / "journal"
-    with world.using(clock), closing(Journal(path, facts_of(info, jobs, inventory, thresholds))) as journal:
+    with system.using(clock), closing(Journal(path, facts_of(info, jobs, inventory, thresholds))) as journal:
         replayer = make(journal)
         begun, start = time.process_time(), clock.now
         replayer.run()
@@ -335,7 +335,7 @@ def measure(chosen: argparse.Namespace, folder: Path) -> dict[str, float]:
     begun = time.process_time()
     past = Resumption(path)
     found |= {"load_cpu_s": time.process_time() - begun}
-    with world.using(clock), closing(Journal(folder / "again", {})) as again:
+    with system.using(clock), closing(Journal(folder / "again", {})) as again:
         begun = time.process_time()
         resumed = make(again)
         past.restore(resumed)

@@ -17,9 +17,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from tracebed.ground import system as world
+from tracebed.ground import system
 from tracebed.ground.display import listed
 from tracebed.ground.errors import TestbedError
+from tracebed.ground.system import Background
 from tracebed.machine.nodes import NodeFacts
 from tracebed.orchestrator.batch import loop
 from tracebed.orchestrator.batch.base import (
@@ -85,7 +86,7 @@ class DecidingReplayer(BatchReplayer, Executor):
         decided: tuple[Jobs, Policy, Setup],
         nodes: Sequence[NodeFacts],
         plan: SubmissionPlan,
-        system: ResizingSystem,
+        batch_system: ResizingSystem,
         records: JobRecords,
         journal: Journal,
         **arguments: Any,
@@ -96,12 +97,12 @@ class DecidingReplayer(BatchReplayer, Executor):
             decided: the jobs of the plan as the scheduler reads them, the policy, and the setup.
             nodes: the nodes of the batch system.
             plan: see `BatchReplayer`, like the other arguments.
-            system: see `BatchReplayer`.
+            batch_system: see `BatchReplayer`.
             records: see `BatchReplayer`.
             journal: see `BatchReplayer`.
             arguments: see `BatchReplayer`.
         """
-        super().__init__(plan, system, records, journal, **arguments)
+        super().__init__(plan, batch_system, records, journal, **arguments)
         jobs, policy, setup = decided
         self.of_policy = visible_jobs(policy, jobs)
         self._names = [node.name for node in nodes]
@@ -127,7 +128,7 @@ class DecidingReplayer(BatchReplayer, Executor):
         self._adopting = False
         self._unusable_polls: dict[str, tuple[int, str]] = {}  # node -> successive observations, and the last reason
         self._lost: set[str] = set()  # nodes that the policy cannot use
-        self._commands: list[world.Background] = []  # the calls of commands that have not ended, as last seen
+        self._commands: list[Background] = []  # the calls of commands that have not ended, as last seen
 
     def resume(self, submitted: int, submitting: Iterable[int], in_flight_s: float) -> None:
         """Continue after a killed replayer. Its jobs are adopted at the first observation."""
@@ -198,9 +199,9 @@ class DecidingReplayer(BatchReplayer, Executor):
         def run() -> None:
             self._mailbox.post(partial(finish, attempt(call, "a command")[1]))
 
-        self._commands = [*self._running_commands(), world.current().start(run, f"command for job {job}")]
+        self._commands = [*self._running_commands(), system.current().start(run, f"command for job {job}")]
 
-    def _running_commands(self) -> list[world.Background]:
+    def _running_commands(self) -> list[Background]:
         self._commands = [each for each in self._commands if each.is_alive()]
         return self._commands
 

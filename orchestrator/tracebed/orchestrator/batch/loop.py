@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from tracebed.benchmarks.lines import Mailbox
-from tracebed.ground import system as world
+from tracebed.ground import system
 from tracebed.ground.errors import TestbedError
 from tracebed.ground.states import JobState
 from tracebed.orchestrator.batch.base import LIVE, BatchSystem, JobObservation, JobRequest, NodeState, Phase, Refused
@@ -105,7 +105,7 @@ class BatchReplayer:
     def __init__(
         self,
         plan: SubmissionPlan,
-        system: BatchSystem,
+        batch_system: BatchSystem,
         records: JobRecords,
         journal: Journal,
         *,
@@ -122,7 +122,7 @@ class BatchReplayer:
             speed: trace seconds per wall second.
             origin: wall time of the first submission, s since 1970.
         """
-        self.plan, self.system, self.records, self.journal = plan, system, records, journal
+        self.plan, self.system, self.records, self.journal = plan, batch_system, records, journal
         self.prefix, self.speed, self.origin, self.clock = prefix, speed, origin, clock
         self.jobs = [WatchedJob() for _ in plan.ids]
         self.interrupted: str | None = None
@@ -131,13 +131,13 @@ class BatchReplayer:
         self.polls = {"polls": 0, "failed": 0}
         self.outages: list[dict[str, Any]] = []
         self._numbers = {self.name(job): job for job in range(len(plan))}
-        self._selector = world.current().selector()
+        self._selector = system.current().selector()
         self._mailbox = Mailbox(self._selector)
         self._next, self._resumed = 0, False
         self._queue: deque[tuple[int, float]] = deque()  # job to be submitted, time until which it waits for the others
         self._last: int | None = None  # job whose submission was the last to begin
-        self._calls: dict[int, world.Background] = {}  # job -> its submission
-        self._poll: world.Background | None = None
+        self._calls: dict[int, system.Background] = {}  # job -> its submission
+        self._poll: system.Background | None = None
         self._next_poll = clock.now()
         self._on_progress: Callable[[int], None] | None = None
         self._unconfirmed: dict[int, float] = {}  # job whose submission failed -> time of the failure
@@ -189,7 +189,7 @@ class BatchReplayer:
             while not self._is_done():
                 wake = self._start_calls()
                 left_s = max(0.0, wake - self.clock.now())
-                ready = world.current().wait(self._selector, world.monotonic() + left_s)
+                ready = system.current().wait(self._selector, system.monotonic() + left_s)
                 if step := self.clock.check():
                     self._note("step", None, seconds=step.size, since=step.since, until=step.until)
                     self._next_poll = step.until  # what was recorded before the step should be seen before long
@@ -229,10 +229,10 @@ class BatchReplayer:
             self._queue.popleft()
             self._note("submitting", job)
             self._last = job
-            self._calls[job] = world.current().start(partial(self._call, job), f"submission of {self.name(job)}")
+            self._calls[job] = system.current().start(partial(self._call, job), f"submission of {self.name(job)}")
         if self._poll is None and now >= self._next_poll:
             known = [job.id for job in self.jobs if job.pending and job.id is not None]
-            self._poll = world.current().start(partial(self._observe, known), "observation")
+            self._poll = system.current().start(partial(self._observe, known), "observation")
         wakes = [now + POLL_S if self._poll is not None else self._next_poll, self._next_decision()]
         if self._queue and len(self._calls) < CALLERS:
             wakes.append(self._queue[0][1])
@@ -308,7 +308,7 @@ class BatchReplayer:
         """Return the time between the starts of two observations, wall s."""
         return POLL_S
 
-    def _running_commands(self) -> list[world.Background]:
+    def _running_commands(self) -> list[system.Background]:
         """Return the commands that carry out decisions and have not ended."""
         return []
 

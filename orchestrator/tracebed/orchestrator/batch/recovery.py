@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tracebed.ground import system as world
+from tracebed.ground import system
 from tracebed.ground.errors import InputError, TestbedError
 from tracebed.ground.states import JobState
 from tracebed.orchestrator.batch.base import LIVE, BatchSystem, JobObservation, Phase
@@ -209,7 +209,7 @@ def recovered(folder: Path) -> Run:
     )
 
 
-def warn_of_leftover_jobs(folders: Iterable[Path], system: BatchSystem) -> None:
+def warn_of_leftover_jobs(folders: Iterable[Path], batch_system: BatchSystem) -> None:
     """Warn of jobs that killed replays have left in a batch system.
 
     Args:
@@ -224,13 +224,13 @@ def warn_of_leftover_jobs(folders: Iterable[Path], system: BatchSystem) -> None:
             facts = read(folder / JOURNAL)[0] if has_facts(folder / JOURNAL) else {}
         if facts.get("schema") != SCHEMA:
             continue
-        left = sorted(job.id for job in system.poll(facts["prefix"], []).values() if job.phase in LIVE)
+        left = sorted(job.id for job in batch_system.poll(facts["prefix"], []).values() if job.phase in LIVE)
         if left:
-            what = f"{len(left):,} jobs of the killed replay in {folder} are still in {system.name}"
+            what = f"{len(left):,} jobs of the killed replay in {folder} are still in {batch_system.name}"
             warnings.warn(f"{what}: {' '.join(left[:MOST_SHOWN])}{' ...' if left[MOST_SHOWN:] else ''}", stacklevel=3)
 
 
-def cancel_leftover_jobs(folder: Path, system: BatchSystem) -> None:
+def cancel_leftover_jobs(folder: Path, batch_system: BatchSystem) -> None:
     """Cancel the jobs of a killed replay, and wait until they have released their nodes.
 
     The jobs are found by the prefix of their names in the journal, also those whose submission is not confirmed in the
@@ -247,20 +247,20 @@ def cancel_leftover_jobs(folder: Path, system: BatchSystem) -> None:
     if not has_facts(folder / JOURNAL):
         return  # no job was submitted
     past = KilledReplay(folder)
-    start = world.monotonic()
+    start = system.monotonic()
     settled = start + (IN_FLIGHT_S if past.submitting else 0.0)
     records, prefix = JobRecords(folder / "jobs"), past.facts["prefix"]
     watched = {job.id: (f"{prefix}{number}", job) for number, job in enumerate(past.jobs) if job.pending and job.id}
     ids = set(watched)
     while True:
-        began = world.monotonic()
-        found = {each.id: each for each in system.poll(prefix, list(watched)).values()}
+        began = system.monotonic()
+        found = {each.id: each for each in batch_system.poll(prefix, list(watched)).values()}
         for each in found.values():
             if each.phase is not Phase.ENDED:
                 watched.setdefault(each.id, (each.name, WatchedJob(each.id)))
         ids |= {job.id for job in found.values() if job.phase in CANCELLED}
         if ids:
-            system.cancel(sorted(ids))
+            batch_system.cancel(sorted(ids))
         ids = set()
         for job_id, (name, job) in watched.items():
             if job.pending:
@@ -271,4 +271,4 @@ def cancel_leftover_jobs(folder: Path, system: BatchSystem) -> None:
         if began > start + CANCEL_S:
             what = f"{len(left)} jobs of the killed replay in {folder} do not end, for example job {left[0]}"
             raise TestbedError(what, hint="cancel them by hand", transient=True)
-        world.sleep(POLL_S)
+        system.sleep(POLL_S)

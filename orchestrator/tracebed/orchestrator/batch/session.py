@@ -14,8 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tracebed.converters.workload import Workload
-from tracebed.ground import bounds
-from tracebed.ground import system as world
+from tracebed.ground import bounds, system
 from tracebed.ground.errors import InputError
 from tracebed.machine.machine import Machine
 from tracebed.orchestrator import executors
@@ -159,11 +158,11 @@ def replay(
         KeyboardInterrupt: a signal arrived before the first submission.
     """
     thresholds = thresholds or HealthThresholds.read()
-    system = options.system()
-    facts, unusable = system.facts(), None
-    if options.setup is not None and isinstance(system, ResizingSystem):
-        facts, unusable = _without_unusable(facts, system)
-    decided = _decided(workload, options, system, facts)
+    batch_system = options.system()
+    facts, unusable = batch_system.facts(), None
+    if options.setup is not None and isinstance(batch_system, ResizingSystem):
+        facts, unusable = _without_unusable(facts, batch_system)
+    decided = _decided(workload, options, batch_system, facts)
     resizes = decided is not None and decided[1].malleable
     plan = SubmissionPlan.of(workload, speed=options.speed, limit_step_s=facts.limit_step_s, resizes=resizes)
     info = _info(workload, name, options, facts, decided)
@@ -175,7 +174,7 @@ def replay(
     check_target(output, replace=replace_run)
     left = folder_to_resume(output) if resume else None
     if not resume:
-        warn_of_leftover_jobs(working_folders(output), system)
+        warn_of_leftover_jobs(working_folders(output), batch_system)
     with collected_signals() as signals, working_folder(output, left, hint=NEXT) as folder:
         past = KilledReplay(folder.path) if left and has_facts(folder.path / JOURNAL) else None
         if left and past is None:
@@ -183,19 +182,19 @@ def replay(
         if past is not None:
             past.check(info, plan)
             info = past.info
-        run = _carry_out(plan, system, facts, info, decided, folder, past, signals, thresholds, on_progress)
+        run = _carry_out(plan, batch_system, facts, info, decided, folder, past, signals, thresholds, on_progress)
         save(run, folder.path, output, replace=replace_run)
         folder.remove()
     return run
 
 
-def _without_unusable(facts: SystemFacts, system: ResizingSystem) -> tuple[SystemFacts, str | None]:
+def _without_unusable(facts: SystemFacts, batch_system: ResizingSystem) -> tuple[SystemFacts, str | None]:
     """Leave the nodes out on which no job can start. Return the facts, and which nodes are left out.
 
     Raises:
         InputError: no node is left.
     """
-    states = system.node_states()
+    states = batch_system.node_states()
     lost = {node.name for node in facts.nodes if node.name in states and not states[node.name].usable}
     if not lost:
         return facts, None
@@ -208,7 +207,7 @@ def _without_unusable(facts: SystemFacts, system: ResizingSystem) -> tuple[Syste
 
 
 def _decided(
-    workload: Workload, options: BatchOptions, system: BatchSystem, facts: SystemFacts
+    workload: Workload, options: BatchOptions, batch_system: BatchSystem, facts: SystemFacts
 ) -> tuple[Jobs, Policy, Setup] | None:
     """Return the jobs, the policy that decides, and its setup. None: the batch system decides.
 
@@ -219,7 +218,7 @@ def _decided(
         return None
     setup, policy = replace(options.setup, timing=Timing(speed=options.speed)).resolved(len(facts.nodes))
     setup, named = setup.measured(), f"policy {setup.scheduling.policy}"
-    if not isinstance(system, ResizingSystem):
+    if not isinstance(batch_system, ResizingSystem):
         raise InputError(f"{facts.name} cannot carry out the decisions of a policy", hint="leave --policy out")
     if dispatches(policy):
         raise InputError(f"{named} models a batch system", hint="leave --policy out: the batch system decides")
@@ -227,7 +226,7 @@ def _decided(
         what = "shares nodes between jobs" if shares(policy) else "answers requests of jobs"
         hint = "replay on nodes of an allocation instead, whose agents can: an inventory with `provider: slurm`"
         raise InputError(f"{named} {what}, which {facts.name} cannot carry out", hint=hint)
-    system.check_resizing()
+    batch_system.check_resizing()
     return Jobs.of(workload, over_limit=setup.scheduling.over_limit), policy, setup
 
 
@@ -261,14 +260,14 @@ def _info(
             **({} if decided is None else {"parameters": dict(facts.parameters)}),
             **({} if options.settings.program is None else {"program": options.settings.program}),
         },
-        created=datetime.fromtimestamp(world.time(), UTC).isoformat(timespec="seconds"),
+        created=datetime.fromtimestamp(system.time(), UTC).isoformat(timespec="seconds"),
         hosts=[host_facts()],
     )
 
 
 def _carry_out(
     plan: SubmissionPlan,
-    system: BatchSystem,
+    batch_system: BatchSystem,
     facts: SystemFacts,
     info: RunInfo,
     decided: tuple[Jobs, Policy, Setup] | None,
@@ -295,7 +294,7 @@ def _carry_out(
     with contextlib.closing(
         Journal(folder.path / JOURNAL, known if past is None else past.new_facts | {"clock": clock.base})
     ) as journal:
-        common = (plan, system, JobRecords(folder.path / "jobs"), journal)
+        common = (plan, batch_system, JobRecords(folder.path / "jobs"), journal)
         timing = {"prefix": known["prefix"], "speed": info.speed, "origin": known["origin"], "clock": clock}
         if decided is None:
             replayer = BatchReplayer(*common, **timing)

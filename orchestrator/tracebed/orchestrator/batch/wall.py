@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tracebed.ground import system as world
+from tracebed.ground import system
 
 STEP_S = 0.1
 """Smallest change between two checks that counts as a step, s. NTP slews by at most 0.5 ms per s."""
@@ -51,22 +51,22 @@ class WallClock:
         """
         self.steps = list(steps)
         self.drift_s = 0.0
-        boot = world.current().boot_id()
+        boot = system.current().boot_id()
         if base is None or boot is None or base["boot"] != boot:
-            wall = world.time() - sum(step.size for step in steps)
-            base = {"wall": wall, "monotonic": world.monotonic(), "boot": boot}
+            wall = system.time() - sum(step.size for step in steps)
+            base = {"wall": wall, "monotonic": system.monotonic(), "boot": boot}
         self.base = base
         self._checked = self.now() if checked is None else checked
 
     def now(self) -> float:
         """Return the time in s since 1970. It does not jump."""
-        return float(self.base["wall"] + (world.monotonic() - self.base["monotonic"]))
+        return float(self.base["wall"] + (system.monotonic() - self.base["monotonic"]))
 
     def check(self) -> Step | None:
         """Compare the wall clock with the monotonic clock. Return a new step."""
         now = self.now()
         since, self._checked = self._checked, now
-        drift = world.time() - now - sum(step.size for step in self.steps)
+        drift = system.time() - now - sum(step.size for step in self.steps)
         size = drift - self.drift_s
         if abs(size) < STEP_S:
             self.drift_s = drift

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from tracebed.ground import system as world
+from tracebed.ground import system
 from tracebed.ground.cpus import parse_cpus
 from tracebed.orchestrator.replay.executor import ReplayExecutor, RunningJob
 from tracebed.orchestrator.replay.pace import Timeline
@@ -143,7 +143,7 @@ class EventHandler:
             if active.outcome is None or state == "completed" or failed:
                 active.outcome = (state, message["reason"] or "")
             if state == "completed":
-                active.orphaned = world.monotonic()
+                active.orphaned = system.monotonic()
             else:
                 self.executor.kill(job, LEADER_ENDED)
         elif state != "completed" and not active.outcome and awaited:

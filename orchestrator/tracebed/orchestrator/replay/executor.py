@@ -17,7 +17,7 @@ from typing import Any
 
 from tracebed.benchmarks.clock import Clock
 from tracebed.benchmarks.program import WORK_S, Program
-from tracebed.ground import system as world
+from tracebed.ground import system
 from tracebed.ground.cpus import format_cpus
 from tracebed.ground.states import JobState
 from tracebed.orchestrator.replay.journal import Entry, Journal
@@ -85,7 +85,7 @@ class Rounds:
             return
         for entry in entries:
             self.monitor.apply(entry)
-        now = world.monotonic()
+        now = system.monotonic()
         if not self._held:
             self._held_until = now + HOLD_S
         self._held += entries
@@ -137,7 +137,7 @@ class RunningJob:
     the planned time of the job up to the resize."""
     address: Any = None
     """The address of the leader; None: not known yet."""
-    launched: float = field(default_factory=world.monotonic)
+    launched: float = field(default_factory=system.monotonic)
     """Time of the launch, or of the resumption of the replay, monotonic s."""
     started: bool = False
     request: int = 0

@@ -23,7 +23,7 @@ from pathlib import Path
 from types import FrameType
 from typing import IO
 
-from tracebed.ground import system as world
+from tracebed.ground import system
 from tracebed.ground.errors import InputError, TracebedError
 from tracebed.orchestrator.replay.journal import DamagedJournal
 from tracebed.orchestrator.runs.working_folders import MAGIC, MARKER, check_idle, working_folders
@@ -50,7 +50,7 @@ class WorkingFolder:
             InputError: another replay to `output` is running, or the folder cannot be written.
         """
         output = Path(os.path.realpath(output))
-        self.path = left or output.with_name(f"{output.name}.partial-{world.token_hex(4)}")
+        self.path = left or output.with_name(f"{output.name}.partial-{system.token_hex(4)}")
         try:
             if left is None:
                 self._create(output)
@@ -80,7 +80,7 @@ class WorkingFolder:
         self.path.mkdir(mode=0o700)
         self._made = self.path.lstat()
         with _create_private(self.path / SECRET) as file:
-            file.write(world.token_hex(SECRET_BYTES) + "\n")
+            file.write(system.token_hex(SECRET_BYTES) + "\n")
         unlocked = self.path / f".{MARKER}"
         self._marker = _create_private(unlocked)
         self._marker.write(json.dumps({"schema": MAGIC, "output": output.name}) + "\n")
@@ -198,7 +198,7 @@ class Signals:
             self._interruptible = False
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        world.current().signaled(lambda: self._receive(number))
+        system.current().signaled(lambda: self._receive(number))
 
     def _receive(self, number: int) -> None:
         self.received.append(signal.Signals(number).name)

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tracebed.benchmarks.lines import decoded, encoded
-from tracebed.ground import system as world
+from tracebed.ground import system
 from tracebed.ground.errors import InputError
 from tracebed.orchestrator.run import FILES
 
@@ -123,7 +123,7 @@ class LastRow(NamedTuple):
     @property
     def same_boot(self) -> bool:
         """Whether the machine has not been restarted since. A row of this boot can be lost by damage only."""
-        return self.boot is not None and self.boot == world.current().boot_id()
+        return self.boot is not None and self.boot == system.current().boot_id()
 
 
 class Head:
@@ -138,13 +138,13 @@ class Head:
     def __init__(self, journal: Path) -> None:
         """Open the file, or create it."""
         self._file: int | None = os.open(head_path(journal), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        self._boot = world.current().boot_id() or ""
+        self._boot = system.current().boot_id() or ""
 
     def write(self, chain: Chain) -> None:
         """Replace the content of the file in one system call. The length is constant."""
         if self._file is not None:
             line = f"{HEAD_MAGIC} {chain.number:020d} {chain.digest.hex()} {self._boot}\n"
-            world.current().pwrite(self._file, line.encode(), 0)
+            system.current().pwrite(self._file, line.encode(), 0)
 
     def close(self) -> None:
         """Close the file; may be called again."""
@@ -193,7 +193,7 @@ class Journal:
         with _writing(path):
             if not path.exists():
                 _create_private(path)
-            self._database = world.current().database(path)
+            self._database = system.current().database(path)
             self._database.execute("PRAGMA journal_mode=WAL")
             self._database.execute("PRAGMA synchronous=NORMAL")  # a power failure may lose the last rounds, SIGKILL not
             self._database.executescript(SCHEMA)

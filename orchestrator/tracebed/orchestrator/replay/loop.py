@@ -13,7 +13,7 @@ from typing import Any
 
 from tracebed.benchmarks.clock import Clock
 from tracebed.benchmarks.program import WORK_S
-from tracebed.ground import system as world
+from tracebed.ground import system
 from tracebed.ground.states import JobState
 from tracebed.orchestrator.replay.event_handler import EventHandler
 from tracebed.orchestrator.replay.executor import Ranks, ReplayExecutor, Rounds
@@ -128,7 +128,7 @@ class Replayer:
         self._samples = SampleFilter(len(nodes), inventory.heartbeat_s, (jobs.submit[-1] - jobs.submit[0]) / speed)
         work_s = max(WORK_S, inventory.heartbeat_s, self._samples.period_s)
         self.ranks = Ranks(jobs, testbed, self.cluster, self.clock, options.proposed_duty, work_s)
-        key = secret or world.token_bytes(32)
+        key = secret or system.token_bytes(32)
         self.executor = ReplayExecutor(
             jobs, testbed, inventory, speed, options, self.ranks, self.record, self.rounds, key
         )
@@ -164,7 +164,7 @@ class Replayer:
             TestbedError: a node was lost, and this aborts the replay. The record has everything before the loss.
         """
         self.pace = Pace(self.clock, self.inventory.grain_s)
-        self._wall = world.monotonic()
+        self._wall = system.monotonic()
         self.outages.begin(self._wall + LEAD_S)
         (begin or Replayer._begin)(self)
         while not self._is_done() and not self.interrupted:
@@ -179,7 +179,7 @@ class Replayer:
     def _begin(self) -> None:
         """Start the clock, and take the first samples."""
         self.timeline.start_at(self.jobs.submit[0], LEAD_S)
-        boot = world.current().boot_id()
+        boot = system.current().boot_id()
         self.journal.add_facts({"zero": self.timeline.zero, "boot": boot, "agents": self.testbed.agents})
         self.rounds.now = self.timeline.now()
         for node in self._available_nodes():
@@ -198,7 +198,7 @@ class Replayer:
             pause: the data of the journal entry of a pause that ends with this round (`Resumption`); None: there was
                 no pause. The ranks that were held continue when the entry is written.
         """
-        before, self._wall = self._wall, world.monotonic()
+        before, self._wall = self._wall, system.monotonic()
         self.rounds.advance(self.timeline.now())
         if pause is not None:
             self.rounds.write([self.rounds.entry("pause", None, None, dict(pause))])
@@ -241,9 +241,9 @@ class Replayer:
         pending = set() if self.interrupted else self.monitor.sampled & set(self._available_nodes())
         for node in pending:
             self.testbed.send(node, {"type": "sample", "calibrate": True})
-        until = world.monotonic() + CALIBRATE_S
-        while pending and not self.interrupted and world.monotonic() < until:
-            events = self.testbed.receive(min(until, world.monotonic() + LOOK_S))
+        until = system.monotonic() + CALIBRATE_S
+        while pending and not self.interrupted and system.monotonic() < until:
+            events = self.testbed.receive(min(until, system.monotonic() + LOOK_S))
             self.rounds.now = max(self.rounds.now, self.timeline.now())
             self._journal_events(events, [])
             pending -= {event.node for event in events if event.message["type"] in ("calibrated", "error", "lost")}

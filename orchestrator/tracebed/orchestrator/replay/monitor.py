@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import pandas as pd
 
-from tracebed.ground import system as world
+from tracebed.ground import system
 from tracebed.ground.cpus import parse_cpus
 from tracebed.orchestrator.replay.journal import Entry
 from tracebed.orchestrator.replay.programs import application_of
@@ -74,7 +74,7 @@ class LoopWatch:
             return None
         self._due = now + self._period_s
         late_s, self._late_s = self._late_s, 0.0
-        return {"time": now, "cpu_s": world.current().process_time(), "late_s": late_s}
+        return {"time": now, "cpu_s": system.current().process_time(), "late_s": late_s}
 
 
 @dataclass

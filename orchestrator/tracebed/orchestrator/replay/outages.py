@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tracebed.ground import system as world
+from tracebed.ground import system
 from tracebed.ground.errors import TestbedError
 from tracebed.orchestrator.replay.event_handler import EventHandler
 from tracebed.orchestrator.replay.executor import Rounds
@@ -32,7 +32,7 @@ class Change(NamedTuple):
 
 def lost(node: int, reason: str) -> Event:
     """Return the event of a missing agent on `node`, which does not abort a replay."""
-    return Event(node, {"type": "lost", "reason": reason, "expected": True}, world.monotonic())
+    return Event(node, {"type": "lost", "reason": reason, "expected": True}, system.monotonic())
 
 
 class Outages:
@@ -91,7 +91,7 @@ class Outages:
         """Give up `node`, whose agent does not work. The testbed then reports its loss."""
         if self.on_node_failure == "abort":
             raise TestbedError(f"its agent {reason}", where=f"node {self.testbed.nodes[node].name}", hint=KEPT)
-        self._last_message[node] = world.monotonic()
+        self._last_message[node] = system.monotonic()
         self.drop(node, reason)
 
     def check_silence(self, wall: float) -> None:
@@ -145,7 +145,7 @@ class Outages:
         if not (waiting and self.lost):
             self._stuck_since = None
             return None
-        now = world.monotonic()
+        now = system.monotonic()
         self._stuck_since = now if self._stuck_since is None else self._stuck_since
         if now - self._stuck_since < RETURN_S:
             return None

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tracebed.benchmarks.clock import POLL_S, Clock, SteadyClock
-from tracebed.ground import system as world
+from tracebed.ground import system
 from tracebed.ground.errors import InputError, TestbedError
 from tracebed.orchestrator.testbeds.nodes import Inventory
 
@@ -59,7 +59,7 @@ class Pace:
         """Start the record now."""
         self._clock = clock
         self._stall_timeout_s = max(STALL_S, 10 * grain_s)
-        self._first = self._last = self._moved = (world.monotonic(), clock.now())
+        self._first = self._last = self._moved = (system.monotonic(), clock.now())
         self._slowest = 1.0
 
     def note(self) -> dict[str, float] | None:
@@ -68,7 +68,7 @@ class Pace:
         Raises:
             TestbedError: the clock has stood still for too long.
         """
-        if not isinstance(self._clock, SteadyClock) or (now := world.monotonic()) < self._last[0] + NOTE_S:
+        if not isinstance(self._clock, SteadyClock) or (now := system.monotonic()) < self._last[0] + NOTE_S:
             return None
         steady = self._clock.now()
         if steady > self._moved[1]:

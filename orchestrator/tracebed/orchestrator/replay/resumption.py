@@ -17,7 +17,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tracebed.ground import system as world
+from tracebed.ground import system
 from tracebed.ground.errors import InputError
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.event_handler import LEADER_ENDED, NOT_STARTED
@@ -72,7 +72,7 @@ class Resumption:
             self.lost_rows = self._missing > self._missing_before
         boots = [self.facts.get("boot"), *self._boots]  # absent: another version of tracebed wrote the journal
         self._boot = boots[-1]
-        self.rebooted = self._boot is not None and self._boot != world.current().boot_id()
+        self.rebooted = self._boot is not None and self._boot != system.current().boot_id()
 
     def _note(self, entry: Entry) -> None:
         """Keep what the resumption needs of an entry, apart from the state of the replayer."""
@@ -206,7 +206,7 @@ class Resumption:
         lost_jobs = [job for job, active in running if not active.alive.keys() <= adopted.keys()]
         replayer.journal.add_facts({"agents": testbed.agents})
         pause = self._pause(replayer) | {"adopted": len(running) - len(lost_jobs), "lost": len(lost_jobs)}
-        replayer.play(events, world.monotonic(), pause)
+        replayer.play(events, system.monotonic(), pause)
         never = []
         for job, active, node in missing:
             if ranks.running.get(job) is active and node in active.alive:
@@ -217,7 +217,7 @@ class Resumption:
         ranks.resend(before=running)
         ranks.send()
         if never:
-            replayer.play(never, world.monotonic())
+            replayer.play(never, system.monotonic())
 
     def _node_changes(self, replayer: Replayer, adopted: Mapping[int, object]) -> Iterator[Event]:
         """Yield the losses and returns of the nodes whose agents were not taken over."""
@@ -230,9 +230,9 @@ class Resumption:
             elif node not in adopted and node in holders and not was_lost:
                 reason = "lost its ranks with the last rows of the journal" if self.lost_rows else ENDED
                 yield lost(node, reason)
-                yield Event(node, {"type": "back"}, world.monotonic())
+                yield Event(node, {"type": "back"}, system.monotonic())
             elif was_lost and node not in out:
-                yield Event(node, {"type": "back"}, world.monotonic())
+                yield Event(node, {"type": "back"}, system.monotonic())
 
     def _pause(self, replayer: Replayer) -> dict[str, Any]:
         """End the pause of the timeline now, and return its data.
@@ -249,7 +249,7 @@ class Resumption:
         """
         timeline, testbed, last = replayer.timeline, replayer.testbed, replayer.rounds.now
         held: Mapping[str, float] = testbed.held if testbed.adopted else {}  # testbeds of other packages may lack it
-        before, now = self._left_out, world.monotonic()
+        before, now = self._left_out, system.monotonic()
         at, since, wall_s = last, max(held.values(), default=None), None if self.rebooted else self._wall_s()
         if since is None or (self.rebooted and not self._shifted(timeline, testbed)):
             timeline.pause(at)
@@ -266,7 +266,7 @@ class Resumption:
             timeline.pause(at)
         left_out = {name: before.get(name, 0.0) + (wall_s or 0.0) for name in held}
         pause = {"at": at, "zero": timeline.zero, "since": since, "wall_s": wall_s, "left_out": left_out}
-        return pause | {"boot": world.current().boot_id(), "missing": self._missing}
+        return pause | {"boot": system.current().boot_id(), "missing": self._missing}
 
     def _shifted(self, timeline: Timeline, testbed: Testbed) -> bool:
         """Let the timeline use the clock of this boot, if the clocks of nodes connect it with the clock of the last."""
@@ -279,7 +279,7 @@ class Resumption:
 
     def _wall_s(self) -> float | None:
         """Return the duration of the pause by the journal; None: unknown, since the machine was restarted."""
-        last, now = self._loop_at, world.monotonic()
+        last, now = self._loop_at, system.monotonic()
         return None if last is None or last > now else round(now - last, 3)
 
 
@@ -293,9 +293,9 @@ def _receive_kept_events(replayer: Replayer, adopted: Collection[int]) -> list[E
     silent = set(adopted)
     for node in range(len(testbed.nodes)):
         testbed.send(node, {"type": "sample", "calibrate": False})
-    until = world.monotonic() + SETTLE_S
-    while silent and world.monotonic() < until and not replayer.interrupted:
-        new = receive(min(until, world.monotonic() + 0.2))
+    until = system.monotonic() + SETTLE_S
+    while silent and system.monotonic() < until and not replayer.interrupted:
+        new = receive(min(until, system.monotonic() + 0.2))
         silent -= {event.node for event in new if event.message["type"] in ("heartbeat", "lost")}
         events += new
     for node in sorted(silent):
@@ -312,9 +312,9 @@ def _kill_ranks(replayer: Replayer, adopted: Mapping[int, Collection[str]]) -> l
     left = {(node, job) for node, jobs in adopted.items() for job in jobs}
     for node, job in sorted(left):  # in the same order in each process
         testbed.send(node, {"type": "kill", "job": job, "reason": "the journal lacks rows"})
-    until = world.monotonic() + SETTLE_S
-    while left and world.monotonic() < until and not replayer.interrupted:
-        for event in testbed.receive(min(until, world.monotonic() + 0.2)):
+    until = system.monotonic() + SETTLE_S
+    while left and system.monotonic() < until and not replayer.interrupted:
+        for event in testbed.receive(min(until, system.monotonic() + 0.2)):
             if event.message["type"] == "lost":
                 lost_nodes.append(event)
                 left -= {(node, job) for node, job in left if node == event.node}
@@ -330,7 +330,7 @@ def _never_launched(replayer: Replayer, job: int, node: int) -> Event:
     name, active = replayer.testbed.nodes[node].name, replayer.ranks.running[job]
     facts = {"rank": name, "leader": node == active.nodes[0], "state": "killed", "reason": "it was never launched"}
     figures = {"exit_code": None, "units_done": 0, "cpu_s": 0.0}
-    now = world.monotonic()
+    now = system.monotonic()
     return Event(node, {"type": "ended", "job": replayer.jobs.ids[job], "time": now, **facts, **figures}, now)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tracebed.converters.workload import Workload
-from tracebed.ground import system as world
+from tracebed.ground import system
 from tracebed.ground.errors import InputError, TestbedError
 from tracebed.machine.machine import Machine
 from tracebed.orchestrator import executors
@@ -162,12 +162,12 @@ def replay(
             **({"allowed_commands": options.commands.sha256} if options.commands else {}),
         },
         calibration=work_rate.facts() if work_rate else {},
-        created=datetime.fromtimestamp(world.time(), UTC).isoformat(timespec="seconds"),
+        created=datetime.fromtimestamp(system.time(), UTC).isoformat(timespec="seconds"),
     )
     if resume and (run := find_finished(output, info)):
         return run
     check_target(output, replace=replace_run, real=not virtual)
-    if resume and here is not world.current():
+    if resume and here is not system.current():
         warnings.warn(BEGINS_AGAIN, stacklevel=2)
         resume = False
     left = folder_to_resume(output) if resume else None
@@ -210,10 +210,10 @@ def replay(
 
 
 @contextlib.contextmanager
-def _living_in(here: world.World) -> Iterator[None]:
+def _living_in(here: system.World) -> Iterator[None]:
     """Live in the world `here` while the block runs. A world that was made for this block ends with it."""
-    ends = here is not world.current()
-    with world.using(here):
+    ends = here is not system.current()
+    with system.using(here):
         try:
             yield
         finally:

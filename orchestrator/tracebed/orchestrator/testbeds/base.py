@@ -25,7 +25,7 @@ class Event(NamedTuple):
     """The message, as defined by the wire protocol in the documentation of testbeds. Its times are converted to the
     monotonic clock of this machine, except for times of a steady clock."""
     time: float
-    """`world.monotonic()` at arrival. The field `time` of the message is the time at which the agent sent it."""
+    """`system.monotonic()` at arrival. The field `time` of the message is the time at which the agent sent it."""
 
 
 class Testbed(Protocol):
@@ -84,7 +84,7 @@ class Testbed(Protocol):
         """Send a message to the agent of a node without blocking. A message to a lost node is discarded."""
 
     def receive(self, until: float | None, *, recorded: bool = True) -> list[Event]:
-        """Return the events that have arrived, in order. If none has, wait until `world.monotonic()` is `until`.
+        """Return the events that have arrived, in order. If none has, wait until `system.monotonic()` is `until`.
 
         Args:
             until: time until which to wait, monotonic s; None: no timeout.

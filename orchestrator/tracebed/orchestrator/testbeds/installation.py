@@ -16,7 +16,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import IO, Any, Protocol
 
-from tracebed.ground import system as world
+from tracebed.ground import system
 from tracebed.ground.errors import TestbedError
 from tracebed.orchestrator.testbeds import on_node
 from tracebed.orchestrator.testbeds.provider import AGENT_MODULE
@@ -179,7 +179,7 @@ class Installation:
 
 
 _stamps = itertools.count()
-_started_ns = int(1e9 * world.time())
+_started_ns = int(1e9 * system.time())
 
 
 def next_stamp() -> str:

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from queue import Empty, SimpleQueue
 
-from tracebed.ground import system as world
+from tracebed.ground import system
 from tracebed.ground.errors import TestbedError, TracebedError
 from tracebed.orchestrator.testbeds.nodes import Node
 from tracebed.orchestrator.testbeds.provider import Channel, NotReadyError, Provider
@@ -42,7 +42,7 @@ class Launcher:
         self.provider, self._post = provider, post
         self._calls: deque[Callable[[], None]] = deque()
         self._threads = 0
-        self._started: list[world.Background] = []
+        self._started: list[system.Background] = []
         self._lock = threading.Lock()
         self._making = threading.Lock()
         self._ready = False
@@ -91,7 +91,7 @@ class Launcher:
             if self._threads == max(1, self.provider.fan_out):
                 return
             self._threads += 1
-        started = world.current().start(self._work, f"launcher-{self.provider.name}")
+        started = system.current().start(self._work, f"launcher-{self.provider.name}")
         self._started = [started, *(other for other in self._started if other.is_alive())]
 
     def _attempt(self, node: Node, arguments: Sequence[str]) -> Channel:
@@ -110,7 +110,7 @@ class Launcher:
                         raise TestbedError(what, where=error.where, hint=hint, transient=True) from why
                     raise
                 self._ready = False  # the node may have been stopped: a container, a host that was restarted
-            world.sleep(RETRY_S * 2**attempt * world.current().uniform(0.5, 1.5))
+            system.sleep(RETRY_S * 2**attempt * system.current().uniform(0.5, 1.5))
         raise TestbedError("the testbed was stopped", where=f"node {node.name}")
 
     def _work(self) -> None:
@@ -136,9 +136,9 @@ class Launcher:
             with contextlib.suppress(TestbedError):
                 interrupt()
         self._making.release()
-        until = world.monotonic() + LAST_S
+        until = system.monotonic() + LAST_S
         for thread in self._started:
-            thread.join(max(0.0, until - world.monotonic()))
+            thread.join(max(0.0, until - system.monotonic()))
 
 
 def concurrently(calls: Iterable[Callable[[], None]], most: int) -> list[TracebedError]:
@@ -161,7 +161,7 @@ def concurrently(calls: Iterable[Callable[[], None]], most: int) -> list[Tracebe
             except Exception as error:  # noqa: BLE001  as above
                 errors.append(_unexpected(error))
 
-    here = world.current()
+    here = system.current()
     for one in [here.start(work, "concurrent calls") for _ in range(min(max(1, most), waiting.qsize()))]:
         one.join()
     return errors

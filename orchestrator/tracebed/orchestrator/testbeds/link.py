@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tracebed.benchmarks.lines import Lines, encode
-from tracebed.ground import system as world
+from tracebed.ground import system
 from tracebed.ground.cpus import format_cpus
 from tracebed.ground.errors import TestbedError
 from tracebed.orchestrator.testbeds.agent import PROTOCOL
@@ -102,7 +102,7 @@ class Link:
     def machine(self) -> str:
         """The identity of the machine of the node."""
         host = self.hello.get("host", {})
-        here = world.current().boot_id()
+        here = system.current().boot_id()
         if self.provider.shared or host.get("boot_id") == here is not None:
             return "here"
         return str(host.get("boot_id") or host.get("name") or self.node.name)
@@ -175,7 +175,7 @@ class Link:
         """Send a ping if the clock must be measured or recorded events must be confirmed."""
         if self.lines is not None and (not self.provider.shared or self.seen != self.pinged):
             self.pinged = self.seen
-            self.lines.send({"type": "ping", "time": world.monotonic(), "seen": self.seen})
+            self.lines.send({"type": "ping", "time": system.monotonic(), "seen": self.seen})
 
     def ping_now(self) -> None:
         """Send a ping that is echoed at once."""
@@ -220,22 +220,22 @@ class Link:
         with contextlib.suppress(TestbedError):  # then the agent ends by itself, after its time
             channel = self.provider.run(self.node, ["--attach", socket])
             try:
-                world.current().set_blocking(channel.writer, True)
+                system.current().set_blocking(channel.writer, True)
                 with contextlib.suppress(OSError):  # the command ends if no agent listens
-                    world.current().write(channel.writer, encode({"type": "bye"}))
+                    system.current().write(channel.writer, encode({"type": "bye"}))
                 channel.close()
-                await_ends([channel.reader], world.monotonic() + BYE_S)
+                await_ends([channel.reader], system.monotonic() + BYE_S)
             finally:
                 channel.kill()
 
     def postpone(self) -> None:
         """Set the time of the next attempt to start the agent."""
-        self.retry_at = world.monotonic() + self.pause_s
+        self.retry_at = system.monotonic() + self.pause_s
         self.pause_s = min(LONGEST_PAUSE_S, 2 * self.pause_s)
 
     def facts(self) -> dict[str, Any]:
         """Return the facts by which another controller can take over the agent."""
-        clock = {"offset_s": self.clock.offset_s, "boot": world.current().boot_id()}
+        clock = {"offset_s": self.clock.offset_s, "boot": system.current().boot_id()}
         return {"pid": self.hello["pid"], "socket": self.hello.get("attach"), "machine": self.machine, **clock}
 
 
@@ -255,12 +255,12 @@ def kill_agent(hello: Mapping[str, Any]) -> None:
 
 
 def await_ends(readers: Iterable[int], until: float) -> list[int]:
-    """Read from `readers` until their ends, or until `world.monotonic()` is `until`. Return the ended readers."""
-    here, ended = world.current(), list[int]()
+    """Read from `readers` until their ends, or until `system.monotonic()` is `until`. Return the ended readers."""
+    here, ended = system.current(), list[int]()
     with here.selector() as selector:
         for reader in set(readers):
             selector.register(reader, selectors.EVENT_READ)
-        while selector.get_map() and world.monotonic() < until:
+        while selector.get_map() and system.monotonic() < until:
             for key, _ in here.wait(selector, until):
                 try:
                     if here.read(key.fd, 65536):

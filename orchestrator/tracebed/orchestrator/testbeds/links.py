@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any
 
 from tracebed.benchmarks.lines import Lines, Mailbox, decode
-from tracebed.ground import system as world
+from tracebed.ground import system
 from tracebed.ground.cpus import parse_cpus
 from tracebed.ground.errors import InputError, TestbedError
 from tracebed.orchestrator.testbeds.agent.attaching import ABSENT
@@ -151,13 +151,13 @@ class Links:
         self._numbers: dict[str, int] = {}
         self._idle: set[Link] = set()  # links that are not up
         self._host_samplers: dict[str, int] = {}  # machine -> the node whose agent samples the machine
-        self._ending: set[world.Background] = set()  # the ends of lost agents
+        self._ending: set[system.Background] = set()  # the ends of lost agents
         self._failed: set[Link] = set()  # links whose agent could not be started the last time
         self._due: list[tuple[float, int]] = []  # heap of due times with the indices of their links; some are outdated
         self._reports: deque[tuple[float, Callable[[], None]]] = deque()  # of dropped agents, with the latest times
         self._ping_at = 0.0
         self._share = 0  # the share of the links that is pinged next
-        self._selector = world.current().selector()
+        self._selector = system.current().selector()
         self._mailbox = Mailbox(self._selector)
 
     def __iter__(self) -> Iterator[Link]:
@@ -236,15 +236,15 @@ class Links:
                 self._lost(link, reason)
 
         self._give_up(link, report)
-        self._reports.append((world.monotonic() + DROP_S, partial(report, "")))
+        self._reports.append((system.monotonic() + DROP_S, partial(report, "")))
 
     def turn(self, until: float | None) -> None:
         """Wait for messages or `until`, then process the messages and the links that are due."""
         overdue = self._reports[0][0] if self._reports else None
         due = [time for time in (until, self._ping_at, self._next_due(), overdue) if time is not None]
-        for key, mask in world.current().wait(self._selector, min(due)):
+        for key, mask in system.current().wait(self._selector, min(due)):
             key.data(mask)
-        now = world.monotonic()
+        now = system.monotonic()
         self._ping(now)
         while self._reports and now >= self._reports[0][0]:
             self._reports.popleft()[1]()
@@ -317,7 +317,7 @@ class Links:
             result.kill()
             return
         lines = Lines(self._selector, result.reader, result.writer, partial(self._from_agent, link), LINE_LIMIT)
-        link.deadline = world.monotonic() + self._start_timeout_s()
+        link.deadline = system.monotonic() + self._start_timeout_s()
         link.connect(result, lines, self.inventory)
         self._set_due(link)
 
@@ -333,7 +333,7 @@ class Links:
             return
         if mask & selectors.EVENT_WRITE:
             lines.flush()
-        received, now = lines.receive(), world.monotonic()  # no message is sent after its arrival
+        received, now = lines.receive(), system.monotonic()  # no message is sent after its arrival
         for line in received:
             message = read_event(line)
             if link.repeats(message):
@@ -405,7 +405,7 @@ class Links:
         if link.reported:
             link.reported = False
             self.out.pop(name, None)
-            self.events.append(Event(link.index, {"type": "back"}, world.monotonic()))
+            self.events.append(Event(link.index, {"type": "back"}, system.monotonic()))
         self.events += [Event(link.index, link.clock.convert(message, at), at) for message, at in link.early_events]
         link.early_events.clear()
 
@@ -429,14 +429,14 @@ class Links:
                 words = words or f"cannot be ended: {error}"
             self.post(lambda: then(words))
 
-        ending = world.current().start(work, f"end of {link.node.name}")
+        ending = system.current().start(work, f"end of {link.node.name}")
         self._ending = {ending, *(other for other in self._ending if other.is_alive())}
 
     def _lost(self, link: Link, reason: str) -> None:
         """Report that the agent of a node is lost, and start another one after a pause."""
         if not link.reported:
             link.reported = True
-            self.events.append(Event(link.index, {"type": "lost", "reason": reason}, world.monotonic()))
+            self.events.append(Event(link.index, {"type": "lost", "reason": reason}, system.monotonic()))
         self._postpone(link)
 
     def _fail_ended(self, link: Link, words: str) -> None:
@@ -468,7 +468,7 @@ class Links:
     # -- stop ------------------------------------------------------------------------------------------------------
 
     def send_bye(self, until: float) -> None:
-        """Send `bye` to the agents, and wait until they have ended or `world.monotonic()` is `until`."""
+        """Send `bye` to the agents, and wait until they have ended or `system.monotonic()` is `until`."""
         self.restarting, self._stopping = False, True
         leaving: dict[int, Link] = {}
         for link in self._links:
@@ -484,9 +484,9 @@ class Links:
 
     def close(self) -> None:
         """Wait for the ends of lost agents, kill agents that are being started, and discard all events."""
-        until = world.monotonic() + STOP_S
+        until = system.monotonic() + STOP_S
         for ending in self._ending:
-            ending.join(max(0.0, until - world.monotonic()))
+            ending.join(max(0.0, until - system.monotonic()))
         self._mailbox.run()
         self.events.clear()
 

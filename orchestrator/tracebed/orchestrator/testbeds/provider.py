@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from pydantic import BaseModel
 
-from tracebed.ground import system as world
+from tracebed.ground import system
 from tracebed.ground.errors import InputError, TestbedError
 from tracebed.ground.registry import Registry
 
@@ -139,7 +139,7 @@ PROVIDERS: Registry[type[Provider]] = Registry("tracebed.providers", "provider")
 """The installed providers."""
 
 
-def world_of(inventory: Inventory, speed: float, lasts_s: float) -> world.World:
+def world_of(inventory: Inventory, speed: float, lasts_s: float) -> system.World:
     """Return the world of the nodes of `inventory`: the present one, unless their provider has a method `make_world`.
 
     Args:
@@ -152,9 +152,9 @@ def world_of(inventory: Inventory, speed: float, lasts_s: float) -> world.World:
     names = {group.provider for group in inventory.groups}
     makers = [getattr(PROVIDERS.load(name), "make_world", None) for name in names]
     if not any(makers):
-        return world.current()
+        return system.current()
     if len(makers) > 1:
         what = f"nodes of the providers {', '.join(sorted(names))} are not in one world"
         raise InputError(what, where=inventory.where, hint="replay on virtual nodes only, or without them")
-    found: world.World = makers[0](inventory, speed, lasts_s)  # type: ignore[misc]
+    found: system.World = makers[0](inventory, speed, lasts_s)  # type: ignore[misc]
     return found

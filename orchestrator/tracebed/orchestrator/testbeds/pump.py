@@ -16,7 +16,7 @@ from queue import SimpleQueue
 from typing import Any, Protocol, TypeVar
 
 from tracebed.benchmarks.lines import watch
-from tracebed.ground import system as world
+from tracebed.ground import system
 
 CHUNK = 65536
 """Largest number of bytes that are received at once."""
@@ -210,7 +210,7 @@ class _Transfer:
             self.sent_all = True
         elif not self.connection.selectable:
             self.pause_s = min(LONGEST_RETRY_S, 2 * self.pause_s or RETRY_S)
-            self.retry_at = world.monotonic() + self.pause_s
+            self.retry_at = system.monotonic() + self.pause_s
         return bool(sent)
 
     def _attempt(self, call: Callable[[], T]) -> T | None:
@@ -251,7 +251,7 @@ class Pump:
     def __init__(self) -> None:
         """Prepare the pump without starting its thread."""
         self._selector = selectors.DefaultSelector()
-        self._wake = world.current().eventfd()
+        self._wake = system.current().eventfd()
         self._selector.register(self._wake, selectors.EVENT_READ)
         self._new: SimpleQueue[_Transfer] = SimpleQueue()
         self._links: dict[_Transfer, dict[int, int]] = {}  # with the registered events
@@ -301,13 +301,13 @@ class Pump:
     def _run(self) -> None:
         while not self._ending:
             due = min((link.retry_at for link in self._links if link.retry_at is not None), default=None)
-            ready = self._selector.select(None if due is None else max(0.0, due - world.monotonic()))
+            ready = self._selector.select(None if due is None else max(0.0, due - system.monotonic()))
             with contextlib.suppress(BlockingIOError):
                 os.eventfd_read(self._wake)
             links = {key.data for key, _ in ready if key.data is not None}
             while not self._new.empty():
                 links.add(self._new.get())
-            now = world.monotonic()
+            now = system.monotonic()
             links |= {link for link in self._links if link.retry_at is not None and link.retry_at <= now}
             for link in links:
                 self._serve(link)

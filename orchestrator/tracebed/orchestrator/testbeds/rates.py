@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tracebed.ground import system as world
+from tracebed.ground import system
 from tracebed.ground.cpus import format_cpus
 from tracebed.ground.errors import InputError, TestbedError
 from tracebed.orchestrator.testbeds.base import Testbed
@@ -104,9 +104,9 @@ def measure(
     for node in nodes:
         testbed.send(node, request)
     rates: dict[int, np.ndarray[Any, Any]] = {}
-    until = world.monotonic() + PATIENCE * (windows + 2) * max(seconds, WINDOW_S)
+    until = system.monotonic() + PATIENCE * (windows + 2) * max(seconds, WINDOW_S)
     while len(rates) < len(nodes):
-        if world.monotonic() >= until:
+        if system.monotonic() >= until:
             raise TestbedError("the measurement of the work rate takes too long", hint="end other processes")
         for event in testbed.receive(until):
             message, name = event.message, testbed.nodes[event.node].name

@@ -29,7 +29,7 @@ from paramiko.ssh_exception import (
 )
 from pydantic import Field, field_validator
 
-from tracebed.ground import system as world
+from tracebed.ground import system
 from tracebed.ground.errors import InputError, TestbedError
 from tracebed.orchestrator.testbeds.installation import Installation, WheelCache, next_stamp
 from tracebed.orchestrator.testbeds.launcher import carry_out, concurrently, joined
@@ -576,13 +576,13 @@ class Host:
         output, errors = bytearray(), bytearray()
         channel.settimeout(0.0)
         rest = data
-        taken = world.monotonic()
+        taken = system.monotonic()
         until = taken + self.access.settings.command_s
         while True:
             with contextlib.suppress(OSError):  # the channel takes no more now, or the command has ended
                 while rest:
                     rest = rest[channel.send(rest[:32768]) :]
-                    taken = world.monotonic()
+                    taken = system.monotonic()
                 if not channel.eof_sent:
                     channel.shutdown_write()
             ended = channel.exit_status_ready()
@@ -592,12 +592,12 @@ class Host:
                     output += received
                 else:
                     file.write(received)
-                    until = world.monotonic() + self.access.settings.command_s
+                    until = system.monotonic() + self.access.settings.command_s
             while channel.recv_stderr_ready():
                 errors += channel.recv_stderr(65536)
             if ended and (channel.eof_received or channel.closed):
                 break
-            now = world.monotonic()
+            now = system.monotonic()
             if now > until or (rest and now > taken + self.access.settings.silence_s):
                 what = f"{name} has not ended within {self.access.settings.command_s:g} s"
                 if rest:
@@ -668,12 +668,12 @@ class Host:
             except BaseException:
                 connection.shut()
                 raise
-            world.sleep(pause_s)
+            system.sleep(pause_s)
         raise AssertionError
 
 
 def _pauses() -> Iterator[float | None]:
     """Yield the pause after each attempt to connect, s; None: the last attempt."""
     for attempt in range(ATTEMPTS - 1):
-        yield world.current().uniform(0.5, 1.5) * PAUSE_S * 2**attempt
+        yield system.current().uniform(0.5, 1.5) * PAUSE_S * 2**attempt
     yield None

@@ -11,7 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
 
-from tracebed.ground import system as world
+from tracebed.ground import system
 from tracebed.ground.errors import TestbedError, TracebedError
 from tracebed.orchestrator.testbeds.base import EMULATED_RATE, Event
 from tracebed.orchestrator.testbeds.group_lock import GroupLock
@@ -245,7 +245,7 @@ class AgentTestbed:
         """Return the events that have arrived, in order of arrival. Times in events are times of this machine.
 
         Args:
-            until: `world.monotonic()` until which to wait for the first event; None: no timeout.
+            until: `system.monotonic()` until which to wait for the first event; None: no timeout.
             recorded: whether the events of earlier calls have been recorded, so that agents may forget them.
         """
         links = self._links
@@ -256,7 +256,7 @@ class AgentTestbed:
             self._returned = []
         while True:
             links.turn(0.0 if links.events else until)
-            if links.events or (until is not None and world.monotonic() >= until):
+            if links.events or (until is not None and system.monotonic() >= until):
                 events, links.events = links.events, []
                 self._returned += events
                 return events
@@ -275,7 +275,7 @@ class AgentTestbed:
         for launcher in launchers:
             launcher.close()
         reachable = {link for link in links if link.up}
-        links.send_bye(world.monotonic() + END_S + len(links) / 20)
+        links.send_bye(system.monotonic() + END_S + len(links) / 20)
         for launcher in launchers:
             own = [link for link in links if link.launcher is launcher]
             self._warn(concurrently([link.disconnect() for link in own], launcher.provider.fan_out))
@@ -358,10 +358,10 @@ def blocked(links: Links, addresses: Mapping[int, str]) -> str | None:
     before = {target: source for source, target in pairwise([*ring, ring[0]])}
     awaited, others = dict.fromkeys(ring), []
     reason: str | None = None
-    until = world.monotonic() + ANSWER_S
+    until = system.monotonic() + ANSWER_S
     for node in ring:
         links.send(node, {"type": "reach", "bind": addresses[node]})
-    while awaited and reason is None and world.monotonic() < until:
+    while awaited and reason is None and system.monotonic() < until:
         links.turn(until)
         events, links.events = links.events, []
         for event in events:

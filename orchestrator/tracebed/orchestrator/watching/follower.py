@@ -7,7 +7,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tracebed.ground import system as world
+from tracebed.ground import system
 from tracebed.ground.errors import InputError
 from tracebed.orchestrator.batch import recovery as batch_recovery
 from tracebed.orchestrator.replay import recovery
@@ -37,12 +37,12 @@ class JournalFollower:
 
     def __init__(self, run: Path, *, wait: bool = False) -> None:
         self.view: View | None = None
-        until = world.monotonic() + WAIT_S
+        until = system.monotonic() + WAIT_S
         while wait and not ((source := source_of(run)) and source.running):
-            if world.monotonic() > until:
+            if system.monotonic() > until:
                 what = f"no replay has begun within {WAIT_S:g} s"
                 raise InputError(what, where=str(run), hint="start the replay first")
-            world.sleep(0.05)
+            system.sleep(0.05)
         self.source = find_journal(run)
         self._reader = Reader(self.source.journal)
 
@@ -67,9 +67,9 @@ class JournalFollower:
 
     def sleep(self, seconds: float) -> None:
         """Sleep for `seconds`, or until the replay ends."""
-        until = world.monotonic() + seconds
-        while (left := until - world.monotonic()) > 0 and is_running(self.source.folder):
-            world.sleep(min(left, 0.25))
+        until = system.monotonic() + seconds
+        while (left := until - system.monotonic()) > 0 and is_running(self.source.folder):
+            system.sleep(min(left, 0.25))
 
     def close(self) -> None:
         """Close the journal."""

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from tracebed.ground import system as world
+from tracebed.ground import system
 from tracebed.ground.errors import InputError, TestbedError
 from tracebed.orchestrator.testbeds import local
 from tracebed.orchestrator.testbeds.agent.attaching import ABSENT
@@ -73,7 +73,7 @@ class VirtualChannel:
 
     def exit_reason(self) -> str:
         """Return how the command ended."""
-        world.sleep(local.END_S if self._runs else END_S)
+        system.sleep(local.END_S if self._runs else END_S)
         if self._agent is None:
             return f"ended with status 1: {ABSENT} {self._attached}"
         status = self.poll()
@@ -91,10 +91,10 @@ class VirtualChannel:
     def kill(self) -> None:
         """Kill the command if the node can be reached, and release the descriptor."""
         if self._agent is not None and self._runs:
-            world.sleep(END_S)
+            system.sleep(END_S)
             if self._node.up:
                 self._agent.kill()
-        world.current().close(self._end.fd)
+        system.current().close(self._end.fd)
 
 
 class VirtualProvider(local.UnpreparedNodes):
@@ -110,7 +110,7 @@ class VirtualProvider(local.UnpreparedNodes):
         Raises:
             InputError: this process does not live in a virtual world, or a node is not emulated.
         """
-        here = world.current()
+        here = system.current()
         if not isinstance(here, VirtualWorld):
             hint = "replay on them: `tracebed replay --inventory`"
             raise InputError("virtual nodes exist only in a replay", where=f"group {group.name}", hint=hint)
@@ -132,7 +132,7 @@ class VirtualProvider(local.UnpreparedNodes):
             speed: trace seconds per wall second of the replay.
             lasts_s: the shortest wall time of the replay, s.
         """
-        here = world.current()
+        here = system.current()
         if isinstance(here, VirtualWorld):
             return here
         remove_leftovers()
@@ -151,7 +151,7 @@ class VirtualProvider(local.UnpreparedNodes):
 
     def run(self, node: Node, arguments: Sequence[str]) -> VirtualChannel:
         """Start an agent, or attach to one."""
-        world.sleep(RUN_S * self.world.draw.lognormvariate(0.0, 0.5))
+        system.sleep(RUN_S * self.world.draw.lognormvariate(0.0, 0.5))
         host = self.world.nodes[node.name]
         if not host.up:
             raise TestbedError("the node cannot be reached", where=f"node {node.name}", transient=True)

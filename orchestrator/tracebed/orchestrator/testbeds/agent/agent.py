@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tracebed.benchmarks.lines import Lines, decode
-from tracebed.ground import system as world
+from tracebed.ground import system
 from tracebed.ground.errors import InputError, TestbedError, TracebedError
 from tracebed.ground.version import version
 from tracebed.orchestrator.testbeds.agent import PROTOCOL
@@ -28,7 +28,7 @@ class Agent:
     def __init__(self, reader: int, writer: int, machine: Machine | None = None) -> None:
         """Read requests from the descriptor `reader`, and write events to `writer`."""
         self.machine = machine or Machine()
-        self.selector = world.current().selector(files=True)
+        self.selector = system.current().selector(files=True)
         self.connections: set[Lines] = set()
         """The connection to the controller, and connections without a `hello` so far."""
         self.lines = self._connect(reader, writer)
@@ -44,7 +44,7 @@ class Agent:
         self.listening = False
         self.silence_s, self.linger_s = HELLO_S, 0.0
         self.linger_until = NEVER
-        self.last_received = world.monotonic()
+        self.last_received = system.monotonic()
         """Time at which the controller last sent anything."""
         self.ending = self.leaving = False
         """Whether the agent is to end, and whether it has begun to end its ranks."""
@@ -57,7 +57,7 @@ class Agent:
         gc.enable()
         try:
             while not self.ended:
-                self.turn(world.current().wait(self.selector, self.due()))
+                self.turn(system.current().wait(self.selector, self.due()))
         finally:
             self.clean_up()
 
@@ -76,18 +76,18 @@ class Agent:
         return self.leaving and not (self.node and self.node.jobs.ranks)
 
     def due(self) -> float | None:
-        """Return the time of the next turn at the latest, `world.monotonic()`; None: at the next message."""
+        """Return the time of the next turn at the latest, `system.monotonic()`; None: at the next message."""
         connected = self.outbox.lines is not None
         due = self.last_received + self.silence_s if connected else self.linger_until
         if self.node:
             due = min(due, self.node.heartbeat_due, *self.node.jobs.due())
         return due if due < NEVER else None
 
-    def turn(self, ready: world.Ready) -> None:
+    def turn(self, ready: system.Ready) -> None:
         """Process the descriptors that are ready, and everything that is due."""
         for key, _ in ready:
             key.data()
-        now = world.monotonic()
+        now = system.monotonic()
         connected = self.outbox.lines is not None
         if connected and (self.lines.closed or self.lines.broken or now >= self.last_received + self.silence_s):
             self._lose_controller()
@@ -121,7 +121,7 @@ class Agent:
         """Process the messages that have arrived on a connection."""
         lines.flush()
         if lines is self.lines:
-            self.last_received = world.monotonic()
+            self.last_received = system.monotonic()
         for line in lines.receive():
             self._handle_line(line, lines)
         if lines.closed and lines is not self.lines:
@@ -132,14 +132,14 @@ class Agent:
             self.connections.remove(lines)
             lines.forget()
             for descriptor in {lines.reader, lines.writer}:
-                world.current().close(descriptor)
+                system.current().close(descriptor)
 
     def _lose_controller(self) -> None:
         """Stop the ranks and wait for another controller, or end. Without a launch so far, the agent ends."""
         if self.node and self.node.jobs.launches and self.linger_s and not self.ending:
             self.outbox.lines = None
             self._close(self.lines)
-            self.linger_until = world.monotonic() + self.linger_s
+            self.linger_until = system.monotonic() + self.linger_s
             self.node.heartbeat_due = NEVER
             self.node.jobs.stop()
         else:
@@ -205,7 +205,7 @@ class Agent:
         if lines is self.lines:
             self.outbox.send("error", what=what, **fields)
         else:
-            lines.send({"type": "error", "time": world.monotonic(), "what": what, **fields})
+            lines.send({"type": "error", "time": system.monotonic(), "what": what, **fields})
 
     def _hello(self, fields: MessageFields, lines: Lines) -> None:
         """Set up the node, or accept another controller for it."""
@@ -232,7 +232,7 @@ class Agent:
         if lines is not self.lines:
             self._close(self.lines)
             self.lines = self.outbox.lines = lines
-        self.last_received, self.linger_until = world.monotonic(), NEVER
+        self.last_received, self.linger_until = system.monotonic(), NEVER
         self.silence_s, self.linger_s = silence_s, linger_s
         self.outbox.keeping = linger_s > 0
         if linger_s and not self.listening:
@@ -248,7 +248,7 @@ class Agent:
             "hello",
             protocol=PROTOCOL,
             version=version(),
-            pid=world.current().pid(),
+            pid=system.current().pid(),
             sockets=str(self.sockets),
             attach=str(self.sockets / NAME) if self.listening else None,
             adopted=list(jobs.ranks),

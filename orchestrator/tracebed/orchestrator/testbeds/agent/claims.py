@@ -12,7 +12,7 @@ import os
 import socket
 from collections.abc import Sequence
 
-from tracebed.ground import system as world
+from tracebed.ground import system
 from tracebed.ground.cpus import format_cpus
 from tracebed.ground.errors import TestbedError
 
@@ -44,7 +44,7 @@ def claim_cpus(cpus: Sequence[int], wait_s: float = CLAIM_S) -> list[socket.sock
     Raises:
         TestbedError: another process has claimed some of the CPUs.
     """
-    until = world.monotonic() + wait_s
+    until = system.monotonic() + wait_s
     claims = []
     taken = list(cpus)
     while taken:
@@ -55,13 +55,13 @@ def claim_cpus(cpus: Sequence[int], wait_s: float = CLAIM_S) -> list[socket.sock
             else:
                 refused.append(cpu)
         taken = refused
-        if taken and world.monotonic() >= until:
+        if taken and system.monotonic() >= until:
             for claim in claims:
                 claim.close()
             what = f"another replay computes on the CPUs {format_cpus(taken)}"
             raise TestbedError(what, hint="wait until it ends, or use an inventory with other CPUs", transient=True)
         if taken:
-            world.sleep(0.05)
+            system.sleep(0.05)
     return claims
 
 

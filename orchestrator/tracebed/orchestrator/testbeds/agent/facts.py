@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from tracebed.ground import system as world
+from tracebed.ground import system
 from tracebed.ground.cpus import format_cpus, parse_cpus
 from tracebed.ground.errors import TracebedError
 from tracebed.ground.version import version
@@ -27,13 +27,13 @@ UNLIMITED = 2**60
 
 def host_facts() -> dict[str, Any]:
     """Return the facts of this machine for `run.json`."""
-    system = os.uname()
+    uname = os.uname()
     shape = topology()
     return {
-        "name": system.nodename,
-        "machine": system.machine,
-        "kernel": system.release,
-        "cpu": _cpu_model() or system.machine,
+        "name": uname.nodename,
+        "machine": uname.machine,
+        "kernel": uname.release,
+        "cpu": _cpu_model() or uname.machine,
         "cores": shape["cores"],
         "cpus": shape["cpus"],
         "memory_mib": memory()["total_mib"],
@@ -72,7 +72,7 @@ def node_facts(spool: Path) -> dict[str, Any]:
         "load": list(os.getloadavg()),
         "pressure": {name: _pressure(name) for name in ("cpu", "io", "memory")},
         "uptime_s": time.clock_gettime(time.CLOCK_BOOTTIME),
-        "clock_s": world.time(),
+        "clock_s": system.time(),
     }
 
 

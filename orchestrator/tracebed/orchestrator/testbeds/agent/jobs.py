@@ -13,7 +13,7 @@ from typing import Any
 from tracebed.benchmarks.clock import Pauses, SteadyClock
 from tracebed.benchmarks.lines import Lines, decode
 from tracebed.benchmarks.program import Launch
-from tracebed.ground import system as world
+from tracebed.ground import system
 from tracebed.ground.cpus import parse_cpus
 from tracebed.ground.errors import InputError, TracebedError
 from tracebed.orchestrator.testbeds.agent.launching import RELAYED, NodeDescription, read_launch
@@ -55,12 +55,12 @@ class RankManager:
         self.relays = Relays(selector, outbox, node.name)
         self.pauses = Pauses()
         self.stopped_at: float | None = None
-        """Time at which the ranks were stopped, `world.monotonic()`; None: they run."""
+        """Time at which the ranks were stopped, `system.monotonic()`; None: they run."""
         self.launches = 0
         """Number of launches so far."""
 
     def due(self) -> Iterator[float]:
-        """Yield the times at which `tick` must be called, `world.monotonic()`."""
+        """Yield the times at which `tick` must be called, `system.monotonic()`."""
         for rank in self.ranks.values():
             if rank.kill_at is not None:
                 yield rank.kill_at
@@ -72,7 +72,7 @@ class RankManager:
     def tick(self) -> None:
         """Report the ranks that have ended or stopped, and kill the ranks that ignored SIGTERM."""
         self._reap()
-        now = world.monotonic()
+        now = system.monotonic()
         for rank in self.ranks.values():
             if rank.continue_at is not None and now >= rank.continue_at:
                 rank.continue_at = None
@@ -140,12 +140,12 @@ class RankManager:
     @property
     def stopped_s(self) -> float:
         """The time for which the ranks have been stopped, s; 0: they run."""
-        return 0.0 if self.stopped_at is None else world.monotonic() - self.stopped_at
+        return 0.0 if self.stopped_at is None else system.monotonic() - self.stopped_at
 
     def stop(self) -> None:
         """Stop the processes of all ranks, unless they are stopped."""
         if self.stopped_at is None:
-            self.stopped_at = world.monotonic()
+            self.stopped_at = system.monotonic()
             for rank in self.ranks.values():
                 rank.signal(signal.SIGSTOP)
 
@@ -242,7 +242,7 @@ class RankManager:
 
     def _note_halt(self, rank: RankProcess, *, stopped: bool) -> None:
         """Report that a rank was stopped, or continued, unless this agent has stopped it."""
-        now = world.monotonic()
+        now = system.monotonic()
         if stopped and rank.halted_at is None and self.stopped_at is None:
             rank.halted_at, rank.continue_at = now, now + HALT_S
             self.outbox.send("halted", job=rank.launch.job, rank=rank.launch.rank, halted_s=None)

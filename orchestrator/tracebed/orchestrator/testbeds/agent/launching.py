@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from tracebed.benchmarks.clock import Pauses
 from tracebed.benchmarks.program import WORK_S, Address, Launch, Program
-from tracebed.ground import system as world
+from tracebed.ground import system
 from tracebed.ground.cpus import format_cpus, parse_cpus
 from tracebed.ground.errors import InputError
 from tracebed.orchestrator.testbeds.agent.messages import LONGEST_S, MessageFields
@@ -87,7 +87,7 @@ def read_launch(message: Mapping[str, Any], node: NodeDescription, own: Path, pa
         clock=clock,
         table=table,
         pauses=pauses,
-        received=world.monotonic(),
+        received=system.monotonic(),
         work_s=fields.number("work_s", WORK_S, LONGEST_S) if "work_s" in fields else WORK_S,
     )
 

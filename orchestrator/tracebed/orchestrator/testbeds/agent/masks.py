@@ -13,7 +13,7 @@ from tracebed.benchmarks.clock import SteadyClock
 from tracebed.benchmarks.drom import Administrator, CpuMasks
 from tracebed.benchmarks.node_table import NodeTable, TableLostError, start_of
 from tracebed.benchmarks.ownership import DromResult, Flags
-from tracebed.ground import system as world
+from tracebed.ground import system
 from tracebed.ground.cpus import format_cpus
 from tracebed.ground.errors import TestbedError
 from tracebed.orchestrator.testbeds.agent.messages import Outbox
@@ -83,7 +83,7 @@ class Masks:
             if rank.first_mask and rank.first_mask[0] == cpus and not asked_before:
                 # Another rank had taken the other CPUs before this rank began, and before this request was here.
                 at = rank.first_mask[1]
-            message = {"type": "resized", "time": world.monotonic(), "cpus": format_cpus(cpus), "iteration": None}
+            message = {"type": "resized", "time": system.monotonic(), "cpus": format_cpus(cpus), "iteration": None}
             message |= {"seen": at, "decided": at, "applied": at}
             self.send(rank, self.answer(rank, message))
         self.ring()
@@ -172,7 +172,7 @@ class Masks:
 def _now(rank: RankProcess) -> float:
     """Return the time of the clock by which the rank reports times."""
     if rank.launch.clock is None:
-        return world.monotonic()
+        return system.monotonic()
     with contextlib.closing(SteadyClock(rank.launch.clock)) as clock:
         return clock.now()
 
@@ -189,12 +189,12 @@ class Binding:
         ranks: job -> its rank on this node.
 
     Attributes:
-        due: time at which `tick` must be called, `world.monotonic()`.
+        due: time at which `tick` must be called, `system.monotonic()`.
     """
 
     def __init__(self, outbox: Outbox, ranks: Mapping[str, RankProcess]) -> None:
         self.outbox, self.ranks = outbox, ranks
-        self.due = world.monotonic() + CHECK_S
+        self.due = system.monotonic() + CHECK_S
         self._masks: dict[int, frozenset[int]] = {}
         """PID of a rank whose CPUs have changed -> its CPUs."""
         self._suspects: dict[int, dict[int, float]] = {}
@@ -208,7 +208,7 @@ class Binding:
         if _command(rank) == "rigid":
             mask |= frozenset(rank.launch.cpus)
         self._masks[rank.pid] = mask
-        self._check(rank, world.monotonic())
+        self._check(rank, system.monotonic())
 
     def forget(self, pid: int) -> None:
         """Forget a rank that has ended."""
@@ -217,7 +217,7 @@ class Binding:
 
     def tick(self) -> None:
         """Check all ranks, if it is time."""
-        now = world.monotonic()
+        now = system.monotonic()
         if now >= self.due:
             self.due = now + CHECK_S
             for rank in self.ranks.values():

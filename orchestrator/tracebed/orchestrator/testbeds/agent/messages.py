@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tracebed.benchmarks.lines import Lines
-from tracebed.ground import system as world
+from tracebed.ground import system
 from tracebed.ground.errors import InputError
 
 LINE_LIMIT = 4 * 2**20
@@ -110,7 +110,7 @@ class Outbox:
 
     def send(self, type: str, **fields: Any) -> None:
         """Send a numbered event."""
-        self.forward({"type": type, "time": world.monotonic(), **fields})
+        self.forward({"type": type, "time": system.monotonic(), **fields})
 
     def forward(self, event: dict[str, Any]) -> None:
         """Send a numbered event that already has its time."""
@@ -124,7 +124,7 @@ class Outbox:
     def send_unnumbered(self, type: str, **fields: Any) -> None:
         """Send an event without a number, if a controller is connected."""
         if self.lines is not None:
-            self.lines.send({"type": type, "time": world.monotonic(), **fields})
+            self.lines.send({"type": type, "time": system.monotonic(), **fields})
 
     def confirm(self, number: int | None) -> None:
         """Discard the events up to `number`: the controller has recorded them."""

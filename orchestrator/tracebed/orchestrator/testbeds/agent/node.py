@@ -13,7 +13,7 @@ from typing import Any
 
 from tracebed.benchmarks.kernels import Kernel, calibrate, kernel_name, work_rates
 from tracebed.benchmarks.lines import Mailbox
-from tracebed.ground import system as world
+from tracebed.ground import system
 from tracebed.ground.cpus import LARGEST_NODE, parse_cpus
 from tracebed.ground.errors import InputError
 from tracebed.orchestrator.testbeds.agent.claims import check_cpus, claim_cpus
@@ -80,12 +80,12 @@ class AgentNode:
     def set_heartbeat(self, seconds: float) -> None:
         """Send a heartbeat every `seconds` s from now on."""
         self.heartbeat_s = seconds
-        self.heartbeat_due = world.monotonic() + seconds
+        self.heartbeat_due = system.monotonic() + seconds
 
     def tick(self) -> None:
         """Report ranks that have ended, and send a heartbeat if it is due."""
         self.jobs.tick()
-        now = world.monotonic()
+        now = system.monotonic()
         if now >= self.heartbeat_due:
             late = now - self.heartbeat_due
             self.heartbeat_due = now + self.heartbeat_s
@@ -106,7 +106,7 @@ class AgentNode:
 
     def echo(self, fields: MessageFields) -> None:
         """Keep a `ping` for the next heartbeat."""
-        self.ping = {"sent": fields.number("time", -LONGEST_S, LONGEST_S), "received": world.monotonic()}
+        self.ping = {"sent": fields.number("time", -LONGEST_S, LONGEST_S), "received": system.monotonic()}
 
     def facts(self, message: dict[str, Any]) -> None:
         """Send the facts of the node."""
@@ -199,10 +199,10 @@ def core_rates(
         os.sched_setaffinity(0, [cpu])
         first, count = 0, 1
         while not finished.is_set():
-            begun = world.monotonic()
+            begun = system.monotonic()
             neighbor(first, count)
             first += count
-            if world.monotonic() - begun < CHUNK_S / 2:
+            if system.monotonic() - begun < CHUNK_S / 2:
                 count *= 2
 
     with ThreadPoolExecutor(len(cpus) + len(others)) as pool:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 from tracebed.benchmarks.lines import Lines, decode, encode
 from tracebed.benchmarks.program import Launch, Program
 from tracebed.benchmarks.rank import heartbeat_name
-from tracebed.ground import system as world
+from tracebed.ground import system
 from tracebed.ground.errors import TracebedError, print_traceback
 
 if TYPE_CHECKING:
@@ -53,9 +53,9 @@ class RankProcess:
         last_doorbell: number of the last posted change for which the doorbell of the rank was rung.
         finished: the message `finished` of the rank; empty if the rank has not sent it.
         killed: reason for which the agent killed the rank; None: not killed.
-        kill_at: time at which SIGKILL is due, `world.monotonic()`.
-        halted_at: time at which the rank was stopped from outside, `world.monotonic()`; None: it runs.
-        continue_at: time at which a rank that was stopped from outside is to be continued, `world.monotonic()`.
+        kill_at: time at which SIGKILL is due, `system.monotonic()`.
+        halted_at: time at which the rank was stopped from outside, `system.monotonic()`; None: it runs.
+        continue_at: time at which a rank that was stopped from outside is to be continued, `system.monotonic()`.
     """
 
     lines: Lines
@@ -83,7 +83,7 @@ class RankProcess:
         """Send SIGTERM; SIGKILL follows after `GRACE_S`."""
         if self.killed is None:
             self.killed = reason
-            self.kill_at = world.monotonic() + GRACE_S
+            self.kill_at = system.monotonic() + GRACE_S
             self.signal(signal.SIGTERM)
 
     def outcome(self, code: int) -> tuple[str, str]:
@@ -102,7 +102,7 @@ class RankProcess:
     def termination_s(self) -> float | None:
         """Return the time since the leader released the rank, whose process has just ended, s; None: not released."""
         left = self.finished.get("left")
-        return None if left is None else world.monotonic() - left
+        return None if left is None else system.monotonic() - left
 
     def units_done(self) -> int:
         """Return the units that the rank did, from its message `finished` or else from its last heartbeat."""

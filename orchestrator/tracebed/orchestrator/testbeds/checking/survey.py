@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tracebed.ground import system as world
+from tracebed.ground import system
 from tracebed.ground.cpus import parse_cpus
 from tracebed.ground.errors import TestbedError
 from tracebed.orchestrator.testbeds.base import TESTBEDS, Event, Testbed
@@ -119,7 +119,7 @@ class _Survey:
         self._request({"type": "facts"}, lambda report: bool(report.facts))
         self._sample(1)
         if seconds:
-            self._listen(world.monotonic() + seconds)
+            self._listen(system.monotonic() + seconds)
             self._sample(2)
         for host in self.testbed.hosts:
             for report in self.reports:
@@ -139,16 +139,16 @@ class _Survey:
         for index, report in enumerate(self.reports):
             if report.error is None:
                 self.testbed.send(index, message)
-        until = world.monotonic() + ANSWER_S + 0.05 * len(self.reports)
+        until = system.monotonic() + ANSWER_S + 0.05 * len(self.reports)
         while waiting := [report for report in self.reports if report.error is None and not answered(report)]:
-            if world.monotonic() >= until:
+            if system.monotonic() >= until:
                 for report in waiting:
                     report.error = f"the agent did not answer within {ANSWER_S:g} s"
                 return
             self._take(self.testbed.receive(until))
 
     def _listen(self, until: float) -> None:
-        while world.monotonic() < until:
+        while system.monotonic() < until:
             self._take(self.testbed.receive(until))
 
     def _take(self, events: Sequence[Event]) -> None:
@@ -158,7 +158,7 @@ class _Survey:
             if message["type"] == "facts":
                 report.facts = message["facts"]
                 # The time of an event is converted to the monotonic clock of this machine.
-                here = world.time() - world.monotonic() + message["time"]
+                here = system.time() - system.monotonic() + message["time"]
                 report.wall_offset_s = message["facts"]["clock_s"] - here
             elif message["type"] == "heartbeat":
                 report.samples.append((message["time"], message["sample"]))

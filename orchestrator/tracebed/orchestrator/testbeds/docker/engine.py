@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 from urllib.parse import SplitResult, urlsplit
 
-from tracebed.ground import system as world
+from tracebed.ground import system
 from tracebed.ground.errors import InputError, TestbedError
 from tracebed.orchestrator.testbeds.pump import Pump, SocketConnection
 from tracebed.orchestrator.testbeds.replay_folder import append_to
@@ -284,10 +284,10 @@ def _echo(process: subprocess.Popen[bytes]) -> bool:
     import select
 
     assert process.stdin is not None and process.stdout is not None
-    until = world.monotonic() + TUNNEL_S
+    until = system.monotonic() + TUNNEL_S
     with contextlib.suppress(BrokenPipeError):
         process.stdin.write(b"\n")
-    ready, _, _ = select.select([process.stdout], [], [], max(0.0, until - world.monotonic()))
+    ready, _, _ = select.select([process.stdout], [], [], max(0.0, until - system.monotonic()))
     return bool(ready and process.stdout.read(1))
 
 
@@ -317,7 +317,7 @@ class ExecChannel:
         on_end: Callable[[], None],
     ) -> None:
         self._engine, self._container, self._on_end = engine, container, on_end
-        self._mark = world.token_hex(8)
+        self._mark = system.token_hex(8)
         self._status: int | None = None
         self._ended = False
         api = engine.client.api

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import BaseModel, Field, model_validator
 
-from tracebed.ground import system as world
+from tracebed.ground import system
 from tracebed.ground.cpus import format_cpus, parse_cpus
 from tracebed.ground.display import counted
 from tracebed.ground.errors import TestbedError
@@ -410,15 +410,15 @@ class DockerProvider:
         """
         if existing := self._find():
             self.on_step(f"removing {counted(len(existing), 'container')}")
-        until = world.monotonic() + REMOVAL_S
+        until = system.monotonic() + REMOVAL_S
         while True:
             try:
                 self._remove_once(pool)
                 break
             except TestbedError:
-                if world.monotonic() >= until:
+                if system.monotonic() >= until:
                     raise
-                world.sleep(0.2)
+                system.sleep(0.2)
         self._containers = {}
 
     def _remove_once(self, pool: ThreadPoolExecutor) -> None:
