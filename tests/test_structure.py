@@ -57,7 +57,6 @@ APART = {
         *("batch", "run", "scheduling", "simulation", "replay", "testbeds", "calibrating", "tables", "watching"),
     },
     "tables": {"simulation", "replay", "testbeds"},
-    "slurm": {"batch", "simulation", "replay", "testbeds", "calibrating", "tables", "watching"},
     "scheduling": {"batch", "simulation", "replay", "testbeds", "calibrating", "run", "tables"},
     "evolving": {"batch", "run", "simulation", "replay", "testbeds", "calibrating", "tables", "watching"},
     "simulation": {"batch", "replay", "testbeds", "calibrating", "watching"},
@@ -67,34 +66,29 @@ APART = {
     "batch": {"simulation", "calibrating", "tables", "watching"},
     "watching": {"simulation", "testbeds", "calibrating"},
 }
+SLURM = "tracebed.slurm"
+# reader of what Slurm writes -> packages of the orchestrator that it may not import
+SLURM_READERS = {
+    name: {"batch", "simulation", "replay", "testbeds", "calibrating", "tables", "watching"}
+    for name in (
+        *("changes", "conf", "conf_keys", "conf_lines", "database", "gres", "job_fields", "machine", "partitions"),
+        *("reservations", "scontrol", "state", "topology", "values", "weights"),
+    )
+}
 VALIDATION = "tracebed.validation"
 # package of validation -> its sibling packages that it may not import: simulators make runs, the others judge them
 JUDGES = {"budget", "experiments", "fitting", "metrics", "report", "verdict"}
 VALIDATION_APART = {
     "simulators": JUDGES,
     **{room: {"simulators"} for room in ("budget", "fitting", "metrics", "report", "verdict")},
-    # Experiments of users stand without the studies of papers and the board.
-    **{
-        f"experiments.{name}": {"board", "experiments.ledger", "experiments.papers"}
-        for name in (
-            *("background_command", "cell", "experiment", "experiment_schema", "file", "pools", "recorded_runs"),
-            *("runner", "simulators", "store", "suite", "views", "workloads"),
-        )
-    },
 }
-# package of the orchestrator -> external modules that it may not import, since its decisions are pure
+PURE_ROOMS = ("orchestrator.scheduling", "slurm.simulation.inputs", "slurm.simulation.resources")
+PURE_ROOMS += ("slurm.simulation.start_conditions",)
+OUTSIDE_OF_DECISIONS = {"pandas", "pyarrow", "tracebed.ground.cpus", "tracebed.ground.files", "time", "datetime", "os"}
+# package -> external modules that it may not import, since its decisions are pure
 PURE = {
-    "scheduling": {
-        "pandas",
-        "pyarrow",
-        "tracebed.ground.cpus",
-        "tracebed.ground.files",
-        "time",
-        "datetime",
-        "os",
-        "pathlib",
-    },
-    "evolving": {"pandas", "pyarrow", "tracebed.ground.cpus", "tracebed.ground.files", "time", "datetime", "os"},
+    **{f"tracebed.{room}": OUTSIDE_OF_DECISIONS | {"pathlib"} for room in PURE_ROOMS},
+    f"{ORCHESTRATOR}.evolving": OUTSIDE_OF_DECISIONS,
 }
 LIGHT = (CLI, *(f"tracebed.api.{name}" for name in ("PRIORITIES", "SETTINGS", "SETUP_PARTS", "TYPES")))
 """What a command may import before it runs. `test_help_loads_nothing_heavy` shows what they load."""
@@ -181,8 +175,8 @@ def offences(path: Path, root: Path = ROOT) -> Iterator[str]:
         where = f"{path.relative_to(root)}:{found.line}: {found.module}"
         target = part_of(found.module)
         for room, others in PURE.items():
-            if is_in(module, f"{ORCHESTRATOR}.{room}") and any(is_in(found.module, other) for other in others):
-                yield f"{where}: {room}/ is pure and may not import this"
+            if is_in(module, room) and any(is_in(found.module, other) for other in others):
+                yield f"{where}: {room} is pure and may not import this"
         if part is None or target is None:
             light = found.module.partition(".")[0] in {"click", *sys.stdlib_module_names}
             if is_in(module, CLI) and not found.lazy and not light:
@@ -190,12 +184,14 @@ def offences(path: Path, root: Path = ROOT) -> Iterator[str]:
             continue
         if target != part and target not in STANDS_ON[part]:
             yield f"{where}: {part} may import {', '.join(sorted(STANDS_ON[part])) or 'no other part'} only"
-        if is_in(found.module, CLI) and not is_in(module, CLI) and part != "operators":
-            yield f"{where}: no module outside the command line imports it"
-        for home, apart in ((ORCHESTRATOR, APART), (VALIDATION, VALIDATION_APART)):
+        for home, apart, there in (
+            (ORCHESTRATOR, APART, ORCHESTRATOR),
+            (SLURM, SLURM_READERS, ORCHESTRATOR),
+            (VALIDATION, VALIDATION_APART, VALIDATION),
+        ):
             for room, others in apart.items():
                 for other in others:
-                    if is_in(module, f"{home}.{room}") and is_in(found.module, f"{home}.{other}"):
+                    if is_in(module, f"{home}.{room}") and is_in(found.module, f"{there}.{other}"):
                         yield f"{where}: {room}/ may not import {other}"
         lazy_names = found.module == "tracebed.api"  # each is imported when it is used
         light = lazy_names or any(is_in(found.module, each) for each in LIGHT) or part_of(found.module) == "ground"
@@ -238,6 +234,12 @@ def test_imports_run_one_way() -> None:
         ("orchestrator/tracebed/orchestrator/scheduling/x.py", "import numpy as np", True),
         ("orchestrator/tracebed/orchestrator/run.py", "from tracebed.orchestrator.scheduling.jobs import Jobs", False),
         ("orchestrator/tracebed/orchestrator/testbeds/x.py", "from tracebed.orchestrator import run", True),
+        ("orchestrator/tracebed/slurm/simulation/resources.py", "import os", False),
+        ("orchestrator/tracebed/slurm/conf.py", "from tracebed.orchestrator import replay", False),
+        ("orchestrator/tracebed/slurm/provider.py", "from tracebed.orchestrator import testbeds", True),
+        ("orchestrator/tracebed/orchestrator/testbeds/x.py", "import tracebed.slurm", False),
+        ("validation/tracebed/validation/experiments/x.py", "from tracebed.studies import ledger", False),
+        ("validation/tracebed/validation/x.py", "def f(): import tracebed.cli", False),
         ("validation/tracebed/cli/x.py", "import pandas as pd", False),
         ("validation/tracebed/cli/x.py", "import click, json", True),
         ("validation/tracebed/cli/x.py", "try: import rich\nexcept ImportError: ...", False),
