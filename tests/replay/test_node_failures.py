@@ -281,7 +281,7 @@ def test_steps_of_the_wall_clock_do_not_change_a_replay(tmp_path: Path) -> None:
 
 
 WALL_CLOCK = {
-    "world.time",
+    "system.time",
     "here.time",
     "time.time_ns",
     "datetime.now",
