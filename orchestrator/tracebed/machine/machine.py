@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cached_property
 from itertools import groupby
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from tracebed.converters.workload import System
 from tracebed.ground import bounds
@@ -147,14 +147,14 @@ class Machine:
         return not self.partitions and not any(kind.gres or kind.features for kind in self.classes)
 
     @classmethod
-    def of_nodes(cls, nodes: Iterable[NodeFacts]) -> Machine:
-        """Return the machine of some nodes."""
+    def of_nodes(cls, nodes: Iterable[NodeFacts], **own: Any) -> Self:
+        """Return the machine of some nodes. `own`: the other fields of the class."""
         nodes = tuple(nodes)
         classes = tuple(
             NodeClass(names=tuple(node.name for node in alike), cores=cores, sockets=sockets)
             for (cores, sockets), alike in groupby(nodes, lambda node: node[1:])
         )
-        machine = Machine(classes=classes)
+        machine = cls(classes=classes, **own)
         vars(machine)["nodes"] = nodes  # the property need not make them again
         return machine
 

@@ -20,7 +20,7 @@ class InventoryMachine(Machine):
     @classmethod
     def of(cls, inventory: Inventory) -> InventoryMachine:
         """Return the machine of an inventory."""
-        return cls(classes=Machine.of_nodes(inventory.facts).classes, grid=inventory.grid, inventory=inventory)
+        return cls.of_nodes(inventory.facts, grid=inventory.grid, inventory=inventory)
 
     def to_json(self) -> dict[str, Any]:
         """Return the machine as JSON values, with the content of the inventory on which runs depend."""
