@@ -113,7 +113,7 @@ class LicensePlan:
         return suffice(left, wanted)
 
     def next_release(self, job: int, after: int) -> int:
-        """Return the next end of another job with licences; 0: there is none, or the job wants no licences."""
+        """Return the next end of another job with licences; 0: no such job, or the job requests no licenses."""
         if not self.of.planned or not any(self.of.wanted[job]):
             return 0
         return min((each.end for each in self.held if each.end > after), default=0)

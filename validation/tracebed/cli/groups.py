@@ -196,7 +196,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command that the arguments name. Raises InputError if there is none, or an option is given twice."""
+        """Find the command that the arguments name. Raises InputError if it is unknown, or an option is repeated."""
         name = args[0]
         if not ctx.resilient_parsing and not name.startswith("-") and not self.knows(name):
             from tracebed.ground.registry import unknown

@@ -204,7 +204,7 @@ def build(
     only: Sequence[str] = (),
     on_dataset: Callable[[str], None] = lambda name: None,
 ) -> tuple[Board, dict[str, str]]:
-    """Return the board of the data sets of which there is a copy, and data set -> why there is none.
+    """Return the board of the fetched data sets, and data set -> the reason why it is missing.
 
     Args:
         folder: folder of the copies and the predictions, which are not made again.

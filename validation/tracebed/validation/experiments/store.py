@@ -246,7 +246,7 @@ def has_replays(folder: Path) -> bool:
 
 
 def read_plan(folder: Path) -> dict[str, Any]:
-    """Return the plan of the campaign in `folder`. Raises InputError if there is none, or it is damaged."""
+    """Return the plan of the campaign in `folder`. Raises InputError if it is missing or damaged."""
     path = folder / PLAN
     hint = "`tracebed experiment FILE.yaml -o FOLDER` writes such folders"
     if not path.is_file():

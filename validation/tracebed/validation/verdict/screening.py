@@ -241,7 +241,7 @@ def log_sha256(run: Run) -> str:
 
 
 def copied(run: Run, earlier: Mapping[str, Run]) -> str:
-    """Return the name of the first of `earlier` of which `run` is a copy; empty if there is none."""
+    """Return the name of the first run in `earlier` of which `run` is a copy; empty if `run` is no copy."""
     return next((name for name, other in earlier.items() if is_copy(run, other)), "")
 
 

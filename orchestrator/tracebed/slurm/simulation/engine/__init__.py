@@ -101,9 +101,9 @@ def fits(empty: Resources, request: Request) -> bool:
     of_job: dict[str, Any] = {name: [0] for name in ("submit", "run_time", "launch_s", "overrun_s", "over_limit_s")}
     of_job |= {name: [0] for name in ("end_s", "partition", "user", "fixed", "tier", "usage_factor", "reserve")}
     weights: dict[str, Any] = dict.fromkeys(("age", "max_age_s", "fairshare", "period_s", "first_period_s"), 0.0)
-    nobody: dict[str, Any] = {"associations": Associations([0], [1.0], [False]), "association": [-1]}
+    no_association: dict[str, Any] = {"associations": Associations([0], [1.0], [False]), "association": [-1]}
     inputs = Inputs(
-        **of_job, **weights, **nobody, limit=[60], requests=[request], free=empty, billing=[[0.0] * amounts]
+        **of_job, **weights, **no_association, limit=[60], requests=[request], free=empty, billing=[[0.0] * amounts]
     )
     return bool(_run(inputs, Slurm(), trial=True).fate[0])
 
