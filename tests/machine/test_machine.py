@@ -214,17 +214,32 @@ def test_a_machine_and_its_short_form_give_the_same_run(
 
 
 def test_a_run_under_slurm_is_read_and_simulated_again(files: Path, tmp_path: Path) -> None:
-    """The parameter `cluster` of a recorded run is its machine."""
     workload = tb.read(files / "w.parquet")
     run = tb.simulate(workload, "slurm", read_machine(files / "slurm.conf"), over_limit="kill")
     run.save(tmp_path / "run")
-    setup = Run.load(tmp_path / "run").info.setup
-    assert json.loads(setup.scheduling.policy_parameters["cluster"])["kinds"][0]["names"] == "n[1-3]"
-    again = predict(workload, None, setup)
+    info = Run.load(tmp_path / "run").info
+    assert isinstance(info.machine, SlurmMachine) and info.machine.cluster.kinds[0].names == "n[1-3]"
+    again = predict(workload, info.machine, info.setup)
     assert again.jobs.equals(run.jobs)
-    assert again.info.setup == run.info.setup
-    with pytest.raises(InputError, match=r"the slurm\.conf has 4 nodes, but 5 are given"):
-        predict(workload, 5, setup)
+    assert again.info.setup == run.info.setup and again.info.machine == info.machine
+
+
+def test_a_run_that_records_its_machine_in_parameters_of_the_policy_is_read(files: Path, tmp_path: Path) -> None:
+    """As tracebed wrote it until November 2026."""
+    run = tb.simulate(tb.read(files / "w.parquet"), "slurm", read_machine(files / "slurm.conf"))
+    folder = run.save(tmp_path / "run")
+    facts = json.loads((folder / "run.json").read_text())
+    cluster = json.dumps(facts.pop("machine")["cluster"])
+    parameters = facts["setup"]["scheduling"]["policy_parameters"]
+    parameters |= {"cluster": cluster, "reservations": ""}
+    (folder / "run.json").write_text(json.dumps(facts))
+    info = Run.load(folder).info
+    assert isinstance(info.machine, SlurmMachine) and info.machine.cluster == run.info.machine.cluster
+    assert info.setup == run.info.setup
+    parameters["cluster"] = "{"
+    (folder / "run.json").write_text(json.dumps(facts))
+    with pytest.raises(InputError, match="the cluster of the policy slurm is not JSON"):
+        Run.load(folder)
 
 
 def test_a_machine_with_partitions_is_simulated_under_slurm_only(files: Path) -> None:

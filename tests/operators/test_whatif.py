@@ -24,7 +24,7 @@ from tracebed.operators.whatif.classes import Answer, Changed, JobClass, classes
 from tracebed.operators.whatif.log import Log, log_of, with_starts
 from tracebed.slurm.conf import of_lines
 from tracebed.slurm.conf_lines import lines_of
-from tracebed.slurm.machine import Machine
+from tracebed.slurm.machine import SlurmCluster
 from tracebed.slurm.simulation.demands import as_asked
 from tracebed.validation.report.templates import fill
 
@@ -63,8 +63,8 @@ def drawn(conf: Path, jobs: int = ROWS, seed: int = 5) -> tb.Workload:
 
 def logged(workload: tb.Workload, conf: Path, seed: int) -> tb.Workload:
     """Return a workload with the starts that a simulated Slurm gives its jobs."""
-    given, _ = tb.slurm_parameters(conf)
-    run = tb.simulate(workload, "slurm", over_limit="kill", policy_parameters={**given, "seed": seed})
+    machine = tb.read_machine(conf)
+    run = tb.simulate(workload, "slurm", machine, over_limit="kill", policy_parameters={"seed": seed})
     times = run.jobs.set_index("job_id").loc[workload.table["job_id"]]
     table = workload.table.assign(logged_start=times["start"].to_numpy(), logged_end=times["end"].to_numpy())
     return tb.Workload(table, workload.provenance)
@@ -81,8 +81,8 @@ def of_rows(conf: Path, *rows: tuple[float, float, float, float], **columns: Any
     return log_of(tb.Workload(table.assign(**columns)), machine_at(conf))
 
 
-def machine_at(conf: Path) -> Machine:
-    machine = of_lines(lines_of(conf), conf, plain=True).machine
+def machine_at(conf: Path) -> SlurmCluster:
+    machine = of_lines(lines_of(conf), conf, plain=True).cluster
     assert machine is not None
     return machine
 
@@ -133,7 +133,7 @@ ARRAYS = """JobID|Partition|Submit|Eligible|Start|End|Elapsed|Timelimit|State|NN
 
 def test_a_waiting_array_is_a_job_for_each_task(conf: Path) -> None:
     (conf.parent / "sacct.txt").write_text(ARRAYS.replace("@", "2024-03-01T08:"))
-    machine = of_lines(lines_of(conf), conf, plain=True).machine
+    machine = of_lines(lines_of(conf), conf, plain=True).cluster
     assert machine is not None
     log = log_of(tb.read(conf.parent / "sacct.txt", time_zone="UTC"), machine)
     arrays = pd.Series(log.workload.column("job_id")).str.partition("_")[0].value_counts()
@@ -182,10 +182,10 @@ def test_a_share_of_a_node_is_a_number_of_its_cores(conf: Path) -> None:
 def test_the_starts_of_a_real_run_are_those_of_the_log(conf: Path) -> None:
     workload = drawn(conf, 30)
     bare = tb.Workload(workload.table.drop(columns=["logged_start", "logged_end"]), workload.provenance)
-    given, _ = tb.slurm_parameters(conf)
-    run = tb.simulate(bare, "slurm", over_limit="kill", policy_parameters={**given, "seed": 5})
+    machine = tb.read_machine(conf)
+    run = tb.simulate(bare, "slurm", machine, over_limit="kill", policy_parameters={"seed": 5})
     assert with_starts(bare, run).table["logged_start"].tolist() == workload.table["logged_start"].tolist()
-    fewer = tb.simulate(tb.Workload(bare.table[:20], bare.provenance), "slurm", policy_parameters=given)
+    fewer = tb.simulate(tb.Workload(bare.table[:20], bare.provenance), "slurm", machine)
     with pytest.raises(InputError, match="the run lacks 10 jobs of the workload, such as 20"):
         with_starts(bare, fewer)
 

@@ -23,7 +23,7 @@ from tracebed.operators.whatif.pictures import pictures
 from tracebed.operators.whatif.refused import MOST, Remedy, adapted
 from tracebed.slurm.conf import of_lines
 from tracebed.slurm.conf_lines import lines_of
-from tracebed.slurm.machine import Machine
+from tracebed.slurm.machine import SlurmCluster
 from tracebed.slurm.simulation.demands import STARTED, longest_limits
 
 Call = Callable[..., tuple[int, str, str]]
@@ -59,8 +59,8 @@ def started(log: tb.Workload, conf: Path) -> set[str]:
     return set(jobs.column("job_id")[jobs.column(STARTED)])
 
 
-def machine_of(conf: Path) -> Machine:
-    machine = of_lines(lines_of(conf), conf, plain=True).machine
+def machine_of(conf: Path) -> SlurmCluster:
+    machine = of_lines(lines_of(conf), conf, plain=True).cluster
     assert machine is not None
     return machine
 

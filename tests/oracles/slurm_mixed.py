@@ -45,6 +45,7 @@ from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.slurm.conf import read
+from tracebed.slurm.machine import SlurmMachine
 from tracebed.slurm.simulation import prediction
 from tracebed.slurm.simulation.inputs import Inputs
 
@@ -92,30 +93,32 @@ def workload_of(recording: dict[str, Any], asked: Sequence[float]) -> Workload:
     return Workload(pd.DataFrame(rows).assign(run_time=recording["run_s"]), Provenance(system=System(8, 8)))
 
 
-def parameters(recording: dict[str, Any]) -> dict[str, Any]:
-    """Return the parameters of the policy."""
+def machine_of(recording: dict[str, Any]) -> SlurmMachine:
+    """Return the machine."""
     with tempfile.TemporaryDirectory() as folder:
         files = [Path(folder) / name for name in ("slurm.conf", "dump.cfg", "qos.txt")]
         for file, name in zip(files, ("conf", "dump", "qos"), strict=True):
             file.write_text(recording[name])
-        return {**read(*files).parameters}
+        machine = read(*files).machine
+    assert machine is not None
+    return machine
 
 
-def simulated(workload: Workload, given: dict[str, Any], zero: float, seed: int, phases: Sequence[float]) -> Any:
+def simulated(workload: Workload, machine: SlurmMachine, zero: float, seed: int, phases: Sequence[float]) -> Any:
     """Return the starts and ends of a member, s since the first submission. `phases`: empty: they are drawn."""
-    settings, draws = {**given, "seed": seed, "epoch_s": zero}, prediction._drawn
+    settings, draws = {"seed": seed, "epoch_s": zero}, prediction._drawn
     if phases:
         jitter = np.random.default_rng(seed).normal(0.0, JITTER_S, 2)
         loops = [max(1e-3, at % loop + by) for at, loop, by in zip(phases, LOOPS_S, jitter, strict=False)]
         settings |= {"bf_phase_s": loops[0], "sched_phase_s": loops[1]}
 
-    def drawn(policy: Slurm, inputs: Inputs) -> tuple[Slurm, Inputs]:
-        policy, inputs = draws(policy, inputs)
+    def drawn(policy: Slurm, inputs: Inputs, seed: int) -> tuple[Slurm, Inputs]:
+        policy, inputs = draws(policy, inputs, seed)
         return policy, replace(inputs, first_period_s=phases[2]) if phases else inputs
 
     with mock.patch.object(prediction, "_drawn", drawn):
         run = predict(
-            workload, None, "slurm", over_limit=OverLimit.KILL, policy_parameters=settings, overheads=LATENCIES
+            workload, machine, "slurm", over_limit=OverLimit.KILL, policy_parameters=settings, overheads=LATENCIES
         )
     end = run.jobs["end"].to_numpy()
     return end - workload.floats("run_time"), end
@@ -123,13 +126,13 @@ def simulated(workload: Workload, given: dict[str, Any], zero: float, seed: int,
 
 def judged(recording: dict[str, Any], seeds: int, *, known: bool = True) -> dict[str, float]:
     """Return the relative errors of a recording, its noise ratio, and the spread of the real runs."""
-    given, real, members = parameters(recording), [], []
+    machine, real, members = machine_of(recording), [], []
     for run in recording["runs"]:
         workload, zero = workload_of(recording, run["asked"]), run["asked"][0]
         submit = workload.floats("submit_time")
         real.append(_run(np.array(run["start"]) - zero, np.array(run["end"]) - zero, submit))
         phases = run["phases"] if known else ()
-        members += [_run(*simulated(workload, given, zero, seed, phases), submit) for seed in range(seeds)]
+        members += [_run(*simulated(workload, machine, zero, seed, phases), submit) for seed in range(seeds)]
     found = {}
     for at, name in enumerate(FIGURES):
         mean, real_mean = (float(np.mean([each[at] for each in runs])) for runs in (members, real))
@@ -161,10 +164,10 @@ class Forced(Simulation):
 
     def __init__(self, recording: dict[str, Any]) -> None:
         run = recording["runs"][0]
-        workload, given = workload_of(recording, run["asked"]), parameters(recording)
-        policy = resolve("slurm", given)[1]
+        workload, whole = workload_of(recording, run["asked"]), machine_of(recording)
+        policy = resolve("slurm", whole.parameters)[1]
         assert isinstance(policy, Slurm)
-        machine, jobs = policy.own_machine().cluster, Jobs.of(workload, over_limit=OverLimit.KILL)
+        machine, jobs = whole.cluster, Jobs.of(workload, over_limit=OverLimit.KILL)
         setup = Setup.of("slurm", over_limit=OverLimit.KILL)
         inputs, _ = prediction._inputs(workload, jobs, prediction.IdleCluster.of(machine), setup, ScheduleRecord(jobs))
         super().__init__(inputs, replace(policy, epoch_s=run["asked"][0]))

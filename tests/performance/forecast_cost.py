@@ -18,7 +18,7 @@ import pandas as pd
 
 from tracebed.converters.workload import Workload
 from tracebed.slurm.conf import SlurmConf
-from tracebed.slurm.machine import Alike, Machine, Partition, Weights
+from tracebed.slurm.machine import Alike, Partition, SlurmCluster, Weights
 from tracebed.slurm.scontrol import Share
 from tracebed.slurm.simulation.forecast import forecast
 from tracebed.slurm.state import ClusterState, LiveJob
@@ -86,7 +86,7 @@ def drawn(nodes: int, waiting: int) -> ClusterState:
         Partition(name="short", nodes=f"c[1-{max(2, nodes // 4)}]", tier=2, limit_s=7200, memory_per_core_mib=3000),
         Partition(name="large", nodes=f"c[{nodes // 2}-{nodes}]", memory_per_core_mib=3000),
     )
-    machine = Machine(
+    machine = SlurmCluster(
         kinds=(Alike(names=f"c[1-{nodes}]", cores=CORES, memory_mib=190_000),),
         partitions=partitions,
         shared=True,

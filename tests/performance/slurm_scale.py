@@ -16,9 +16,8 @@ from tracebed.converters.models import registry
 from tracebed.converters.workload import Provenance, System, Workload
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.scheduling.limits import OverLimit
-from tracebed.orchestrator.scheduling.policies.slurm import Slurm
 from tracebed.orchestrator.simulation.prediction import predict
-from tracebed.slurm.machine import Alike, Machine, Partition, Weights
+from tracebed.slurm.machine import Alike, Partition, SlurmCluster, SlurmMachine, Weights
 
 MEMORY_MIB = 4000
 """Memory of a core."""
@@ -26,7 +25,7 @@ MEMORY_MIB = 4000
 
 def shared_cluster(
     count: int, nodes: int, cores: int = 48, *, one: bool = False, load: float = 0.85
-) -> tuple[Workload, Machine]:
+) -> tuple[Workload, SlurmCluster]:
     """Return drawn jobs, half of them of whole nodes, and their cluster.
 
     Args:
@@ -41,7 +40,7 @@ def shared_cluster(
         Partition(name="short", nodes=f"n[1-{nodes // 4}]", tier=2, limit_s=3600.0, memory_per_core_mib=MEMORY_MIB),
         Partition(name="half", nodes=f"n[{nodes // 2}-{nodes}]", memory_per_core_mib=MEMORY_MIB),
     )
-    machine = Machine(
+    machine = SlurmCluster(
         kinds=(Alike(names=f"n[1-{nodes}]", cores=cores, memory_mib=cores * MEMORY_MIB),),
         partitions=(Partition(name="all", default=True, memory_per_core_mib=MEMORY_MIB), *(() if one else others)),
         shared=True,
@@ -62,7 +61,7 @@ def shared_cluster(
     return Workload(table, Provenance(system=System(nodes, cores))), machine
 
 
-def whole_nodes(count: int, nodes: int = 5860, *, load: float = 0.9) -> tuple[Workload, Machine]:
+def whole_nodes(count: int, nodes: int = 5860, *, load: float = 0.9) -> tuple[Workload, SlurmCluster]:
     """Return jobs of the model `cirne` on whole nodes, in one partition, in the order of submission.
 
     FastSim (ISC 2023) simulated 600,000 jobs of four months on the nodes of ARCHER2. The model's arrivals have that
@@ -80,21 +79,20 @@ def whole_nodes(count: int, nodes: int = 5860, *, load: float = 0.9) -> tuple[Wo
     columns = {name: table[name].to_numpy() for name in ("job_id", "submit_time", "nodes")}
     columns |= {name: table[name].to_numpy(dtype=float) * scale for name in ("run_time", "time_limit")}
     partition = Partition(name="all", default=True)
-    machine = Machine(kinds=(Alike(names=f"n[1-{nodes}]", cores=1),), partitions=(partition,))
+    machine = SlurmCluster(kinds=(Alike(names=f"n[1-{nodes}]", cores=1),), partitions=(partition,))
     return Workload(pd.DataFrame(columns), Provenance(system=System(nodes, 1))), machine
 
 
-SETTINGS: dict[str, Callable[[int], tuple[Workload, Machine]]] = {
+SETTINGS: dict[str, Callable[[int], tuple[Workload, SlurmCluster]]] = {
     "month": lambda count: shared_cluster(count, 5000, one=True),
     "partitions": lambda count: shared_cluster(count, 5000),
     "quarter": whole_nodes,
 }
 
 
-def simulate(workload: Workload, machine: Machine) -> Run:
+def simulate(workload: Workload, machine: SlurmCluster) -> Run:
     """Return the compiled simulation of a workload on a cluster."""
-    policy = Slurm(cluster=machine.model_dump_json())
-    return predict(workload, None, policy, over_limit=OverLimit.KILL, engine="compiled")
+    return predict(workload, SlurmMachine.of(machine), "slurm", over_limit=OverLimit.KILL, engine="compiled")
 
 
 def main(setting: str, count: int) -> None:

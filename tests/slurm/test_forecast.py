@@ -250,7 +250,7 @@ def test_the_switches_are_those_of_the_folder(tmp_path: Path) -> None:
     assert any(f"{folder / 'topology.conf'} is missing: no switches are assumed" in note for note in notes)
     assert any("the rules of Slurm 23.11 are unknown: those of 22.05 are assumed" in note for note in notes)
     (folder / "topology.conf").write_text("SwitchName=a Nodes=n1\nSwitchName=b Nodes=n2\n")
-    machine = read_state(folder).conf.machine
+    machine = read_state(folder).conf.cluster
     assert machine is not None and [switch.nodes for switch in machine.switches] == ["n1", "n2"]
 
 

@@ -25,7 +25,7 @@ from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.slurm.conf import read
 from tracebed.slurm.database import Association, Database, Limits, Qos, read_qos, tres_of
-from tracebed.slurm.machine import Machine
+from tracebed.slurm.machine import SlurmCluster, SlurmMachine
 from tracebed.slurm.simulation import prediction
 from tracebed.slurm.simulation.accounts import Accounting
 from tracebed.slurm.simulation.factors import resets
@@ -49,9 +49,9 @@ def recorded(name: str) -> dict[str, Any]:
     return content
 
 
-def machine_with(**settings: str) -> Machine:
+def machine_with(**settings: str) -> SlurmCluster:
     """Return the recorded cluster with changed settings of its slurm.conf."""
-    machine = read(*FILES).machine
+    machine = read(*FILES).cluster
     assert machine is not None
     weights = machine.weights
     if flags := settings.get("PriorityFlags"):
@@ -80,7 +80,7 @@ def workload_of(jobs: list[dict[str, Any]]) -> Workload:
     return Workload(table, Provenance(system=System(4, 4)))
 
 
-def inputs_of(jobs: list[dict[str, Any]], machine: Machine) -> tuple[Inputs, list[int]]:
+def inputs_of(jobs: list[dict[str, Any]], machine: SlurmCluster) -> tuple[Inputs, list[int]]:
     workload = workload_of(jobs)
     known = Jobs.of(workload, cores_per_node=4, over_limit=OverLimit.KILL)
     setup = Setup.of("slurm", over_limit=OverLimit.KILL)
@@ -91,9 +91,9 @@ def inputs_of(jobs: list[dict[str, Any]], machine: Machine) -> tuple[Inputs, lis
 @pytest.mark.parametrize("name", LIMITED)
 def test_the_jobs_start_wait_and_are_refused_as_in_slurm(name: str, seed: int) -> None:
     recording = recorded(name)
-    parameters = {**read(*FILES).parameters, "seed": seed}
     workload = workload_of(recording["jobs"])
-    run = predict(workload, None, "slurm", over_limit=OverLimit.KILL, policy_parameters=parameters)
+    machine = read(*FILES).machine
+    run = predict(workload, machine, "slurm", over_limit=OverLimit.KILL, policy_parameters={"seed": seed})
     jobs = run.jobs.set_index("job_id")
     for number, state in enumerate(recording["states"], 1):
         job = jobs.loc[str(number)]
@@ -171,10 +171,9 @@ def test_usage_is_billed_by_weights_and_factor() -> None:
 def test_the_content_says_what_a_file_is() -> None:
     conf = read(*FILES)
     assert conf.where == str(FOLDER / "slurm.conf")
-    assert conf.machine == Machine.model_validate_json(conf.parameters["cluster"])
-    assert conf.machine is not None
+    assert conf.cluster is not None
     assert not conf.differences
-    database = conf.machine.database
+    database = conf.cluster.database
     assert database.associations[:3] == (
         Association(account="root", qos=("normal",)),
         Association(account="root", user="root", default=True),
@@ -273,15 +272,14 @@ def test_the_simulation_ends_if_a_limit_holds_jobs_for_ever() -> None:
     qos = Qos(name="normal", limits=Limits(user_tres={"cpu": 2}))
     machine = machine.model_copy(update={"partitions": (main,), "database": Database(qos=(qos,))})
     job = {"user": "a", "account": "b", "cores": 1, "limit": 3, "run": 9.0}
-    run = predict(workload_of([job]), None, Slurm(cluster=machine.model_dump_json()), over_limit=OverLimit.KILL)
+    run = predict(workload_of([job]), SlurmMachine.of(machine), "slurm", over_limit=OverLimit.KILL)
     assert run.jobs["reason"].tolist() == ["no pass of Slurm ever starts it"]
 
 
 def test_limits_apply_only_if_they_are_enforced() -> None:
     machine = machine_with().model_copy(update={"enforced": ("associations",)})
     job = {"user": "tracebed1", "account": "lab1", "cores": 1, "limit": 3, "run": 300.0, "qos": "pu"}
-    policy = Slurm(cluster=machine.model_dump_json())
-    run = predict(workload_of([job, job]), None, policy, over_limit=OverLimit.KILL)
+    run = predict(workload_of([job, job]), SlurmMachine.of(machine), "slurm", over_limit=OverLimit.KILL)
     assert (run.jobs["start"] < WAIT_S).all()
 
 
@@ -314,9 +312,9 @@ def test_a_reset_changes_the_order_of_the_jobs() -> None:
     starts = {}
     for reset in ("", "daily"):
         weights = machine.weights.model_copy(update={"reset": reset})
-        cluster = machine.model_copy(update={"weights": weights}).model_dump_json()
-        policy = Slurm(cluster=cluster, epoch_s=86400.0 * 20000 - 3500.0)  # midnight is at 3,500 s
-        run = predict(workload_of(jobs), None, policy, over_limit=OverLimit.KILL)
+        cluster = SlurmMachine.of(machine.model_copy(update={"weights": weights}))
+        policy = Slurm(epoch_s=86400.0 * 20000 - 3500.0)  # midnight is at 3,500 s
+        run = predict(workload_of(jobs), cluster, policy, over_limit=OverLimit.KILL)
         starts[reset] = run.jobs.set_index("job_id")["start"]
     assert starts[""]["5"] < starts[""]["4"]
     assert starts["daily"]["4"] < starts["daily"]["5"]
@@ -328,8 +326,8 @@ def test_which_qos_preempts_which_is_in_the_table_of_qos(tmp_path: Path) -> None
     for path in files:
         path.write_text(content[path.name])
     conf = read(*files)
-    assert conf.machine is not None
-    found = [(each.name, each.priority, each.preempts) for each in conf.machine.database.qos]
+    assert conf.cluster is not None
+    found = [(each.name, each.priority, each.preempts) for each in conf.cluster.database.qos]
     assert found == [("normal", 0, ()), ("high", 100, ("normal",))]
     assert not any("preempts" in sentence for sentence in conf.differences)
     assert any("which QOS preempts which" in sentence for sentence in read(files[0]).differences)

@@ -11,7 +11,7 @@ import pytest
 from tracebed.converters.workload import Provenance, Step, Workload
 from tracebed.ground.errors import InputError
 from tracebed.slurm.conf_lines import lines_of
-from tracebed.slurm.machine import Machine, machine_of
+from tracebed.slurm.machine import SlurmCluster, machine_of
 from tracebed.slurm.simulation.demands import NO_LIMIT, SEVERAL_KINDS, YEAR_S, as_asked
 
 CONF = """NodeName=a[1-2] Sockets=2 CoresPerSocket=4 ThreadsPerCore=2
@@ -22,7 +22,7 @@ PartitionName=all Nodes=ALL MaxTime=30
 """
 
 
-def machine(folder: Path) -> Machine:
+def machine(folder: Path) -> SlurmCluster:
     path = folder / "slurm.conf"
     path.write_text(CONF)
     found = machine_of(lines_of(path), path)

@@ -11,7 +11,7 @@ from tracebed.ground.errors import InputError
 from tracebed.slurm.changes import Addition, class_of, with_nodes, with_settings
 from tracebed.slurm.conf import of_lines
 from tracebed.slurm.conf_lines import Line, hosts_of, lines_of
-from tracebed.slurm.machine import Machine
+from tracebed.slurm.machine import SlurmCluster
 
 CONF = Path(__file__).parents[1] / "operator_logs" / "slurm.conf"
 
@@ -21,8 +21,8 @@ def lines() -> list[Line]:
     return lines_of(CONF)
 
 
-def machine(lines: list[Line]) -> Machine:
-    found = of_lines(lines, CONF).machine
+def machine(lines: list[Line]) -> SlurmCluster:
+    found = of_lines(lines, CONF).cluster
     assert found is not None
     return found
 

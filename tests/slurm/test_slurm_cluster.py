@@ -26,17 +26,16 @@ from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.workload import Provenance, System, Workload
 from tracebed.ground.errors import InputError, Tolerated
-from tracebed.orchestrator.replay.session import replay
+from tracebed.machine.sources import recorded_machine
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.node_masks import mask_of
 from tracebed.orchestrator.scheduling.policies.slurm import Slurm
 from tracebed.orchestrator.simulation.prediction import predict
-from tracebed.orchestrator.testbeds.inventory import load_inventory
 from tracebed.slurm.conf import read
 from tracebed.slurm.database import Database, Limits, Qos
 from tracebed.slurm.gres import counted_gres, demanded_gres, gres_of, kept_gres
-from tracebed.slurm.machine import Alike, Machine, Partition, Weights, duration_s
+from tracebed.slurm.machine import Alike, Partition, SlurmCluster, SlurmMachine, Weights, duration_s
 from tracebed.slurm.simulation import engine
 from tracebed.slurm.simulation.factors import size_factor
 from tracebed.slurm.simulation.feasibility import fits, satisfies
@@ -289,11 +288,11 @@ def test_settings_of_heterogeneous_jobs_are_named_for_a_cluster(tmp_path: Path) 
         assert any("bf_hetjob_prio" in each for each in read(path).differences) is named
 
 
-def cluster(folder: Path, text: str, *more: Path) -> Machine:
+def cluster(folder: Path, text: str, *more: Path) -> SlurmCluster:
     """Return the cluster of a slurm.conf."""
     path = folder / "slurm.conf"
     path.write_text(text)
-    found = read(path, *more).machine
+    found = read(path, *more).cluster
     assert found is not None
     return found
 
@@ -343,7 +342,7 @@ def test_a_job_larger_than_its_partition_or_than_any_node_is_rejected(tmp_path: 
     )
     table = {"job_id": ["1", "2", "3"], "submit_time": [0.0] * 3, "run_time": [5.0] * 3, "time_limit": [60.0] * 3}
     table |= {"nodes": [2, 3, 1], "cores_per_node": [4, 1, 5]}
-    run = predict(Workload(pd.DataFrame(table), Provenance()), None, "slurm", policy_parameters=read(path).parameters)
+    run = predict(Workload(pd.DataFrame(table), Provenance()), read(path).machine, "slurm")
     reasons = run.jobs.set_index("job_id")["reason"]
     assert reasons["1"] == ""
     assert reasons["2"].startswith("PartitionNodeLimit")
@@ -412,7 +411,7 @@ def test_without_the_compiled_simulation_an_error_says_what_to_install(
 
 # -- runs -------------------------------------------------------------------------------------------------------------
 
-CLUSTER = Machine(
+CLUSTER = SlurmCluster(
     kinds=(
         Alike(names="n[1-2]", cores=4, memory_mib=1000),
         Alike(names="g1", cores=4, gres={"gpu": 2}, memory_mib=1000),
@@ -442,7 +441,7 @@ def test_jobs_share_nodes_and_wait_in_their_partition() -> None:
         partition=["", "main", "", "", "gpu", "gpu", "none"],
         gres=["", "", "", "", "gpu:1", "gpu:3", ""],
     )
-    run = predict(workload, None, Slurm(cluster=CLUSTER.model_dump_json()), over_limit=OverLimit.KILL)
+    run = predict(workload, SlurmMachine.of(CLUSTER), "slurm", over_limit=OverLimit.KILL)
     jobs = run.jobs.set_index("job_id")
     waits = (jobs["start"] - jobs["submit"])[["1", "2", "5"]]
     assert ((waits >= 0.0) & (waits < 4.5)).all()  # until the next pass
@@ -468,8 +467,7 @@ def test_a_job_of_several_partitions_starts_in_the_first_that_has_room() -> None
         array=["", "", "", "7", "7", ""],
         dependency=["", "", "", "", "", "afterany:5"],
     )
-    policy = Slurm(cluster=CLUSTER.model_dump_json(), seed=3)
-    run = predict(workload, None, policy, over_limit=OverLimit.KILL)
+    run = predict(workload, SlurmMachine.of(CLUSTER), Slurm(seed=3), over_limit=OverLimit.KILL)
     start = run.jobs.set_index("job_id")["start"]
     assert 100.0 <= start["3"] < 106.0
     assert 150.0 <= start["5"] < 156.0  # after job 3, in the partition gpu
@@ -478,7 +476,7 @@ def test_a_job_of_several_partitions_starts_in_the_first_that_has_room() -> None
     assert run.allocations.set_index("job_id")["node"][["3", "5"]].tolist() == [2, 2]
     assert set(run.jobs["state"]) == {"completed"}
     all_of = CLUSTER.model_copy(update={"all_partitions": True})
-    run = predict(workload, None, Slurm(cluster=all_of.model_dump_json()), over_limit=OverLimit.KILL)
+    run = predict(workload, SlurmMachine.of(all_of), "slurm", over_limit=OverLimit.KILL)
     assert run.jobs.set_index("job_id")["reason"]["4"] == "the cluster has no partition none"
 
 
@@ -486,13 +484,13 @@ def test_a_heterogeneous_job_starts_together_or_not_at_all() -> None:
     columns: dict[str, Any] = {"extra_het_job": ["", "2", "2", "", "5", "5"], "cores_per_node": [4, 1, 4, 1, 1, 9]}
     columns |= {"submit_time": [0.0, 1, 1, 2, 3, 3], "run_time": [50.0] * 6, "nodes": [1] * 6}
     workload = workload_of(**columns)
-    jobs = predict(workload, None, Slurm(cluster=CLUSTER.model_dump_json()), over_limit=OverLimit.KILL).jobs
+    jobs = predict(workload, SlurmMachine.of(CLUSTER), "slurm", over_limit=OverLimit.KILL).jobs
     start = jobs.set_index("job_id")["start"]
     assert start["2"] == start["3"] >= 50.0 and start["4"] >= start["2"]
     reasons = jobs.set_index("job_id")["reason"]
     assert reasons["5"] == "another component of its heterogeneous job is rejected"
     assert reasons["6"].startswith("no nodes of its partition can ever run it: 9 cores on a node are demanded")
-    assert ignored(workload, Slurm()) == ["4 components of heterogeneous jobs start one by one, not together"]
+    assert ignored(workload) == ["4 components of heterogeneous jobs start one by one, not together"]
 
 
 HET_LOG = """\
@@ -512,8 +510,8 @@ def test_the_components_of_a_log_of_sacct_start_together(tmp_path: Path) -> None
         log = read_workload(path)
     conf = "SelectType=select/cons_tres\nSelectTypeParameters=CR_Core\nSchedulerParameters=bf_interval=60\n"
     machine = cluster(tmp_path, f"{conf}NodeName=n[1-4] CPUs=4\nPartitionName=main Nodes=ALL\n")
-    policy = Slurm(cluster=machine.model_dump_json(), bf_interval=60, seed=1)
-    start = predict(log, None, policy, over_limit=OverLimit.KILL).jobs.set_index("job_id")["start"]
+    policy = Slurm(bf_interval=60, seed=1)
+    start = predict(log, SlurmMachine.of(machine), policy, over_limit=OverLimit.KILL).jobs.set_index("job_id")["start"]
     assert start["3+0"] == start["3+1"] == start["5"] == pytest.approx(58.5, abs=4.0)
 
 
@@ -523,29 +521,23 @@ def test_a_job_of_several_partitions_is_refused_once_with_the_reason() -> None:
     machine = CLUSTER.model_copy(update={"enforced": ("limits",), "database": Database(qos=(qos,))})
     columns = {"submit_time": [0.0, 1.0, 2.0], "run_time": [50.0] * 3, "nodes": [1] * 3, "cores_per_node": [4] * 3}
     workload = workload_of(**columns, partition=["main,gpu"] * 3)
-    jobs = predict(workload, None, Slurm(cluster=machine.model_dump_json()), over_limit=OverLimit.KILL).jobs
+    jobs = predict(workload, SlurmMachine.of(machine), "slurm", over_limit=OverLimit.KILL).jobs
     assert jobs["state"].tolist() == ["completed", "completed", "rejected"]
     assert jobs["reason"][2].startswith("QOSMaxSubmitJobPerUserLimit")
 
 
 def test_a_job_is_killed_at_its_limit_or_gets_more_time() -> None:
     workload = workload_of(submit_time=[0.0], run_time=[900.0], nodes=[1], cores_per_node=[1])
-    policy = Slurm(cluster=CLUSTER.model_dump_json(), seed=4)
-    killed = predict(workload, None, policy, over_limit=OverLimit.KILL).jobs
+    machine, policy = SlurmMachine.of(CLUSTER), Slurm(seed=4)
+    killed = predict(workload, machine, policy, over_limit=OverLimit.KILL).jobs
     assert killed["state"][0] == "killed"
     assert 600.0 <= killed["end"][0] - killed["start"][0] <= 630.0
-    more = predict(workload, None, policy).jobs
+    more = predict(workload, machine, policy).jobs
     assert more["end"][0] - more["start"][0] == pytest.approx(900.0)
     with pytest.raises(InputError, match="--over-limit now is not modeled"):
-        predict(workload, None, policy, over_limit=OverLimit.NOW)
+        predict(workload, machine, policy, over_limit=OverLimit.NOW)
     with pytest.raises(InputError, match="simulated by the compiled engine only"):
-        predict(workload, None, policy, engine="python")
-
-
-def test_no_testbed_replays_a_cluster(tmp_path: Path) -> None:
-    workload = workload_of(submit_time=[0.0], run_time=[9.0], nodes=[1])
-    with pytest.raises(InputError, match="can be simulated only"):
-        replay(workload, load_inventory("emulated-4"), Slurm(cluster=CLUSTER.model_dump_json()), tmp_path / "run")
+        predict(workload, machine, policy, engine="python")
 
 
 def test_a_job_whose_memory_fits_on_no_nodes_is_rejected() -> None:
@@ -554,7 +546,7 @@ def test_a_job_whose_memory_fits_on_no_nodes_is_rejected() -> None:
     workload = workload_of(
         submit_time=[0.0, 0.0], run_time=[9.0, 9.0], nodes=[8, 4], spread=[1, 1], fewest_nodes=[1, 1]
     )
-    run = predict(workload, None, Slurm(cluster=cluster.model_dump_json()))
+    run = predict(workload, SlurmMachine.of(cluster), "slurm")
     assert run.jobs["state"].tolist() == ["rejected", "completed"]
 
 
@@ -562,13 +554,12 @@ def test_no_run_without_jobs_is_made() -> None:
     workload = workload_of(submit_time=[0.0], run_time=[9.0], nodes=[1], partition=["other"])
     says = "none of the 1 jobs can run on the cluster: the cluster has no partition other"
     with pytest.raises(InputError, match=says):
-        predict(workload, None, Slurm(cluster=CLUSTER.model_dump_json()))
+        predict(workload, SlurmMachine.of(CLUSTER), "slurm")
 
 
 def test_no_invalid_cluster_is_simulated() -> None:
-    workload = workload_of(submit_time=[0.0], run_time=[9.0], nodes=[1])
-    with pytest.raises(InputError, match=r"slurm\.cluster is invalid"):
-        predict(workload, None, Slurm(cluster="{}"))
+    with pytest.raises(InputError, match=r"the cluster of Slurm is invalid: .* kinds"):
+        recorded_machine({"source": "slurm", "cluster": {}})
 
 
 def test_a_workload_is_simulated_with_a_slurm_conf(tmp_path: Path) -> None:
@@ -621,9 +612,7 @@ def test_a_real_slurm_with_fairshare_features_gpus_and_memory_is_predicted(
     ids = workload.texts("job_id").tolist()
     waits = []
     for seed in range(24):
-        run = predict(
-            workload, None, "slurm", over_limit=OverLimit.KILL, policy_parameters={**conf.parameters, "seed": seed}
-        )
+        run = predict(workload, conf.machine, "slurm", over_limit=OverLimit.KILL, policy_parameters={"seed": seed})
         jobs = run.jobs.set_index("job_id").loc[ids]
         waits.append((jobs["start"] - jobs["submit"]).to_numpy())
     runs = pd.read_csv(folder / "two-runs.csv", dtype={"job_id": str})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -21,7 +22,7 @@ from tracebed.machine.nodes import NodeFacts
 from tracebed.orchestrator.run import Run
 from tracebed.slurm.conf import SlurmConf, read
 from tracebed.slurm.conf_lines import MAX_BYTES, hosts
-from tracebed.slurm.machine import Machine, Weights
+from tracebed.slurm.machine import SlurmMachine, Weights
 
 OPERATOR = Path(__file__).parents[1] / "operator_logs" / "slurm.conf"
 CONF = """# a cluster
@@ -69,8 +70,9 @@ def test_no_setting_of_an_operators_slurm_conf_is_ignored_without_a_warning() ->
     ):
         assert setting in said
     assert len(conf.differences) == 3
-    machine = Machine.model_validate_json(conf.parameters["cluster"])
-    assert machine == conf.machine
+    assert conf.machine is not None
+    machine = SlurmMachine.from_json(json.loads(json.dumps(conf.machine.to_json()))).cluster
+    assert machine == conf.cluster
     assert [(kind.names, kind.cores, kind.gres, kind.weight) for kind in machine.kinds] == [
         ("cpu[01-48]", 48, {}, 1),
         ("gpu[01-15,20]", 64, {"gpu": 4, "gpu:a100": 4}, 10),
@@ -104,7 +106,7 @@ def test_no_key_of_a_newer_slurm_is_ignored_without_a_warning(tmp_path: Path) ->
 )
 def test_memory_is_consumed_as_slurm_consumes_it(select: str, memory: bool, tmp_path: Path) -> None:
     nodes = "NodeName=n[1-2] CPUs=4\nPartitionName=a Nodes=n1\nPartitionName=b Nodes=n2\n"
-    machine = conf_of(tmp_path, f"ClusterName=c\n{select}\n{nodes}").machine
+    machine = conf_of(tmp_path, f"ClusterName=c\n{select}\n{nodes}").cluster
     assert machine is not None and machine.memory == memory
 
 
@@ -118,8 +120,8 @@ PartitionName=b Nodes=n2 DefMemPerNode=UNLIMITED
 PartitionName=c Nodes=n3
 """
     conf = conf_of(tmp_path, text)
-    assert conf.machine is not None and not any("DefMem" in text for text in conf.differences)
-    found = [(each.memory_per_core_mib, each.memory_per_node_mib) for each in conf.machine.partitions]
+    assert conf.cluster is not None and not any("DefMem" in text for text in conf.differences)
+    found = [(each.memory_per_core_mib, each.memory_per_node_mib) for each in conf.cluster.partitions]
     assert found == [(20, 0), (0, 0), (0, 700)]
 
 
@@ -135,8 +137,8 @@ PartitionName=c Nodes=n3 Exclusive=USER
 PartitionName=d Nodes=n4 Exclusive=TOPO
 """
     conf = conf_of(tmp_path, text)
-    assert conf.machine is not None
-    assert [each.exclusive for each in conf.machine.partitions] == [True, False, False, True]
+    assert conf.cluster is not None
+    assert [each.exclusive for each in conf.cluster.partitions] == [True, False, False, True]
     assert not any("unknown kind" in text for text in conf.differences)
     [partitions] = [text for text in conf.differences if "by partition" in text]
     assert partitions.endswith(": Exclusive=USER (c), Exclusive=TOPO (d)")
@@ -192,7 +194,16 @@ def test_no_node_of_another_machine_is_used(tmp_path: Path) -> None:
     held = run.allocations
     assert (held["node"] + held["count"]).max() <= 48  # not those of weight 10
     result = CliRunner().invoke(tracebed, [*arguments, str(tmp_path / "other"), "--nodes", "48"])
-    assert "the slurm.conf has 64 nodes, but 48 are given" in str(result.exception)
+    assert "the machine has 64 nodes, but 48 are given" in str(result.exception)
+    result = CliRunner().invoke(tracebed, [*arguments, str(tmp_path / "other"), "--machine", "emulated-64x48"])
+    assert "both -P @slurm.conf and another machine are given" in str(result.exception)
+
+
+def test_no_testbed_has_the_machine_of_a_slurm_conf(tmp_path: Path) -> None:
+    workload = workload_of(4, tmp_path / "w.parquet")
+    options = ["--policy", "slurm", "-P", f"@{OPERATOR}", "--inventory", "emulated-4", "-o", str(tmp_path / "run")]
+    result = CliRunner().invoke(tracebed, ["replay", str(workload), *options])
+    assert "a cluster of a slurm.conf can be simulated only" in str(result.exception)
 
 
 def test_no_later_option_is_lost_and_no_warning_is_repeated(tmp_path: Path) -> None:
@@ -268,14 +279,14 @@ def test_different_threads_of_cores_are_named(tmp_path: Path) -> None:
 def test_the_cpus_of_a_node_are_those_that_slurm_takes(settings: str, cpus: int, cores: int, tmp_path: Path) -> None:
     conf = conf_of(tmp_path, f"{CONF}PriorityType=priority/basic\nNodeName=n[1-4] {settings}\n")
     assert conf.sizes == {cpus: 4}
-    assert conf.machine is not None
-    assert conf.machine.kinds[0].cores == cores
+    assert conf.cluster is not None
+    assert conf.cluster.kinds[0].cores == cores
 
 
 def test_a_later_line_of_a_partition_and_another_name_of_features_replace_the_earlier_ones(tmp_path: Path) -> None:
     nodes = "NodeName=DEFAULT Feature=old CPUs=2\nNodeName=n[1-2] Features=new\nNodeName=n3\n"
     conf = conf_of(tmp_path, f"{CONF}{nodes}PartitionName=p Nodes=n1 MaxTime=5\nPartitionName=p Nodes=ALL\n")
-    machine = conf.machine
+    machine = conf.cluster
     assert machine is not None
     assert [kind.features for kind in machine.kinds] == [("new",), ("old",)]
     assert [(each.name, each.limit_s, machine.members(0)) for each in machine.partitions] == [("p", 0, [0, 1, 2])]

@@ -67,7 +67,7 @@ def tasks(*cores: int, **columns: Any) -> tb.Workload:
 def simulated(folder: Path, workload: tb.Workload, conf: str) -> Run:
     path = folder / "slurm.conf"
     path.write_text(conf)
-    return predict(workload, None, "slurm", policy_parameters=read(path).parameters)
+    return predict(workload, read(path).machine, "slurm")
 
 
 def held(run: Run) -> Held:

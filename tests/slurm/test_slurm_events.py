@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,7 +26,7 @@ from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.slurm import reservations
 from tracebed.slurm.conf import NO_QOS, read
 from tracebed.slurm.database import Database, read_qos
-from tracebed.slurm.machine import Machine
+from tracebed.slurm.machine import SlurmMachine
 from tracebed.slurm.simulation.inputs import CANCEL, REQUEUE
 from tracebed.slurm.simulation.start_conditions import preemption_of
 
@@ -95,12 +96,12 @@ def predicted(name: str, folder: Path, seed: int = 0, **settings: Any) -> pd.Dat
     for kind in ("dump", "qos") if "qos" in recorded(name) else ():
         files.append(folder / kind)
         files[-1].write_text(recorded(name)[kind])
-    given = {**read(*files).parameters, "epoch_s": recorded(name)["zero"], "seed": seed}
     if shown := recorded(name)["reservations"]:
-        path.write_text(shown[-1])
-        given |= read(path).parameters
+        files.append(folder / "resv.txt")
+        files[-1].write_text(shown[-1])
+    given = {"epoch_s": recorded(name)["zero"], "seed": seed}
     settings |= {"over_limit": OverLimit.KILL, "policy_parameters": given}
-    jobs = predict(workload_of(name), None, "slurm", **settings).jobs
+    jobs = predict(workload_of(name), read(*files).machine, "slurm", **settings).jobs
     return jobs.set_index("job_id")
 
 
@@ -192,9 +193,9 @@ def test_slurm_looks_for_jobs_beyond_their_limit_every_half_minute(name: str, tm
 @pytest.mark.parametrize("over_limit", list(OverLimit)[:2])
 def test_a_job_that_its_limit_ended_runs_as_long_as_in_the_log(over_limit: OverLimit, tmp_path: Path) -> None:
     columns = {"run_time": [85.0, 64.0], "status": "killed"}
-    workload, given = inputs_of(tmp_path, columns)
-    for parameters, engine in ((given, "auto"), ({}, "compiled"), ({}, "python")):
-        run = predict(workload, None, "slurm", policy_parameters=parameters, over_limit=over_limit, engine=engine)
+    workload, cluster = inputs_of(tmp_path, columns)
+    for machine, engine in ((cluster, "auto"), (None, "compiled"), (None, "python")):
+        run = predict(workload, machine, "slurm", over_limit=over_limit, engine=engine)
         jobs = run.jobs
         assert (jobs["end"] - jobs["start"]).tolist() == pytest.approx([85.0, 64.0])
         assert set(jobs["state"]) == {"killed" if over_limit == OverLimit.KILL else "completed"}
@@ -206,8 +207,8 @@ def test_the_nodes_of_a_job_that_ignores_sigterm_are_released_when_its_steps_hav
     log.write_text(STUBBORN)
     workload = read_workload(log, time_zone="UTC")
     assert workload.floats("extra_release_s").tolist() == [15.0, 0.0, 15.0, 0.0]
-    _, given = inputs_of(tmp_path, {})
-    jobs = predict(workload, None, "slurm", policy_parameters=given, over_limit=OverLimit.KILL).jobs
+    _, machine = inputs_of(tmp_path, {})
+    jobs = predict(workload, machine, "slurm", over_limit=OverLimit.KILL).jobs
     assert (jobs["end"] - jobs["start"]).tolist() == pytest.approx([8.0, 3.0, 81.0, 5.0])
     waits = (jobs["start"].diff() - (jobs["end"] - jobs["start"]).shift()).tolist()
     assert 15.0 <= waits[1] <= 15.0 + TOLERANCE_S and 15.0 <= waits[3] <= 15.0 + TOLERANCE_S
@@ -264,10 +265,7 @@ ReservationName=once StartTime=1795658400 EndTime=1795662000 Duration=01:00:00
 
 
 def test_reservations_are_read_with_their_repetitions(tmp_path: Path) -> None:
-    path = tmp_path / "resv.txt"
-    path.write_text(SHOWN)
-    conf = read(path)
-    week, once = reservations.parsed(conf.parameters["reservations"])
+    (week, once), sentences = reservations.read(SHOWN, "resv.txt")
     assert (once.begin, once.end, once.nodes) == (1795658400, 1795662000, "n1")
     hour, day = 3600, 86400
     assert week.end - week.begin == 2 * hour
@@ -275,12 +273,11 @@ def test_reservations_are_read_with_their_repetitions(tmp_path: Path) -> None:
     begins = [begin for begin, _ in week.until(week.begin + 4 * day)]  # from Thursday to Monday
     assert [(begin - week.begin) // day for begin in begins] == [0, 1, 4]
     assert len(once.until(once.begin + 9 * day)) == 1
-    text = "\n".join(conf.differences)
+    text = "\n".join(sentences)
     for expected in ("flag PURGE_COMP", "licences of reservations", "read as UTC"):
         assert expected in text
-    denver = read(path, zone="America/Denver")
-    assert "read as UTC" not in "\n".join(denver.differences)
-    later, same = reservations.parsed(denver.parameters["reservations"])
+    (later, same), sentences = reservations.read(SHOWN, "resv.txt", zone="America/Denver")
+    assert "read as UTC" not in "\n".join(sentences)
     assert (later.begin - week.begin, same) == (7 * hour, once)
 
 
@@ -289,54 +286,52 @@ def test_reservations_are_read_with_their_repetitions(tmp_path: Path) -> None:
     [("2026-11-26T02", "soon", "is not a time"), ("Nodes=n1 ", "Nodes=n[1 ", "reservation 2")],
 )
 def test_no_invalid_reservation_is_read(old: str, new: str, says: str, tmp_path: Path) -> None:
-    path = tmp_path / "resv.txt"
-    path.write_text(SHOWN.replace(old, new))
     with pytest.raises(InputError, match=says):
-        read(path)
+        reservations.read(SHOWN.replace(old, new), "resv.txt")
 
 
 def test_a_job_that_does_not_fit_in_its_reservation_says_so(tmp_path: Path) -> None:
     columns = {"reservation": ["once", ""], "nodes": [2, 1], "time_limit": [60.0, 60.0]}
-    workload, given = inputs_of(tmp_path, {})
+    workload, machine = inputs_of(tmp_path, {})
     workload = Workload(workload.table.assign(**columns), workload.provenance)
-    path = tmp_path / "resv.txt"
-    path.write_text(SHOWN)
-    given |= {**read(path).parameters, "epoch_s": 1795658400}
-    jobs = predict(workload, None, "slurm", policy_parameters=given).jobs.set_index("job_id")
+    machine = replace(machine, reservations=reservations.read(SHOWN, "resv.txt")[0])
+    epoch = {"epoch_s": 1795658400}
+    jobs = predict(workload, machine, "slurm", policy_parameters=epoch).jobs.set_index("job_id")
     assert jobs["reason"]["1"] == "its reservation ends before it can start"
     assert jobs["state"].tolist() == ["interrupted", "completed"]
 
 
 def test_reservations_need_the_date_of_the_workload(tmp_path: Path) -> None:
-    workload, given = inputs_of(tmp_path, {})
-    path = tmp_path / "resv.txt"
-    path.write_text(SHOWN)
-    given |= read(path).parameters
+    workload, machine = inputs_of(tmp_path, {})
+    machine = replace(machine, reservations=reservations.read(SHOWN, "resv.txt")[0])
     with pytest.raises(InputError, match="the Unix time of second 0 of the workload is unknown"):
-        predict(workload, None, "slurm", policy_parameters=given)
-    given["epoch_s"] = 1795658000
-    run = predict(workload, None, "slurm", policy_parameters=given)
+        predict(workload, machine, "slurm")
+    epoch = {"epoch_s": 1795658000}
+    run = predict(workload, machine, "slurm", policy_parameters=epoch)
     assert run.info.warnings == ["the reservation once has 1 of 4 cores; all cores are assumed"]
+    facts = machine.to_json()
+    facts["cluster"]["kinds"][0]["names"] = "n1"
+    smaller = SlurmMachine.from_json(facts)
     with pytest.raises(InputError, match="reservation week has the unknown node n2"):
-        predict(
-            workload, None, "slurm", policy_parameters={**given, "cluster": given["cluster"].replace("n[1-2]", "n1")}
-        )
+        predict(workload, smaller, "slurm", policy_parameters=epoch)
 
 
-def inputs_of(folder: Path, columns: dict[str, Any], conf: str = "") -> tuple[Workload, dict[str, Any]]:
-    """Return a workload of two jobs with further columns, and the parameters of a cluster of two nodes."""
+def inputs_of(folder: Path, columns: dict[str, Any], conf: str = "") -> tuple[Workload, SlurmMachine]:
+    """Return a workload of two jobs with further columns, and a machine of two nodes."""
     path = folder / "slurm.conf"
     path.write_text("SelectType=select/cons_tres\nNodeName=n[1-2] CPUs=4\nPartitionName=main Nodes=ALL\n" + conf)
     table = pd.DataFrame({"job_id": ["1", "2"], "submit_time": [0.0, 1.0], "run_time": [9.0, 9.0]})
     table = table.assign(**{"nodes": 1, "cores_per_node": 4, "time_limit": 60.0, "memory_mib": 1.0} | columns)
-    return Workload(table, Provenance(system=System(2, 4))), {**read(path).parameters}
+    machine = read(path).machine
+    assert machine is not None
+    return Workload(table, Provenance(system=System(2, 4))), machine
 
 
 @pytest.mark.parametrize("text", ["afterok", "before:1", "afterok:1:", "afterok:1+x"])
 def test_no_invalid_dependency_is_simulated(text: str, tmp_path: Path) -> None:
-    workload, given = inputs_of(tmp_path, {"dependency": ["", text]})
+    workload, machine = inputs_of(tmp_path, {"dependency": ["", text]})
     with pytest.raises(InputError, match=r"dependency .* of job 2 is invalid"):
-        predict(workload, None, "slurm", policy_parameters=given)
+        predict(workload, machine, "slurm")
 
 
 @pytest.mark.parametrize(
@@ -344,28 +339,28 @@ def test_no_invalid_dependency_is_simulated(text: str, tmp_path: Path) -> None:
     [({"array": ["1%2", "1%x"]}, "array '1%x' of job 2"), ({"licenses": ["", "a:2|b"]}, "licences 'a:2|b' are")],
 )
 def test_no_invalid_array_or_licence_is_simulated(columns: dict[str, Any], says: str, tmp_path: Path) -> None:
-    workload, given = inputs_of(tmp_path, columns, "Licenses=a:2\n")
+    workload, machine = inputs_of(tmp_path, columns, "Licenses=a:2\n")
     with pytest.raises(InputError, match=re.escape(says)):
-        predict(workload, None, "slurm", policy_parameters=given)
+        predict(workload, machine, "slurm")
 
 
 def test_a_dependency_on_an_unknown_job_is_satisfied(tmp_path: Path) -> None:
-    workload, given = inputs_of(tmp_path, {"dependency": ["afterok:7", "afternotok:8?afterok:1"]})
-    jobs = predict(workload, None, "slurm", policy_parameters=given).jobs
+    workload, machine = inputs_of(tmp_path, {"dependency": ["afterok:7", "afternotok:8?afterok:1"]})
+    jobs = predict(workload, machine, "slurm").jobs
     assert (jobs["start"] - jobs["submit"] < 4.0).all()
 
 
 def test_a_job_with_too_many_licences_is_rejected(tmp_path: Path) -> None:
-    workload, given = inputs_of(tmp_path, {"licenses": ["a:2,b@server:9", "a:3"]}, "Licenses=a:2\n")
-    jobs = predict(workload, None, "slurm", policy_parameters=given).jobs
+    workload, machine = inputs_of(tmp_path, {"licenses": ["a:2,b@server:9", "a:3"]}, "Licenses=a:2\n")
+    jobs = predict(workload, machine, "slurm").jobs
     assert jobs["state"].tolist() == ["completed", "rejected"]
     assert jobs["reason"][1] == "the cluster has fewer licences a"
 
 
 def test_ignored_columns_are_named(tmp_path: Path) -> None:
     columns = {"reservation": ["r", ""], "array": ["1%2", "2"], "earliest_start": [3.0, float("nan")]}
-    workload, given = inputs_of(tmp_path, columns)
-    warnings = predict(workload, None, "slurm", policy_parameters=given).info.warnings
+    workload, machine = inputs_of(tmp_path, columns)
+    warnings = predict(workload, machine, "slurm").info.warnings
     assert warnings == ["the column reservation of 1 job is ignored: the reservations are not given (-P @FILE)"]
     warnings = predict(workload, None, "slurm").info.warnings
     assert [text.split()[2] for text in warnings] == ["earliest_start", "array", "reservation"]
@@ -375,20 +370,20 @@ def test_ignored_columns_are_named(tmp_path: Path) -> None:
 def test_jobs_that_hold_all_memory_for_want_of_a_request_are_named(tmp_path: Path) -> None:
     """A log without memory requests, such as most of SWF, would have one job on each node."""
     halves = {"cores_per_node": 1, "memory_mib": [1.0, float("nan")]}
-    workload, given = inputs_of(tmp_path, halves, "PartitionName=other Nodes=ALL DefMemPerCPU=1\n")
-    run = predict(workload, None, "slurm", policy_parameters=given)
+    workload, machine = inputs_of(tmp_path, halves, "PartitionName=other Nodes=ALL DefMemPerCPU=1\n")
+    run = predict(workload, machine, "slurm")
     assert [text.split(":")[0] for text in run.info.warnings] == ["1 job without a memory request"]
     for columns in ({"memory_mib": 1.0}, {"partition": "other"}):
-        workload, given = inputs_of(tmp_path, halves | columns, "PartitionName=other Nodes=ALL DefMemPerCPU=1\n")
-        assert predict(workload, None, "slurm", policy_parameters=given).info.warnings == []
-    workload, given = inputs_of(tmp_path, halves, "DefMemPerNode=1\n")
-    assert predict(workload, None, "slurm", policy_parameters=given).info.warnings == []
-    workload, given = inputs_of(tmp_path, halves, "SelectTypeParameters=CR_Core\n")
-    assert predict(workload, None, "slurm", policy_parameters=given).info.warnings == []
+        workload, machine = inputs_of(tmp_path, halves | columns, "PartitionName=other Nodes=ALL DefMemPerCPU=1\n")
+        assert predict(workload, machine, "slurm").info.warnings == []
+    workload, machine = inputs_of(tmp_path, halves, "DefMemPerNode=1\n")
+    assert predict(workload, machine, "slurm").info.warnings == []
+    workload, machine = inputs_of(tmp_path, halves, "SelectTypeParameters=CR_Core\n")
+    assert predict(workload, machine, "slurm").info.warnings == []
 
 
 def test_preemption_by_qos_needs_the_database(tmp_path: Path) -> None:
-    _, given = inputs_of(tmp_path, {}, "PreemptType=preempt/qos\nPreemptMode=REQUEUE\n")
+    _, machine = inputs_of(tmp_path, {}, "PreemptType=preempt/qos\nPreemptMode=REQUEUE\n")
     assert NO_QOS in read(tmp_path / "slurm.conf").differences
     table = "Name|Priority|GraceTime|Preempt|PreemptExemptTime|PreemptMode\n"
     table += "normal|0|00:00:10|||cluster\nhigh|5|00:00:00|normal,low|00:02:00|cancel\nlow|0||||off\n"
@@ -398,9 +393,8 @@ def test_preemption_by_qos_needs_the_database(tmp_path: Path) -> None:
         ("high", ("normal", "low"), "cancel", 0, 120.0),
         ("low", (), "off", 0, None),
     ]
-    machine = Machine.model_validate_json(given["cluster"])
-    machine = machine.model_copy(update={"database": Database(qos=qos)})
-    found = preemption_of(machine, [0] * 4, ["", "high", "low", "other"])
+    cluster = machine.cluster.model_copy(update={"database": Database(qos=qos)})
+    found = preemption_of(cluster, [0] * 4, ["", "high", "low", "other"])
     assert found is not None
     assert (found.of, found.may, found.mode[:2]) == ([0, 1, 2, 3], [0, 0b001, 0, 0], [REQUEUE, CANCEL])
     assert found.grace_s[0] == 10

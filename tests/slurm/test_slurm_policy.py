@@ -420,7 +420,6 @@ def test_the_configuration_of_a_recorded_slurm_gives_the_parameters_of_its_simul
         *[({"release": each}, rf"release is {each:.2f}: .* unknown") for each in (17.11, 20.02, 23.11, 24.5, 26.11)],
         ({"sched_loop_s": 0.0}, "sched_loop_s is 0"),
         ({"epoch_s": math.nan}, "epoch_s is nan"),
-        ({"reservations": "[]"}, "advance reservations need the cluster"),
     ],
 )
 def test_invalid_parameters_are_errors(parameters: dict[str, Any], what: str) -> None:
@@ -435,10 +434,10 @@ def test_the_seed_draws_the_phases_that_are_left_open_also_without_a_cluster() -
         for seed in range(4)
     }
     assert len(set(waits.values())) == 4
-    drawn = Slurm(seed=3)
+    drawn = Slurm(seed=3).at_speed(0.0)
     assert 0 < drawn.sched_phase_s < drawn.sched_loop_s and drawn.bf_phase_s < drawn.bf_loop_s
-    assert drawn == Slurm(seed=3) == drawn.at_speed(0.0) and 0 < drawn.epoch_s < drawn.bf_resolution
-    given = Slurm(seed=3, sched_phase_s=0.25, epoch_s=7.0)
+    assert drawn == Slurm(seed=3).at_speed(0.0) == drawn.at_speed(0.0) and 0 < drawn.epoch_s < drawn.bf_resolution
+    given = Slurm(seed=3, sched_phase_s=0.25, epoch_s=7.0).at_speed(0.0)
     assert (given.sched_phase_s, given.bf_phase_s, given.epoch_s) == (0.25, drawn.bf_phase_s, 7.0)
 
 
@@ -448,8 +447,11 @@ def test_reservations_make_a_cluster_of_equal_nodes(tmp_path: Path) -> None:
     )
     text = "ReservationName=r StartTime=100 EndTime=900 Duration=1 Nodes=n1 NodeCnt=1 Flags=SPEC_NODES\n"
     (tmp_path / "resv.txt").write_text(text)
-    assert "cluster" not in read(tmp_path / "slurm.conf").parameters
-    assert {"cluster", "reservations"} <= read(tmp_path / "slurm.conf", tmp_path / "resv.txt").parameters.keys()
+    assert read(tmp_path / "slurm.conf").machine is None
+    machine = read(tmp_path / "slurm.conf", tmp_path / "resv.txt").machine
+    assert machine is not None and [each.name for each in machine.reservations or ()] == ["r"]
+    with pytest.raises(InputError, match=r"the slurm\.conf is missing"):
+        read(tmp_path / "resv.txt")
 
 
 def test_without_loops_nothing_starts() -> None:

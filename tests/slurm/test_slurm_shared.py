@@ -23,12 +23,13 @@ from tracebed.ground.host_lists import host_names
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.node_masks import mask_of
-from tracebed.orchestrator.scheduling.policies.slurm import NEWER, Slurm
+from tracebed.orchestrator.scheduling.policies.slurm import NEWER
 from tracebed.orchestrator.scheduling.policies.slurm_backfill import Rules
 from tracebed.orchestrator.scheduling.record import ScheduleRecord
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.slurm.conf import read
+from tracebed.slurm.machine import SlurmMachine
 from tracebed.slurm.simulation import prediction
 
 FOLDER = Path(__file__).parents[1] / "slurm_recordings" / "shared"
@@ -72,16 +73,17 @@ def workload_of(recording: dict[str, Any]) -> Workload:
     return Workload(table, Provenance(system=System(8, 8), steps=cpus))
 
 
-def parameters(recording: dict[str, Any], folder: Path) -> dict[str, Any]:
+def machine_of(recording: dict[str, Any], folder: Path) -> SlurmMachine:
     path = folder / "slurm.conf"
     path.write_text(recording["conf"])
-    return {**read(path).parameters}
+    machine = read(path).machine
+    assert machine is not None
+    return machine
 
 
 def compared(recording: dict[str, Any], folder: Path) -> Counter[str]:
     """Repeat the passes in the recorded states. A pass is compared up to its first difference."""
-    policy = Slurm(**{"cluster": parameters(recording, folder)["cluster"]})
-    machine = policy.own_machine().cluster
+    machine = machine_of(recording, folder).cluster
     jobs = Jobs.of(workload_of(recording), cores_per_node=8, over_limit=OverLimit.KILL)
     setup = Setup.of("slurm", over_limit=OverLimit.KILL)
     inputs, _ = prediction._inputs(
@@ -137,16 +139,16 @@ def test_all_backfill_passes_are_those_of_slurm(name: str, tmp_path: Path) -> No
 @pytest.mark.parametrize("name", RECORDINGS)
 def test_an_ensemble_is_as_close_to_real_runs_as_they_are_to_each_other(name: str, tmp_path: Path) -> None:
     recording = recorded(name)
-    workload, given = workload_of(recording), parameters(recording, tmp_path)
+    workload, machine = workload_of(recording), machine_of(recording, tmp_path)
     zero = recording["runs"][0]["asked"][0]
     waits, ends = [], []
     for seed in range(16):
         run = predict(
             workload,
-            None,
+            machine,
             "slurm",
             over_limit=OverLimit.KILL,
-            policy_parameters={**given, "seed": seed, "epoch_s": zero},
+            policy_parameters={"seed": seed, "epoch_s": zero},
         )
         waits.append((run.jobs["start"] - run.jobs["submit"]).to_numpy())
         ends.append(run.jobs["end"].max())

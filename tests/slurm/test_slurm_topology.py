@@ -78,7 +78,7 @@ def conf_of(folder: Path, lines: str, topology: str | None) -> SlurmConf:
 def test_jobs_get_the_nodes_that_slurm_gave_them(
     select: str, nodes: str, topology: str, recorded: str, tmp_path: Path
 ) -> None:
-    machine = conf_of(tmp_path, select + nodes, topology).machine
+    machine = conf_of(tmp_path, select + nodes, topology).cluster
     assert machine is not None
     every = (1 << len(machine.nodes)) - 1
     for jobs in recorded.split("|"):
@@ -169,7 +169,7 @@ def test_one_tree_of_all_nodes_is_not_worth_a_word(tmp_path: Path) -> None:
 
 def test_with_topo_optional_the_switches_are_for_jobs_that_name_a_number_of_them(tmp_path: Path) -> None:
     conf = conf_of(tmp_path, f"{TRES}{SIX}TopologyParam=NoInAddrAny,TopoOptional\n", TWO_TREES)
-    assert conf.machine is not None and not conf.machine.switches
+    assert conf.cluster is not None and not conf.cluster.switches
     assert not any("opology" in text or "switch" in text for text in conf.differences)
 
 

@@ -146,6 +146,12 @@ class Machine:
         """Whether each job may have any of the nodes, and holds whole nodes."""
         return not self.partitions and not any(kind.gres or kind.features for kind in self.classes)
 
+    def check_size(self, nodes: int) -> None:
+        """Raise InputError if a number of nodes that is given, too, differs from that of the machine."""
+        if nodes != len(self.nodes):
+            what = f"the machine has {len(self.nodes):,} nodes, but {nodes:,} are given"
+            raise InputError(what, hint="leave the nodes out: those of the machine are used")
+
     @classmethod
     def of_nodes(cls, nodes: Iterable[NodeFacts], **own: Any) -> Self:
         """Return the machine of some nodes. `own`: the other fields of the class."""

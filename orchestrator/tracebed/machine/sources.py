@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tracebed.converters.formats.reading import read_workload, recognized
 from tracebed.converters.formats.tools.files import Input
@@ -35,8 +36,8 @@ class MachineSource:
     """Whether a machine may have several files."""
     last: bool = False
     """Whether other sources are asked first, because this one recognizes their files, too."""
-    recorded: Callable[..., Machine] | None = None
-    """Return the machine of parameters of a policy, in which runs record it. Raises InputError if one is invalid."""
+    machine: type[Machine] = Machine
+    """The class of its machines, which reads the JSON values in which runs record them."""
 
 
 SOURCES: Registry[MachineSource] = Registry("tracebed.machines", "source of machines")
@@ -65,6 +66,18 @@ def read_machine(file: Path | str, *more: Path | str) -> Machine:
     if more and not source.several:
         raise InputError("the machine has one file", where=str(more[0]), hint=f"leave it out: {path} is {source.title}")
     return source.read(path, *map(Path, more))
+
+
+def recorded_machine(raw: Any, where: str = "machine") -> Machine:
+    """Return the machine in the JSON values in which a run records it (`Machine.to_json`). A class of machines of a
+    source of its own has the key `source`.
+
+    Raises:
+        InputError: the source is not installed, or a value is missing or invalid.
+    """
+    source = raw.get("source", "") if isinstance(raw, dict) else ""
+    kind = SOURCES.load(str(source)).machine if source else Machine
+    return kind.from_json(raw, where)
 
 
 def has_line(path: Path, pattern: str) -> bool:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tracebed.ground.registry import Registry
+from tracebed.machine.machine import Machine
 from tracebed.orchestrator.run import RunInfo
 from tracebed.orchestrator.setup import Setup
 
@@ -27,6 +28,10 @@ class Configured(Protocol):
     @property
     def differences(self) -> Sequence[str]:
         """Settings that the policy does not model, one sentence for each group of settings."""
+
+    @property
+    def machine(self) -> Machine | None:
+        """The machine; None: the files describe none, or nodes that are all alike."""
 
 
 class Configuration(Protocol):

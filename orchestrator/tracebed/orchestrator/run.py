@@ -10,7 +10,7 @@ from __future__ import annotations
 import glob
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cached_property
@@ -31,6 +31,7 @@ from tracebed.ground.outputs import OTHER, REPLACE
 from tracebed.ground.parquet_file import read
 from tracebed.ground.table import BoolArray, Table, codes_of
 from tracebed.ground.version import version
+from tracebed.machine.machine import Machine
 from tracebed.machine.nodes import NodeFacts, ranges
 from tracebed.orchestrator.runs.checks import CLOCK_SKEW_S, ROUNDING_S, STAMP_SKEW_S, Facts, check
 from tracebed.orchestrator.runs.schema import TABLES, conform
@@ -84,6 +85,8 @@ class RunInfo:
     """`name`, `sha256`, `jobs` and `provenance`."""
     setup: Setup = field(default_factory=Setup)
     """The scheduling of the jobs and the model of time. `settings` contains the settings stated by the source."""
+    machine: Machine | None = None
+    """The machine, if `nodes` do not say all of it: that of a slurm.conf. Its nodes are `nodes`."""
     parameters: dict[str, Any] = field(default_factory=dict)
     """Parameters specific to the executor of the run: inventory, grain, balance, duty, ..."""
     engine: str = ""
@@ -201,12 +204,13 @@ class RunInfo:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the content of `run.json`: JSON values. A figure that is NaN or infinite is undefined: None."""
-        apart = ("nodes", "setup")
+        apart = ("nodes", "setup", "machine")
         facts: dict[str, Any] = json_values({name: value for name, value in vars(self).items() if name not in apart})
         parts = self.setup.as_dict()
         stated = self.stated.items()
         setup = {room: {name: parts[room][name] for name in names if name != "calibration"} for room, names in stated}
-        return facts | {"nodes": ranges(self.nodes), "setup": setup}
+        machine = {} if self.machine is None else {"machine": self.machine.to_json()}
+        return facts | {"nodes": ranges(self.nodes), "setup": setup, **machine}
 
     @classmethod
     def from_json(cls, raw: Any, *, where: str | None = None) -> RunInfo:
@@ -237,16 +241,17 @@ class RunInfo:
             raise damaged("nodes is not a list")
         if not isinstance(raw.get("setup"), dict):
             raise damaged("setup is missing or not an object")
-        apart = ("nodes", "setup")
+        apart = ("nodes", "setup", "machine")
         kinds = {name: kind for name, kind in get_type_hints(cls).items() if name in raw and name not in apart}
         for name, kind in kinds.items():
             if not fits(raw[name], kind):
                 raise damaged(f"{name} is {shown(raw[name])}, not of type {getattr(kind, '__name__', kind)}")
         try:
-            setup = Setup.from_dict(raw["setup"])
+            parts, machine = _with_machine(raw)
+            setup = Setup.from_dict(parts)
         except InputError as error:
             raise damaged(f"setup: {error.what}") from error
-        info = cls(**{name: raw[name] for name in kinds}, nodes=[], setup=setup)
+        info = cls(**{name: raw[name] for name in kinds}, nodes=[], setup=setup, machine=machine)
         if info.resolution_s < 0:
             raise damaged(f"resolution_s is {info.resolution_s:g}, below 0")
         if info.state not in ("completed", "interrupted"):
@@ -268,6 +273,33 @@ class RunInfo:
         if len(nodes) > 1 and len({node.name for node in info.nodes}) < len(info.nodes):  # a range has no name twice
             raise damaged("two nodes have the same name")
         return info
+
+
+def _with_machine(raw: Mapping[str, Any]) -> tuple[dict[str, Any], Machine | None]:
+    """Return the setup in the content of a `run.json`, as JSON values, and the machine, if one is recorded.
+
+    Until November 2026, the machine of a slurm.conf was recorded in two parameters of the policy `slurm`, as texts.
+
+    Raises:
+        InputError: the machine is invalid.
+    """
+    setup, machine = raw["setup"], raw.get("machine")
+    scheduling = setup.get("scheduling")
+    parameters = scheduling.get("policy_parameters") if isinstance(scheduling, dict) else None
+    if isinstance(parameters, dict) and "cluster" in parameters and scheduling["policy"] == "slurm":
+        others = dict(parameters)
+        texts = {"cluster": others.pop("cluster"), "reservations": others.pop("reservations", "")}
+        setup = {**setup, "scheduling": {**scheduling, "policy_parameters": others}}
+        if texts["cluster"]:
+            try:
+                machine = {"source": "slurm"} | {name: json.loads(text) for name, text in texts.items() if text}
+            except (TypeError, ValueError) as error:
+                raise InputError("the cluster of the policy slurm is not JSON") from error
+    if machine is None:
+        return setup, None
+    from tracebed.machine.sources import recorded_machine  # imports the readers of workloads
+
+    return setup, recorded_machine(machine)
 
 
 class Run:

@@ -48,9 +48,10 @@ from tracebed.slurm.conf_lines import (
     state_of,
     whole,
 )
-from tracebed.slurm.database import DUMP, QOS, RESERVATIONS, Database, kind_of, read_dump, read_qos
-from tracebed.slurm.machine import Machine, SlurmMachine, machine_of, recorded_machine
+from tracebed.slurm.database import CONF, DUMP, QOS, RESERVATIONS, Database, kind_of, read_dump, read_qos
+from tracebed.slurm.machine import SlurmCluster, SlurmMachine, machine_of
 from tracebed.slurm.partitions import capacities, cluster_of, node_classes
+from tracebed.slurm.reservations import Reservation
 
 NAMES = {
     name.lower(): name for name in ("SchedulerType", "SelectType", "PriorityType", "TopologyPlugin", "PreemptType")
@@ -89,14 +90,21 @@ class SlurmConf:
         differences: settings that the policy does not model, one sentence for each group of settings.
         sizes: CPUs per node -> number of nodes; 0: unknown. Empty if the file names no nodes.
         where: the file.
-        machine: the cluster, if jobs share nodes, nodes or partitions differ, or jobs have priorities; else None.
+        cluster: the cluster, if jobs share nodes, nodes or partitions differ, or jobs have priorities; else None.
+        reservations: its advance reservations; None: unknown.
     """
 
     parameters: dict[str, str]
     differences: tuple[str, ...]
     sizes: Mapping[int, int]
     where: str = ""
-    machine: Machine | None = None
+    cluster: SlurmCluster | None = None
+    reservations: tuple[Reservation, ...] | None = None
+
+    @property
+    def machine(self) -> SlurmMachine | None:
+        """The machine of the cluster."""
+        return None if self.cluster is None else SlurmMachine.of(self.cluster, self.reservations, self.parameters)
 
     def check_machine(self, nodes: int | None) -> None:
         """Raise InputError if a machine of `nodes` equal nodes contradicts the nodes of the file.
@@ -104,7 +112,7 @@ class SlurmConf:
         A file with nodes of several sizes describes several machines of equal nodes. A machine with more nodes than
         the largest of them mixes the sizes.
         """
-        if self.machine or nodes is None or len(self.sizes) < 2 or nodes <= max(self.sizes.values()):
+        if self.cluster or nodes is None or len(self.sizes) < 2 or nodes <= max(self.sizes.values()):
             return
         raise InputError(
             f"the machine of the workload has {nodes:,} equal nodes, but the file has {_sizes(self.sizes)}",
@@ -134,16 +142,11 @@ def read(
             which half of the keys are unknown is refused.
     """
     found = _sorted(paths, zone)
-    if found.conf is None:
-        return SlurmConf({"reservations": found.reservations}, tuple(found.sentences), {}, str(paths[0]))
     lines: Sequence[Line] = lines_of(found.conf)
     lines = lines if change is None else change(lines)
-    plain = plain or bool(found.reservations)  # only a cluster has advance reservations
+    plain = plain or found.reservations is not None  # only a cluster has advance reservations
     conf = of_lines(lines, found.conf, plain=plain, database=found.database, ignored=found.ignored)
-    if not found.reservations:
-        return conf
-    parameters = {**conf.parameters, "reservations": found.reservations}
-    return replace(conf, parameters=parameters, differences=(*conf.differences, *found.sentences))
+    return replace(conf, reservations=found.reservations, differences=(*conf.differences, *found.sentences))
 
 
 def of_lines(
@@ -207,8 +210,7 @@ def of_lines(
         *gaps,
         *([NO_QOS] if machine and machine.preempt.by_qos and not machine.database.qos else []),
     )
-    cluster = {"cluster": machine.model_dump_json(exclude_defaults=True)} if machine else {}
-    return SlurmConf(conf.parameters | cluster, differences, dict(sizes), str(path), machine)
+    return SlurmConf(conf.parameters, differences, dict(sizes), str(path), machine)
 
 
 def read_machine(*paths: Path) -> SlurmMachine:
@@ -220,13 +222,13 @@ def read_machine(*paths: Path) -> SlurmMachine:
         InputError: as `read`; or the file names no nodes with a known number of cores.
     """
     conf = read(*paths, plain=True)
-    if conf.machine is None:
+    machine = conf.machine
+    if machine is None:
         what = "the file names no nodes with a known number of cores"
         raise InputError(what, where=conf.where, hint="add the lines NodeName=... CPUs=...")
     for difference in conf.differences:
         warnings.warn(f"{', '.join(map(str, paths))}: {difference}", stacklevel=2)
-    own = {name: value for name, value in conf.parameters.items() if name not in ("cluster", "reservations")}
-    return SlurmMachine.of(conf.machine, conf.parameters.get("reservations", ""), own)
+    return machine
 
 
 SOURCE = MachineSource(
@@ -234,7 +236,7 @@ SOURCE = MachineSource(
     lambda path: has_line(path, r"^\s*(ClusterName|ControlMachine|NodeName|PartitionName|S(elect|lurm)\w+)\s*="),
     read_machine,
     several=True,
-    recorded=recorded_machine,
+    machine=SlurmMachine,
 )
 """The slurm.conf of a cluster, with the topology.conf beside it."""
 
@@ -243,11 +245,12 @@ SOURCE = MachineSource(
 class _Files:
     """What files of Slurm contain."""
 
-    conf: Path | None = None
+    conf: Path
+    """The slurm.conf."""
     database: Database = field(default_factory=Database)
     ignored: list[str] = field(default_factory=list)
     """Settings of the database that are not modeled."""
-    reservations: str = ""
+    reservations: tuple[Reservation, ...] | None = None
     sentences: list[str] = field(default_factory=list)
     """About the reservations."""
 
@@ -255,13 +258,17 @@ class _Files:
 def _sorted(paths: Sequence[Path], zone: str) -> _Files:
     """Return the contents of files, of one kind each."""
     kinds: dict[str, Path] = {}
-    found = _Files()
+    texts: dict[str, str] = {}
     for path in paths:
-        kind, text = kind_of(path)
+        kind, texts[kind] = kind_of(path)
         if kind in kinds:
             raise InputError(f"{kinds[kind]} is a {kind}, too", where=str(path), hint="give one file of each kind")
         kinds[kind] = path
-        more: list[str] = []
+    if CONF not in kinds:
+        raise InputError("the slurm.conf is missing", where=str(paths[0]), hint="give -P @slurm.conf, too")
+    found = _Files(kinds[CONF])
+    for kind, path in kinds.items():
+        text, more = texts[kind], list[str]()
         if kind == DUMP:
             associations, more = read_dump(text, str(path))
             found.database = found.database.model_copy(update={"associations": associations})
@@ -271,11 +278,7 @@ def _sorted(paths: Sequence[Path], zone: str) -> _Files:
         elif kind == RESERVATIONS:
             found.reservations, sentences = reservations.read(text, str(path), zone)
             found.sentences += sentences
-        else:
-            found.conf = path
         found.ignored += more
-    if found.conf is None and kinds.keys() & {DUMP, QOS}:
-        raise InputError("the slurm.conf is missing", where=str(paths[0]), hint="give -P @slurm.conf, too")
     return found
 
 
@@ -325,10 +328,8 @@ def with_release(parameters: Mapping[str, str], version: str) -> tuple[dict[str,
     return {"release": f"{known:.2f}", **parameters}, [] if same else [says]
 
 
-def slurm_parameters(
-    path: Path | str | Sequence[Path | str], nodes: int | None = None, *, plain: bool = False
-) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Return the parameters of the policy `slurm` from a slurm.conf, and the settings that the policy does not model.
+def slurm_conf(path: Path | str | Sequence[Path | str], nodes: int | None = None, *, plain: bool = False) -> SlurmConf:
+    """Return what a slurm.conf says: the `parameters` of the policy `slurm`, and the `machine`, if its nodes are one.
 
     Args:
         path: the file, or the file and what Slurm keeps in its database: the output of `sacctmgr dump CLUSTER` and of
@@ -337,21 +338,21 @@ def slurm_parameters(
         plain: whether equal nodes in one partition are the machine, too: that of a workload whose machine is unknown.
 
     Returns:
-        The parameters by name, as texts; and a sentence for each group of settings that are not modeled.
+        The settings; `differences` has a sentence for each group of settings that are not modeled.
 
     Raises:
         InputError: the file cannot be read or is not a slurm.conf, or its nodes contradict `nodes`.
 
     Example:
-        >>> from tracebed.api import slurm_parameters
+        >>> import tracebed.api as tb
         >>> _ = Path("slurm.conf").write_text("SchedulerParameters=bf_window=2880")
-        >>> slurm_parameters("slurm.conf")[0]["bf_window"]
+        >>> tb.slurm_conf("slurm.conf").parameters["bf_window"]
         '2880'
     """
     paths = [path] if isinstance(path, str | Path) else path
     conf = read(*map(Path, paths), plain=plain)
     conf.check_machine(nodes)
-    return conf.parameters, conf.differences
+    return conf
 
 
 class SlurmConfiguration:
@@ -448,7 +449,7 @@ def _of_nodes(nodes: Sequence[Line], sizes: Mapping[int, int], modeled: Collecti
             yield _group(f"{group} by node", shown)
 
 
-def _of_database(machine: Machine, ignored: Sequence[str]) -> Iterator[str]:
+def _of_database(machine: SlurmCluster, ignored: Sequence[str]) -> Iterator[str]:
     """Yield a sentence for each group of settings of the database that is missing or not modeled.
 
     Args:
@@ -487,7 +488,7 @@ def _of_database(machine: Machine, ignored: Sequence[str]) -> Iterator[str]:
         yield f"PriorityFlags={listed(flags, MOST_SHOWN)} not modeled; jobs may have another order"
 
 
-def _of_cores(machine: Machine) -> Iterator[str]:
+def _of_cores(machine: SlurmCluster) -> Iterator[str]:
     """Yield a sentence for each assumption about the cores that a job gets."""
     threads = sorted({kind.threads for kind in machine.kinds})
     if len(threads) > 1:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from pydantic import Field
 from tracebed.ground.errors import InputError
 from tracebed.ground.host_lists import host_names
 from tracebed.machine import machine as general
+from tracebed.machine.machine import Machine
 from tracebed.machine.nodes import NodeFacts
 from tracebed.slurm.conf_lines import (
     Line,
@@ -35,6 +36,8 @@ from tracebed.slurm.conf_lines import (
 )
 from tracebed.slurm.database import Database, in_cores, mode_of
 from tracebed.slurm.gres import counted_gres, demanded_gres, gres_of, kept_gres, licenses_of
+from tracebed.slurm.reservations import LIST as RESERVATIONS
+from tracebed.slurm.reservations import Reservation
 from tracebed.slurm.topology import Switch as Switch
 from tracebed.slurm.values import MINUTE_S as MINUTE_S
 from tracebed.slurm.values import UNLIMITED
@@ -96,7 +99,7 @@ class Partition(Fact):
         default_s: time limit of a job that asks for none, s; 0: the largest one (`DefaultTime`).
         most_nodes: largest number of nodes of a job; 0: any (`MaxNodes`).
         memory_per_core_mib: memory for each core of a job that asks for no memory (`DefMemPerCPU`); for each CPU, where
-            cores are CPUs (`Machine.cpus_per_core`). So are the weights of `billing`.
+            cores are CPUs (`SlurmCluster.cpus_per_core`). So are the weights of `billing`.
         memory_per_node_mib: the same for each node (`DefMemPerNode`); if both are 0, it is all memory of a node.
         exclusive: whether jobs get whole nodes (`OverSubscribe=EXCLUSIVE`; from Slurm 26.05 on, `Exclusive=NODE`).
         qos: the QOS of the partition, whose limits apply to its jobs.
@@ -149,7 +152,7 @@ class Preempt(Fact):
     again: int = 1
 
 
-class Machine(Fact):
+class SlurmCluster(Fact):
     """The cluster.
 
     Attributes:
@@ -260,23 +263,28 @@ class Machine(Fact):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class SlurmMachine(general.Machine):
+class SlurmMachine(Machine):
     """The machine of a slurm.conf, or one that the simulation of Slurm takes as such.
 
     Two are equal, for the memory of the simulation, if their content is.
 
     Attributes:
         cluster: all that the simulation of Slurm knows of it.
-        reservations: its advance reservations as JSON, see `reservations.parsed`; empty: none.
+        reservations: its advance reservations; None: unknown.
         parameters: parameters of the policy `slurm` in the slurm.conf, as texts.
     """
 
-    cluster: Machine
-    reservations: str = ""
+    cluster: SlurmCluster
+    reservations: tuple[Reservation, ...] | None = None
     parameters: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, cluster: Machine, reservations: str = "", parameters: Mapping[str, str] | None = None) -> SlurmMachine:
+    def of(
+        cls,
+        cluster: SlurmCluster,
+        reservations: tuple[Reservation, ...] | None = None,
+        parameters: Mapping[str, str] | None = None,
+    ) -> SlurmMachine:
         """Return the machine of a cluster."""
         classes = tuple(
             general.NodeClass(
@@ -310,40 +318,45 @@ class SlurmMachine(general.Machine):
     @property
     def plain(self) -> bool:
         """Whether the nodes are equal and wholly allocated, in one partition, in the order of submission."""
-        return self.cluster.plain and not self.reservations
+        return self.cluster.plain and self.reservations is None
 
     def to_json(self) -> dict[str, Any]:
         """Return the machine as JSON values."""
-        return {"slurm": self.recorded}
+        booked = None if self.reservations is None else [_given(each) for each in self.reservations]
+        return {
+            "source": "slurm",
+            "cluster": _given(self.cluster),
+            **({} if booked is None else {"reservations": booked}),
+            **({"parameters": dict(self.parameters)} if self.parameters else {}),
+        }
 
-    @cached_property
-    def recorded(self) -> dict[str, str]:
-        """The parameters of the policy `slurm` that record the machine in runs."""
-        text = self.cluster.model_dump_json(exclude_defaults=True)
-        return {**self.parameters, "cluster": text, "reservations": self.reservations}
+    @classmethod
+    def from_json(cls, raw: Any, where: str = "machine") -> SlurmMachine:
+        """Return the machine in the JSON values of `to_json`. Raise InputError if a value is invalid."""
+        try:
+            return cls.of(
+                SlurmCluster.model_validate(raw.get("cluster")),
+                None if raw.get("reservations") is None else RESERVATIONS.validate_python(raw["reservations"]),
+                raw.get("parameters"),
+            )
+        except ValueError as error:
+            lines = str(error).splitlines()
+            what = f"the cluster of Slurm is invalid: {' '.join(lines[:2])}"
+            raise InputError(what, where=where, hint="read the slurm.conf again: --machine slurm.conf") from error
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, SlurmMachine) and self.recorded == other.recorded
+        return isinstance(other, SlurmMachine) and self.digest == other.digest
 
     def __hash__(self) -> int:
         return hash(self.digest)
 
 
-@lru_cache(maxsize=2)  # the members of an ensemble, and those of a pair, share it
-def recorded_machine(cluster: str, reservations: str = "") -> SlurmMachine:
-    """Return the machine that runs record in the parameters `cluster` and `reservations`.
-
-    Raises:
-        InputError: the parameter `cluster` is invalid.
-    """
-    try:
-        return SlurmMachine.of(Machine.model_validate_json(cluster), reservations)
-    except ValueError as error:
-        hint = "give a slurm.conf: -P @slurm.conf"
-        raise InputError(f"slurm.cluster is invalid: {str(error).splitlines()[0]}", hint=hint) from error
+def _given(part: Fact) -> dict[str, Any]:
+    """Return a part of a cluster as JSON values, without fields that have their default."""
+    return part.model_dump(mode="json", exclude_defaults=True)
 
 
-def slurm_machine_of(machine: general.Machine) -> SlurmMachine:
+def slurm_machine_of(machine: Machine) -> SlurmMachine:
     """Return a machine as Slurm has it: with the defaults of slurm.conf for all that the machine does not say."""
     nodes, shared = iter(machine.nodes), any(partition.shared for partition in machine.partitions)
     kinds = tuple(
@@ -364,7 +377,7 @@ def slurm_machine_of(machine: general.Machine) -> SlurmMachine:
         for partition in machine.partitions
     ) or (Partition(name="", default=True),)
     memory = shared and all(kind.memory_mib for kind in machine.classes)
-    return SlurmMachine.of(Machine(kinds=kinds, partitions=partitions, shared=shared, memory=memory))
+    return SlurmMachine.of(SlurmCluster(kinds=kinds, partitions=partitions, shared=shared, memory=memory))
 
 
 OF_NODES = ("cores", "threads", "gres", "features", "weight")
@@ -379,7 +392,7 @@ def _same(part: Any, names: Sequence[str]) -> dict[str, Any]:
 
 def machine_of(
     lines: Sequence[Line], path: Path, database: Database | None = None, switches: Sequence[Switch] = ()
-) -> Machine | None:
+) -> SlurmCluster | None:
     """Return the cluster of the lines of a slurm.conf; None: the file names no nodes with a known number of cores.
 
     `database` has the accounts, users and QOS, `switches` those of topology.conf.
@@ -404,7 +417,7 @@ def machine_of(
     parameters = (values.get("selecttypeparameters") or (CONSUMED if shared else "")).lower().split(",")
     selection = frozenset(parameters) if shared else frozenset[str]()
     partitions = [_partition(line, names, threads, values, selection) for line in partition_lines(lines)]
-    return Machine(
+    return SlurmCluster(
         kinds=tuple(kinds),
         partitions=tuple(partitions or [Partition(name="", default=True, **_chosen(selection))]),
         switches=tuple(switches),

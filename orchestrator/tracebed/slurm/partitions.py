@@ -10,10 +10,10 @@ from tracebed.converters.description import ALL_PARTITIONS, Capacity
 from tracebed.ground.errors import InputError
 from tracebed.ground.host_lists import host_names
 from tracebed.slurm.conf_lines import lines_of
-from tracebed.slurm.machine import Machine, machine_of
+from tracebed.slurm.machine import SlurmCluster, machine_of
 
 
-def cluster_of(path: Path) -> Machine:
+def cluster_of(path: Path) -> SlurmCluster:
     """Return the cluster of a slurm.conf.
 
     Raises:
@@ -26,7 +26,7 @@ def cluster_of(path: Path) -> Machine:
     return machine
 
 
-def capacities(machine: Machine) -> dict[str, Capacity]:
+def capacities(machine: SlurmCluster) -> dict[str, Capacity]:
     """Return what each partition has, and the whole cluster, in CPUs as in a log of Slurm."""
 
     def of(nodes: Iterable[int]) -> Capacity:
@@ -38,7 +38,7 @@ def capacities(machine: Machine) -> dict[str, Capacity]:
     return partitions | {ALL_PARTITIONS: of(range(len(machine.nodes)))}
 
 
-def node_classes(machine: Machine) -> list[dict[str, Any]]:
+def node_classes(machine: SlurmCluster) -> list[dict[str, Any]]:
     """Return the classes of nodes: names, number, CPUs, memory, generic resources, features and partitions."""
     members = {part.name: set(machine.members(number)) for number, part in enumerate(machine.partitions)}
     found, first = [], 0

@@ -5,9 +5,7 @@ Source: scontrol(1) of Slurm 22.05, and its output (recordings `reservation*`).
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
@@ -74,8 +72,8 @@ def recognized(text: str) -> bool:
     return text.lstrip().startswith((FIRST, NONE))
 
 
-def read(text: str, file: str, zone: str = "") -> tuple[str, list[str]]:
-    """Return the reservations of a text as JSON, and a sentence for each setting that is not modeled.
+def read(text: str, file: str, zone: str = "") -> tuple[tuple[Reservation, ...], list[str]]:
+    """Return the reservations of a text, and a sentence for each setting that is not modeled.
 
     `zone`: the time zone of the clock of the cluster; empty: unknown, UTC is assumed.
 
@@ -109,20 +107,7 @@ def read(text: str, file: str, zone: str = "") -> tuple[str, list[str]]:
     sentences = [f"{what} ({', '.join(names[:12])})" for what, names in unmodeled.items()]
     if local and not zone:
         sentences.append("the times of the reservations are read as UTC; with SLURM_TIME_FORMAT=%s, they have no zone")
-    return json.dumps([each.model_dump(exclude_defaults=True) for each in found]), sentences
-
-
-def parsed(text: str) -> Sequence[Reservation]:
-    """Return the reservations of the parameter `reservations`.
-
-    Raises:
-        InputError: the parameter is invalid.
-    """
-    try:
-        return LIST.validate_json(text or "[]")
-    except ValueError as error:
-        hint = "give the output of scontrol show reservation: -P @FILE"
-        raise InputError(f"slurm.reservations is invalid: {str(error).splitlines()[0]}", hint=hint) from error
+    return tuple(found), sentences
 
 
 def _instant(text: str, where: str, zone: str) -> int:

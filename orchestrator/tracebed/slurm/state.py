@@ -20,7 +20,7 @@ from tracebed.slurm.conf import EQUAL_SHARES, SlurmConf, of_lines, with_release
 from tracebed.slurm.conf_lines import Line
 from tracebed.slurm.database import ASSOCIATIONS, Database, read_associations, read_qos
 from tracebed.slurm.job_fields import gres, ignored_fields, memory, whole_nodes
-from tracebed.slurm.machine import Machine
+from tracebed.slurm.machine import SlurmCluster
 from tracebed.slurm.scontrol import (
     YEAR_S,
     Record,
@@ -177,18 +177,18 @@ class ClusterState:
         factors: number of a waiting job -> the parts of its priority from age and fair share; empty: unknown.
         shares: the associations; empty: unknown.
         notes: what the state has that is not modeled, one sentence each.
-        reservations: the advance reservations, as the parameter of the policy; empty: unknown, or there are none.
+        reservations: the advance reservations; None: unknown.
     """
 
     instant: float
     conf: SlurmConf
-    machine: Machine
+    machine: SlurmCluster
     unavailable: frozenset[str]
     jobs: tuple[LiveJob, ...]
     factors: Mapping[int, tuple[float, float]]
     shares: tuple[Share, ...]
     notes: tuple[str, ...]
-    reservations: str = ""
+    reservations: tuple[reservations.Reservation, ...] | None = None
 
 
 def read_folder(folder: Path) -> dict[str, str]:
@@ -236,7 +236,8 @@ def state_of(texts: Mapping[str, str], folder: Path) -> ClusterState:
         raise InputError(f"has no {missing}", where=where(missing), hint=hint)
     qos, ignored = read_qos(texts["qos"], where("qos")) if "qos" in texts else ((), [])
     accounts, more = read_associations(texts["accounts"], where("accounts")) if "accounts" in texts else ((), [])
-    booked, unmodeled = "", list[str]()
+    booked: tuple[reservations.Reservation, ...] | None = None
+    unmodeled: list[str] = []
     if "reservation" in texts:
         booked, unmodeled = reservations.read(texts["reservation"], where("reservation"), "UTC")
     conf = of_lines(
@@ -249,24 +250,25 @@ def state_of(texts: Mapping[str, str], folder: Path) -> ClusterState:
     version = settings.get("SLURM_VERSION", "unknown")
     parameters, unknown = with_release(conf.parameters, version)
     conf = replace(conf, parameters=parameters, differences=(*conf.differences, *unknown))
-    assert conf.machine is not None  # every node has its number of CPUs
-    threads = conf.machine.cpus_per_core
+    assert conf.cluster is not None  # every node has its number of CPUs
+    threads = conf.cluster.cpus_per_core
     jobs: list[LiveJob] = []
     odd = Counter[str]()
-    known = {partition.name for partition in conf.machine.partitions}
+    known = {partition.name for partition in conf.cluster.partitions}
     limited = re.compile(f"{r'QOS|Max.+PerAccount|' if qos else ''}{'Assoc|' if accounts else ''}(?!)")
     names = {record.needed("NodeName") for record in nodes}
     for record in records(texts["job"], "JobId", where("job")):
         for job in _jobs(record, threads, odd, limited):
             _check(job, record, known, names)
             if record.of("TimeLimit") == "Partition_Limit":
-                job = replace(job, limit_s=conf.machine.limit_s(conf.machine.partition(job.partition) or 0) or YEAR_S)
+                job = replace(job, limit_s=conf.cluster.limit_s(conf.cluster.partition(job.partition) or 0) or YEAR_S)
             jobs.append(job)
     jobs.sort(key=lambda job: job.number)
     unavailable = frozenset(
         record.needed("NodeName")
         for record in nodes
-        if {*re.split(r"[+*~#!%$@^-]+", record.needed("State"))} & (UNAVAILABLE - RESERVED if booked else UNAVAILABLE)
+        if {*re.split(r"[+*~#!%$@^-]+", record.needed("State"))}
+        & (UNAVAILABLE if booked is None else UNAVAILABLE - RESERVED)
     )
     stopped = {
         record.needed("PartitionName"): record.of("State")
@@ -276,7 +278,7 @@ def state_of(texts: Mapping[str, str], folder: Path) -> ClusterState:
     jobs = [replace(job, reason="PartitionDown") if _waits(job) and job.partition in stopped else job for job in jobs]
     found = shares(texts["sshare"], where("sshare")) if "sshare" in texts else []
     factors = priority_factors(texts["sprio"], where("sprio")) if "sprio" in texts else {}
-    fair = conf.machine.weights.fairshare > 0
+    fair = conf.cluster.weights.fairshare > 0
     notes = [sentence for sentence in conf.differences if sentence != EQUAL_SHARES] + unmodeled
     if not version.startswith(TRIED):
         release = conf.parameters.get("release", TRIED)
@@ -288,7 +290,7 @@ def state_of(texts: Mapping[str, str], folder: Path) -> ClusterState:
         notes.append("the fair-share factors stay as they are (no sshare.txt, or accounts below accounts)")
     notes += [f"{counted(count, 'job')}: {what}" for what, count in sorted(odd.items())]
     return ClusterState(
-        now, conf, conf.machine, unavailable, tuple(jobs), factors, tuple(found) if fair else (), tuple(notes), booked
+        now, conf, conf.cluster, unavailable, tuple(jobs), factors, tuple(found) if fair else (), tuple(notes), booked
     )
 
 

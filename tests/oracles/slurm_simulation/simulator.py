@@ -124,7 +124,7 @@ class Simulation:
         self.freed, self.changed = False, 0
         self.waited = 0
         self.queue: list[int] = []
-        self._in, self._policy = inputs, _Shared(**{**vars(policy), "cluster": "", "reservations": "", "seed": 0})
+        self._in, self._policy = inputs, _Shared(**{**vars(policy), "seed": 0})
         count = len(inputs.submit)
         self._empty, self._free = Nodes.of(inputs.free), Nodes.of(inputs.free)
         self._free.newer = policy.rules.newer

@@ -18,7 +18,6 @@ from tracebed.machine.machine import Machine
 from tracebed.orchestrator import run as orchestrator
 from tracebed.orchestrator.executors import EXECUTORS, execute
 from tracebed.orchestrator.scheduling.policies import registry
-from tracebed.orchestrator.scheduling.state import own_machine
 from tracebed.orchestrator.setup import SETTINGS, AnyPolicy, Setup
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.testbeds.machine import InventoryMachine
@@ -93,13 +92,12 @@ def simulate(
     options_of = other.options if other is not None and other.predicts else simulators.SimulateOptions
     given, own = split(settings, options_of)
     setup = Setup.of(policy, **given, calibration=chosen)
-    of_policy = nodes is None and own_machine(setup.policy()) is not None
-    made = machine_of(workload, None if of_policy else machine(workload, nodes, cores_per_node), setup)
-    setup = setup.on(workload.provenance.system.grid if of_policy else made.grid)
+    made = machine_of(workload, machine(workload, nodes, cores_per_node))
+    setup = setup.on(made.grid)
     if chosen is not None and isinstance(made, InventoryMachine):
         warn_of_another_testbed(chosen, made.inventory)
     told = reporter(f"simulating under {setup.scheduling.policy}", len(workload), on_progress)
-    if made.plain and not of_policy:
+    if made.plain:
         tolerate(pooled_in_simulation(workload))
     if simulator != TRACEBED:
         usuals: tuple[tuple[str | None, str | None, str], ...] = (

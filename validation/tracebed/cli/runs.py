@@ -236,6 +236,8 @@ def replay(
     jobs = load_workload(workload)
     common |= {"output": output, "name": workload.name}
     settings = settings_of(values, nodes=jobs.provenance.system.nodes)
+    if settings.pop("machine", None) is not None:
+        raise InputError("a cluster of a slurm.conf can be simulated only", hint="leave -P @slurm.conf out")
     if scheduler is not None:
         chosen = None if policy is None else tb.Setup.of(policy, **settings)
         run = replay_on(jobs, scheduler, chosen, values["scheduler_options"], shown, common)

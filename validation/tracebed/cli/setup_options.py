@@ -15,22 +15,21 @@ from tracebed.cli.options import DURATION, PATH, SPEED, Command, ExtensionName, 
 from tracebed.ground.errors import InputError
 
 
-def parsed(options: Sequence[str], *, nodes: int | None = None, plain: bool = False) -> dict[str, str]:
-    """Return the policy options, `name=value` or `@FILE`, as a dictionary. The last value of a name counts.
+def parsed(options: Sequence[str], configured: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return options of the form `name=value` as a dictionary. The last value of a name counts.
 
-    All files together describe a cluster of Slurm; their parameters come in the place of the first file. The workload
-    has `nodes` nodes (None: unknown); `plain`: equal nodes in one partition of a slurm.conf are the machine.
+    `configured`: parameters of the files of options of the form `@FILE`, in the place of the first of these options;
+    None: there are no such options.
 
     Raises:
-        InputError: an option has another form, a file cannot be read or is not a slurm.conf, or the nodes in a file
-            contradict `nodes`.
+        InputError: an option has another form.
     """
     parameters: dict[str, str] = {}
-    files = [Path(option[1:]) for option in options if option.startswith("@")]
+    files = configured
     for option in options:
-        if option.startswith("@"):
-            parameters |= _of_slurm(files, nodes, plain) if files else {}
-            files = []
+        if option.startswith("@") and configured is not None:
+            parameters |= files or {}
+            files = None
             continue
         name, equals, value = option.partition("=")
         if not (name and equals):
@@ -39,15 +38,21 @@ def parsed(options: Sequence[str], *, nodes: int | None = None, plain: bool = Fa
     return parameters
 
 
-def _of_slurm(paths: Sequence[Path], nodes: int | None, plain: bool) -> dict[str, str]:
-    """Return the parameters of the policy `slurm` from files of Slurm. Warn of settings that are not modeled."""
+def _of_policy(options: Sequence[str], nodes: int | None, plain: bool) -> dict[str, Any]:
+    """Return the settings of options of a policy: its parameters, and the machine of a slurm.conf, if there is one.
+
+    All files together describe a cluster of Slurm. Settings that are not modeled are a warning each.
+    """
+    paths = [Path(option[1:]) for option in options if option.startswith("@")]
+    if not paths:
+        return {"policy_parameters": parsed(options)}
     import tracebed.api as tb
 
-    parameters: dict[str, str]
-    parameters, differences = tb.slurm_parameters(paths, nodes, plain=plain)
-    for difference in differences:
+    conf = tb.slurm_conf(paths, nodes, plain=plain)
+    for difference in conf.differences:
         warn(f"{', '.join(map(str, paths))}: {difference}")
-    return parameters
+    machine = {} if conf.machine is None else {"machine": conf.machine}
+    return {"policy_parameters": parsed(options, conf.parameters), **machine}
 
 
 SECTION = tuple(name for name in SETUP_PARTS["scheduling"] if not name.startswith("policy"))
@@ -75,13 +80,20 @@ def setup_options(names: Iterable[str], *, required: bool = True) -> Callable[[C
 
 
 def settings_of(values: Mapping[str, Any], nodes: int | None = None, *, plain: bool = False) -> dict[str, Any]:
-    """Return the settings among the parameters of a command, as keywords of the api. `nodes`, `plain`: see `parsed`.
+    """Return the settings among the parameters of a command, as keywords of the api, and the `machine` of a slurm.conf.
 
-    Raises InputError if a value `NAME=VALUE` has another form.
+    Args:
+        values: the parameters of the command.
+        nodes: number of nodes of the workload; None: unknown.
+        plain: whether equal nodes in one partition of a slurm.conf are the machine, too.
+
+    Raises:
+        InputError: a value `NAME=VALUE` has another form, a file cannot be read or is not a slurm.conf, or its nodes
+            contradict `nodes`.
     """
     found = {name: value for name, value in values.items() if name in SETTINGS}
     if "policy_parameters" in found:
-        found["policy_parameters"] = parsed(found["policy_parameters"], nodes=nodes, plain=plain)
+        found |= _of_policy(found["policy_parameters"], nodes, plain)
     if "overheads" in found:
         found["overheads"] = {name: _seconds(name, text) for name, text in parsed(found["overheads"]).items()} or None
     return found

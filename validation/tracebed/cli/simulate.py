@@ -167,6 +167,12 @@ def simulate(
     known = known or jobs.provenance.system.nodes
     settings = settings_of(values, nodes=known, plain=not (known or chosen))
     policy = settings.pop("policy")
+    if (of_conf := settings.pop("machine", None)) is not None:
+        if isinstance(chosen, int):
+            of_conf.check_size(chosen)
+        elif chosen is not None:
+            raise InputError("both -P @slurm.conf and another machine are given", hint="give one of them")
+        chosen = of_conf
     settings |= _of_processes(processes) | _of_simulator(simulator, replace)
     settings |= {"cores_per_node": cores_per_node, "engine": values["engine"], "name": workload.name}
 

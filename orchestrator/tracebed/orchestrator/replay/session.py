@@ -33,7 +33,7 @@ from tracebed.orchestrator.replay.resumption import Resumption
 from tracebed.orchestrator.replay.thresholds import HealthThresholds
 from tracebed.orchestrator.run import JOURNAL, VIRTUAL, Run, RunInfo, check_target, workload_facts
 from tracebed.orchestrator.scheduling.jobs import Jobs
-from tracebed.orchestrator.scheduling.state import handles_requests, own_machine
+from tracebed.orchestrator.scheduling.state import handles_requests
 from tracebed.orchestrator.setup import AnyPolicy, Setup
 from tracebed.orchestrator.testbeds.base import TESTBEDS
 from tracebed.orchestrator.testbeds.calibration import Calibration
@@ -127,8 +127,6 @@ def replay(
     if work_rate is not None:
         options = replace(options, proposed_duty=work_rate.duty or None)
     chosen, policy = Setup.of(setup, **settings).resolved(len(inventory.nodes))
-    if own_machine(policy) is not None:
-        raise InputError("a cluster of a slurm.conf can be simulated only", hint="leave -P @slurm.conf out")
     chosen = chosen.measured()
     over_limit, speed = chosen.scheduling.over_limit, chosen.timing.speed
     make_testbed = TESTBEDS.load(inventory.testbed)

@@ -22,7 +22,7 @@ from tracebed.orchestrator.scheduling.queue import Queue
 from tracebed.orchestrator.scheduling.reservations import Reservations
 
 if TYPE_CHECKING:
-    from tracebed.machine.machine import Machine
+    pass
 
 
 class Dates:
@@ -237,13 +237,6 @@ def dispatches(policy: Policy) -> bool:
     the start. The latency after the last instruction delays the next job on the nodes.
     """
     return bool(getattr(policy, "dispatches", False))
-
-
-def own_machine(policy: Policy) -> Machine | None:
-    """Return the machine that a policy describes by its parameters: its method `own_machine`; None: any machine."""
-    make = getattr(policy, "own_machine", None)
-    machine: Machine | None = None if make is None else make()
-    return machine
 
 
 def visible_jobs(policy: Policy, jobs: Jobs) -> Jobs:

@@ -22,7 +22,7 @@ from tracebed.machine.nodes import NodeFacts
 from tracebed.orchestrator.executors import Options, execute
 from tracebed.orchestrator.run import Run, RunInfo, workload_facts
 from tracebed.orchestrator.scheduling.jobs import Jobs
-from tracebed.orchestrator.scheduling.state import Policy, handles_requests, own_machine
+from tracebed.orchestrator.scheduling.state import Policy, handles_requests
 from tracebed.orchestrator.setup import AnyPolicy, Setup, Timing
 from tracebed.orchestrator.simulation.delays import Delays, Drawn, Pauses, count_dispatched, draw
 from tracebed.orchestrator.simulation.engine import CompiledSimulator, missing, obstacle
@@ -153,24 +153,15 @@ def predict(
     """
     chosen = Setup.of(setup, **settings)
     options = PredictionOptions(name=name, engine=engine, on_progress=on_progress, member=member)
-    return execute(workload, machine_of(workload, nodes, chosen), chosen, options)
+    return execute(workload, machine_of(workload, nodes), chosen, options)
 
 
-def machine_of(workload: Workload, nodes: int | Sequence[NodeFacts] | Machine | None, setup: Setup) -> Machine:
+def machine_of(workload: Workload, nodes: int | Sequence[NodeFacts] | Machine | None) -> Machine:
     """Return the machine of a simulation; `nodes` as for `predict`.
 
     Raises:
-        InputError: the number of nodes is out of bounds or differs from that of the machine of the policy, or the size
-            of the workload's system is unknown.
+        InputError: the number of nodes is out of bounds, or the size of the workload's system is unknown.
     """
-    if (own := own_machine(setup.policy())) is not None:
-        given = (
-            nodes if isinstance(nodes, int) else len(nodes.nodes if isinstance(nodes, Machine) else nodes or own.nodes)
-        )
-        if given != len(own.nodes):
-            what = f"the slurm.conf has {len(own.nodes):,} nodes, but {given:,} are given"
-            raise InputError(what, hint="leave the nodes out: those of the slurm.conf are used")
-        return own
     if isinstance(nodes, Machine):
         return nodes
     system = workload.provenance.system

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from tracebed.slurm.database import ROOT, Association, Qos
 from tracebed.slurm.database import Limits as LimitsOf
-from tracebed.slurm.machine import Machine
+from tracebed.slurm.machine import SlurmCluster
 from tracebed.slurm.simulation.inputs import (
     BILLING,
     CORES,
@@ -61,7 +61,9 @@ class Accounting:
         associations: the associations, the root first. Without a database, those of the workload, with equal shares.
     """
 
-    def __init__(self, machine: Machine, kinds: Sequence[str], accounts: Sequence[str], users: Sequence[str]) -> None:
+    def __init__(
+        self, machine: SlurmCluster, kinds: Sequence[str], accounts: Sequence[str], users: Sequence[str]
+    ) -> None:
         """Prepare for a workload whose jobs have these accounts and users, and these kinds of generic resources."""
         self._machine, self._kinds = machine, kinds
         self.associations = [*machine.database.associations] or _equal(accounts, users)

@@ -11,7 +11,7 @@ import numpy as np
 from tracebed.converters.description import cores_used
 from tracebed.converters.workload import BoolArray, FloatArray, Workload
 from tracebed.ground.errors import InputError
-from tracebed.slurm.machine import Machine
+from tracebed.slurm.machine import SlurmCluster
 from tracebed.slurm.simulation.accounts import Accounting
 
 YEAR_S = 365 * 86400.0
@@ -28,7 +28,7 @@ NO_LIMIT = "jobs without a time limit: DefaultTime or MaxTime of their partition
 SEVERAL_KINDS = "jobs of several nodes whose features have brackets or counts: each node has any of these features"
 
 
-def as_asked(workload: Workload, machine: Machine) -> tuple[Workload, dict[str, int]]:
+def as_asked(workload: Workload, machine: SlurmCluster) -> tuple[Workload, dict[str, int]]:
     """Return the jobs with the limit of their partition where they have none, and with the cores that they use.
 
     CPUs of a log of Slurm become cores, and jobs with a share of their nodes get that share of the cores.
@@ -66,7 +66,7 @@ def as_asked(workload: Workload, machine: Machine) -> tuple[Workload, dict[str, 
     return Workload(workload.columns.assign(**columns), workload.provenance), counts
 
 
-def longest_limits(workload: Workload, machine: Machine) -> FloatArray:
+def longest_limits(workload: Workload, machine: SlurmCluster) -> FloatArray:
     """Return the longest time limit with which each job may start on a cluster, s, shape (jobs,); infinity: any."""
     owners = [workload.texts(name).tolist() for name in ("partition", "group", "user", "queue")]
     accounting = Accounting(machine, (), owners[1], owners[2])

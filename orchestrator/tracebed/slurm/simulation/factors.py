@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, time, timedelta
 
-from tracebed.slurm.machine import MINUTE_S, Machine
+from tracebed.slurm.machine import MINUTE_S, SlurmCluster
 from tracebed.slurm.simulation.accounts import TRES, Accounting, Owner
 from tracebed.slurm.simulation.inputs import GRES
 from tracebed.slurm.simulation.resources import Request
@@ -43,7 +43,7 @@ class Factors:
         most: whether the largest weighted amount is billed, not the sum.
     """
 
-    def __init__(self, machine: Machine, kinds: Sequence[str], accounting: Accounting) -> None:
+    def __init__(self, machine: SlurmCluster, kinds: Sequence[str], accounting: Accounting) -> None:
         """Prepare for the jobs of a cluster. `kinds` are the generic resources in the order of the amounts."""
         self._weights, self._accounting = machine.weights, accounting
         self._nodes, self._cores = len(machine.nodes), sum(machine.cores_of(kind) for _, kind in machine.nodes)
@@ -86,7 +86,7 @@ def _by_kind(values: Mapping[str, float], kinds: Sequence[str]) -> list[float]:
     return found
 
 
-def _totals(machine: Machine, partition: int, kinds: Sequence[str]) -> list[float]:
+def _totals(machine: SlurmCluster, partition: int, kinds: Sequence[str]) -> list[float]:
     """Return the trackable resources of a partition in the order of the amounts of a job."""
     nodes = [machine.nodes[number][1] for number in machine.members(partition)]
     values: dict[str, float] = {

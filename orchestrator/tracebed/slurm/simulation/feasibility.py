@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from tracebed.ground.display import counted
 from tracebed.ground.errors import InputError
 from tracebed.orchestrator.scheduling.node_masks import mask_of, nodes_of
-from tracebed.slurm.machine import Machine
+from tracebed.slurm.machine import SlurmCluster
 from tracebed.slurm.simulation import engine
 from tracebed.slurm.simulation.resources import Request, Resources
 
@@ -81,7 +81,7 @@ def fits(empty: Resources, request: Request) -> bool:
     return not empty.switches or request.least_loaded or engine.fits(empty, request)
 
 
-def lacking(machine: Machine, empty: Resources, request: Request, nodes: Sequence[int], features: str) -> str:
+def lacking(machine: SlurmCluster, empty: Resources, request: Request, nodes: Sequence[int], features: str) -> str:
     """Return what a job that does not fit on the empty `nodes` asks for, and what they have at most.
 
     Args:

@@ -27,7 +27,6 @@ from tracebed.orchestrator.scheduling.node_masks import mask_of
 from tracebed.orchestrator.scheduling.policies.registry import resolve
 from tracebed.orchestrator.scheduling.policies.slurm import Slurm
 from tracebed.slurm.machine import MINUTE_S
-from tracebed.slurm.reservations import parsed
 from tracebed.slurm.simulation import engine
 from tracebed.slurm.simulation.accounts import NONE, Accounting, Owner
 from tracebed.slurm.simulation.factors import Factors, size_factor
@@ -155,7 +154,7 @@ class _Ensemble:
         past = [job.waits_since if job.start is None else job.start for job in state.jobs]
         self._zero = min([state.instant, *past]) - policy.sched_interval - 1.0
         self._begin = state.instant - self._zero
-        self._policy = replace(policy, cluster="", epoch_s=self._zero)
+        self._policy = replace(policy, epoch_s=self._zero)
         self._live = _StateInputs(state, self._zero)
         self.reasons, requests = self._requests()
         self.rows = [row for row, reason in enumerate(self.reasons) if not reason]
@@ -174,7 +173,7 @@ class _Ensemble:
     def _requests(self) -> tuple[list[str], dict[int, Request]]:
         """Return why a waiting job has no forecast, and the requests of the others."""
         reasons, requests = [], {}
-        reservations = {each.name for each in parsed(self._state.reservations)}
+        reservations = {each.name for each in self._state.reservations or ()}
         for row, job in enumerate(self.waiting):
             blocked = job.reason in BLOCKING or USED_UP.search(job.reason)
             reason = job.reason if blocked else ""
@@ -511,11 +510,9 @@ class _StateInputs:
             het_job=heterogeneous([job.whole_id if job.start is None else "" for job in jobs]),
             watched=live,
         )
-        if not state.reservations:
+        if state.reservations is None:
             return inputs
-        cluster = state.conf.parameters["cluster"]
-        policy = Slurm(cluster=cluster, reservations=state.reservations, epoch_s=self._zero)
-        return with_bookings(inputs, [job.reservation for job in jobs], machine, policy)
+        return with_bookings(inputs, [job.reservation for job in jobs], machine, state.reservations, self._zero)
 
     def _static(self, request: Request, partition: int) -> float:
         """Return the parts of a priority that come from the partition and the size of the job."""

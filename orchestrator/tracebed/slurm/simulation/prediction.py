@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache, lru_cache
 from typing import Any, NamedTuple
@@ -19,12 +19,13 @@ from tracebed.converters.workload import Workload
 from tracebed.ground.errors import InputError
 from tracebed.ground.host_lists import host_names
 from tracebed.ground.states import JobState
-from tracebed.machine import machine as general
+from tracebed.machine.machine import Machine
 from tracebed.orchestrator.run import Run, RunInfo, workload_facts
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.node_masks import mask_of
+from tracebed.orchestrator.scheduling.policies.registry import resolve
 from tracebed.orchestrator.scheduling.policies.slurm import Slurm
 from tracebed.orchestrator.scheduling.record import ScheduleRecord
 from tracebed.orchestrator.scheduling.state import Policy
@@ -33,7 +34,7 @@ from tracebed.orchestrator.simulation.delays import Drawn
 from tracebed.orchestrator.simulation.prediction import PredictionOptions, Simulation, no_collection, simulator_of
 from tracebed.orchestrator.simulation.simulator import Simulator
 from tracebed.orchestrator.tables import make_run
-from tracebed.slurm.machine import MINUTE_S, Machine, Partition, SlurmMachine, slurm_machine_of
+from tracebed.slurm.machine import MINUTE_S, Partition, SlurmCluster, SlurmMachine, slurm_machine_of
 from tracebed.slurm.simulation import engine
 from tracebed.slurm.simulation.accounts import Accounting, Owner
 from tracebed.slurm.simulation.allocated_ranges import AllocatedRanges
@@ -83,13 +84,13 @@ PLACEMENTS = 10_000
 class IdleCluster(NamedTuple):
     """An idle cluster: its kinds of generic resources, its resources, and the function `placement`."""
 
-    machine: Machine
+    machine: SlurmCluster
     kinds: Sequence[str]
     resources: Resources
     placed: Callable[[int, str, Request], Request | str]
 
     @classmethod
-    def of(cls, machine: Machine) -> IdleCluster:
+    def of(cls, machine: SlurmCluster) -> IdleCluster:
         """Return the idle cluster of a machine."""
         kinds = machine.gres
         empty = resources_of(machine, kinds)
@@ -109,11 +110,11 @@ class SlurmSimulation(Simulation):
     simulation of its own.
     """
 
-    def accepts(self, machine: general.Machine, setup: Setup) -> bool:
+    def accepts(self, machine: Machine, setup: Setup) -> bool:
         """Return whether the policy is `slurm`."""
         return isinstance(setup.policy(), Slurm)
 
-    def execute(self, workload: Workload, machine: general.Machine, setup: Setup, options: PredictionOptions) -> Run:
+    def execute(self, workload: Workload, machine: Machine, setup: Setup, options: PredictionOptions) -> Run:
         """Simulate a workload. A member is the seed of all that a slurm.conf leaves open.
 
         Raises:
@@ -124,25 +125,31 @@ class SlurmSimulation(Simulation):
                 policy = setup.policy()
                 assert isinstance(policy, Slurm)
                 _, *parts = np.random.default_rng(options.member).uniform(0.0, 1.0, 4).tolist()  # as for a cluster
-                setup = _with(setup, policy.phases(*parts))
+                setup = _with(setup, replace(policy, **policy.phases(*parts)))
             return super().execute(workload, machine, setup, options)
         machine = machine if isinstance(machine, SlurmMachine) else slurm_machine_of(machine)
-        member = {} if options.member is None else {"seed": options.member}
-        chosen, policy = _with(setup, {**machine.recorded, **setup.scheduling.policy_parameters, **member}).complete()
+        given = {**machine.parameters, **setup.scheduling.policy_parameters}
+        policy = setup.scheduling.instance or resolve(setup.scheduling.policy, given)[1]
+        assert isinstance(policy, Slurm)
+        seed = policy.seed if options.member is None else options.member
+        chosen, policy = _with(setup, replace(policy, seed=0)).complete()  # the simulation draws itself
         assert isinstance(policy, Slurm)
         if simulator_of(options.engine, "") is Simulator:
             what = "a cluster of a slurm.conf is simulated by the compiled engine only"
             raise InputError(what, hint="use --engine auto or --engine compiled")
         with no_collection():
-            record, cluster = simulate(workload, machine, policy, chosen)
+            record, cluster = simulate(workload, machine, policy, chosen, seed)
+        parameters = {**chosen.scheduling.policy_parameters, "seed": seed}
+        scheduling = replace(chosen.scheduling, policy_parameters=parameters, instance=setup.scheduling.instance)
         info = RunInfo(
             source="simulator",
             engine="compiled",
             execution="simulated",
             nodes=list(machine.nodes),
             workload=workload_facts(workload, options.name),
-            setup=chosen,
-            warnings=ignored(workload, policy, machine.cluster),
+            setup=replace(chosen, scheduling=scheduling),
+            machine=machine,
+            warnings=ignored(workload, machine),
         )
         return make_run(record, cluster, info)
 
@@ -160,39 +167,34 @@ class SlurmSimulation(Simulation):
 
     def ignored(self, workload: Workload, policy: Policy) -> list[str]:
         """Return a warning for each column of the workload that the simulation ignores."""
-        assert isinstance(policy, Slurm)
-        return ignored(workload, policy, None)
+        return ignored(workload)
 
 
 EXECUTOR = SlurmSimulation()
 
 
-def _with(setup: Setup, parameters: Mapping[str, Any]) -> Setup:
-    """Return a setup with parameters of its policy. Of an instance, only those of the machine are missing."""
-    made = setup.scheduling.instance
-    if made is None:
-        return Setup.of(setup, policy_parameters={**setup.scheduling.policy_parameters, **parameters})
-    assert isinstance(made, Slurm)
-    if made.cluster or "cluster" not in parameters:
-        return setup
-    own = {name: parameters[name] for name in ("cluster", "reservations")}
-    return replace(setup, scheduling=replace(setup.scheduling, instance=replace(made, **own)))
+def _with(setup: Setup, policy: Slurm) -> Setup:
+    """Return a setup with another policy."""
+    return replace(setup, scheduling=replace(setup.scheduling, instance=policy))
 
 
-def simulate(workload: Workload, machine: SlurmMachine, policy: Slurm, setup: Setup) -> tuple[ScheduleRecord, Cluster]:
+def simulate(
+    workload: Workload, machine: SlurmMachine, policy: Slurm, setup: Setup, seed: int = 0
+) -> tuple[ScheduleRecord, Cluster]:
     """Simulate a workload on a cluster; return the record, and the nodes with the ledger.
 
     Args:
         workload: the submission list.
         machine: the cluster.
-        policy: the parameters of Slurm, with those that record the cluster.
+        policy: the parameters of Slurm.
         setup: the setup of the run.
+        seed: seed of the draws of what is left open.
 
     Raises:
         InputError: no job can run on the cluster, a job has an invalid feature, a setting is not modeled, or the
             compiled simulation is missing.
     """
-    own, nodes = machine.cluster, machine.nodes
+    own, nodes, reservations = machine.cluster, machine.nodes, machine.reservations
     if (speed := setup.timing.speed) != 1:
         hint = f"without the speed, the intervals of Slurm last {speed:g} times as long as in the run"
         if machine.plain:
@@ -208,14 +210,15 @@ def simulate(workload: Workload, machine: SlurmMachine, policy: Slurm, setup: Se
     inputs, numbers = _inputs(workload, jobs, _idle(machine), setup, record)
     record.submit = list(jobs.submit)
     reset = own.weights.reset
-    if policy.reservations or reset:
+    if reservations is not None or reset:
         policy = replace(policy, epoch_s=start_of(workload, policy))
-    policy, inputs = _drawn(policy, inputs)
+    policy, inputs = _drawn(policy, inputs, seed)
     if reset:
         begin = policy.epoch_s + inputs.submit[0]
         inputs = replace(inputs, associations=replace(inputs.associations, resets=resets(reset, begin)))
-    if policy.reservations:
-        inputs = with_bookings(inputs, of(workload.runnable()[0], "reservation", numbers), own, policy)
+    if reservations is not None:
+        names = of(workload.runnable()[0], "reservation", numbers)
+        inputs = with_bookings(inputs, names, own, reservations, policy.epoch_s, seed)
     _enter(record, cluster, numbers, inputs, engine.simulate(inputs, policy), setup)
     return record, cluster
 
@@ -384,7 +387,7 @@ def _begins(arrays: Sequence[str], submit: Sequence[float]) -> list[int]:
     return begins
 
 
-def memory_of(memory_mib: float, partition: Any, machine: Machine) -> dict[str, Any]:
+def memory_of(memory_mib: float, partition: Any, machine: SlurmCluster) -> dict[str, Any]:
     """Return the fields `memory` and `by_core` of a request."""
     if not machine.memory:
         return {}
@@ -401,7 +404,7 @@ def _limit(limit: float, most: float, extend: bool) -> int:
     return max(1, math.ceil(allowed / MINUTE_S - 1e-6)) * MINUTE_S
 
 
-def resources_of(machine: Machine, kinds: Sequence[str]) -> Resources:
+def resources_of(machine: SlurmCluster, kinds: Sequence[str]) -> Resources:
     """Return the resources of the empty cluster, with generic resources of these kinds."""
     nodes = [kind for _, kind in machine.nodes]
     cores, memory = [machine.cores_of(node) for node in nodes], [node.memory_mib for node in nodes]
@@ -424,7 +427,7 @@ def resources_of(machine: Machine, kinds: Sequence[str]) -> Resources:
     )
 
 
-def _switches_of(machine: Machine) -> Switches | None:
+def _switches_of(machine: SlurmCluster) -> Switches | None:
     """Return the switches of the nodes; None: there is no topology."""
     if not machine.switches:
         return None
@@ -444,7 +447,7 @@ def choice_of(partition: Partition, *, in_cpus: bool) -> dict[str, Any]:
     return {"sockets": whole if partition.sockets else 0, "least_loaded": partition.least_loaded}
 
 
-def placement(machine: Machine, empty: Resources) -> Callable[[int, str, Request], Request | str]:
+def placement(machine: SlurmCluster, empty: Resources) -> Callable[[int, str, Request], Request | str]:
     """Return a function from partition, features and request of a job to the request with its eligible nodes.
 
     The result is a reason if the job does not fit on the empty cluster.
@@ -468,9 +471,9 @@ def placement(machine: Machine, empty: Resources) -> Callable[[int, str, Request
     return placed
 
 
-def _drawn(policy: Slurm, inputs: Inputs) -> tuple[Slurm, Inputs]:
+def _drawn(policy: Slurm, inputs: Inputs, seed: int) -> tuple[Slurm, Inputs]:
     """Draw the unknown phases and delays."""
-    rng = np.random.default_rng(policy.seed)
+    rng = np.random.default_rng(seed)
     period, sched, backfill, epoch = rng.uniform(0.0, 1.0, 4)
     phases = policy.phases(sched, backfill, epoch)  # reservations begin at multiples of the resolution
     check, first = rng.uniform(0.0, CHECK_S), inputs.submit[0] + period * inputs.period_s

@@ -23,8 +23,8 @@ from tracebed.orchestrator.scheduling.node_masks import mask_of
 from tracebed.orchestrator.scheduling.policies.slurm import Slurm
 from tracebed.slurm.database import Qos
 from tracebed.slurm.gres import licenses_of
-from tracebed.slurm.machine import Machine, Partition, Preempt
-from tracebed.slurm.reservations import DAY_S, parsed
+from tracebed.slurm.machine import Partition, Preempt, SlurmCluster, SlurmMachine
+from tracebed.slurm.reservations import DAY_S, Reservation
 from tracebed.slurm.simulation.inputs import (
     AFTER,
     AFTER_ANY,
@@ -194,7 +194,7 @@ def arrays_of(texts: Sequence[str], ids: Sequence[str]) -> Arrays:
     return Arrays(of, most)
 
 
-def licenses_in(texts: Sequence[str], ids: Sequence[str], machine: Machine) -> Licenses | None:
+def licenses_in(texts: Sequence[str], ids: Sequence[str], machine: SlurmCluster) -> Licenses | None:
     """Return the licences of the cluster and of jobs, as of `--licenses`; None: no job wants any.
 
     Licences NAME@SERVER are in Slurm's database, and not counted.
@@ -207,7 +207,7 @@ def licenses_in(texts: Sequence[str], ids: Sequence[str], machine: Machine) -> L
     return Licenses([machine.licenses[kind] for kind in kinds], wanted, machine.bf_licenses)
 
 
-def excess(text: str, machine: Machine) -> str:
+def excess(text: str, machine: SlurmCluster) -> str:
     """Return the licence of which a job wants more than the cluster has; empty: there is none."""
     wanted = licenses_of(text, "") if text else {}
     return next((name for name, many in wanted.items() if "@" not in name and many > machine.licenses.get(name, 0)), "")
@@ -224,7 +224,7 @@ NORMAL_QOS = "normal"
 MODES = {"cancel": CANCEL, "requeue": REQUEUE, "suspend": SUSPEND}
 
 
-def preemption_of(machine: Machine, partitions: Sequence[int], qos: Sequence[str]) -> Preemption | None:
+def preemption_of(machine: SlurmCluster, partitions: Sequence[int], qos: Sequence[str]) -> Preemption | None:
     """Return which jobs preempt which; None: no job preempts another one.
 
     Args:
@@ -285,18 +285,28 @@ def start_of(workload: Workload, policy: Slurm) -> float:
     raise InputError(what, hint="give it: -P epoch_s=SECONDS")
 
 
-def with_bookings(inputs: Inputs, names_of: Sequence[str], machine: Machine, policy: Slurm) -> Inputs:
-    """Return the inputs of a simulation with the advance reservations of a policy, and the one of each job in them.
+def with_bookings(
+    inputs: Inputs,
+    names_of: Sequence[str],
+    machine: SlurmCluster,
+    reservations: Sequence[Reservation],
+    epoch: float,
+    seed: int = 0,
+) -> Inputs:
+    """Return the inputs of a simulation with the advance reservations of a machine, and the one of each job in them.
 
-    `names_of` has the names of the reservations of each job, joined by commas; empty: none.
+    Args:
+        names_of: the names of the reservations of each job, joined by commas; empty: none.
+        epoch: Unix time of second 0, s.
+        seed: seed of the delays with which slurmctld notices that one begins or ends.
 
     Raises:
-        InputError: a reservation is invalid or has an unknown node.
+        InputError: a reservation has an unknown node.
     """
-    epoch, known = policy.epoch_s, {name: number for number, (name, _) in enumerate(machine.nodes)}
-    rng = np.random.default_rng((policy.seed, 1))  # slurmctld notices a begin and an end late
+    known = {name: number for number, (name, _) in enumerate(machine.nodes)}
+    rng = np.random.default_rng((seed, 1))  # slurmctld notices a begin and an end late
     booked, notices, number = list[Booked](), list[float](), dict[str, list[int]]()
-    for each in parsed(policy.reservations):
+    for each in reservations:
         names = host_names(each.nodes) if each.nodes else []
         if unknown := next((name for name in names if name not in known), ""):
             what = f"reservation {each.name} has the unknown node {unknown}"
@@ -332,13 +342,13 @@ EVENTS = ("earliest_start", "dependency", "array", "reservation", "licenses")
 """Columns that only a simulation of a cluster uses."""
 
 
-def ignored(workload: Workload, policy: Slurm, machine: Machine | None = None) -> list[str]:
-    """Return a warning for each column of a workload that a simulation of `policy` ignores or lacks.
+def ignored(workload: Workload, machine: SlurmMachine | None = None) -> list[str]:
+    """Return a warning for each column of a workload that a simulation of the policy `slurm` ignores or lacks.
 
-    `machine`: the cluster that is simulated; None: equal nodes.
+    `machine`: the machine that is simulated; None: equal nodes.
     """
     warnings = []
-    for name in EVENTS if not machine else () if policy.reservations else ("reservation",):
+    for name in EVENTS if machine is None else () if machine.reservations is not None else ("reservation",):
         if name == "earliest_start":
             count = int(np.isfinite(workload.floats(name)).sum())
         else:
@@ -346,17 +356,20 @@ def ignored(workload: Workload, policy: Slurm, machine: Machine | None = None) -
             count = sum(wanted in text for text in workload.texts(name).tolist() if text)
         if count:
             of_cluster = "it needs a slurm.conf whose nodes differ, are shared, or are in partitions"
-            why = "the reservations are not given (-P @FILE)" if machine else of_cluster
+            why = "the reservations are not given (-P @FILE)" if machine is not None else of_cluster
             warnings.append(f"the column {name} of {counted(count, 'job')} is ignored: {why}")
     components = sum(workload.texts(HET_JOB).astype(bool)) if HET_JOB in workload.columns else 0
-    if components and not machine:
+    if components and machine is None:
         warnings.append(f"{counted(components, 'component')} of heterogeneous jobs start one by one, not together")
-    if machine:
-        warnings += [*_of_all_memory(workload, machine), *_partial(policy, machine)]
+    if machine is not None:
+        warnings += [
+            *_of_all_memory(workload, machine.cluster),
+            *_partial(machine.reservations or (), machine.cluster),
+        ]
     return warnings
 
 
-def _of_all_memory(workload: Workload, machine: Machine) -> Iterator[str]:
+def _of_all_memory(workload: Workload, machine: SlurmCluster) -> Iterator[str]:
     """Yield a warning about the jobs that hold all memory of shared nodes because no request and no default is known.
 
     In Slurm, a job without a request does so. A log without requests, such as most of SWF, must not.
@@ -376,10 +389,10 @@ def _of_all_memory(workload: Workload, machine: Machine) -> Iterator[str]:
         )
 
 
-def _partial(policy: Slurm, machine: Machine) -> Iterator[str]:
+def _partial(reservations: Sequence[Reservation], machine: SlurmCluster) -> Iterator[str]:
     """Yield a warning for each reservation of some cores of its nodes."""
     cores: dict[str, int] = {}
-    for each in parsed(policy.reservations):
+    for each in reservations:
         cores = cores or {name: machine.cores_of(kind) for name, kind in machine.nodes}
         all_cores = sum(cores.get(name, 0) for name in (host_names(each.nodes) if each.nodes else ()))
         if 0 < each.cores < all_cores:

@@ -13,7 +13,7 @@ from tracebed.orchestrator.setup import Setup
 from tracebed.slurm.changes import Addition, class_of, modeled, with_nodes, with_settings
 from tracebed.slurm.conf import SlurmConf, read
 from tracebed.slurm.conf_lines import Line, lines_of
-from tracebed.slurm.machine import Machine
+from tracebed.slurm.machine import SlurmMachine
 
 
 @dataclass(frozen=True)
@@ -70,17 +70,18 @@ def _more(name: str, addition: Addition) -> str:
 
 def cluster_of(conf: SlurmConf, files: Sequence[Path]) -> SlurmConf:
     """Return the settings. Raise InputError if they describe no cluster."""
-    if conf.machine is None:
+    if conf.cluster is None:
         hint = "give the slurm.conf with the NodeName lines of the cluster"
         where = conf.where or ", ".join(map(str, files))
         raise InputError("names no nodes with a known number of CPUs", where=where, hint=hint)
     return conf
 
 
-def machine_in(conf: SlurmConf) -> Machine:
-    """Return the cluster of settings that describe one."""
-    assert conf.machine is not None
-    return conf.machine
+def machine_in(conf: SlurmConf) -> SlurmMachine:
+    """Return the machine of settings that describe one."""
+    machine = conf.machine
+    assert machine is not None
+    return machine
 
 
 def changed_cluster(base: SlurmConf, files: Sequence[Path], change: Change, zone: str) -> tuple[SlurmConf, list[str]]:
@@ -122,13 +123,13 @@ def _alike(one: SlurmConf, other: SlurmConf) -> bool:
     """Return whether two files are one cluster for the model, however their lines divide the nodes."""
 
     def facts(conf: SlurmConf) -> list[Any]:
-        machine = machine_in(conf)
+        machine = machine_in(conf).cluster
         nodes = [(name, kind.model_dump(exclude={"names"})) for name, kind in machine.nodes]
         partitions = [
             (each.model_dump(exclude={"nodes"}), machine.members(number))
             for number, each in enumerate(machine.partitions)
         ]
         rest = machine.model_dump(exclude={"kinds", "partitions"})
-        return [nodes, partitions, rest, {key: value for key, value in conf.parameters.items() if key != "cluster"}]
+        return [nodes, partitions, rest, conf.parameters, conf.reservations]
 
     return facts(one) == facts(other)

@@ -23,7 +23,7 @@ from tracebed.converters.workload import BoolArray, FloatArray, IntArray, Step, 
 from tracebed.ground.display import counted
 from tracebed.ground.errors import InputError
 from tracebed.orchestrator.run import Run
-from tracebed.slurm.machine import Machine
+from tracebed.slurm.machine import SlurmCluster
 from tracebed.slurm.scontrol import task_numbers
 from tracebed.slurm.simulation.demands import IN_CORES, STARTED, YEAR_S, in_cpus, several_kinds
 
@@ -81,7 +81,7 @@ def with_starts(workload: Workload, run: Run) -> Workload:
     return Workload(workload.table.assign(**times), workload.provenance)
 
 
-def log_of(workload: Workload, machine: Machine, where: str | None = None) -> Log:
+def log_of(workload: Workload, machine: SlurmCluster, where: str | None = None) -> Log:
     """Return the jobs of a log, to be simulated on its cluster.
 
     Args:
@@ -173,7 +173,7 @@ def _with_tasks(workload: Workload) -> tuple[Workload, BoolArray, list[str]]:
     return Workload(table, workload.provenance), np.isin(rows, [*tasks]), notes
 
 
-def _limits(workload: Workload, machine: Machine) -> FloatArray:
+def _limits(workload: Workload, machine: SlurmCluster) -> FloatArray:
     """Return the limits that the partitions of jobs give to a job without a limit, s, shape (jobs,)."""
     numbers = [machine.partition(name) for name in workload.partitions()]
     run_times = workload.floats("run_time").tolist()
@@ -181,7 +181,7 @@ def _limits(workload: Workload, machine: Machine) -> FloatArray:
     return np.array([limit or YEAR_S for limit in limits])
 
 
-def _in_cpus(workload: Workload, machine: Machine) -> bool:
+def _in_cpus(workload: Workload, machine: SlurmCluster) -> bool:
     """Return whether the cores of a log are CPUs, as those of sacct, or since a job has more than any node has cores.
 
     Slurm counts a hardware thread as a CPU, and allocates whole cores.

@@ -28,6 +28,7 @@ from tracebed.operators.whatif.refused import Remedy, adapted
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.simulation.prediction import predict
+from tracebed.slurm.machine import SlurmMachine
 from tracebed.validation.experiments.pools import LocalPool
 from tracebed.validation.metrics import busy_cores, origin, waiting
 
@@ -40,11 +41,13 @@ class Side:
     """A cluster.
 
     Attributes:
-        parameters: parameters of the policy `slurm`.
+        machine: the machine, with the parameters of its slurm.conf.
+        parameters: further parameters of the policy `slurm`.
         longest: the longest time limit with which each job may start on it, s, shape (jobs,); infinity: any.
         remedy: what is done with jobs with longer ones.
     """
 
+    machine: SlurmMachine
     parameters: Mapping[str, Any]
     longest: FloatArray
     remedy: Remedy = Remedy.LEAVE_OUT
@@ -145,7 +148,7 @@ def predicted(member: Member) -> Predicted:
     own = rows[own]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        run = predict(given, None, member.setup())
+        run = predict(given, member.side.machine, member.setup())
     edges = member.edges - origin(run)
     jobs, held = run.table("jobs"), run.table("allocations")
     places = pd.Index(jobs["job_id"]).get_indexer(pd.Index(given.column("job_id")))

@@ -33,7 +33,7 @@ from tracebed.operators.whatif.shares import spread
 from tracebed.orchestrator.runs.steps import Steps
 from tracebed.slurm.conf import read
 from tracebed.slurm.conf_lines import lines_of
-from tracebed.slurm.machine import OVER_S, Machine
+from tracebed.slurm.machine import OVER_S, SlurmCluster
 from tracebed.slurm.simulation.demands import longest_limits
 from tracebed.validation.verdict.moving_average import WINDOW_S, moving_means, window_length, window_starts
 
@@ -77,7 +77,7 @@ class WhatIf:
     name: str
     change: tuple[str, ...]
     partitions: tuple[str, ...]
-    machines: tuple[Machine, ...]
+    machines: tuple[SlurmCluster, ...]
     classes: tuple[JobClass, ...]
     jobs: pd.DataFrame
     refused: Refused | None
@@ -192,15 +192,14 @@ def whatif(
         changed_conf, void = changed_cluster(clusters[0], files, change, zone)
         clusters.append(changed_conf)
     conf = clusters[0].where
-    machines = [machine_in(each) for each in clusters]
+    machines = [machine_in(each).cluster for each in clusters]
     log = log_of(workload, machines[0], name)
     _check_partitions(log, machines[0], name, conf)
     origin = workload.provenance.unix_start
     known: dict[str, Any] = {} if origin is None else {"epoch_s": float(origin)}
     edges = np.linspace(log.begin, _end(log), BINS + 1)
     sides = [
-        Side({**each.parameters, **known}, longest_limits(log.workload, machine))
-        for each, machine in zip(clusters, machines, strict=True)
+        Side(machine, known, longest_limits(log.workload, machine.cluster)) for machine in map(machine_in, clusters)
     ]
     done, total = itertools.count(1), len(sides) * members  # without refused jobs, which need more members
 
@@ -319,7 +318,7 @@ def _end(log: Log) -> float:
     return float(max(np.quantile(start[np.isfinite(start)], STARTED), submit.max(), log.begin + 1.0))
 
 
-def _check_partitions(log: Log, machine: Machine, name: str, conf: str) -> None:
+def _check_partitions(log: Log, machine: SlurmCluster, name: str, conf: str) -> None:
     """Raise InputError if many jobs are in partitions that the cluster lacks."""
     names = log.workload.partitions()
     gone = names[[machine.partition(each) is None for each in names]].value_counts()
@@ -331,7 +330,7 @@ def _check_partitions(log: Log, machine: Machine, name: str, conf: str) -> None:
         raise InputError(what, where=name, hint=hint)
 
 
-def _misfits(log: Log, member: Predicted, machine: Machine, name: str, conf: str) -> list[str]:
+def _misfits(log: Log, member: Predicted, machine: SlurmCluster, name: str, conf: str) -> list[str]:
     """Return what cannot run on the cluster, as notes.
 
     Raises:
@@ -361,7 +360,7 @@ def _misfits(log: Log, member: Predicted, machine: Machine, name: str, conf: str
     return [what] if total else []
 
 
-def _overfull(log: Log, member: Predicted, machine: Machine) -> list[str]:
+def _overfull(log: Log, member: Predicted, machine: SlurmCluster) -> list[str]:
     """Return as a note which partition is too small for the jobs that ran in it at a time, if one is."""
     names, found = log.workload.partitions().to_numpy(), {}
     for number, partition in enumerate(machine.partitions):
@@ -405,7 +404,7 @@ def _windows(jobs: pd.DataFrame, changed: Changed | None) -> tuple[pd.DataFrame,
 
 
 def _courses(
-    log: Log, found: Sequence[Sequence[Predicted]], machines: Sequence[Machine], edges: FloatArray
+    log: Log, found: Sequence[Sequence[Predicted]], machines: Sequence[SlurmCluster], edges: FloatArray
 ) -> pd.DataFrame:
     """Return the courses of queue length and utilization: logged, and means over the members."""
     start, submit = log.workload.floats("logged_start"), log.workload.floats("submit_time")
@@ -420,7 +419,7 @@ def _courses(
     return pd.DataFrame(columns)
 
 
-def cores_of(machine: Machine) -> int:
+def cores_of(machine: SlurmCluster) -> int:
     """Return the number of cores of a cluster."""
     return sum(machine.cores_of(kind) for _, kind in machine.nodes)
 

@@ -21,8 +21,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from tracebed.converters.workload import System, Workload
+from tracebed.converters.workload import Workload
 from tracebed.ground.errors import InputError
+from tracebed.machine.machine import Machine
 from tracebed.machine.nodes import NodeFacts
 from tracebed.orchestrator import evolving, scheduling, simulation
 from tracebed.orchestrator.batch.session import BatchOptions
@@ -46,7 +47,7 @@ class SimulatedCell:
     """The input of a simulation and the choice of its metrics."""
 
     workload: Path
-    system: System
+    machine: Machine
     setup: Setup
     processes: str
     """Fields of `Processes` as JSON, including defaults; `none`: jobs take their run times."""
@@ -78,6 +79,7 @@ def simulated_cell(
     setup, policy = experiment.setup(point).on(base.system.grid).complete()
     processes = experiment.processes_of(point)
     variant = variant_of(experiment, point, base, policy)
+    machine = experiment.machine(point, base.system.nodes) or Machine.of_system(base.system)
     facts: dict[str, Any] = {
         "processes": json.dumps(asdict(processes), sort_keys=True) if processes else NO_PROCESSES,
         "processes_seed": point.seed if processes else 0,
@@ -88,7 +90,7 @@ def simulated_cell(
         "setup": setup.as_dict(),
         "windows": {name: window.model_dump() for name, window in experiment.windows.items()},
         "workload": base.sha256,
-        "system": asdict(base.system),
+        "machine": machine.digest,
         "malleable": variant.path.stem if variant else None,
         "tracebed": [version_of_tracebed(), *(code_of(Path(room.__path__[0])) for room in _code(processes))],
         "by": maker_of_policy(setup.scheduling),
@@ -97,7 +99,7 @@ def simulated_cell(
     name = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:32]
     path = variant.path if variant else base.path
     windows = tuple(experiment.windows.items())
-    return SimulatedCell(path, base.system, setup, **facts, windows=windows, identity=name, jobs=jobs), variant
+    return SimulatedCell(path, machine, setup, **facts, windows=windows, identity=name, jobs=jobs), variant
 
 
 def _code(processes: Processes | None) -> list[ModuleType]:
@@ -158,6 +160,8 @@ class RealCell:
     """Name of the workload in reports."""
     workload: Workload | None
     nodes: list[NodeFacts]
+    machine: Machine | None
+    """The machine of predictions; None: `nodes` say all of it."""
     setup: Setup
     """The setup of the real runs; of the timing, the speed only."""
     label: str = ""
@@ -189,6 +193,7 @@ class RealCell:
             "workload": self.workload.sha256 if self.workload else None,
             "nodes": [list(node) for node in self.nodes],
             "setup": self.setup.as_dict(),
+            **({} if self.machine is None else {"machine": self.machine.digest}),
         }
 
     @property

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, BeforeValidator, Field, field_validator, model_validator
 
 from tracebed.ground.yaml_file import FileName
+from tracebed.machine.machine import Machine
 from tracebed.orchestrator.scheduling.names import PRIORITIES
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.simulation.processes import Processes
@@ -293,6 +294,17 @@ class Experiment(Settings, BaseModel):  # type: ignore[misc, valid-type]
         )
         bed = self.beds.get(point.testbed)
         return setup if bed is None else Setup.of(setup, **given(bed, OF_REPLAYS))
+
+    def machine(self, point: Point, nodes: int | None) -> Machine | None:
+        """Return the machine of the configuration of a policy, for `nodes` nodes (None: unknown); None: it has none.
+
+        Raises:
+            InputError: the machine has another number of nodes.
+        """
+        machine = self.policy(point).machine
+        if machine is not None and nodes is not None:
+            machine.check_size(nodes)
+        return machine
 
     def policy(self, point: Point) -> PolicySpec:
         """Return the policy of a point."""

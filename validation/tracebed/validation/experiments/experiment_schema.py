@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from string import Formatter
@@ -16,6 +16,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    PrivateAttr,
     ValidationInfo,
     field_validator,
     model_validator,
@@ -28,6 +29,7 @@ from tracebed.converters.workload import MAX_SIZE
 from tracebed.ground import bounds
 from tracebed.ground.errors import InputError
 from tracebed.ground.yaml_file import FileName
+from tracebed.machine.machine import Machine
 from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.scheduling.names import FIRST
 from tracebed.orchestrator.scheduling.placement import PLACEMENTS
@@ -250,6 +252,18 @@ class PolicySpec(ExperimentPart):
     QOS), relative to the experiment file."""
     placement: Annotated[str, known("placement", PLACEMENTS.names)] = FIRST
     label: str = ""
+    _machine: Machine | None = PrivateAttr(None)
+
+    @property
+    def machine(self) -> Machine | None:
+        """The machine of `conf`; None: it describes none."""
+        return self._machine
+
+    def configured(self, parameters: Mapping[str, Any], machine: Machine | None) -> PolicySpec:
+        """Return the policy with the parameters and the machine of its `conf`. Its own parameters come before them."""
+        spec = self.model_copy(update={"parameters": {**parameters, **self.parameters}})
+        spec._machine = machine
+        return spec
 
     @field_validator("label")
     @classmethod

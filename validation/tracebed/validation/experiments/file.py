@@ -197,7 +197,7 @@ def _with_conf(spec: PolicySpec, folder: Path, source: YamlFile, index: int) -> 
         raise source.error(f"{where}{error.what}", "policies", index, "conf", hint=error.hint) from error
     for difference in conf.differences:
         warn(f"{', '.join(names)}: {difference}", stacklevel=2)
-    return spec.model_copy(update={"parameters": {**conf.parameters, **spec.parameters}})
+    return spec.configured(conf.parameters, conf.machine)
 
 
 def _with_found_workloads(source: YamlFile, folder: Path) -> YamlFile:

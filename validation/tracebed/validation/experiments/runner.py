@@ -22,11 +22,10 @@ import numpy as np
 import pandas as pd
 
 from tracebed.converters.formats.reading import read_workload
-from tracebed.converters.workload import System, Workload
+from tracebed.converters.workload import Workload
 from tracebed.ground.errors import InputError, Tolerated, TracebedError
 from tracebed.ground.files import replacing
 from tracebed.ground.table import Table, rows_of
-from tracebed.machine.nodes import nodes_of
 from tracebed.orchestrator.evolving.machine import Machine
 from tracebed.orchestrator.evolving.programs import Programs
 from tracebed.orchestrator.evolving.simulation import programs_of
@@ -207,7 +206,7 @@ def simulate(cell: SimulatedCell) -> CellResult:
         warnings.simplefilter("always", Tolerated)
         workload = _workload(cell.workload)
         if cell.processes == NO_PROCESSES:
-            run = predict(workload, nodes_of(cell.system), cell.setup)
+            run = predict(workload, cell.machine, cell.setup)
         else:
             run = _as_processes(workload, cell)
         measured = MeasuredRun(run, cell.tau)
@@ -232,7 +231,7 @@ class _Schedule:
 
     workload: str
     """Hash of the workload without the column `behaviour`."""
-    system: System
+    machine: str
     setup: str
     cell: SimulatedCell = field(compare=False)
 
@@ -243,7 +242,7 @@ def _simulated(schedule: _Schedule) -> tuple[Run, list[Warning | str]]:
     cell = schedule.cell
     with warnings.catch_warnings(record=True) as tolerated:
         warnings.simplefilter("always", Tolerated)
-        run = predict(_workload(cell.workload), nodes_of(cell.system), cell.setup)
+        run = predict(_workload(cell.workload), cell.machine, cell.setup)
     return run, [item.message for item in tolerated]
 
 
@@ -256,7 +255,7 @@ def _digest(path: Path) -> str:
 
 def _as_processes(workload: Workload, cell: SimulatedCell) -> Run:
     """Return the run with jobs that are programs of processes."""
-    run, tolerated = _simulated(_Schedule(_digest(cell.workload), cell.system, cell.setup.digest, cell))
+    run, tolerated = _simulated(_Schedule(_digest(cell.workload), cell.machine.digest, cell.setup.digest, cell))
     for warning in tolerated:
         warnings.warn(warning, stacklevel=2)
     machine, processes = machine_of(run), Processes(**json.loads(cell.processes))

@@ -276,7 +276,7 @@ class CalibratedSimulator(ExecutedSimulator):
         own: dict[str, Any] = {"policy": self.spec.policy, "policy_parameters": self.parameters}
         if self.spec.interval_s is not None:
             own["interval_s"] = self.spec.interval_s
-        return replace(cell, setup=Setup.of(cell.setup, **own))
+        return replace(cell, machine=None, setup=Setup.of(cell.setup, **own))
 
     def facts_for(self, cell: RealCell) -> list[Any]:
         """Return the hashes of the calibration and of the scheduler, and package and code of the policy."""
@@ -306,7 +306,7 @@ class BuiltInSimulator(CalibratedSimulator):
         assert cell.workload is not None
         setup = Setup.of(cell.setup, calibration=self.calibration(cell), runtime_model=self.spec.runtime_model)
         member = seed if self.spec.seeds > 1 else None
-        return predict(cell.workload, cell.nodes or None, setup, name=cell.title, member=member)
+        return predict(cell.workload, cell.machine or cell.nodes or None, setup, name=cell.title, member=member)
 
 
 class DrivenSimulator(CalibratedSimulator):

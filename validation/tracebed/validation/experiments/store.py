@@ -142,7 +142,7 @@ class KeptJobs:
     def __init__(self, cells: Mapping[Point, SimulatedCell], folder: Path) -> None:
         """Find the cells with kept jobs."""
         self._kept = {
-            point: (_jobs_path(cell, folder), cell.system.nodes)
+            point: (_jobs_path(cell, folder), len(cell.machine.nodes))
             for point, cell in cells.items()
             if has_jobs(cell, folder)
         }

@@ -291,6 +291,7 @@ class _SuiteLoader:
             self._title(point, path),
             workload,
             nodes,
+            self.experiment.machine(point, len(nodes) or None),
             setup,
             self.experiment.workload_name(point),
             spec.calibration,

@@ -251,6 +251,8 @@ def _facts(real: Run, predicted: Run) -> list[tuple[str, Any, Any]]:
             if isinstance(value, bool) and predicted_value in ("yes", "no"):  # a boolean in older versions
                 value = "yes" if value else "no"
             facts.append((f"policy parameter {name} differs", value, predicted_value))
+    if a.machine is not None and b.machine is not None:
+        facts.append(("machine differs", a.machine.digest[:12], b.machine.digest[:12]))
     facts += [
         ("number of nodes differs", len(a.nodes), len(b.nodes)),
         ("number of cores differs", total_cores(real), total_cores(predicted)),

@@ -311,7 +311,7 @@ def _check_class(runs: Mapping[str, Run]) -> None:
 
 def _key(info: RunInfo) -> tuple[str, ...]:
     parameters = json.dumps(info.policy_parameters, sort_keys=True, default=str)
-    return str(info.workload.get("sha256")), info.policy, parameters
+    return str(info.workload.get("sha256")), info.policy, parameters, info.machine.digest if info.machine else ""
 
 
 def _labels(cells: Sequence[_Cell]) -> list[str]:

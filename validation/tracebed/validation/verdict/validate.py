@@ -273,6 +273,7 @@ def _simulator(runs: Iterable[Run]) -> SimulatorFacts:
             [
                 info.policy,
                 info.policy_parameters,
+                *([info.machine.digest] if info.machine else []),
                 info.settings,
                 info.speed,
                 info.seed,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -15,9 +15,6 @@ from tracebed.orchestrator.scheduling.policies.slurm_backfill import Pending, Ru
 from tracebed.orchestrator.scheduling.policies.wall_times import ROUNDING_S, at_speed, whole_limit, whole_second
 from tracebed.orchestrator.scheduling.queue import first_of_users
 from tracebed.orchestrator.scheduling.state import Decision, Note, ParameterTable, Start, State, Wake, next_multiple
-
-if TYPE_CHECKING:
-    from tracebed.machine.machine import Machine
 
 MINUTE_S = 60
 OF_SLURMCTLD = ("release", "speed", "epoch_s", "sched_loop_s", "sched_phase_s", "bf_loop_s", "bf_phase_s")
@@ -70,12 +67,8 @@ class Slurm(ParameterTable):
         sched_phase_s: first instant of that loop.
         bf_loop_s: period of the backfill thread.
         bf_phase_s: first instant at which it may make a pass.
-        cluster: nodes, partitions and priorities of a slurm.conf as JSON (`-P @slurm.conf`), the form in which runs
-            record the machine; empty: equal nodes, each held by one job, one partition, jobs in the order of
-            submission.
-        reservations: with a cluster, its advance reservations as JSON (`-P @FILE` of `scontrol show reservation`).
         seed: seed of the draws of what is left open: the phases of the two loops and of the clock that have their
-            defaults, and with a cluster also delays. Without a cluster, 0 draws nothing.
+            defaults, and on the cluster of a slurm.conf also delays. On equal nodes, 0 draws nothing.
     """
 
     malleable: ClassVar[bool] = False
@@ -102,13 +95,11 @@ class Slurm(ParameterTable):
     sched_phase_s: float = 0.0
     bf_loop_s: float = 1.0009
     bf_phase_s: float = 0.5
-    cluster: str = ""
-    reservations: str = ""
     seed: int = 0
 
     def __post_init__(self) -> None:
         """Raise InputError if a parameter is out of range."""
-        for name in (field.name for field in fields(self) if field.type != "str"):
+        for name in (each.name for each in fields(self)):
             value, least = getattr(self, name), LEAST.get(name, 0)
             if not least <= value < math.inf or (value == 0 and name.endswith("loop_s")):
                 raise InputError(f"slurm.{name} is {value:g}", hint=f"use a number from {least} on")
@@ -116,12 +107,6 @@ class Slurm(ParameterTable):
             known = ", ".join(f"{release:.2f}" for release in RELEASES)
             what = f"slurm.release is {self.release:.2f}: the rules of this release are unknown"
             raise InputError(what, hint=f"22.05 to 26.05 were tried: use one of {known}")
-        if self.reservations and not self.cluster:
-            hint = "give the slurm.conf, too: -P @slurm.conf"
-            raise InputError("advance reservations need the cluster of a slurm.conf", hint=hint)
-        if self.seed and not self.cluster:
-            for name, value in self.phases(*np.random.default_rng(self.seed).uniform(0.0, 1.0, 3)).items():
-                object.__setattr__(self, name, value)
 
     def phases(self, sched: float, backfill: float, epoch: float) -> dict[str, Any]:
         """Return the phases of the two loops and of the clock; those that have their defaults at shares of a period."""
@@ -133,27 +118,20 @@ class Slurm(ParameterTable):
         }
 
     def at_speed(self, speed: float) -> Slurm:
-        """Return the policy in a run at `speed`. Raise InputError if the parameter `speed` differs."""
-        return at_speed(self, speed)
+        """Return the policy in a run at `speed`, with the phases that its seed draws.
+
+        Raises:
+            InputError: the parameter `speed` differs.
+        """
+        policy = at_speed(self, speed)
+        if not policy.seed:
+            return policy
+        return replace(policy, **policy.phases(*np.random.default_rng(policy.seed).uniform(0.0, 1.0, 3)))
 
     @property
     def rules(self) -> Rules:
         """The rules of a backfill pass of this Slurm."""
         return Rules(self.bf_resolution, self.release >= NEWER, self.release >= EXTENDS)
-
-    def own_machine(self) -> Machine | None:
-        """Return the machine of the parameters `cluster` and `reservations`.
-
-        Raises:
-            InputError: the parameter `cluster` is invalid.
-        """
-        if not self.cluster:
-            return None
-        from tracebed.machine.sources import SOURCES  # reads workloads, which takes time to import
-
-        recorded = SOURCES.load("slurm").recorded
-        assert recorded is not None
-        return recorded(self.cluster, self.reservations)
 
     def decide(self, state: State) -> Iterator[Decision]:
         """Make the passes that are due, and request the next one."""
@@ -369,5 +347,5 @@ class Slurm(ParameterTable):
         return self._second(start) + self._limit(state, job)
 
 
-OF_CONF = frozenset(field.name for field in fields(Slurm)) - {*OF_SLURMCTLD, "cluster", "reservations", "seed"}
+OF_CONF = frozenset(field.name for field in fields(Slurm)) - {*OF_SLURMCTLD, "seed"}
 """Parameters of the policy that are `SchedulerParameters` of slurm.conf."""

@@ -91,7 +91,7 @@ SD_FIELDS = {
     *("bf_window", "bf_resolution", "bf_node_space_size", "bf_max_job_user"),
 }
 """The parameters of `sd` in the engine. Another one must have its default."""
-SLURM_FIELDS = tuple(field.name for field in fields(Slurm) if field.name not in ("cluster", "reservations", "seed"))
+SLURM_FIELDS = tuple(field.name for field in fields(Slurm) if field.name != "seed")
 """The parameters of `slurm` in the engine."""
 INSTANTS = 4096
 """Number of instants simulated in the first call of the engine. Between calls, Ctrl-C is handled and progress reported.
