@@ -93,7 +93,7 @@ def listening_socket(folder: Path) -> Path:
 READERS: dict[str, Callable[[Path], object]] = {
     "workload": read_workload,
     "slurm.conf": slurm_conf.read,
-    "policy option": lambda path: setup_options.parsed([f"@{path}"]),
+    "policy option": lambda path: setup_options.settings_of({"policy_parameters": [f"@{path}"]}),
     "configuration": lambda path: groups._read(path),
     "calibration": Calibration.load,
     "baseline": Baseline.load,
