@@ -55,25 +55,16 @@ class DataKernel(ABC):
     def finish(self, checksum: int | None) -> None:
         """Write the remaining results, on the leader at the end of the job, after the merge of all data.
 
-        Args:
-            checksum: the checksum of the job; None: unknown, because a rank is emulated.
-
-        Raises:
-            TestbedError: the data disagree with the checksum of the job.
-            OSError: the results cannot be written.
+        Data that disagree with the checksum of the job are a TestbedError. The checksum is unknown if a rank is
+        emulated.
         """
 
 
 class Merging:
-    """The merge of the worker data of all ranks into the data of the leader. The leader directs the merge.
+    """The merge of the worker data of all ranks into the data of the leader, which directs it.
 
-    At distance 1, 2, 4, ... a rank at a position that is a multiple of twice the distance receives the data of the rank
-    at this distance. All merges of a distance run at the same time.
-
-    Args:
-        order: the ranks, the leader first.
-        send: sends a message to a rank, with bytes.
-        done: called when all data have been merged.
+    At distance 1, 2, 4, ... a rank at a position (in `order`, the leader first) that is a multiple of twice the
+    distance receives the data of the rank at this distance. All merges of a distance run at the same time.
     """
 
     def __init__(

@@ -60,12 +60,8 @@ def run(
 ) -> int:
     """Run the command of one rank until it ends, and return the exit status of the process.
 
-    Args:
-        launch: the launch parameters of the rank.
-        control: the connection to the agent.
-        ranks: the classes of the leader and of the other ranks.
-        moves: whether the command follows changes of the CPUs of the rank.
-        given: environment variables of the command, beside its own.
+    `ranks` are the classes of the leader and of the other ranks. With `moves`, the command follows changes of the CPUs
+    of the rank. `given` are environment variables of the command, beside its own.
     """
     watchdog = Watchdog()  # before this process has threads
     try:
@@ -170,12 +166,7 @@ class CommandRank(BenchmarkRank):
             self.command_ended(status, "was terminated" if self.terminated else message["reason"] or _reason(status))
 
     def command_ended(self, status: int, reason: str) -> None:
-        """Process the end of the command of this rank.
-
-        Args:
-            status: exit status, negative for a signal.
-            reason: why the rank has failed; empty: no failure.
-        """
+        """Process the end of the command of this rank. A signal is a negative status; `reason` is that of a failure."""
         raise NotImplementedError
 
 
@@ -332,20 +323,15 @@ class Watchdog:
     The watchdog is a child of the rank, and the parent of the command and of its orphaned processes. The watchdog ends
     these processes when the command has ended, when the rank closes the connection, and when the rank is killed. The
     command is in the process group of the rank, so that it receives the signals of the agent to the rank. The watchdog
-    is not in this group.
-
-    Messages to the watchdog:    start (arguments, environment, folder, memory_mib)
-    Messages from the watchdog:  started (pid), ended (status, reason)
-
-    Attributes:
-        pid: its process.
-        link: the connection to the watchdog, which closes it after the end of the command.
+    is not in this group. The messages to it are `start` (arguments, environment, folder, memory_mib), and from it
+    `started` (pid) and `ended` (status, reason).
     """
 
     def __init__(self) -> None:
         """Fork the watchdog. No other thread may run."""
         group = os.getpgrp()
         _become_subreaper()  # the watchdog may be killed
+        # The watchdog closes its end after the end of the command.
         self.link, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.pid = os.fork()
         if self.pid == 0:

@@ -51,12 +51,9 @@ def handshake(peer: socket.socket) -> Iterator[Connection]:
 
 
 class Peer:
-    """The connection to another rank, registered with a selector whose keys have a function without arguments as data.
+    """The connection to another rank, after the handshake. The keys of its selector have functions without arguments.
 
-    Args:
-        end: the connected socket, after the handshake.
-        on_message: called with each message.
-        on_lost: called when the other rank has closed its end.
+    `on_lost` is called when the other rank has closed its end.
     """
 
     def __init__(

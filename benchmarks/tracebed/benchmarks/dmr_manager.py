@@ -37,17 +37,7 @@ Decide = Callable[[int, int, SizeRange], Answer]
 
 
 def request_decision(path: str, size: int, sizes: SizeRange) -> Answer:
-    """Return the answer of the resource manager to an application at a malleability point.
-
-    Args:
-        path: the socket of the resource manager.
-        size: the current size of the application.
-        sizes: the sizes that it can have.
-
-    Raises:
-        InputError: the sizes are invalid.
-        TestbedError: the resource manager does not answer.
-    """
+    """Return the answer of the resource manager at the socket `path` to an application at a malleability point."""
     sizes.checked()
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:

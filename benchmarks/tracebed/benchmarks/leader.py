@@ -171,10 +171,7 @@ class Leader(BenchmarkRank):
         return [rank for rank in members if (duty > 0 if rank == self.name else self.joined[rank]["holds"])]
 
     def _prepare(self, members: Sequence[str], then: Callable[[], None], *, fill: bool) -> None:
-        """Send the common data of the application to `members`. With `fill`, the holders write their blocks.
-
-        `then` is called when all members are ready.
-        """
+        """Send the common data to `members`, then call `then`. With `fill`, the holders write their blocks."""
         assert self.holders is not None
         own = Block(0, 0)
         self.preparing, self.then = 1, then  # 1: this rank

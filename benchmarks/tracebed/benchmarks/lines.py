@@ -39,8 +39,7 @@ _message = _made_encoder(allow_nan=False)
 def encode(message: Mapping[str, Any]) -> bytes:
     """Return `message` as a line of JSON.
 
-    Raises:
-        ValueError: a number is NaN or infinite, which `decode` refuses: a message never carries its defect further.
+    NaN or infinity is a ValueError, so that no message carries a defect further.
     """
     return _message(message).encode() + b"\n"
 
@@ -164,7 +163,7 @@ class Lines:
 
 
 def watch(selector: selectors.BaseSelector, descriptor: int, events: int, data: Any) -> None:
-    """Wait from now on for `events` of a descriptor, with `data` in its key. 0: do not wait for the descriptor.
+    """Wait for `events` of a descriptor, with `data` in its key; 0: wait no longer.
 
     A closed descriptor, -1, is ignored.
     """

@@ -22,6 +22,7 @@ import struct
 import threading
 import zlib
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -69,28 +70,17 @@ class TableLostError(TestbedError):
         super().__init__(f"the table of CPUs {what}", where=str(path), hint=hint)
 
 
+@dataclass(slots=True, eq=False)
 class TableEntry:
-    """A process and its CPUs, as masks.
+    """A process and its CPUs, as masks. No CPU is in the masks of the same name of two processes."""
 
-    Attributes:
-        slot: index of the post of the process.
-        pid: the process.
-        registered: whether the process itself has registered; False: its CPUs are reserved for it and its children.
-        started: start of the process, in clock ticks since boot: a later process may have the same PID.
-        held: CPUs that the process may use now. The masks `held` of two processes never overlap, and neither do
-            their masks `target`.
-        target: CPUs that the process is to hold, once it and the holders before it have polled.
-        taken: CPUs that were taken from the process, and return to it when their holders end. No two processes have
-            the same CPU here: it returns to the one from which it was taken first.
-    """
-
-    __slots__ = ("held", "pid", "registered", "slot", "started", "taken", "target")
-
-    def __init__(
-        self, slot: int, pid: int, registered: bool, started: int, held: int = 0, target: int = 0, taken: int = 0
-    ) -> None:
-        self.slot, self.pid, self.registered, self.started = slot, pid, registered, started
-        self.held, self.target, self.taken = held, target, taken
+    slot: int  # index of the post of the process
+    pid: int
+    registered: bool  # by the process itself; False: its CPUs are reserved for it and its children
+    started: int  # in clock ticks since boot: a later process may have the same PID
+    held: int = 0  # CPUs that the process may use now
+    target: int = 0  # CPUs that the process is to hold, once it and the holders before it have polled
+    taken: int = 0  # CPUs that return to it when their holders end: it was the first from which each was taken
 
     @property
     def pending(self) -> bool:
@@ -104,17 +94,11 @@ class TableEntry:
 
 
 class Transaction:
-    """The entries of a table under its lock.
-
-    Attributes:
-        node: mask of the CPUs of the node.
-        entries: PID -> entry.
-        posted: slots of the processes that are to poll.
-    """
+    """The entries of a table under its lock."""
 
     def __init__(self, node: int, entries: dict[int, TableEntry]) -> None:
-        self.node, self.entries = node, entries
-        self.posted: set[int] = set()
+        self.node, self.entries = node, entries  # by PID
+        self.posted: set[int] = set()  # slots of the processes that are to poll
 
     def add(self, pid: int, *, registered: bool) -> TableEntry | None:
         """Add a process, and return its entry; None: the process has ended, or the table is full."""
@@ -198,11 +182,8 @@ class NodeTable:
     def transaction(self, *, changes: bool = True) -> Iterator[Transaction]:
         """Yield the entries under the lock, and store them at the end unless an exception is raised.
 
-        Args:
-            changes: whether the entries may change. Otherwise, they are not stored.
-
-        Raises:
-            TableLostError: the table was removed, is damaged, or stays locked.
+        Without `changes`, they are not stored. A table that was removed, is damaged, or stays locked is a
+        TableLostError.
         """
         with _lock:
             self._acquire()

@@ -152,13 +152,7 @@ def release(table: Transaction, entry: TableEntry, flags: Flags) -> None:
 
 
 def withdraw(table: Transaction, affected: Mapping[int, int], before: Mapping[int, tuple[int, int]]) -> None:
-    """Withdraw a change.
-
-    Args:
-        table: the entries of the table, under its lock.
-        affected: the processes of the change, with the CPUs that the change assigned to them.
-        before: the CPUs of all processes before the change, and those taken from them.
-    """
+    """Withdraw a change, which assigned CPUs to `affected`. `before` are the CPUs of all processes, and those taken."""
     for pid in affected.keys() - before.keys():
         if pid in table.entries:
             release(table, table.entries[pid], Flags.RETURN_STOLEN)

@@ -242,12 +242,7 @@ class BenchmarkRank:
     # A part: static shares, or chunks drawn until the pool is empty.
 
     def start_part(self, shares: Sequence[range] | None, behind: float) -> None:
-        """Begin a part.
-
-        Args:
-            shares: numbers of the units of each core; None: draw chunks.
-            behind: the delay of the job behind its plan, s.
-        """
+        """Begin a part with the units of each core (None: draw chunks), `behind` seconds after the plan of the job."""
         self.in_part, self.part_units, self.exhausted = True, 0, shares is not None
         self.workers.begin(behind)
         if shares is None:
@@ -373,24 +368,15 @@ class BenchmarkRank:
 
 
 class HeldCpus:
-    """The CPUs of this process.
-
-    Args:
-        table: the table of the node, in which the CPUs of this process were prepared; None: the CPUs never change.
-        cpus: the CPUs that this process is to hold at its start.
-
-    Attributes:
-        cpus: the CPUs that this process holds.
-        complete: whether the process holds all its CPUs, so that no change is pending.
-        replacement: the table to open at the next poll; None: the table has not been replaced.
-        lost: whether the table is lost, until it is replaced. The process keeps the CPUs that it holds.
-    """
+    """The CPUs of this process. Without a table, in which they were prepared, they never change."""
 
     def __init__(self, table: Path | None, cpus: tuple[int, ...]) -> None:
         """Register. Raises TestbedError if the table is full, or no CPUs were prepared."""
         self._process: DromProcess | None = None
-        self.replacement: Path | None = None
-        self.cpus, self.complete, self.lost = cpus, True, False
+        self.replacement: Path | None = None  # the table to open at the next poll
+        self.cpus = cpus
+        self.complete = True  # the process holds all its CPUs, so that no change is pending
+        self.lost = False  # the table, until it is replaced; the process keeps the CPUs that it holds
         if table is not None:
             self.cpus, self.complete = (), False
             self._register(table)
@@ -417,8 +403,7 @@ class HeldCpus:
     def poll(self, adopt: Adopt) -> bool:
         """Release and take CPUs, and return whether the CPUs have changed. No thread may be computing.
 
-        Args:
-            adopt: called with the CPUs if they change, before other processes can take the released CPUs.
+        `adopt` is called with changed CPUs, before other processes can take the released ones.
         """
         if self.replacement is not None:
             return self._reopen(self.replacement, adopt)

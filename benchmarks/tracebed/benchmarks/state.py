@@ -55,10 +55,6 @@ class Moving:
 
     The leader fetches a page from its rank and passes it on to the new rank, which reports that it has stored the page.
     At most `WINDOW` pages are on the way to a rank, so that a slow rank does not fill the memory of the leader.
-
-    Args:
-        send: sends a message to a rank, with bytes.
-        done: called when the last page has been stored.
     """
 
     def __init__(

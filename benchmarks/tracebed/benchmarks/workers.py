@@ -41,11 +41,8 @@ class Computed(NamedTuple):
 class Workers:
     """The cores of a rank, their plan, and the figures of the work that they really did.
 
-    Args:
-        cpus: the CPU of each core.
-        rate: planned units per second of a core.
-        finished: called with the planned units of each share that has ended.
-        clock: the clock of the deadlines.
+    `rate` is the planned units per second of a core. `finished` is called with the planned units of each share that has
+    ended.
     """
 
     def __init__(self, cpus: Sequence[int], rate: float, finished: Finished, clock: Clock) -> None:

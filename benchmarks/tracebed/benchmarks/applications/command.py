@@ -39,10 +39,9 @@ class Command(Application):
         return compute
 
     def run(self, launch: Launch, control: Control) -> int:
-        """Run the command of one rank. On an emulated node, the rank takes the planned time instead.
+        """Run the command of one rank, which must be allowed.
 
-        Raises:
-            InputError: the controller has not allowed the command.
+        On an emulated node, the rank takes the planned time instead.
         """
         if launch.duty == 0:
             return super().run(launch, control)

@@ -42,11 +42,9 @@ def kernel_name() -> str:
 
 
 def calibrate(seconds: float = 0.2, samples: int = 5) -> float:
-    """Measure the rate of a core: units of `compute` per second of CPU time.
+    """Return the rate of a core, units of `compute` per s of CPU time: the median of `samples` in `seconds` in all.
 
-    Args:
-        seconds: approximate CPU time of the calibration, s. A quarter of it warms up caches and clock frequency.
-        samples: number of measurements, whose median is returned.
+    A quarter of the time warms up caches and clock frequency.
     """
     units = 1
     while (took := _cpu_time(units, compute)) < seconds / 16:
@@ -57,14 +55,9 @@ def calibrate(seconds: float = 0.2, samples: int = 5) -> float:
 
 
 def work_rates(windows: int, seconds: float, kernel: Kernel) -> list[tuple[float, float]]:
-    """Measure the rate of a core in consecutive windows of time, after one window that warms up.
+    """Measure the rate of a core in consecutive windows of `seconds` of CPU time, after one window that warms up.
 
-    Args:
-        windows: number of windows.
-        seconds: approximate CPU time of a window, s.
-
-    Returns:
-        For each window, units per second of CPU time, and CPU time over wall time.
+    Each window has the units per second of CPU time, and CPU time over wall time.
     """
     units, measured = 1, []
     while (took := _cpu_time(units, kernel)) < seconds / 16:
@@ -119,10 +112,7 @@ def _pick() -> tuple[str, Kernel]:
 
 
 def _load(library: Path) -> Kernel:
-    """Return the function `tracebed_pils_units` of `library`.
-
-    Raises OSError if `library` is missing, cannot be loaded, or was compiled from other sources.
-    """
+    """Return the function `tracebed_pils_units` of `library`; raise OSError if it is of other sources."""
     import ctypes
 
     try:

@@ -73,11 +73,7 @@ class StreamKernels(Protocol):
 
 
 def arrays(elements: int) -> Arrays:
-    """Return three arrays of zeros on pages of their own. A page takes memory when it is written first.
-
-    Raises:
-        TestbedError: the address space of the process is too small.
-    """
+    """Return three arrays of zeros on pages of their own. A page takes memory when it is written first."""
     try:
         private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
         found = [mmap.mmap(-1, elements * ELEMENT, flags=private) for _ in range(3)]
@@ -89,14 +85,8 @@ def arrays(elements: int) -> Arrays:
 def unit_kernel(size_mib: int = SIZE_MIB) -> kernels.Kernel:
     """Return the kernel of memory-bound units, on arrays that all threads of this process share.
 
-    A unit is a triad on a block of `BLOCK` elements. Blocks follow no order that a cache could predict.
-
-    Args:
-        size_mib: size of the three arrays, MiB. The checksum of a unit depends on it.
-
-    Raises:
-        TestbedError: the node lacks the memory.
-        InputError: the size is below one block.
+    A unit is a triad on a block of `BLOCK` elements. Blocks follow no order that a cache could predict. The checksum of
+    a unit depends on the size of the three arrays, at least one block.
     """
     blocks = size_mib * MIB // (3 * ELEMENT * BLOCK)
     if blocks < 1:
@@ -110,11 +100,7 @@ def unit_kernel(size_mib: int = SIZE_MIB) -> kernels.Kernel:
 
 @cache
 def load() -> StreamKernels:
-    """Return the kernels that `TRACEBED_KERNEL` selects.
-
-    Raises:
-        InputError, TestbedError: as for PILS.
-    """
+    """Return the kernels that `TRACEBED_KERNEL` selects."""
     return _C() if kernels.kernel_name() == "c" else _NumPy()
 
 

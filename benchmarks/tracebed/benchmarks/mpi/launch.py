@@ -56,9 +56,7 @@ class MpiResult:
 class Events:
     """A cluster whose events lead to the planned sizes: processors become idle, or a job arrives.
 
-    Args:
-        sizes: the planned sizes, from the first one on.
-        iterations: number of checks at each size before the event.
+    Before each event, there are `iterations` checks.
     """
 
     def __init__(self, sizes: Sequence[int], iterations: int) -> None:
@@ -74,11 +72,7 @@ class Events:
 
 
 def mpiexec(processes: int = 1) -> list[str]:
-    """Return the command that starts a number of processes.
-
-    Raises:
-        TestbedError: mpi4py or an MPI library is missing.
-    """
+    """Return the command that starts a number of processes. mpi4py and an MPI library must be installed."""
     beside = Path(sys.executable).with_name("mpiexec")
     found = str(beside) if beside.exists() else shutil.which("mpiexec")
     if found is None or find_spec("mpi4py") is None:
@@ -140,11 +134,7 @@ def reconfigure(
 
 
 def run_until(command: list[str], environment: dict[str, str], output: Path, timeout_s: float) -> str:
-    """Run a command of mpiexec, and return its output, which is also in the file `output`.
-
-    Raises:
-        TestbedError: the command has failed, or was ended after `timeout_s`.
-    """
+    """Run a command of mpiexec for at most `timeout_s`, and return its output, which is also in the file `output`."""
     with open(output, "wb") as file:
         status = _run(command, environment, file.fileno(), timeout_s)
     printed = output.read_text(encoding="utf-8", errors="replace")

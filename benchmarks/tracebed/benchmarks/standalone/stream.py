@@ -117,11 +117,7 @@ class StreamResult:
 
 
 def least_elements(cache_bytes: int | None) -> int:
-    """Return the least number of elements of an array by STREAM's rule.
-
-    Args:
-        cache_bytes: total size of the last-level caches, bytes; None: unknown.
-    """
+    """Return the least number of elements of an array by STREAM's rule, given the bytes of the last-level caches."""
     return math.ceil(CACHES * (cache_bytes or 0) / ELEMENT)
 
 
@@ -238,12 +234,7 @@ def _errors(functions: StreamKernels, data: Arrays, repetitions: int) -> tuple[f
 
 
 def last_level_cache(cpus: Iterable[int], folder: Path = CPUS) -> int | None:
-    """Return the total size of the last-level caches of `cpus`, bytes. CPUs may share a cache. None: unknown.
-
-    Args:
-        cpus: CPUs of this node.
-        folder: the folder of the CPUs in sysfs.
-    """
+    """Return the total size of the last-level caches of `cpus`, bytes. CPUs may share a cache. None: unknown."""
     sizes: dict[str, int] = {}  # CPUs that share the cache -> its size
     for cpu in cpus:
         found: list[tuple[int, str, int]] = []

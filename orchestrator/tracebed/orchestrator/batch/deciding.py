@@ -70,16 +70,10 @@ LOST_POLLS = 2
 
 
 class DecidingReplayer(BatchReplayer, Executor):
-    """A replay on a batch system in which a policy decides. It is the executor of its scheduler.
-
-    Attributes:
-        scheduler: the scheduler.
-        of_policy: the jobs as the policy sees them.
-        program: the command that malleable jobs run (see `JobRecords.request`).
-    """
+    """A replay on a batch system in which a policy decides. It is the executor of its scheduler."""
 
     system: ResizingSystem
-    program: str | None = None
+    program: str | None = None  # the command that malleable jobs run (see `JobRecords.request`)
 
     def __init__(
         self,
@@ -93,18 +87,11 @@ class DecidingReplayer(BatchReplayer, Executor):
     ) -> None:
         """Prepare a replay.
 
-        Args:
-            decided: the jobs of the plan as the scheduler reads them, the policy, and the setup.
-            nodes: the nodes of the batch system.
-            plan: see `BatchReplayer`, like the other arguments.
-            batch_system: see `BatchReplayer`.
-            records: see `BatchReplayer`.
-            journal: see `BatchReplayer`.
-            arguments: see `BatchReplayer`.
+        `decided` has the jobs of the plan as the scheduler reads them, the policy, and the setup.
         """
         super().__init__(plan, batch_system, records, journal, **arguments)
         jobs, policy, setup = decided
-        self.of_policy = visible_jobs(policy, jobs)
+        self.of_policy = visible_jobs(policy, jobs)  # the jobs as the policy sees them
         self._names = [node.name for node in nodes]
         self._number_of = {name: number for number, name in enumerate(self._names)}
         scheduling = setup.scheduling

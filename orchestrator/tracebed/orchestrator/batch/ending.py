@@ -62,15 +62,8 @@ def ended_run(
 ) -> Run:
     """Complete `info` with the lateness and the health, and return the run of a replay that has ended.
 
-    Args:
-        jobs: the submission, observations and end of each job.
-        info: the facts of the run. Missing nodes are added to it.
-        steps: the steps of the wall clock.
-        trace: returns the trace time at a time of the replay's clock.
-        resolution_s: resolution of the starts that the batch system reports, wall s.
-        interrupted: reason of the interruption; None: the replay was not interrupted.
-        end: time of the replay's clock at which the replay ended.
-        thresholds: the limits of the health.
+    Missing nodes are added to `info`. `trace` converts times of the replay's clock, such as its `end`, to trace time.
+    `resolution_s` (wall s) is that of the starts that the batch system reports.
     """
     numbers = {node.name: number for number, node in enumerate(info.nodes)}
     holding = [partial(allocations_of, name, job) for name, job in zip(plan.ids, jobs, strict=True)]
@@ -167,13 +160,7 @@ def lifetime(
     trace: Callable[[float], float],
     end: float,
 ) -> Lifetime:
-    """Return the times of a job.
-
-    Args:
-        resolution_s: as in `ended_run`, like `trace`.
-        trace: see `ended_run`.
-        end: time of the clock that counts as the end of a job that is still running.
-    """
+    """Return the times of a job, as in `ended_run`. A job that is still running ends at the time `end` of the clock."""
     start, launched, ended = (trace(time) if time is not None else NAN for time in _times(job, resolution_s))
     if math.isnan(start):
         return Lifetime(NAN, launched, NAN)
@@ -276,8 +263,8 @@ def _ranges(held: Sequence[tuple[str, int, float, float]], nodes: Sequence[NodeF
 def _overlap(held: Sequence[tuple[str, int, float, float]]) -> float:
     """Return the longest time for which two jobs seem to hold the same node, trace s.
 
-    The clocks of nodes differ by some ms, so a job may seem to start before the end of the previous job. This is
-    the resolution of the times of the run.
+    The clocks of nodes differ by some ms, so a job may seem to start before the end of the previous job. This is the
+    resolution of the times of the run.
     """
     if not held:
         return 0.0
@@ -299,14 +286,8 @@ def health(
 ) -> dict[str, Any]:
     """Return the health of a replay, in the form of `replay.health.health`. Signals of the nodes are unknown.
 
-    Args:
-        info: the facts of the run.
-        jobs: the submission, observations and end of each job.
-        submit: time of the submission of each job, trace s; NaN: not submitted.
-        states: final state of each job; None: the job has not ended.
-        found: the run times of the completed jobs, as `run_times` returns them.
-        steps: sizes of the steps of the wall clock, s.
-        thresholds: the limits.
+    `submit` is in trace s, NaN: not submitted. A job that has not ended has no state. `steps` are those of the wall
+    clock, s.
     """
     late = (np.array(submit) - np.array(plan.submit)) / info.speed
     again = [job.own is not None and job.own.restarts > 0 for job in jobs]
@@ -342,13 +323,7 @@ def run_times(
 
     A run time is from the beginning of the script to the recorded end. Without the own record of a job, it is from the
     start to the end that the batch system reports, which may be anything if the job is short. A run time may be longer
-    than its plan by the resolution of the batch system and twice the usual time of a release.
-
-    Args:
-        planned: planned run time of each job, trace s.
-        states: final state of each job; None: the job has not ended.
-        speed: trace seconds per wall second.
-        resolution_s: resolution of the starts that the batch system reports, wall s.
+    than its plan by the resolution of the batch system (wall s) and twice the usual time of a release.
     """
     found = []
     for job, (state, times) in enumerate(zip(states, lifetimes, strict=True)):

@@ -92,15 +92,7 @@ def end_outages(outages: list[dict[str, Any]], at: float, node: str | None = Non
 
 
 class BatchReplayer:
-    """A replay on a batch system, which decides.
-
-    Attributes:
-        jobs: the submission, observations and end of each job of the plan.
-        interrupted: reason of the interruption; None: the replay was not interrupted.
-        latencies: duration of each successful submission, wall s.
-        polls: number of observations, and of failed observations.
-        outages: the times in which a policy could not use a node, as in `RunInfo.outages`.
-    """
+    """A replay on a batch system, which decides."""
 
     def __init__(
         self,
@@ -116,20 +108,16 @@ class BatchReplayer:
     ) -> None:
         """Prepare a replay.
 
-        Args:
-            records: the folder of the jobs' own records.
-            prefix: beginning of the names of the jobs.
-            speed: trace seconds per wall second.
-            origin: wall time of the first submission, s since 1970.
+        The names of its jobs begin with `prefix`; `origin` is the wall time of the first submission.
         """
         self.plan, self.system, self.records, self.journal = plan, batch_system, records, journal
         self.prefix, self.speed, self.origin, self.clock = prefix, speed, origin, clock
-        self.jobs = [WatchedJob() for _ in plan.ids]
-        self.interrupted: str | None = None
-        self.latencies: list[float] = []
+        self.jobs = [WatchedJob() for _ in plan.ids]  # the submission, observations and end of each job of the plan
+        self.interrupted: str | None = None  # reason of the interruption
+        self.latencies: list[float] = []  # duration of each successful submission, wall s
         self._warned = False  # of the first refusal
-        self.polls = {"polls": 0, "failed": 0}
-        self.outages: list[dict[str, Any]] = []
+        self.polls = {"polls": 0, "failed": 0}  # number of observations, and of failed observations
+        self.outages: list[dict[str, Any]] = []  # nodes that a policy could not use, as in `RunInfo.outages`
         self._numbers = {self.name(job): job for job in range(len(plan))}
         self._selector = system.current().selector()
         self._mailbox = Mailbox(self._selector)
@@ -168,22 +156,16 @@ class BatchReplayer:
         self._mailbox.post(lambda: None)  # wakes the loop
 
     def resume(self, submitted: int, submitting: Iterable[int], in_flight_s: float) -> None:
-        """Continue after the submissions of a killed replayer.
+        """Continue after the submissions of a killed replayer, the first `submitted` jobs.
 
-        Args:
-            submitted: number of jobs whose submission had begun.
-            submitting: jobs whose submission had no outcome.
-            in_flight_s: time for which such a submission may still be in progress, wall s.
+        The submissions of the jobs `submitting` had no outcome, and may still be in progress for `in_flight_s` of wall
+        time.
         """
         self._next, self._resumed = submitted, True
         self._unconfirmed = dict.fromkeys(submitting, self.clock.now() + in_flight_s)
 
     def run(self, on_progress: Callable[[int], None] | None = None) -> None:
-        """Replay until all jobs have ended.
-
-        Raises:
-            TestbedError: the batch system has stopped answering. Its jobs continue.
-        """
+        """Replay until all jobs have ended. If the batch system stops answering (TestbedError), its jobs continue."""
         self._on_progress = on_progress
         try:
             while not self._is_done():

@@ -39,18 +39,10 @@ class SubmissionPlan:
 
     @classmethod
     def of(cls, workload: Workload, *, speed: float, limit_step_s: float, resizes: bool = False) -> Self:
-        """Return the plan for a workload.
+        """Return the plan for a workload, in which some job must have a run time and a size.
 
-        Time limits become multiples of `limit_step_s` in wall time, rounded up.
-
-        Args:
-            workload: the submission list.
-            speed: trace seconds per wall second.
-            limit_step_s: resolution of time limits of the batch system, wall s.
-            resizes: whether malleable jobs are resized.
-
-        Raises:
-            InputError: no job has a run time and a size.
+        Time limits become multiples of `limit_step_s` in wall time, the resolution of the batch system, rounded up.
+        With `resizes`, malleable jobs are resized.
         """
         jobs, counts = workload.runnable()
         if not len(jobs):

@@ -48,11 +48,7 @@ class AppliedSize:
 
 
 class JobRecords:
-    """The folder of the script and the records of the jobs of a replay.
-
-    Args:
-        folder: a folder that all nodes see, readable by the user only.
-    """
+    """The script and the records of the jobs of a replay, in a folder that all nodes see and only the user can read."""
 
     def __init__(self, folder: Path) -> None:
         """Create the folder and its script, if they are missing."""
@@ -75,28 +71,18 @@ class JobRecords:
         grain_s: float | None = None,
         program: Sequence[str] = (),
     ) -> JobRequest:
-        """Return the request of a job.
+        """Return the request of a job. The work of a malleable job takes `run_s` (wall s) at the rate 1.
 
-        Args:
-            name: its name.
-            nodes: number of nodes.
-            run_s: run time, wall s; of a malleable job, at the rate 1.
-            limit_s: time limit, wall s.
-            held: see `JobRequest.held`.
-            grain_s: time between two malleability points of a malleable job, wall s; None: the job is rigid.
-            program: the command of the shell that does the work of a malleable job (`job.sh`), the name of the
-                application, and its state in MiB. Empty: the work is emulated.
+        A malleable job has a malleability point every `grain_s` of wall time. Its `program` is the command of the shell
+        that does the work (`job.sh`), the name of the application, and its state in MiB. If empty, the work is
+        emulated.
         """
         grain = () if grain_s is None else (str(round(grain_s / NS)), *program)
         arguments = (str(self.folder), name, str(round(run_s / NS)), *grain)
         return JobRequest(name, nodes, limit_s, self.script, arguments, self.folder / f"{name}.out", held)
 
     def write_size(self, name: str, request: int, rate: float, nodes: Sequence[str]) -> None:
-        """Request a malleable job to work on `nodes` at a rate. The number `request` must be new.
-
-        Raises:
-            TestbedError: the file cannot be written.
-        """
+        """Request a malleable job to work on `nodes` at a rate. The number `request` must be new."""
         path, new = self.folder / f"{name}.size", self.folder / f".{name}.size"
         try:
             new.write_text(f"{request} {max(1, round(rate * 1e6))} {' '.join(nodes)}\n")
@@ -108,10 +94,8 @@ class JobRecords:
     def kept_running(self, name: str, id: str) -> Iterator[None]:
         """Keep a malleable job in the batch system while the block runs, even if its work ends.
 
-        The job records its end, then looks for the file. This method makes the file, then looks for the record.
-
-        Raises:
-            TestbedError: the job has ended.
+        The job records its end, then looks for the file. This method makes the file, then looks for the record. A job
+        that has ended is a TestbedError.
         """
         path = self.folder / f"{name}.busy"
         path.touch()

@@ -42,32 +42,18 @@ CANCELLED = frozenset({Phase.WAITING, Phase.RUNNING, Phase.UNKNOWN})
 
 
 class BatchReconstruction:
-    """The submission, observations and end of each job.
-
-    Args:
-        facts: the facts of the journal.
-        where: the journal, for messages.
-
-    Attributes:
-        plan: the jobs.
-        info: the facts of the run, with the pauses and lost nodes so far.
-        jobs: the last known state of each job.
-        submitting: jobs whose submission had no outcome yet.
-        submitted: number of jobs whose submission had begun.
-        steps: the steps of the wall clock that were detected (see `WallClock.steps`).
-        interrupted: reason of the interruption; None: the replay was not interrupted.
-    """
+    """The submission, observations and end of each job, from the facts of a journal and its entries so far."""
 
     def __init__(self, facts: Mapping[str, Any], where: str | None = None) -> None:
         """Start without submitted jobs. Raises an exception if the facts are damaged."""
         self.plan = SubmissionPlan(**facts["plan"])
-        self.info = RunInfo.from_json(facts["info"], where=where)
+        self.info = RunInfo.from_json(facts["info"], where=where)  # with the pauses and lost nodes so far
         self.origin = float(facts["origin"])
-        self.jobs = [WatchedJob() for _ in self.plan.ids]
-        self.submitting: set[int] = set()
-        self.submitted = 0
-        self.steps: list[Step] = []
-        self.interrupted: str | None = None
+        self.jobs = [WatchedJob() for _ in self.plan.ids]  # the last known state of each job
+        self.submitting: set[int] = set()  # jobs whose submission had no outcome yet
+        self.submitted = 0  # number of jobs whose submission had begun
+        self.steps: list[Step] = []  # of the wall clock (`WallClock.steps`)
+        self.interrupted: str | None = None  # reason of the interruption
         self.numbers = {name: number for number, name in enumerate(self.plan.ids)}
 
     def trace(self, wall: float) -> float:
@@ -133,19 +119,10 @@ def _observe(job: WatchedJob, entry: Entry) -> None:
 
 
 class KilledReplay(BatchReconstruction):
-    """The journal of a killed replay.
-
-    Attributes:
-        facts: the facts of the journal.
-        entries: its entries.
-    """
+    """The journal of a killed replay."""
 
     def __init__(self, folder: Path) -> None:
-        """Read the journal in the working folder of a replay.
-
-        Raises:
-            InputError: the journal is missing or damaged, or the replay was not on a batch system.
-        """
+        """Read the journal in the working folder of a replay, which must have been on a batch system."""
         self.folder = folder
         self.facts, self.entries = read(folder / JOURNAL)
         if self.facts.get("schema") != SCHEMA:
@@ -188,11 +165,8 @@ class KilledReplay(BatchReconstruction):
 def recovered(folder: Path) -> Run:
     """Return the run of a killed replay from its working folder, without the batch system.
 
-    Jobs that had not ended at the last entry of the journal are interrupted, even if the batch system still runs
-    them. `--resume` waits for these jobs instead.
-
-    Raises:
-        InputError: the journal is missing or damaged.
+    Jobs that had not ended at the last entry of the journal are interrupted, even if the batch system still runs them.
+    `--resume` waits for these jobs instead.
     """
     past = KilledReplay(folder)
     end = past.facts.get("end") or {"time": past.last, "interrupted": KILLED}
@@ -210,14 +184,7 @@ def recovered(folder: Path) -> Run:
 
 
 def warn_of_leftover_jobs(folders: Iterable[Path], batch_system: BatchSystem) -> None:
-    """Warn of jobs that killed replays have left in a batch system.
-
-    Args:
-        folders: the working folders of the replays. Those of replays that are not on a batch system are ignored.
-
-    Raises:
-        TestbedError: the batch system does not answer.
-    """
+    """Warn of jobs that killed replays have left in a batch system. Folders of replays on testbeds are ignored."""
     for folder in folders:
         facts: dict[str, Any] = {}
         with contextlib.suppress(InputError):  # the journal is damaged
@@ -236,13 +203,6 @@ def cancel_leftover_jobs(folder: Path, batch_system: BatchSystem) -> None:
     The jobs are found by the prefix of their names in the journal, also those whose submission is not confirmed in the
     journal. The jobs in the journal are cancelled even if an incomplete answer of the batch system lacks them. Such an
     answer ends no job that was listed before.
-
-    Args:
-        folder: the working folder of the replay.
-
-    Raises:
-        InputError: the journal is damaged.
-        TestbedError: the batch system does not answer, or the jobs do not end.
     """
     if not has_facts(folder / JOURNAL):
         return  # no job was submitted

@@ -66,12 +66,7 @@ class BatchResize:
         return cls(**{**values, **{name: tuple(values[name]) for name in ("before", "after", "rates")}})
 
     def row(self, job_id: str, trace: Callable[[float], float], nan: float) -> dict[str, Any]:
-        """Return the row of the table `reconfigurations`.
-
-        Args:
-            trace: returns the trace time at a time of the clock.
-            nan: the value of times that are not reached.
-        """
+        """Return the row of the table `reconfigurations`, with `nan` for times that are not reached."""
 
         def at(time: float | None) -> float:
             return nan if time is None else trace(max(time, self.asked))
@@ -130,14 +125,10 @@ class ResizeCommand(Command):
     def settle(self, nodes: Collection[str], seconds: Sequence[JobObservation], began: float) -> str:
         """Find out what has become of the resize after a command failed. Its answer may have been lost.
 
-        Args:
-            nodes: nodes of the job in an observation that is later than the failure.
-            seconds: the second jobs of the request that have not ended.
-            began: time of the observation.
-
-        Returns:
-            `merged` if the batch system has changed the nodes; `again` if the command is to be repeated; `wait`;
-            `withdraw` if the second jobs are to be cancelled; `refused` if none is left.
+        The observation must have begun after the failure. `nodes` are those of the job in it, and `seconds` the second
+        jobs of the request that have not ended. The result is `merged` if the batch system has changed the nodes;
+        `again` if the command is to be repeated; `wait`; `withdraw` if the second jobs are to be cancelled; `refused`
+        if none is left.
         """
         assert self.failed_at is not None
         resize, granted = self.resize, [each for each in seconds if each.phase is Phase.RUNNING]
@@ -155,13 +146,7 @@ class ResizeCommand(Command):
 
 
 def planned_end(work_s: float, launched: float, rate: float, resizes: Sequence[BatchResize]) -> float:
-    """Return the time at which a malleable job completes its work. It does not work during a resize.
-
-    Args:
-        work_s: its work, in seconds at the rate 1.
-        launched: time at which it began.
-        rate: its first rate.
-    """
+    """Return when a malleable job completes its work, in s at the rate 1. It does not work during a resize."""
     since = launched
     for resize in resizes:
         if resize.seen is None or resize.applied is None:
@@ -174,12 +159,7 @@ def planned_end(work_s: float, launched: float, rate: float, resizes: Sequence[B
 def held_times(
     first: tuple[str, ...], changes: list[tuple[float, tuple[str, ...]]], start: float, end: float
 ) -> Iterator[tuple[str, float, float]]:
-    """Yield (node, since, until) for each time in which a job held a node.
-
-    Args:
-        first: the nodes at the start.
-        changes: the times of changes, and the nodes from then on.
-    """
+    """Yield (node, since, until) for each time in which a job held a node. It had the nodes `first` at its start."""
     since = dict.fromkeys(first, start)
     for at, names in changes:
         now = min(end, max(start, at))

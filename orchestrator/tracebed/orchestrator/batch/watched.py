@@ -89,13 +89,7 @@ class WatchedJob:
     def without_steps(
         self, clock: WallClock, found: JobObservation | None, own: OwnRecord | None, now: float
     ) -> tuple[JobObservation | None, OwnRecord | None]:
-        """Return an observation and a record with times of `clock` instead of wall times.
-
-        Args:
-            found: see `observe`, like `own` and `now`.
-            own: see `observe`.
-            now: see `observe`.
-        """
+        """Return the observation and the record of `observe`, with times of `clock` instead of wall times."""
 
         def at(wall: float | None, near: float | None) -> float | None:
             return None if wall is None else clock.at(wall, now if near is None else near)
@@ -116,17 +110,12 @@ class WatchedJob:
         return found, own
 
     def observe(self, found: JobObservation | None, own: OwnRecord | None, now: float) -> bool:
-        """Process an observation of a submitted job. Return whether something changed.
+        """Process an observation of a submitted job at `now`, and its own record. Return whether something changed.
 
         A final state with the job's own record of its end is accepted at once. A final state without a record, and a
         record of the end of a job that is missing or in an unknown state, must be observed `CONFIRMATIONS` times in a
         row. Without a record, a missing job and an unknown state do not end a job until they have been observed
         `MISSING_POLLS` and `UNKNOWN_POLLS` times.
-
-        Args:
-            found: the observation; None: the batch system did not list the job.
-            own: the record that the job wrote itself.
-            now: time of the observation.
         """
         has_end = own is not None and own.end is not None
         self.unconfirmed_end = (None, None)

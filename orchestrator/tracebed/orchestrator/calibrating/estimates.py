@@ -41,11 +41,10 @@ def estimates(
 ) -> list[OverheadEstimate]:
     """Return one estimate for each quantity of `statistic`. Repetitions without samples are left out.
 
-    Fewer repetitions than `blocks` are divided into blocks.
-
-    The interval is a percentile bootstrap of two stages (Davison and Hinkley 1997, section 3.8): repetitions are
-    resampled, then samples within each of them. Samples of one repetition share the state of the machine, so resampling
-    within the repetitions alone would give an interval that is too short.
+    Fewer repetitions than `blocks` are divided into blocks. The interval is a percentile bootstrap of two stages
+    (Davison and Hinkley 1997, section 3.8): repetitions are resampled, then samples within each of them. Samples of one
+    repetition share the state of the machine, so resampling within the repetitions alone would give an interval that is
+    too short.
     """
     used = [samples for samples in repetitions if len(samples)]
     if len(used) < blocks:
@@ -124,11 +123,8 @@ def of_all(ranks: FloatArray) -> FloatArray:
 def factors(repetitions: Sequence[FloatArray], columns: Callable[[FloatArray], FloatArray]) -> list[float]:
     """Return the samples (ranks, seconds) as multiples of the fit of their repetition, ascending, with mean 1.
 
-    Of more than `MOST` samples, the factors are the means of consecutive groups, which keeps the mean.
-
-    Args:
-        repetitions: samples of each repetition, shape (samples, 2).
-        columns: function of the ranks that returns the columns of the fit.
+    Of more than `MOST` samples, the factors are the means of consecutive groups, which keeps the mean. `columns`
+    returns the columns of the fit, given the ranks.
     """
     found = []
     for samples in repetitions:

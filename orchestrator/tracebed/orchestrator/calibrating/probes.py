@@ -78,13 +78,7 @@ def sizes(nodes: int) -> list[int]:
 
 
 def ladder(inventory: Inventory, speed: float, seconds: float = 1.0) -> Workload:
-    """Return the sequential probe: rigid jobs of every size, then a malleable job.
-
-    Args:
-        inventory: the nodes.
-        speed: trace seconds per wall second.
-        seconds: factor on all run times.
-    """
+    """Return the sequential probe: rigid jobs of every size, then a malleable job. `seconds` scales all run times."""
     total, cores = len(inventory.nodes), min(node.cores for node in inventory.nodes)
     rigid = [(RIGID_S, nodes, nodes, "rigid") for nodes in sizes(total) for _ in range(RIGID_JOBS)]
     rows = rigid + ([(MALLEABLE_S, total, 1, "malleable")] if total > 1 else [])
@@ -98,10 +92,7 @@ def ladder(inventory: Inventory, speed: float, seconds: float = 1.0) -> Workload
 
 
 def mix(inventory: Inventory, speed: float, seconds: float = 1.0) -> Workload:
-    """Return the busy probe: jobs drawn from Cirne and Berman's model, half of them malleable.
-
-    The arguments are those of `ladder`.
-    """
+    """Return the busy probe: jobs drawn from Cirne and Berman's model, half of them malleable."""
     total, cores = len(inventory.nodes), min(node.cores for node in inventory.nodes)
     drawn = cirne(
         MIX_JOBS, nodes=max(total, 4), cores_per_node=cores, seed=1, parameters=CirneParameters(cancelled=0.0)
@@ -111,10 +102,7 @@ def mix(inventory: Inventory, speed: float, seconds: float = 1.0) -> Workload:
 
 
 def speedup_probe(inventory: Inventory, speed: float, seconds: float = 1.0) -> Workload:
-    """Return jobs with the same work on 1, 2, 4, ... cores of a node, then on all cores of 1, 2, 4, ... nodes.
-
-    The arguments are those of `ladder`.
-    """
+    """Return jobs with the same work on 1, 2, 4, ... cores of a node, then on all cores of 1, 2, 4, ... nodes."""
     total, cores = len(inventory.nodes), min(node.cores for node in inventory.nodes)
     shapes = [(1, used) for used in sizes(cores)] + [(nodes, cores) for nodes in sizes(total)[1:]]
     table = pd.DataFrame(shapes, columns=["nodes", "cores_per_node"])
@@ -155,12 +143,7 @@ class OverheadSamples:
 
 
 def samples_of(run: Run, workload: Workload, entries: list[Entry], grain_s: float) -> OverheadSamples:
-    """Return the samples of a replay.
-
-    Args:
-        entries: its journal.
-        grain_s: target duration of an iteration, wall seconds.
-    """
+    """Return the samples of a replay, from its journal. The target duration of an iteration is `grain_s`, wall s."""
     speed, jobs = run.info.speed, run.jobs.set_index("job_id")
     jobs = jobs[jobs["state"] == "completed"]
     planned, late = _leaders(entries)

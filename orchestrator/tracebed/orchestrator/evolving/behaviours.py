@@ -69,16 +69,8 @@ def drawn(
 ) -> Programs:
     """Return programs of jobs. The program of a job depends on its number, and not on other jobs.
 
-    Args:
-        behaviours: the type of each job, one of `TYPES`.
-        nodes: the number of nodes of each job.
-        cores: cores of each node. A process uses one core. Without `per_node`, a static program has a process on each.
-        communication: whether sends wait for their receivers.
-        seed: seed of the numpy Generators.
-        parameters: constants of the programs.
-
-    Raises:
-        InputError: a behavior or the communication is unknown.
+    `behaviours` are `TYPES`. A process uses one of the `cores` of a node. Without `per_node`, a static program has a
+    process on each. `communication` is whether sends wait for their receivers.
     """
     if communication not in COMMUNICATIONS:
         hint = f"one of {', '.join(COMMUNICATIONS)}"

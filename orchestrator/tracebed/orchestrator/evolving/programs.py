@@ -67,10 +67,7 @@ class Programs:
     communication: Communication
 
     def __post_init__(self) -> None:
-        """Raise ValueError if an array has another type or shape, or a number is out of range.
-
-        The compiled simulation relies on it.
-        """
+        """Raise ValueError if an array has another type or shape, or a number is out of range: C code relies on it."""
         jobs, processes, steps, messages = (len(array) for array in (self.nodes, self.parent, self.kind, self.sender))
         shapes = {
             "nodes": jobs,

@@ -37,20 +37,13 @@ def mask_changed(record: ScheduleRecord, job: int, node: int, change: Mapping[st
 
 
 class EventHandler:
-    """Handler of the messages about running jobs: it updates the ranks and the record.
-
-    Args:
-        timeline: the time of the replay.
-
-    Attributes:
-        numbers: job id -> job number.
-    """
+    """Handler of the messages about running jobs: it updates the ranks and the record."""
 
     def __init__(self, executor: ReplayExecutor, timeline: Timeline) -> None:
         """Start without running jobs."""
         self.executor, self.timeline = executor, timeline
         self.ranks, self.rounds = executor.ranks, executor.rounds
-        self.numbers = {name: number for number, name in enumerate(executor.jobs.ids)}
+        self.numbers = {name: number for number, name in enumerate(executor.jobs.ids)}  # job id -> job number
         self._overdue_at = -math.inf  # no job is overdue before, monotonic
 
     def handle(self, event: Event) -> None:
@@ -107,13 +100,9 @@ class EventHandler:
     def _mask_changed(
         self, job: int, active: RunningJob, node: int, after: str | None, at: float, **instants: float | None
     ) -> None:
-        """Record that the mask of the rank of `job` on `node` changed.
+        """Record a change of the mask of the rank of `job` on `node` at the trace time `at`.
 
-        Args:
-            active: its state.
-            after: the CPUs after the change; None: the rank has ended.
-            at: time of the change, trace s.
-            instants: `decided` and `seen`, trace s, of a running rank.
+        No CPUs `after`: the rank has ended.
         """
         before, active.masks[node] = active.masks.get(node), after
         if before == after:

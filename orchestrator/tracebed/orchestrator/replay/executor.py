@@ -40,24 +40,14 @@ class Rounds:
     """The current round. Its events are written to the journal at once, its decisions at its end.
 
     Observations are written together with the next event or decision, or after `HOLD_S`.
-
-    Args:
-        monitor: the monitor of all entries.
-        ids: job number -> job id.
-        names: node number -> name.
-
-    Attributes:
-        number: number of the round.
-        now: time of the round, trace s.
-        entries: entries of this round that have not been written.
     """
 
     def __init__(self, journal: Journal, monitor: Monitor, ids: Sequence[str], names: Sequence[str]) -> None:
         """Start with round 0 at time 0."""
         self.journal, self.monitor = journal, monitor
-        self.number = 0
-        self.now = 0.0
-        self.entries: list[Entry] = []
+        self.number = 0  # of the round
+        self.now = 0.0  # trace s
+        self.entries: list[Entry] = []  # those of this round that have not been written
         self._ids, self._names = ids, names
         self._held: list[Entry] = []
         self._held_until = 0.0  # monotonic
@@ -167,21 +157,7 @@ class RunningJob:
 
 
 class Ranks:
-    """The ranks of all running jobs. Messages to ranks are buffered until `send`.
-
-    Args:
-        jobs: the workload.
-        testbed: the nodes.
-        cluster: the allocation of nodes and cores.
-        duty: the duty that the calibration proposes; None: there is no proposal.
-        work_s: shortest time between two messages `work` of a rank, wall s.
-
-    Attributes:
-        running: the running jobs.
-        ended: jobs whose last rank has ended, for the scheduler.
-        resized: jobs whose pending resize is complete, for the scheduler.
-        requested: evolving job -> number of nodes that it requests, for the scheduler.
-    """
+    """The ranks of all running jobs. Messages to ranks are buffered until `send`."""
 
     def __init__(
         self,
@@ -196,9 +172,9 @@ class Ranks:
         self.jobs, self.testbed, self.cluster, self.clock = jobs, testbed, cluster, clock
         self.duty, self.work_s = duty, work_s
         self.running: dict[int, RunningJob] = {}
-        self.ended: set[int] = set()
-        self.resized: set[int] = set()
-        self.requested: dict[int, int] = {}
+        self.ended: set[int] = set()  # jobs whose last rank has ended, for the scheduler
+        self.resized: set[int] = set()  # jobs whose pending resize is complete, for the scheduler
+        self.requested: dict[int, int] = {}  # evolving job -> number of nodes that it requests, for the scheduler
         self._outbox: list[tuple[int, dict[str, Any]]] = []
 
     def cores(self, job: int, nodes: Sequence[int]) -> dict[int, range]:
@@ -264,10 +240,7 @@ class Ranks:
         self.launch(job)
 
     def resend(self, before: Iterable[tuple[int, RunningJob]]) -> None:
-        """Send the unanswered requests again to the ranks of the jobs `before` that are still running.
-
-        Ranks ignore requests that they have already received.
-        """
+        """Send the unanswered requests again to the jobs `before` that still run. Ranks ignore repetitions."""
         for job, active in before:
             if self.running.get(job) is not active:
                 continue
@@ -335,21 +308,7 @@ class Ranks:
 
 
 class ReplayExecutor:
-    """The executor of a scheduler on a testbed.
-
-    Args:
-        jobs: the workload.
-        testbed: the nodes.
-        inventory: the description of the nodes.
-        ranks: the ranks of the running jobs.
-        record: the times and states of the jobs.
-        rounds: the journal entries.
-        secret: the secret from which the keys of the connections between ranks are derived.
-
-    Attributes:
-        rates: kernel -> units per second of a core, by which the work of jobs is sized. A missing rate is taken
-            from the measurement at the start of the testbed.
-    """
+    """The executor of a scheduler on a testbed."""
 
     def __init__(
         self,
@@ -368,7 +327,7 @@ class ReplayExecutor:
         self.speed, self.options = speed, options
         self.ranks, self.record, self.rounds = ranks, record, rounds
         self._secret = secret
-        self.rates: dict[str, float] = {}
+        self.rates: dict[str, float] = {}  # kernel -> units per second of a core; one is measured if missing
 
     def start(self, job: int, nodes: list[int]) -> None:
         """Launch the leader. The other ranks are launched once the leader is listening."""

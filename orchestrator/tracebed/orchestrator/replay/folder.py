@@ -34,21 +34,12 @@ SECRET_BYTES = 32
 
 
 class WorkingFolder:
-    """A working folder that this process has created and locked.
-
-    Attributes:
-        path: the folder.
-        keep: whether the folder is kept if the replay fails, since jobs may have run.
-    """
+    """A working folder that this process has created and locked."""
 
     keep = False
 
     def __init__(self, output: Path, *, left: Path | None = None) -> None:
-        """Create and lock a new folder for a replay to `output`, or lock the folder `left` by a replay that was killed.
-
-        Raises:
-            InputError: another replay to `output` is running, or the folder cannot be written.
-        """
+        """Create and lock a new folder for a replay to `output`, or lock the folder `left` by a killed replay."""
         output = Path(os.path.realpath(output))
         self.path = left or output.with_name(f"{output.name}.partial-{system.token_hex(4)}")
         try:
@@ -96,10 +87,9 @@ class WorkingFolder:
 
     @property
     def secret(self) -> bytes:
-        """The secret of the replay, from which the keys of the connections between its ranks are derived.
+        """The secret from which the keys of the connections between ranks are derived.
 
-        Raises:
-            InputError: the file of the secret is missing or damaged. Ranks that still run have the keys.
+        Ranks that still run have the keys.
         """
         path = self.path / SECRET
         try:
@@ -128,14 +118,10 @@ class WorkingFolder:
 
 @contextlib.contextmanager
 def working_folder(output: Path, left: Path | None = None, *, hint: str) -> Iterator[WorkingFolder]:
-    """Create the working folder of a replay, or open the folder `left`.
+    """Create the working folder of a replay, or open the folder `left` by a killed replay to `output`.
 
-    If the replay fails after jobs may have run, the folder is kept, and the error has a hint, unless the journal is
-    damaged.
-
-    Args:
-        left: the working folder of a killed replay to `output`; None: a new folder.
-        hint: the next command, with `{}` for the folder.
+    If the replay fails after jobs may have run, the folder is kept, and the error has the next command as its hint,
+    with the folder for `{}` in `hint`, unless the journal is damaged.
     """
     folder = WorkingFolder(output, left=left)
     try:
@@ -168,15 +154,11 @@ def _create_private(path: Path) -> IO[str]:
 
 
 class Signals:
-    """The signals received since the start of a replay.
-
-    Attributes:
-        received: names of the signals, in order of arrival.
-    """
+    """The signals received since the start of a replay."""
 
     def __init__(self) -> None:
         """Start without signals."""
-        self.received: list[str] = []
+        self.received: list[str] = []  # names, in order of arrival
         self._interruptible = False
         self._notify: Callable[[str], None] | None = None
 

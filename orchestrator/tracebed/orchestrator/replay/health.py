@@ -51,19 +51,12 @@ class Value(NamedTuple):
 
 
 def health(monitor: Monitor, info: RunInfo, record: ScheduleRecord, thresholds: HealthThresholds) -> dict[str, Any]:
-    """Return the health of a replay that has ended, as saved in `run.json`.
+    """Return the health of a replay that has ended, as saved in `run.json`. `info` must have its final state.
 
-    Args:
-        monitor: the observations of the replay.
-        info: the facts of the run; its state and its hand-overs must be final.
-        record: the times and states of the jobs.
-        thresholds: the limits.
-
-    Returns:
-        `state`: `healthy`, `degraded` or `unhealthy`. `causes`: the values above a limit, the worst first, each with
-        `signal`, `value`, `limit`, `state` and `text`. `signals`: all values; None: unknown. `thresholds`: the SHA-256
-        of the file of limits. If limits are wider than the defaults, also `wider`: these limits as text, and
-        `defaults`: `state` and `causes` by the defaults.
+    `state` is `healthy`, `degraded` or `unhealthy`. `causes` are the values above a limit, the worst first, each with
+    `signal`, `value`, `limit`, `state` and `text`. `signals` are all values; None: unknown. `thresholds` is the SHA-256
+    of the file of limits. If limits are wider than the defaults, `wider` has these limits as text, and `defaults` has
+    `state` and `causes` by the defaults.
     """
     kind, times = execution_kind(info), times_of(record.jobs.run_time, record.jobs.submit, info.speed)
     figures = {
@@ -82,14 +75,7 @@ def health(monitor: Monitor, info: RunInfo, record: ScheduleRecord, thresholds: 
 
 
 def judged(values: Mapping[str, Value], thresholds: HealthThresholds, kind: str, times: TimeScale) -> dict[str, Any]:
-    """Return the health in the form of `health`, from the values of signals. Missing signals are unknown.
-
-    Args:
-        values: signal -> value.
-        thresholds: the limits.
-        kind: kind of execution, one of `limits.KINDS`.
-        times: the times to which limits are relative.
-    """
+    """Return the health in the form of `health`, from the values of signals. Missing signals are unknown."""
     values = {name: values.get(name, Value(None)) for name in SIGNALS}
     found = _state(values, thresholds, kind, times) | {
         "signals": {name: value.value for name, value in values.items()},
@@ -124,13 +110,7 @@ def execution_kind(info: RunInfo) -> str:
 
 
 def times_of(run_time: Sequence[float], submit: Sequence[float], speed: float) -> TimeScale:
-    """Return the times of a replay to which limits may be relative.
-
-    Args:
-        run_time: run time of each job, trace s; NaN: unknown.
-        submit: submit time of each job, trace s, in order.
-        speed: trace seconds per wall second.
-    """
+    """Return the times to which limits may be relative. Times of jobs are trace s; submit times are in order."""
     run_times = [seconds for seconds in run_time if not math.isnan(seconds)]
     gaps = (submit[-1] - submit[0]) / (len(submit) - 1) if len(submit) > 1 else 0.0
     return TimeScale(speed, statistics.fmean(run_times or [0.0]) / speed, gaps / speed)
@@ -330,21 +310,15 @@ def _with_resize(one: RunTime, resized: tuple[float, float] | None) -> RunTime:
 
 
 def usual_end(found: Sequence[tuple[int, float, float]]) -> float:
-    """Return twice the median by which run times are longer than their plans, wall s; 0 without run times.
+    """Return twice the median by which run times exceed plans, from (job, run time, plan); 0 without jobs.
 
-    Args:
-        found: (job, recorded run time, planned run time) of each job, wall s.
+    All are wall s.
     """
     return 2 * statistics.median(max(0.0, recorded - planned) for _, recorded, planned in found) if found else 0.0
 
 
 def compared(found: Sequence[tuple[int, float, float]], usual: float) -> list[RunTime]:
-    """Return recorded run times with their differences from the plans.
-
-    Args:
-        found: (job, recorded run time, planned run time) of each job, wall s.
-        usual: time by which a run time may be longer than its plan, wall s.
-    """
+    """Return (job, run time, plan) with their differences, all in wall s. A run time may exceed its plan by `usual`."""
     return [
         RunTime(job, recorded, planned, max(planned - recorded, recorded - planned - usual, 0.0))
         for job, recorded, planned in found
@@ -352,14 +326,7 @@ def compared(found: Sequence[tuple[int, float, float]], usual: float) -> list[Ru
 
 
 def mark(reasons: list[str], found: Sequence[RunTime], limit_s: float, speed: float) -> None:
-    """Let the reason of each job whose run time is off by more than `limit_s` (wall s) say so.
-
-    Args:
-        reasons: the reason of each job, which is changed if it is empty.
-        found: the run times.
-        limit_s: limit, wall s.
-        speed: trace seconds per wall second.
-    """
+    """Let the empty reason of each job whose run time is off by more than `limit_s` (wall s) say so."""
     for job, recorded, planned, off, resized in found:
         if off > limit_s and not reasons[job]:
             what, times = ("ran", (recorded, planned)) if resized is None else ("was resized after", resized)

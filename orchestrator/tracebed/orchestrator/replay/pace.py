@@ -21,17 +21,7 @@ RANKS_PER_NODE = 4
 
 
 def make_clock(kind: str, inventory: Inventory, folder: Path) -> Clock:
-    """Return the clock of a replay.
-
-    Args:
-        kind: one of `CLOCKS`.
-        inventory: the nodes.
-        folder: where the file of a steady clock is created.
-
-    Raises:
-        InputError: the clock is steady, and the nodes may be on several machines, which share no memory. Or the file of
-            a steady clock is damaged.
-    """
+    """Return the clock of a replay, one of `CLOCKS`. The file of a steady clock is in `folder`, on the only machine."""
     if kind == "wall":
         return Clock()
     if inventory.kind != "local":
@@ -49,11 +39,7 @@ def make_clock(kind: str, inventory: Inventory, folder: Path) -> Clock:
 
 
 class Pace:
-    """The speed of a steady clock in a replay: steady seconds per wall second. A monotonic clock is not recorded.
-
-    Args:
-        grain_s: target duration of an iteration of a job, wall s.
-    """
+    """The speed of a steady clock in a replay: steady seconds per wall second. A monotonic clock is not recorded."""
 
     def __init__(self, clock: Clock, grain_s: float) -> None:
         """Start the record now."""
@@ -65,8 +51,7 @@ class Pace:
     def note(self) -> dict[str, float] | None:
         """Return the times of both clocks, and wall over steady time since the last record, if a record is due.
 
-        Raises:
-            TestbedError: the clock has stood still for too long.
+        A clock that has stood still for too long is a TestbedError.
         """
         if not isinstance(self._clock, SteadyClock) or (now := system.monotonic()) < self._last[0] + NOTE_S:
             return None
@@ -91,19 +76,12 @@ class Pace:
 
 
 class Timeline:
-    """Trace time, which advances `speed` times as fast as the clock of the replay, and stands still during a pause.
-
-    Args:
-        speed: trace seconds per wall second.
-
-    Attributes:
-        zero: time of trace time 0, by the clock, s. Each pause moves it.
-    """
+    """Trace time, which advances `speed` times as fast as the clock of the replay, and stands still during a pause."""
 
     def __init__(self, clock: Clock, speed: float) -> None:
         """Prepare the timeline; `zero` must be set before it is used."""
         self.clock, self.speed = clock, speed
-        self.zero = 0.0
+        self.zero = 0.0  # time of trace time 0, by the clock, s; each pause moves it
         self._before: list[tuple[float, float]] = []  # of each pause: `zero` before it, and its trace time
 
     def start_at(self, trace: float, lead_s: float = 0.0) -> None:
@@ -113,8 +91,7 @@ class Timeline:
     def pause(self, trace: float, zero: float | None = None) -> None:
         """Add a pause at trace time `trace`. Earlier times of the clock keep their trace times.
 
-        Args:
-            zero: time of trace time 0, by the clock, after the pause, s; None: trace time continues now.
+        After the pause, trace time 0 is at `zero` of the clock; None: trace time continues now.
         """
         self._before.append((self.zero, trace))
         if zero is None:

@@ -48,13 +48,7 @@ class MissingRank(NamedTuple):
 
 
 class Resumption:
-    """The journal of a killed replayer.
-
-    Attributes:
-        facts: the facts of the journal.
-        rebooted: whether the machine has been restarted since: its monotonic clock has begun again.
-        lost_rows: whether a power failure has lost the last rows. The ranks may then do what the journal does not know.
-    """
+    """The journal of a killed replayer."""
 
     def __init__(self, path: Path) -> None:
         """Read the journal. Raises InputError if it cannot be read."""
@@ -69,9 +63,11 @@ class Resumption:
                 self._note(entry)
             self.facts = reader.facts()
             self._missing = self.facts.get(journal.MISSING, 0)
+            # After a power failure, ranks may do what the journal does not know.
             self.lost_rows = self._missing > self._missing_before
         boots = [self.facts.get("boot"), *self._boots]  # absent: another version of tracebed wrote the journal
         self._boot = boots[-1]
+        # Then the monotonic clock of the machine has begun again.
         self.rebooted = self._boot is not None and self._boot != system.current().boot_id()
 
     def _note(self, entry: Entry) -> None:
@@ -119,9 +115,8 @@ class Resumption:
     def restore(self, replayer: Replayer) -> None:
         """Restore the state of the killed replayer in `replayer`, whose testbed has not started.
 
-        Raises:
-            InputError: the decisions of the replayer differ from the recorded decisions.
-            TestbedError: the loss of a node aborted the replay.
+        Decisions that differ from the recorded ones are an InputError. A recorded loss of a node that aborted the
+        replay is a TestbedError again.
         """
         replayer.timeline.zero = self.facts["zero"]
         replayer.rounds.now = replayer.jobs.submit[0]  # if no round was recorded, the first one is yet to come
@@ -241,11 +236,10 @@ class Resumption:
         equally long for the clocks of the ranks and for the timeline, so work and trace time still agree. If no agent
         was taken over, all jobs have ended, and trace time continues from the last entry of the journal.
 
-        Returns:
-            `at`: the trace time. `zero`: the new zero of the timeline. `since` (monotonic s) and `wall_s`: the
-            beginning and the duration of the pause; None: unknown. `left_out`: node that was taken over -> the sum of
-            its pauses, wall s. `boot`: the identity of the kernel, whose monotonic clock gives these times. `missing`:
-            number of rows that power failures have lost so far.
+        The data are the trace time `at`, the new `zero` of the timeline, `since` (monotonic s) and `wall_s` of the
+        pause (None: unknown), and `left_out`: node that was taken over -> the sum of its pauses, wall s. `boot`
+        identifies the kernel, whose monotonic clock gives these times. `missing` rows were lost in power failures so
+        far.
         """
         timeline, testbed, last = replayer.timeline, replayer.testbed, replayer.rounds.now
         held: Mapping[str, float] = testbed.held if testbed.adopted else {}  # testbeds of other packages may lack it

@@ -76,17 +76,11 @@ def format_value(value: float, unit: str) -> str:
 
 @dataclass(frozen=True)
 class TimeScale:
-    """The times of a replay to which limits may be relative.
+    """The times of a replay to which limits may be relative."""
 
-    Attributes:
-        speed: trace seconds per wall second.
-        run_time_s: mean planned run time of the jobs, wall s.
-        interarrival_s: mean time between two submissions, wall s.
-    """
-
-    speed: float
-    run_time_s: float
-    interarrival_s: float
+    speed: float  # trace s per wall s
+    run_time_s: float  # mean planned run time of the jobs, wall s
+    interarrival_s: float  # mean time between two submissions, wall s
 
 
 class Limit(BaseModel):
@@ -133,17 +127,11 @@ class SignalLimits(BaseModel):
 
 @dataclass(frozen=True)
 class HealthThresholds:
-    """The limits of each signal, and the text of their file.
+    """The limits of each signal, and the text of their file."""
 
-    Attributes:
-        where: the file, for messages.
-        text: the content of the file.
-        limits: kind of execution -> signal -> limits. A signal without limits is not judged.
-    """
-
-    where: str
-    text: str
-    limits: Mapping[str, Mapping[str, SignalLimits]]
+    where: str  # the file, for messages
+    text: str  # the content of the file
+    limits: Mapping[str, Mapping[str, SignalLimits]]  # kind -> signal -> limits; without, a signal is not judged
 
     @property
     def sha256(self) -> str:
@@ -151,11 +139,7 @@ class HealthThresholds:
         return hashlib.sha256(self.text.encode()).hexdigest()
 
     def wider(self, kind: str, times: TimeScale) -> list[str]:
-        """Return the limits that are wider than the defaults for a replay, as text: `agents_lost: 5 instead of 0`.
-
-        Args:
-            kind: kind of execution, one of `limits.KINDS`.
-        """
+        """Return the limits that are wider than the defaults for a replay, as text: `agents_lost: 5 instead of 0`."""
         own, found = self.limits[kind], []
         for name, usual in HealthThresholds.read().limits[kind].items():
             for state in SEVERE:
@@ -169,12 +153,7 @@ class HealthThresholds:
         return found
 
     def marking(self, kind: str, times: TimeScale) -> float:
-        """Return the difference from the plan beyond which a run time is marked, wall s: at most that of the defaults.
-
-        Args:
-            kind: kind of execution, one of `limits.KINDS`.
-            times: the times of the replay.
-        """
+        """Return the difference from the plan beyond which a run time is marked, at most the default, wall s."""
         found = (
             each.limits[kind].get("run_time_off_s", SignalLimits()).degraded for each in (self, HealthThresholds.read())
         )
@@ -182,11 +161,7 @@ class HealthThresholds:
 
     @classmethod
     def read(cls, path: Path = SHIPPED) -> HealthThresholds:
-        """Read a file of thresholds, by default the file that tracebed provides.
-
-        Raises:
-            InputError: the file cannot be read or is invalid; the message has the line.
-        """
+        """Read a file of thresholds, by default the file that tracebed provides. An error has the line."""
         return _shipped() if path == SHIPPED else _read(path)
 
     @classmethod

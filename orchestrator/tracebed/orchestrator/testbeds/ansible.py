@@ -67,11 +67,7 @@ def is_ansible(raw: Any) -> bool:
 
 
 def listed(path: Path, form: str) -> YamlFile:
-    """Return what `ansible-inventory --list` prints of an inventory in `form` (yaml or ini), without lines.
-
-    Raises:
-        InputError: the program is not installed, fails, does not end in `TIMEOUT_S`, or rejects the inventory.
-    """
+    """Return what `ansible-inventory --list` prints of an inventory in `form` (yaml or ini), without lines."""
     command = f"ansible-inventory -i {path} --list > hosts.json"
     program = shutil.which(PROGRAM)
     if program is None:
@@ -124,14 +120,9 @@ def _hosts(yaml: YamlFile) -> dict[str, str]:
 
 
 def groups_of(yaml: YamlFile, mark: str) -> Iterator[Group]:
-    """Yield the groups of an inventory: the hosts with the same connection, in the order of the inventory.
+    """Yield the groups of the output of `ansible-inventory --list`: the hosts with the same connection, in its order.
 
-    Args:
-        yaml: an output of `ansible-inventory --list`.
-        mark: first part of the marks of the groups.
-
-    Raises:
-        InputError: the inventory is invalid.
+    `mark` is the first part of the marks of the groups.
     """
     yaml = replace(yaml, hint=HINT)
     hosts = _hosts(yaml)
@@ -166,9 +157,7 @@ def groups_of(yaml: YamlFile, mark: str) -> Iterator[Group]:
 def _used(host: str, variables: Keys, settings: Mapping[str, Any], ignored: dict[str, int]) -> Keys:
     """Return the keys of a node and the settings of its group, from the variables of a host.
 
-    Args:
-        settings: the names of the settings of the provider.
-        ignored: message about an ignored variable -> number of hosts. The function adds to it.
+    `settings` are the names of those of the provider. Messages about ignored variables are counted in `ignored`.
     """
     values: dict[str, Any] = {}
     places: dict[str, Place] = {}

@@ -59,14 +59,10 @@ class WheelCache:
 
 
 class Installation:
-    """The folder of a provider on a machine.
+    """The folder of a provider on a machine, which `where` names in messages (`host web`).
 
-    Args:
-        where: the machine, for messages (`host web`).
-        folder: the folder; a relative path starts in the home of the user on the machine.
-        python: name or path of the Python on the machine.
-        replay: name of the folder of this replay on the machine.
-        command: runs a command on the machine.
+    A relative `folder` starts in the home of the user on the machine. `python` is the Python there, `replay` the name
+    of the folder of this replay there.
     """
 
     def __init__(self, where: str, folder: str, python: str, replay: str, command: CommandRunner) -> None:
@@ -79,12 +75,7 @@ class Installation:
     def up(self, wheels: WheelCache, making: Callable[[], None] = lambda: None) -> bool:
         """Install tracebed, unless it is installed. Return whether it was installed now.
 
-        Args:
-            wheels: the wheels by platform.
-            making: called before something is made on the machine.
-
-        Raises:
-            TestbedError: the machine cannot be reached, or lacks something.
+        `wheels` are by platform. `making` is called before something is made on the machine.
         """
         with self._lock:
             if self._facts:
@@ -116,9 +107,7 @@ class Installation:
     def agent(self, node: str, stamp: str, arguments: Sequence[str]) -> list[str]:
         """Return the command that runs the agent of a node, after `up`.
 
-        Args:
-            node: name of the node.
-            stamp: text that is greater than the stamps of all earlier commands for the node.
+        Each `stamp` for the node is greater than the earlier ones.
         """
         mark = "\n".join([self._facts["folder"], node, stamp])
         python = f"{self._facts['folder']}/{self._facts['environment']}/bin/python"
@@ -143,8 +132,7 @@ class Installation:
     def remove(self) -> str:
         """Kill the commands of the folder, and remove the folder if tracebed made it.
 
-        Returns:
-            The removed folder; empty if nothing was removed.
+        Return it; empty: nothing was removed.
         """
         removed = self._on_node("remove").decode()
         with self._lock:
@@ -152,11 +140,7 @@ class Installation:
         return removed
 
     def fetch(self, node: str, target: Path) -> None:
-        """Copy the files of the jobs of a node to the folder `target`.
-
-        Raises:
-            TestbedError: the machine cannot be reached, sends nothing for too long, or the files cannot be written.
-        """
+        """Copy the files of the jobs of a node to the folder `target`."""
         try:
             with tempfile.TemporaryFile(dir=target) as archive:
                 self._command([self.python, "-I", "-c", program(), "pack", self.spool, node], output=archive)

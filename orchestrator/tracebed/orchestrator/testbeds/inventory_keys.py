@@ -96,15 +96,7 @@ class NodeItem(NodeKeys):
         return self
 
     def nodes(self, provider: str, *, splits_this_machine: bool) -> Iterator[Node]:
-        """Yield the nodes.
-
-        Args:
-            provider: the provider of the nodes.
-            splits_this_machine: whether `cpus: auto` splits the CPUs of this machine into nodes.
-
-        Raises:
-            InputError: the keys are inconsistent, or a CPU list or a name is invalid.
-        """
+        """Yield the nodes. `cpus: auto` may split the CPUs of this machine into nodes if `splits_this_machine`."""
         cpus: tuple[int, ...] | None = None
         sockets, lists = self.sockets, None
         if self.cpus == "auto" and splits_this_machine:
@@ -202,8 +194,7 @@ def settings_of(provider: str) -> type[BaseModel]:
 def split_cpus(cores: int) -> list[tuple[tuple[int, ...], int]]:
     """Split the CPUs that this process may use into as many nodes of `cores` cores as possible.
 
-    Returns:
-        For each node, its CPUs and its number of sockets. A node is in one socket if sockets are large enough.
+    Each node has its CPUs and its number of sockets, one if sockets are large enough.
     """
     by_socket: dict[int, list[int]] = {}
     for cpu in sorted(os.sched_getaffinity(0)):
@@ -242,13 +233,9 @@ class DistinctNodes:
             yield
 
     def of(self, nodes: Iterable[Node], settings: BaseModel) -> Iterator[Node]:
-        """Yield the nodes.
+        """Yield the nodes, with distinct names and CPUs.
 
-        Args:
-            settings: the settings of their group. A host with another SSH port, for example, is another machine.
-
-        Raises:
-            InputError: a name or a CPU occurs twice, or there are too many nodes.
+        A host with another SSH port in `settings` is another machine.
         """
         one_machine = getattr(settings, "splits_this_machine", False)
         for node in nodes:
@@ -316,9 +303,7 @@ def inventory_schema(providers: list[str] | None = None) -> dict[str, Any]:
 def _keys(model: type[BaseModel], defs: dict[str, Any], prefix: str = "", *, references: bool = True) -> dict[str, Any]:
     """Return the schema of each key of a model, and add the definitions that they refer to.
 
-    Args:
-        prefix: first part of the names of the added definitions.
-        references: whether a value may be a reference to a variable.
+    The names of the added definitions begin with `prefix`. With `references`, a value may be a reference to a variable.
     """
     found = model.model_json_schema(ref_template=f"#/$defs/{prefix}{{model}}")
     defs |= {prefix + name: value for name, value in found.get("$defs", {}).items()}

@@ -34,8 +34,7 @@ Opened = Callable[[Channel | TestbedError], None]
 class Launcher:
     """The threads of a provider, at most as many as its `fan_out`. They end when no call is left.
 
-    Args:
-        post: a function that schedules a call in the thread of the testbed.
+    `post` schedules a call in the thread of the testbed.
     """
 
     def __init__(self, provider: Provider, post: Callable[[Callable[[], None]], None]) -> None:
@@ -68,11 +67,7 @@ class Launcher:
                 self._failure, self._ready = None, True
 
     def open(self, node: Node, arguments: Sequence[str], then: Opened) -> None:
-        """Open a channel for an agent, and pass it to `then` in the thread of the testbed.
-
-        Args:
-            then: the receiver of the channel or of the error.
-        """
+        """Open a channel for an agent, and pass it, or the error, to `then` in the thread of the testbed."""
 
         def task() -> None:
             try:
@@ -126,8 +121,8 @@ class Launcher:
     def close(self) -> None:
         """Accept no more channels, and kill channels that are being opened: wait for that for at most `LAST_S`.
 
-        Wait until `make_ready` has ended, however long that takes.
-        A provider that waits for long in `up` has a method `interrupt`, which is called until `up` has ended.
+        Wait until `make_ready` has ended, however long that takes. A provider that waits for long in `up` has a method
+        `interrupt`, which is called until `up` has ended.
         """
         with self._lock:
             self._closed = True

@@ -32,15 +32,7 @@ class LimitsFile(BaseModel, Generic[Limits]):
 def limits_of(
     yaml: YamlFile, model: type[LimitsFile[Limits]], signals: Collection[str]
 ) -> dict[str, dict[str, Limits]]:
-    """Return kind -> signal -> limits.
-
-    Args:
-        model: the model of its content.
-        signals: the names of the signals that may have limits.
-
-    Raises:
-        InputError: the file is invalid; the message has the line.
-    """
+    """Return kind -> signal -> limits of a file with the given model. The message of an error has the line."""
     file = yaml.checked(model)
     for section in ("all", *KINDS):
         for name in getattr(file, section):

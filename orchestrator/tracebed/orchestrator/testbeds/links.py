@@ -130,23 +130,16 @@ LATE: dict[str, Types] = {"late_s": NUMBER}
 
 
 class Links:
-    """The links to the agents of all nodes.
-
-    Attributes:
-        events: the events that the testbed has not returned yet.
-        adopted: the jobs with a rank on the agents that were taken over from another testbed, by node name.
-        held: since when these agents hold their ranks stopped, until the message `continue`, by node name; monotonic.
-        out: the nodes that were left out at the start, with the reason, by name.
-        restarting: whether an agent that is lost, or does not start, is started again.
-    """
+    """The links to the agents of all nodes."""
 
     def __init__(self, inventory: Inventory) -> None:
         self.inventory = inventory
-        self.events: list[Event] = []
-        self.adopted: dict[str, list[str]] = {}
-        self.held: dict[str, float] = {}
-        self.out: dict[str, str] = {}
-        self.restarting = self._stopping = False
+        self.events: list[Event] = []  # those that the testbed has not returned yet
+        self.adopted: dict[str, list[str]] = {}  # jobs on the agents taken over from another testbed, by node name
+        self.held: dict[str, float] = {}  # since when these agents hold their ranks stopped, monotonic s
+        self.out: dict[str, str] = {}  # nodes that were left out at the start, with the reason, by name
+        self.restarting = False  # whether an agent that is lost, or does not start, is started again
+        self._stopping = False
         self._links: list[Link] = []
         self._numbers: dict[str, int] = {}
         self._idle: set[Link] = set()  # links that are not up
@@ -170,12 +163,7 @@ class Links:
         return self._links[node]
 
     def connect(self, launchers: Mapping[str, Launcher], adopt: Mapping[str, Mapping[str, Any]]) -> None:
-        """Connect to an agent on each node.
-
-        Args:
-            launchers: the launcher of each node, by name.
-            adopt: the facts of agents that may be running already, by node name.
-        """
+        """Connect to an agent on each node, by name. The agents with facts in `adopt` may be running already."""
         here = next((node for node in self.inventory.nodes if launchers[node.name].provider.shared), None)
         for index, node in enumerate(self.inventory.nodes):
             launcher = launchers[node.name]
@@ -190,8 +178,7 @@ class Links:
     def await_all(self, *, drain: bool) -> None:
         """Wait until each agent is up, or has failed to start. From then on, agents are started again.
 
-        Args:
-            drain: whether agents may fail to start, unless all do. Otherwise the first failure is raised.
+        Without `drain`, the first failure is raised. With `drain`, only the failure of all agents is.
         """
         while len(self._failed) < len(self._idle):
             self._raise_failure(drain)

@@ -27,13 +27,7 @@ EXHAUSTED = (errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 class LocalChannel:
-    """A child process, and the pipes to it.
-
-    Args:
-        command: the program and its arguments.
-        log: file for the standard error of the process, which only the user can read.
-        environment: the environment of the process; None: the environment of this process.
-    """
+    """A child process, and the pipes to it. Only the user can read `log`, the file of its standard error."""
 
     def __init__(self, command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None) -> None:
         """Start the process. Raises OSError if that fails."""

@@ -60,10 +60,7 @@ class NotReadyError(TestbedError):
 
 
 class Provider(Protocol):
-    """The nodes of a group.
-
-    `tracebed.testing.check_provider` checks the requirements on a provider.
-    """
+    """The nodes of a group. `tracebed.testing.check_provider` checks the requirements on a provider."""
 
     name: ClassVar[str]
     """The name of the entry point."""
@@ -142,12 +139,7 @@ PROVIDERS: Registry[type[Provider]] = Registry("tracebed.providers", "provider")
 def world_of(inventory: Inventory, speed: float, lasts_s: float) -> system.World:
     """Return the world of the nodes of `inventory`: the present one, unless their provider has a method `make_world`.
 
-    Args:
-        speed: trace seconds per wall second of the replay.
-        lasts_s: the shortest wall time of the replay, s.
-
-    Raises:
-        InputError: some nodes are in another world than others.
+    `lasts_s` is the shortest wall time of the replay. Nodes in different worlds are an InputError.
     """
     names = {group.provider for group in inventory.groups}
     makers = [getattr(PROVIDERS.load(name), "make_world", None) for name in names]

@@ -96,11 +96,9 @@ class SocketConnection:
 
 
 class ChannelConnection:
-    """A channel of paramiko for a pump.
+    """A `paramiko.Channel` of a command, for a pump.
 
-    Args:
-        channel: a `paramiko.Channel` on which a command was executed.
-        on_error: called with each piece of the standard error of the command.
+    `on_error` gets each piece of the standard error of the command.
     """
 
     selectable = False

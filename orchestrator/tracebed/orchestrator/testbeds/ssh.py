@@ -94,14 +94,10 @@ class SshSettings(ProviderSettings):
 
 
 class SshChannel:
-    """An agent on a host.
+    """An agent on a host. `log` is the file here for the standard error of the command.
 
-    Args:
-        channel: the SSH channel of the command.
-        pump: carries the bytes of the channel.
-        log: file here for the standard error of the command.
-        end: kills the command on the host, if the host can be reached.
-        release: releases the place of the channel on its connection.
+    `end` kills the command on the host, if the host can be reached. `release` releases the place of the channel on its
+    connection.
     """
 
     def __init__(
@@ -165,11 +161,7 @@ class SshProvider:
     fan_out = FAN_OUT
 
     def __init__(self, group: Group, folder: Path, on_step: Callable[[str], None]) -> None:
-        """Read the SSH configuration, without connecting.
-
-        Raises:
-            InputError: the SSH configuration or the name of a host is invalid.
-        """
+        """Read the SSH configuration, without connecting."""
         settings = group.settings
         assert isinstance(settings, SshSettings)
         self.group, self.folder, self.on_step, self.settings = group, folder, on_step, settings
@@ -188,11 +180,7 @@ class SshProvider:
         self.made = False
 
     def up(self) -> None:
-        """Install tracebed on all hosts where it is not installed.
-
-        Raises:
-            TestbedError: a host cannot be reached, or lacks something.
-        """
+        """Install tracebed on all hosts where it is not installed."""
         carry_out([partial(self._up, installation) for installation in self._installations.values()], self.fan_out)
 
     def _up(self, installation: Installation) -> None:
@@ -200,11 +188,7 @@ class SshProvider:
             self.on_step(f"{installation.where}: tracebed is installed")
 
     def down(self) -> None:
-        """End all agents on the hosts, remove what `up` made there, and close the connections.
-
-        Raises:
-            TestbedError: a host cannot be reached.
-        """
+        """End all agents on the hosts, remove what `up` made there, and close the connections."""
         failed: dict[Installation, TestbedError] = {}
 
         def attempt(do: Callable[[Installation], None], installation: Installation) -> None:
@@ -231,11 +215,7 @@ class SshProvider:
             host.close()
 
     def run(self, node: Node, arguments: Sequence[str]) -> SshChannel:
-        """Run the agent of a node as the command of an SSH session.
-
-        Raises:
-            TestbedError: the host cannot be reached, or tracebed cannot be installed there.
-        """
+        """Run the agent of a node as the command of an SSH session."""
         host, installation = self._hosts[self._aliases[node.name]], self._installation(node)
         stamp = next_stamp()
         if node.name in self._left and not arguments:  # otherwise, the remaining agent is taken over
@@ -276,11 +256,7 @@ def _path(name: str) -> Path:
 
 
 def checked_host(name: str) -> str:
-    """Return the name of a host, an alias of the SSH configuration, or an address.
-
-    Raises:
-        InputError: the name is invalid.
-    """
+    """Return the name of a host, an alias of the SSH configuration, or an address. Other names are an InputError."""
     if re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", name):
         return name
     try:
@@ -295,28 +271,17 @@ logging.getLogger("paramiko").addHandler(logging.NullHandler())  # its errors ar
 
 @dataclass(frozen=True)
 class Access:
-    """The access to the hosts of a group.
-
-    Attributes:
-        settings: the settings of the group.
-        config: the SSH configuration.
-        gate: limits the number of connections that are opened at once.
-    """
+    """The access to the hosts of a group."""
 
     settings: SshSettings
     config: fabric.Config
-    gate: threading.Semaphore = field(compare=False)
+    gate: threading.Semaphore = field(compare=False)  # limits the number of connections that are opened at once
 
 
 def ssh_config(path: Path | None) -> fabric.Config:
-    """Read an SSH configuration.
+    """Read an SSH configuration; None: that of the user and of the system. One that runs commands must be trusted.
 
-    Args:
-        path: the file; None: the configuration of the user and of the system.
-
-    Raises:
-        InputError: a file is missing or invalid, or may run commands and neither it nor the file that includes it is in
-            a trusted folder.
+    A file is trusted if it, or the file that includes it, is in a trusted folder.
     """
     files = [path] if path is not None else [file for file in OWN_FILES if file.exists()]
     text = ""
@@ -422,11 +387,7 @@ class CheckedConnection(fabric.Connection):  # type: ignore[misc]
         return None if command == "none" else command
 
     def open(self) -> None:
-        """Connect.
-
-        Raises:
-            TestbedError: the host cannot be reached, is another one, or refuses the user.
-        """
+        """Connect. A host that is another one, or that refuses the user, is a TestbedError."""
         try:
             super().open()
         except TestbedError:  # of the check of the host key, or of a jump host
@@ -517,11 +478,7 @@ class Host:
     def start(self, arguments: Sequence[str]) -> tuple[paramiko.Channel, Callable[[], None]]:
         """Start a long-running command.
 
-        Returns:
-            The channel, and a function that releases its place on the connection.
-
-        Raises:
-            TestbedError: the host cannot be reached.
+        Return its channel, and a function that releases its place on the connection.
         """
         return self._start(arguments, self.access.settings.sessions)
 
@@ -553,15 +510,10 @@ class Host:
         return release
 
     def command(self, arguments: Sequence[str], data: bytes = b"", output: IO[bytes] | None = None) -> bytes:
-        """Run a command, and return its output.
+        """Run a command with the standard input `data`, and return its output, or write it to the file `output`.
 
-        Args:
-            data: its standard input.
-            output: file for the output. The time limit then applies to each pause between bytes.
-
-        Raises:
-            TestbedError: the host cannot be reached, the command fails, or does not end in time. The text of a failed
-                command is the last line of its standard error.
+        The time limit then applies to each pause between bytes. The TestbedError of a failed command has the last line
+        of its standard error.
         """
         with self._commanding:  # so that one session for commands is enough
             channel, release = self._start(arguments, self.access.settings.sessions + 1)

@@ -57,13 +57,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Keys:
-    """Keys and their values, and the place of each key.
-
-    Args:
-        place: the place of the mapping of the keys.
-        values: key -> value.
-        places: key -> place of the key, which may be in another mapping or file.
-    """
+    """Keys and their values, and the place of each key, which may be in another mapping or file than `place`."""
 
     place: Place
     values: Mapping[str, Any]
@@ -103,11 +97,7 @@ class Keys:
         return self.places[key].error(f"unknown key {abbreviated(key)}", unknown("key", key, sorted(known)).hint)
 
     def checked(self, model: type[Model]) -> Model:
-        """Return the keys as `model`.
-
-        Raises:
-            InputError: a key is unknown or missing, or a value is invalid. The message has the line.
-        """
+        """Return the keys as `model`. A missing key, or an unknown or invalid one, is an InputError with the line."""
         try:
             with self.place.of():
                 return model.model_validate(dict(self.values))
@@ -125,10 +115,8 @@ class Keys:
 def fill(value: Any, variables: Mapping[str, Any]) -> Any:
     """Return `value` with the values of variables in place of `{name}`, also inside lists and mappings.
 
-    A string that is only a reference gets the type of the variable. Nothing is evaluated.
-
-    Raises:
-        InputError: a variable is unknown, a string has `{{` or a private key, or the result is too long.
+    A string that is only a reference gets the type of the variable. Nothing is evaluated. An unknown variable, `{{` or
+    a private key in a string, and a result that is too long are an InputError.
     """
     if isinstance(value, dict):
         return {key: fill(item, variables) for key, item in value.items()}

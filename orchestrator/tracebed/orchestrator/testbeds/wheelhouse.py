@@ -29,14 +29,8 @@ METADATA = ("METADATA", "entry_points.txt", "licenses/")
 def wheel(folder: Path, platform: str | None = None) -> Path:
     """Write the wheel of the installed tracebed into `folder`, and return its path.
 
-    Args:
-        folder: an existing folder.
-        platform: platform of the nodes, as `sysconfig.get_platform()` returns it (`linux-x86_64`); None: this one.
-            The wheel for another platform contains no compiled libraries.
-
-    Raises:
-        TestbedError: tracebed is not installed as a distribution.
-        InputError: `folder` cannot be written.
+    `platform` is one of `sysconfig.get_platform()` (`linux-x86_64`); None: this one. The wheel for another platform
+    contains no compiled libraries.
     """
     here = sysconfig.get_platform()
     files = _installed()

@@ -28,14 +28,7 @@ HOLDING = (Phase.RUNNING, Phase.ENDING)
 
 
 class BatchView(View):
-    """The state of a replay on a batch system, as last observed. The states of the nodes are unknown.
-
-    Args:
-        facts: the facts of the journal.
-
-    Raises:
-        InputError: the facts are damaged.
-    """
+    """The state of a replay on a batch system, as last observed. The states of the nodes are unknown."""
 
     def __init__(self, facts: Mapping[str, Any]) -> None:
         with damage():

@@ -93,9 +93,8 @@ class JournalSource(NamedTuple):
 def source_of(path: Path) -> JournalSource | None:
     """Return the journal of the replay to `path`; None: no replay writes to `path`, and `path` is not its run.
 
-    Args:
-        path: the output of a replay (`-o`), or a working folder. If several replays have written to the output, the
-            one that is running is chosen, then the run, then the newest working folder.
+    `path` is the output of a replay (`-o`), or a working folder. If several replays have written to the output, the one
+    that is running is chosen, then the run, then the newest working folder.
     """
     folders = [path] if output_of(path) else working_folders(path)
     folders = [folder for folder in folders if (folder / JOURNAL).is_file()]

@@ -9,13 +9,9 @@ from collections.abc import Sequence
 
 
 def main(arguments: Sequence[str]) -> int | str:
-    """Run the agent on standard input and output, or join them to the socket of an agent that is running already.
+    """Run the agent on standard input and output, or join them to a running agent; return the status, or the failure.
 
-    Args:
-        arguments: empty, or `--attach` and the path of the socket.
-
-    Returns:
-        The exit status, or the reason of a failure.
+    To join an agent, `arguments` are `--attach` and the path of its socket.
     """
     if arguments:
         if len(arguments) != 2 or arguments[0] != "--attach":

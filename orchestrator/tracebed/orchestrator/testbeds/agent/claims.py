@@ -38,11 +38,7 @@ def check_cpus(cpus: Sequence[int]) -> None:
 def claim_cpus(cpus: Sequence[int], wait_s: float = CLAIM_S) -> list[socket.socket]:
     """Claim CPUs of this machine until the returned sockets are closed.
 
-    Args:
-        wait_s: time to wait for claims of another process to end, s.
-
-    Raises:
-        TestbedError: another process has claimed some of the CPUs.
+    Wait `wait_s` for claims of another process to end.
     """
     until = system.monotonic() + wait_s
     claims = []

@@ -30,12 +30,7 @@ OF_RANK = ("planned_s", "late_s", "overruns", "residual_s", "checksum")
 
 
 class RankManager:
-    """The ranks on the node of an agent.
-
-    Args:
-        outbox: the events of the agent.
-        sockets: the private folder of the agent.
-    """
+    """The ranks on the node of an agent. Their sockets are in the private folder of the agent."""
 
     def __init__(
         self,

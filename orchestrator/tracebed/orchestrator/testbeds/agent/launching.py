@@ -39,19 +39,10 @@ class NodeDescription(NamedTuple):
 
 
 def read_launch(message: Mapping[str, Any], node: NodeDescription, own: Path, pauses: Pauses, table: Path) -> Launch:
-    """Return the launch parameters of a rank.
+    """Return the launch parameters of a rank, from the message `launch`. A missing field is a KeyError.
 
-    Args:
-        message: the message `launch`.
-        node: the node of this agent.
-        own: path of the socket on which this rank (leader) or its agent (follower in the family `agents`) listens.
-        pauses: the pauses of the ranks of this node.
-        table: the table of the CPUs of this node.
-
-    Raises:
-        KeyError: the message lacks a field.
-        InputError: a field is invalid, or the node cannot launch the rank.
-        OSError: the file of the clock cannot be used.
+    This rank (leader), or its agent (follower in the family `agents`), listens on the socket `own`. An OSError means
+    that the file of the clock cannot be used.
     """
     fields = MessageFields(message)
     job, rank, leader = fields.text("job"), fields.text("rank"), fields.flag("leader")

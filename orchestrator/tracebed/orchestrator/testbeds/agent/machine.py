@@ -150,12 +150,7 @@ class Machine:
 
 
 class ConnectionTest:
-    """The test of the network: the port that other nodes try to reach, and the attempts of this node.
-
-    Args:
-        selector: the selector of the agent.
-        outbox: the events of the agent.
-    """
+    """The test of the network: the port that other nodes try to reach, and the attempts of this node."""
 
     def __init__(self, selector: selectors.BaseSelector, outbox: Outbox) -> None:
         self._selector, self._outbox = selector, outbox
@@ -207,13 +202,8 @@ class Sampler:
 
     All figures are cumulative, so the difference of any two samples describes the time between them. A sample takes
     about 30 microseconds, because its files stay open and the CPU time of a process is read from the CPU clock of the
-    process.
-
-    Args:
-        cpus: the CPUs of the node; empty for an emulated node.
-        host: whether to sample the whole machine as well. Its energy is sampled only for nodes with CPUs, because it
-            is not related to emulated nodes.
-        powercap: the folder with the energy counters.
+    process. An emulated node has no CPUs. If the whole machine (`host`) is sampled as well, its energy is only if there
+    are CPUs, because it is not related to emulated nodes.
     """
 
     def __init__(self, cpus: Sequence[int] = (), *, host: bool = False, powercap: Path = POWERCAP) -> None:
@@ -225,17 +215,13 @@ class Sampler:
         self._energy = [EnergyCounter(zone) for zone in energy_zones(powercap)] if host and cpus else []
 
     def sample(self, ranks: Iterable[int] = (), commands: Iterable[int] = ()) -> dict[str, Any]:
-        """Return the current figures.
+        """Return the current figures. `ranks` are the child processes that have not been reaped.
 
-        Args:
-            ranks: IDs of the child processes that have not been reaped.
-            commands: IDs of the ranks that run a command. Their descendants count as well.
-
-        Returns:
-            `cpu_s`: CPU time of this process and of all its ranks, s. `busy_s`, `steal_s`: time in which the CPUs of
-            the node were busy or taken by the hypervisor, summed over the CPUs, s. `host`: the same of the machine,
-            with its number of CPUs, the time in which some task waited for a resource (`cpu`, `io`, `memory`), s, and
-            the energy since the first sample (`energy_j`), J. An unknown figure is missing or None.
+        The descendants of `commands`, the ranks that run a command, count as well. `cpu_s` is the CPU time of this
+        process and of all its ranks, s. `busy_s` and `steal_s` are the times in which the CPUs of the node were busy or
+        taken by the hypervisor, summed over the CPUs, s. `host` is the same of the machine, with its number of CPUs,
+        the time in which some task waited for a resource (`cpu`, `io`, `memory`), s, and the energy since the first
+        sample (`energy_j`), J. An unknown figure is missing or None.
         """
         own = resource.getrusage(resource.RUSAGE_SELF)
         ended = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -268,9 +254,6 @@ class EnergyCounter:
     """The energy counter of a zone, from 0 at the first reading, without the wrap-around of the counter.
 
     A counter of 32 bits wraps around after 262 kJ, which is about 20 minutes at 200 W. Readings must be more frequent.
-
-    Args:
-        zone: folder of the zone.
     """
 
     def __init__(self, zone: Path) -> None:

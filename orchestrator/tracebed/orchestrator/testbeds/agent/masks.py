@@ -32,14 +32,7 @@ CONFIRM_S = 0.2
 class Masks:
     """The CPU table of a node: changes of the table, and doorbells for the ranks that must apply them.
 
-    Args:
-        outbox: the events of the agent.
-        path: path of the first table.
-        ranks: job -> its rank on this node.
-        report: function that reports the CPUs of a rank, given the rank and the event `resized`.
-
-    Raises:
-        TestbedError: the table cannot be created.
+    `report` reports the CPUs of a rank, given the rank and the event `resized`.
     """
 
     def __init__(
@@ -66,10 +59,7 @@ class Masks:
             raise TestbedError(f"the table of CPUs is full: {result.name}")
 
     def change(self, rank: RankProcess, request: int, cpus: tuple[int, ...]) -> None:
-        """Set the CPUs of a rank, which answers by `resized`. A request that is repeated is ignored.
-
-        Raises TestbedError if there is no table.
-        """
+        """Set the CPUs of a rank, which answers by `resized`. A request that is repeated is ignored."""
         if (request, cpus) == rank.last_mask:
             return
         pending = PendingMask(request, cpus, _now(rank))
@@ -183,18 +173,11 @@ class Binding:
     A program may change its affinity, or ignore a mask that was set from outside. Such threads are bound again and
     reported. A thread is reported only if it stays outside its mask for `CONFIRM_S`: the message of a rank about its
     CPUs arrives after its threads have moved.
-
-    Args:
-        outbox: the events of the agent.
-        ranks: job -> its rank on this node.
-
-    Attributes:
-        due: time at which `tick` must be called, `system.monotonic()`.
     """
 
     def __init__(self, outbox: Outbox, ranks: Mapping[str, RankProcess]) -> None:
         self.outbox, self.ranks = outbox, ranks
-        self.due = system.monotonic() + CHECK_S
+        self.due = system.monotonic() + CHECK_S  # time at which `tick` must be called, `system.monotonic()`
         self._masks: dict[int, frozenset[int]] = {}
         """PID of a rank whose CPUs have changed -> its CPUs."""
         self._suspects: dict[int, dict[int, float]] = {}

@@ -23,10 +23,7 @@ KEPT = 100_000
 
 
 class MessageFields:
-    """The fields of a message.
-
-    All methods raise KeyError if the field is missing, and InputError if its value is invalid.
-    """
+    """The fields of a message. A missing field is a KeyError, an invalid value an InputError."""
 
     def __init__(self, message: Mapping[str, Any]) -> None:
         self._message = message

@@ -32,13 +32,7 @@ CHUNK_S = 0.002
 
 
 class AgentNode:
-    """The node of an agent, as described by the first `hello`.
-
-    Args:
-        fields: the fields of this `hello`.
-        outbox: the events of the agent.
-        sockets: the private folder of the agent.
-    """
+    """The node of an agent, as described by the first `hello`."""
 
     def __init__(
         self,
@@ -50,9 +44,8 @@ class AgentNode:
     ) -> None:
         """Claim the CPUs of the node, pin this process to them, and measure their rate if that is requested.
 
-        Raises:
-            KeyError, InputError: a field is missing or invalid.
-            OSError, TestbedError: the node cannot be used.
+        A missing field is a KeyError, an invalid one an InputError. An OSError or TestbedError: the node cannot be
+        used.
         """
         self.description = read_node(fields)
         calibrated, with_host = fields.flag("calibrate"), "host" not in fields or fields.flag("host")
@@ -174,18 +167,9 @@ def core_rates(
     others: Sequence[int] = (),
     beside: Kernel | None = None,
 ) -> CoreRates:
-    """Measure all of `cpus` at once, as a job uses them.
+    """Measure all of `cpus` at once, as a job uses them: `windows` windows of `seconds` s of each CPU.
 
-    Args:
-        cpus: the CPUs, which this process may use.
-        windows: number of windows of each CPU.
-        seconds: duration of a window, s.
-        kernel: the kernel, which the threads of this process share.
-        others: further CPUs, which run the kernel `beside` during the measurement.
-        beside: the kernel of `others`; None: `others` are idle.
-
-    Raises:
-        OSError: this process may not use one of `cpus` or `others`.
+    The threads of this process share `kernel`. Meanwhile the CPUs `others` are idle, or run the kernel `beside`.
     """
     from concurrent.futures import ThreadPoolExecutor  # most agents measure nothing, and must start fast
 

@@ -34,14 +34,7 @@ Key = tuple[str, str, int]
 
 
 class RelayedStream:
-    """One end of a relayed connection.
-
-    Args:
-        selector: the selector of the agent.
-        peer: the connection to the rank on this node.
-        send: sends a message `relay` of this connection.
-        ended: called when both ends are closed.
-    """
+    """One end of a relayed connection. `ended` is called when both ends are closed."""
 
     def __init__(
         self,
@@ -166,13 +159,7 @@ class RelayedStream:
 
 
 class Relays:
-    """The relayed connections of the ranks on a node.
-
-    Args:
-        selector: the selector of the agent.
-        outbox: the events of the agent.
-        node: name of the node.
-    """
+    """The relayed connections of the ranks on a node."""
 
     def __init__(self, selector: selectors.BaseSelector, outbox: Outbox, node: str) -> None:
         self._selector, self._outbox, self._node = selector, outbox, node

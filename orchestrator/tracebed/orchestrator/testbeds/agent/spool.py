@@ -63,12 +63,7 @@ def remove_leftovers(parent: Path) -> None:
 
 
 def make_spool(spool: Path) -> None:
-    """Create the spool if it does not exist.
-
-    Raises:
-        OSError: the spool cannot be created.
-        TestbedError: another user owns the spool or can write to it.
-    """
+    """Create the spool if it does not exist. A spool that another user owns or can write to is a TestbedError."""
     spool.mkdir(mode=0o700, parents=True, exist_ok=True)
     facts = spool.lstat()
     if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.geteuid() or facts.st_mode & 0o022:

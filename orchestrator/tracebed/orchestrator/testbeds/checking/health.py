@@ -93,14 +93,7 @@ class NodeHealth:
 
 
 def read_limits(path: Path = SHIPPED) -> dict[str, dict[str, NodeLimits]]:
-    """Read a file of thresholds.
-
-    Returns:
-        Kind of node -> signal -> limits.
-
-    Raises:
-        InputError: the file cannot be read or is invalid; the message has the line.
-    """
+    """Read a file of thresholds: kind of node -> signal -> limits. The message of an error has the line."""
     yaml = YamlFile.read(path, "thresholds of nodes", hint=HINT, unreadable="check --health")
     return limits_of(yaml, LimitsFile[NodeLimits], SIGNALS)
 
@@ -126,11 +119,7 @@ def judge(reports: Sequence[NodeReport], limits: Mapping[str, Mapping[str, NodeL
 
 
 def signals_of(report: NodeReport, median_rate: float | None = None) -> dict[str, float]:
-    """Return the signals of a node that are known.
-
-    Args:
-        median_rate: median work rate of its group.
-    """
+    """Return the signals of a node that are known, given the median work rate of its group."""
     facts, node = report.facts, report.node
     cgroup, rate = facts["cgroup"], report.units_per_core_second
     cores = node.cores or len(parse_cpus(facts["cpus"]))

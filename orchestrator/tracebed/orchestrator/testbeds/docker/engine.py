@@ -72,10 +72,9 @@ STDOUT, STDERR = 1, 2
 
 
 def check_address(address: str, tls: Path | None) -> str:
-    """Return `address` if it is the address of an engine, `unix:///SOCKET`, `ssh://[USER@]HOST[:PORT]` or `tcp://HOST:PORT`.
+    """Return `address` if it is one of an engine; a TCP address has TLS certificates. Else raise ValueError.
 
-    Raises:
-        ValueError: the address is invalid, or a TCP address has no TLS certificates.
+    An address is `unix:///SOCKET`, `ssh://[USER@]HOST[:PORT]` or `tcp://HOST:PORT`.
     """
     try:
         url = urlsplit(address)
@@ -100,13 +99,10 @@ def check_address(address: str, tls: Path | None) -> str:
 
 
 class Engine:
-    """A connection to a container engine.
+    """A connection to a container engine. `where` is the place that error messages name.
 
-    Args:
-        address: the address (see `check_address`). None: `DOCKER_HOST` of the environment, or the first socket of
-            Docker or Podman on this machine.
-        tls: folder with the certificates for a TCP address.
-        where: the place that error messages name.
+    Without an address (see `check_address`), it is `DOCKER_HOST` of the environment, or the first socket of Docker or
+    Podman on this machine. `tls` is the folder with the certificates for a TCP address.
     """
 
     def __init__(self, address: str | None, tls: Path | None, where: str) -> None:
@@ -118,11 +114,7 @@ class Engine:
 
     @property
     def client(self) -> DockerClient:
-        """The client of the docker SDK. It connects at the first use, also after `close`.
-
-        Raises:
-            TestbedError: the engine cannot be reached.
-        """
+        """The client of the docker SDK. It connects at the first use, also after `close`."""
         with self._lock:
             if self._client is None:
                 self._client = self._connect()
@@ -292,18 +284,9 @@ def _echo(process: subprocess.Popen[bytes]) -> bool:
 
 
 class ExecChannel:
-    """A command in a container, as a channel of a provider.
+    """A command in a container (by ID), as a channel of a provider. `on_end` is called once, at `kill`.
 
-    Args:
-        container: ID of the container.
-        command: the command and its arguments.
-        environment: additional environment variables.
-        pump: carries the bytes.
-        log: file to which the standard error is appended.
-        on_end: called once, at `kill`.
-
-    Raises:
-        TestbedError: the command cannot be started.
+    The standard error is appended to the file `log`.
     """
 
     def __init__(
@@ -385,8 +368,7 @@ class ExecChannel:
 class Frames:
     """The stream of an exec, in which output and standard error alternate in frames.
 
-    Args:
-        log: file to which the standard error is appended. None: only its last line is kept.
+    The standard error is appended to the file `log`; without one, only its last line is kept.
     """
 
     def __init__(self, log: Path | None = None) -> None:
@@ -398,8 +380,7 @@ class Frames:
     def output(self, data: bytes) -> bytes:
         """Return the output in the next bytes of the stream. Append the standard error in them to the log.
 
-        Raises:
-            OSError: the stream is invalid, or the log cannot be written.
+        An invalid stream is an OSError, as a log that cannot be written.
         """
         self._buffer += data
         output, errors = bytearray(), bytearray()
@@ -451,15 +432,9 @@ class ExecConnection(SocketConnection):
 def run_in_container(
     engine: Engine, container: str, command: Sequence[str], output: Callable[[IO[bytes]], None] | None = None
 ) -> None:
-    """Run a command in a container until it ends.
+    """Run a command in a container until it ends. `output` reads its output to its end; None: the output is ignored.
 
-    Args:
-        container: ID of the container.
-        command: the command and its arguments.
-        output: reads the output of the command to its end. None: the output is ignored.
-
-    Raises:
-        TestbedError: the command cannot be started, or fails (the message has its standard error), or `output` fails.
+    The TestbedError of a failed command has its standard error.
     """
     api = engine.client.api
     refused: TestbedError | None = None

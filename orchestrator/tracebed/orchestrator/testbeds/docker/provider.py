@@ -116,13 +116,7 @@ class DockerSettings(ProviderSettings):
 
 
 class DockerProvider:
-    """Nodes that are containers of one engine.
-
-    Args:
-        group: the nodes, and the settings of the group.
-        folder: folder of this replay on this machine.
-        on_step: function that reports a step of a long operation to the user.
-    """
+    """Nodes that are containers of one engine."""
 
     name: ClassVar[str] = "docker"
     Settings: ClassVar[type[BaseModel]] = DockerSettings
@@ -149,8 +143,7 @@ class DockerProvider:
     def up(self) -> None:
         """Create and start the containers that do not run, in parallel.
 
-        Raises:
-            TestbedError: the engine, the image or a container fails, or another testbed computes on the same CPUs.
+        If another testbed computes on the same CPUs, that is a TestbedError.
         """
         with ThreadPoolExecutor(self.fan_out) as pool:
             existing = self._find()
@@ -194,21 +187,13 @@ class DockerProvider:
             raise errors[0]
 
     def down(self) -> None:
-        """Remove the containers and the network of the group. Images are kept.
-
-        Raises:
-            TestbedError: the engine does not answer, or does not remove a container.
-        """
+        """Remove the containers and the network of the group. Images are kept."""
         if self.settings.existing is None:
             with ThreadPoolExecutor(self.fan_out) as pool:
                 self._remove(pool)
 
     def run(self, node: Node, arguments: Sequence[str]) -> ExecChannel:
-        """Run the agent in the container of the node. The CPUs of a computing node are claimed until `kill`.
-
-        Raises:
-            TestbedError: the container does not run, or another replay computes on its CPUs.
-        """
+        """Run the agent in the container of the node. The CPUs of a computing node are claimed until `kill`."""
         container = self._container(node)
         claims: list[socket.socket] = []
 
@@ -236,11 +221,7 @@ class DockerProvider:
         return f"{SPOOL}/{name_on_nodes(self.folder)}"
 
     def fetch(self, node: Node, target: Path) -> None:
-        """Copy the files of jobs from the container to the folder `target`.
-
-        Raises:
-            TestbedError: the container does not run.
-        """
+        """Copy the files of jobs from the container to the folder `target`."""
         command = [PYTHON, "-I", "-c", PACK, self.spool(node)]
         run_in_container(self.engine, self._container(node), command, lambda stream: unpack(stream, node.name, target))
 
@@ -345,8 +326,8 @@ class DockerProvider:
     def _network(self) -> str:
         """Return the name of the network of the group. Create the network if it is missing.
 
-        The network is internal, which means that the engine forwards nothing between it and other networks. Docker
-        also leaves the bridge without an address of the host, so containers cannot connect to the host either.
+        The network is internal, which means that the engine forwards nothing between it and other networks. Docker also
+        leaves the bridge without an address of the host, so containers cannot connect to the host either.
         """
         name, labels = f"tracebed-{self.testbed}", {TESTBED_LABEL: self.testbed}
         with self.engine.errors("the network of the containers cannot be created"):
@@ -437,12 +418,7 @@ class DockerProvider:
 def node_image(engine: Engine, base: str, on_step: Callable[[str], None]) -> str:
     """Return the ID of the image of the nodes. Build the image if the engine lacks it.
 
-    Args:
-        base: an image with Python 3.11 or newer, as `python3`.
-        on_step: function that reports a step of a long operation to the user.
-
-    Raises:
-        TestbedError: the base image is missing and cannot be pulled, or the build fails.
+    The image `base` must have Python 3.11 or newer, as `python3`.
     """
     import docker.errors
 
