@@ -72,11 +72,9 @@ class Merging:
     ) -> None:
         self._order, self._data, self._send, self._done = order, data, send, done
         self._distance = 1
-        self._target: dict[str, str] = {}
-        """Rank whose data are on their way -> the rank that merges them."""
+        self._target: dict[str, str] = {}  # rank whose data are on their way -> the rank that merges them
         self._left = 0
-        self.moved = 0
-        """Number of bytes that have moved."""
+        self.moved = 0  # number of bytes that have moved
 
     def begin(self) -> None:
         """Request the data of one distance, or end if all data have been merged."""

@@ -46,8 +46,7 @@ class Pauses:
 class Clock:
     """The monotonic clock of the machine without the pauses of the node."""
 
-    path: str | None = None
-    """The file of the clock, for other processes; None: the clock needs no file."""
+    path: str | None = None  # the file of the clock, for other processes; None: the clock needs no file
     _pauses: Pauses | None = None
 
     def __init__(self, pauses: Pauses | None = None) -> None:
@@ -103,8 +102,7 @@ class SteadyClock(Clock):
     process calls `forget`.
     """
 
-    _lock_timeout_s: float | None = None
-    """Time to wait for the lock, s; None: no limit."""
+    _lock_timeout_s: float | None = None  # time to wait for the lock, s; None: no limit
 
     def __init__(self, path: Path | str, pauses: Pauses | None = None) -> None:
         """Use the clock in the file at `path`. Pauses need not be left out: a rank that is stopped holds the clock."""

@@ -283,8 +283,7 @@ class ElasticLeader(CommandLeader):
 class DmrLeader(ElasticLeader):
     """The rank whose command changes its own processes. The other ranks only hold their nodes."""
 
-    size = 0
-    """Number of nodes with which checks are answered."""
+    size = 0  # number of nodes with which checks are answered
 
     def run(self) -> int:
         """Answer the checks of the command until the rank ends."""

@@ -62,10 +62,8 @@ class Peer:
         self._selector, self._end, self._on_message, self._on_lost = selector, end, on_message, on_lost
         self._unsent: deque[memoryview] = deque()
         self._buffer = bytearray(_LENGTH.size)
-        self._missing = memoryview(self._buffer)
-        """The part of the buffer that has not been read."""
-        self._reads_length = True
-        """Whether the buffer is for the length of a message, not for the message."""
+        self._missing = memoryview(self._buffer)  # the part of the buffer that has not been read
+        self._reads_length = True  # whether the buffer is for the length of a message, not for the message
         self.closed = False
         end.setblocking(False)
         selector.register(end, selectors.EVENT_READ, self._ready)

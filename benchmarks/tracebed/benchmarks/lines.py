@@ -86,10 +86,8 @@ class Lines:
         A line of more than `limit` bytes is cut to `limit` + 1 bytes or more, and the rest is discarded.
         """
         self.selector, self.reader, self.writer, self.data, self.limit = selector, reader, writer, data, limit
-        self.closed = False
-        """Whether the peer has closed the end that `reader` reads."""
-        self.broken = False
-        """Whether the peer has closed the end that `writer` writes."""
+        self.closed = False  # whether the peer has closed the end that `reader` reads
+        self.broken = False  # whether the peer has closed the end that `writer` writes
         self.unsent = bytearray()
         self._partial = b""
         self._watched: tuple[bool, bool] | None = None  # `closed` and whether output was buffered when last registered

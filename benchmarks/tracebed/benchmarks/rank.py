@@ -74,11 +74,11 @@ class Heartbeat:
 class BenchmarkRank:
     """The common part of leaders and followers: workers, a mask that can change, the connection to the agent."""
 
+    # Checksum of the units of the job so far; None: not known to this rank, or the units are emulated.
     checksum: int | None = None
-    """Checksum of the units of the job so far; None: not known to this rank, or the units are emulated."""
 
+    # Whether the time of the work follows from its units. That of a user's program is unknown.
     PLANNED: ClassVar[bool] = True
-    """Whether the time of the work follows from its units. That of a user's program is unknown."""
 
     def __init__(self, launch: Launch, control: Control, kernel: Kernel) -> None:
         """Start the workers, pinned to the mask. Raises OSError if this process may not use a CPU of the mask."""
@@ -89,47 +89,37 @@ class BenchmarkRank:
         self.heartbeat = Heartbeat(launch.folder / heartbeat_name(launch.rank))
         self.clock = SteadyClock(launch.clock, launch.pauses) if launch.clock else Clock(launch.pauses)
         self.workers = self._make_workers(_for_all_units(kernel, launch))
+        # The CPUs of the rank. The workers are idle while it holds no CPU.
         self.holding = HeldCpus(launch.table, launch.cpus)
-        """The CPUs of the rank. The workers are idle while it holds no CPU."""
-        self.began = False
-        """Whether the rank has held all CPUs with which it was to start."""
+        self.began = False  # whether the rank has held all CPUs with which it was to start
+        # Time of the first doorbell since the last poll, as it is reported; None: there was no doorbell.
         self.seen: float | None = None
-        """Time of the first doorbell since the last poll, as it is reported; None: there was no doorbell."""
+        # The call that is made once this rank holds CPUs; None: the rank does not wait for CPUs.
         self._next: Callable[[], None] | None = None
-        """The call that is made once this rank holds CPUs; None: the rank does not wait for CPUs."""
-        self.loss_reported = False
-        """Whether the loss of the table has been reported to the agent."""
+        self.loss_reported = False  # whether the loss of the table has been reported to the agent
+        # Times at which this rank read its latest CPUs in the table, and at which the workers used them.
         self.decided = self.adopted = 0.0
-        """Times at which this rank read its latest CPUs in the table, and at which the workers used them."""
-        self._without_cpus: float | None = None
-        """Time since when this rank holds no CPU; None: it holds CPUs."""
+        self._without_cpus: float | None = None  # time since when this rank holds no CPU; None: it holds CPUs
+        # Number of parts into which the data of the rank are divided at its start; 0: they are not divided.
         self.partitions = TASKS * len(launch.cpus) if launch.program.partition == "static" else 0
-        """Number of parts into which the data of the rank are divided at its start; 0: they are not divided."""
         self.state = DistributedState(self.program.state_mib)
+        # The own data of the application; None for emulated ranks.
         self.data = kernel if isinstance(kernel, DataKernel) and launch.duty else None
-        """The own data of the application; None for emulated ranks."""
         self.samples: list[Sample] = []
         self.work_due = system.monotonic() + self.launch.work_s
         self.iteration = 0
         self.units_done = 0
-        self.in_part = False
-        """Whether a part is being computed; CPUs change only after the part."""
+        self.in_part = False  # whether a part is being computed; CPUs change only after the part
         self.part_units = 0
-        self.draws = 0
-        """Number of unanswered requests for chunks."""
-        self.exhausted = False
-        """Whether the pool of the part is empty."""
-        self.request: dict[str, Any] = {}
-        """The last request for a change of members."""
-        self.left: float | None = None
-        """Monotonic time at which the leader released this rank, s."""
+        self.draws = 0  # number of unanswered requests for chunks
+        self.exhausted = False  # whether the pool of the part is empty
+        self.request: dict[str, Any] = {}  # the last request for a change of members
+        self.left: float | None = None  # monotonic time at which the leader released this rank, s
         self.outcome: tuple[str, str] | None = None
+        # Leader only: planned time of the parts so far, each by its slowest rank, plus reconfigurations, s.
         self.planned_s = 0.0
-        """Leader only: planned time of the parts so far, each by its slowest rank, plus reconfigurations, s."""
-        self.residual_s: float | None = None
-        """Leader only: delay behind the plan at the end of the job, s."""
-        self.reconfiguring_s = 0.0
-        """Time spent in mask and member changes that is not yet part of the plan, s."""
+        self.residual_s: float | None = None  # leader only: delay behind the plan at the end of the job, s
+        self.reconfiguring_s = 0.0  # time spent in mask and member changes that is not yet part of the plan, s
 
     def _make_workers(self, kernel: Kernel) -> Workers:
         """Return the workers for the duty of the rank. A steady clock needs deadlines at every duty."""

@@ -25,8 +25,7 @@ class DistributedState:
     def __init__(self, mib: float) -> None:
         """Hold no pages of a state of `mib` MiB."""
         self.size = round(mib * 2**20)
-        self.total = -(-self.size // PAGE)
-        """Number of pages of the state, on all ranks."""
+        self.total = -(-self.size // PAGE)  # number of pages of the state, on all ranks
         self.pages: dict[int, Data] = {}
 
     def fill(self, block: Block) -> None:
@@ -70,8 +69,7 @@ class Moving:
         for move in plan:
             self._waiting[move.target].append(move)
         self._under_way: Counter[str] = Counter()
-        self._target: dict[int, str] = {}
-        """Page on its way -> its new rank."""
+        self._target: dict[int, str] = {}  # page on its way -> its new rank
         self._left = sum(end - first for _, _, (first, end) in plan)
 
     def begin(self) -> None:

@@ -82,10 +82,9 @@ class Aligning(DataKernel):
         self.index: Data = b""
         self.splices = [0] * JUNCTIONS
         self._lock = threading.Lock()  # of the splices, the results and the making of the index
+        # Chunk -> number and checksum of its reads, since the last call of `results`.
         self._aligned: dict[int, tuple[int, int]] = {}
-        """Chunk -> number and checksum of its reads, since the last call of `results`."""
-        self._written: dict[int, tuple[int, int]] = {}
-        """Writer: the same of the chunks that are not complete yet."""
+        self._written: dict[int, tuple[int, int]] = {}  # writer: the same of the chunks that are not complete yet
         self._file: TextIO | None = None
         self.chunks = self.reads = self._checksum = 0  # written
 

@@ -30,14 +30,10 @@ Doubles = ctypes.Array[ctypes.c_double]
 class Function(enum.IntEnum):
     """The four kernels, in the order in which STREAM runs them."""
 
-    COPY = 0
-    """c = a"""
-    SCALE = 1
-    """b = s c"""
-    ADD = 2
-    """c = a + b"""
-    TRIAD = 3
-    """a = b + s c"""
+    COPY = 0  # c = a
+    SCALE = 1  # b = s c
+    ADD = 2  # c = a + b
+    TRIAD = 3  # a = b + s c
 
     @property
     def bytes(self) -> int:

@@ -55,12 +55,9 @@ class AlignerRun:
 class Ratio(NamedTuple):
     """A time of the malleable version over that of the original one, - 1."""
 
-    medians: float
-    """Of the medians of all runs."""
-    low: float
-    """Lower quartile of the ratios of the pairs, - 1."""
-    high: float
-    """Upper quartile."""
+    medians: float  # of the medians of all runs
+    low: float  # lower quartile of the ratios of the pairs, - 1
+    high: float  # upper quartile
 
 
 @dataclass(frozen=True)

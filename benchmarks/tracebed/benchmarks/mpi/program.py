@@ -48,18 +48,13 @@ ITEM = 8
 class ProgramParameters(NamedTuple):
     """The parameters of the program."""
 
-    sizes: list[int]
-    """Number of processes at the start, then after each change."""
-    elements: int
-    """Length of the state."""
-    iterations: int
-    """Number of iterations at each size."""
-    plain: bool
-    """Whether the program measures plain spawns first."""
-    report: str
-    """The file of the result."""
+    sizes: list[int]  # number of processes at the start, then after each change
+    elements: int  # length of the state
+    iterations: int  # number of iterations at each size
+    plain: bool  # whether the program measures plain spawns first
+    report: str  # the file of the result
+    # Whether each process is spawned on its own. MPI ends processes that were spawned together only together.
     apart: bool = False
-    """Whether each process is spawned on its own. MPI ends processes that were spawned together only together."""
 
 
 class MpiProcess:
@@ -73,8 +68,7 @@ class MpiProcess:
         self.vector = initial_vector(self.block)
         self.plain: dict[int, float] = {}
         self.stages: list[ReconfigurationStages] = []
-        self.joining = False
-        """Whether the check of this iteration started the process."""
+        self.joining = False  # whether the check of this iteration started the process
 
     @classmethod
     def joined(cls, mpi: Any, parent: Any) -> MpiProcess:

@@ -148,8 +148,7 @@ class Lifetime(NamedTuple):
     """The times of a job, trace s; NaN if unknown."""
 
     start: float
-    launched: float
-    """Beginning of the script."""
+    launched: float  # beginning of the script
     end: float
 
 

@@ -21,17 +21,15 @@ class SubmissionPlan:
     kind: list[str]
     submit: list[float]
     run_time: list[float]
-    limit: list[float]
-    """Time limit; NaN: the default of the batch system."""
+    limit: list[float]  # time limit; NaN: the default of the batch system
     nodes: list[int]
     user: list[str]
     deadline: list[float]
+    # Name of the application of each job, or of its command. Empty in journals of earlier versions.
     application: list[str] = field(default_factory=list)
-    """Name of the application of each job, or of its command. Empty in journals of earlier versions."""
-    state_mib: list[float] = field(default_factory=list)
-    """State of each job, MiB."""
+    state_mib: list[float] = field(default_factory=list)  # state of each job, MiB
+    # Assumption or omission -> number of jobs, for the warnings of the run.
     counts: dict[str, int] = field(default_factory=dict)
-    """Assumption or omission -> number of jobs, for the warnings of the run."""
 
     def __len__(self) -> int:
         """Return the number of jobs."""

@@ -25,26 +25,19 @@ class OwnRecord:
 
     id: str
     start: float
-    end: float | None = None
-    """End of the job; None: it has not ended, or was killed."""
-    completed: bool = False
-    """Whether the job reached its planned end."""
-    restarts: int = 0
-    """Number of times that the batch system started the job again."""
-    launched: float | None = None
-    """Time at which the ranks of the job began to work. None: unknown."""
+    end: float | None = None  # end of the job; None: it has not ended, or was killed
+    completed: bool = False  # whether the job reached its planned end
+    restarts: int = 0  # number of times that the batch system started the job again
+    launched: float | None = None  # Time at which the ranks of the job began to work. None: unknown.
 
 
 @dataclass(frozen=True)
 class AppliedSize:
     """The last size that a malleable job applied. Times are s since 1970, by the clock of its first node."""
 
-    request: int
-    """Number of the request, as in `JobRecords.write_size`."""
-    seen: float
-    """Time of the malleability point at which the job read the request."""
-    applied: float
-    """Time at which the job worked on its new nodes, and the ranks on other nodes had ended."""
+    request: int  # number of the request, as in `JobRecords.write_size`
+    seen: float  # time of the malleability point at which the job read the request
+    applied: float  # time at which the job worked on its new nodes, and the ranks on other nodes had ended
 
 
 class JobRecords:

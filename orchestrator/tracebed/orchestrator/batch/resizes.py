@@ -24,31 +24,19 @@ def second_name(name: str, request: int) -> str:
 class BatchResize:
     """A resize. Times are of the replay's clock, s since 1970; None: not reached."""
 
-    request: int
-    """Number of the request of the job, from 1: the start."""
+    request: int  # number of the request of the job, from 1: the start
     before: tuple[str, ...]
-    after: tuple[str, ...]
-    """The nodes of the job. The first one never changes."""
-    rates: tuple[float, float]
-    """Rate of the job before and after, in work seconds a second."""
-    asked: float
-    """Decision of the policy."""
-    decision_s: float
-    """Time that the policy took to decide, s."""
-    called: float | None = None
-    """Beginning of the request for nodes, or of the command that releases nodes."""
-    granted: float | None = None
-    """Time at which a second job held the additional nodes."""
-    merged: float | None = None
-    """Time at which the batch system had changed the nodes of the job."""
-    seen: float | None = None
-    """Malleability point at which the job read its new size."""
-    applied: float | None = None
-    """Time at which the job worked on its new nodes, and had left the others."""
-    state: str = ""
-    """`applied` or `refused`; empty: pending, or the job ended first."""
-    reason: str = ""
-    """Last message of the batch system about a call that failed."""
+    after: tuple[str, ...]  # The nodes of the job. The first one never changes.
+    rates: tuple[float, float]  # rate of the job before and after, in work seconds a second
+    asked: float  # decision of the policy
+    decision_s: float  # time that the policy took to decide, s
+    called: float | None = None  # beginning of the request for nodes, or of the command that releases nodes
+    granted: float | None = None  # time at which a second job held the additional nodes
+    merged: float | None = None  # time at which the batch system had changed the nodes of the job
+    seen: float | None = None  # malleability point at which the job read its new size
+    applied: float | None = None  # time at which the job worked on its new nodes, and had left the others
+    state: str = ""  # `applied` or `refused`; empty: pending, or the job ended first
+    reason: str = ""  # last message of the batch system about a call that failed
 
     @property
     def expands(self) -> bool:
@@ -99,10 +87,8 @@ class Command:
     """The commands that carry out a decision, one after the other."""
 
     calling: bool = field(default=False, kw_only=True)
-    failed_at: float | None = field(default=None, kw_only=True)
-    """Time of a failure that has not been settled."""
-    final: bool = field(default=False, kw_only=True)
-    """Whether the batch system refused: another call is useless."""
+    failed_at: float | None = field(default=None, kw_only=True)  # time of a failure that has not been settled
+    final: bool = field(default=False, kw_only=True)  # whether the batch system refused: another call is useless
 
 
 @dataclass
@@ -117,10 +103,8 @@ class ResizeCommand(Command):
     """The commands of a resize."""
 
     resize: BatchResize
-    second: str | None = None
-    """ID of the second job that holds the nodes of an expansion."""
-    told: bool = False
-    """Whether the job can read its new size."""
+    second: str | None = None  # ID of the second job that holds the nodes of an expansion
+    told: bool = False  # whether the job can read its new size
 
     def settle(self, nodes: Collection[str], seconds: Sequence[JobObservation], began: float) -> str:
         """Find out what has become of the resize after a command failed. Its answer may have been lost.

@@ -21,10 +21,8 @@ ROUNDED_S = 1.0
 class Step(NamedTuple):
     """A step of the wall clock. `since` and `until` are times of the replay's clock, s."""
 
-    since: float
-    """Last check before the step."""
-    until: float
-    """Check that detected the step."""
+    since: float  # last check before the step
+    until: float  # check that detected the step
     size: float
 
 

@@ -32,37 +32,28 @@ TERMINATED = "the job was terminated before its planned end"
 class WatchedJob:
     """A job of the replay. Times are of the replay's clock, s since 1970."""
 
-    id: str | None = None
-    """ID in the batch system; None: not submitted, or refused."""
-    called: float | None = None
-    """Time of the call that submitted the job."""
-    latency_s: float = 0.0
-    """Duration of that call."""
-    seen: JobObservation | None = None
-    """Last observation."""
+    id: str | None = None  # ID in the batch system; None: not submitted, or refused
+    called: float | None = None  # time of the call that submitted the job
+    latency_s: float = 0.0  # duration of that call
+    seen: JobObservation | None = None  # last observation
+    # Start and last nodes of the last execution that was observed. A later observation may be older: it lacks them.
     execution: tuple[float | None, tuple[str, ...]] = (None, ())
-    """Start and last nodes of the last execution that was observed. A later observation may be older: it lacks them."""
+    # Last unusual observation: phase (None: the job was missing) and word.
     unconfirmed: tuple[Phase | None, str] | None = None
-    """Last unusual observation: phase (None: the job was missing) and word."""
-    confirmations: int = 0
-    """Number of successive observations equal to `unconfirmed`."""
+    confirmations: int = 0  # number of successive observations equal to `unconfirmed`
+    # The last observation and the record read with it, if they tell an end that is not confirmed yet.
     unconfirmed_end: tuple[JobObservation | None, OwnRecord | None] = (None, None)
-    """The last observation and the record read with it, if they tell an end that is not confirmed yet."""
     ended: bool = False
     state: JobState = JobState.UNKNOWN
     reason: str = ""
-    own: OwnRecord | None = None
-    """Record of the job itself, once it has ended."""
-    first_nodes: tuple[str, ...] = ()
-    """Nodes on which this execution started; empty if its nodes never changed."""
+    own: OwnRecord | None = None  # record of the job itself, once it has ended
+    first_nodes: tuple[str, ...] = ()  # nodes on which this execution started; empty if its nodes never changed
+    # Times at which a change of the nodes of the running job was observed, and the new nodes.
     node_changes: list[tuple[float, tuple[str, ...]]] = field(default_factory=list)
-    """Times at which a change of the nodes of the running job was observed, and the new nodes."""
-    resizes: list[BatchResize] = field(default_factory=list)
-    """Resizes that a policy of tracebed decided."""
-    patience: int = 1
-    """Factor of `MISSING_POLLS` and `UNKNOWN_POLLS`, if observations are more frequent than usual."""
+    resizes: list[BatchResize] = field(default_factory=list)  # resizes that a policy of tracebed decided
+    patience: int = 1  # factor of `MISSING_POLLS` and `UNKNOWN_POLLS`, if observations are more frequent than usual
+    # First rate of a malleable job, in work seconds a second. None: the job works for its run time.
     rate: float | None = None
-    """First rate of a malleable job, in work seconds a second. None: the job works for its run time."""
 
     @property
     def pending(self) -> bool:

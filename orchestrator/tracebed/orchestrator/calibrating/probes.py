@@ -46,8 +46,7 @@ class Ladder:
     Nodes that are lost leave out steps of the ladder, and a job that needs them waits.
     """
 
-    pause_s: float = 1.0
-    """Longest pause between two resizes, trace s."""
+    pause_s: float = 1.0  # longest pause between two resizes, trace s
 
     malleable: ClassVar[bool] = True
 
@@ -116,14 +115,12 @@ def speedup_probe(inventory: Inventory, speed: float, seconds: float = 1.0) -> W
 class OverheadSamples:
     """Samples from the replays of one repetition. A row is a job or a resize."""
 
-    launch: FloatArray
-    """Shape (jobs, 2): number of ranks, and time from the allocation of the nodes to the first work."""
+    launch: FloatArray  # shape (jobs, 2): number of ranks, and time from the allocation of the nodes to the first work
+    # Shape (jobs, 2): number of ranks, and time from the planned end of the work until the nodes are idle.
     end: FloatArray
-    """Shape (jobs, 2): number of ranks, and time from the planned end of the work until the nodes are idle."""
+    # Shape (resizes, 5): new ranks; asked to decided; decided to applied; applied to ended; iteration.
     expand: FloatArray
-    """Shape (resizes, 5): new ranks; asked to decided; decided to applied; applied to ended; iteration."""
-    shrink: FloatArray
-    """Shape (resizes, 5): like `expand`, with the number of released ranks."""
+    shrink: FloatArray  # shape (resizes, 5): like `expand`, with the number of released ranks
 
     @classmethod
     def joined(cls, parts: list[OverheadSamples]) -> OverheadSamples:

@@ -28,25 +28,20 @@ from tracebed.orchestrator.evolving.programs import (
 class BehaviourParameters:
     """Constants of the programs. The mean work of a process in a superstep or phase is 1."""
 
-    per_node: int = 0
-    """`independent`, `bsp` and `forks`: processes on each node of a job; 0: one on each core."""
-    imbalance: float = 0.2
-    """Works are uniform between 1 - imbalance and 1 + imbalance of their mean."""
+    per_node: int = 0  # `independent`, `bsp` and `forks`: processes on each node of a job; 0: one on each core
+    imbalance: float = 0.2  # works are uniform between 1 - imbalance and 1 + imbalance of their mean
+    # `independent`: size of all input data together, and of all results, relative to the work of a process.
     input: float = 0.05
-    """`independent`: size of all input data together, and of all results, relative to the work of a process."""
-    supersteps: int = 6
-    """`bsp`: number of supersteps."""
+    supersteps: int = 6  # `bsp`: number of supersteps
+    # Size of a message between two processes of the other types, relative to the work of a superstep or phase.
     message: float = 0.05
-    """Size of a message between two processes of the other types, relative to the work of a superstep or phase."""
-    phases: int = 3
-    """`local-forks` and `forks`: number of phases. Each of them forks and joins."""
+    phases: int = 3  # `local-forks` and `forks`: number of phases. Each of them forks and joins.
+    # `local-forks`: largest number of children of a process in a phase, relative to the other cores of its node (one if
+    # there is no other). The number is uniform from 0, so that 2 fills the cores on average.
     overload: float = 2.0
-    """`local-forks`: largest number of children of a process in a phase, relative to the other cores of its node (one
-    if there is no other). The number is uniform from 0, so that 2 fills the cores on average."""
+    # `forks`: the tree of a phase has from 1 - growth to 1 + growth times as many processes as a static program.
     growth: float = 0.5
-    """`forks`: the tree of a phase has from 1 - growth to 1 + growth times as many processes as a static program."""
-    branches: int = 3
-    """`forks`: largest number of children of a process; a process that forks has at least 1."""
+    branches: int = 3  # `forks`: largest number of children of a process; a process that forks has at least 1
 
     def __post_init__(self) -> None:
         """Raise InputError if a constant is out of range."""

@@ -62,10 +62,9 @@ class Machine:
 class LeakVariant(IntEnum):
     """How a fork finds a node under dynamic allocation. The numbers are defined in machine.h."""
 
-    CONTIGUOUS = 1
-    """On the node of its parent or beside a node of its job; else it shares the node of its parent."""
+    CONTIGUOUS = 1  # on the node of its parent or beside a node of its job; else it shares the node of its parent
+    # Else on the next idle core of the snake; only if all cores are busy, it shares the node of its parent.
     NONCONTIGUOUS = 2
-    """Else on the next idle core of the snake; only if all cores are busy, it shares the node of its parent."""
 
 
 @dataclass(frozen=True)

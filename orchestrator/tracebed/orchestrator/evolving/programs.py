@@ -24,16 +24,11 @@ COMMUNICATIONS: tuple[Communication, ...] = get_args(Communication)
 class StepKind(IntEnum):
     """Kinds of steps. The numbers are defined in machine.h."""
 
-    COMPUTE = 0
-    """Compute `amount` seconds of work."""
-    SEND = 1
-    """Send the message `argument`."""
-    RECEIVE = 2
-    """Receive the message `argument`."""
-    FORK = 3
-    """Start the process `argument`."""
-    JOIN = 4
-    """Wait for the end of the process `argument`."""
+    COMPUTE = 0  # compute `amount` seconds of work
+    SEND = 1  # send the message `argument`
+    RECEIVE = 2  # receive the message `argument`
+    FORK = 3  # start the process `argument`
+    JOIN = 4  # wait for the end of the process `argument`
 
 
 @dataclass(frozen=True)
@@ -140,17 +135,13 @@ class Builder:
     messages: list[int] = field(default_factory=list)
     parent: list[IntArray] = field(default_factory=list)
     home: list[IntArray] = field(default_factory=list)
+    # Blocks: a kind of step, and the processes that do it.
     steps: list[tuple[StepKind, IntArray]] = field(default_factory=list)
-    """Blocks: a kind of step, and the processes that do it."""
-    arguments: list[IntArray] = field(default_factory=list)
-    """Of the blocks that do not compute."""
-    works: list[FloatArray] = field(default_factory=list)
-    """Of the blocks that compute."""
+    arguments: list[IntArray] = field(default_factory=list)  # of the blocks that do not compute
+    works: list[FloatArray] = field(default_factory=list)  # of the blocks that compute
     sent: list[Round] = field(default_factory=list)
-    created: int = 0
-    """Number of processes."""
-    numbered: int = 0
-    """Number of messages."""
+    created: int = 0  # number of processes
+    numbered: int = 0  # number of messages
 
     def begin(self, nodes: int) -> None:
         """Begin the program of the next job, on so many nodes."""

@@ -101,48 +101,39 @@ class Rounds:
 class RunningJob:
     """A job that holds nodes: its processes, and the state of pending requests."""
 
-    nodes: list[int]
-    """The nodes of the job, after the pending resize if there is one. The leader is on the first node."""
+    nodes: list[int]  # The nodes of the job, after the pending resize if there is one. The leader is on the first node.
     program: Program
     authkey: str
-    cores: dict[int, range]
-    """Node -> the cores last allocated to the job. Nodes that the job has released remain."""
+    cores: dict[int, range]  # Node -> the cores last allocated to the job. Nodes that the job has released remain.
+    # The nodes with which the leader starts the job, also if a resize before that releases some of them.
     first: list[int] = field(default_factory=list)
-    """The nodes with which the leader starts the job, also if a resize before that releases some of them."""
+    # Nodes whose ranks have not been launched: first the leader, then, once it is listening, the other ranks.
     to_launch: list[int] = field(default_factory=list)
-    """Nodes whose ranks have not been launched: first the leader, then, once it is listening, the other ranks."""
+    # Node with a rank of the job, running or being launched -> the cores last sent to this rank.
     alive: dict[int, range] = field(default_factory=dict)
-    """Node with a rank of the job, running or being launched -> the cores last sent to this rank."""
-    unconfirmed: set[int] = field(default_factory=set)
-    """Nodes whose rank has not confirmed the cores last sent to it."""
-    since: dict[int, float] = field(default_factory=dict)
-    """Node that a resize added -> time of this decision, trace s."""
+    unconfirmed: set[int] = field(default_factory=set)  # nodes whose rank has not confirmed the cores last sent to it
+    since: dict[int, float] = field(default_factory=dict)  # node that a resize added -> time of this decision, trace s
+    # Node with a rank -> the CPUs in its mask, as the rank confirmed them last, or as it was launched. None: the rank
+    # was launched on a shared node, and may wait for its first CPUs.
     masks: dict[int, str | None] = field(default_factory=dict)
-    """Node with a rank -> the CPUs in its mask, as the rank confirmed them last, or as it was launched. None: the rank
-    was launched on a shared node, and may wait for its first CPUs."""
-    first_masks: dict[int, str] = field(default_factory=dict)
-    """Node -> the CPUs with which its rank was launched."""
+    first_masks: dict[int, str] = field(default_factory=dict)  # node -> the CPUs with which its rank was launched
+    # Figures of the pending resize that its leader measured: columns of the table `reconfigurations`, and `planned_s`,
+    # the planned time of the job up to the resize.
     measured: dict[str, float] = field(default_factory=dict)
-    """Figures of the pending resize that its leader measured: columns of the table `reconfigurations`, and `planned_s`,
-    the planned time of the job up to the resize."""
-    address: Any = None
-    """The address of the leader; None: not known yet."""
+    address: Any = None  # the address of the leader; None: not known yet
+    # Time of the launch, or of the resumption of the replay, monotonic s.
     launched: float = field(default_factory=system.monotonic)
-    """Time of the launch, or of the resumption of the replay, monotonic s."""
     started: bool = False
-    request: int = 0
-    """Number of the latest resize."""
+    request: int = 0  # number of the latest resize
     pending: bool = False
+    # Nodes that the pending resize releases and whose rank has not ended.
     dropped: set[int] = field(default_factory=set)
-    """Nodes that the pending resize releases and whose rank has not ended."""
+    # Times at which the pending resize was decided and applied, trace s; None: the leader has not reported it.
     applied: tuple[float, float] | None = None
-    """Times at which the pending resize was decided and applied, trace s; None: the leader has not reported it."""
-    outcome: tuple[str, str] | None = None
-    """State and reason, once the leader has ended or the job has been killed."""
+    outcome: tuple[str, str] | None = None  # state and reason, once the leader has ended or the job has been killed
+    # Whether the outcome is the loss of a node. Messages from ranks on other nodes do not change it.
     node_lost: bool = False
-    """Whether the outcome is the loss of a node. Messages from ranks on other nodes do not change it."""
-    orphaned: float | None = None
-    """Time at which the leader ended, monotonic, if the other ranks have not been killed."""
+    orphaned: float | None = None  # time at which the leader ended, monotonic, if the other ranks have not been killed
 
     def lose(self, node: int) -> None:
         """Forget the rank on `node`: it has ended, or its node is lost."""

@@ -45,8 +45,7 @@ USUAL_S = 0.05
 class Value(NamedTuple):
     """The value of a signal, and the place at which it occurred, if there is a single place."""
 
-    value: float | None
-    """None: unknown."""
+    value: float | None  # None: unknown
     place: str = ""
 
 

@@ -112,8 +112,7 @@ class LastRow(NamedTuple):
 
     number: int
     digest: bytes
-    boot: str | None
-    """Identity of the kernel that ran then; None: unknown."""
+    boot: str | None  # identity of the kernel that ran then; None: unknown
 
     @property
     def same_boot(self) -> bool:

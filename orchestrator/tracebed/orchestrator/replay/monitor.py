@@ -100,13 +100,11 @@ class NodeSamples:
     """The samples of a node."""
 
     cores: int
+    # The last sample before the first submission, or the first sample if all are later.
     first: Mapping[str, Any] | None = None
-    """The last sample before the first submission, or the first sample if all are later."""
     last: Mapping[str, Any] | None = None
-    work: WorkTotals = field(default_factory=WorkTotals)
-    """Work since the last sample."""
-    late_s: float = NAN
-    """Largest lateness of a rank since the last sample, s."""
+    work: WorkTotals = field(default_factory=WorkTotals)  # work since the last sample
+    late_s: float = NAN  # largest lateness of a rank since the last sample, s
 
     def mean(self, *path: str) -> float | None:
         """Return the mean growth of a figure of the samples per second; None: unknown."""
@@ -134,40 +132,30 @@ class Span:
 
     job: str
     taken: float
-    grown: bool
-    """Whether the mask of a running rank grew. Otherwise the rank was launched with the CPU."""
+    grown: bool  # Whether the mask of a running rank grew. Otherwise the rank was launched with the CPU.
     released: float = math.inf
-    shrunk: bool = False
-    """Whether the mask of a running rank shrank. Otherwise the rank ended with the CPU."""
-    ended: float = math.inf
-    """End of the rank."""
+    shrunk: bool = False  # Whether the mask of a running rank shrank. Otherwise the rank ended with the CPU.
+    ended: float = math.inf  # end of the rank
 
 
 class Handover(NamedTuple):
     """The overlap or the gap between two jobs on a CPU."""
 
-    seconds: float
-    """Duration, trace s; of an overlap the common time of both masks."""
+    seconds: float  # duration, trace s; of an overlap the common time of both masks
     node: int
     cpu: int
-    before: str
-    """The job that held the CPU first."""
+    before: str  # the job that held the CPU first
     after: str
 
 
 class SpanStep(NamedTuple):
     """A step of the sweep over the spans of a CPU, sorted by begin: results for this span and for all spans so far."""
 
-    overlap: Handover | None
-    """Longest overlap of the span with an earlier span of another job."""
-    gap: Handover | None
-    """Time before the span since another job, if the CPU was handed over between running ranks."""
-    latest: dict[str, float]
-    """Job -> its last release after the begin of the span."""
-    last: Span | None
-    """The span that is released last."""
-    found: int = 0
-    """Number of overlaps and gaps so far."""
+    overlap: Handover | None  # longest overlap of the span with an earlier span of another job
+    gap: Handover | None  # time before the span since another job, if the CPU was handed over between running ranks
+    latest: dict[str, float]  # job -> its last release after the begin of the span
+    last: Span | None  # the span that is released last
+    found: int = 0  # number of overlaps and gaps so far
     longest_overlap: Handover | None = None
     longest_gap: Handover | None = None
 

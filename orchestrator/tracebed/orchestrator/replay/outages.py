@@ -26,8 +26,7 @@ class Change(NamedTuple):
     """The loss or the return of a node."""
 
     node: int
-    reason: str | None
-    """Reason of the loss; None: the node is back."""
+    reason: str | None  # reason of the loss; None: the node is back
 
 
 def lost(node: int, reason: str) -> Event:

@@ -21,10 +21,8 @@ SHIPPED = Path(__file__).with_name("health.yaml")
 class HealthSignal(NamedTuple):
     """A figure by which health is judged. Larger values are worse."""
 
-    meaning: str
-    """Description of the figure. Messages have the value after it."""
-    unit: str
-    """`%` (the value is a share), `s` (wall seconds), or empty (a count)."""
+    meaning: str  # Description of the figure. Messages have the value after it.
+    unit: str  # `%` (the value is a share), `s` (wall seconds), or empty (a count)
 
 
 SIGNALS = {

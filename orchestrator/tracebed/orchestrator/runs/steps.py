@@ -73,8 +73,7 @@ class Window:
     """The time window of utilization, throughput and loss of capacity."""
 
     name: str
-    start_s: float
-    """Seconds after the first submission."""
+    start_s: float  # seconds after the first submission
     end_s: float
 
     @property

@@ -45,8 +45,7 @@ class Launcher:
         self._lock = threading.Lock()
         self._making = threading.Lock()
         self._ready = False
-        self._failure: TestbedError | None = None
-        """Why the last `up` failed."""
+        self._failure: TestbedError | None = None  # why the last `up` failed
         self._tried = 0
         self._closed = False
 

@@ -136,11 +136,10 @@ class _Transfer:
 
     def __init__(self, connection: Transport, decode: Callable[[bytes], bytes] | None) -> None:
         self.connection, self.decode = connection, decode
-        self.socket, self.theirs = socket.socketpair()
-        """The end of the pump, and the end of the user."""
+        self.socket, self.theirs = socket.socketpair()  # the end of the pump, and the end of the user
         self.socket.setblocking(False)
+        # Bytes in transit to this process, and to the other end of the connection.
         self.here, self.there = bytearray(), bytearray()
-        """Bytes in transit to this process, and to the other end of the connection."""
         self.received_all = self.sent_all = self.finished = self.broken = False
         self.pause_s = 0.0
         self.retry_at: float | None = None

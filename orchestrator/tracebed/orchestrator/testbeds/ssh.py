@@ -456,8 +456,7 @@ class _Link:
         self.lock = threading.Lock()
         self.connection: CheckedConnection | None = None
         self.agents = 0
-        self.full = False
-        """Whether the server has refused one more session on this connection."""
+        self.full = False  # whether the server has refused one more session on this connection
 
     @property
     def usable(self) -> bool:

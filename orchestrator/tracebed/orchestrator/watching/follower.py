@@ -79,10 +79,8 @@ class JournalFollower:
 class JournalSource(NamedTuple):
     """The location of the journal of a replay."""
 
-    folder: Path
-    """The working folder of the replay, or the folder of its run."""
-    running: bool
-    """Whether the replay was running when the folder was found."""
+    folder: Path  # the working folder of the replay, or the folder of its run
+    running: bool  # whether the replay was running when the folder was found
 
     @property
     def journal(self) -> Path:

@@ -45,17 +45,14 @@ class Status(enum.StrEnum):
 
     RUNNING = "running"
     ENDED = "ended"
-    INTERRUPTED = "interrupted"
-    """A signal or a failure has ended the replay."""
-    STOPPED = "stopped"
-    """The replay was killed or has failed, and has not saved a run."""
+    INTERRUPTED = "interrupted"  # a signal or a failure has ended the replay
+    STOPPED = "stopped"  # the replay was killed or has failed, and has not saved a run
 
 
 class Fault(NamedTuple):
     """A fault in the journal."""
 
-    time: float
-    """Trace s."""
+    time: float  # trace s
     text: str
 
 
@@ -67,8 +64,7 @@ class HeldNodes(NamedTuple):
     size: int
     start: float
     end: float
-    part: range | None = None
-    """The cores that the job holds on each of the nodes; None: all."""
+    part: range | None = None  # the cores that the job holds on each of the nodes; None: all
 
 
 class JobColumns(Protocol):

@@ -24,11 +24,9 @@ class NodeDescription(NamedTuple):
     """The node of an agent."""
 
     name: str
-    cpus: tuple[int, ...]
-    """The CPUs of the node. The CPUs of an emulated node are virtual."""
+    cpus: tuple[int, ...]  # The CPUs of the node. The CPUs of an emulated node are virtual.
     emulated: bool
-    spool: Path
-    """Folder for the files of jobs."""
+    spool: Path  # folder for the files of jobs
 
     def mask(self, text: str) -> tuple[int, ...]:
         """Return the CPUs of a mask. Raises InputError if the mask is empty or has CPUs outside this node."""

@@ -50,10 +50,8 @@ POWERCAP = Path("/sys/class/powercap")
 class Change(NamedTuple):
     """The end, the stop or the continuation of a process."""
 
-    status: int
-    """As `os.wait` returns it."""
-    cpu_s: float
-    """CPU time of the process and its descendants, s."""
+    status: int  # as `os.wait` returns it
+    cpu_s: float  # CPU time of the process and its descendants, s
 
 
 class Samples(Protocol):

@@ -40,10 +40,8 @@ class Masks:
     ) -> None:
         self.outbox, self.first, self.cpus, self.ranks, self.send = outbox, path, cpus, ranks, report
         self.administrator = Administrator(NodeTable.create(path, cpus))
-        self.replacements = 0
-        """Number of tables that were lost so far."""
-        self._known: dict[int, CpuMasks] = {}
-        """PID -> its CPUs after the last change by this agent."""
+        self.replacements = 0  # number of tables that were lost so far
+        self._known: dict[int, CpuMasks] = {}  # PID -> its CPUs after the last change by this agent
 
     @property
     def path(self) -> Path:
@@ -178,12 +176,10 @@ class Binding:
     def __init__(self, outbox: Outbox, ranks: Mapping[str, RankProcess]) -> None:
         self.outbox, self.ranks = outbox, ranks
         self.due = system.monotonic() + CHECK_S  # time at which `tick` must be called, `system.monotonic()`
-        self._masks: dict[int, frozenset[int]] = {}
-        """PID of a rank whose CPUs have changed -> its CPUs."""
+        self._masks: dict[int, frozenset[int]] = {}  # PID of a rank whose CPUs have changed -> its CPUs
+        # PID of a rank -> its threads outside its mask -> time at which they were first seen there.
         self._suspects: dict[int, dict[int, float]] = {}
-        """PID of a rank -> its threads outside its mask -> time at which they were first seen there."""
-        self._last_report: dict[int, float] = {}
-        """PID of a rank -> time of the last report."""
+        self._last_report: dict[int, float] = {}  # PID of a rank -> time of the last report
 
     def changed(self, rank: RankProcess, cpus: Collection[int]) -> None:
         """Check a rank that has changed its CPUs."""

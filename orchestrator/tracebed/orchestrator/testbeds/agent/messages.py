@@ -98,10 +98,8 @@ class Outbox:
     """The events of an agent. Events are numbered, except events that only a connected controller can use."""
 
     def __init__(self, lines: Lines) -> None:
-        self.lines: Lines | None = lines
-        """The connection to the controller; None: it is lost."""
-        self.keeping = False
-        """Whether to keep numbered events for another controller."""
+        self.lines: Lines | None = lines  # the connection to the controller; None: it is lost
+        self.keeping = False  # whether to keep numbered events for another controller
         self.number = 0
         self._kept: deque[dict[str, Any]] = deque(maxlen=KEPT)
 

@@ -56,8 +56,8 @@ class AgentNode:
             check_cpus(self.description.cpus)
             self.claims = claim_cpus(self.description.cpus)
             os.sched_setaffinity(0, self.description.cpus)
+        # Units of work per second of CPU time of a CPU; None: not measured.
         self.rate = self._rate() if calibrated and not self.description.emulated else None
-        """Units of work per second of CPU time of a CPU; None: not measured."""
         self.sampler = machine.sampler(() if self.description.emulated else self.description.cpus, host=with_host)
         self.host = (machine.facts() if with_host else {}) | (
             {} if self.description.emulated else {"kernel_of_jobs": kernel_name()}
@@ -65,8 +65,7 @@ class AgentNode:
         self.jobs = RankManager(selector, outbox, self.description, sockets, machine)
         self.connection_test = machine.connection_test(selector, outbox)
         self.heartbeat_s = self.heartbeat_due = NEVER
-        self.ping: dict[str, float] | None = None
-        """The last `ping` since the last heartbeat."""
+        self.ping: dict[str, float] | None = None  # the last `ping` since the last heartbeat
 
     # Heartbeats.
 

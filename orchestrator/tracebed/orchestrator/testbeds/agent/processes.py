@@ -38,8 +38,7 @@ class PendingMask(NamedTuple):
 
     request: int
     cpus: tuple[int, ...]
-    time: float
-    """Time at which the agent set the mask, as the rank reports times."""
+    time: float  # time at which the agent set the mask, as the rank reports times
 
 
 class RankProcess:

@@ -45,15 +45,12 @@ class RelayedStream:
     ) -> None:
         self._selector, self._peer, self._send, self._ended = selector, peer, send, ended
         peer.setblocking(False)
-        self._sent = bytearray()
-        """Bytes from the rank that the other agent has not confirmed."""
-        self._confirmed = 0
-        """Number of bytes from the rank that the other agent has confirmed."""
+        self._sent = bytearray()  # bytes from the rank that the other agent has not confirmed
+        self._confirmed = 0  # number of bytes from the rank that the other agent has confirmed
         self._to_write = bytearray()
+        # Number of bytes that were written to the rank, or discarded since the rank has closed its end.
         self._written = 0
-        """Number of bytes that were written to the rank, or discarded since the rank has closed its end."""
-        self._last_reported = 0
-        """Value of `_written` in the last message."""
+        self._last_reported = 0  # value of `_written` in the last message
         self._closed_here = self._closed_there = False
         self._watch()
 
@@ -164,10 +161,9 @@ class Relays:
     def __init__(self, selector: selectors.BaseSelector, outbox: Outbox, node: str) -> None:
         self._selector, self._outbox, self._node = selector, outbox, node
         self._streams: dict[Key, RelayedStream] = {}
-        self._leaders: dict[str, str] = {}
-        """Job -> path of the socket of its leader on this node."""
+        self._leaders: dict[str, str] = {}  # job -> path of the socket of its leader on this node
+        # Job -> the socket to which its follower on this node connects, and the path of the socket.
         self._listeners: dict[str, tuple[socket.socket, str]] = {}
-        """Job -> the socket to which its follower on this node connects, and the path of the socket."""
         self._number = 0
 
     def add_leader(self, job: str, path: str) -> None:

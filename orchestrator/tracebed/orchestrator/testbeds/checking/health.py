@@ -24,12 +24,9 @@ STATES = ("healthy", "degraded", "unhealthy")
 class NodeSignal(NamedTuple):
     """A figure by which a node is judged."""
 
-    meaning: str
-    """Description of the figure. Messages have the value after it."""
-    unit: str
-    """`%` (the value is a share), `s`, `MiB`, or empty."""
-    falls: bool = False
-    """Whether smaller values are worse."""
+    meaning: str  # Description of the figure. Messages have the value after it.
+    unit: str  # `%` (the value is a share), `s`, `MiB`, or empty
+    falls: bool = False  # whether smaller values are worse
 
 
 SIGNALS = {

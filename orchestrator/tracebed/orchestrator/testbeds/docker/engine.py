@@ -374,8 +374,7 @@ class Frames:
     def __init__(self, log: Path | None = None) -> None:
         self._log = log
         self._buffer = bytearray()
-        self.last_line = ""
-        """The last line of the standard error."""
+        self.last_line = ""  # the last line of the standard error
 
     def output(self, data: bytes) -> bytes:
         """Return the output in the next bytes of the stream. Append the standard error in them to the log.

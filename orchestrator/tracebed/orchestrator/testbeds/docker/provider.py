@@ -131,12 +131,11 @@ class DockerProvider:
         self.testbed = group_label(group)
         tls = None if self.settings.tls is None else Path(self.settings.tls)
         self.engine = Engine(self.settings.daemon, tls, f"nodes {group.name}")
+        # Whether the nodes have a network that other groups cannot reach.
         self.isolated = self.settings.existing is None
-        """Whether the nodes have a network that other groups cannot reach."""
         self._pump: Pump | None = None
         self._lock = threading.Lock()
-        self._containers: dict[str, Facts] = {}
-        """Node -> its container."""
+        self._containers: dict[str, Facts] = {}  # node -> its container
 
     # The nodes.
 
