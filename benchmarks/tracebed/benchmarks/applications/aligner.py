@@ -50,7 +50,6 @@ class Aligner(Application):
     index_mib: int = 16
 
     def __post_init__(self) -> None:
-        """Raise InputError if a parameter is out of range."""
         for name in ("chunk", "index_mib"):
             if getattr(self, name) < 1:
                 raise InputError(f"aligner.{name} cannot be {getattr(self, name)}", hint="at least 1")

@@ -32,7 +32,6 @@ class SubmissionPlan:
     counts: dict[str, int] = field(default_factory=dict)
 
     def __len__(self) -> int:
-        """Return the number of jobs."""
         return len(self.ids)
 
     @classmethod

@@ -61,7 +61,6 @@ class BatchOptions:
     setup: Setup | None = None  # the policy that decides, with its settings; None: the batch system decides
 
     def __post_init__(self) -> None:
-        """Raise InputError if the speed is out of its range (`tracebed.ground.bounds`)."""
         bounds.check("speed", self.speed, bounds.MIN_SPEED, bounds.MAX_SPEED)
 
     def system(self) -> BatchSystem:

@@ -44,7 +44,6 @@ class BehaviourParameters:
     branches: int = 3  # `forks`: largest number of children of a process; a process that forks has at least 1
 
     def __post_init__(self) -> None:
-        """Raise InputError if a constant is out of range."""
         for name, high in (("imbalance", 1.0), ("growth", 1.0), ("overload", 100.0), ("input", 1e6), ("message", 1e6)):
             if not 0.0 <= getattr(self, name) <= high:
                 raise InputError(f"invalid {name} {getattr(self, name)}", hint=f"use a number from 0 to {high:g}")

@@ -33,7 +33,6 @@ class Machine:
     latency: float = 0.0
 
     def __post_init__(self) -> None:
-        """Raise InputError if a value is out of range."""
         if not 1 <= self.cores <= 1_000_000:
             raise InputError(f"invalid number of cores {self.cores}", hint="use a whole number from 1 to 1,000,000")
         if not 0.0 < self.bandwidth < np.inf:

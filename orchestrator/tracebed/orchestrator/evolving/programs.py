@@ -105,7 +105,6 @@ class Programs:
             raise ValueError("a kind of step is unknown")
 
     def __len__(self) -> int:
-        """Return the number of jobs."""
         return len(self.nodes)
 
     def scaled(self, factors: FloatArray) -> Programs:

@@ -40,7 +40,6 @@ class EventHandler:
     """Handler of the messages about running jobs: it updates the ranks and the record."""
 
     def __init__(self, executor: ReplayExecutor, timeline: Timeline) -> None:
-        """Start without running jobs."""
         self.executor, self.timeline = executor, timeline
         self.ranks, self.rounds = executor.ranks, executor.rounds
         self.numbers = {name: number for number, name in enumerate(executor.jobs.ids)}  # job id -> job number

@@ -43,7 +43,6 @@ class Rounds:
     """
 
     def __init__(self, journal: Journal, monitor: Monitor, ids: Sequence[str], names: Sequence[str]) -> None:
-        """Start with round 0 at time 0."""
         self.journal, self.monitor = journal, monitor
         self.number = 0  # of the round
         self.now = 0.0  # trace s
@@ -159,7 +158,6 @@ class Ranks:
         duty: float | None = None,
         work_s: float = WORK_S,
     ) -> None:
-        """Start without running jobs."""
         self.jobs, self.testbed, self.cluster, self.clock = jobs, testbed, cluster, clock
         self.duty, self.work_s = duty, work_s
         self.running: dict[int, RunningJob] = {}
@@ -313,7 +311,6 @@ class ReplayExecutor:
         rounds: Rounds,
         secret: bytes,
     ) -> None:
-        """Start without running jobs."""
         self.jobs, self.testbed, self.inventory = jobs, testbed, inventory
         self.speed, self.options = speed, options
         self.ranks, self.record, self.rounds = ranks, record, rounds

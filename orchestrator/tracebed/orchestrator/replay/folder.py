@@ -157,7 +157,6 @@ class Signals:
     """The signals received since the start of a replay."""
 
     def __init__(self) -> None:
-        """Start without signals."""
         self.received: list[str] = []  # names, in order of arrival
         self._interruptible = False
         self._notify: Callable[[str], None] | None = None

@@ -96,7 +96,6 @@ class Chain:
     """The chain of the rows up to a certain one."""
 
     def __init__(self, number: int = 0, digest: bytes = b"") -> None:
-        """Continue after the row `number`."""
         self.number, self.digest = number, digest  # of the last row
 
     def extended(self, row: Sequence[Any]) -> tuple[Any, ...]:
@@ -127,7 +126,6 @@ class Head:
     """
 
     def __init__(self, journal: Path) -> None:
-        """Open the file, or create it."""
         self._file: int | None = os.open(head_path(journal), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._boot = system.current().boot_id() or ""
 

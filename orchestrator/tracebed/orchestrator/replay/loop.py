@@ -51,7 +51,6 @@ class SampleFilter:
     """The samples of nodes that a replay of `planned_s` (wall s) records: all, unless these are more than `SAMPLES`."""
 
     def __init__(self, nodes: int, heartbeat_s: float, planned_s: float) -> None:
-        """Start without samples."""
         period_s = nodes * planned_s / SAMPLES
         self.period_s = period_s if period_s > heartbeat_s else 0.0  # between two samples of a node; 0: keep all
         self._due = [-math.inf] * nodes
@@ -85,7 +84,6 @@ class Replayer:
         clock: Clock | None = None,
         secret: bytes | None = None,
     ) -> None:
-        """Prepare the replay without starting it."""
         self.jobs = jobs
         self.testbed = testbed
         self.inventory = inventory

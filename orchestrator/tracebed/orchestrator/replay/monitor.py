@@ -171,7 +171,6 @@ class CpuSpans:
     """
 
     def __init__(self, node: int, cpu: int) -> None:
-        """Start without spans."""
         self.node, self.cpu = node, cpu
         self._spans: list[Span] = []
         self._steps: list[SpanStep] = []
@@ -236,7 +235,6 @@ class Handovers:
     """The spans of the CPUs of jobs that share nodes."""
 
     def __init__(self) -> None:
-        """Start without spans."""
         self._cpus: dict[tuple[int, int], CpuSpans] = {}  # (node, CPU) -> its spans
         self._ranks: dict[tuple[int, str], dict[int, Span]] = defaultdict(dict)  # (node, job) -> CPU -> last span
 
@@ -308,7 +306,6 @@ class Monitor:
     """Observations of the machine, the agents and the ranks. Times are wall s unless stated."""
 
     def __init__(self, jobs: Jobs, nodes: Sequence[Named], speed: float) -> None:
-        """Start without entries."""
         self.jobs, self.speed = jobs, speed
         self.nodes = [NodeSamples(node.cores) for node in nodes]
         self.seen: set[int] = set()  # nodes whose agents sent a message

@@ -28,7 +28,6 @@ class Options:
     health: HealthThresholds | None = None  # None: the limits that tracebed provides
 
     def __post_init__(self) -> None:
-        """Raise InputError if a name is unknown."""
         one_of("balance", self.balance, BALANCES)
         one_of("clock", self.clock, CLOCKS)
         one_of("on_node_failure", self.on_node_failure, NODE_FAILURES)

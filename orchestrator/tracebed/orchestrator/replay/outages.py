@@ -38,7 +38,6 @@ class Outages:
     """The lost nodes, and the treatment of their jobs."""
 
     def __init__(self, testbed: Testbed, heartbeat_s: float, on_node_failure: str) -> None:
-        """Start without lost nodes."""
         self.testbed, self.on_node_failure = testbed, on_node_failure
         self.drop = testbed.drop  # closes the connection of the testbed to a node
         self.lost: dict[int, str] = {}  # node -> reason

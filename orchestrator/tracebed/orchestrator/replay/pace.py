@@ -42,7 +42,6 @@ class Pace:
     """The speed of a steady clock in a replay: steady seconds per wall second. A monotonic clock is not recorded."""
 
     def __init__(self, clock: Clock, grain_s: float) -> None:
-        """Start the record now."""
         self._clock = clock
         self._stall_timeout_s = max(STALL_S, 10 * grain_s)
         self._first = self._last = self._moved = (system.monotonic(), clock.now())

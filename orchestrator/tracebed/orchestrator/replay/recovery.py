@@ -139,7 +139,6 @@ class Reconstruction:
     """
 
     def __init__(self, jobs: Jobs, info: RunInfo) -> None:
-        """Start without submitted jobs."""
         self.jobs = jobs
         self.record = ScheduleRecord(jobs)
         self.cluster = Cluster([node.cores for node in info.nodes], [node.sockets for node in info.nodes])

@@ -66,7 +66,6 @@ class Installation:
     """
 
     def __init__(self, where: str, folder: str, python: str, replay: str, command: CommandRunner) -> None:
-        """Describe the folder without reaching the machine."""
         self.where, self.folder, self.python, self.replay = where, folder, python, replay
         self._command = command
         self._lock = threading.Lock()

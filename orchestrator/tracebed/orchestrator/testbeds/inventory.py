@@ -137,7 +137,6 @@ class _Groups:
         self.distinct = DistinctNodes()
 
     def __iter__(self) -> Iterator[Group]:
-        """Yield the groups."""
         if self.file.groups is None:
             yield self.group(ONLY_GROUP, Keys.at(self.place, {"nodes": self.file.nodes}))
         for name, raw in (self.file.groups or {}).items():

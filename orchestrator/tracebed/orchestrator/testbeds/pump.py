@@ -246,7 +246,6 @@ class Pump:
     """
 
     def __init__(self) -> None:
-        """Prepare the pump without starting its thread."""
         self._selector = selectors.DefaultSelector()
         self._wake = system.current().eventfd()
         self._selector.register(self._wake, selectors.EVENT_READ)

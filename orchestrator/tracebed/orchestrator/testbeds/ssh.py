@@ -468,7 +468,6 @@ class Host:
     """A host that is reached by SSH. Connections are opened when they are needed."""
 
     def __init__(self, alias: str, access: Access) -> None:
-        """Prepare the host without connecting."""
         self.alias, self.access = alias, access
         self._links: list[_Link] = []
         self._lock = threading.Lock()

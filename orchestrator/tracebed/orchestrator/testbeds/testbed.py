@@ -44,7 +44,6 @@ class AgentTestbed:
         drain: bool = False,
         on_step: Callable[[str], None] = lambda step: None,
     ) -> None:
-        """Prepare the testbed without touching a node."""
         self.inventory, self.drain, self.on_step = inventory, drain, on_step
         self.nodes = inventory.nodes
         self.spool = Path(spool).absolute()

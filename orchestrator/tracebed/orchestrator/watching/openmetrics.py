@@ -74,7 +74,6 @@ class Metrics:
     """
 
     def __init__(self, port: int | None, file: Path | None) -> None:
-        """Start the server, without metrics."""
         try:
             from prometheus_client import CollectorRegistry, start_http_server
         except ImportError as error:

@@ -106,7 +106,6 @@ class Engine:
     """
 
     def __init__(self, address: str | None, tls: Path | None, where: str) -> None:
-        """Prepare the connection. It is opened at the first request."""
         self.address, self.tls, self.where = address, tls, where
         self._tunnel: Tunnel | None = None
         self._client: DockerClient | None = None
