@@ -26,7 +26,6 @@ from tracebed.orchestrator.replay.monitor import Monitor
 from tracebed.orchestrator.replay.thresholds import (
     SEVERE,
     SIGNALS,
-    HealthSignal,
     HealthThresholds,
     Limit,
     TimeScale,
@@ -34,6 +33,7 @@ from tracebed.orchestrator.replay.thresholds import (
 )
 from tracebed.orchestrator.run import VIRTUAL, RunInfo
 from tracebed.orchestrator.scheduling.record import ScheduleRecord
+from tracebed.orchestrator.testbeds.limits import Signal
 
 FEW = 3
 UNUSUAL_S = 1.0
@@ -120,7 +120,7 @@ def rounded(value: float | None) -> Any:
     return None if value is None else float(f"{value:.6g}")
 
 
-def _text(signal: HealthSignal, found: Value, limit: float) -> str:
+def _text(signal: Signal, found: Value, limit: float) -> str:
     """Return a cause as text: meaning, value, place and limit."""
     assert found.value is not None
     if signal.unit == "" and limit == 0 and found.value == 1:

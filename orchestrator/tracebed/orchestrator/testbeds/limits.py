@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
@@ -13,6 +13,22 @@ from tracebed.ground.yaml_file import YamlFile
 KINDS = ("emulated", "paced", "computing")
 """Kinds of nodes: emulated nodes, computing nodes with a duty below 1, and computing nodes with duty 1."""
 HINT = "keys: all, emulated, paced, computing; in each, signal: {degraded: LIMIT, unhealthy: LIMIT}"
+
+
+class Signal(NamedTuple):
+    """A figure by which health is judged."""
+
+    meaning: str  # Description of the figure. Messages have the value after it.
+    unit: str  # `%` (the value is a share), `s` (wall seconds), `MiB`, or empty (a count or a ratio)
+    falls: bool = False  # whether smaller values are worse
+
+
+PRESSURES = {
+    "cpu_pressure": Signal("time in which a process of the machine waited for a CPU", "%"),
+    "io_pressure": Signal("time in which a process of the machine waited for input or output", "%"),
+    "memory_pressure": Signal("time in which a process of the machine waited for memory", "%"),
+}
+STEAL = Signal("CPU time taken by the hypervisor", "%")
 
 Limits = TypeVar("Limits", bound=BaseModel)
 """The model of the limits of a signal."""

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from tracebed.ground.cpus import parse_cpus
 from tracebed.ground.yaml_file import YamlFile
 from tracebed.orchestrator.testbeds.checking.survey import NodeReport, work_rates
-from tracebed.orchestrator.testbeds.limits import HINT, LimitsFile, limits_of
+from tracebed.orchestrator.testbeds.limits import HINT, PRESSURES, STEAL, LimitsFile, Signal, limits_of
 from tracebed.orchestrator.testbeds.nodes import Node
 
 SHIPPED = Path(__file__).with_name("health.yaml")
@@ -21,30 +21,20 @@ STATES = ("healthy", "degraded", "unhealthy")
 """The states of a node. A degraded node can be used, but distorts results; an unhealthy node should be left out."""
 
 
-class NodeSignal(NamedTuple):
-    """A figure by which a node is judged."""
-
-    meaning: str  # Description of the figure. Messages have the value after it.
-    unit: str  # `%` (the value is a share), `s`, `MiB`, or empty
-    falls: bool = False  # whether smaller values are worse
-
-
 SIGNALS = {
-    "load": NodeSignal("load average of the last minute, over the CPUs of the machine", ""),
-    "cpu_pressure": NodeSignal("time in which a process of the machine waited for a CPU", "%"),
-    "io_pressure": NodeSignal("time in which a process of the machine waited for input or output", "%"),
-    "memory_pressure": NodeSignal("time in which a process of the machine waited for memory", "%"),
-    "memory_free_mib": NodeSignal("free memory", "MiB", falls=True),
-    "disk_free_mib": NodeSignal("free space on the disk of the spool", "MiB", falls=True),
-    "shared_free_mib": NodeSignal("free space in /dev/shm", "MiB", falls=True),
-    "cpu_quota": NodeSignal("CPU quota of the control group, over the cores of the node", "%", falls=True),
-    "memory_limit": NodeSignal("memory limit of the control group, over the memory of the node", "%", falls=True),
-    "process_limit": NodeSignal("largest number of processes of the control group", "", falls=True),
-    "clock_offset_s": NodeSignal("difference of the time of day from this machine", "s"),
-    "round_trip_s": NodeSignal("shortest round trip of a message", "s"),
-    "outside_load": NodeSignal("load by other processes, over the cores of the node", "%"),
-    "steal": NodeSignal("CPU time taken by the hypervisor", "%"),
-    "rate_deviation": NodeSignal("deviation of the work rate from the median of the group", "%"),
+    "load": Signal("load average of the last minute, over the CPUs of the machine", ""),
+    **PRESSURES,
+    "memory_free_mib": Signal("free memory", "MiB", falls=True),
+    "disk_free_mib": Signal("free space on the disk of the spool", "MiB", falls=True),
+    "shared_free_mib": Signal("free space in /dev/shm", "MiB", falls=True),
+    "cpu_quota": Signal("CPU quota of the control group, over the cores of the node", "%", falls=True),
+    "memory_limit": Signal("memory limit of the control group, over the memory of the node", "%", falls=True),
+    "process_limit": Signal("largest number of processes of the control group", "", falls=True),
+    "clock_offset_s": Signal("difference of the time of day from this machine", "s"),
+    "round_trip_s": Signal("shortest round trip of a message", "s"),
+    "outside_load": Signal("load by other processes, over the cores of the node", "%"),
+    "steal": STEAL,
+    "rate_deviation": Signal("deviation of the work rate from the median of the group", "%"),
 }
 """Signal -> its meaning and unit."""
 
