@@ -53,11 +53,7 @@ class DataKernel(ABC):
 
     @abstractmethod
     def finish(self, checksum: int | None) -> None:
-        """Write the remaining results, on the leader at the end of the job, after the merge of all data.
-
-        Data that disagree with the checksum of the job are a TestbedError. The checksum is unknown if a rank is
-        emulated.
-        """
+        """Write the remaining results. Data that disagree with a checksum of the job are a TestbedError."""
 
 
 class Merging:

@@ -161,10 +161,7 @@ class Lines:
 
 
 def watch(selector: selectors.BaseSelector, descriptor: int, events: int, data: Any) -> None:
-    """Wait for `events` of a descriptor, with `data` in its key; 0: wait no longer.
-
-    A closed descriptor, -1, is ignored.
-    """
+    """Wait for `events` of a descriptor, with `data` in its key; 0: wait no longer; -1: a closed one."""
     known = selector.get_map()
     before = known[descriptor].events if descriptor >= 0 and descriptor in known else 0
     if events and not before:

@@ -188,11 +188,8 @@ class BenchmarkRank:
         self.control.send({"type": type, "time": system.monotonic(), **fields})
 
     def sample_work(self) -> None:
-        """Take a sample of the iteration that this rank has ended, and send the samples if a message is due.
-
-        An emulated rank takes one sample per message instead.
-        """
-        if self.launch.duty:
+        """Take a sample of the iteration that this rank has ended, and send the samples if a message is due."""
+        if self.launch.duty:  # an emulated rank takes one sample per message instead
             self.samples.append(self.workers.sample())
         if system.monotonic() >= self.work_due or len(self.samples) == MOST_SAMPLES:
             self._send_work()
@@ -349,10 +346,7 @@ class BenchmarkRank:
         self.beat("running" if cpus else "waiting", changed=True)
 
     def reconfigured(self) -> float:
-        """Return the time spent in mask and member changes since the last call, s.
-
-        This time is added to the plan. Otherwise the slack before a deadline would hide it.
-        """
+        """Return the time of mask and member changes since the last call, s. The slack of a deadline would hide it."""
         seconds, self.reconfiguring_s = self.reconfiguring_s, 0.0
         return seconds
 

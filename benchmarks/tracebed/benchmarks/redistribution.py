@@ -68,10 +68,7 @@ def rearranged(total: int, order: Sequence[str], members: Sequence[str]) -> list
 
 
 def moves(total: int, old: Sequence[str], new: Sequence[str]) -> list[Move]:
-    """Return the moves from the blocks of the ranks `old` to the blocks of the ranks `new`, each in order of blocks.
-
-    Each page whose rank changes moves once, directly to its new rank. The other pages do not move.
-    """
+    """Return the moves of pages from the blocks of `old` to the blocks of `new` ranks. Each page moves at most once."""
     return [
         Move(old[source], new[target], pages)
         for source, target, pages in _overlaps(blocks(total, len(old)), blocks(total, len(new)))

@@ -96,10 +96,7 @@ def _ids(record: ScheduleRecord) -> Texts:
 
 
 def reconfigurations_table(record: ScheduleRecord) -> Table | None:
-    """Return the table `reconfigurations` of a run, in the order of the policy's decisions; None without rows.
-
-    A change without a decision is recorded at the time it was applied.
-    """
+    """Return the table `reconfigurations` of a run, in the order of the policy's decisions; None without rows."""
     if not len(record.resizes) and not len(record.cores):
         return None
     ids = _ids(record)
@@ -121,6 +118,7 @@ def reconfigurations_table(record: ScheduleRecord) -> Table | None:
     parts = [conform("reconfigurations", part) for part in (resizes, _core_changes(record.cores, ids))]
     table = Table({name: concatenated([part.raw(name) for part in parts]) for name in parts[0]})
     asked, applied = table["asked"], table["applied"]
+    # A change without a decision is at the time it was applied.
     return table.take(np.argsort(np.where(np.isnan(asked), applied, asked), kind="stable"))
 
 

@@ -29,10 +29,7 @@ were divided."""
 
 
 def compute(first: int, units: int) -> int:
-    """Do `units` units of PILS work in this thread, the first with the number `first`, and return their checksum.
-
-    A unit takes a few microseconds in C.
-    """
+    """Do `units` units of PILS work from the number `first` in this thread, and return their checksum."""
     return _pick()[1](first, units)
 
 
@@ -42,13 +39,11 @@ def kernel_name() -> str:
 
 
 def calibrate(seconds: float = 0.2, samples: int = 5) -> float:
-    """Return the rate of a core, units of `compute` per s of CPU time: the median of `samples` in `seconds` in all.
-
-    A quarter of the time warms up caches and clock frequency.
-    """
+    """Return the rate of a core, units of `compute` per s of CPU time: the median of `samples` in `seconds` in all."""
     units = 1
     while (took := _cpu_time(units, compute)) < seconds / 16:
         units *= 2
+    # A quarter of the time warms up caches and clock frequency.
     units = max(1, round(units * seconds * 0.75 / samples / took))
     rates = sorted(units / _cpu_time(units, compute) for _ in range(samples))
     return rates[samples // 2]
@@ -73,10 +68,7 @@ def work_rates(windows: int, seconds: float, kernel: Kernel) -> list[tuple[float
 
 
 def alternated(modes: Sequence[Mode], pairs: int) -> Iterator[tuple[int, Mode]]:
-    """Yield the number of each pair of measurements, from 1, with each of its two modes.
-
-    Neither mode is always the first: the second one is measured first in every other pair.
-    """
+    """Yield the number of each pair of measurements, from 1, with each of its modes, in alternating order."""
     for number in range(1, pairs + 1):
         for mode in modes if number % 2 else reversed(modes):
             yield number, mode

@@ -273,10 +273,7 @@ def _idle(m: malleable.Attached, watch: _Starvation) -> None:
 
 
 def _tasks(team: Team, work: PilsWork, load: int, first: int) -> list[tuple[int, float]]:
-    """Do `load` tasks of an iteration, from the number `first`. Threads take groups of tasks until all are taken.
-
-    Each thread has the sum of its units, and the CPU time of its tasks, s.
-    """
+    """Do `load` tasks from the number `first`. Return the sum of the units and the CPU time (s) of each thread."""
     group = max(1, math.ceil(load * work.grain / len(team.cpus)))
     starts = iter(range(first, first + load, group))
     done = [(0, 0.0)] * len(team.cpus)
@@ -304,10 +301,7 @@ Rank = Callable[[int, Reduce], Any]
 
 
 def run_ranks(count: int, rank: Rank) -> list[Any]:
-    """Run `count` ranks, and return their results.
-
-    Rank 0 is this process; the others are forked, and end if one fails.
-    """
+    """Run `count` ranks, and return their results. Rank 0 is this process; the forked others end if one fails."""
     context = multiprocessing.get_context("fork")
     links: list[Connection] = []
     processes: list[ForkProcess] = []

@@ -118,10 +118,7 @@ class _Rank:
 
 
 def _become_rank(launch: Launch, control: socket.socket) -> None:
-    """Run the rank in the forked process, whose output is the error output of the program.
-
-    The rank ends at the end of this program, since no other rank has a copy of the other end of its connection.
-    """
+    """Run the rank in the forked process, until this program ends. Its output is the error output of the program."""
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     os.closerange(3, control.fileno())
     os.closerange(control.fileno() + 1, 2**20)

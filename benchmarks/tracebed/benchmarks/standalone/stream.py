@@ -191,13 +191,10 @@ def _sized(elements: int | None, cache_bytes: int | None) -> int:
 
 
 def _fill(team: Team, functions: StreamKernels, data: Arrays) -> None:
-    """Write the first values. Each thread writes the elements on which it works: they lie in the memory near its CPU.
-
-    Before its repetitions, STREAM doubles a once.
-    """
+    """Write the first values. Each thread writes its elements, so that they lie in the memory near its CPU."""
 
     def fill(index: int, size: int) -> None:
-        for array, value in zip(data, (2.0, 2.0, 0.0), strict=True):
+        for array, value in zip(data, (2.0, 2.0, 0.0), strict=True):  # STREAM doubles a once before its repetitions
             functions.fill(array, value, *share(len(array), size, index))
 
     team.run(fill)

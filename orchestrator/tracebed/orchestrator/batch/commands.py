@@ -53,10 +53,7 @@ def run(*command: str, environment: Mapping[str, str], transient: Collection[str
 
 
 def option(text: str, command: str, own: Collection[str], example: str) -> str:
-    """Return an additional option of a command, from `key=value` or `key`.
-
-    `own` are the options that tracebed sets, or that are not possible in a replay. `example` is for messages.
-    """
+    """Return an additional option of a command, from `key=value` or `key`. Those in `own` are not possible."""
     match = re.fullmatch(r"(?:--)?([a-z][a-z-]*)(=[^\x00-\x1f\x7f]*)?", text)
     if match is None:
         raise InputError(f"{text!r} is not an option of {command}", hint=f"write KEY=VALUE, for example {example}")

@@ -85,10 +85,7 @@ class DecidingReplayer(BatchReplayer, Executor):
         journal: Journal,
         **arguments: Any,
     ) -> None:
-        """Prepare a replay.
-
-        `decided` has the jobs of the plan as the scheduler reads them, the policy, and the setup.
-        """
+        """Prepare a replay. `decided` has the jobs as the scheduler reads them, the policy, and the setup."""
         super().__init__(plan, batch_system, records, journal, **arguments)
         jobs, policy, setup = decided
         self.of_policy = visible_jobs(policy, jobs)  # the jobs as the policy sees them
@@ -304,14 +301,12 @@ class DecidingReplayer(BatchReplayer, Executor):
             self._note("ended", job, **watched.facts())
 
     def _corrected(self, job: int, found: JobObservation | None, polled: Polled) -> JobObservation | None:
-        """Return the observation with the nodes of the job after its last resize: an observation may be older.
-
-        An answer of the batch system with nodes that the job held before that is older, too.
-        """
+        """Return the observation with the nodes of the job after its last resize: an observation may be older."""
         watched = self.jobs[job]
         start, nodes = watched.execution
         if found is None or not (nodes and found.nodes) or found.start != start:
             return found
+        # Or it has nodes that the job held before.
         before = polled.began <= self._settled.get(job, -math.inf) or found.nodes in watched.earlier_nodes
         return replace(found, nodes=nodes) if before or job in self._pending else found
 

@@ -127,10 +127,7 @@ def refusals(plan: SubmissionPlan, jobs: Sequence[WatchedJob]) -> list[str]:
 
 
 def resizes_of(job_id: str, job: WatchedJob, trace: Callable[[float], float]) -> Iterator[dict[str, Any]]:
-    """Yield the rows of the table `reconfigurations` of a job.
-
-    All stages of a resize that a policy did not decide are at the time of the observation.
-    """
+    """Yield the rows of the table `reconfigurations` of a job."""
     if job.resizes:
         yield from (resize.row(job_id, trace, NAN) for resize in job.resizes)
         return
@@ -138,7 +135,7 @@ def resizes_of(job_id: str, job: WatchedJob, trace: Callable[[float], float]) ->
     for at, nodes in job.node_changes:
         if len(nodes) != len(before):
             kind = "expand" if len(nodes) > len(before) else "shrink"
-            times = dict.fromkeys(("asked", "decided", "applied", "ended"), trace(at))
+            times = dict.fromkeys(("asked", "decided", "applied", "ended"), trace(at))  # no policy decided it
             sizes = {"nodes_from": len(before), "nodes_to": len(nodes)}
             yield {"job_id": job_id, "kind": kind, **sizes, **times, "state": "applied"}
         before = nodes
@@ -198,10 +195,7 @@ def allocations_of(
     numbers: dict[str, int],
     nodes: list[NodeFacts],
 ) -> Iterator[tuple[str, int, float, float]]:
-    """Yield (job, node, start, end) for each node of a job and the time that the job held it, in trace s.
-
-    Nodes that are not in `nodes` are added to `nodes` and to `numbers`.
-    """
+    """Yield (job, node, start, end), trace s, for each node of a job. Add unknown nodes to `nodes` and `numbers`."""
     start, _, end = times
     if math.isnan(start):
         return
@@ -225,10 +219,7 @@ def _starts(held_by: Sequence[Sequence[tuple[str, int, float, float]]]) -> dict[
 def _next_start(
     rows: Sequence[tuple[str, int, float, float]], times: Lifetime, starts: dict[int, list[tuple[float, str]]]
 ) -> float:
-    """Return when another job begins to hold one of the nodes that a job holds at its end; infinite: never.
-
-    A job whose end was not observed has ended by then.
-    """
+    """Return when another job begins to hold one of the last nodes of a job, which has ended by then, or infinity."""
     last = ((job_id, node) for job_id, node, _, until in rows if until == times.end)
     later = (at for job_id, node in last for at, other in starts[node] if other != job_id and at > times.start)
     return min(later, default=math.inf)

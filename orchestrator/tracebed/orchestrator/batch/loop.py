@@ -106,10 +106,7 @@ class BatchReplayer:
         origin: float,
         clock: WallClock,
     ) -> None:
-        """Prepare a replay.
-
-        The names of its jobs begin with `prefix`; `origin` is the wall time of the first submission.
-        """
+        """Prepare a replay. `prefix` begins the names of jobs; `origin` is the wall time of the first submission."""
         self.plan, self.system, self.records, self.journal = plan, batch_system, records, journal
         self.prefix, self.speed, self.origin, self.clock = prefix, speed, origin, clock
         self.jobs = [WatchedJob() for _ in plan.ids]  # the submission, observations and end of each job of the plan

@@ -187,10 +187,7 @@ def _without_unusable(facts: SystemFacts, batch_system: ResizingSystem) -> tuple
 def _decided(
     workload: Workload, options: BatchOptions, batch_system: BatchSystem, facts: SystemFacts
 ) -> tuple[Jobs, Policy, Setup] | None:
-    """Return the jobs, the policy that decides, and its setup. None: the batch system decides.
-
-    A policy that is impossible with this batch system, or resizes that it does not permit, are an InputError.
-    """
+    """Return the jobs, the policy that decides, and its setup; None: the batch system decides, or InputError."""
     if options.setup is None:
         return None
     setup, policy = replace(options.setup, timing=Timing(speed=options.speed)).resolved(len(facts.nodes))

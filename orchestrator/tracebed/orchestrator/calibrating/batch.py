@@ -201,10 +201,8 @@ def costs_of(repetitions: Sequence[pd.DataFrame]) -> Costs:
 
 
 def predicted(rows: pd.DataFrame, costs: Costs, otherwise: Mapping[str, float]) -> tuple[FloatArray, FloatArray]:
-    """Return the pause of each of `resizes_of`, and the time from its malleability point until nodes are idle, wall s.
-
-    The overheads `otherwise` are those of applications without costs.
-    """
+    """Return the pause of each of `resizes_of`, and the time from its malleability point to idle nodes, wall s."""
+    # Of applications without costs.
     pauses, releases = (np.full(len(rows), otherwise.get(name, 0.0)) for name in ("reconfiguration_s", "release_s"))
     for (application, kind), each in rows.reset_index(drop=True).groupby(["application", "kind"]):
         value = {name: one.value for name, one in costs.get(str(application), {}).items()}

@@ -34,10 +34,7 @@ print(json.dumps({"run_time_s": found.seconds, "cpu_s": time.process_time()}))
 
 
 def pairs(count: int, iterations: int) -> Iterator[dict[str, Any]]:
-    """Run PILS on all CPUs of this process in pairs, one run with a table of CPUs and one without.
-
-    Each run yields its mode, the number of the pair, its run time and its CPU time, s.
-    """
+    """Run PILS on all CPUs of this process in pairs, with a table of CPUs and without. Yield the times, s."""
     cpus = tuple(sorted(os.sched_getaffinity(0)))
     work = (TASKS * len(cpus), iterations, max(1, round(TASK_S * kernels.calibrate())))
     for number, mode in kernels.alternated(MODES, count):

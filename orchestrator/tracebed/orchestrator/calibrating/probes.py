@@ -168,15 +168,13 @@ def _rows(ranks: pd.Series[float], seconds: pd.Series[float]) -> FloatArray:
 
 
 def _leaders(entries: list[Entry]) -> tuple[dict[str, float], dict[str, float]]:
-    """Return job -> planned duration of its work, and job -> delay behind the plan at its end, wall s.
-
-    At duty 1 a job on a slow core takes longer than planned. This delay is not an overhead of the end of the job.
-    """
+    """Return job -> planned duration of its work, and job -> delay behind the plan at its end, wall s."""
     planned, late = {}, {}
     for entry in entries:
         if entry.kind == "ended" and entry.data["leader"] and entry.data.get("planned_s") is not None:
             assert entry.job is not None
             planned[entry.job] = float(entry.data["planned_s"])
+            # At duty 1 on a slow core: not an overhead of the end.
             late[entry.job] = float(entry.data.get("residual_s") or 0.0)
     return planned, late
 

@@ -189,11 +189,7 @@ def _measure_cores(inventory: Inventory, folder: Path) -> _Cores:
 
 
 def _slowdown(alone: FloatArray, beside: FloatArray) -> FloatArray:
-    """Return the slowdown of some cores of a node by work on its other cores, shape (cores x windows,).
-
-    Rates and CPU shares have the shape (cores, windows, 2), with the other cores idle (`alone`) or computing
-    (`beside`).
-    """
+    """Return the slowdown of cores by work on the others, shape (cores x windows,), from (cores, windows, 2)."""
     slowdown: FloatArray = np.ravel(np.median(alone.prod(axis=2), axis=1, keepdims=True) / beside.prod(axis=2))
     return slowdown
 

@@ -151,10 +151,7 @@ class ProgramOutcome:
         return cls(accepted, start, end, completed, work, static if plan.leak is None else leaked)
 
     def utilization(self, machine: Machine) -> float:
-        """Return the share of the machine's core time, from the first start to the last end, in which jobs computed.
-
-        A static allocation also holds cores that do not compute: see `held`.
-        """
+        """Return the share of the machine's core time in which jobs computed, not only held cores (see `held`)."""
         if np.isnan(self.start).all():
             return 0.0
         span = float(np.nanmax(self.end) - np.nanmin(self.start))

@@ -99,10 +99,7 @@ class EventHandler:
     def _mask_changed(
         self, job: int, active: RunningJob, node: int, after: str | None, at: float, **instants: float | None
     ) -> None:
-        """Record a change of the mask of the rank of `job` on `node` at the trace time `at`.
-
-        No CPUs `after`: the rank has ended.
-        """
+        """Record a change of the mask of a rank at the trace time `at`. Without CPUs `after`, the rank has ended."""
         before, active.masks[node] = active.masks.get(node), after
         if before == after:
             return
@@ -141,11 +138,9 @@ class EventHandler:
         self.ranks.check_ended(job)
 
     def lose(self, job: int, node: int, state: str, reason: str) -> None:
-        """End the running `job` because `node` is lost, unless the job is ending already.
-
-        A job that failed while it had a rank on `node` failed because of the loss: other ranks noticed it first.
-        """
+        """End the running `job` because `node` is lost, unless the job is ending already."""
         active = self.ranks.running[job]
+        # Other ranks may have noticed the loss first, and failed because of it.
         failed = active.outcome is not None and active.outcome[0] == "failed" and node in active.alive
         active.lose(node)
         first = active.outcome is None

@@ -210,13 +210,11 @@ class Ranks:
         self.check_ended(job)  # if the launch of its only rank was lost, no rank will end
 
     def check_ended(self, job: int) -> None:
-        """Note the end of the job if no rank is left, and the end of its pending resize if the resize is complete.
-
-        A resize is complete if the leader has applied it and the ranks on the released nodes have ended.
-        """
+        """Note the end of the job if no rank is left, and the end of its pending resize if the resize is complete."""
         active = self.running[job]
         if not active.alive:
             self.ended.add(job)
+        # The leader has applied it, and the ranks on the released nodes have ended.
         elif active.pending and active.applied is not None and not active.dropped:
             active.pending = False
             self.resized.add(job)

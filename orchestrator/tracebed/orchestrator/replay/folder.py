@@ -87,10 +87,7 @@ class WorkingFolder:
 
     @property
     def secret(self) -> bytes:
-        """The secret from which the keys of the connections between ranks are derived.
-
-        Ranks that still run have the keys.
-        """
+        """The secret from which the keys of connections are derived. Ranks that still run have the keys."""
         path = self.path / SECRET
         try:
             secret = bytes.fromhex(path.read_text(encoding="ascii"))

@@ -152,10 +152,7 @@ def largest(values: Any, ids: Sequence[str]) -> Value:
 
 
 def _completeness(monitor: Monitor, info: RunInfo, record: ScheduleRecord) -> dict[str, Value]:
-    """Return the figures of missing and lost nodes, and of disturbed jobs.
-
-    Disturbed jobs failed, were interrupted or requeued, or completed although a rank died.
-    """
+    """Return the figures of missing and lost nodes, and of disturbed jobs."""
     # Without samples, an idle node leaves no entry in the journal.
     missing = [node.name for number, node in enumerate(info.nodes) if number not in monitor.seen]
     place = ", ".join(missing[:3]) + (", ..." if len(missing) > 3 else "")
@@ -309,10 +306,7 @@ def _with_resize(one: RunTime, resized: tuple[float, float] | None) -> RunTime:
 
 
 def usual_end(found: Sequence[tuple[int, float, float]]) -> float:
-    """Return twice the median by which run times exceed plans, from (job, run time, plan); 0 without jobs.
-
-    All are wall s.
-    """
+    """Return twice the median by which run times exceed plans, from (job, run time, plan), wall s; 0 without jobs."""
     return 2 * statistics.median(max(0.0, recorded - planned) for _, recorded, planned in found) if found else 0.0
 
 

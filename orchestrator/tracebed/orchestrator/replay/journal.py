@@ -269,10 +269,7 @@ class Reader:
         return list(self.stream())
 
     def stream(self) -> Iterator[Entry]:
-        """Yield the entries since the last call, each when it is read and verified.
-
-        Missing rows are detected at the end.
-        """
+        """Yield the entries since the last call, verified one by one. Missing rows are detected at the end."""
         entries, self._entries = self._entries, []
         yield from entries
         yield from self._rows()
@@ -372,14 +369,12 @@ def _reading(path: Path) -> Iterator[None]:
 
 
 def copy(path: Path, target: Path) -> Path:
-    """Copy the journal at `path`, which may still be written to, to the new file `target`, and return `target`.
-
-    The last row of the copy marks it as complete, so that a later loss of rows is detected.
-    """
+    """Copy the journal at `path`, which may still be written to, to the new file `target`, and return `target`."""
     with _writing(target):
         _create_private(target)  # SQLite accepts an empty file
         with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as database:
             database.execute("VACUUM INTO ?", [str(target)])
         with contextlib.closing(sqlite3.connect(target, isolation_level=None)) as database:
+            # Marks the copy as complete, so that a later loss of rows is detected.
             database.execute(ADD_FACT, _chain_of(database).extended(_fact(SAVED, value=True)))
     return target

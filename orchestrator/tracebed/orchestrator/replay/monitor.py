@@ -58,10 +58,7 @@ class LoopWatch:
         self._late_s = 0.0
 
     def sample(self, due: float, now: float, *, last: bool = False) -> dict[str, float] | None:
-        """Return a sample of the loop if one is due, as at the `last` call.
-
-        The loop woke up at `now` in place of `due`.
-        """
+        """Return a sample of the loop, which woke up at `now` in place of `due`, if one is due or it is the `last`."""
         self._late_s = max(self._late_s, now - due)
         if now < self._due and not last:
             return None

@@ -48,10 +48,7 @@ class Pace:
         self._slowest = 1.0
 
     def note(self) -> dict[str, float] | None:
-        """Return the times of both clocks, and wall over steady time since the last record, if a record is due.
-
-        A clock that has stood still for too long is a TestbedError.
-        """
+        """Return the times of both clocks, and wall over steady time since the last record, if a record is due."""
         if not isinstance(self._clock, SteadyClock) or (now := system.monotonic()) < self._last[0] + NOTE_S:
             return None
         steady = self._clock.now()
@@ -88,10 +85,7 @@ class Timeline:
         self.zero = self.clock.now() + lead_s - trace / self.speed
 
     def pause(self, trace: float, zero: float | None = None) -> None:
-        """Add a pause at trace time `trace`. Earlier times of the clock keep their trace times.
-
-        After the pause, trace time 0 is at `zero` of the clock; None: trace time continues now.
-        """
+        """Add a pause at a trace time. Then trace time 0 is at `zero` of the clock; None: trace time continues now."""
         self._before.append((self.zero, trace))
         if zero is None:
             self.start_at(trace)

@@ -70,10 +70,7 @@ class AllowedCommands:
 def program_of(
     jobs: Jobs, job: int, rates: Mapping[str, float], *, speed: float, grain_s: float, balance: str
 ) -> Program:
-    """Return the program that takes the run time of `job` on its requested nodes, at the speed of the replay.
-
-    `rates` are units per second of a core by kernel; `grain_s` is the target duration of an iteration, wall s.
-    """
+    """Return the program that takes the run time of `job` on its requested nodes. `rates` are units per core second."""
     application = application_of(jobs, job)
     first, *others = application.kernels
     seconds = jobs.run_time[job] / speed
@@ -195,10 +192,7 @@ def shortest_replay_of(jobs: Jobs, inventory: Inventory, speed: float, *, over_l
 
 
 def command_of(jobs: Jobs, job: int, allowed: AllowedCommands | None) -> dict[str, Any]:
-    """Return the command of a job for its program, empty for another application.
-
-    A malleable job needs an elastic command.
-    """
+    """Return the command of a job, empty for another application. A malleable job needs an elastic command."""
     application, where = application_of(jobs, job), f"job {jobs.ids[job]}"
     if not isinstance(application, Command):
         return {}

@@ -176,10 +176,7 @@ class Resumption:
         return {name: {**facts, "seen": self._seen.get(name, 0)} for name, facts in left.items()}
 
     def continue_replay(self, replayer: Replayer) -> None:
-        """Continue the replay on the testbed, which has started. The pause is not part of the time of the replay.
-
-        The ranks that were taken over are stopped until the pause is in the journal.
-        """
+        """Continue the replay on the testbed, which has started. The pause is not part of the time of the replay."""
         testbed, ranks = replayer.testbed, replayer.ranks
         adopted = {replayer.number_of[name]: set(jobs) for name, jobs in testbed.adopted.items()}
         if self.lost_rows:
@@ -201,6 +198,7 @@ class Resumption:
         lost_jobs = [job for job, active in running if not active.alive.keys() <= adopted.keys()]
         replayer.journal.add_facts({"agents": testbed.agents})
         pause = self._pause(replayer) | {"adopted": len(running) - len(lost_jobs), "lost": len(lost_jobs)}
+        # The ranks that were taken over are stopped until the pause is in the journal.
         replayer.play(events, system.monotonic(), pause)
         never = []
         for job, active, node in missing:
@@ -298,16 +296,14 @@ def _receive_kept_events(replayer: Replayer, adopted: Collection[int]) -> list[E
 
 
 def _kill_ranks(replayer: Replayer, adopted: Mapping[int, Collection[str]]) -> list[Event]:
-    """Kill all ranks of the agents that were taken over, wait for their ends, and return the losses of nodes.
-
-    Their other events concern jobs as they were in the rows that are lost.
-    """
+    """Kill all ranks of the agents that were taken over, wait for their ends, and return the losses of nodes."""
     testbed, lost_nodes = replayer.testbed, []
     left = {(node, job) for node, jobs in adopted.items() for job in jobs}
     for node, job in sorted(left):  # in the same order in each process
         testbed.send(node, {"type": "kill", "job": job, "reason": "the journal lacks rows"})
     until = system.monotonic() + SETTLE_S
     while left and system.monotonic() < until and not replayer.interrupted:
+        # Other events concern jobs as they were in the lost rows.
         for event in testbed.receive(min(until, system.monotonic() + 0.2)):
             if event.message["type"] == "lost":
                 lost_nodes.append(event)

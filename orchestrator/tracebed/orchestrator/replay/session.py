@@ -266,10 +266,7 @@ def _carry_out(
     on_progress: Callable[[int], None] | None,
     least_s: float,
 ) -> Run:
-    """Start the testbed, replay, stop the testbed, complete `info`, and return the run.
-
-    The replay does not begin if the allocation ends in less than `least_s`.
-    """
+    """Start the testbed, replay (at least `least_s`), stop the testbed, complete `info`, and return the run."""
     testbed, started = replayer.testbed, False
     try:
         with signals.interruptible():

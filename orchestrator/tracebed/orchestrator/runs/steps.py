@@ -23,10 +23,7 @@ class Steps:
 
     @classmethod
     def count(cls, starts: FloatArray, ends: FloatArray, weights: FloatArray | None = None) -> Steps:
-        """Return the number, or the sum of the weights, of the intervals that contain each instant.
-
-        The arrays have the shape (intervals,). An interval that does not end after its start is not counted.
-        """
+        """Return the number, or the sum of the weights, of the intervals that contain each instant."""
         there = ends > starts
         weight = np.ones(there.sum()) if weights is None else weights[there].astype(np.float64)
         times = np.concatenate((starts[there], ends[there]))

@@ -120,10 +120,7 @@ def _hosts(yaml: YamlFile) -> dict[str, str]:
 
 
 def groups_of(yaml: YamlFile, mark: str) -> Iterator[Group]:
-    """Yield the groups of the output of `ansible-inventory --list`: the hosts with the same connection, in its order.
-
-    `mark` is the first part of the marks of the groups.
-    """
+    """Yield the groups of hosts with the same connection in the output of `ansible-inventory --list`."""
     yaml = replace(yaml, hint=HINT)
     hosts = _hosts(yaml)
     if not hosts:
@@ -155,10 +152,7 @@ def groups_of(yaml: YamlFile, mark: str) -> Iterator[Group]:
 
 
 def _used(host: str, variables: Keys, settings: Mapping[str, Any], ignored: dict[str, int]) -> Keys:
-    """Return the keys of a node and the settings of its group, from the variables of a host.
-
-    `settings` are the names of those of the provider. Messages about ignored variables are counted in `ignored`.
-    """
+    """Return the keys of a node and the settings of its group, from the variables of a host; count the others."""
     values: dict[str, Any] = {}
     places: dict[str, Place] = {}
     for name, value in variables.values.items():

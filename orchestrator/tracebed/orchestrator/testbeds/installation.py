@@ -72,10 +72,7 @@ class Installation:
         self._facts: dict[str, Any] = {}
 
     def up(self, wheels: WheelCache, making: Callable[[], None] = lambda: None) -> bool:
-        """Install tracebed, unless it is installed. Return whether it was installed now.
-
-        `wheels` are by platform. `making` is called before something is made on the machine.
-        """
+        """Install tracebed, unless it is installed, after a call of `making`. Return whether it was installed now."""
         with self._lock:
             if self._facts:
                 return False
@@ -104,10 +101,7 @@ class Installation:
             raise TestbedError(what, where=self.where, hint="set `folder:` to a folder on another disk")
 
     def agent(self, node: str, stamp: str, arguments: Sequence[str]) -> list[str]:
-        """Return the command that runs the agent of a node, after `up`.
-
-        Each `stamp` for the node is greater than the earlier ones.
-        """
+        """Return the command that runs the agent of a node, after `up`. The `stamp` is greater than earlier ones."""
         mark = "\n".join([self._facts["folder"], node, stamp])
         python = f"{self._facts['folder']}/{self._facts['environment']}/bin/python"
         variables = [f"{on_node.MARK}={mark}", f"TMPDIR={self._facts['temporary']}"]
@@ -129,10 +123,7 @@ class Installation:
         self._on_node("end", *([node, stamp] if node else []))
 
     def remove(self) -> str:
-        """Kill the commands of the folder, and remove the folder if tracebed made it.
-
-        Return it; empty: nothing was removed.
-        """
+        """Kill the commands of the folder, and remove the folder if tracebed made it; return it, or an empty text."""
         removed = self._on_node("remove").decode()
         with self._lock:
             self._facts = {}

@@ -192,10 +192,7 @@ def settings_of(provider: str) -> type[BaseModel]:
 
 
 def split_cpus(cores: int) -> list[tuple[tuple[int, ...], int]]:
-    """Split the CPUs that this process may use into as many nodes of `cores` cores as possible.
-
-    Each node has its CPUs and its number of sockets, one if sockets are large enough.
-    """
+    """Split the CPUs that this process may use into nodes of `cores` cores: their CPUs, and their number of sockets."""
     by_socket: dict[int, list[int]] = {}
     for cpu in sorted(os.sched_getaffinity(0)):
         by_socket.setdefault(_socket(cpu), []).append(cpu)
@@ -233,10 +230,7 @@ class DistinctNodes:
             yield
 
     def of(self, nodes: Iterable[Node], settings: BaseModel) -> Iterator[Node]:
-        """Yield the nodes, with distinct names and CPUs.
-
-        A host with another SSH port in `settings` is another machine.
-        """
+        """Yield the nodes, with distinct names and CPUs. Another SSH port in `settings` is another machine."""
         one_machine = getattr(settings, "splits_this_machine", False)
         for node in nodes:
             if node.name in self._names:

@@ -50,12 +50,10 @@ class Launcher:
         self._closed = False
 
     def make_ready(self) -> None:
-        """Prepare the nodes, unless that has succeeded before. Only one thread at a time calls `up`.
-
-        If another thread began an attempt while this thread waited, that attempt counts for this thread too.
-        """
+        """Prepare the nodes, unless that has succeeded before. Only one thread at a time calls `up`."""
         before = self._tried
         with self._making:
+            # An attempt during the wait counts for this thread too.
             if not self._ready and self._tried == before and not self._closed:
                 self._tried += 1
                 try:

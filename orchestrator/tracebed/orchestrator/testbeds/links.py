@@ -176,10 +176,7 @@ class Links:
             self._open(link)
 
     def await_all(self, *, drain: bool) -> None:
-        """Wait until each agent is up, or has failed to start. From then on, agents are started again.
-
-        Without `drain`, the first failure is raised. With `drain`, only the failure of all agents is.
-        """
+        """Wait until each agent is up or has failed. Raise the first failure, or with `drain` only if all fail."""
         while len(self._failed) < len(self._idle):
             self._raise_failure(drain)
             self.turn(None)

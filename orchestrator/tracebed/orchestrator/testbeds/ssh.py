@@ -474,10 +474,7 @@ class Host:
         self._commanding = threading.Lock()
 
     def start(self, arguments: Sequence[str]) -> tuple[paramiko.Channel, Callable[[], None]]:
-        """Start a long-running command.
-
-        Return its channel, and a function that releases its place on the connection.
-        """
+        """Start a long-running command. Return its channel, and a function that releases its place."""
         return self._start(arguments, self.access.settings.sessions)
 
     def _start(self, arguments: Sequence[str], most: int) -> tuple[paramiko.Channel, Callable[[], None]]:

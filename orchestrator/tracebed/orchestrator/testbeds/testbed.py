@@ -56,10 +56,7 @@ class AgentTestbed:
         self._returned: list[Event] = []
 
     def start(self, adopt: Mapping[str, Mapping[str, Any]] | None = None) -> None:
-        """Bring the nodes up, start all agents concurrently, and calibrate the computing nodes.
-
-        If an agent to `adopt` has ended, another one starts.
-        """
+        """Bring the nodes up, start or adopt all agents concurrently, and calibrate the computing nodes."""
         self.inventory.check_here()
         self._links, self._returned, self._bind = Links(self.inventory), [], {}
         try:

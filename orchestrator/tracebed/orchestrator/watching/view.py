@@ -126,10 +126,7 @@ class View(abc.ABC):
                 self._apply(entry)
 
     def finish(self, end: Mapping[str, Any] | None) -> None:
-        """Process the end of the replay, the fact `end` of the journal.
-
-        None: the replay was killed or has failed before it.
-        """
+        """Process the end of the replay, the fact `end` of the journal; None: the replay was killed or has failed."""
         with damage():
             if end is not None:
                 self.now, self.reason = float(end["time"]), str(end["interrupted"] or "")

@@ -9,10 +9,7 @@ from collections.abc import Sequence
 
 
 def main(arguments: Sequence[str]) -> int | str:
-    """Run the agent on standard input and output, or join them to a running agent; return the status, or the failure.
-
-    To join an agent, `arguments` are `--attach` and the path of its socket.
-    """
+    """Run the agent on standard input and output, or attach them to a running agent. Return the status."""
     if arguments:
         if len(arguments) != 2 or arguments[0] != "--attach":
             return "usage: python -P -m tracebed.orchestrator.testbeds.agent [--attach SOCKET]"

@@ -239,13 +239,10 @@ class Sampler:
         return figures
 
     def _energy_j(self) -> float | None:
-        """Return the energy of all zones, J; None: a counter cannot be read, or no counter has advanced yet.
-
-        Some virtual machines have counters that stand still.
-        """
+        """Return the energy of all zones, J; None: a counter cannot be read, or no counter has advanced yet."""
         found = [counter.read() for counter in self._energy]
         total = sum(energy for energy in found if energy is not None)
-        return None if None in found or not total else round(total, 6)
+        return None if None in found or not total else round(total, 6)  # counters of some virtual machines stand still
 
 
 class EnergyCounter:
@@ -329,10 +326,7 @@ def _descendants_cpu_s(pid: int) -> float:
 
 
 def _lines(file: int | None) -> list[list[bytes]]:
-    """Return the fields of the CPU lines of `/proc/stat`: first the sum over all CPUs, then one line per CPU.
-
-    The list is empty if the file cannot be read or lacks fields, as in some containers.
-    """
+    """Return the fields of the CPU lines of `/proc/stat`, first the sum; an empty list if some are missing."""
     if file is None:
         return []
     lines = []
@@ -340,19 +334,16 @@ def _lines(file: int | None) -> list[list[bytes]]:
         for line in os.pread(file, 2**20, 0).split(b"\n"):
             fields = line.split()
             if not line.startswith(b"cpu") or len(fields) < FIELDS:
-                break
+                break  # as in some containers
             lines.append(fields)
     return lines
 
 
 def _busy(lines: Iterable[list[bytes]]) -> tuple[float, float]:
-    """Return the busy time and the stolen time of lines of `/proc/stat`, s.
-
-    The fields after the name are user, nice, system, idle, iowait, irq, softirq, steal, and guests (part of user).
-    """
+    """Return the busy time and the stolen time of lines of `/proc/stat`, s."""
     busy = steal = 0
     for fields in lines:
-        user, nice, system, _, _, irq, softirq, stolen = map(int, fields[1:9])
+        user, nice, system, _, _, irq, softirq, stolen = map(int, fields[1:9])  # guest time is part of user
         busy += user + nice + system + irq + softirq
         steal += stolen
     return busy / TICKS, steal / TICKS

@@ -42,11 +42,7 @@ class AgentNode:
         sockets: Path,
         machine: Machine,
     ) -> None:
-        """Claim the CPUs of the node, pin this process to them, and measure their rate if that is requested.
-
-        A missing field is a KeyError, an invalid one an InputError. An OSError or TestbedError: the node cannot be
-        used.
-        """
+        """Claim the CPUs of the node, pin this process to them, and measure their rate if that is requested."""
         self.description = read_node(fields)
         calibrated, with_host = fields.flag("calibrate"), "host" not in fields or fields.flag("host")
         machine.make_spool(self.description.spool)

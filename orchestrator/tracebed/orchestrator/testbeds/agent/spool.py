@@ -18,10 +18,7 @@ LONGEST_PATH = 70
 
 
 def private_folder() -> tuple[Path, int]:
-    """Create a folder that only this user can enter. Return it, and its descriptor with a lock.
-
-    The kernel releases the lock when this process ends or is killed.
-    """
+    """Create a folder that only this user can enter. Return it, and its descriptor with a lock of this process."""
     parent = tempfile.gettempdir()
     while True:
         folder = tempfile.mkdtemp(prefix=PREFIX, dir=parent if len(os.fsencode(parent)) < LONGEST_PATH else "/tmp")

@@ -376,10 +376,7 @@ class Frames:
         self.last_line = ""  # the last line of the standard error
 
     def output(self, data: bytes) -> bytes:
-        """Return the output in the next bytes of the stream. Append the standard error in them to the log.
-
-        An invalid stream is an OSError, as a log that cannot be written.
-        """
+        """Return the output in the next bytes, and log the standard error. Invalid bytes are an OSError."""
         self._buffer += data
         output, errors = bytearray(), bytearray()
         while len(self._buffer) >= HEADER:
@@ -430,10 +427,7 @@ class ExecConnection(SocketConnection):
 def run_in_container(
     engine: Engine, container: str, command: Sequence[str], output: Callable[[IO[bytes]], None] | None = None
 ) -> None:
-    """Run a command in a container until it ends. `output` reads its output to its end; None: the output is ignored.
-
-    The TestbedError of a failed command has its standard error.
-    """
+    """Run a command in a container until it ends. `output` reads its output to its end; None: the output is ignored."""
     api = engine.client.api
     refused: TestbedError | None = None
     with engine.errors(f"{command[0]} cannot be run in the container"):

@@ -140,10 +140,7 @@ class DockerProvider:
     # The nodes.
 
     def up(self) -> None:
-        """Create and start the containers that do not run, in parallel.
-
-        If another testbed computes on the same CPUs, that is a TestbedError.
-        """
+        """Create and start the containers that do not run, in parallel, unless another testbed uses the same CPUs."""
         with ThreadPoolExecutor(self.fan_out) as pool:
             existing = self._find()
             if self.settings.existing is not None:
@@ -415,10 +412,7 @@ class DockerProvider:
 
 
 def node_image(engine: Engine, base: str, on_step: Callable[[str], None]) -> str:
-    """Return the ID of the image of the nodes. Build the image if the engine lacks it.
-
-    The image `base` must have Python 3.11 or newer, as `python3`.
-    """
+    """Return the ID of the image of the nodes; build it from `base` (Python 3.11 or newer) if it is missing."""
     import docker.errors
 
     with engine.errors("the facts of the container engine cannot be read"):
