@@ -11,8 +11,7 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-ROUNDS = 10
-"""Number of times that the threads of a process are listed, until no new thread is found."""
+ROUNDS = 10  # number of times that the threads of a process are listed, until no new thread is found
 
 
 def threads_of(pid: int) -> Iterator[int]:

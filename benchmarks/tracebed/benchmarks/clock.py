@@ -17,10 +17,9 @@ from pathlib import Path
 from tracebed.ground import system
 from tracebed.ground.errors import TestbedError
 
-POLL_S = 0.001
-"""Polling interval of a steady clock that stands still, s."""
+POLL_S = 0.001  # polling interval of a steady clock that stands still, s
+# Time that the creator of a steady clock waits for its lock, s. A rank that was stopped may keep the lock.
 LOCK_S = 10.0
-"""Time that the creator of a steady clock waits for its lock, s. A rank that was stopped may keep the lock."""
 
 
 class Pauses:

@@ -37,16 +37,12 @@ from tracebed.benchmarks.rank import BenchmarkRank, Control
 from tracebed.benchmarks.workers import Workers
 from tracebed.ground.errors import print_traceback
 
+# Environment variables of the agent that commands inherit.
 INHERITED = ("PATH", "HOME", "USER", "LANG", "LC_ALL", "TMPDIR")
-"""Environment variables of the agent that commands inherit."""
-NOT_STARTED = 127
-"""Exit status of a command that cannot be started."""
-TERMINATION_S = 5.0
-"""Time that a copy on a released node has after SIGTERM, s. Then it is killed."""
-MEMORY_S = 0.1
-"""Time between two checks of the memory of a command, s."""
-LINE = 2**22
-"""Longest message of a rank and its watchdog, bytes."""
+NOT_STARTED = 127  # exit status of a command that cannot be started
+TERMINATION_S = 5.0  # Time that a copy on a released node has after SIGTERM, s. Then it is killed.
+MEMORY_S = 0.1  # time between two checks of the memory of a command, s
+LINE = 2**22  # longest message of a rank and its watchdog, bytes
 _PR_SET_CHILD_SUBREAPER = 36
 
 

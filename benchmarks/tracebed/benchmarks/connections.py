@@ -18,12 +18,11 @@ from typing import Any
 
 from tracebed.benchmarks.lines import decode, encode, watch
 
+# Time after which a connection between ranks on different machines is lost if the network does not carry it, s.
 CUT_S = 10
-"""Time after which a connection between ranks on different machines is lost if the network does not carry it, s."""
 
 Data = bytes | bytearray | memoryview
-OnMessage = Callable[[dict[str, Any], memoryview], None]
-"""A function of a message and its bytes."""
+OnMessage = Callable[[dict[str, Any], memoryview], None]  # a function of a message and its bytes
 
 _LENGTH = struct.Struct("!Q")
 

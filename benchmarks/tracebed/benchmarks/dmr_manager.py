@@ -25,15 +25,12 @@ from tracebed.benchmarks.lines import decode, encode
 from tracebed.benchmarks.ownership import DromResult
 from tracebed.ground.errors import InputError, TestbedError
 
-ADDRESS = "TRACEBED_DMR"
-"""Environment variable with the path of the socket, for programs."""
-ANSWER_S = 10.0
-"""Longest wait for an answer, s."""
-LONGEST = 4096
-"""Longest request or answer, bytes."""
+ADDRESS = "TRACEBED_DMR"  # environment variable with the path of the socket, for programs
+ANSWER_S = 10.0  # longest wait for an answer, s
+LONGEST = 4096  # longest request or answer, bytes
 
+# A function of the PID of an application, its size and its sizes, in processors.
 Decide = Callable[[int, int, SizeRange], Answer]
-"""A function of the PID of an application, its size and its sizes, in processors."""
 
 
 def request_decision(path: str, size: int, sizes: SizeRange) -> Answer:

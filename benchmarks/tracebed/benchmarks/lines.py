@@ -13,12 +13,9 @@ from typing import Any
 
 from tracebed.ground import system
 
-CHUNK = 65536
-"""Largest number of bytes that are read or written at once."""
-CHUNKS = 64
-"""Largest number of chunks that are read before the lines in them are returned."""
-ONE = (1).to_bytes(8, sys.byteorder)
-"""What is written to an event descriptor to make it readable."""
+CHUNK = 65536  # largest number of bytes that are read or written at once
+CHUNKS = 64  # largest number of chunks that are read before the lines in them are returned
+ONE = (1).to_bytes(8, sys.byteorder)  # what is written to an event descriptor to make it readable
 
 
 def _made_encoder(*, allow_nan: bool) -> Callable[[Any], str]:
@@ -31,8 +28,8 @@ def _made_encoder(*, allow_nan: bool) -> Callable[[Any], str]:
     return lambda value: "".join(parts(value, 0))
 
 
+# Return a value in JSON without spaces. A value that contains itself raises RecursionError.
 encoded = _made_encoder(allow_nan=True)
-"""Return a value in JSON without spaces. A value that contains itself raises RecursionError."""
 _message = _made_encoder(allow_nan=False)
 
 

@@ -31,22 +31,18 @@ from tracebed.ground import system
 from tracebed.ground.errors import TestbedError
 
 FOLDER: Final = Path("/dev/shm")
-SLOTS: Final = 1024
-"""Number of processes for which a table has room."""
-LOCK_S = 2.0
-"""Longest wait for the lock, s. A transaction takes less than a millisecond."""
-PAUSE_S = 0.0001
-"""Pause between two attempts to lock, s."""
+SLOTS: Final = 1024  # number of processes for which a table has room
+LOCK_S = 2.0  # Longest wait for the lock, s. A transaction takes less than a millisecond.
+PAUSE_S = 0.0001  # pause between two attempts to lock, s
 
 _MAGIC = b"tb-drom1"
 _HEADER = struct.Struct("=8sIII12x")
-_CURRENT = 16
-"""Offset of the current bank, bytes."""
+_CURRENT = 16  # offset of the current bank, bytes
 _BANK = struct.Struct("=II")
 _POST = struct.Struct("=q")
 _CHECKSUM_BYTES = 4
+# Excludes the threads of this process from each other: a lock of the kernel belongs to the whole process.
 _lock = threading.RLock()
-"""Excludes the threads of this process from each other: a lock of the kernel belongs to the whole process."""
 
 
 def bits(cpus: Iterable[int]) -> int:

@@ -12,9 +12,9 @@ from tracebed.benchmarks.clock import Pauses
 from tracebed.ground.errors import InputError
 
 Address = str | tuple[str, int]
+# Parts into which static data are divided for each of the first cores. In figure 5 of the DROM paper, the data of one
+# removed thread are computed by the first four threads.
 TASKS = 4
-"""Parts into which static data are divided for each of the first cores. In figure 5 of the DROM paper, the data of one
-removed thread are computed by the first four threads."""
 
 
 class Program(NamedTuple):
@@ -128,8 +128,7 @@ def _check_command(command: Any) -> None:
     raise InputError("the command is invalid")  # its environment may be secret
 
 
-WORK_S = 1.0
-"""Shortest time between two messages `work` of a rank, s, unless its launch has a longer one."""
+WORK_S = 1.0  # shortest time between two messages `work` of a rank, s, unless its launch has a longer one
 
 
 class Launch(NamedTuple):

@@ -30,15 +30,11 @@ from tracebed.ground import system
 from tracebed.ground.cpus import format_cpus
 from tracebed.ground.errors import TestbedError, print_traceback
 
-MOST_SAMPLES = 10_000
-"""Largest number of samples in a message `work`, which has some 100 bytes for each."""
-HEARTBEAT_S = 0.1
-"""Shortest time between two records of an unchanged rank in its heartbeat file, s."""
+MOST_SAMPLES = 10_000  # largest number of samples in a message `work`, which has some 100 bytes for each
+HEARTBEAT_S = 0.1  # shortest time between two records of an unchanged rank in its heartbeat file, s
 
-Control = socket.socket
-"""The rank's end of the connection to its agent."""
-Adopt = Callable[[tuple[int, ...]], None]
-"""A function that binds the threads of this process to the given CPUs."""
+Control = socket.socket  # the rank's end of the connection to its agent
+Adopt = Callable[[tuple[int, ...]], None]  # a function that binds the threads of this process to the given CPUs
 
 
 def heartbeat_name(rank: str) -> str:

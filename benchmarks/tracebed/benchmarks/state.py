@@ -10,10 +10,8 @@ from typing import Any
 from tracebed.benchmarks.connections import Data
 from tracebed.benchmarks.redistribution import Block, Move
 
-PAGE = 2**18
-"""Size of a page, bytes. The last page of a state may be smaller."""
-WINDOW = 4
-"""Largest number of pages that are on the way to a rank at the same time."""
+PAGE = 2**18  # Size of a page, bytes. The last page of a state may be smaller.
+WINDOW = 4  # largest number of pages that are on the way to a rank at the same time
 
 
 class DistributedState:

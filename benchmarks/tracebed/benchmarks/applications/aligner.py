@@ -23,10 +23,8 @@ from tracebed.benchmarks.kernels import MODULUS, compute
 from tracebed.benchmarks.program import Program
 from tracebed.ground.errors import InputError, TestbedError
 
-SEED_BYTES = 4096
-"""Bytes of the index that a worker reads for a chunk."""
-JUNCTIONS = 1024
-"""Number of splice junctions that the workers count."""
+SEED_BYTES = 4096  # bytes of the index that a worker reads for a chunk
+JUNCTIONS = 1024  # number of splice junctions that the workers count
 _RESULT = struct.Struct("<3Q")  # chunk, reads, checksum
 _COUNTS = struct.Struct(f"<{JUNCTIONS}Q")
 

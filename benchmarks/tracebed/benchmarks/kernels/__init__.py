@@ -20,12 +20,11 @@ LIBRARY = Path(__file__).with_name("libtracebed_kernels.so")
 LANES = 1024  # as in pils.c
 SWEEPS = 16
 
-MODULUS = 2**64
-"""Checksums are sums modulo this number."""
+MODULUS = 2**64  # checksums are sums modulo this number
+# A function of (first, count): it does the units first, first + 1, ... of work in this thread, without the lock of the
+# interpreter, and returns their checksum, a sum modulo 2^64. So the checksum of all units does not depend on how they
+# were divided.
 Kernel = Callable[[int, int], int]
-"""A function of (first, count): it does the units first, first + 1, ... of work in this thread, without the lock of the
-interpreter, and returns their checksum, a sum modulo 2^64. So the checksum of all units does not depend on how they
-were divided."""
 
 
 def compute(first: int, units: int) -> int:

@@ -19,10 +19,8 @@ from tracebed.ground.errors import InputError, TestbedError
 BLOCK = 8192  # as in stream.c
 SCALAR = 3.0
 ELEMENT = ctypes.sizeof(ctypes.c_double)
-SIZE_MIB = 96
-"""Size of the three arrays of memory-bound units by default, MiB: more than the cache of most cores."""
-CACHED = 16_384
-"""Elements that the NumPy kernels work on at once, so that intermediate results stay in the cache."""
+SIZE_MIB = 96  # size of the three arrays of memory-bound units by default, MiB: more than the cache of most cores
+CACHED = 16_384  # elements that the NumPy kernels work on at once, so that intermediate results stay in the cache
 
 Doubles = ctypes.Array[ctypes.c_double]
 
@@ -186,8 +184,8 @@ class _NumPy:
         return checksum % kernels.MODULUS
 
 
+# The kernels by whose units jobs are sized: name -> function that returns the kernel, for all threads of a process.
 KERNELS: dict[str, Callable[[], kernels.Kernel]] = {"pils": lambda: kernels.compute, "stream": unit_kernel}
-"""The kernels by whose units jobs are sized: name -> function that returns the kernel, for all threads of a process."""
 
 
 def kernel_of(name: str) -> kernels.Kernel:

@@ -20,10 +20,9 @@ from tracebed.benchmarks.dmr_manager import ResourceManager
 from tracebed.benchmarks.mpi.launch import LOOPBACK, ROOT, mpiexec
 from tracebed.benchmarks.mpi.program import ITEM, MODULE, ProgramParameters
 
-STATE_MIB = 1.0
-"""Size of the state if that of the job is 0, MiB."""
+STATE_MIB = 1.0  # size of the state if that of the job is 0, MiB
+# Settings of MPICH's mpiexec, which otherwise starts processes by `srun`.
 LAUNCHER = {"HYDRA_LAUNCHER": "fork", "HYDRA_RMK": "user"}
-"""Settings of MPICH's mpiexec, which otherwise starts processes by `srun`."""
 
 
 class WantedSize(NamedTuple):

@@ -23,17 +23,13 @@ from tracebed.benchmarks.stages import ReconfigurationStages
 from tracebed.ground.errors import InputError, TestbedError
 
 INSTALL = "pip install mpi4py mpich"
+# Settings of the two network libraries of MPICH: all processes are on this machine.
 LOOPBACK = {"FI_TCP_IFACE": "lo", "FI_SOCKETS_IFACE": "lo", "UCX_NET_DEVICES": "lo"}
-"""Settings of the two network libraries of MPICH: all processes are on this machine."""
-OPEN_MPI = ("--map-by", ":OVERSUBSCRIBE")
-"""Open MPI spawns no more processes than cores without this option of mpiexec."""
+OPEN_MPI = ("--map-by", ":OVERSUBSCRIBE")  # Open MPI spawns no more processes than cores without this option of mpiexec
 ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-MARK = "TRACEBED_MPI"
-"""Environment variable with the PID of the process that started the program, in all its processes."""
-END_S = 5.0
-"""Time for mpiexec to end its processes, s."""
-TAIL = 2000
-"""Number of characters of the output that an error message shows."""
+MARK = "TRACEBED_MPI"  # environment variable with the PID of the process that started the program, in all its processes
+END_S = 5.0  # time for mpiexec to end its processes, s
+TAIL = 2000  # number of characters of the output that an error message shows
 
 
 @dataclass(frozen=True)

@@ -31,18 +31,14 @@ from tracebed.benchmarks.stages import ReconfigurationStages
 from tracebed.ground.errors import TestbedError
 
 MODULE = "tracebed.benchmarks.mpi.program"
-PLAIN = "plain"
-"""Argument of a process that is spawned only for the measurement of a plain spawn."""
-JOIN = "join"
-"""Argument of a process that is spawned for an expansion."""
-TERMINATION_S = 30.0
-"""Longest wait for the end of a released process, s."""
+PLAIN = "plain"  # argument of a process that is spawned only for the measurement of a plain spawn
+JOIN = "join"  # argument of a process that is spawned for an expansion
+TERMINATION_S = 30.0  # longest wait for the end of a released process, s
 Vector: TypeAlias = npt.NDArray[np.uint64]
 FACTOR = 6364136223846793005
 ADDEND = 1442695040888963407
 MODULUS = 2**64
-ITEM = 8
-"""Bytes of an element."""
+ITEM = 8  # bytes of an element
 
 
 class ProgramParameters(NamedTuple):

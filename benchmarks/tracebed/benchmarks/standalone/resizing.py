@@ -31,13 +31,10 @@ from tracebed.benchmarks.stages import ReconfigurationStages
 from tracebed.ground.errors import InputError, TestbedError
 
 DUTY = 0.1
-GRAIN_S = 0.01
-"""Planned time of an iteration on one rank, s."""
+GRAIN_S = 0.01  # planned time of an iteration on one rank, s
 ITERATIONS = 10**6
-ANSWER_S = 60.0
-"""Longest wait for an event of a rank, s."""
-TAIL = 2000
-"""Number of characters of the output that an error message shows."""
+ANSWER_S = 60.0  # longest wait for an event of a rank, s
+TAIL = 2000  # number of characters of the output that an error message shows
 
 
 def reconfigure(

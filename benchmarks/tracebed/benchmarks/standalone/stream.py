@@ -22,15 +22,11 @@ from tracebed.benchmarks.standalone.team import Team, chosen, share
 from tracebed.ground.errors import InputError
 
 LABEL = "based on a variant of the STREAM benchmark code"
-ELEMENTS = 10_000_000
-"""Elements of an array: STREAM's default, and the least that is chosen here."""
-CACHES = 4
-"""An array is at least this many times as large as the last-level caches."""
+ELEMENTS = 10_000_000  # elements of an array: STREAM's default, and the least that is chosen here
+CACHES = 4  # an array is at least this many times as large as the last-level caches
 REPETITIONS = 10
-MOST_REPETITIONS = 250
-"""The values grow 15-fold in a repetition, and exceed the largest double after 262."""
-TOLERANCE = 1e-13
-"""Largest average relative error of an array."""
+MOST_REPETITIONS = 250  # the values grow 15-fold in a repetition, and exceed the largest double after 262
+TOLERANCE = 1e-13  # largest average relative error of an array
 MB = 1e6
 MIB = 2**20
 CPUS = Path("/sys/devices/system/cpu")

@@ -11,8 +11,7 @@ from tracebed.ground.cpus import format_cpus
 from tracebed.ground.errors import InputError
 from tracebed.malleable import Attached
 
-Work = Callable[[int, int], None]
-"""A function of the index of the thread and the number of threads."""
+Work = Callable[[int, int], None]  # a function of the index of the thread and the number of threads
 
 
 class Team:

@@ -25,8 +25,7 @@ class Phase(enum.StrEnum):
     UNKNOWN = "unknown"
 
 
-LIVE = frozenset({Phase.WAITING, Phase.RUNNING, Phase.ENDING})
-"""Phases of a job that has not ended."""
+LIVE = frozenset({Phase.WAITING, Phase.RUNNING, Phase.ENDING})  # phases of a job that has not ended
 
 
 @dataclass(frozen=True)
@@ -186,5 +185,4 @@ class BatchSettings:
     """Configuration file of the batch system (`SLURM_CONF`). None: the file given by the environment."""
 
 
-BATCH_SYSTEMS = Registry[BatchSystemFactory]("tracebed.batch_systems", "batch system")
-"""The installed batch systems."""
+BATCH_SYSTEMS = Registry[BatchSystemFactory]("tracebed.batch_systems", "batch system")  # the installed batch systems

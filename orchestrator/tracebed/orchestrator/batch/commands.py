@@ -10,11 +10,9 @@ from collections.abc import Collection, Mapping
 from tracebed.ground.errors import InputError, TestbedError
 from tracebed.orchestrator.batch.base import Refused
 
-TIMEOUT_S = 60.0
-"""Timeout of a command, wall s."""
+TIMEOUT_S = 60.0  # timeout of a command, wall s
 
-LINES = 3
-"""Number of last lines of the output of a failed command that its error quotes."""
+LINES = 3  # number of last lines of the output of a failed command that its error quotes
 
 
 def run(*command: str, environment: Mapping[str, str], transient: Collection[str] = (), refusing: bool = False) -> str:

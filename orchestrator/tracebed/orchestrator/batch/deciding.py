@@ -51,22 +51,15 @@ from tracebed.orchestrator.scheduling.scheduler import Executor, Scheduler
 from tracebed.orchestrator.scheduling.state import Policy, visible_jobs
 from tracebed.orchestrator.setup import Setup
 
-POLL_S = 0.25
-"""Time between the starts of two observations, wall s."""
-GRAIN_S = 0.25
-"""Time between two malleability points of a job, wall s."""
-CHECK_S = 0.05
-"""Time between two looks for the record of a job that is resizing, wall s."""
+POLL_S = 0.25  # time between the starts of two observations, wall s
+GRAIN_S = 0.25  # time between two malleability points of a job, wall s
+CHECK_S = 0.05  # time between two looks for the record of a job that is resizing, wall s
+# Time that the batch system grants to jobs beyond their limit, for the launches of a malleable job, wall s.
 MARGIN_S = 60.0
-"""Time that the batch system grants to jobs beyond their limit, for the launches of a malleable job, wall s."""
-OF_OTHERS = "held by jobs that are not of this replay"
-"""Why the policy cannot use a node."""
-MOST_SHOWN = 5
-"""Number of lost nodes that a warning names."""
-MOST_REFUSALS = 3
-"""Refused resizes of a job after which the policy no longer resizes it."""
-LOST_POLLS = 2
-"""Successive observations of an unusable node after which a policy no longer uses it."""
+OF_OTHERS = "held by jobs that are not of this replay"  # why the policy cannot use a node
+MOST_SHOWN = 5  # number of lost nodes that a warning names
+MOST_REFUSALS = 3  # refused resizes of a job after which the policy no longer resizes it
+LOST_POLLS = 2  # successive observations of an unusable node after which a policy no longer uses it
 
 
 class DecidingReplayer(BatchReplayer, Executor):

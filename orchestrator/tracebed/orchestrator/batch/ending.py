@@ -43,8 +43,7 @@ from tracebed.orchestrator.run import Run, RunInfo
 from tracebed.orchestrator.runs.schema import NAN
 
 NOT_STARTED = "not started when the run ended"
-KIND = "emulated"
-"""The kind of execution that selects the limits: the jobs sleep."""
+KIND = "emulated"  # the kind of execution that selects the limits: the jobs sleep
 DISTURBED = (JobState.FAILED, JobState.INTERRUPTED, JobState.UNKNOWN)
 
 

@@ -28,20 +28,13 @@ from tracebed.orchestrator.replay.journal import Entry, Journal
 
 T = TypeVar("T")
 
-CALLERS = 8
-"""Maximum number of concurrent submissions."""
-ORDER_S = 0.5
-"""Longest time that a submission waits for the previous one, wall s."""
-POLL_S = 1.0
-"""Time between the starts of two observations, wall s."""
-POLL_SHARE = 0.2
-"""Largest share of the time spent on observations."""
-LOST_S = 300.0
-"""Time without an answer of the batch system after which the replay fails, wall s."""
-STUCK_POLLS = 10
-"""Number of observations after which jobs that can never start are cancelled."""
-CANCEL_S = 120.0
-"""Longest wait for the end of cancelled jobs, wall s."""
+CALLERS = 8  # maximum number of concurrent submissions
+ORDER_S = 0.5  # longest time that a submission waits for the previous one, wall s
+POLL_S = 1.0  # time between the starts of two observations, wall s
+POLL_SHARE = 0.2  # largest share of the time spent on observations
+LOST_S = 300.0  # time without an answer of the batch system after which the replay fails, wall s
+STUCK_POLLS = 10  # number of observations after which jobs that can never start are cancelled
+CANCEL_S = 120.0  # longest wait for the end of cancelled jobs, wall s
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,8 @@ from typing import Any, Self
 
 from tracebed.orchestrator.batch.base import JobObservation, Phase
 
-RETRY_S = 1.0
-"""Time after which a failed shrink is tried again, wall s."""
-SECOND = re.compile(r"(?P<name>.+)\+(?P<request>[0-9]+)")
-"""Name of a second job, which takes nodes for the job `name`."""
+RETRY_S = 1.0  # time after which a failed shrink is tried again, wall s
+SECOND = re.compile(r"(?P<name>.+)\+(?P<request>[0-9]+)")  # name of a second job, which takes nodes for the job `name`
 
 
 def second_name(name: str, request: int) -> str:

@@ -12,10 +12,8 @@ from typing import Any, NamedTuple
 
 from tracebed.ground import system
 
-STEP_S = 0.1
-"""Smallest change between two checks that counts as a step, s. NTP slews by at most 0.5 ms per s."""
-ROUNDED_S = 1.0
-"""Batch systems round times down to multiples of this time, s."""
+STEP_S = 0.1  # Smallest change between two checks that counts as a step, s. NTP slews by at most 0.5 ms per s.
+ROUNDED_S = 1.0  # batch systems round times down to multiples of this time, s
 
 
 class Step(NamedTuple):

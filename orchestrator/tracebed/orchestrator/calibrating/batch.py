@@ -29,6 +29,7 @@ from tracebed.orchestrator.replay.journal import Entry
 from tracebed.orchestrator.run import JOURNAL, Run
 from tracebed.orchestrator.testbeds.calibration import Calibration, OverheadEstimate, Step, host_of
 
+# Overhead -> the step of a job whose delays vary with it.
 STEP_OF: dict[str, Step] = {
     "launch_s": "launch",
     "end_s": "end",
@@ -36,9 +37,7 @@ STEP_OF: dict[str, Step] = {
     "reconfiguration_s": "reconfiguration",
     "release_s": "release",
 }
-"""Overhead -> the step of a job whose delays vary with it."""
-Costs = dict[str, dict[str, OverheadEstimate]]
-"""Application -> its costs, by the names of `calibration.COSTS`."""
+Costs = dict[str, dict[str, OverheadEstimate]]  # application -> its costs, by the names of `calibration.COSTS`
 COLUMNS = ("application", "kind", "rank", "mib", "pause", "release")
 
 

@@ -22,8 +22,7 @@ from tracebed.ground.errors import TestbedError
 
 MODES = ("plain", "drom")
 TASK_S = 500e-6
-TASKS = 10
-"""Tasks of a thread in an iteration."""
+TASKS = 10  # tasks of a thread in an iteration
 PROGRAM = """
 import json, sys, time
 from tracebed.benchmarks.standalone.pils import run

@@ -16,19 +16,14 @@ import numpy.typing as npt
 from tracebed.orchestrator.testbeds.calibration import OverheadEstimate, SizeEstimate
 
 FloatArray = npt.NDArray[np.float64]
+# A function of the samples of a repetition, shape (samples, columns), that returns estimates, shape (quantities,).
 Statistic = Callable[[FloatArray], FloatArray]
-"""A function of the samples of a repetition, shape (samples, columns), that returns estimates, shape (quantities,)."""
-RESAMPLES, FEW_RESAMPLES = 400, 100
-"""Resamples of an interval, and those of a statistic that takes milliseconds."""
+RESAMPLES, FEW_RESAMPLES = 400, 100  # resamples of an interval, and those of a statistic that takes milliseconds
 CONFIDENCE = 0.95
-BLOCKS = 3
-"""Least number of means for a median."""
-MOST = 200
-"""Largest number of factors of a distribution."""
-LEAST = 5
-"""Least number of samples of a block."""
-POINTS, ROUNDS = 200, 300
-"""Points of a distribution that is estimated from intervals, and rounds of this estimation."""
+BLOCKS = 3  # least number of means for a median
+MOST = 200  # largest number of factors of a distribution
+LEAST = 5  # least number of samples of a block
+POINTS, ROUNDS = 200, 300  # points of a distribution that is estimated from intervals, and rounds of this estimation
 
 
 def estimates(

@@ -21,22 +21,18 @@ from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.state import Decision, Resize, Start, State, Wake
 from tracebed.orchestrator.testbeds.nodes import Inventory
 
-RIGID_S = 0.1
-"""Run time of the rigid jobs of the ladder, wall s."""
-RIGID_JOBS = 5
-"""Number of rigid jobs of each size."""
+RIGID_S = 0.1  # run time of the rigid jobs of the ladder, wall s
+RIGID_JOBS = 5  # number of rigid jobs of each size
+# Run time of the malleable job of the ladder on all nodes, wall s. With its resizes it takes up to twice as long.
 MALLEABLE_S = 5.0
-"""Run time of the malleable job of the ladder on all nodes, wall s. With its resizes it takes up to twice as long."""
 MIX_JOBS = 60
-LONGEST_S = 2.0
-"""Longest run time in the mix, wall s."""
+LONGEST_S = 2.0  # longest run time in the mix, wall s
 MIX_LOAD = 0.9
-WORK_S = 1.0
-"""Run time of the jobs of the speedup probe on one core, wall s."""
+WORK_S = 1.0  # run time of the jobs of the speedup probe on one core, wall s
+# Golden ratio minus 1. Its multiples modulo 1 are evenly spread, so pauses do not synchronize with iterations.
 STEPS = 0.6180339887498949
-"""Golden ratio minus 1. Its multiples modulo 1 are evenly spread, so pauses do not synchronize with iterations."""
+# Resizes of jobs with fewer iterations are left out: such jobs end before a slow resize, which would bias the mean.
 ITERATIONS = 10
-"""Resizes of jobs with fewer iterations are left out: such jobs end before a slow resize, which would bias the mean."""
 
 
 @dataclass(frozen=True)

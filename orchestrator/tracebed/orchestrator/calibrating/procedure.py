@@ -53,22 +53,16 @@ from tracebed.orchestrator.testbeds.calibration import (
 from tracebed.orchestrator.testbeds.nodes import Inventory
 
 REPETITIONS = 3
-DUTY_WINDOWS = 60
-"""Number of windows of the length of an iteration from which the duty is proposed."""
+DUTY_WINDOWS = 60  # number of windows of the length of an iteration from which the duty is proposed
 SHARING_WINDOWS = 10
-DUTIES = tuple(round(1 - 0.05 * step, 2) for step in range(15))
-"""The duties that can be proposed: 1, 0.95, ..., 0.3."""
-QUANTILE = 0.99
-"""Share of the iterations whose work must fit into the plan."""
-DRIFT = 3.0
-"""Multiple of the shortfall of the slowest ranks that is left free."""
+DUTIES = tuple(round(1 - 0.05 * step, 2) for step in range(15))  # The duties that can be proposed: 1, 0.95, ..., 0.3.
+QUANTILE = 0.99  # share of the iterations whose work must fit into the plan
+DRIFT = 3.0  # multiple of the shortfall of the slowest ranks that is left free
+# Number of rounds. Each round measures each kernel alone and beside each kernel, so that a drift of the machine changes
+# both.
 INTERFERENCE_ROUNDS = 3
-"""Number of rounds. Each round measures each kernel alone and beside each kernel, so that a drift of the machine
-changes both."""
-INTERFERENCE_WINDOWS = 5
-"""Number of windows of each core in a round."""
-INTERFERENCE_WINDOW_S = 0.1
-"""Duration of a window, CPU s."""
+INTERFERENCE_WINDOWS = 5  # number of windows of each core in a round
+INTERFERENCE_WINDOW_S = 0.1  # duration of a window, CPU s
 
 
 @dataclass

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 FloatArray: TypeAlias = NDArray[np.float64]
 IntArray: TypeAlias = NDArray[np.int64]
 Array = TypeVar("Array", FloatArray, IntArray)
+# `asynchronous`: a send returns at once. `synchronous`: a send lasts until the message is received.
 Communication = Literal["asynchronous", "synchronous"]
-"""`asynchronous`: a send returns at once. `synchronous`: a send lasts until the message is received."""
 COMMUNICATIONS: tuple[Communication, ...] = get_args(Communication)
 
 
@@ -117,8 +117,7 @@ class Programs:
         )
 
 
-Round: TypeAlias = tuple[IntArray, IntArray, float]
-"""Senders, receivers, and the size of each message."""
+Round: TypeAlias = tuple[IntArray, IntArray, float]  # senders, receivers, and the size of each message
 
 
 @dataclass

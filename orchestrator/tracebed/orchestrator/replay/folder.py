@@ -28,8 +28,7 @@ from tracebed.ground.errors import InputError, TracebedError
 from tracebed.orchestrator.replay.journal import DamagedJournal
 from tracebed.orchestrator.runs.working_folders import MAGIC, MARKER, check_idle, working_folders
 
-SECRET = "secret"
-"""File with the secret of a replay. It is deleted with the folder, and not part of the run."""
+SECRET = "secret"  # File with the secret of a replay. It is deleted with the folder, and not part of the run.
 SECRET_BYTES = 32
 
 

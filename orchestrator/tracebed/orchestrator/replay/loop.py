@@ -32,19 +32,16 @@ from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.testbeds.base import Event, Testbed
 from tracebed.orchestrator.testbeds.nodes import Inventory
 
-LEAD_S = 0.2
-"""Wall time between the start of the clock and the first submission."""
-LOOK_S = 0.2
-"""Longest time between two checks for signals, wall s."""
+LEAD_S = 0.2  # wall time between the start of the clock and the first submission
+LOOK_S = 0.2  # longest time between two checks for signals, wall s
+# Time between two records of the facts of all agents after some have returned, wall s per node. A record takes some 2
+# microseconds and 140 bytes per node, too much for each of thousands of agents that return one by one.
 AGENTS_S = 1e-4
-"""Time between two records of the facts of all agents after some have returned, wall s per node. A record takes some
-2 microseconds and 140 bytes per node, too much for each of thousands of agents that return one by one."""
-CALIBRATE_S = 5.0
-"""Time in which agents must answer the request for the last samples, wall s."""
+CALIBRATE_S = 5.0  # time in which agents must answer the request for the last samples, wall s
 
+# Largest number of samples of nodes that are recorded in the planned duration of a replay. Each takes about 150 bytes
+# of the journal and 80 bytes of memory. Heartbeats may be more frequent.
 SAMPLES = 10_000_000
-"""Largest number of samples of nodes that are recorded in the planned duration of a replay. Each takes about 150 bytes
-of the journal and 80 bytes of memory. Heartbeats may be more frequent."""
 
 
 class SampleFilter:

@@ -31,8 +31,7 @@ from tracebed.orchestrator.runs.schema import NAN, TABLES
 from tracebed.orchestrator.scheduling.jobs import Jobs
 
 COLUMNS = list(TABLES["nodes"])
-WARNINGS = 20
-"""Largest number of different warnings of agents that are kept."""
+WARNINGS = 20  # largest number of different warnings of agents that are kept
 TAKEN = attrgetter("taken")
 
 

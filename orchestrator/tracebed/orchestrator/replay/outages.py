@@ -12,13 +12,11 @@ from tracebed.orchestrator.scheduling.record import ScheduleRecord
 from tracebed.orchestrator.scheduling.scheduler import Scheduler
 from tracebed.orchestrator.testbeds.base import Event, Testbed
 
-SILENCE = 10.0
-"""Number of heartbeats that an agent may miss before its node counts as lost."""
-RETURN_S = 60.0
-"""Time for which the replay waits for lost nodes if jobs need them and no other event occurs, wall s."""
+SILENCE = 10.0  # number of heartbeats that an agent may miss before its node counts as lost
+RETURN_S = 60.0  # time for which the replay waits for lost nodes if jobs need them and no other event occurs, wall s
+# Number of losses of nodes after which a job fails. A job may itself be the cause, and would never end. Slurm's
+# `MaxBatchRequeue` has the same default.
 MOST_LOSSES = 5
-"""Number of losses of nodes after which a job fails. A job may itself be the cause, and would never end. Slurm's
-`MaxBatchRequeue` has the same default."""
 KEPT = "the run so far is kept"
 
 

@@ -10,14 +10,12 @@ from tracebed.ground import system
 from tracebed.ground.errors import InputError, TestbedError
 from tracebed.orchestrator.testbeds.nodes import Inventory
 
+# The clock of submissions, policy calls, time limits and jobs: the monotonic clock, or a `SteadyClock`.
 CLOCKS = ("wall", "steady")
-"""The clock of submissions, policy calls, time limits and jobs: the monotonic clock, or a `SteadyClock`."""
-NOTE_S = 1.0
-"""Time between two records of the speed of a steady clock, wall s."""
-STALL_S = 60.0
-"""Longest time that a steady clock may stand still, wall s; ten iterations if they are longer."""
+NOTE_S = 1.0  # time between two records of the speed of a steady clock, wall s
+STALL_S = 60.0  # longest time that a steady clock may stand still, wall s; ten iterations if they are longer
+# Places for ranks in a steady clock. Two jobs may share a node, and a rank keeps its place until it is reaped.
 RANKS_PER_NODE = 4
-"""Places for ranks in a steady clock. Two jobs may share a node, and a rank keeps its place until it is reaped."""
 
 
 def make_clock(kind: str, inventory: Inventory, folder: Path) -> Clock:

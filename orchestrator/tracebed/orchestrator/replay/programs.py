@@ -26,8 +26,7 @@ from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.testbeds.nodes import Inventory
 
-ROUNDING = 1e-9
-"""Largest rounding error of a part of a run time, relative to the run time."""
+ROUNDING = 1e-9  # largest rounding error of a part of a run time, relative to the run time
 COMMANDS_HINT = "write commands: {NAME: {arguments: [PROGRAM, ARGUMENT, ...]}}"
 Text = Annotated[str, Field(pattern=r"^[^\x00]*$")]
 Name = Annotated[str, Field(pattern=r"^[^\s=\x00]+$")]

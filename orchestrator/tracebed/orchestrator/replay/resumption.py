@@ -29,14 +29,11 @@ from tracebed.orchestrator.replay.pace import Timeline
 from tracebed.orchestrator.replay.recovery import check_unchanged
 from tracebed.orchestrator.testbeds.base import Event, Testbed
 
-SETTLE_S = 5.0
-"""Time in which the agents that were taken over must answer, wall s."""
-ENDED = "ended while the replay was stopped"
-"""What an agent did that was not taken over."""
+SETTLE_S = 5.0  # time in which the agents that were taken over must answer, wall s
+ENDED = "ended while the replay was stopped"  # what an agent did that was not taken over
+# Kinds of entries that a replayer computes from its own clock, in addition to the decisions.
 OWN = ("loop", "clock", "launched", "mask")
-"""Kinds of entries that a replayer computes from its own clock, in addition to the decisions."""
-SAME = ("execution", "nodes", "parameters")
-"""Facts of the run that must not change between a replay and its resumption."""
+SAME = ("execution", "nodes", "parameters")  # facts of the run that must not change between a replay and its resumption
 
 
 class MissingRank(NamedTuple):

@@ -14,10 +14,10 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from tracebed.ground.yaml_file import YamlFile, abbreviated
 from tracebed.orchestrator.testbeds.limits import HINT, PRESSURES, STEAL, LimitsFile, Signal, limits_of
 
-SHIPPED = Path(__file__).with_name("health.yaml")
-"""The thresholds that tracebed provides."""
+SHIPPED = Path(__file__).with_name("health.yaml")  # the thresholds that tracebed provides
 
 
+# Signal -> its meaning and unit.
 SIGNALS = {
     # Completeness.
     "nodes_missing": Signal("nodes of the inventory that sent no message", ""),
@@ -48,10 +48,8 @@ SIGNALS = {
     "calibration_drift": Signal("difference of the work rates measured before and after the jobs", "%"),
     "clock_loss": Signal("time in which the steady clock stood still", "%"),
 }
-"""Signal -> its meaning and unit."""
 
-SEVERE = ("unhealthy", "degraded")
-"""The states of causes, the worst first."""
+SEVERE = ("unhealthy", "degraded")  # the states of causes, the worst first
 
 Positive = Annotated[float, Field(ge=0)]
 

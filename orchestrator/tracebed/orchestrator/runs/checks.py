@@ -22,16 +22,14 @@ from tracebed.ground.states import ChangeCause, JobState
 from tracebed.ground.table import BoolArray, IntArray, Table, codes_of, missing, rows_of
 from tracebed.orchestrator.runs.schema import TABLES, refuse
 
-ROUNDING_S = 1e-6
-"""Tolerance of the comparison of times in a run without a resolution, trace s."""
+ROUNDING_S = 1e-6  # tolerance of the comparison of times in a run without a resolution, trace s
+# Largest time by which a job of a real run may start before its submission because of clock skew, wall s.
 CLOCK_SKEW_S = 86_400.0
-"""Largest time by which a job of a real run may start before its submission because of clock skew, wall s."""
-STAMP_SKEW_S = 1.0
-"""Largest accepted difference between the clocks that time one job of a real run, wall s."""
+STAMP_SKEW_S = 1.0  # largest accepted difference between the clocks that time one job of a real run, wall s
 
 BLOCK_NODES = 2**16
+# Largest block, in nodes and in rows, of the comparison of allocations node by node. It bounds the memory.
 BLOCK_ROWS = 2**22
-"""Largest block, in nodes and in rows, of the comparison of allocations node by node. It bounds the memory."""
 
 
 @dataclass(frozen=True)

@@ -23,12 +23,9 @@ from tracebed.orchestrator.testbeds.provider import AGENT_MODULE
 from tracebed.orchestrator.testbeds.replay_folder import unpack
 from tracebed.orchestrator.testbeds.wheelhouse import wheel
 
-OLDEST_KERNEL = (4, 18)
-"""Oldest accepted Linux kernel: the kernel of Red Hat Enterprise Linux 8."""
-NEEDED_MIB = 64
-"""Free space that an installation and the files of some jobs need, MiB."""
-DIGITS = 16
-"""Number of hexadecimal digits that identify a wheel."""
+OLDEST_KERNEL = (4, 18)  # oldest accepted Linux kernel: the kernel of Red Hat Enterprise Linux 8
+NEEDED_MIB = 64  # free space that an installation and the files of some jobs need, MiB
+DIGITS = 16  # number of hexadecimal digits that identify a wheel
 
 
 class CommandRunner(Protocol):

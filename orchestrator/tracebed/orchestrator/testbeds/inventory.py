@@ -49,8 +49,7 @@ from tracebed.orchestrator.testbeds.nodes import AGENTS, SHIPPED, Group, Invento
 from tracebed.orchestrator.testbeds.variables import Keys, Place, refuse_credentials
 
 FIELDS = f"keys: {', '.join(FileKeys.model_fields)}"
-ONLY_GROUP = "nodes"
-"""The name of the group of an inventory without groups."""
+ONLY_GROUP = "nodes"  # the name of the group of an inventory without groups
 
 
 def load_inventory(source: Path | str, *, facts_follow: bool = False) -> Inventory:

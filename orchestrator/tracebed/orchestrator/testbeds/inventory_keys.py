@@ -21,16 +21,14 @@ from tracebed.orchestrator.testbeds.provider import PROVIDERS
 from tracebed.orchestrator.testbeds.variables import Place
 
 CPU_TOPOLOGY = Path("/sys/devices/system/cpu")
-LARGEST = 1_000_000
-"""Largest accepted number of nodes. The largest machines have about 200,000 nodes."""
-LONGEST_ADDRESS = 255
-"""Longest accepted address of a node: the longest host name."""
+LARGEST = 1_000_000  # Largest accepted number of nodes. The largest machines have about 200,000 nodes.
+LONGEST_ADDRESS = 255  # longest accepted address of a node: the longest host name
 LAST = "give the last number of the range"
+# Variable -> value. `{name}` in a string of the inventory stands for the value of the variable `name`.
 Variables = dict[str, str | int | float | bool]
-"""Variable -> value. `{name}` in a string of the inventory stands for the value of the variable `name`."""
 ID = "tracebed-inventory-1.json"
+# A string with a reference to a variable, which may have the place of any value.
 REFERENCE = {"type": "string", "pattern": r"\{[A-Za-z_]\w*\}"}
-"""A string with a reference to a variable, which may have the place of any value."""
 NAME_PATTERN = r"^[\w.-]+$"
 
 

@@ -16,19 +16,15 @@ from tracebed.ground.errors import TestbedError, TracebedError
 from tracebed.orchestrator.testbeds.nodes import Node
 from tracebed.orchestrator.testbeds.provider import Channel, NotReadyError, Provider
 
-ATTEMPTS = 5
-"""Number of attempts to open a channel before a transient failure counts."""
-RETRY_S = 0.5
-"""Mean of the first pause between two attempts, s. Pauses double, and vary by half of their length."""
+ATTEMPTS = 5  # number of attempts to open a channel before a transient failure counts
+RETRY_S = 0.5  # Mean of the first pause between two attempts, s. Pauses double, and vary by half of their length.
 
-LOOK_S = 0.5
-"""Time between two attempts to interrupt `up`, s."""
+LOOK_S = 0.5  # time between two attempts to interrupt `up`, s
 
-LAST_S = 2.0
-"""Time that `close` waits for channels that are being opened, s: enough for a process of this machine."""
+LAST_S = 2.0  # time that `close` waits for channels that are being opened, s: enough for a process of this machine
 
+# A function of the opened channel, or of the reason for which it cannot be opened.
 Opened = Callable[[Channel | TestbedError], None]
-"""A function of the opened channel, or of the reason for which it cannot be opened."""
 
 
 class Launcher:

@@ -10,8 +10,8 @@ from pydantic import BaseModel, ConfigDict
 from tracebed.ground.registry import unknown
 from tracebed.ground.yaml_file import YamlFile
 
+# Kinds of nodes: emulated nodes, computing nodes with a duty below 1, and computing nodes with duty 1.
 KINDS = ("emulated", "paced", "computing")
-"""Kinds of nodes: emulated nodes, computing nodes with a duty below 1, and computing nodes with duty 1."""
 HINT = "keys: all, emulated, paced, computing; in each, signal: {degraded: LIMIT, unhealthy: LIMIT}"
 
 
@@ -30,8 +30,7 @@ PRESSURES = {
 }
 STEAL = Signal("CPU time taken by the hypervisor", "%")
 
-Limits = TypeVar("Limits", bound=BaseModel)
-"""The model of the limits of a signal."""
+Limits = TypeVar("Limits", bound=BaseModel)  # the model of the limits of a signal
 
 
 class LimitsFile(BaseModel, Generic[Limits]):

@@ -26,19 +26,16 @@ from tracebed.orchestrator.testbeds.launcher import Launcher
 from tracebed.orchestrator.testbeds.nodes import Inventory, Node
 from tracebed.orchestrator.testbeds.provider import Channel, Provider
 
+# Time without a message after which an agent on another machine treats its controller as lost, s, or ten heartbeats if
+# they take longer. It is longer than any decision of a policy, during which no message is sent.
 SILENCE_S = 60.0
-"""Time without a message after which an agent on another machine treats its controller as lost, s, or ten heartbeats
-if they take longer. It is longer than any decision of a policy, during which no message is sent."""
-BYE_S = 5.0
-"""Time that an agent of an earlier connection has to end after `bye`, s."""
-PAUSE_S = 1.0
-"""Pause before the first attempt to start a lost agent again, s. Pauses double."""
-LONGEST_PAUSE_S = 60.0
-"""Longest of these pauses, s."""
+BYE_S = 5.0  # time that an agent of an earlier connection has to end after `bye`, s
+PAUSE_S = 1.0  # Pause before the first attempt to start a lost agent again, s. Pauses double.
+LONGEST_PAUSE_S = 60.0  # longest of these pauses, s
+# Largest assumed drift between two clocks, seconds per second. Crystals of computers are better than this.
 DRIFT = 50e-6
-"""Largest assumed drift between two clocks, seconds per second. Crystals of computers are better than this."""
+# The fields of an event that have times of the node. The first field of each sample in `samples` is one too.
 TIMES = ("time", "begun", "asked", "seen", "decided", "applied", "done")
-"""The fields of an event that have times of the node. The first field of each sample in `samples` is one too."""
 NUMBER = (int, float)
 
 

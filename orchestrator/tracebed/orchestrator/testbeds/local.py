@@ -18,12 +18,10 @@ from tracebed.orchestrator.testbeds.replay_folder import agent_log, append_to
 from tracebed.orchestrator.testbeds.settings import ProviderSettings
 
 AGENT = [sys.executable, "-P", "-m", AGENT_MODULE]
-END_S = 1.0
-"""Time in which an agent that has closed its output ends, s."""
+END_S = 1.0  # time in which an agent that has closed its output ends, s
+# Time in which a killed process must end, s. A process that waits for a disk does not end before the disk answers.
 KILL_S = 30.0
-"""Time in which a killed process must end, s. A process that waits for a disk does not end before the disk answers."""
-EXHAUSTED = (errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
-"""Errors after which a retry may succeed."""
+EXHAUSTED = (errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # errors after which a retry may succeed
 
 
 class LocalChannel:

@@ -18,8 +18,8 @@ from tracebed.ground.registry import Registry
 if TYPE_CHECKING:
     from tracebed.orchestrator.testbeds.nodes import Group, Inventory, Node
 
+# The module that `Provider.run` runs, as `PYTHON -P -m MODULE ARGUMENTS`.
 AGENT_MODULE = "tracebed.orchestrator.testbeds.agent"
-"""The module that `Provider.run` runs, as `PYTHON -P -m MODULE ARGUMENTS`."""
 
 
 class Channel(Protocol):
@@ -132,8 +132,7 @@ class Provider(Protocol):
         """
 
 
-PROVIDERS: Registry[type[Provider]] = Registry("tracebed.providers", "provider")
-"""The installed providers."""
+PROVIDERS: Registry[type[Provider]] = Registry("tracebed.providers", "provider")  # the installed providers
 
 
 def world_of(inventory: Inventory, speed: float, lasts_s: float) -> system.World:

@@ -18,19 +18,15 @@ from typing import Any, Protocol, TypeVar
 from tracebed.benchmarks.lines import watch
 from tracebed.ground import system
 
-CHUNK = 65536
-"""Largest number of bytes that are received at once."""
-FULL = 2**20
-"""Number of bytes from a connection that may wait for this process, before no more are received."""
-RETRY_S = 0.01
-"""First pause before another attempt to send to a connection that cannot be polled for writing, s."""
-LONGEST_RETRY_S = 0.2
-"""Longest of these pauses, s. The pauses double."""
+CHUNK = 65536  # largest number of bytes that are received at once
+FULL = 2**20  # number of bytes from a connection that may wait for this process, before no more are received
+RETRY_S = 0.01  # first pause before another attempt to send to a connection that cannot be polled for writing, s
+LONGEST_RETRY_S = 0.2  # Longest of these pauses, s. The pauses double.
 
 T = TypeVar("T")
 
+# The errors with which a non-blocking connection reports that it can neither receive nor send now.
 LATER = (BlockingIOError, TimeoutError)
-"""The errors with which a non-blocking connection reports that it can neither receive nor send now."""
 
 
 class Transport(Protocol):

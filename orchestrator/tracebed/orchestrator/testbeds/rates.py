@@ -20,12 +20,9 @@ from tracebed.ground.errors import InputError, TestbedError
 from tracebed.orchestrator.testbeds.base import Testbed
 from tracebed.orchestrator.testbeds.calibration import RateEstimate, StoredRate, load_rate, store_rate
 
-WINDOWS = 25
-"""Number of windows in which the rate of each core is measured."""
-WINDOW_S = 0.2
-"""Duration of a window, CPU s."""
-PATIENCE = 20.0
-"""Timeout of a measurement, as a multiple of its duration on idle CPUs."""
+WINDOWS = 25  # number of windows in which the rate of each core is measured
+WINDOW_S = 0.2  # duration of a window, CPU s
+PATIENCE = 20.0  # timeout of a measurement, as a multiple of its duration on idle CPUs
 
 
 def rate_of(

@@ -17,8 +17,7 @@ from typing import IO, BinaryIO, Protocol
 from tracebed.ground.errors import TestbedError
 from tracebed.orchestrator.testbeds.nodes import Group, Node
 
-MADE = "made"
-"""File with the names of the groups that the replay has brought up."""
+MADE = "made"  # file with the names of the groups that the replay has brought up
 
 
 class ReplayProvider(Protocol):

@@ -39,22 +39,18 @@ from tracebed.orchestrator.testbeds.replay_folder import agent_log, append_to, n
 from tracebed.orchestrator.testbeds.settings import ProviderSettings
 from tracebed.orchestrator.testbeds.ssh_config import USER_FILE, trusted_lines
 
-END_S = 1.0
-"""Time in which a command that has closed its output ends, s."""
-FAN_OUT = 8
-"""Number of connections that are opened at once. The default of sshd accepts 10 (MaxStartups 10:30:100)."""
+END_S = 1.0  # time in which a command that has closed its output ends, s
+FAN_OUT = 8  # Number of connections that are opened at once. The default of sshd accepts 10 (MaxStartups 10:30:100).
 
 Seconds = Annotated[float, Field(gt=0, le=3600)]
-ATTEMPTS = 7
-"""Number of attempts to connect to a host that drops connections, as a busy sshd does (MaxStartups)."""
-PAUSE_S = 0.2
-"""Mean of the random pause after the first dropped connection, s. It doubles with each attempt."""
+ATTEMPTS = 7  # number of attempts to connect to a host that drops connections, as a busy sshd does (MaxStartups)
+PAUSE_S = 0.2  # Mean of the random pause after the first dropped connection, s. It doubles with each attempt.
 SYSTEM_HOSTS = Path("/etc/ssh/ssh_known_hosts")
 USER_HOSTS = Path("~/.ssh/known_hosts")
 ADDRESS_HINT = "set `address` of the node, or HostName in the SSH configuration"
 KEY_HINT = "set `identity_file` or IdentityFile to the file of a private key"
+# The SSH configurations of the user and of the system.
 OWN_FILES = (USER_FILE.expanduser(), Path("/etc/ssh/ssh_config"))
-"""The SSH configurations of the user and of the system."""
 
 
 class SshSettings(ProviderSettings):

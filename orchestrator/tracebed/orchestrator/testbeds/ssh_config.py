@@ -17,14 +17,11 @@ from tracebed.ground.yaml_file import MAX_CHARACTERS, abbreviated
 from tracebed.orchestrator.testbeds.nodes import Group, Node
 from tracebed.orchestrator.testbeds.provider import PROVIDERS
 
-USER_FILE = Path("~/.ssh/config")
-"""The configuration of the user. SSH reads it by default."""
+USER_FILE = Path("~/.ssh/config")  # The configuration of the user. SSH reads it by default.
+# The folders whose SSH configurations, and the files that these include, may run commands on this machine.
 TRUSTED = ("~/.ssh", "/etc/ssh")
-"""The folders whose SSH configurations, and the files that these include, may run commands on this machine."""
-BLOCKS = ("host", "match")
-"""Keywords that begin a block of options for some hosts."""
-DEEPEST = 16
-"""Largest accepted depth of included files, as in OpenSSH."""
+BLOCKS = ("host", "match")  # keywords that begin a block of options for some hosts
+DEEPEST = 16  # largest accepted depth of included files, as in OpenSSH
 HINT = "each line of an SSH configuration is a keyword and its arguments; `Host NAME` begins the options of a host"
 
 

@@ -22,10 +22,8 @@ from tracebed.orchestrator.testbeds.nodes import Group, Inventory
 from tracebed.orchestrator.testbeds.provider import PROVIDERS
 from tracebed.orchestrator.testbeds.replay_folder import MADE, groups_made, note_made
 
-END_S = 4.0
-"""Time in which agents must end after `bye`, s, plus 0.05 s per agent. A rank has 2 s to end after SIGTERM."""
-ANSWER_S = 60.0
-"""Time in which the agents must answer, s. They answer within 5 s unless the machine is overloaded."""
+END_S = 4.0  # Time in which agents must end after `bye`, s, plus 0.05 s per agent. A rank has 2 s to end after SIGTERM.
+ANSWER_S = 60.0  # Time in which the agents must answer, s. They answer within 5 s unless the machine is overloaded.
 
 
 class AgentTestbed:

@@ -16,15 +16,14 @@ from tracebed.ground.yaml_file import YamlFile, abbreviated, invalid
 
 Model = TypeVar("Model", bound=BaseModel)
 
-LONGEST = 10_000
-"""Longest accepted string after variables were replaced, in characters."""
+LONGEST = 10_000  # longest accepted string after variables were replaced, in characters
 REFERENCE = re.compile(r"\{([A-Za-z_]\w*)\}")
+# Keys for credentials. `identity_file` and `ansible_ssh_private_key_file` name a file, and are no credentials.
 SECRET = re.compile(
     r"(?:^|[_-])pass$|pass(?:word|wd|phrase)$|secrets?$|token$|credentials?$"
     r"|(?:private|api|access|ssh|host)_?key(?:_?data|_?content)?$|_vault$",
     re.IGNORECASE,
 )
-"""Keys for credentials. `identity_file` and `ansible_ssh_private_key_file` name a file, and are no credentials."""
 SECRET_VALUE = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY|\$ANSIBLE_VAULT;")
 BELONGS = (
     "credentials do not belong in an inventory: keep private keys in ~/.ssh with `IdentityFile` in ~/.ssh/config, "

@@ -20,10 +20,9 @@ from tracebed.ground.files import replacing
 from tracebed.ground.version import version
 
 LIBRARY = ".so"
-EPOCH = (1980, 1, 1, 0, 0, 0)
-"""Date of all files in a wheel: the first that a zip file can hold."""
+EPOCH = (1980, 1, 1, 0, 0, 0)  # date of all files in a wheel: the first that a zip file can hold
+# The files of the installed metadata that belong to the wheel; the others describe this installation.
 METADATA = ("METADATA", "entry_points.txt", "licenses/")
-"""The files of the installed metadata that belong to the wheel; the others describe this installation."""
 
 
 def wheel(folder: Path, platform: str | None = None) -> Path:

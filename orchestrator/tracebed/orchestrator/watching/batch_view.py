@@ -23,8 +23,7 @@ from tracebed.orchestrator.batch.watched import WatchedJob
 from tracebed.orchestrator.replay.journal import Entry
 from tracebed.orchestrator.watching.view import HeldNodes, View, damage
 
-HOLDING = (Phase.RUNNING, Phase.ENDING)
-"""Phases in which a job holds nodes."""
+HOLDING = (Phase.RUNNING, Phase.ENDING)  # phases in which a job holds nodes
 
 
 class BatchView(View):

@@ -18,10 +18,9 @@ from tracebed.orchestrator.watching.batch_view import BatchView
 from tracebed.orchestrator.watching.replay_view import ReplayView
 from tracebed.orchestrator.watching.view import View
 
-WAIT_S = 60.0
-"""Time for which a follower waits for the start of a replay, s."""
+WAIT_S = 60.0  # time for which a follower waits for the start of a replay, s
+# Schema of a journal -> its view.
 VIEWS: dict[str, Callable[[Mapping[str, Any]], View]] = {recovery.SCHEMA: ReplayView, batch_recovery.SCHEMA: BatchView}
-"""Schema of a journal -> its view."""
 
 
 class JournalFollower:

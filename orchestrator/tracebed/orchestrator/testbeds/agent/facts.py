@@ -16,13 +16,12 @@ from tracebed.ground.cpus import format_cpus, parse_cpus
 from tracebed.ground.errors import TracebedError
 from tracebed.ground.version import version
 
+# Identity of the running kernel. All containers of a machine have the same.
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-"""Identity of the running kernel. All containers of a machine have the same."""
 CPUS = Path("/sys/devices/system/cpu")
 CGROUPS = Path("/sys/fs/cgroup")
 CLOCK_SOURCE = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")
-UNLIMITED = 2**60
-"""Values of cgroup version 1 from here on mean no limit."""
+UNLIMITED = 2**60  # values of cgroup version 1 from here on mean no limit
 
 
 def host_facts() -> dict[str, Any]:

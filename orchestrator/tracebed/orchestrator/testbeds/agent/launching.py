@@ -15,8 +15,7 @@ from tracebed.ground.errors import InputError
 from tracebed.orchestrator.testbeds.agent.messages import LONGEST_S, MessageFields
 from tracebed.orchestrator.testbeds.agent.processes import application_of, folder_name
 
-RELAYED = "agents"
-"""The family of connections that go through the agents and the controller."""
+RELAYED = "agents"  # the family of connections that go through the agents and the controller
 FAMILIES = ("AF_UNIX", "AF_INET", RELAYED)
 
 

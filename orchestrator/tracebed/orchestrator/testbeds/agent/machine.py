@@ -36,15 +36,12 @@ from tracebed.orchestrator.testbeds.agent.spool import (
     table_path,
 )
 
-CONNECT_S = 5.0
-"""Time in which a connection must be made, s."""
+CONNECT_S = 5.0  # time in which a connection must be made, s
 TICKS = os.sysconf("SC_CLK_TCK")
-FIELDS = 9
-"""Number of fields of a line of `/proc/stat` up to the stolen time."""
-RESOURCES = ("cpu", "io", "memory")
-"""The resources for which the kernel reports pressure."""
+FIELDS = 9  # number of fields of a line of `/proc/stat` up to the stolen time
+RESOURCES = ("cpu", "io", "memory")  # the resources for which the kernel reports pressure
+# The folder with the energy counters of the machine (RAPL, for CPUs of Intel and AMD).
 POWERCAP = Path("/sys/class/powercap")
-"""The folder with the energy counters of the machine (RAPL, for CPUs of Intel and AMD)."""
 
 
 class Change(NamedTuple):

@@ -19,14 +19,12 @@ from tracebed.ground.errors import TestbedError
 from tracebed.orchestrator.testbeds.agent.messages import Outbox
 from tracebed.orchestrator.testbeds.agent.processes import PendingMask, RankProcess
 
+# Only the agent changes the table, and the controller assigns a CPU to a job before it takes the CPU from another.
 CHANGE = Flags.STEAL | Flags.REPLACE
-"""Only the agent changes the table, and the controller assigns a CPU to a job before it takes the CPU from another."""
 Report = Callable[[RankProcess, dict[str, Any]], None]
 DOORBELL: Mapping[str, Any] = {"type": "poll"}
-CHECK_S = 5.0
-"""Time between two checks of all ranks, and shortest time between two reports on a rank, s."""
-CONFIRM_S = 0.2
-"""Time between the first sight of a thread outside its mask and its return, s."""
+CHECK_S = 5.0  # time between two checks of all ranks, and shortest time between two reports on a rank, s
+CONFIRM_S = 0.2  # time between the first sight of a thread outside its mask and its return, s
 
 
 class Masks:

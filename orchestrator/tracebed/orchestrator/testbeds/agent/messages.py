@@ -10,16 +10,11 @@ from tracebed.benchmarks.lines import Lines
 from tracebed.ground import system
 from tracebed.ground.errors import InputError
 
-LINE_LIMIT = 4 * 2**20
-"""Longest accepted line, bytes."""
-LARGEST = 2**53
-"""Largest accepted whole number. Beyond it, JSON implementations differ."""
-LONGEST_S = 1e9
-"""Longest accepted duration, s (30 years)."""
-TEXT_LIMIT = 4096
-"""Longest accepted text, characters."""
-KEPT = 100_000
-"""Largest number of events that are kept. Older events are dropped."""
+LINE_LIMIT = 4 * 2**20  # longest accepted line, bytes
+LARGEST = 2**53  # Largest accepted whole number. Beyond it, JSON implementations differ.
+LONGEST_S = 1e9  # longest accepted duration, s (30 years)
+TEXT_LIMIT = 4096  # longest accepted text, characters
+KEPT = 100_000  # Largest number of events that are kept. Older events are dropped.
 
 
 class MessageFields:

@@ -25,10 +25,9 @@ from tracebed.orchestrator.testbeds.agent.messages import LONGEST_S, MessageFiel
 from tracebed.orchestrator.testbeds.agent.spool import plain_name
 
 NEVER = float("inf")
+# For each core and window: units per second of CPU time, and CPU time over wall time.
 CoreRates = list[list[tuple[float, float]]]
-"""For each core and window: units per second of CPU time, and CPU time over wall time."""
-CHUNK_S = 0.002
-"""Duration of a call of the kernel on the other cores, s. They end with the measurement."""
+CHUNK_S = 0.002  # Duration of a call of the kernel on the other cores, s. They end with the measurement.
 
 
 class AgentNode:

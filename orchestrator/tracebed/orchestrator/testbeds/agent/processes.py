@@ -22,12 +22,9 @@ from tracebed.ground.errors import TracebedError, print_traceback
 if TYPE_CHECKING:
     from tracebed.benchmarks.applications.base import Application
 
-GRACE_S = 2.0
-"""Time between SIGTERM and SIGKILL to a rank, s."""
-TAIL = 65536
-"""Number of bytes at the end of a heartbeat file that are read: longer than any record."""
-NAME_BYTES = 255
-"""Maximum length of a folder name on Linux, bytes."""
+GRACE_S = 2.0  # time between SIGTERM and SIGKILL to a rank, s
+TAIL = 65536  # number of bytes at the end of a heartbeat file that are read: longer than any record
+NAME_BYTES = 255  # maximum length of a folder name on Linux, bytes
 
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None, use_errno=True)

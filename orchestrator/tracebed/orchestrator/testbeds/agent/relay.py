@@ -20,17 +20,12 @@ from tracebed.benchmarks.lines import watch
 from tracebed.ground.errors import InputError
 from tracebed.orchestrator.testbeds.agent.messages import MessageFields, Outbox
 
-CHUNK = 65536
-"""Largest number of bytes in a message."""
-CONFIRM = 32768
-"""Number of bytes after which they are confirmed without waiting for bytes in the other direction."""
-WINDOW = 2**20
-"""Number of unconfirmed bytes at which a connection is no longer read."""
-CONNECT_S = 1.0
-"""Longest time to connect to a leader on this node, s."""
+CHUNK = 65536  # largest number of bytes in a message
+CONFIRM = 32768  # number of bytes after which they are confirmed without waiting for bytes in the other direction
+WINDOW = 2**20  # number of unconfirmed bytes at which a connection is no longer read
+CONNECT_S = 1.0  # longest time to connect to a leader on this node, s
 
-Key = tuple[str, str, int]
-"""Job, node of the follower, and number of the connection."""
+Key = tuple[str, str, int]  # job, node of the follower, and number of the connection
 
 
 class RelayedStream:

@@ -17,8 +17,7 @@ from tracebed.orchestrator.testbeds.inventory import load_inventory
 from tracebed.orchestrator.testbeds.nodes import AGENTS, Inventory, Node
 from tracebed.orchestrator.testbeds.testbed import AgentTestbed
 
-ANSWER_S = 15.0
-"""Time in which an agent must answer, s, plus 0.05 s per agent."""
+ANSWER_S = 15.0  # time in which an agent must answer, s, plus 0.05 s per agent
 
 
 @dataclass

@@ -30,20 +30,17 @@ from tracebed.orchestrator.testbeds.replay_folder import append_to
 if TYPE_CHECKING:
     from docker import DockerClient
 
-TIMEOUT_S = 60.0
-"""Longest time without an answer of an engine to a request, s."""
-TUNNEL_S = 30.0
-"""Time in which an SSH connection to the host of an engine must be ready, s."""
-CONNECTIONS = 32
-"""Number of idle connections to an engine that are kept."""
+TIMEOUT_S = 60.0  # longest time without an answer of an engine to a request, s
+TUNNEL_S = 30.0  # time in which an SSH connection to the host of an engine must be ready, s
+CONNECTIONS = 32  # number of idle connections to an engine that are kept
+# Version of Docker's API for the request of the engine's own version, supported by Docker 20.10 and Podman 4.
 OLDEST_API = "1.41"
-"""Version of Docker's API for the request of the engine's own version, supported by Docker 20.10 and Podman 4."""
 REMOTE_SOCKET = "/var/run/docker.sock"
+# Files of a folder with TLS certificates, named as in Docker's `DOCKER_CERT_PATH`.
 TLS_FILES = ("ca.pem", "cert.pem", "key.pem")
-"""Files of a folder with TLS certificates, named as in Docker's `DOCKER_CERT_PATH`."""
 START = "start Docker (systemctl start docker), or set the address of an engine: `daemon:` or DOCKER_HOST"
-MARK = "TRACEBED_CHANNEL"
-"""Environment variable by which the processes of a channel are found in their container."""
+MARK = "TRACEBED_CHANNEL"  # environment variable by which the processes of a channel are found in their container
+# Program that kills the processes of a channel, also in other process groups. The program itself is not marked.
 KILL = f"""
 import os, signal, sys
 mark = ("{MARK}=" + sys.argv[1]).encode()
@@ -59,15 +56,13 @@ while found:  # a process that is forked meanwhile is found by the next pass
         except OSError:
             pass
 """
-"""Program that kills the processes of a channel, also in other process groups. The program itself is not marked."""
 PACK = """
 import sys, tarfile
 with tarfile.open(fileobj=sys.stdout.buffer, mode="w|") as archive:
     archive.add(sys.argv[1], arcname="")
 """
 PYTHON = "python3"
-HEADER = 8
-"""Size of the header of a frame in the stream of an exec: stream, three zeros, length, bytes."""
+HEADER = 8  # size of the header of a frame in the stream of an exec: stream, three zeros, length, bytes
 STDOUT, STDERR = 1, 2
 
 

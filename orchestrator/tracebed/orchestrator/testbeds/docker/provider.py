@@ -49,32 +49,24 @@ if TYPE_CHECKING:
     from docker.models.images import Image
     from docker.models.networks import Network
 
-Facts = dict[str, Any]
-"""A container as in the list of an engine: `Id`, `State`, `Labels`, `NetworkSettings`, `Created`."""
-REMOVAL_S = 30.0
-"""Time in which an engine must remove containers after the request, s."""
-LIVE = {"running", "paused", "restarting"}
-"""States of containers that have processes."""
+Facts = dict[str, Any]  # a container as in the list of an engine: `Id`, `State`, `Labels`, `NetworkSettings`, `Created`
+REMOVAL_S = 30.0  # time in which an engine must remove containers after the request, s
+LIVE = {"running", "paused", "restarting"}  # states of containers that have processes
 
+# Hint of an error that an image of the user may explain.
 IMAGE_HINT = "`image` is an image of the engine (`docker pull`) with tracebed; or set `base`, and one is built"
-"""Hint of an error that an image of the user may explain."""
 DOCKERFILE = Path(__file__).with_name("Dockerfile")
-BASE = "python:3-slim"
-"""The public base image of containers, unless the inventory sets another one."""
+BASE = "python:3-slim"  # the public base image of containers, unless the inventory sets another one
 IMAGE_NAME = "tracebed-node"
-MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
-"""Architecture as Podman names it -> as Python names it."""
+MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}  # architecture as Podman names it -> as Python names it
+# Labels with the set of containers that a group has, and with the name of the node.
 TESTBED_LABEL, NODE_LABEL = "tracebed.testbed", "tracebed.node"
-"""Labels with the set of containers that a group has, and with the name of the node."""
+# Labels with the CPUs of a computing node, and with the set of claims (see `claims.SPACE`).
 CPUS_LABEL, CLAIMS_LABEL = "tracebed.ground.cpus", "tracebed.claims"
-"""Labels with the CPUs of a computing node, and with the set of claims (see `claims.SPACE`)."""
-CONFIG_LABEL = "tracebed.config"
-"""Label with a digest of the image and the options of the container."""
+CONFIG_LABEL = "tracebed.config"  # label with a digest of the image and the options of the container
 
-SPOOL = "/var/tmp"
-"""Folder with mode 1777 in the images. The memory mounted there takes over this mode at each start."""
-USER = 10001
-"""User and group of the agents, as in the Dockerfile."""
+SPOOL = "/var/tmp"  # Folder with mode 1777 in the images. The memory mounted there takes over this mode at each start.
+USER = 10001  # user and group of the agents, as in the Dockerfile
 MEMORY = "rw,nosuid,nodev,noexec,mode=1777"
 
 
