@@ -22,7 +22,6 @@ import struct
 import threading
 import zlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -66,17 +65,21 @@ class TableLostError(TestbedError):
         super().__init__(f"the table of CPUs {what}", where=str(path), hint=hint)
 
 
-@dataclass(slots=True, eq=False)
 class TableEntry:
     """A process and its CPUs, as masks. No CPU is in the masks of the same name of two processes."""
 
-    slot: int  # index of the post of the process
-    pid: int
-    registered: bool  # by the process itself; False: its CPUs are reserved for it and its children
-    started: int  # in clock ticks since boot: a later process may have the same PID
-    held: int = 0  # CPUs that the process may use now
-    target: int = 0  # CPUs that the process is to hold, once it and the holders before it have polled
-    taken: int = 0  # CPUs that return to it when their holders end: it was the first from which each was taken
+    __slots__ = ("held", "pid", "registered", "slot", "started", "taken", "target")
+
+    def __init__(
+        self, slot: int, pid: int, registered: bool, started: int, held: int = 0, target: int = 0, taken: int = 0
+    ) -> None:
+        self.slot = slot  # index of the post of the process
+        self.pid = pid
+        self.registered = registered  # by the process itself; False: its CPUs are reserved for it and its children
+        self.started = started  # in clock ticks since boot: a later process may have the same PID
+        self.held = held  # CPUs that the process may use now
+        self.target = target  # CPUs that the process is to hold, once it and the holders before it have polled
+        self.taken = taken  # CPUs that return when their holders end: the process was the first to lose each
 
     @property
     def pending(self) -> bool:

@@ -293,15 +293,15 @@ class DecidingReplayer(BatchReplayer, Executor):
             resize.state = "applied" if resize.merged is not None else ""
             self._note("ended", job, **watched.facts())
 
-    def _corrected(self, job: int, found: JobObservation | None, polled: Polled) -> JobObservation | None:
+    def _corrected(self, job: int, observed: JobObservation | None, polled: Polled) -> JobObservation | None:
         """Return the observation with the nodes of the job after its last resize: an observation may be older."""
         watched = self.jobs[job]
         start, nodes = watched.execution
-        if found is None or not (nodes and found.nodes) or found.start != start:
-            return found
+        if observed is None or not (nodes and observed.nodes) or observed.start != start:
+            return observed
         # Or it has nodes that the job held before.
-        before = polled.began <= self._settled.get(job, -math.inf) or found.nodes in watched.earlier_nodes
-        return replace(found, nodes=nodes) if before or job in self._pending else found
+        before = polled.began <= self._settled.get(job, -math.inf) or observed.nodes in watched.earlier_nodes
+        return replace(observed, nodes=nodes) if before or job in self._pending else observed
 
     def _node_states(self) -> dict[str, NodeState]:
         return self.system.node_states()

@@ -87,9 +87,9 @@ def ended_run(
     late = (np.array(submit) - plan.submit) / info.speed
     info.lateness_ms = lateness(late[~np.isnan(late)].tolist())
     planned = [job.planned_s(run / info.speed) * info.speed for job, run in zip(jobs, plan.run_time, strict=True)]
-    found = run_times(planned, states, times, info.speed, resolution_s)
-    info.health = health(info, plan, jobs, submit, states, found, [step.size for step in steps], thresholds)
-    mark(reasons, found, thresholds.marking(KIND, times_of(plan.run_time, plan.submit, info.speed)), info.speed)
+    recorded = run_times(planned, states, times, info.speed, resolution_s)
+    info.health = health(info, plan, jobs, submit, states, recorded, [step.size for step in steps], thresholds)
+    mark(reasons, recorded, thresholds.marking(KIND, times_of(plan.run_time, plan.submit, info.speed)), info.speed)
     columns = dict(zip(Lifetime._fields, zip(*times, strict=True), strict=True)) | {
         "state": states,
         "reason": reasons,
@@ -208,11 +208,11 @@ def allocations_of(
 
 def _starts(held_by: Sequence[Sequence[tuple[str, int, float, float]]]) -> dict[int, list[tuple[float, str]]]:
     """Return for each node the times at which jobs begin to hold it, with the jobs."""
-    found: dict[int, list[tuple[float, str]]] = {}
+    starts: dict[int, list[tuple[float, str]]] = {}
     for rows in held_by:
         for job_id, node, start, _ in rows:
-            found.setdefault(node, []).append((start, job_id))
-    return found
+            starts.setdefault(node, []).append((start, job_id))
+    return starts
 
 
 def _next_start(
@@ -269,7 +269,7 @@ def health(
     jobs: Sequence[WatchedJob],
     submit: Sequence[float],
     states: Sequence[JobState | None],
-    found: Sequence[RunTime],
+    recorded: Sequence[RunTime],
     steps: Sequence[float],
     thresholds: HealthThresholds,
 ) -> dict[str, Any]:
@@ -297,7 +297,7 @@ def health(
     figures["residual_s"] = largest(excess, plan.ids)
     figures["lost_time"] = Value(float(np.nansum(np.abs(excess)) / planned) if planned else None)
     values = {name: figure._replace(value=rounded(figure.value)) for name, figure in figures.items()}
-    values |= of_run_times(found, plan.ids)
+    values |= of_run_times(recorded, plan.ids)
     return judged(values, thresholds, KIND, times_of(plan.run_time, plan.submit, info.speed))
 
 
@@ -314,10 +314,10 @@ def run_times(
     start to the end that the batch system reports, which may be anything if the job is short. A run time may be longer
     than its plan by the resolution of the batch system (wall s) and twice the usual time of a release.
     """
-    found = []
+    recorded_times = []
     for job, (state, times) in enumerate(zip(states, lifetimes, strict=True)):
         begin = times.start if math.isnan(times.launched) else times.launched
         recorded = (times.end - begin) / speed
         if state is JobState.COMPLETED and not math.isnan(recorded):
-            found.append((job, recorded, planned[job] / speed))
-    return compared(found, resolution_s + usual_end(found))
+            recorded_times.append((job, recorded, planned[job] / speed))
+    return compared(recorded_times, resolution_s + usual_end(recorded_times))

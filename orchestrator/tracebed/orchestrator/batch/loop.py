@@ -261,9 +261,9 @@ class BatchReplayer:
     def _observed(self, polled: Polled) -> None:
         """Handle an observation of all jobs."""
 
-    def _corrected(self, job: int, found: JobObservation | None, polled: Polled) -> JobObservation | None:
+    def _corrected(self, job: int, observed: JobObservation | None, polled: Polled) -> JobObservation | None:
         """Return the observation of a job as it counts."""
-        return found
+        return observed
 
     def _node_states(self) -> dict[str, NodeState]:
         """Return the states of the nodes. Called in the background."""

@@ -101,8 +101,9 @@ def _observe(job: WatchedJob, entry: Entry) -> None:
     """Process an entry with the facts of `WatchedJob.facts`."""
     data = entry.data
     if seen := data["seen"]:
-        found = JobObservation(**seen)
-        job.seen = replace(found, phase=Phase(found.phase), state=JobState(found.state), nodes=tuple(found.nodes))
+        observed = JobObservation(**seen)
+        phase, state = Phase(observed.phase), JobState(observed.state)
+        job.seen = replace(observed, phase=phase, state=state, nodes=tuple(observed.nodes))
     held = data.get("execution", (job.seen.start, job.seen.nodes) if job.seen is not None else (None, ()))
     job.execution = held[0], tuple(held[1])
     job.first_nodes = tuple(data["first_nodes"])

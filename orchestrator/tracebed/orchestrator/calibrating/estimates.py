@@ -137,11 +137,11 @@ def factors(repetitions: Sequence[FloatArray], columns: Callable[[FloatArray], F
 def by_size(repetitions: Sequence[FloatArray]) -> list[SizeEstimate]:
     """Return the mean for each number of ranks of samples (ranks, seconds)."""
     ranks = sorted({int(one) for samples in repetitions for one in samples[:, 0]})
-    found = []
+    sizes = []
     for number in ranks:
         [estimate] = estimates([samples[samples[:, 0] == number] for samples in repetitions], mean)
-        found.append(SizeEstimate(ranks=number, estimate=estimate))
-    return found
+        sizes.append(SizeEstimate(ranks=number, estimate=estimate))
+    return sizes
 
 
 def joins(samples: FloatArray) -> FloatArray:

@@ -203,7 +203,7 @@ def _replayed(workload: Workload, inventory: Inventory, setup: Setup, target: Pa
 def _estimated(samples: Sequence[OverheadSamples]) -> dict[str, Any]:
     """Return the fields of the calibration that are estimated from `samples`, one item for each repetition."""
     launch, end, ready = ([getattr(one, name) for one in samples] for name in ("launch", "end", "ready"))
-    found: dict[str, OverheadEstimate | None] = {
+    overheads: dict[str, OverheadEstimate | None] = {
         **dict(zip(("launch_s", "launch_join_s", "launch_rank_s"), estimates(launch, with_step), strict=True)),
         **dict(zip(("end_s", "end_rank_s"), estimates(end, linear), strict=True)),
         **dict(zip(("expand_s", "expand_rank_s"), estimates(ready, joins, resamples=FEW_RESAMPLES), strict=False)),
@@ -226,7 +226,7 @@ def _estimated(samples: Sequence[OverheadSamples]) -> dict[str, Any]:
         ),
     }
     return {
-        "overheads": {name: estimate for name, estimate in found.items() if estimate},
+        "overheads": {name: estimate for name, estimate in overheads.items() if estimate},
         "factors": {step: values for step, values in drawn.items() if values},
         "launch": by_size(launch),
         "end": by_size(end),
@@ -243,15 +243,15 @@ def _times(run: Run) -> dict[str, float]:
 
 def _speedups(times: Sequence[dict[str, float]]) -> list[SpeedupEstimate]:
     """Return the speedup of the benchmark on each allocation, relative to one core, from its times by repetition."""
-    found: list[SpeedupEstimate] = []
+    speedups: list[SpeedupEstimate] = []
     for name in times[0] if times else ():
         nodes, cores = map(int, name.removeprefix("speedup-").split("-"))
         seconds = mean_of([np.array([one[name]]) for one in times])
         assert seconds is not None
-        alone = found[0].seconds.value if found else seconds.value
+        alone = speedups[0].seconds.value if speedups else seconds.value
         speedup = float(f"{alone / seconds.value:.5g}")
-        found.append(SpeedupEstimate(benchmark="pils", nodes=nodes, cores=cores, seconds=seconds, speedup=speedup))
-    return found
+        speedups.append(SpeedupEstimate(benchmark="pils", nodes=nodes, cores=cores, seconds=seconds, speedup=speedup))
+    return speedups
 
 
 def _skipped(inventory: Inventory, duty: float, factors: Mapping[str, object]) -> list[str]:

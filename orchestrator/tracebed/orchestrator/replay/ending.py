@@ -62,8 +62,8 @@ def _incidents(monitor: Monitor) -> list[str]:
     halts = [
         f"job {job} on {node}: its process was stopped by a signal "
         + ("and did not continue" if seconds is None else f"for {seconds:.3g} s")
-        for (job, node), found in monitor.halts.items()
-        for seconds in found
+        for (job, node), stops in monitor.halts.items()
+        for seconds in stops
     ]
     warnings = [
         f"node {node}: {what}" + (f" ({count:,} times)" if count > 1 else "")
@@ -111,11 +111,11 @@ def find_finished(output: Path, info: RunInfo) -> Run | None:
         return None
     run = Run.load(output)
     expected = (info.source, info.workload["sha256"], info.as_dict()["setup"])
-    found = run.info
-    if (found.source, found.workload.get("sha256"), found.as_dict()["setup"]) != expected:
+    finished = run.info
+    if (finished.source, finished.workload.get("sha256"), finished.as_dict()["setup"]) != expected:
         return None
     left = working_folders(output)
-    if any(facts_in(folder).get("info", {}).get("created") != found.created for folder in left):
+    if any(facts_in(folder).get("info", {}).get("created") != finished.created for folder in left):
         return None
     for folder in left:
         WorkingFolder(output, left=folder).remove()

@@ -76,25 +76,25 @@ def health(monitor: Monitor, info: RunInfo, record: ScheduleRecord, thresholds: 
 def judged(values: Mapping[str, Value], thresholds: HealthThresholds, kind: str, times: TimeScale) -> dict[str, Any]:
     """Return the health in the form of `health`, from the values of signals. Missing signals are unknown."""
     values = {name: values.get(name, Value(None)) for name in SIGNALS}
-    found = _state(values, thresholds, kind, times) | {
+    judgment = _state(values, thresholds, kind, times) | {
         "signals": {name: value.value for name, value in values.items()},
         "thresholds": thresholds.sha256,
     }
     if wider := thresholds.wider(kind, times):
-        found |= {"wider": wider, "defaults": _state(values, HealthThresholds.read(), kind, times)}
-    return found
+        judgment |= {"wider": wider, "defaults": _state(values, HealthThresholds.read(), kind, times)}
+    return judgment
 
 
 def _state(values: Mapping[str, Value], thresholds: HealthThresholds, kind: str, times: TimeScale) -> dict[str, Any]:
     """Return `state` and `causes` by the limits of `thresholds`."""
     causes = []
     for name, limits in thresholds.limits[kind].items():
-        found = values[name]
+        figure = values[name]
         for state in SEVERE:
             limit: Limit | None = getattr(limits, state)
-            if found.value is not None and limit is not None and found.value > (most := limit.at(times)):
-                text = _text(SIGNALS[name], found, most)
-                causes.append({"signal": name, "value": found.value, "limit": most, "state": state, "text": text})
+            if figure.value is not None and limit is not None and figure.value > (most := limit.at(times)):
+                text = _text(SIGNALS[name], figure, most)
+                causes.append({"signal": name, "value": figure.value, "limit": most, "state": state, "text": text})
                 break
     causes.sort(key=lambda cause: SEVERE.index(cause["state"]))
     return {"state": causes[0]["state"] if causes else "healthy", "causes": causes}
@@ -120,14 +120,14 @@ def rounded(value: float | None) -> Any:
     return None if value is None else float(f"{value:.6g}")
 
 
-def _text(signal: Signal, found: Value, limit: float) -> str:
+def _text(signal: Signal, figure: Value, limit: float) -> str:
     """Return a cause as text: meaning, value, place and limit."""
-    assert found.value is not None
-    if signal.unit == "" and limit == 0 and found.value == 1:
-        return signal.meaning if not found.place else f"{signal.meaning} ({found.place})"
-    place = f", {found.place}" if found.place else ""
+    assert figure.value is not None
+    if signal.unit == "" and limit == 0 and figure.value == 1:
+        return signal.meaning if not figure.place else f"{signal.meaning} ({figure.place})"
+    place = f", {figure.place}" if figure.place else ""
     return (
-        f"{signal.meaning}: {format_value(found.value, signal.unit)}{place} (limit {format_value(limit, signal.unit)})"
+        f"{signal.meaning}: {format_value(figure.value, signal.unit)}{place} (limit {format_value(limit, signal.unit)})"
     )
 
 
@@ -212,8 +212,8 @@ def _risks(monitor: Monitor, info: RunInfo, kind: str) -> dict[str, Value]:
     }
 
 
-def _drift(usual: float | None, found: float) -> float | None:
-    return None if not usual or math.isnan(found) else abs(found / usual - 1)
+def _drift(usual: float | None, rate: float) -> float | None:
+    return None if not usual or math.isnan(rate) else abs(rate / usual - 1)
 
 
 def _overheads(monitor: Monitor, info: RunInfo, record: ScheduleRecord) -> dict[str, Value]:
@@ -244,14 +244,14 @@ def _late_overheads(monitor: Monitor, record: ScheduleRecord) -> list[tuple[floa
     return late
 
 
-def of_run_times(found: Sequence[RunTime], ids: Sequence[str]) -> dict[str, Value]:
+def of_run_times(run_times: Sequence[RunTime], ids: Sequence[str]) -> dict[str, Value]:
     """Return the largest difference of a recorded run time from its plan, and their sum relative to the plans."""
-    if not found:
+    if not run_times:
         return {}
-    worst, planned = max(found, key=lambda one: one.off), sum(one.planned for one in found)
+    worst, planned = max(run_times, key=lambda one: one.off), sum(one.planned for one in run_times)
     return {
         "run_time_off_s": Value(rounded(worst.off), f"job {ids[worst.job]}" if worst.off else ""),
-        "run_time_off": Value(rounded(sum(one.off for one in found) / planned) if planned else None),
+        "run_time_off": Value(rounded(sum(one.off for one in run_times) / planned) if planned else None),
     }
 
 
@@ -273,25 +273,25 @@ class RunTime(NamedTuple):
 
 def run_times(monitor: Monitor, record: ScheduleRecord) -> list[RunTime]:
     """Return the run times of the completed jobs that have a plan. Programs of other projects report no plan."""
-    found = []
+    times = []
     for job, name in enumerate(record.jobs.ids):
         recorded = (record.end[job] - record.launched[job]) / monitor.speed
         if record.state[job] == JobState.COMPLETED and name in monitor.planned and not math.isnan(recorded):
-            found.append((job, recorded, monitor.planned[name]))
+            times.append((job, recorded, monitor.planned[name]))
     resized = _resized(monitor, record)
-    return [_with_resize(one, resized.get(one.job)) for one in compared(found, min(USUAL_S, usual_end(found)))]
+    return [_with_resize(one, resized.get(one.job)) for one in compared(times, min(USUAL_S, usual_end(times)))]
 
 
 def _resized(monitor: Monitor, record: ScheduleRecord) -> dict[int, tuple[float, float]]:
     """Return job -> the recorded and the planned time until the resize whose times differ most, wall s."""
-    found: dict[int, tuple[float, float]] = {}
+    worst: dict[int, tuple[float, float]] = {}
     for row, measured in record.measured.items():
         job, applied = record.resizes.job[row], record.resizes.applied[row]
         if "planned_s" not in measured or not applied >= record.launched[job]:  # in an earlier run of a requeued job
             continue
         times = (applied - record.launched[job]) / monitor.speed, measured["planned_s"]
-        found[job] = max(found.get(job, times), times, key=_difference)
-    return found
+        worst[job] = max(worst.get(job, times), times, key=_difference)
+    return worst
 
 
 def _difference(times: tuple[float, float]) -> float:
@@ -305,22 +305,22 @@ def _with_resize(one: RunTime, resized: tuple[float, float] | None) -> RunTime:
     return one._replace(off=_difference(resized), resized=resized)
 
 
-def usual_end(found: Sequence[tuple[int, float, float]]) -> float:
+def usual_end(times: Sequence[tuple[int, float, float]]) -> float:
     """Return twice the median by which run times exceed plans, from (job, run time, plan), wall s; 0 without jobs."""
-    return 2 * statistics.median(max(0.0, recorded - planned) for _, recorded, planned in found) if found else 0.0
+    return 2 * statistics.median(max(0.0, recorded - planned) for _, recorded, planned in times) if times else 0.0
 
 
-def compared(found: Sequence[tuple[int, float, float]], usual: float) -> list[RunTime]:
+def compared(times: Sequence[tuple[int, float, float]], usual: float) -> list[RunTime]:
     """Return (job, run time, plan) with their differences, all in wall s. A run time may exceed its plan by `usual`."""
     return [
         RunTime(job, recorded, planned, max(planned - recorded, recorded - planned - usual, 0.0))
-        for job, recorded, planned in found
+        for job, recorded, planned in times
     ]
 
 
-def mark(reasons: list[str], found: Sequence[RunTime], limit_s: float, speed: float) -> None:
+def mark(reasons: list[str], run_times: Sequence[RunTime], limit_s: float, speed: float) -> None:
     """Let the empty reason of each job whose run time is off by more than `limit_s` (wall s) say so."""
-    for job, recorded, planned, off, resized in found:
+    for job, recorded, planned, off, resized in run_times:
         if off > limit_s and not reasons[job]:
             what, times = ("ran", (recorded, planned)) if resized is None else ("was resized after", resized)
             reasons[job] = f"{what} {times[0] * speed:.6g} s, but its plan is {times[1] * speed:.6g} s"

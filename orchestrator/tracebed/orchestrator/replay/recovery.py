@@ -124,12 +124,12 @@ def _recovered(path: Path, reader: journal.Reader) -> Run:
 
 def lost_rows(facts: Mapping[str, Any]) -> list[str]:
     """Return the warnings of a run whose journal, with these facts, lacks rows or its head."""
-    found = []
+    texts = []
     if lost := facts.get(journal.MISSING, 0):
-        found.append(f"the journal lacks {lost:,} rows that were written before a power failure")
+        texts.append(f"the journal lacks {lost:,} rows that were written before a power failure")
     if facts.get(journal.NO_HEAD):
-        found.append("the head of the journal was missing: nothing proves that its last rows are those written")
-    return found
+        texts.append("the head of the journal was missing: nothing proves that its last rows are those written")
+    return texts
 
 
 class Reconstruction:

@@ -125,7 +125,7 @@ class HealthThresholds:
 
     def wider(self, kind: str, times: TimeScale) -> list[str]:
         """Return the limits that are wider than the defaults for a replay, as text: `agents_lost: 5 instead of 0`."""
-        own, found = self.limits[kind], []
+        own, texts = self.limits[kind], []
         for name, usual in HealthThresholds.read().limits[kind].items():
             for state in SEVERE:
                 limit: Limit | None = getattr(usual, state)
@@ -134,15 +134,15 @@ class HealthThresholds:
                     continue
                 most = "no limit" if own_limit is None else format_value(own_limit.at(times), SIGNALS[name].unit)
                 usually = format_value(limit.at(times), SIGNALS[name].unit)
-                found.append(f"{name}: {state} above {most} instead of {usually}".replace("above no limit", "never"))
-        return found
+                texts.append(f"{name}: {state} above {most} instead of {usually}".replace("above no limit", "never"))
+        return texts
 
     def marking(self, kind: str, times: TimeScale) -> float:
         """Return the difference from the plan beyond which a run time is marked, at most the default, wall s."""
-        found = (
+        limits = (
             each.limits[kind].get("run_time_off_s", SignalLimits()).degraded for each in (self, HealthThresholds.read())
         )
-        return min(limit.at(times) for limit in found if limit is not None)
+        return min(limit.at(times) for limit in limits if limit is not None)
 
     @classmethod
     def read(cls, path: Path = SHIPPED) -> HealthThresholds:

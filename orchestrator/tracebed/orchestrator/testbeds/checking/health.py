@@ -93,16 +93,16 @@ def kind_of(node: Node) -> str:
 def judge(reports: Sequence[NodeReport], limits: Mapping[str, Mapping[str, NodeLimits]]) -> list[NodeHealth]:
     """Return the health of each node. A node whose agent has not answered is unhealthy."""
     medians = work_rates(reports)
-    found = []
+    judged = []
     for report in reports:
         if report.error is not None:
-            found.append(NodeHealth(report.node.name, "unhealthy", (), {}, report.error))
+            judged.append(NodeHealth(report.node.name, "unhealthy", (), {}, report.error))
             continue
         signals = signals_of(report, medians.get(report.group))
         causes = tuple(_causes(signals, limits[kind_of(report.node)]))
         state = max((cause.state for cause in causes), key=STATES.index, default="healthy")
-        found.append(NodeHealth(report.node.name, state, causes, signals))
-    return found
+        judged.append(NodeHealth(report.node.name, state, causes, signals))
+    return judged
 
 
 def signals_of(report: NodeReport, median_rate: float | None = None) -> dict[str, float]:
@@ -110,7 +110,7 @@ def signals_of(report: NodeReport, median_rate: float | None = None) -> dict[str
     facts, node = report.facts, report.node
     cgroup, rate = facts["cgroup"], report.units_per_core_second
     cores = node.cores or len(parse_cpus(facts["cpus"]))
-    found: dict[str, float | None] = {
+    signals: dict[str, float | None] = {
         "load": facts["load"][0] / facts["topology"]["cpus"],
         **{f"{name}_pressure": facts["pressure"][name] for name in ("cpu", "io", "memory")},
         "memory_free_mib": facts["memory"]["free_mib"],
@@ -124,7 +124,7 @@ def signals_of(report: NodeReport, median_rate: float | None = None) -> dict[str
         "rate_deviation": abs(rate / median_rate - 1) if rate is not None and median_rate else None,
         **_between(report, cores),
     }
-    return {name: value for name, value in found.items() if value is not None}
+    return {name: value for name, value in signals.items() if value is not None}
 
 
 def _between(report: NodeReport, cores: int) -> dict[str, float | None]:
