@@ -1,7 +1,7 @@
 """`python -m tracebed.benchmarks.mpi.batch_job`: the malleable MPI program as a job of a replay on a batch system.
 
-It follows the size that the replay writes for the job (`orchestrator/batch/job.sh`). The processes run on the first
-node of the job, one for each of its nodes. Each iteration lasts as long as the work of the job takes on its nodes.
+It follows the size that the replay writes for the job (`orchestrator/replay/batch/job.sh`). The processes run on the
+first node of the job, one for each of its nodes. An iteration lasts as long as the work of the job takes on its nodes.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tracebed.ground.states import JobState
-from tracebed.orchestrator.batch.base import Phase
-from tracebed.orchestrator.batch.ending import (
+from tracebed.orchestrator.replay.batch.base import Phase
+from tracebed.orchestrator.replay.batch.ending import (
     Lifetime,
     add_nodes,
     allocations_of,
@@ -18,8 +18,8 @@ from tracebed.orchestrator.batch.ending import (
     resizes_of,
     run_times,
 )
-from tracebed.orchestrator.batch.recovery import BatchReconstruction
-from tracebed.orchestrator.batch.watched import WatchedJob
+from tracebed.orchestrator.replay.batch.recovery import BatchReconstruction
+from tracebed.orchestrator.replay.batch.watched import WatchedJob
 from tracebed.orchestrator.replay.journal import Entry
 from tracebed.orchestrator.watching.view import HeldNodes, View, damage
 

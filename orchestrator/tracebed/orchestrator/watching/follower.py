@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from tracebed.ground import system
 from tracebed.ground.errors import InputError
-from tracebed.orchestrator.batch import recovery as batch_recovery
 from tracebed.orchestrator.replay import recovery
+from tracebed.orchestrator.replay.batch import recovery as batch_recovery
 from tracebed.orchestrator.replay.journal import Entry, Reader
 from tracebed.orchestrator.run import JOURNAL
 from tracebed.orchestrator.runs.working_folders import is_running, output_of, working_folders

@@ -20,10 +20,10 @@ import pandas as pd
 from tracebed.ground.display import counted
 from tracebed.ground.states import JobState
 from tracebed.machine.nodes import NodeFacts
-from tracebed.orchestrator.batch.plan import SubmissionPlan
-from tracebed.orchestrator.batch.resizes import held_times
-from tracebed.orchestrator.batch.wall import Step
-from tracebed.orchestrator.batch.watched import NO_TRACE, TERMINATED, WatchedJob
+from tracebed.orchestrator.replay.batch.plan import SubmissionPlan
+from tracebed.orchestrator.replay.batch.resizes import held_times
+from tracebed.orchestrator.replay.batch.wall import Step
+from tracebed.orchestrator.replay.batch.watched import NO_TRACE, TERMINATED, WatchedJob
 from tracebed.orchestrator.replay.ending import lateness
 from tracebed.orchestrator.replay.health import (
     RunTime,

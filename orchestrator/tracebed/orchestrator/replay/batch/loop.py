@@ -19,11 +19,19 @@ from tracebed.benchmarks.lines import Mailbox
 from tracebed.ground import system
 from tracebed.ground.errors import TestbedError
 from tracebed.ground.states import JobState
-from tracebed.orchestrator.batch.base import LIVE, BatchSystem, JobObservation, JobRequest, NodeState, Phase, Refused
-from tracebed.orchestrator.batch.plan import SubmissionPlan
-from tracebed.orchestrator.batch.records import JobRecords
-from tracebed.orchestrator.batch.wall import WallClock
-from tracebed.orchestrator.batch.watched import MISSING_POLLS, WatchedJob, never_starts
+from tracebed.orchestrator.replay.batch.base import (
+    LIVE,
+    BatchSystem,
+    JobObservation,
+    JobRequest,
+    NodeState,
+    Phase,
+    Refused,
+)
+from tracebed.orchestrator.replay.batch.plan import SubmissionPlan
+from tracebed.orchestrator.replay.batch.records import JobRecords
+from tracebed.orchestrator.replay.batch.wall import WallClock
+from tracebed.orchestrator.replay.batch.watched import MISSING_POLLS, WatchedJob, never_starts
 from tracebed.orchestrator.replay.journal import Entry, Journal
 
 T = TypeVar("T")

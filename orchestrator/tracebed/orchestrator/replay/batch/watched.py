@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tracebed.ground.states import JobState
-from tracebed.orchestrator.batch.base import LIVE, JobObservation, Phase
-from tracebed.orchestrator.batch.records import OwnRecord
-from tracebed.orchestrator.batch.resizes import BatchResize, planned_end
-from tracebed.orchestrator.batch.wall import WallClock
+from tracebed.orchestrator.replay.batch.base import LIVE, JobObservation, Phase
+from tracebed.orchestrator.replay.batch.records import OwnRecord
+from tracebed.orchestrator.replay.batch.resizes import BatchResize, planned_end
+from tracebed.orchestrator.replay.batch.wall import WallClock
 
 CONFIRMATIONS = 2
 """Successive observations that confirm an unusual state. A single observation may be an error of the batch system."""

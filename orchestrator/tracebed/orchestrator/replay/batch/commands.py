@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Collection, Mapping
 
 from tracebed.ground.errors import InputError, TestbedError
-from tracebed.orchestrator.batch.base import Refused
+from tracebed.orchestrator.replay.batch.base import Refused
 
 TIMEOUT_S = 60.0  # timeout of a command, wall s
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from tracebed.orchestrator.batch.base import JobObservation, Phase
+from tracebed.orchestrator.replay.batch.base import JobObservation, Phase
 
 RETRY_S = 1.0  # time after which a failed shrink is tried again, wall s
 SECOND = re.compile(r"(?P<name>.+)\+(?P<request>[0-9]+)")  # name of a second job, which takes nodes for the job `name`

@@ -18,14 +18,20 @@ from tracebed.ground import bounds, system
 from tracebed.ground.errors import InputError
 from tracebed.machine.machine import Machine
 from tracebed.orchestrator import executors
-from tracebed.orchestrator.batch.base import BATCH_SYSTEMS, BatchSettings, BatchSystem, ResizingSystem, SystemFacts
-from tracebed.orchestrator.batch.deciding import GRAIN_S, MOST_SHOWN, DecidingReplayer
-from tracebed.orchestrator.batch.ending import ended_run
-from tracebed.orchestrator.batch.loop import BatchReplayer
-from tracebed.orchestrator.batch.plan import SubmissionPlan
-from tracebed.orchestrator.batch.records import JobRecords
-from tracebed.orchestrator.batch.recovery import SCHEMA, KilledReplay, warn_of_leftover_jobs
-from tracebed.orchestrator.batch.wall import WallClock
+from tracebed.orchestrator.replay.batch.base import (
+    BATCH_SYSTEMS,
+    BatchSettings,
+    BatchSystem,
+    ResizingSystem,
+    SystemFacts,
+)
+from tracebed.orchestrator.replay.batch.deciding import GRAIN_S, MOST_SHOWN, DecidingReplayer
+from tracebed.orchestrator.replay.batch.ending import ended_run
+from tracebed.orchestrator.replay.batch.loop import BatchReplayer
+from tracebed.orchestrator.replay.batch.plan import SubmissionPlan
+from tracebed.orchestrator.replay.batch.records import JobRecords
+from tracebed.orchestrator.replay.batch.recovery import SCHEMA, KilledReplay, warn_of_leftover_jobs
+from tracebed.orchestrator.replay.batch.wall import WallClock
 from tracebed.orchestrator.replay.ending import find_finished, save
 from tracebed.orchestrator.replay.folder import (
     Signals,

@@ -22,8 +22,8 @@ from tracebed.ground.display import listed
 from tracebed.ground.errors import TestbedError
 from tracebed.ground.system import Background
 from tracebed.machine.nodes import NodeFacts
-from tracebed.orchestrator.batch import loop
-from tracebed.orchestrator.batch.base import (
+from tracebed.orchestrator.replay.batch import loop
+from tracebed.orchestrator.replay.batch.base import (
     LIVE,
     JobObservation,
     JobRequest,
@@ -32,10 +32,10 @@ from tracebed.orchestrator.batch.base import (
     Refused,
     ResizingSystem,
 )
-from tracebed.orchestrator.batch.loop import BatchReplayer, Polled, attempt, begin_outage, end_outages
-from tracebed.orchestrator.batch.plan import SubmissionPlan
-from tracebed.orchestrator.batch.records import AppliedSize, JobRecords
-from tracebed.orchestrator.batch.resizes import (
+from tracebed.orchestrator.replay.batch.loop import BatchReplayer, Polled, attempt, begin_outage, end_outages
+from tracebed.orchestrator.replay.batch.plan import SubmissionPlan
+from tracebed.orchestrator.replay.batch.records import AppliedSize, JobRecords
+from tracebed.orchestrator.replay.batch.resizes import (
     RETRY_S,
     SECOND,
     BatchResize,

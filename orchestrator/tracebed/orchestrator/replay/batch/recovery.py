@@ -16,14 +16,14 @@ from typing import Any
 from tracebed.ground import system
 from tracebed.ground.errors import InputError, TestbedError
 from tracebed.ground.states import JobState
-from tracebed.orchestrator.batch.base import LIVE, BatchSystem, JobObservation, Phase
-from tracebed.orchestrator.batch.ending import ended_run
-from tracebed.orchestrator.batch.loop import CANCEL_S, POLL_S, BatchReplayer, begin_outage, end_outages
-from tracebed.orchestrator.batch.plan import SubmissionPlan
-from tracebed.orchestrator.batch.records import JobRecords, OwnRecord
-from tracebed.orchestrator.batch.resizes import BatchResize
-from tracebed.orchestrator.batch.wall import Step
-from tracebed.orchestrator.batch.watched import WatchedJob
+from tracebed.orchestrator.replay.batch.base import LIVE, BatchSystem, JobObservation, Phase
+from tracebed.orchestrator.replay.batch.ending import ended_run
+from tracebed.orchestrator.replay.batch.loop import CANCEL_S, POLL_S, BatchReplayer, begin_outage, end_outages
+from tracebed.orchestrator.replay.batch.plan import SubmissionPlan
+from tracebed.orchestrator.replay.batch.records import JobRecords, OwnRecord
+from tracebed.orchestrator.replay.batch.resizes import BatchResize
+from tracebed.orchestrator.replay.batch.wall import Step
+from tracebed.orchestrator.replay.batch.watched import WatchedJob
 from tracebed.orchestrator.replay.journal import DamagedJournal, Entry, has_facts, of_damage, read
 from tracebed.orchestrator.replay.recovery import KILLED, SAME_COMMAND, check_unchanged, lost_rows
 from tracebed.orchestrator.replay.thresholds import HealthThresholds

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tracebed.ground.errors import TestbedError
-from tracebed.orchestrator.batch.base import JobRequest
+from tracebed.orchestrator.replay.batch.base import JobRequest
 
 SCRIPT = Path(__file__).with_name("job.sh")
 NS = 1e-9
