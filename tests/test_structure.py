@@ -52,24 +52,24 @@ CLI = "tracebed.cli"
 ORCHESTRATOR = "tracebed.orchestrator"
 # package of the orchestrator -> its sibling packages that it may not import
 APART = {
-    "run": {"batch", "scheduling", "simulation", "replay", "testbeds", "calibrating", "tables", "watching"},
+    "run": {"scheduling", "simulation", "replay", "testbeds", "calibrating", "tables", "watching"},
     "runs": {
-        *("batch", "run", "scheduling", "simulation", "replay", "testbeds", "calibrating", "tables", "watching"),
+        *("run", "scheduling", "simulation", "replay", "testbeds", "calibrating", "tables", "watching"),
     },
     "tables": {"simulation", "replay", "testbeds"},
-    "scheduling": {"batch", "simulation", "replay", "testbeds", "calibrating", "run", "tables"},
-    "evolving": {"batch", "run", "simulation", "replay", "testbeds", "calibrating", "tables", "watching"},
-    "simulation": {"batch", "replay", "testbeds", "calibrating", "watching"},
-    "replay": {"batch", "simulation", "calibrating", "watching"},
-    "testbeds": {"batch", "scheduling", "simulation", "replay", "calibrating", "watching"},
-    "calibrating": {"batch", "simulation", "watching"},
-    "batch": {"simulation", "calibrating", "tables", "watching"},
+    "scheduling": {"simulation", "replay", "testbeds", "calibrating", "run", "tables"},
+    "evolving": {"run", "simulation", "replay", "testbeds", "calibrating", "tables", "watching"},
+    "simulation": {"replay", "testbeds", "calibrating", "watching"},
+    "replay": {"replay.batch", "simulation", "calibrating", "watching"},
+    "testbeds": {"scheduling", "simulation", "replay", "calibrating", "watching"},
+    "calibrating": {"replay.batch", "simulation", "watching"},
+    "replay.batch": {"simulation", "calibrating", "tables", "watching"},
     "watching": {"simulation", "testbeds", "calibrating"},
 }
 SLURM = "tracebed.slurm"
 # reader of what Slurm writes -> packages of the orchestrator that it may not import
 SLURM_READERS = {
-    name: {"batch", "simulation", "replay", "testbeds", "calibrating", "tables", "watching"}
+    name: {"simulation", "replay", "testbeds", "calibrating", "tables", "watching"}
     for name in (
         *("changes", "conf", "conf_keys", "conf_lines", "database", "gres", "job_fields", "machine", "partitions"),
         *("reservations", "scontrol", "state", "topology", "values", "weights"),
@@ -191,7 +191,8 @@ def offences(path: Path, root: Path = ROOT) -> Iterator[str]:
         ):
             for room, others in apart.items():
                 for other in others:
-                    if is_in(module, f"{home}.{room}") and is_in(found.module, f"{there}.{other}"):
+                    inside = is_in(module, f"{home}.{room}") and not is_in(module, f"{there}.{other}")
+                    if inside and is_in(found.module, f"{there}.{other}"):
                         yield f"{where}: {room}/ may not import {other}"
         lazy_names = found.module == "tracebed.api"  # each is imported when it is used
         light = lazy_names or any(is_in(found.module, each) for each in LIGHT) or part_of(found.module) == "ground"

@@ -34,8 +34,7 @@ from tracebed.benchmarks.drom import TABLE, Callback, DromProcess, Receiver
 from tracebed.benchmarks.node_table import NodeTable
 from tracebed.ground.errors import TestbedError
 
-LOOK_S = 0.001
-"""Pause between two polls of a program that holds no CPU, s."""
+LOOK_S = 0.001  # pause between two polls of a program that holds no CPU, s
 
 
 class Attached:

@@ -26,13 +26,13 @@ from tracebed.converters.workload import Provenance, System, Workload
 from tracebed.ground.errors import InputError, TestbedError
 from tracebed.ground.states import JobState
 from tracebed.machine.nodes import NodeFacts
-from tracebed.orchestrator.batch import loop, wall
-from tracebed.orchestrator.batch.base import BatchSettings, JobObservation, JobRequest, Phase, SystemFacts
-from tracebed.orchestrator.batch.ending import Lifetime, ended_run, run_times
-from tracebed.orchestrator.batch.plan import SubmissionPlan
-from tracebed.orchestrator.batch.records import JobRecords, OwnRecord
-from tracebed.orchestrator.batch.recovery import SCHEMA, KilledReplay
-from tracebed.orchestrator.batch.watched import (
+from tracebed.orchestrator.replay.batch import loop, wall
+from tracebed.orchestrator.replay.batch.base import BatchSettings, JobObservation, JobRequest, Phase, SystemFacts
+from tracebed.orchestrator.replay.batch.ending import Lifetime, ended_run, run_times
+from tracebed.orchestrator.replay.batch.plan import SubmissionPlan
+from tracebed.orchestrator.replay.batch.records import JobRecords, OwnRecord
+from tracebed.orchestrator.replay.batch.recovery import SCHEMA, KilledReplay
+from tracebed.orchestrator.replay.batch.watched import (
     CONFIRMATIONS,
     ENDING_POLLS,
     MISSING_POLLS,

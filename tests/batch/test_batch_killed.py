@@ -16,11 +16,11 @@ from tracebed.converters.workload import Provenance, System, Workload
 from tracebed.ground.errors import InputError, TestbedError
 from tracebed.ground.states import JobState
 from tracebed.machine.nodes import NodeFacts
-from tracebed.orchestrator.batch import loop, recovery, session
-from tracebed.orchestrator.batch.base import JobObservation, JobRequest, Phase, SystemFacts
-from tracebed.orchestrator.batch.plan import SubmissionPlan
-from tracebed.orchestrator.batch.recovery import SCHEMA, cancel_leftover_jobs, warn_of_leftover_jobs
-from tracebed.orchestrator.batch.session import BatchOptions
+from tracebed.orchestrator.replay.batch import loop, recovery, session
+from tracebed.orchestrator.replay.batch.base import JobObservation, JobRequest, Phase, SystemFacts
+from tracebed.orchestrator.replay.batch.plan import SubmissionPlan
+from tracebed.orchestrator.replay.batch.recovery import SCHEMA, cancel_leftover_jobs, warn_of_leftover_jobs
+from tracebed.orchestrator.replay.batch.session import BatchOptions
 from tracebed.orchestrator.replay.folder import WorkingFolder
 from tracebed.orchestrator.replay.journal import Entry, Journal, has_facts
 from tracebed.orchestrator.run import JOURNAL, RunInfo

@@ -15,7 +15,7 @@ from tracebed.converters.workload import Provenance, System, Workload
 from tracebed.ground.errors import InputError, TestbedError
 from tracebed.ground.states import JobState
 from tracebed.oar.batch_system import PHASES, OarSystem, observations
-from tracebed.orchestrator.batch.base import BatchSettings, Phase
+from tracebed.orchestrator.replay.batch.base import BatchSettings, Phase
 
 REASON = reason_to_skip()
 RECORDED = """{

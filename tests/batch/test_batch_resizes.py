@@ -20,7 +20,7 @@ from tests.patience import GUARD_S
 from tests.servers.slurmd import SETTINGS, Slurm, reason_to_skip
 from tracebed.converters.workload import Provenance, System, Workload
 from tracebed.ground.errors import InputError
-from tracebed.orchestrator.batch.base import BatchSettings, JobRequest, Phase, Refused
+from tracebed.orchestrator.replay.batch.base import BatchSettings, JobRequest, Phase, Refused
 from tracebed.slurm.batch_system import SlurmSystem
 
 REASON = reason_to_skip(accounting=True)

@@ -22,10 +22,10 @@ from tests.servers.slurmd import Slurm, reason_to_skip
 from tracebed.cli import tracebed
 from tracebed.converters.workload import Provenance, System, Workload
 from tracebed.ground.errors import ExitCode
-from tracebed.orchestrator.batch.base import BatchSettings
-from tracebed.orchestrator.batch.recovery import cancel_leftover_jobs
-from tracebed.orchestrator.batch.session import BatchOptions
 from tracebed.orchestrator.replay import journal
+from tracebed.orchestrator.replay.batch.base import BatchSettings
+from tracebed.orchestrator.replay.batch.recovery import cancel_leftover_jobs
+from tracebed.orchestrator.replay.batch.session import BatchOptions
 from tracebed.orchestrator.replay.journal import Entry
 from tracebed.orchestrator.run import JOURNAL
 from tracebed.orchestrator.runs.working_folders import working_folders

@@ -16,7 +16,7 @@ from tests.faults.resizing_batch import GRANT_S, SPAWN_S, ResizingBatch
 from tests.faults.resizing_scenario import ResizingPlay, ResizingScenario
 from tracebed.converters.workload import Workload
 from tracebed.ground.errors import InputError
-from tracebed.orchestrator.batch.base import BatchSettings
+from tracebed.orchestrator.replay.batch.base import BatchSettings
 
 JOBS = tuple((15.0 * number, 100.0, 600.0, 4) for number in range(30))
 """At 10 times the speed, jobs of 10 s on half of the nodes, one every 1.5 s. Every other job is malleable."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.patience import GUARD_S
-from tracebed.orchestrator.batch.records import JobRecords
+from tracebed.orchestrator.replay.batch.records import JobRecords
 
 SRUN = """#!/bin/sh
 for option; do case $option in --nodelist=*) node=${option#*=} ;; esac; done

@@ -17,7 +17,7 @@ from tracebed.converters.schema import SCHEMA
 from tracebed.converters.workload import Workload
 from tracebed.ground import system
 from tracebed.ground.errors import InputError
-from tracebed.orchestrator.batch.plan import SubmissionPlan
+from tracebed.orchestrator.replay.batch.plan import SubmissionPlan
 from tracebed.orchestrator.replay.outages import MOST_LOSSES
 from tracebed.orchestrator.replay.programs import check_programs
 from tracebed.orchestrator.replay.session import replay

@@ -49,7 +49,6 @@ PRINTED_BY: dict[str, tuple[str, ...]] = {
         "simulate",
         "export",
     ),
-    "orchestrator/tracebed/orchestrator/batch/": ("replay",),
     "orchestrator/tracebed/orchestrator/calibrating/": ("nodes calibrate",),
     "orchestrator/tracebed/orchestrator/replay/": ("replay",),
     "orchestrator/tracebed/orchestrator/scheduling/": ("simulate", "replay"),

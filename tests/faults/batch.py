@@ -18,8 +18,8 @@ from typing import ClassVar, NamedTuple
 from tracebed.ground.errors import TestbedError
 from tracebed.ground.states import JobState
 from tracebed.machine.nodes import NodeFacts
-from tracebed.orchestrator.batch.base import JobObservation, JobRequest, Phase, Refused, SystemFacts
-from tracebed.orchestrator.batch.records import NS
+from tracebed.orchestrator.replay.batch.base import JobObservation, JobRequest, Phase, Refused, SystemFacts
+from tracebed.orchestrator.replay.batch.records import NS
 from tracebed.testing.virtual.kernel import VirtualWorld
 
 NODES = 8

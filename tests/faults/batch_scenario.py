@@ -28,10 +28,10 @@ from tracebed.converters.workload import Provenance, System, Workload
 from tracebed.ground import system as outside
 from tracebed.ground.errors import InputError, TestbedError
 from tracebed.ground.states import JobState
-from tracebed.orchestrator.batch.base import Phase
-from tracebed.orchestrator.batch.recovery import KilledReplay, cancel_leftover_jobs, recovered
-from tracebed.orchestrator.batch.session import BatchOptions, replay
-from tracebed.orchestrator.batch.watched import TERMINATED
+from tracebed.orchestrator.replay.batch.base import Phase
+from tracebed.orchestrator.replay.batch.recovery import KilledReplay, cancel_leftover_jobs, recovered
+from tracebed.orchestrator.replay.batch.session import BatchOptions, replay
+from tracebed.orchestrator.replay.batch.watched import TERMINATED
 from tracebed.orchestrator.replay.journal import Entry, has_facts, read
 from tracebed.orchestrator.run import JOURNAL, Run
 from tracebed.orchestrator.runs.working_folders import working_folders

@@ -14,8 +14,8 @@ from pathlib import Path
 from tests.faults.batch import NODES, TIMEOUT_S, BatchFault, VirtualBatch, VirtualJob
 from tracebed.ground.errors import TestbedError
 from tracebed.ground.states import JobState
-from tracebed.orchestrator.batch.base import JobRequest, NodeState, Phase, Refused
-from tracebed.orchestrator.batch.records import NS
+from tracebed.orchestrator.replay.batch.base import JobRequest, NodeState, Phase, Refused
+from tracebed.orchestrator.replay.batch.records import NS
 from tracebed.testing.virtual.kernel import VirtualWorld
 
 GRANT_S = 5.0

@@ -8,8 +8,8 @@ from tests.faults.batch import NODES, BatchFault
 from tests.faults.resizing_batch import SECOND_S, ResizingBatch
 from tests.faults.resizing_scenario import ResizingPlay, ResizingScenario
 from tests.faults.shrinking import examine, violations
-from tracebed.orchestrator.batch.deciding import OF_OTHERS
-from tracebed.orchestrator.batch.resizes import ResizeCommand
+from tracebed.orchestrator.replay.batch.deciding import OF_OTHERS
+from tracebed.orchestrator.replay.batch.resizes import ResizeCommand
 from tracebed.orchestrator.replay.journal import read
 from tracebed.orchestrator.run import JOURNAL
 

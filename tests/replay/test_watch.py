@@ -27,8 +27,8 @@ from tracebed.api.measures import resizes
 from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.workload import Workload
 from tracebed.ground.errors import InputError
-from tracebed.orchestrator.batch import recovery as batch_recovery
 from tracebed.orchestrator.replay import journal
+from tracebed.orchestrator.replay.batch import recovery as batch_recovery
 from tracebed.orchestrator.replay.journal import Entry
 from tracebed.orchestrator.replay.recovery import SCHEMA
 from tracebed.orchestrator.replay.session import replay

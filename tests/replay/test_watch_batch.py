@@ -19,11 +19,11 @@ from tracebed.converters.workload import Provenance, System, Workload
 from tracebed.ground.errors import TestbedError
 from tracebed.ground.states import JobState
 from tracebed.machine.nodes import NodeFacts
-from tracebed.orchestrator.batch import loop, session
-from tracebed.orchestrator.batch.base import JobObservation, JobRequest, Phase, Refused, SystemFacts
-from tracebed.orchestrator.batch.records import JobRecords
-from tracebed.orchestrator.batch.session import BatchOptions, replay
 from tracebed.orchestrator.replay import journal
+from tracebed.orchestrator.replay.batch import loop, session
+from tracebed.orchestrator.replay.batch.base import JobObservation, JobRequest, Phase, Refused, SystemFacts
+from tracebed.orchestrator.replay.batch.records import JobRecords
+from tracebed.orchestrator.replay.batch.session import BatchOptions, replay
 from tracebed.orchestrator.replay.journal import Entry
 from tracebed.orchestrator.run import JOURNAL, Run
 from tracebed.orchestrator.watching.batch_view import BatchView

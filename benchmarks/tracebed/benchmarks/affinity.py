@@ -11,8 +11,7 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-ROUNDS = 10
-"""Number of times that the threads of a process are listed, until no new thread is found."""
+ROUNDS = 10  # number of times that the threads of a process are listed, until no new thread is found
 
 
 def threads_of(pid: int) -> Iterator[int]:
@@ -79,11 +78,7 @@ def _threads(pid: int, *, descendants: bool) -> set[int]:
 
 
 def strays(pid: int, cpus: Iterable[int], *, descendants: bool = False) -> dict[int, frozenset[int]]:
-    """Return the threads of a process that may use other CPUs than `cpus`, with the CPUs that they may use.
-
-    Args:
-        descendants: whether the threads of its child processes, and of theirs, are checked too.
-    """
+    """Return the threads of a process, and of its `descendants`, that may use CPUs beside `cpus`, with their CPUs."""
     mask, threads = frozenset(cpus), {}
     for thread in _threads(pid, descendants=descendants):
         with contextlib.suppress(ProcessLookupError):

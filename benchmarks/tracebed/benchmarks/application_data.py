@@ -53,27 +53,14 @@ class DataKernel(ABC):
 
     @abstractmethod
     def finish(self, checksum: int | None) -> None:
-        """Write the remaining results, on the leader at the end of the job, after the merge of all data.
-
-        Args:
-            checksum: the checksum of the job; None: unknown, because a rank is emulated.
-
-        Raises:
-            TestbedError: the data disagree with the checksum of the job.
-            OSError: the results cannot be written.
-        """
+        """Write the remaining results. Data that disagree with a checksum of the job are a TestbedError."""
 
 
 class Merging:
-    """The merge of the worker data of all ranks into the data of the leader. The leader directs the merge.
+    """The merge of the worker data of all ranks into the data of the leader, which directs it.
 
-    At distance 1, 2, 4, ... a rank at a position that is a multiple of twice the distance receives the data of the rank
-    at this distance. All merges of a distance run at the same time.
-
-    Args:
-        order: the ranks, the leader first.
-        send: sends a message to a rank, with bytes.
-        done: called when all data have been merged.
+    At distance 1, 2, 4, ... a rank at a position (in `order`, the leader first) that is a multiple of twice the
+    distance receives the data of the rank at this distance. All merges of a distance run at the same time.
     """
 
     def __init__(
@@ -81,11 +68,9 @@ class Merging:
     ) -> None:
         self._order, self._data, self._send, self._done = order, data, send, done
         self._distance = 1
-        self._target: dict[str, str] = {}
-        """Rank whose data are on their way -> the rank that merges them."""
+        self._target: dict[str, str] = {}  # rank whose data are on their way -> the rank that merges them
         self._left = 0
-        self.moved = 0
-        """Number of bytes that have moved."""
+        self.moved = 0  # number of bytes that have moved
 
     def begin(self) -> None:
         """Request the data of one distance, or end if all data have been merged."""

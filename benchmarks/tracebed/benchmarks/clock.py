@@ -17,10 +17,9 @@ from pathlib import Path
 from tracebed.ground import system
 from tracebed.ground.errors import TestbedError
 
-POLL_S = 0.001
-"""Polling interval of a steady clock that stands still, s."""
+POLL_S = 0.001  # polling interval of a steady clock that stands still, s
+# Time that the creator of a steady clock waits for its lock, s. A rank that was stopped may keep the lock.
 LOCK_S = 10.0
-"""Time that the creator of a steady clock waits for its lock, s. A rank that was stopped may keep the lock."""
 
 
 class Pauses:
@@ -46,8 +45,7 @@ class Pauses:
 class Clock:
     """The monotonic clock of the machine without the pauses of the node."""
 
-    path: str | None = None
-    """The file of the clock, for other processes; None: the clock needs no file."""
+    path: str | None = None  # the file of the clock, for other processes; None: the clock needs no file
     _pauses: Pauses | None = None
 
     def __init__(self, pauses: Pauses | None = None) -> None:
@@ -103,8 +101,7 @@ class SteadyClock(Clock):
     process calls `forget`.
     """
 
-    _lock_timeout_s: float | None = None
-    """Time to wait for the lock, s; None: no limit."""
+    _lock_timeout_s: float | None = None  # time to wait for the lock, s; None: no limit
 
     def __init__(self, path: Path | str, pauses: Pauses | None = None) -> None:
         """Use the clock in the file at `path`. Pauses need not be left out: a rank that is stopped holds the clock."""

@@ -37,16 +37,12 @@ from tracebed.benchmarks.rank import BenchmarkRank, Control
 from tracebed.benchmarks.workers import Workers
 from tracebed.ground.errors import print_traceback
 
+# Environment variables of the agent that commands inherit.
 INHERITED = ("PATH", "HOME", "USER", "LANG", "LC_ALL", "TMPDIR")
-"""Environment variables of the agent that commands inherit."""
-NOT_STARTED = 127
-"""Exit status of a command that cannot be started."""
-TERMINATION_S = 5.0
-"""Time that a copy on a released node has after SIGTERM, s. Then it is killed."""
-MEMORY_S = 0.1
-"""Time between two checks of the memory of a command, s."""
-LINE = 2**22
-"""Longest message of a rank and its watchdog, bytes."""
+NOT_STARTED = 127  # exit status of a command that cannot be started
+TERMINATION_S = 5.0  # Time that a copy on a released node has after SIGTERM, s. Then it is killed.
+MEMORY_S = 0.1  # time between two checks of the memory of a command, s
+LINE = 2**22  # longest message of a rank and its watchdog, bytes
 _PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -60,12 +56,8 @@ def run(
 ) -> int:
     """Run the command of one rank until it ends, and return the exit status of the process.
 
-    Args:
-        launch: the launch parameters of the rank.
-        control: the connection to the agent.
-        ranks: the classes of the leader and of the other ranks.
-        moves: whether the command follows changes of the CPUs of the rank.
-        given: environment variables of the command, beside its own.
+    `ranks` are the classes of the leader and of the other ranks. With `moves`, the command follows changes of the CPUs
+    of the rank. `given` are environment variables of the command, beside its own.
     """
     watchdog = Watchdog()  # before this process has threads
     try:
@@ -170,12 +162,7 @@ class CommandRank(BenchmarkRank):
             self.command_ended(status, "was terminated" if self.terminated else message["reason"] or _reason(status))
 
     def command_ended(self, status: int, reason: str) -> None:
-        """Process the end of the command of this rank.
-
-        Args:
-            status: exit status, negative for a signal.
-            reason: why the rank has failed; empty: no failure.
-        """
+        """Process the end of the command of this rank. A signal is a negative status; `reason` is that of a failure."""
         raise NotImplementedError
 
 
@@ -292,8 +279,7 @@ class ElasticLeader(CommandLeader):
 class DmrLeader(ElasticLeader):
     """The rank whose command changes its own processes. The other ranks only hold their nodes."""
 
-    size = 0
-    """Number of nodes with which checks are answered."""
+    size = 0  # number of nodes with which checks are answered
 
     def run(self) -> int:
         """Answer the checks of the command until the rank ends."""
@@ -332,20 +318,15 @@ class Watchdog:
     The watchdog is a child of the rank, and the parent of the command and of its orphaned processes. The watchdog ends
     these processes when the command has ended, when the rank closes the connection, and when the rank is killed. The
     command is in the process group of the rank, so that it receives the signals of the agent to the rank. The watchdog
-    is not in this group.
-
-    Messages to the watchdog:    start (arguments, environment, folder, memory_mib)
-    Messages from the watchdog:  started (pid), ended (status, reason)
-
-    Attributes:
-        pid: its process.
-        link: the connection to the watchdog, which closes it after the end of the command.
+    is not in this group. The messages to it are `start` (arguments, environment, folder, memory_mib), and from it
+    `started` (pid) and `ended` (status, reason).
     """
 
     def __init__(self) -> None:
         """Fork the watchdog. No other thread may run."""
         group = os.getpgrp()
         _become_subreaper()  # the watchdog may be killed
+        # The watchdog closes its end after the end of the command.
         self.link, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.pid = os.fork()
         if self.pid == 0:

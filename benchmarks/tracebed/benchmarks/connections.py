@@ -18,12 +18,11 @@ from typing import Any
 
 from tracebed.benchmarks.lines import decode, encode, watch
 
+# Time after which a connection between ranks on different machines is lost if the network does not carry it, s.
 CUT_S = 10
-"""Time after which a connection between ranks on different machines is lost if the network does not carry it, s."""
 
 Data = bytes | bytearray | memoryview
-OnMessage = Callable[[dict[str, Any], memoryview], None]
-"""A function of a message and its bytes."""
+OnMessage = Callable[[dict[str, Any], memoryview], None]  # a function of a message and its bytes
 
 _LENGTH = struct.Struct("!Q")
 
@@ -51,12 +50,9 @@ def handshake(peer: socket.socket) -> Iterator[Connection]:
 
 
 class Peer:
-    """The connection to another rank, registered with a selector whose keys have a function without arguments as data.
+    """The connection to another rank, after the handshake. The keys of its selector have functions without arguments.
 
-    Args:
-        end: the connected socket, after the handshake.
-        on_message: called with each message.
-        on_lost: called when the other rank has closed its end.
+    `on_lost` is called when the other rank has closed its end.
     """
 
     def __init__(
@@ -65,10 +61,8 @@ class Peer:
         self._selector, self._end, self._on_message, self._on_lost = selector, end, on_message, on_lost
         self._unsent: deque[memoryview] = deque()
         self._buffer = bytearray(_LENGTH.size)
-        self._missing = memoryview(self._buffer)
-        """The part of the buffer that has not been read."""
-        self._reads_length = True
-        """Whether the buffer is for the length of a message, not for the message."""
+        self._missing = memoryview(self._buffer)  # the part of the buffer that has not been read
+        self._reads_length = True  # whether the buffer is for the length of a message, not for the message
         self.closed = False
         end.setblocking(False)
         selector.register(end, selectors.EVENT_READ, self._ready)

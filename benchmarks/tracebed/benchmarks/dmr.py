@@ -57,11 +57,7 @@ class Answer(NamedTuple):
 def check_status(size: int, sizes: SizeRange, idle: int, waiting: Sequence[int]) -> Answer:
     """Return the answer to an application at a malleability point.
 
-    Args:
-        size: its current size.
-        sizes: the sizes that it can have.
-        idle: number of idle processors.
-        waiting: the least size of each waiting job, in the order of the queue.
+    `idle` is the number of idle processors, `waiting` the least size of each waiting job, in the order of the queue.
     """
     found = shrunk(size, (sizes.preferred, sizes.least), idle, waiting)
     if found is not None:

@@ -25,29 +25,16 @@ from tracebed.benchmarks.lines import decode, encode
 from tracebed.benchmarks.ownership import DromResult
 from tracebed.ground.errors import InputError, TestbedError
 
-ADDRESS = "TRACEBED_DMR"
-"""Environment variable with the path of the socket, for programs."""
-ANSWER_S = 10.0
-"""Longest wait for an answer, s."""
-LONGEST = 4096
-"""Longest request or answer, bytes."""
+ADDRESS = "TRACEBED_DMR"  # environment variable with the path of the socket, for programs
+ANSWER_S = 10.0  # longest wait for an answer, s
+LONGEST = 4096  # longest request or answer, bytes
 
+# A function of the PID of an application, its size and its sizes, in processors.
 Decide = Callable[[int, int, SizeRange], Answer]
-"""A function of the PID of an application, its size and its sizes, in processors."""
 
 
 def request_decision(path: str, size: int, sizes: SizeRange) -> Answer:
-    """Return the answer of the resource manager to an application at a malleability point.
-
-    Args:
-        path: the socket of the resource manager.
-        size: the current size of the application.
-        sizes: the sizes that it can have.
-
-    Raises:
-        InputError: the sizes are invalid.
-        TestbedError: the resource manager does not answer.
-    """
+    """Return the answer of the resource manager at the socket `path` to an application at a malleability point."""
     sizes.checked()
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:

@@ -52,33 +52,29 @@ class Leader(BenchmarkRank):
         self.members = list(launch.members)
         self.links: dict[str, Peer] = {}
         self.cores: dict[str, int] = {}
-        self.joined: dict[str, dict[str, Any]] = {}
-        """The message `join` of each follower."""
+        self.joined: dict[str, dict[str, Any]] = {}  # the message `join` of each follower
+        # The members that hold the state, in the order of their blocks; None: the members have not all joined yet.
         self.holders: list[str] | None = None
-        """The members that hold the state, in the order of their blocks; None: the members have not all joined yet."""
+        # Number of members that write their first block or receive common data, `then` is called at 0.
         self.preparing = 0
-        """Number of members that write their first block or receive common data, `then` is called at 0."""
         self.then: Callable[[], None] = self._start
         self.merging: Merging | None = None
-        self.moved = 0
-        """Number of bytes that move in the current change of members."""
+        self.moved = 0  # number of bytes that move in the current change of members
         self.moving: Moving | None = None
         self.begun: float | None = None
         self.job_units = 0
         self.checksum = 0
         self.in_serial = False
         self.in_overhead = False
-        self.awaited: set[str] = set()
-        """Members that are still working on the parallel part."""
+        self.awaited: set[str] = set()  # members that are still working on the parallel part
+        # Longest planned time of a rank for the current parallel part, with its mask change if there was one, s.
         self.longest = 0.0
-        """Longest planned time of a rank for the current parallel part, with its mask change if there was one, s."""
         self.serial = range(self.program.serial_units)
         self.parallel = range(self.program.serial_units, self.program.serial_units + self.program.parallel_units)
-        self.pool = range(0)
-        """Units of the parallel part that no rank has drawn."""
+        self.pool = range(0)  # units of the parallel part that no rank has drawn
         self.chunk = 0
+        # The pending member change. It is applied at the first malleability point after all new members joined.
         self.pending: dict[str, Any] | None = None
-        """The pending member change. It is applied at the first malleability point after all new members joined."""
         self.progress_due = 0.0
 
     def begin(self) -> None:
@@ -171,10 +167,7 @@ class Leader(BenchmarkRank):
         return [rank for rank in members if (duty > 0 if rank == self.name else self.joined[rank]["holds"])]
 
     def _prepare(self, members: Sequence[str], then: Callable[[], None], *, fill: bool) -> None:
-        """Send the common data of the application to `members`. With `fill`, the holders write their blocks.
-
-        `then` is called when all members are ready.
-        """
+        """Send the common data to `members`, then call `then`. With `fill`, the holders write their blocks."""
         assert self.holders is not None
         own = Block(0, 0)
         self.preparing, self.then = 1, then  # 1: this rank

@@ -13,12 +13,9 @@ from typing import Any
 
 from tracebed.ground import system
 
-CHUNK = 65536
-"""Largest number of bytes that are read or written at once."""
-CHUNKS = 64
-"""Largest number of chunks that are read before the lines in them are returned."""
-ONE = (1).to_bytes(8, sys.byteorder)
-"""What is written to an event descriptor to make it readable."""
+CHUNK = 65536  # largest number of bytes that are read or written at once
+CHUNKS = 64  # largest number of chunks that are read before the lines in them are returned
+ONE = (1).to_bytes(8, sys.byteorder)  # what is written to an event descriptor to make it readable
 
 
 def _made_encoder(*, allow_nan: bool) -> Callable[[Any], str]:
@@ -31,16 +28,15 @@ def _made_encoder(*, allow_nan: bool) -> Callable[[Any], str]:
     return lambda value: "".join(parts(value, 0))
 
 
+# Return a value in JSON without spaces. A value that contains itself raises RecursionError.
 encoded = _made_encoder(allow_nan=True)
-"""Return a value in JSON without spaces. A value that contains itself raises RecursionError."""
 _message = _made_encoder(allow_nan=False)
 
 
 def encode(message: Mapping[str, Any]) -> bytes:
     """Return `message` as a line of JSON.
 
-    Raises:
-        ValueError: a number is NaN or infinite, which `decode` refuses: a message never carries its defect further.
+    NaN or infinity is a ValueError, so that no message carries a defect further.
     """
     return _message(message).encode() + b"\n"
 
@@ -87,10 +83,8 @@ class Lines:
         A line of more than `limit` bytes is cut to `limit` + 1 bytes or more, and the rest is discarded.
         """
         self.selector, self.reader, self.writer, self.data, self.limit = selector, reader, writer, data, limit
-        self.closed = False
-        """Whether the peer has closed the end that `reader` reads."""
-        self.broken = False
-        """Whether the peer has closed the end that `writer` writes."""
+        self.closed = False  # whether the peer has closed the end that `reader` reads
+        self.broken = False  # whether the peer has closed the end that `writer` writes
         self.unsent = bytearray()
         self._partial = b""
         self._watched: tuple[bool, bool] | None = None  # `closed` and whether output was buffered when last registered
@@ -164,10 +158,7 @@ class Lines:
 
 
 def watch(selector: selectors.BaseSelector, descriptor: int, events: int, data: Any) -> None:
-    """Wait from now on for `events` of a descriptor, with `data` in its key. 0: do not wait for the descriptor.
-
-    A closed descriptor, -1, is ignored.
-    """
+    """Wait for `events` of a descriptor, with `data` in its key; 0: wait no longer; -1: a closed one."""
     known = selector.get_map()
     before = known[descriptor].events if descriptor >= 0 and descriptor in known else 0
     if events and not before:

@@ -20,8 +20,7 @@ from tracebed.benchmarks.drom import Administrator
 from tracebed.benchmarks.ownership import DromResult, Flags
 from tracebed.ground.errors import InputError, TestbedError
 
-CHANGE = Flags.STEAL | Flags.REPLACE
-"""The manager is the only administrator of its node."""
+CHANGE = Flags.STEAL | Flags.REPLACE  # the manager is the only administrator of its node
 
 
 @dataclass

@@ -30,22 +30,18 @@ from tracebed.ground import system
 from tracebed.ground.errors import TestbedError
 
 FOLDER: Final = Path("/dev/shm")
-SLOTS: Final = 1024
-"""Number of processes for which a table has room."""
-LOCK_S = 2.0
-"""Longest wait for the lock, s. A transaction takes less than a millisecond."""
-PAUSE_S = 0.0001
-"""Pause between two attempts to lock, s."""
+SLOTS: Final = 1024  # number of processes for which a table has room
+LOCK_S = 2.0  # Longest wait for the lock, s. A transaction takes less than a millisecond.
+PAUSE_S = 0.0001  # pause between two attempts to lock, s
 
 _MAGIC = b"tb-drom1"
 _HEADER = struct.Struct("=8sIII12x")
-_CURRENT = 16
-"""Offset of the current bank, bytes."""
+_CURRENT = 16  # offset of the current bank, bytes
 _BANK = struct.Struct("=II")
 _POST = struct.Struct("=q")
 _CHECKSUM_BYTES = 4
+# Excludes the threads of this process from each other: a lock of the kernel belongs to the whole process.
 _lock = threading.RLock()
-"""Excludes the threads of this process from each other: a lock of the kernel belongs to the whole process."""
 
 
 def bits(cpus: Iterable[int]) -> int:
@@ -70,27 +66,20 @@ class TableLostError(TestbedError):
 
 
 class TableEntry:
-    """A process and its CPUs, as masks.
-
-    Attributes:
-        slot: index of the post of the process.
-        pid: the process.
-        registered: whether the process itself has registered; False: its CPUs are reserved for it and its children.
-        started: start of the process, in clock ticks since boot: a later process may have the same PID.
-        held: CPUs that the process may use now. The masks `held` of two processes never overlap, and neither do
-            their masks `target`.
-        target: CPUs that the process is to hold, once it and the holders before it have polled.
-        taken: CPUs that were taken from the process, and return to it when their holders end. No two processes have
-            the same CPU here: it returns to the one from which it was taken first.
-    """
+    """A process and its CPUs, as masks. No CPU is in the masks of the same name of two processes."""
 
     __slots__ = ("held", "pid", "registered", "slot", "started", "taken", "target")
 
     def __init__(
         self, slot: int, pid: int, registered: bool, started: int, held: int = 0, target: int = 0, taken: int = 0
     ) -> None:
-        self.slot, self.pid, self.registered, self.started = slot, pid, registered, started
-        self.held, self.target, self.taken = held, target, taken
+        self.slot = slot  # index of the post of the process
+        self.pid = pid
+        self.registered = registered  # by the process itself; False: its CPUs are reserved for it and its children
+        self.started = started  # in clock ticks since boot: a later process may have the same PID
+        self.held = held  # CPUs that the process may use now
+        self.target = target  # CPUs that the process is to hold, once it and the holders before it have polled
+        self.taken = taken  # CPUs that return when their holders end: the process was the first to lose each
 
     @property
     def pending(self) -> bool:
@@ -104,17 +93,11 @@ class TableEntry:
 
 
 class Transaction:
-    """The entries of a table under its lock.
-
-    Attributes:
-        node: mask of the CPUs of the node.
-        entries: PID -> entry.
-        posted: slots of the processes that are to poll.
-    """
+    """The entries of a table under its lock."""
 
     def __init__(self, node: int, entries: dict[int, TableEntry]) -> None:
-        self.node, self.entries = node, entries
-        self.posted: set[int] = set()
+        self.node, self.entries = node, entries  # by PID
+        self.posted: set[int] = set()  # slots of the processes that are to poll
 
     def add(self, pid: int, *, registered: bool) -> TableEntry | None:
         """Add a process, and return its entry; None: the process has ended, or the table is full."""
@@ -198,11 +181,8 @@ class NodeTable:
     def transaction(self, *, changes: bool = True) -> Iterator[Transaction]:
         """Yield the entries under the lock, and store them at the end unless an exception is raised.
 
-        Args:
-            changes: whether the entries may change. Otherwise, they are not stored.
-
-        Raises:
-            TableLostError: the table was removed, is damaged, or stays locked.
+        Without `changes`, they are not stored. A table that was removed, is damaged, or stays locked is a
+        TableLostError.
         """
         with _lock:
             self._acquire()

@@ -16,26 +16,16 @@ from tracebed.ground import system
 class DromResult(enum.IntEnum):
     """Result of a call. Errors are negative."""
 
-    SUCCESS = 0
-    """The change is complete."""
-    NOTED = 1
-    """The change is accepted, and is pending until processes have polled."""
-    NO_UPDATE = 2
-    """Nothing has changed since the last poll."""
-    NO_PROCESS = -1
-    """The process is unknown."""
-    PENDING = -2
-    """An earlier change of the process is still pending ("dirty")."""
-    PERMISSION = -3
-    """A CPU belongs to another process, or is not of this node."""
-    TIMEOUT = -4
-    """The processes did not poll in time. The change was withdrawn."""
-    NO_TABLE = -5
-    """The table is missing or damaged."""
-    REGISTERED = -6
-    """The process is registered already."""
-    FULL = -7
-    """The table is full."""
+    SUCCESS = 0  # the change is complete
+    NOTED = 1  # the change is accepted, and is pending until processes have polled
+    NO_UPDATE = 2  # nothing has changed since the last poll
+    NO_PROCESS = -1  # the process is unknown
+    PENDING = -2  # an earlier change of the process is still pending ("dirty")
+    PERMISSION = -3  # a CPU belongs to another process, or is not of this node
+    TIMEOUT = -4  # The processes did not poll in time. The change was withdrawn.
+    NO_TABLE = -5  # the table is missing or damaged
+    REGISTERED = -6  # the process is registered already
+    FULL = -7  # the table is full
 
     @property
     def error(self) -> bool:
@@ -47,16 +37,14 @@ class Flags(enum.IntFlag):
     """Options of a call."""
 
     NONE = 0
-    STEAL = 1
-    """Take CPUs from other processes."""
+    STEAL = 1  # take CPUs from other processes
+    # At the end, return CPUs to the processes from which they were taken. Otherwise they become free.
     RETURN_STOLEN = 2
-    """At the end, return CPUs to the processes from which they were taken. Otherwise they become free."""
-    SYNC = 4
-    """Wait until all affected processes have polled. Without this flag, no call waits."""
+    SYNC = 4  # Wait until all affected processes have polled. Without this flag, no call waits.
+    # Replace pending changes. Without this flag, a process with a pending change can neither be changed nor lose CPUs.
+    # CPUs that were taken from the process before do not return to it. This flag is for the only administrator of a
+    # node, and cannot be combined with SYNC.
     REPLACE = 8
-    """Replace pending changes. Without this flag, a process with a pending change can neither be changed nor lose CPUs.
-    CPUs that were taken from the process before do not return to it. This flag is for the only administrator of a node,
-    and cannot be combined with SYNC."""
 
 
 def assign(table: Transaction, entry: TableEntry, requested: int, flags: Flags) -> DromResult:
@@ -152,13 +140,7 @@ def release(table: Transaction, entry: TableEntry, flags: Flags) -> None:
 
 
 def withdraw(table: Transaction, affected: Mapping[int, int], before: Mapping[int, tuple[int, int]]) -> None:
-    """Withdraw a change.
-
-    Args:
-        table: the entries of the table, under its lock.
-        affected: the processes of the change, with the CPUs that the change assigned to them.
-        before: the CPUs of all processes before the change, and those taken from them.
-    """
+    """Withdraw a change, which assigned CPUs to `affected`. `before` are the CPUs of all processes, and those taken."""
     for pid in affected.keys() - before.keys():
         if pid in table.entries:
             release(table, table.entries[pid], Flags.RETURN_STOLEN)

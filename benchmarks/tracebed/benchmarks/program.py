@@ -12,9 +12,9 @@ from tracebed.benchmarks.clock import Pauses
 from tracebed.ground.errors import InputError
 
 Address = str | tuple[str, int]
+# Parts into which static data are divided for each of the first cores. In figure 5 of the DROM paper, the data of one
+# removed thread are computed by the first four threads.
 TASKS = 4
-"""Parts into which static data are divided for each of the first cores. In figure 5 of the DROM paper, the data of one
-removed thread are computed by the first four threads."""
 
 
 class Program(NamedTuple):
@@ -64,17 +64,8 @@ class Program(NamedTuple):
         """Return the program that runs for `seconds` on `nodes` nodes of `cores` cores, by Amdahl's law.
 
         The run time on n nodes is T(n) = T(1) (1 - f + f/n), where f is the parallel fraction of the time on one node
-        (Amdahl 1967). The serial part uses one core, the parallel part all cores.
-
-        Args:
-            seconds: wall time on `nodes` nodes, s.
-            nodes: number of nodes.
-            cores: cores per node.
-            rate: units per second of a core.
-            parallel_fraction: f, 0 to 1.
-            grain_s: target wall time of an iteration on `nodes` nodes, s.
-            balance: as in `Program`.
-            application: name of the application.
+        (Amdahl 1967). The serial part uses one core, the parallel part all cores. `rate` is units per second of a core,
+        and `grain_s` the target wall time of an iteration on `nodes` nodes.
         """
         alone = seconds / (1 - parallel_fraction + parallel_fraction / nodes)
         return cls(
@@ -137,8 +128,7 @@ def _check_command(command: Any) -> None:
     raise InputError("the command is invalid")  # its environment may be secret
 
 
-WORK_S = 1.0
-"""Shortest time between two messages `work` of a rank, s, unless its launch has a longer one."""
+WORK_S = 1.0  # shortest time between two messages `work` of a rank, s, unless its launch has a longer one
 
 
 class Launch(NamedTuple):
@@ -182,11 +172,8 @@ def split(units: range, parts: int, index: int) -> range:
 def deal(units: range, cores: int, partitions: int = 0) -> list[range]:
     """Return the share of each core of the consecutive `units`.
 
-    Args:
-        units: numbers of the units.
-        cores: number of cores.
-        partitions: number of parts into which the data are divided; 0: as many as there are cores. A core has whole
-            parts: with more parts than cores, some cores have one part more (figure 5 of the DROM paper).
+    The data are divided into `partitions` parts; 0: as many as there are cores. A core has whole parts: with more parts
+    than cores, some cores have one part more (figure 5 of the DROM paper).
     """
     parts, total = partitions or cores, len(units)
     least, more = divmod(parts, cores)

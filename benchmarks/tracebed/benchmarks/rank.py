@@ -30,15 +30,11 @@ from tracebed.ground import system
 from tracebed.ground.cpus import format_cpus
 from tracebed.ground.errors import TestbedError, print_traceback
 
-MOST_SAMPLES = 10_000
-"""Largest number of samples in a message `work`, which has some 100 bytes for each."""
-HEARTBEAT_S = 0.1
-"""Shortest time between two records of an unchanged rank in its heartbeat file, s."""
+MOST_SAMPLES = 10_000  # largest number of samples in a message `work`, which has some 100 bytes for each
+HEARTBEAT_S = 0.1  # shortest time between two records of an unchanged rank in its heartbeat file, s
 
-Control = socket.socket
-"""The rank's end of the connection to its agent."""
-Adopt = Callable[[tuple[int, ...]], None]
-"""A function that binds the threads of this process to the given CPUs."""
+Control = socket.socket  # the rank's end of the connection to its agent
+Adopt = Callable[[tuple[int, ...]], None]  # a function that binds the threads of this process to the given CPUs
 
 
 def heartbeat_name(rank: str) -> str:
@@ -74,11 +70,11 @@ class Heartbeat:
 class BenchmarkRank:
     """The common part of leaders and followers: workers, a mask that can change, the connection to the agent."""
 
+    # Checksum of the units of the job so far; None: not known to this rank, or the units are emulated.
     checksum: int | None = None
-    """Checksum of the units of the job so far; None: not known to this rank, or the units are emulated."""
 
+    # Whether the time of the work follows from its units. That of a user's program is unknown.
     PLANNED: ClassVar[bool] = True
-    """Whether the time of the work follows from its units. That of a user's program is unknown."""
 
     def __init__(self, launch: Launch, control: Control, kernel: Kernel) -> None:
         """Start the workers, pinned to the mask. Raises OSError if this process may not use a CPU of the mask."""
@@ -89,47 +85,37 @@ class BenchmarkRank:
         self.heartbeat = Heartbeat(launch.folder / heartbeat_name(launch.rank))
         self.clock = SteadyClock(launch.clock, launch.pauses) if launch.clock else Clock(launch.pauses)
         self.workers = self._make_workers(_for_all_units(kernel, launch))
+        # The CPUs of the rank. The workers are idle while it holds no CPU.
         self.holding = HeldCpus(launch.table, launch.cpus)
-        """The CPUs of the rank. The workers are idle while it holds no CPU."""
-        self.began = False
-        """Whether the rank has held all CPUs with which it was to start."""
+        self.began = False  # whether the rank has held all CPUs with which it was to start
+        # Time of the first doorbell since the last poll, as it is reported; None: there was no doorbell.
         self.seen: float | None = None
-        """Time of the first doorbell since the last poll, as it is reported; None: there was no doorbell."""
+        # The call that is made once this rank holds CPUs; None: the rank does not wait for CPUs.
         self._next: Callable[[], None] | None = None
-        """The call that is made once this rank holds CPUs; None: the rank does not wait for CPUs."""
-        self.loss_reported = False
-        """Whether the loss of the table has been reported to the agent."""
+        self.loss_reported = False  # whether the loss of the table has been reported to the agent
+        # Times at which this rank read its latest CPUs in the table, and at which the workers used them.
         self.decided = self.adopted = 0.0
-        """Times at which this rank read its latest CPUs in the table, and at which the workers used them."""
-        self._without_cpus: float | None = None
-        """Time since when this rank holds no CPU; None: it holds CPUs."""
+        self._without_cpus: float | None = None  # time since when this rank holds no CPU; None: it holds CPUs
+        # Number of parts into which the data of the rank are divided at its start; 0: they are not divided.
         self.partitions = TASKS * len(launch.cpus) if launch.program.partition == "static" else 0
-        """Number of parts into which the data of the rank are divided at its start; 0: they are not divided."""
         self.state = DistributedState(self.program.state_mib)
+        # The own data of the application; None for emulated ranks.
         self.data = kernel if isinstance(kernel, DataKernel) and launch.duty else None
-        """The own data of the application; None for emulated ranks."""
         self.samples: list[Sample] = []
         self.work_due = system.monotonic() + self.launch.work_s
         self.iteration = 0
         self.units_done = 0
-        self.in_part = False
-        """Whether a part is being computed; CPUs change only after the part."""
+        self.in_part = False  # whether a part is being computed; CPUs change only after the part
         self.part_units = 0
-        self.draws = 0
-        """Number of unanswered requests for chunks."""
-        self.exhausted = False
-        """Whether the pool of the part is empty."""
-        self.request: dict[str, Any] = {}
-        """The last request for a change of members."""
-        self.left: float | None = None
-        """Monotonic time at which the leader released this rank, s."""
+        self.draws = 0  # number of unanswered requests for chunks
+        self.exhausted = False  # whether the pool of the part is empty
+        self.request: dict[str, Any] = {}  # the last request for a change of members
+        self.left: float | None = None  # monotonic time at which the leader released this rank, s
         self.outcome: tuple[str, str] | None = None
+        # Leader only: planned time of the parts so far, each by its slowest rank, plus reconfigurations, s.
         self.planned_s = 0.0
-        """Leader only: planned time of the parts so far, each by its slowest rank, plus reconfigurations, s."""
-        self.residual_s: float | None = None
-        """Leader only: delay behind the plan at the end of the job, s."""
-        self.reconfiguring_s = 0.0
-        """Time spent in mask and member changes that is not yet part of the plan, s."""
+        self.residual_s: float | None = None  # leader only: delay behind the plan at the end of the job, s
+        self.reconfiguring_s = 0.0  # time spent in mask and member changes that is not yet part of the plan, s
 
     def _make_workers(self, kernel: Kernel) -> Workers:
         """Return the workers for the duty of the rank. A steady clock needs deadlines at every duty."""
@@ -198,11 +184,8 @@ class BenchmarkRank:
         self.control.send({"type": type, "time": system.monotonic(), **fields})
 
     def sample_work(self) -> None:
-        """Take a sample of the iteration that this rank has ended, and send the samples if a message is due.
-
-        An emulated rank takes one sample per message instead.
-        """
-        if self.launch.duty:
+        """Take a sample of the iteration that this rank has ended, and send the samples if a message is due."""
+        if self.launch.duty:  # an emulated rank takes one sample per message instead
             self.samples.append(self.workers.sample())
         if system.monotonic() >= self.work_due or len(self.samples) == MOST_SAMPLES:
             self._send_work()
@@ -242,12 +225,7 @@ class BenchmarkRank:
     # A part: static shares, or chunks drawn until the pool is empty.
 
     def start_part(self, shares: Sequence[range] | None, behind: float) -> None:
-        """Begin a part.
-
-        Args:
-            shares: numbers of the units of each core; None: draw chunks.
-            behind: the delay of the job behind its plan, s.
-        """
+        """Begin a part with the units of each core (None: draw chunks), `behind` seconds after the plan of the job."""
         self.in_part, self.part_units, self.exhausted = True, 0, shares is not None
         self.workers.begin(behind)
         if shares is None:
@@ -364,33 +342,21 @@ class BenchmarkRank:
         self.beat("running" if cpus else "waiting", changed=True)
 
     def reconfigured(self) -> float:
-        """Return the time spent in mask and member changes since the last call, s.
-
-        This time is added to the plan. Otherwise the slack before a deadline would hide it.
-        """
+        """Return the time of mask and member changes since the last call, s. The slack of a deadline would hide it."""
         seconds, self.reconfiguring_s = self.reconfiguring_s, 0.0
         return seconds
 
 
 class HeldCpus:
-    """The CPUs of this process.
-
-    Args:
-        table: the table of the node, in which the CPUs of this process were prepared; None: the CPUs never change.
-        cpus: the CPUs that this process is to hold at its start.
-
-    Attributes:
-        cpus: the CPUs that this process holds.
-        complete: whether the process holds all its CPUs, so that no change is pending.
-        replacement: the table to open at the next poll; None: the table has not been replaced.
-        lost: whether the table is lost, until it is replaced. The process keeps the CPUs that it holds.
-    """
+    """The CPUs of this process. Without a table, in which they were prepared, they never change."""
 
     def __init__(self, table: Path | None, cpus: tuple[int, ...]) -> None:
         """Register. Raises TestbedError if the table is full, or no CPUs were prepared."""
         self._process: DromProcess | None = None
-        self.replacement: Path | None = None
-        self.cpus, self.complete, self.lost = cpus, True, False
+        self.replacement: Path | None = None  # the table to open at the next poll
+        self.cpus = cpus
+        self.complete = True  # the process holds all its CPUs, so that no change is pending
+        self.lost = False  # the table, until it is replaced; the process keeps the CPUs that it holds
         if table is not None:
             self.cpus, self.complete = (), False
             self._register(table)
@@ -417,8 +383,7 @@ class HeldCpus:
     def poll(self, adopt: Adopt) -> bool:
         """Release and take CPUs, and return whether the CPUs have changed. No thread may be computing.
 
-        Args:
-            adopt: called with the CPUs if they change, before other processes can take the released CPUs.
+        `adopt` is called with changed CPUs, before other processes can take the released ones.
         """
         if self.replacement is not None:
             return self._reopen(self.replacement, adopt)

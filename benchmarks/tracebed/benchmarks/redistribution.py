@@ -32,17 +32,12 @@ def blocks(total: int, ranks: int) -> list[Block]:
 
 
 def rearranged(total: int, order: Sequence[str], members: Sequence[str]) -> list[str]:
-    """Return the new order of the ranks by which the fewest pages move.
+    """Return the new order of the ranks by which the fewest of `total` pages move. `order` is that of their blocks.
 
     A page stays if its rank keeps a block that contains the page. The overlaps of old with new blocks, from left to
     right, form a staircase: each overlap shares its old or its new block with the next one. A choice of overlaps is
     possible if no two of them share a block. The best choice is found from right to left: an overlap is either not
     chosen, or chosen together with the best choice from the first overlap on that shares no block with it.
-
-    Args:
-        total: number of pages.
-        order: the ranks before the resize, in the order of their blocks.
-        members: the ranks after the resize, in any order, at least one.
     """
     stays = [
         (old, new, pages.end - pages.first if order[old] in members else 0)
@@ -73,10 +68,7 @@ def rearranged(total: int, order: Sequence[str], members: Sequence[str]) -> list
 
 
 def moves(total: int, old: Sequence[str], new: Sequence[str]) -> list[Move]:
-    """Return the moves from the blocks of the ranks `old` to the blocks of the ranks `new`, each in order of blocks.
-
-    Each page whose rank changes moves once, directly to its new rank. The other pages do not move.
-    """
+    """Return the moves of pages from the blocks of `old` to the blocks of `new` ranks. Each page moves at most once."""
     return [
         Move(old[source], new[target], pages)
         for source, target, pages in _overlaps(blocks(total, len(old)), blocks(total, len(new)))

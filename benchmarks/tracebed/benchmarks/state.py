@@ -10,10 +10,8 @@ from typing import Any
 from tracebed.benchmarks.connections import Data
 from tracebed.benchmarks.redistribution import Block, Move
 
-PAGE = 2**18
-"""Size of a page, bytes. The last page of a state may be smaller."""
-WINDOW = 4
-"""Largest number of pages that are on the way to a rank at the same time."""
+PAGE = 2**18  # Size of a page, bytes. The last page of a state may be smaller.
+WINDOW = 4  # largest number of pages that are on the way to a rank at the same time
 
 
 class DistributedState:
@@ -25,8 +23,7 @@ class DistributedState:
     def __init__(self, mib: float) -> None:
         """Hold no pages of a state of `mib` MiB."""
         self.size = round(mib * 2**20)
-        self.total = -(-self.size // PAGE)
-        """Number of pages of the state, on all ranks."""
+        self.total = -(-self.size // PAGE)  # number of pages of the state, on all ranks
         self.pages: dict[int, Data] = {}
 
     def fill(self, block: Block) -> None:
@@ -55,10 +52,6 @@ class Moving:
 
     The leader fetches a page from its rank and passes it on to the new rank, which reports that it has stored the page.
     At most `WINDOW` pages are on the way to a rank, so that a slow rank does not fill the memory of the leader.
-
-    Args:
-        send: sends a message to a rank, with bytes.
-        done: called when the last page has been stored.
     """
 
     def __init__(
@@ -74,8 +67,7 @@ class Moving:
         for move in plan:
             self._waiting[move.target].append(move)
         self._under_way: Counter[str] = Counter()
-        self._target: dict[int, str] = {}
-        """Page on its way -> its new rank."""
+        self._target: dict[int, str] = {}  # page on its way -> its new rank
         self._left = sum(end - first for _, _, (first, end) in plan)
 
     def begin(self) -> None:

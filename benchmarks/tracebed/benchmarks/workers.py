@@ -34,33 +34,25 @@ class Computed(NamedTuple):
     checksum: int
     cpu_s: float
     wall_s: float
-    ended: float
-    """Time at the end (`Clock.running`)."""
+    ended: float  # time at the end (`Clock.running`)
 
 
 class Workers:
     """The cores of a rank, their plan, and the figures of the work that they really did.
 
-    Args:
-        cpus: the CPU of each core.
-        rate: planned units per second of a core.
-        finished: called with the planned units of each share that has ended.
-        clock: the clock of the deadlines.
+    `rate` is the planned units per second of a core. `finished` is called with the planned units of each share that has
+    ended.
     """
 
     def __init__(self, cpus: Sequence[int], rate: float, finished: Finished, clock: Clock) -> None:
         self._rate, self._finished, self._clock = rate, finished, clock
         self._begun = 0.0
-        self._planned: list[float] = []
-        """Core -> planned end of its shares of the part."""
+        self._planned: list[float] = []  # core -> planned end of its shares of the part
+        # Time at which the latest share of the part was computed. Workers without deadlines leave it at 0.
         self._ready = 0.0
-        """Time at which the latest share of the part was computed. Workers without deadlines leave it at 0."""
-        self.deadline: float | None = None
-        """Time of the clock at which `tick` is due; None: never."""
-        self.overruns = 0
-        """Number of parts that were not computed by their deadline."""
-        self.late_s = 0.0
-        """Largest delay between a deadline and the end of its share, s."""
+        self.deadline: float | None = None  # time of the clock at which `tick` is due; None: never
+        self.overruns = 0  # number of parts that were not computed by their deadline
+        self.late_s = 0.0  # largest delay between a deadline and the end of its share, s
         self._units, self._cpu_s, self._wall_s, self._late_s = 0, 0.0, 0.0, 0.0  # since the last sample
         self._checksum: int | None = None  # since it was last taken
         self.set_mask(cpus)

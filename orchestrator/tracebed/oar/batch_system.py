@@ -14,8 +14,8 @@ from typing import Any, ClassVar
 from tracebed.ground.errors import InputError, TestbedError
 from tracebed.ground.states import JobState
 from tracebed.machine.nodes import NodeFacts
-from tracebed.orchestrator.batch.base import BatchSettings, JobObservation, JobRequest, Phase, SystemFacts
-from tracebed.orchestrator.batch.commands import option, run
+from tracebed.orchestrator.replay.batch.base import BatchSettings, JobObservation, JobRequest, Phase, SystemFacts
+from tracebed.orchestrator.replay.batch.commands import option, run
 
 PASSED_ON = ("PATH", "HOME", "USER", "LOGNAME", "OARCONFFILE", "OARDIR")
 TRANSIENT = ("connect to the database", "db connection", "cannot connect", "timeout", "try again", "executor is not")

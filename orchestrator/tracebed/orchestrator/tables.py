@@ -33,14 +33,9 @@ def make_run(
     cpus: Sequence[Sequence[int]] | None = None,
     samples: pd.DataFrame | None = None,
 ) -> Run:
-    """Return the run that `record` and the ledger of `cluster` describe. Empties the ledger.
+    """Return the run that `record` and the ledger of `cluster` describe. Empties the ledger; adds counts and warnings.
 
-    Args:
-        record: times and states of the jobs.
-        cluster: the nodes and the ledger.
-        info: the metadata; this function adds counts and warnings.
-        cpus: node -> the CPU of each core; None: the nodes are virtual.
-        samples: the table `nodes` of the run; None: empty.
+    Virtual nodes have no `cpus`. `samples` is the table `nodes` of the run.
     """
     table = jobs_table(record)
     info.counts = {"jobs": len(record.jobs), **counts_of(table.raw("state"))}  # in the order of the jobs
@@ -101,10 +96,7 @@ def _ids(record: ScheduleRecord) -> Texts:
 
 
 def reconfigurations_table(record: ScheduleRecord) -> Table | None:
-    """Return the table `reconfigurations` of a run, in the order of the policy's decisions; None without rows.
-
-    A change without a decision is recorded at the time it was applied.
-    """
+    """Return the table `reconfigurations` of a run, in the order of the policy's decisions; None without rows."""
     if not len(record.resizes) and not len(record.cores):
         return None
     ids = _ids(record)
@@ -126,6 +118,7 @@ def reconfigurations_table(record: ScheduleRecord) -> Table | None:
     parts = [conform("reconfigurations", part) for part in (resizes, _core_changes(record.cores, ids))]
     table = Table({name: concatenated([part.raw(name) for part in parts]) for name in parts[0]})
     asked, applied = table["asked"], table["applied"]
+    # A change without a decision is at the time it was applied.
     return table.take(np.argsort(np.where(np.isnan(asked), applied, asked), kind="stable"))
 
 
@@ -148,16 +141,10 @@ def _core_changes(changes: CoreChanges, ids: Texts) -> Table:
 def allocations_table(
     ledger: Ledger, ids: Texts | Sequence[str], cores: Sequence[int], cpus: Sequence[Sequence[int]]
 ) -> Table:
-    """Return the table `allocations` of a run, sorted by start, job and node.
+    """Return the table `allocations` of a run, sorted by start, job and node. A virtual node has no `cpus`.
 
     A row is a range of consecutive nodes on which a job holds the same cores for the same period. The function empties
     the ledger, which takes half a gigabyte for a million malleable jobs.
-
-    Args:
-        ledger: the entries.
-        ids: job number -> job id.
-        cores: node -> number of cores.
-        cpus: node -> the CPU of each core; empty for a virtual node.
     """
     kind = _kinds(cores, cpus)
     job, low, count, start, end = map(

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from tracebed.ground.errors import TestbedError
 from tracebed.ground.host_lists import host_names
 from tracebed.machine.nodes import NodeFacts
-from tracebed.orchestrator.batch.base import JobObservation, Phase
+from tracebed.orchestrator.replay.batch.base import JobObservation, Phase
 from tracebed.slurm.job_states import is_permanent, meaning
 
 QUEUE_FORMAT = "%i|%j|%T|%S|%e|%N|%r"

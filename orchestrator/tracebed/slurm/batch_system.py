@@ -10,8 +10,15 @@ from typing import ClassVar
 
 from tracebed.ground.errors import InputError, TestbedError
 from tracebed.machine.nodes import NodeFacts
-from tracebed.orchestrator.batch.base import BatchSettings, JobObservation, JobRequest, NodeState, Refused, SystemFacts
-from tracebed.orchestrator.batch.commands import option, run
+from tracebed.orchestrator.replay.batch.base import (
+    BatchSettings,
+    JobObservation,
+    JobRequest,
+    NodeState,
+    Refused,
+    SystemFacts,
+)
+from tracebed.orchestrator.replay.batch.commands import option, run
 from tracebed.slurm import batch_output as slurm_output
 from tracebed.slurm.environment import check_conf, explained
 from tracebed.slurm.job_states import is_held, is_usable

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tracebed.ground.states import JobState
-from tracebed.orchestrator.batch.base import Phase
+from tracebed.orchestrator.replay.batch.base import Phase
 
 
 class Meaning(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from tracebed.ground.errors import InputError, TestbedError
-from tracebed.orchestrator.batch.commands import run
+from tracebed.orchestrator.replay.batch.commands import run
 from tracebed.slurm.environment import check_conf
 from tracebed.slurm.state import COMMANDS, OPTIONAL
 

@@ -305,8 +305,8 @@ def recover(folder: Path | str, output: Path | str | None = None, *, replace: bo
         >>> len(tb.recover("finished", "again").jobs)
         5
     """
-    from tracebed.orchestrator.batch.recovery import recovered
     from tracebed.orchestrator.replay import recovery
+    from tracebed.orchestrator.replay.batch.recovery import recovered
 
     folder = Path(folder)
     make = recovered if (folder / "jobs").is_dir() else None

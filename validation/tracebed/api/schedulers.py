@@ -9,8 +9,8 @@ from tracebed.api.arguments import reporter
 from tracebed.api.results import Run
 from tracebed.converters.workload import Workload
 from tracebed.ground.errors import InputError
-from tracebed.orchestrator.batch import session
-from tracebed.orchestrator.batch.base import BatchSettings
+from tracebed.orchestrator.replay.batch import session
+from tracebed.orchestrator.replay.batch.base import BatchSettings
 from tracebed.orchestrator.replay.thresholds import HealthThresholds
 from tracebed.orchestrator.setup import AnyPolicy, Setup
 

@@ -23,10 +23,8 @@ from tracebed.benchmarks.kernels import MODULUS, compute
 from tracebed.benchmarks.program import Program
 from tracebed.ground.errors import InputError, TestbedError
 
-SEED_BYTES = 4096
-"""Bytes of the index that a worker reads for a chunk."""
-JUNCTIONS = 1024
-"""Number of splice junctions that the workers count."""
+SEED_BYTES = 4096  # bytes of the index that a worker reads for a chunk
+JUNCTIONS = 1024  # number of splice junctions that the workers count
 _RESULT = struct.Struct("<3Q")  # chunk, reads, checksum
 _COUNTS = struct.Struct(f"<{JUNCTIONS}Q")
 
@@ -50,7 +48,6 @@ class Aligner(Application):
     index_mib: int = 16
 
     def __post_init__(self) -> None:
-        """Raise InputError if a parameter is out of range."""
         for name in ("chunk", "index_mib"):
             if getattr(self, name) < 1:
                 raise InputError(f"aligner.{name} cannot be {getattr(self, name)}", hint="at least 1")
@@ -82,10 +79,9 @@ class Aligning(DataKernel):
         self.index: Data = b""
         self.splices = [0] * JUNCTIONS
         self._lock = threading.Lock()  # of the splices, the results and the making of the index
+        # Chunk -> number and checksum of its reads, since the last call of `results`.
         self._aligned: dict[int, tuple[int, int]] = {}
-        """Chunk -> number and checksum of its reads, since the last call of `results`."""
-        self._written: dict[int, tuple[int, int]] = {}
-        """Writer: the same of the chunks that are not complete yet."""
+        self._written: dict[int, tuple[int, int]] = {}  # writer: the same of the chunks that are not complete yet
         self._file: TextIO | None = None
         self.chunks = self.reads = self._checksum = 0  # written
 

@@ -76,8 +76,7 @@ def _emulated(first: int, count: int) -> int:
 def memory(size_mib: int) -> bytes:
     """Return `size_mib` MiB of memory in use: every page has been written.
 
-    Raises:
-        TestbedError: the node has less free memory. The kernel would end other processes otherwise.
+    A node with less free memory is a TestbedError: the kernel would end other processes otherwise.
     """
     require(size_mib)
     try:
@@ -87,22 +86,13 @@ def memory(size_mib: int) -> bytes:
 
 
 def load_application(name: str, parameters: Mapping[str, str]) -> Application:
-    """Return the application `name` with `parameters`.
-
-    Raises:
-        InputError: the application or a parameter is unknown, a value is invalid, or the application cannot be
-            imported.
-    """
+    """Return the application `name` with `parameters`."""
     application: Application = with_parameters("application", name, APPLICATIONS.load(name), parameters)
     return application
 
 
 def parse_parameters(text: str) -> dict[str, str]:
-    """Return the parameters in the column `application_parameters`: `name=value`, separated by spaces.
-
-    Raises:
-        InputError: a word lacks `=`, or a name appears twice.
-    """
+    """Return the parameters in the column `application_parameters`: `name=value`, separated by spaces."""
     found: dict[str, str] = {}
     for word in text.split():
         name, equals, value = word.partition("=")

@@ -39,11 +39,7 @@ class Command(Application):
         return compute
 
     def run(self, launch: Launch, control: Control) -> int:
-        """Run the command of one rank. On an emulated node, the rank takes the planned time instead.
-
-        Raises:
-            InputError: the controller has not allowed the command.
-        """
+        """Run the command of one rank, which must be allowed, or take the planned time on an emulated node."""
         if launch.duty == 0:
             return super().run(launch, control)
         if not launch.program.command:

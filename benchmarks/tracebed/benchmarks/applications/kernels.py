@@ -32,7 +32,6 @@ class Stream(Application):
     size_mib: int = stream.SIZE_MIB
 
     def __post_init__(self) -> None:
-        """Raise InputError if the size is below one block."""
         if self.size_mib < 1:
             raise InputError(f"stream.size_mib cannot be {self.size_mib}", hint="at least 1")
 
@@ -85,7 +84,6 @@ class PhasedSimulation(Application):
     data: Literal["free", "static"] = "free"
 
     def __post_init__(self) -> None:
-        """Raise InputError if the share is out of range."""
         if not 0 <= self.initialization <= 1:
             raise InputError(f"simulation.initialization cannot be {self.initialization}", hint="0 to 1")
 

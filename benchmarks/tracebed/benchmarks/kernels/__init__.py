@@ -20,19 +20,15 @@ LIBRARY = Path(__file__).with_name("libtracebed_kernels.so")
 LANES = 1024  # as in pils.c
 SWEEPS = 16
 
-MODULUS = 2**64
-"""Checksums are sums modulo this number."""
+MODULUS = 2**64  # checksums are sums modulo this number
+# A function of (first, count): it does the units first, first + 1, ... of work in this thread, without the lock of the
+# interpreter, and returns their checksum, a sum modulo 2^64. So the checksum of all units does not depend on how they
+# were divided.
 Kernel = Callable[[int, int], int]
-"""A function of (first, count): it does the units first, first + 1, ... of work in this thread, without the lock of the
-interpreter, and returns their checksum, a sum modulo 2^64. So the checksum of all units does not depend on how they
-were divided."""
 
 
 def compute(first: int, units: int) -> int:
-    """Do `units` units of PILS work in this thread, the first with the number `first`, and return their checksum.
-
-    A unit takes a few microseconds in C.
-    """
+    """Do `units` units of PILS work from the number `first` in this thread, and return their checksum."""
     return _pick()[1](first, units)
 
 
@@ -42,29 +38,20 @@ def kernel_name() -> str:
 
 
 def calibrate(seconds: float = 0.2, samples: int = 5) -> float:
-    """Measure the rate of a core: units of `compute` per second of CPU time.
-
-    Args:
-        seconds: approximate CPU time of the calibration, s. A quarter of it warms up caches and clock frequency.
-        samples: number of measurements, whose median is returned.
-    """
+    """Return the rate of a core, units of `compute` per s of CPU time: the median of `samples` in `seconds` in all."""
     units = 1
     while (took := _cpu_time(units, compute)) < seconds / 16:
         units *= 2
+    # A quarter of the time warms up caches and clock frequency.
     units = max(1, round(units * seconds * 0.75 / samples / took))
     rates = sorted(units / _cpu_time(units, compute) for _ in range(samples))
     return rates[samples // 2]
 
 
 def work_rates(windows: int, seconds: float, kernel: Kernel) -> list[tuple[float, float]]:
-    """Measure the rate of a core in consecutive windows of time, after one window that warms up.
+    """Measure the rate of a core in consecutive windows of `seconds` of CPU time, after one window that warms up.
 
-    Args:
-        windows: number of windows.
-        seconds: approximate CPU time of a window, s.
-
-    Returns:
-        For each window, units per second of CPU time, and CPU time over wall time.
+    Each window has the units per second of CPU time, and CPU time over wall time.
     """
     units, measured = 1, []
     while (took := _cpu_time(units, kernel)) < seconds / 16:
@@ -80,10 +67,7 @@ def work_rates(windows: int, seconds: float, kernel: Kernel) -> list[tuple[float
 
 
 def alternated(modes: Sequence[Mode], pairs: int) -> Iterator[tuple[int, Mode]]:
-    """Yield the number of each pair of measurements, from 1, with each of its two modes.
-
-    Neither mode is always the first: the second one is measured first in every other pair.
-    """
+    """Yield the number of each pair of measurements, from 1, with each of its modes, in alternating order."""
     for number in range(1, pairs + 1):
         for mode in modes if number % 2 else reversed(modes):
             yield number, mode
@@ -119,10 +103,7 @@ def _pick() -> tuple[str, Kernel]:
 
 
 def _load(library: Path) -> Kernel:
-    """Return the function `tracebed_pils_units` of `library`.
-
-    Raises OSError if `library` is missing, cannot be loaded, or was compiled from other sources.
-    """
+    """Return the function `tracebed_pils_units` of `library`; raise OSError if it is of other sources."""
     import ctypes
 
     try:

@@ -19,10 +19,8 @@ from tracebed.ground.errors import InputError, TestbedError
 BLOCK = 8192  # as in stream.c
 SCALAR = 3.0
 ELEMENT = ctypes.sizeof(ctypes.c_double)
-SIZE_MIB = 96
-"""Size of the three arrays of memory-bound units by default, MiB: more than the cache of most cores."""
-CACHED = 16_384
-"""Elements that the NumPy kernels work on at once, so that intermediate results stay in the cache."""
+SIZE_MIB = 96  # size of the three arrays of memory-bound units by default, MiB: more than the cache of most cores
+CACHED = 16_384  # elements that the NumPy kernels work on at once, so that intermediate results stay in the cache
 
 Doubles = ctypes.Array[ctypes.c_double]
 
@@ -30,14 +28,10 @@ Doubles = ctypes.Array[ctypes.c_double]
 class Function(enum.IntEnum):
     """The four kernels, in the order in which STREAM runs them."""
 
-    COPY = 0
-    """c = a"""
-    SCALE = 1
-    """b = s c"""
-    ADD = 2
-    """c = a + b"""
-    TRIAD = 3
-    """a = b + s c"""
+    COPY = 0  # c = a
+    SCALE = 1  # b = s c
+    ADD = 2  # c = a + b
+    TRIAD = 3  # a = b + s c
 
     @property
     def bytes(self) -> int:
@@ -73,11 +67,7 @@ class StreamKernels(Protocol):
 
 
 def arrays(elements: int) -> Arrays:
-    """Return three arrays of zeros on pages of their own. A page takes memory when it is written first.
-
-    Raises:
-        TestbedError: the address space of the process is too small.
-    """
+    """Return three arrays of zeros on pages of their own. A page takes memory when it is written first."""
     try:
         private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
         found = [mmap.mmap(-1, elements * ELEMENT, flags=private) for _ in range(3)]
@@ -89,14 +79,8 @@ def arrays(elements: int) -> Arrays:
 def unit_kernel(size_mib: int = SIZE_MIB) -> kernels.Kernel:
     """Return the kernel of memory-bound units, on arrays that all threads of this process share.
 
-    A unit is a triad on a block of `BLOCK` elements. Blocks follow no order that a cache could predict.
-
-    Args:
-        size_mib: size of the three arrays, MiB. The checksum of a unit depends on it.
-
-    Raises:
-        TestbedError: the node lacks the memory.
-        InputError: the size is below one block.
+    A unit is a triad on a block of `BLOCK` elements. Blocks follow no order that a cache could predict. The checksum of
+    a unit depends on the size of the three arrays, at least one block.
     """
     blocks = size_mib * MIB // (3 * ELEMENT * BLOCK)
     if blocks < 1:
@@ -110,11 +94,7 @@ def unit_kernel(size_mib: int = SIZE_MIB) -> kernels.Kernel:
 
 @cache
 def load() -> StreamKernels:
-    """Return the kernels that `TRACEBED_KERNEL` selects.
-
-    Raises:
-        InputError, TestbedError: as for PILS.
-    """
+    """Return the kernels that `TRACEBED_KERNEL` selects."""
     return _C() if kernels.kernel_name() == "c" else _NumPy()
 
 
@@ -204,8 +184,8 @@ class _NumPy:
         return checksum % kernels.MODULUS
 
 
+# The kernels by whose units jobs are sized: name -> function that returns the kernel, for all threads of a process.
 KERNELS: dict[str, Callable[[], kernels.Kernel]] = {"pils": lambda: kernels.compute, "stream": unit_kernel}
-"""The kernels by whose units jobs are sized: name -> function that returns the kernel, for all threads of a process."""
 
 
 def kernel_of(name: str) -> kernels.Kernel:

@@ -55,12 +55,9 @@ class AlignerRun:
 class Ratio(NamedTuple):
     """A time of the malleable version over that of the original one, - 1."""
 
-    medians: float
-    """Of the medians of all runs."""
-    low: float
-    """Lower quartile of the ratios of the pairs, - 1."""
-    high: float
-    """Upper quartile."""
+    medians: float  # of the medians of all runs
+    low: float  # lower quartile of the ratios of the pairs, - 1
+    high: float  # upper quartile
 
 
 @dataclass(frozen=True)
@@ -91,11 +88,7 @@ class Overhead:
 
 
 def build(folder: Path) -> Path:
-    """Compile the program into `folder`, and return its path.
-
-    Raises:
-        TestbedError: `mpicc` is missing, or has failed.
-    """
+    """Compile the program into `folder`, and return its path."""
     program = folder / "aligner"
     command = [compiler(), "-std=gnu11", "-O3", f"-I{INCLUDE}", *map(str, SOURCES), "-o", str(program)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -117,18 +110,10 @@ def run(
 ) -> AlignerRun:
     """Run a version of the aligner on this machine, and return its result. The program checks that no read is lost.
 
-    Args:
-        program: the program of `build`. Its output, a line for each chunk, is beside it.
-        version: `original`: the parts of the workers are fixed at the start. `malleable`: a manager deals chunks.
-        processes: number of processes at the start: the workers, the writer, and the manager of the malleable version.
-        reads: number of reads.
-        chunks: number of chunks of the malleable version; 0: four times the largest number of workers.
-        sizes: the sizes of the malleable version; None: `processes`.
-        decide: the resource manager; None: each check is answered with no action.
-
-    Raises:
-        InputError: too few processes or reads.
-        TestbedError: MPI is missing, or the program has failed.
+    The output of the `program` of `build`, a line for each chunk, is beside it. In the version `original`, the parts of
+    the workers are fixed at the start; in the version `malleable`, a manager deals chunks. The `processes` at the start
+    are the workers, the writer, and the manager of the malleable version, which has by default four `chunks` for the
+    largest number of workers, and the `sizes` of the start. Without `decide`, each check is answered with no action.
     """
     least = 3 if version == "malleable" else 2
     sizes = sizes or SizeRange(processes, processes, processes)

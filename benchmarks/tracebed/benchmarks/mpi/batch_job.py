@@ -1,7 +1,7 @@
 """`python -m tracebed.benchmarks.mpi.batch_job`: the malleable MPI program as a job of a replay on a batch system.
 
-It follows the size that the replay writes for the job (`orchestrator/batch/job.sh`). The processes run on the first
-node of the job, one for each of its nodes. Each iteration lasts as long as the work of the job takes on its nodes.
+It follows the size that the replay writes for the job (`orchestrator/replay/batch/job.sh`). The processes run on the
+first node of the job, one for each of its nodes. An iteration lasts as long as the work of the job takes on its nodes.
 """
 
 from __future__ import annotations
@@ -20,10 +20,9 @@ from tracebed.benchmarks.dmr_manager import ResourceManager
 from tracebed.benchmarks.mpi.launch import LOOPBACK, ROOT, mpiexec
 from tracebed.benchmarks.mpi.program import ITEM, MODULE, ProgramParameters
 
-STATE_MIB = 1.0
-"""Size of the state if that of the job is 0, MiB."""
+STATE_MIB = 1.0  # size of the state if that of the job is 0, MiB
+# Settings of MPICH's mpiexec, which otherwise starts processes by `srun`.
 LAUNCHER = {"HYDRA_LAUNCHER": "fork", "HYDRA_RMK": "user"}
-"""Settings of MPICH's mpiexec, which otherwise starts processes by `srun`."""
 
 
 class WantedSize(NamedTuple):

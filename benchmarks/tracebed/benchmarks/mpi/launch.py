@@ -23,17 +23,13 @@ from tracebed.benchmarks.stages import ReconfigurationStages
 from tracebed.ground.errors import InputError, TestbedError
 
 INSTALL = "pip install mpi4py mpich"
+# Settings of the two network libraries of MPICH: all processes are on this machine.
 LOOPBACK = {"FI_TCP_IFACE": "lo", "FI_SOCKETS_IFACE": "lo", "UCX_NET_DEVICES": "lo"}
-"""Settings of the two network libraries of MPICH: all processes are on this machine."""
-OPEN_MPI = ("--map-by", ":OVERSUBSCRIBE")
-"""Open MPI spawns no more processes than cores without this option of mpiexec."""
+OPEN_MPI = ("--map-by", ":OVERSUBSCRIBE")  # Open MPI spawns no more processes than cores without this option of mpiexec
 ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-MARK = "TRACEBED_MPI"
-"""Environment variable with the PID of the process that started the program, in all its processes."""
-END_S = 5.0
-"""Time for mpiexec to end its processes, s."""
-TAIL = 2000
-"""Number of characters of the output that an error message shows."""
+MARK = "TRACEBED_MPI"  # environment variable with the PID of the process that started the program, in all its processes
+END_S = 5.0  # time for mpiexec to end its processes, s
+TAIL = 2000  # number of characters of the output that an error message shows
 
 
 @dataclass(frozen=True)
@@ -56,9 +52,7 @@ class MpiResult:
 class Events:
     """A cluster whose events lead to the planned sizes: processors become idle, or a job arrives.
 
-    Args:
-        sizes: the planned sizes, from the first one on.
-        iterations: number of checks at each size before the event.
+    Before each event, there are `iterations` checks.
     """
 
     def __init__(self, sizes: Sequence[int], iterations: int) -> None:
@@ -74,11 +68,7 @@ class Events:
 
 
 def mpiexec(processes: int = 1) -> list[str]:
-    """Return the command that starts a number of processes.
-
-    Raises:
-        TestbedError: mpi4py or an MPI library is missing.
-    """
+    """Return the command that starts a number of processes. mpi4py and an MPI library must be installed."""
     beside = Path(sys.executable).with_name("mpiexec")
     found = str(beside) if beside.exists() else shutil.which("mpiexec")
     if found is None or find_spec("mpi4py") is None:
@@ -140,11 +130,7 @@ def reconfigure(
 
 
 def run_until(command: list[str], environment: dict[str, str], output: Path, timeout_s: float) -> str:
-    """Run a command of mpiexec, and return its output, which is also in the file `output`.
-
-    Raises:
-        TestbedError: the command has failed, or was ended after `timeout_s`.
-    """
+    """Run a command of mpiexec for at most `timeout_s`, and return its output, which is also in the file `output`."""
     with open(output, "wb") as file:
         status = _run(command, environment, file.fileno(), timeout_s)
     printed = output.read_text(encoding="utf-8", errors="replace")

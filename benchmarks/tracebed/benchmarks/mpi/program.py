@@ -31,35 +31,26 @@ from tracebed.benchmarks.stages import ReconfigurationStages
 from tracebed.ground.errors import TestbedError
 
 MODULE = "tracebed.benchmarks.mpi.program"
-PLAIN = "plain"
-"""Argument of a process that is spawned only for the measurement of a plain spawn."""
-JOIN = "join"
-"""Argument of a process that is spawned for an expansion."""
-TERMINATION_S = 30.0
-"""Longest wait for the end of a released process, s."""
+PLAIN = "plain"  # argument of a process that is spawned only for the measurement of a plain spawn
+JOIN = "join"  # argument of a process that is spawned for an expansion
+TERMINATION_S = 30.0  # longest wait for the end of a released process, s
 Vector: TypeAlias = npt.NDArray[np.uint64]
 FACTOR = 6364136223846793005
 ADDEND = 1442695040888963407
 MODULUS = 2**64
-ITEM = 8
-"""Bytes of an element."""
+ITEM = 8  # bytes of an element
 
 
 class ProgramParameters(NamedTuple):
     """The parameters of the program."""
 
-    sizes: list[int]
-    """Number of processes at the start, then after each change."""
-    elements: int
-    """Length of the state."""
-    iterations: int
-    """Number of iterations at each size."""
-    plain: bool
-    """Whether the program measures plain spawns first."""
-    report: str
-    """The file of the result."""
+    sizes: list[int]  # number of processes at the start, then after each change
+    elements: int  # length of the state
+    iterations: int  # number of iterations at each size
+    plain: bool  # whether the program measures plain spawns first
+    report: str  # the file of the result
+    # Whether each process is spawned on its own. MPI ends processes that were spawned together only together.
     apart: bool = False
-    """Whether each process is spawned on its own. MPI ends processes that were spawned together only together."""
 
 
 class MpiProcess:
@@ -73,8 +64,7 @@ class MpiProcess:
         self.vector = initial_vector(self.block)
         self.plain: dict[int, float] = {}
         self.stages: list[ReconfigurationStages] = []
-        self.joining = False
-        """Whether the check of this iteration started the process."""
+        self.joining = False  # whether the check of this iteration started the process
 
     @classmethod
     def joined(cls, mpi: Any, parent: Any) -> MpiProcess:

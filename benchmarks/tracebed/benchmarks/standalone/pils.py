@@ -44,19 +44,12 @@ LOOK_S = 0.001
 
 @dataclass(frozen=True)
 class PilsWork:
-    """The work of the program.
+    """The work of the program."""
 
-    Attributes:
-        loads: tasks of each rank in an iteration. Rank r has the load r modulo the number of loads.
-        grain: part of the tasks of a thread that the thread takes at once, above 0 and at most 1.
-        iterations: number of iterations.
-        units: units of work of a task (see pils.c).
-    """
-
-    loads: tuple[int, ...]
-    grain: float
+    loads: tuple[int, ...]  # tasks of each rank in an iteration; rank r has the load r modulo their number
+    grain: float  # part of the tasks of a thread that it takes at once, above 0 and at most 1
     iterations: int
-    units: int
+    units: int  # of work of a task (see pils.c)
 
     def load(self, rank: int) -> int:
         """Return the tasks of a rank in an iteration."""
@@ -65,23 +58,14 @@ class PilsWork:
 
 @dataclass(frozen=True)
 class RankResult:
-    """What a rank did.
+    """What a rank did."""
 
-    Attributes:
-        load: its tasks in an iteration.
-        cpus: its CPUs in each iteration.
-        compute_s: time for its tasks, without the reduction, in each iteration, s.
-        iteration_s: time of each iteration, with the reduction, s.
-        cpu_s: CPU time of its tasks, s.
-        checksum: sum of all units of all ranks, modulo 2^64. It does not depend on threads.
-    """
-
-    load: int
-    cpus: tuple[tuple[int, ...], ...]
-    compute_s: tuple[float, ...]
-    iteration_s: tuple[float, ...]
-    cpu_s: float
-    checksum: int
+    load: int  # its tasks in an iteration
+    cpus: tuple[tuple[int, ...], ...]  # in each iteration
+    compute_s: tuple[float, ...]  # for its tasks, without the reduction, in each iteration, s
+    iteration_s: tuple[float, ...]  # of each iteration, with the reduction, s
+    cpu_s: float  # of its tasks, s
+    checksum: int  # of all units of all ranks, modulo 2^64; it does not depend on threads
 
     @property
     def wait_s(self) -> float:
@@ -251,11 +235,7 @@ def _rank(
 
 
 class _Starvation:
-    """The watch of rank 0 over ranks without a CPU. Other ranks watch rank 0: they end with it.
-
-    Args:
-        rank: this rank.
-    """
+    """The watch of rank 0 over ranks without a CPU. Other ranks watch rank 0: they end with it."""
 
     def __init__(self, rank: int) -> None:
         self._rank, self._parent, self._path = rank, os.getppid(), os.environ.get(TABLE)
@@ -293,15 +273,7 @@ def _idle(m: malleable.Attached, watch: _Starvation) -> None:
 
 
 def _tasks(team: Team, work: PilsWork, load: int, first: int) -> list[tuple[int, float]]:
-    """Do the tasks of an iteration. Threads take groups of tasks until all are taken.
-
-    Args:
-        load: number of tasks.
-        first: number of the first task.
-
-    Returns:
-        For each thread, the sum of its units, and the CPU time of its tasks, s.
-    """
+    """Do `load` tasks from the number `first`. Return the sum of the units and the CPU time (s) of each thread."""
     group = max(1, math.ceil(load * work.grain / len(team.cpus)))
     starts = iter(range(first, first + load, group))
     done = [(0, 0.0)] * len(team.cpus)
@@ -329,11 +301,7 @@ Rank = Callable[[int, Reduce], Any]
 
 
 def run_ranks(count: int, rank: Rank) -> list[Any]:
-    """Run `count` ranks, and return their results. Rank 0 is this process; the others are forked.
-
-    Raises:
-        TestbedError: a rank has failed, or was killed. The other ranks are ended.
-    """
+    """Run `count` ranks, and return their results. Rank 0 is this process; the forked others end if one fails."""
     context = multiprocessing.get_context("fork")
     links: list[Connection] = []
     processes: list[ForkProcess] = []

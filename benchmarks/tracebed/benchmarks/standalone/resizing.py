@@ -31,13 +31,10 @@ from tracebed.benchmarks.stages import ReconfigurationStages
 from tracebed.ground.errors import InputError, TestbedError
 
 DUTY = 0.1
-GRAIN_S = 0.01
-"""Planned time of an iteration on one rank, s."""
+GRAIN_S = 0.01  # planned time of an iteration on one rank, s
 ITERATIONS = 10**6
-ANSWER_S = 60.0
-"""Longest wait for an event of a rank, s."""
-TAIL = 2000
-"""Number of characters of the output that an error message shows."""
+ANSWER_S = 60.0  # longest wait for an event of a rank, s
+TAIL = 2000  # number of characters of the output that an error message shows
 
 
 def reconfigure(
@@ -118,10 +115,7 @@ class _Rank:
 
 
 def _become_rank(launch: Launch, control: socket.socket) -> None:
-    """Run the rank in the forked process, whose output is the error output of the program.
-
-    The rank ends at the end of this program, since no other rank has a copy of the other end of its connection.
-    """
+    """Run the rank in the forked process, until this program ends. Its output is the error output of the program."""
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     os.closerange(3, control.fileno())
     os.closerange(control.fileno() + 1, 2**20)

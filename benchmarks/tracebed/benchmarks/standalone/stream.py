@@ -22,15 +22,11 @@ from tracebed.benchmarks.standalone.team import Team, chosen, share
 from tracebed.ground.errors import InputError
 
 LABEL = "based on a variant of the STREAM benchmark code"
-ELEMENTS = 10_000_000
-"""Elements of an array: STREAM's default, and the least that is chosen here."""
-CACHES = 4
-"""An array is at least this many times as large as the last-level caches."""
+ELEMENTS = 10_000_000  # elements of an array: STREAM's default, and the least that is chosen here
+CACHES = 4  # an array is at least this many times as large as the last-level caches
 REPETITIONS = 10
-MOST_REPETITIONS = 250
-"""The values grow 15-fold in a repetition, and exceed the largest double after 262."""
-TOLERANCE = 1e-13
-"""Largest average relative error of an array."""
+MOST_REPETITIONS = 250  # the values grow 15-fold in a repetition, and exceed the largest double after 262
+TOLERANCE = 1e-13  # largest average relative error of an array
 MB = 1e6
 MIB = 2**20
 CPUS = Path("/sys/devices/system/cpu")
@@ -117,11 +113,7 @@ class StreamResult:
 
 
 def least_elements(cache_bytes: int | None) -> int:
-    """Return the least number of elements of an array by STREAM's rule.
-
-    Args:
-        cache_bytes: total size of the last-level caches, bytes; None: unknown.
-    """
+    """Return the least number of elements of an array by STREAM's rule, given the bytes of the last-level caches."""
     return math.ceil(CACHES * (cache_bytes or 0) / ELEMENT)
 
 
@@ -195,13 +187,10 @@ def _sized(elements: int | None, cache_bytes: int | None) -> int:
 
 
 def _fill(team: Team, functions: StreamKernels, data: Arrays) -> None:
-    """Write the first values. Each thread writes the elements on which it works: they lie in the memory near its CPU.
-
-    Before its repetitions, STREAM doubles a once.
-    """
+    """Write the first values. Each thread writes its elements, so that they lie in the memory near its CPU."""
 
     def fill(index: int, size: int) -> None:
-        for array, value in zip(data, (2.0, 2.0, 0.0), strict=True):
+        for array, value in zip(data, (2.0, 2.0, 0.0), strict=True):  # STREAM doubles a once before its repetitions
             functions.fill(array, value, *share(len(array), size, index))
 
     team.run(fill)
@@ -238,12 +227,7 @@ def _errors(functions: StreamKernels, data: Arrays, repetitions: int) -> tuple[f
 
 
 def last_level_cache(cpus: Iterable[int], folder: Path = CPUS) -> int | None:
-    """Return the total size of the last-level caches of `cpus`, bytes. CPUs may share a cache. None: unknown.
-
-    Args:
-        cpus: CPUs of this node.
-        folder: the folder of the CPUs in sysfs.
-    """
+    """Return the total size of the last-level caches of `cpus`, bytes. CPUs may share a cache. None: unknown."""
     sizes: dict[str, int] = {}  # CPUs that share the cache -> its size
     for cpu in cpus:
         found: list[tuple[int, str, int]] = []

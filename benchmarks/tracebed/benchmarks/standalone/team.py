@@ -11,20 +11,13 @@ from tracebed.ground.cpus import format_cpus
 from tracebed.ground.errors import InputError
 from tracebed.malleable import Attached
 
-Work = Callable[[int, int], None]
-"""A function of the index of the thread and the number of threads."""
+Work = Callable[[int, int], None]  # a function of the index of the thread and the number of threads
 
 
 class Team:
     """Threads that run the same function at the same time. The thread that calls `run` is one of them.
 
     Idle threads are blocked. The team ends on exit from `with`.
-
-    Args:
-        cpus: the CPU of each thread.
-
-    Attributes:
-        cpus: the CPU of each thread.
     """
 
     def __init__(self, cpus: Sequence[int]) -> None:
@@ -32,7 +25,7 @@ class Team:
         self._work: list[SimpleQueue[tuple[Work, int] | None]] = []
         self._ended: SimpleQueue[BaseException | None] = SimpleQueue()
         self._before = os.sched_getaffinity(0)
-        self.cpus: tuple[int, ...] = ()
+        self.cpus: tuple[int, ...] = ()  # of each thread
         self.resize(cpus)
 
     def __enter__(self) -> Team:
@@ -90,15 +83,10 @@ def share(total: int, size: int, index: int) -> tuple[int, int]:
 
 
 def chosen(program: Attached, cpus: Sequence[int] | None, threads: int | None) -> tuple[int, ...]:
-    """Return the CPUs for the threads of a program.
+    """Return the CPUs for the threads of a program: `cpus`, or those of the program or its table, at most `threads`.
 
-    Args:
-        program: the program. With a table of CPUs, it uses the CPUs that it holds.
-        cpus: the CPUs; None: the CPUs of the program.
-        threads: number of threads; with a table of CPUs the largest number. None: one for each CPU.
-
-    Raises:
-        InputError: the process may not use the CPUs, there are fewer CPUs than threads, or the table chooses the CPUs.
+    CPUs that the process may not use, fewer CPUs than threads without a table, and `cpus` with a table are an
+    InputError.
     """
     if threads is not None and threads < 1:
         raise InputError(f"{threads} threads are not at least 1")

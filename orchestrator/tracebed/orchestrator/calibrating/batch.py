@@ -29,6 +29,7 @@ from tracebed.orchestrator.replay.journal import Entry
 from tracebed.orchestrator.run import JOURNAL, Run
 from tracebed.orchestrator.testbeds.calibration import Calibration, OverheadEstimate, Step, host_of
 
+# Overhead -> the step of a job whose delays vary with it.
 STEP_OF: dict[str, Step] = {
     "launch_s": "launch",
     "end_s": "end",
@@ -36,23 +37,16 @@ STEP_OF: dict[str, Step] = {
     "reconfiguration_s": "reconfiguration",
     "release_s": "release",
 }
-"""Overhead -> the step of a job whose delays vary with it."""
-Costs = dict[str, dict[str, OverheadEstimate]]
-"""Application -> its costs, by the names of `calibration.COSTS`."""
+Costs = dict[str, dict[str, OverheadEstimate]]  # application -> its costs, by the names of `calibration.COSTS`
 COLUMNS = ("application", "kind", "rank", "mib", "pause", "release")
 
 
 def calibrate_batch(runs: Sequence[Run], name: str) -> Calibration:
     """Return the calibration from replays in which a policy decided and a batch system executed.
 
-    The constants do not depend on the number of nodes: the commands of a batch system are for all nodes of a job.
-
-    Args:
-        runs: the runs, with their journals. Each is a repetition.
-        name: name of the calibration.
-
-    Raises:
-        InputError: a run is not of such a replay, has no journal, or differs from the others in its system or speed.
+    The constants do not depend on the number of nodes: the commands of a batch system are for all nodes of a job. Each
+    run is a repetition: one without a journal, of another kind, or that differs from the others in its system or speed
+    is an InputError.
     """
     first = runs[0].info
     for run in runs:
@@ -114,10 +108,6 @@ def samples_of(run: Run, entries: Sequence[Entry]) -> dict[str, FloatArray]:
     scheduler knows it. An expansion lasts from its decision until the job can read its new size, on average half an
     iteration before its malleability point. The pause of a job is at the malleability point. The nodes of a shrink are
     released after it.
-
-    Args:
-        run: the run.
-        entries: its journal.
     """
     speed, jobs = run.info.speed, run.jobs.set_index("job_id")
     jobs = jobs[(jobs["state"] == JobState.COMPLETED) & (jobs["restarts"] == 0)]
@@ -169,14 +159,10 @@ def _check(run: Run, first: Run) -> None:
 
 
 def resizes_of(run: Run, plan: Mapping[str, Any]) -> pd.DataFrame:
-    """Return the resizes of programs in a run, with `COLUMNS`.
+    """Return the resizes of programs in a run, with `COLUMNS`. The `plan` is columns of `batch.plan.SubmissionPlan`.
 
     `rank` is the number of nodes after the first one that are added or released, `mib` the state. `pause` and `release`
     are wall s: from the malleability point until the job works, and from then on until released nodes are idle.
-
-    Args:
-        run: the run.
-        plan: the columns of its jobs (`batch.plan.SubmissionPlan`).
     """
     if run.info.batch.get("program") is None or not plan.get("application"):
         return pd.DataFrame(columns=COLUMNS)
@@ -214,10 +200,8 @@ def costs_of(repetitions: Sequence[pd.DataFrame]) -> Costs:
 
 
 def predicted(rows: pd.DataFrame, costs: Costs, otherwise: Mapping[str, float]) -> tuple[FloatArray, FloatArray]:
-    """Return the pause of each of `resizes_of`, and the time from its malleability point until nodes are idle, wall s.
-
-    The overheads `otherwise` are those of applications without costs.
-    """
+    """Return the pause of each of `resizes_of`, and the time from its malleability point to idle nodes, wall s."""
+    # Of applications without costs.
     pauses, releases = (np.full(len(rows), otherwise.get(name, 0.0)) for name in ("reconfiguration_s", "release_s"))
     for (application, kind), each in rows.reset_index(drop=True).groupby(["application", "kind"]):
         value = {name: one.value for name, one in costs.get(str(application), {}).items()}

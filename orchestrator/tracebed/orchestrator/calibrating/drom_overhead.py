@@ -22,8 +22,7 @@ from tracebed.ground.errors import TestbedError
 
 MODES = ("plain", "drom")
 TASK_S = 500e-6
-TASKS = 10
-"""Tasks of a thread in an iteration."""
+TASKS = 10  # tasks of a thread in an iteration
 PROGRAM = """
 import json, sys, time
 from tracebed.benchmarks.standalone.pils import run
@@ -34,18 +33,7 @@ print(json.dumps({"run_time_s": found.seconds, "cpu_s": time.process_time()}))
 
 
 def pairs(count: int, iterations: int) -> Iterator[dict[str, Any]]:
-    """Run PILS on all CPUs of this process in pairs, one run with a table of CPUs and one without.
-
-    Args:
-        count: number of pairs.
-        iterations: iterations of a run.
-
-    Yields:
-        For each run its mode, the number of the pair, its run time and its CPU time, s.
-
-    Raises:
-        TestbedError: a run has failed.
-    """
+    """Run PILS on all CPUs of this process in pairs, with a table of CPUs and without. Yield the times, s."""
     cpus = tuple(sorted(os.sched_getaffinity(0)))
     work = (TASKS * len(cpus), iterations, max(1, round(TASK_S * kernels.calibrate())))
     for number, mode in kernels.alternated(MODES, count):

@@ -16,19 +16,14 @@ import numpy.typing as npt
 from tracebed.orchestrator.testbeds.calibration import OverheadEstimate, SizeEstimate
 
 FloatArray = npt.NDArray[np.float64]
+# A function of the samples of a repetition, shape (samples, columns), that returns estimates, shape (quantities,).
 Statistic = Callable[[FloatArray], FloatArray]
-"""A function of the samples of a repetition, shape (samples, columns), that returns estimates, shape (quantities,)."""
-RESAMPLES, FEW_RESAMPLES = 400, 100
-"""Resamples of an interval, and those of a statistic that takes milliseconds."""
+RESAMPLES, FEW_RESAMPLES = 400, 100  # resamples of an interval, and those of a statistic that takes milliseconds
 CONFIDENCE = 0.95
-BLOCKS = 3
-"""Least number of means for a median."""
-MOST = 200
-"""Largest number of factors of a distribution."""
-LEAST = 5
-"""Least number of samples of a block."""
-POINTS, ROUNDS = 200, 300
-"""Points of a distribution that is estimated from intervals, and rounds of this estimation."""
+BLOCKS = 3  # least number of means for a median
+MOST = 200  # largest number of factors of a distribution
+LEAST = 5  # least number of samples of a block
+POINTS, ROUNDS = 200, 300  # points of a distribution that is estimated from intervals, and rounds of this estimation
 
 
 def estimates(
@@ -41,11 +36,10 @@ def estimates(
 ) -> list[OverheadEstimate]:
     """Return one estimate for each quantity of `statistic`. Repetitions without samples are left out.
 
-    Fewer repetitions than `blocks` are divided into blocks.
-
-    The interval is a percentile bootstrap of two stages (Davison and Hinkley 1997, section 3.8): repetitions are
-    resampled, then samples within each of them. Samples of one repetition share the state of the machine, so resampling
-    within the repetitions alone would give an interval that is too short.
+    Fewer repetitions than `blocks` are divided into blocks. The interval is a percentile bootstrap of two stages
+    (Davison and Hinkley 1997, section 3.8): repetitions are resampled, then samples within each of them. Samples of one
+    repetition share the state of the machine, so resampling within the repetitions alone would give an interval that is
+    too short.
     """
     used = [samples for samples in repetitions if len(samples)]
     if len(used) < blocks:
@@ -124,11 +118,8 @@ def of_all(ranks: FloatArray) -> FloatArray:
 def factors(repetitions: Sequence[FloatArray], columns: Callable[[FloatArray], FloatArray]) -> list[float]:
     """Return the samples (ranks, seconds) as multiples of the fit of their repetition, ascending, with mean 1.
 
-    Of more than `MOST` samples, the factors are the means of consecutive groups, which keeps the mean.
-
-    Args:
-        repetitions: samples of each repetition, shape (samples, 2).
-        columns: function of the ranks that returns the columns of the fit.
+    Of more than `MOST` samples, the factors are the means of consecutive groups, which keeps the mean. `columns`
+    returns the columns of the fit, given the ranks.
     """
     found = []
     for samples in repetitions:
@@ -146,11 +137,11 @@ def factors(repetitions: Sequence[FloatArray], columns: Callable[[FloatArray], F
 def by_size(repetitions: Sequence[FloatArray]) -> list[SizeEstimate]:
     """Return the mean for each number of ranks of samples (ranks, seconds)."""
     ranks = sorted({int(one) for samples in repetitions for one in samples[:, 0]})
-    found = []
+    sizes = []
     for number in ranks:
         [estimate] = estimates([samples[samples[:, 0] == number] for samples in repetitions], mean)
-        found.append(SizeEstimate(ranks=number, estimate=estimate))
-    return found
+        sizes.append(SizeEstimate(ranks=number, estimate=estimate))
+    return sizes
 
 
 def joins(samples: FloatArray) -> FloatArray:

@@ -21,22 +21,18 @@ from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.state import Decision, Resize, Start, State, Wake
 from tracebed.orchestrator.testbeds.nodes import Inventory
 
-RIGID_S = 0.1
-"""Run time of the rigid jobs of the ladder, wall s."""
-RIGID_JOBS = 5
-"""Number of rigid jobs of each size."""
+RIGID_S = 0.1  # run time of the rigid jobs of the ladder, wall s
+RIGID_JOBS = 5  # number of rigid jobs of each size
+# Run time of the malleable job of the ladder on all nodes, wall s. With its resizes it takes up to twice as long.
 MALLEABLE_S = 5.0
-"""Run time of the malleable job of the ladder on all nodes, wall s. With its resizes it takes up to twice as long."""
 MIX_JOBS = 60
-LONGEST_S = 2.0
-"""Longest run time in the mix, wall s."""
+LONGEST_S = 2.0  # longest run time in the mix, wall s
 MIX_LOAD = 0.9
-WORK_S = 1.0
-"""Run time of the jobs of the speedup probe on one core, wall s."""
+WORK_S = 1.0  # run time of the jobs of the speedup probe on one core, wall s
+# Golden ratio minus 1. Its multiples modulo 1 are evenly spread, so pauses do not synchronize with iterations.
 STEPS = 0.6180339887498949
-"""Golden ratio minus 1. Its multiples modulo 1 are evenly spread, so pauses do not synchronize with iterations."""
+# Resizes of jobs with fewer iterations are left out: such jobs end before a slow resize, which would bias the mean.
 ITERATIONS = 10
-"""Resizes of jobs with fewer iterations are left out: such jobs end before a slow resize, which would bias the mean."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +42,7 @@ class Ladder:
     Nodes that are lost leave out steps of the ladder, and a job that needs them waits.
     """
 
-    pause_s: float = 1.0
-    """Longest pause between two resizes, trace s."""
+    pause_s: float = 1.0  # longest pause between two resizes, trace s
 
     malleable: ClassVar[bool] = True
 
@@ -78,13 +73,7 @@ def sizes(nodes: int) -> list[int]:
 
 
 def ladder(inventory: Inventory, speed: float, seconds: float = 1.0) -> Workload:
-    """Return the sequential probe: rigid jobs of every size, then a malleable job.
-
-    Args:
-        inventory: the nodes.
-        speed: trace seconds per wall second.
-        seconds: factor on all run times.
-    """
+    """Return the sequential probe: rigid jobs of every size, then a malleable job. `seconds` scales all run times."""
     total, cores = len(inventory.nodes), min(node.cores for node in inventory.nodes)
     rigid = [(RIGID_S, nodes, nodes, "rigid") for nodes in sizes(total) for _ in range(RIGID_JOBS)]
     rows = rigid + ([(MALLEABLE_S, total, 1, "malleable")] if total > 1 else [])
@@ -98,10 +87,7 @@ def ladder(inventory: Inventory, speed: float, seconds: float = 1.0) -> Workload
 
 
 def mix(inventory: Inventory, speed: float, seconds: float = 1.0) -> Workload:
-    """Return the busy probe: jobs drawn from Cirne and Berman's model, half of them malleable.
-
-    The arguments are those of `ladder`.
-    """
+    """Return the busy probe: jobs drawn from Cirne and Berman's model, half of them malleable."""
     total, cores = len(inventory.nodes), min(node.cores for node in inventory.nodes)
     drawn = cirne(
         MIX_JOBS, nodes=max(total, 4), cores_per_node=cores, seed=1, parameters=CirneParameters(cancelled=0.0)
@@ -111,10 +97,7 @@ def mix(inventory: Inventory, speed: float, seconds: float = 1.0) -> Workload:
 
 
 def speedup_probe(inventory: Inventory, speed: float, seconds: float = 1.0) -> Workload:
-    """Return jobs with the same work on 1, 2, 4, ... cores of a node, then on all cores of 1, 2, 4, ... nodes.
-
-    The arguments are those of `ladder`.
-    """
+    """Return jobs with the same work on 1, 2, 4, ... cores of a node, then on all cores of 1, 2, 4, ... nodes."""
     total, cores = len(inventory.nodes), min(node.cores for node in inventory.nodes)
     shapes = [(1, used) for used in sizes(cores)] + [(nodes, cores) for nodes in sizes(total)[1:]]
     table = pd.DataFrame(shapes, columns=["nodes", "cores_per_node"])
@@ -128,14 +111,12 @@ def speedup_probe(inventory: Inventory, speed: float, seconds: float = 1.0) -> W
 class OverheadSamples:
     """Samples from the replays of one repetition. A row is a job or a resize."""
 
-    launch: FloatArray
-    """Shape (jobs, 2): number of ranks, and time from the allocation of the nodes to the first work."""
+    launch: FloatArray  # shape (jobs, 2): number of ranks, and time from the allocation of the nodes to the first work
+    # Shape (jobs, 2): number of ranks, and time from the planned end of the work until the nodes are idle.
     end: FloatArray
-    """Shape (jobs, 2): number of ranks, and time from the planned end of the work until the nodes are idle."""
+    # Shape (resizes, 5): new ranks; asked to decided; decided to applied; applied to ended; iteration.
     expand: FloatArray
-    """Shape (resizes, 5): new ranks; asked to decided; decided to applied; applied to ended; iteration."""
-    shrink: FloatArray
-    """Shape (resizes, 5): like `expand`, with the number of released ranks."""
+    shrink: FloatArray  # shape (resizes, 5): like `expand`, with the number of released ranks
 
     @classmethod
     def joined(cls, parts: list[OverheadSamples]) -> OverheadSamples:
@@ -155,12 +136,7 @@ class OverheadSamples:
 
 
 def samples_of(run: Run, workload: Workload, entries: list[Entry], grain_s: float) -> OverheadSamples:
-    """Return the samples of a replay.
-
-    Args:
-        entries: its journal.
-        grain_s: target duration of an iteration, wall seconds.
-    """
+    """Return the samples of a replay, from its journal. The target duration of an iteration is `grain_s`, wall s."""
     speed, jobs = run.info.speed, run.jobs.set_index("job_id")
     jobs = jobs[jobs["state"] == "completed"]
     planned, late = _leaders(entries)
@@ -188,15 +164,13 @@ def _rows(ranks: pd.Series[float], seconds: pd.Series[float]) -> FloatArray:
 
 
 def _leaders(entries: list[Entry]) -> tuple[dict[str, float], dict[str, float]]:
-    """Return job -> planned duration of its work, and job -> delay behind the plan at its end, wall s.
-
-    At duty 1 a job on a slow core takes longer than planned. This delay is not an overhead of the end of the job.
-    """
+    """Return job -> planned duration of its work, and job -> delay behind the plan at its end, wall s."""
     planned, late = {}, {}
     for entry in entries:
         if entry.kind == "ended" and entry.data["leader"] and entry.data.get("planned_s") is not None:
             assert entry.job is not None
             planned[entry.job] = float(entry.data["planned_s"])
+            # At duty 1 on a slow core: not an overhead of the end.
             late[entry.job] = float(entry.data.get("residual_s") or 0.0)
     return planned, late
 

@@ -53,22 +53,16 @@ from tracebed.orchestrator.testbeds.calibration import (
 from tracebed.orchestrator.testbeds.nodes import Inventory
 
 REPETITIONS = 3
-DUTY_WINDOWS = 60
-"""Number of windows of the length of an iteration from which the duty is proposed."""
+DUTY_WINDOWS = 60  # number of windows of the length of an iteration from which the duty is proposed
 SHARING_WINDOWS = 10
-DUTIES = tuple(round(1 - 0.05 * step, 2) for step in range(15))
-"""The duties that can be proposed: 1, 0.95, ..., 0.3."""
-QUANTILE = 0.99
-"""Share of the iterations whose work must fit into the plan."""
-DRIFT = 3.0
-"""Multiple of the shortfall of the slowest ranks that is left free."""
+DUTIES = tuple(round(1 - 0.05 * step, 2) for step in range(15))  # The duties that can be proposed: 1, 0.95, ..., 0.3.
+QUANTILE = 0.99  # share of the iterations whose work must fit into the plan
+DRIFT = 3.0  # multiple of the shortfall of the slowest ranks that is left free
+# Number of rounds. Each round measures each kernel alone and beside each kernel, so that a drift of the machine changes
+# both.
 INTERFERENCE_ROUNDS = 3
-"""Number of rounds. Each round measures each kernel alone and beside each kernel, so that a drift of the machine
-changes both."""
-INTERFERENCE_WINDOWS = 5
-"""Number of windows of each core in a round."""
-INTERFERENCE_WINDOW_S = 0.1
-"""Duration of a window, CPU s."""
+INTERFERENCE_WINDOWS = 5  # number of windows of each core in a round
+INTERFERENCE_WINDOW_S = 0.1  # duration of a window, CPU s
 
 
 @dataclass
@@ -99,20 +93,11 @@ def calibrate(
     name: str | None = None,
     on_progress: Callable[[float], None] | None = None,
 ) -> Calibration:
-    """Calibrate the nodes of `inventory`.
+    """Calibrate the nodes of `inventory`, all computing or all emulated, with `repetitions` replays of each probe.
 
-    Args:
-        inventory: the nodes, all computing or all emulated.
-        speed: trace seconds per wall second of the replays of the probes.
-        repetitions: number of replays of each probe.
-        seconds: factor on the duration of the probes.
-        name: name of the calibration; None: the name of the inventory.
-        on_progress: called with the share of the work that is done.
-
-    Raises:
-        InputError: a number is out of its range, or the inventory mixes computing and emulated nodes.
-        TestbedError: an agent does not start, or a probe was interrupted.
-        KeyboardInterrupt: a signal interrupted a probe.
+    `seconds` is a factor on the duration of the probes, and `name` that of the calibration, by default of the
+    inventory. `on_progress` is called with the share of the work that is done. A probe that was interrupted is a
+    TestbedError, or a KeyboardInterrupt after a signal.
     """
     bounds.check("speed", speed, bounds.MIN_SPEED, bounds.MAX_SPEED)
     bounds.check("repetitions", repetitions, 1, 1000)
@@ -198,12 +183,7 @@ def _measure_cores(inventory: Inventory, folder: Path) -> _Cores:
 
 
 def _slowdown(alone: FloatArray, beside: FloatArray) -> FloatArray:
-    """Return the slowdown of some cores of a node by work on its other cores, shape (cores x windows,).
-
-    Args:
-        alone: rates and CPU shares with the other cores idle, shape (cores, windows, 2).
-        beside: the same with all cores computing.
-    """
+    """Return the slowdown of cores by work on the others, shape (cores x windows,), from (cores, windows, 2)."""
     slowdown: FloatArray = np.ravel(np.median(alone.prod(axis=2), axis=1, keepdims=True) / beside.prod(axis=2))
     return slowdown
 
@@ -223,7 +203,7 @@ def _replayed(workload: Workload, inventory: Inventory, setup: Setup, target: Pa
 def _estimated(samples: Sequence[OverheadSamples]) -> dict[str, Any]:
     """Return the fields of the calibration that are estimated from `samples`, one item for each repetition."""
     launch, end, ready = ([getattr(one, name) for one in samples] for name in ("launch", "end", "ready"))
-    found: dict[str, OverheadEstimate | None] = {
+    overheads: dict[str, OverheadEstimate | None] = {
         **dict(zip(("launch_s", "launch_join_s", "launch_rank_s"), estimates(launch, with_step), strict=True)),
         **dict(zip(("end_s", "end_rank_s"), estimates(end, linear), strict=True)),
         **dict(zip(("expand_s", "expand_rank_s"), estimates(ready, joins, resamples=FEW_RESAMPLES), strict=False)),
@@ -246,7 +226,7 @@ def _estimated(samples: Sequence[OverheadSamples]) -> dict[str, Any]:
         ),
     }
     return {
-        "overheads": {name: estimate for name, estimate in found.items() if estimate},
+        "overheads": {name: estimate for name, estimate in overheads.items() if estimate},
         "factors": {step: values for step, values in drawn.items() if values},
         "launch": by_size(launch),
         "end": by_size(end),
@@ -263,15 +243,15 @@ def _times(run: Run) -> dict[str, float]:
 
 def _speedups(times: Sequence[dict[str, float]]) -> list[SpeedupEstimate]:
     """Return the speedup of the benchmark on each allocation, relative to one core, from its times by repetition."""
-    found: list[SpeedupEstimate] = []
+    speedups: list[SpeedupEstimate] = []
     for name in times[0] if times else ():
         nodes, cores = map(int, name.removeprefix("speedup-").split("-"))
         seconds = mean_of([np.array([one[name]]) for one in times])
         assert seconds is not None
-        alone = found[0].seconds.value if found else seconds.value
+        alone = speedups[0].seconds.value if speedups else seconds.value
         speedup = float(f"{alone / seconds.value:.5g}")
-        found.append(SpeedupEstimate(benchmark="pils", nodes=nodes, cores=cores, seconds=seconds, speedup=speedup))
-    return found
+        speedups.append(SpeedupEstimate(benchmark="pils", nodes=nodes, cores=cores, seconds=seconds, speedup=speedup))
+    return speedups
 
 
 def _skipped(inventory: Inventory, duty: float, factors: Mapping[str, object]) -> list[str]:
@@ -294,19 +274,14 @@ def _skipped(inventory: Inventory, duty: float, factors: Mapping[str, object]) -
 
 
 def propose_duty(speeds: npt.NDArray[np.float64], ranks: int) -> DutyProposal:
-    """Return the proposed duty.
+    """Return the proposed duty for jobs of `ranks` ranks, which wait for each other.
 
     A rank with duty d computes d times the units that fit into an iteration at the calibrated rate R. On a core with
     the rate r (units per wall second) this takes d R / r of the iteration, so the work fits if r / R >= d. The ranks of
     a job wait for the slowest one, so the work of N ranks fits with probability (1 - F(d))^N, with F the distribution
-    of r / R over windows of the length of an iteration. Let q be the value with (1 - F(q))^N = `QUANTILE`. The windows
-    of a calibration span seconds, but the rate of a machine drifts over hours. So `DRIFT` times the shortfall 1 - q is
-    left free.
-
-    Args:
-        speeds: rates of cores over windows of the length of an iteration, as multiples of the calibrated rate, shape
-            (windows,).
-        ranks: number of ranks that wait for each other.
+    of r / R over windows of the length of an iteration (`speeds`, shape (windows,)). Let q be the value with (1 -
+    F(q))^N = `QUANTILE`. The windows of a calibration span seconds, but the rate of a machine drifts over hours. So
+    `DRIFT` times the shortfall 1 - q is left free.
     """
     slowest = float(np.quantile(speeds, 1 - QUANTILE ** (1 / ranks)))
     bound = 1 - DRIFT * max(0.0, 1 - slowest)
@@ -316,21 +291,13 @@ def propose_duty(speeds: npt.NDArray[np.float64], ranks: int) -> DutyProposal:
 
 
 def interference(testbed: Testbed) -> dict[str, dict[str, OverheadEstimate]]:
-    """Measure how much the kernels slow each other down on one node.
+    """Measure how much the kernels slow each other down on one node: kernel -> kernel beside it -> factor.
 
     A factor is the rate of a kernel on half of the cores of a node while another kernel runs on the other half, divided
-    by its rate while the other half is idle. Rates are units per CPU second, so time in which other processes have the
-    core does not count. All nodes are measured at once, as they compute in a replay.
-
-    Args:
-        testbed: a started testbed of computing nodes with at least two cores each. No job may be running.
-
-    Returns:
-        kernel -> kernel beside it -> factor: the median of the windows with its interval. Empty: an agent cannot
-        measure a kernel, for example because its node lacks the memory.
-
-    Raises:
-        TestbedError: an agent is lost, or the measurement takes too long.
+    by its rate while the other half is idle; its estimate is the median of the windows with its interval. Rates are
+    units per CPU second, so time in which other processes have the core does not count. All nodes are measured at once,
+    as they compute in a replay. They have at least two cores each, and no job may be running. The result is empty if an
+    agent cannot measure a kernel, for example because its node lacks the memory.
     """
     samples: dict[tuple[str, str], list[FloatArray]] = {}  # (kernel, kernel beside it) -> the factors of each round
     for _ in range(INTERFERENCE_ROUNDS):

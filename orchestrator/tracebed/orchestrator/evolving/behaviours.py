@@ -28,28 +28,22 @@ from tracebed.orchestrator.evolving.programs import (
 class BehaviourParameters:
     """Constants of the programs. The mean work of a process in a superstep or phase is 1."""
 
-    per_node: int = 0
-    """`independent`, `bsp` and `forks`: processes on each node of a job; 0: one on each core."""
-    imbalance: float = 0.2
-    """Works are uniform between 1 - imbalance and 1 + imbalance of their mean."""
+    per_node: int = 0  # `independent`, `bsp` and `forks`: processes on each node of a job; 0: one on each core
+    imbalance: float = 0.2  # works are uniform between 1 - imbalance and 1 + imbalance of their mean
+    # `independent`: size of all input data together, and of all results, relative to the work of a process.
     input: float = 0.05
-    """`independent`: size of all input data together, and of all results, relative to the work of a process."""
-    supersteps: int = 6
-    """`bsp`: number of supersteps."""
+    supersteps: int = 6  # `bsp`: number of supersteps
+    # Size of a message between two processes of the other types, relative to the work of a superstep or phase.
     message: float = 0.05
-    """Size of a message between two processes of the other types, relative to the work of a superstep or phase."""
-    phases: int = 3
-    """`local-forks` and `forks`: number of phases. Each of them forks and joins."""
+    phases: int = 3  # `local-forks` and `forks`: number of phases. Each of them forks and joins.
+    # `local-forks`: largest number of children of a process in a phase, relative to the other cores of its node (one if
+    # there is no other). The number is uniform from 0, so that 2 fills the cores on average.
     overload: float = 2.0
-    """`local-forks`: largest number of children of a process in a phase, relative to the other cores of its node (one
-    if there is no other). The number is uniform from 0, so that 2 fills the cores on average."""
+    # `forks`: the tree of a phase has from 1 - growth to 1 + growth times as many processes as a static program.
     growth: float = 0.5
-    """`forks`: the tree of a phase has from 1 - growth to 1 + growth times as many processes as a static program."""
-    branches: int = 3
-    """`forks`: largest number of children of a process; a process that forks has at least 1."""
+    branches: int = 3  # `forks`: largest number of children of a process; a process that forks has at least 1
 
     def __post_init__(self) -> None:
-        """Raise InputError if a constant is out of range."""
         for name, high in (("imbalance", 1.0), ("growth", 1.0), ("overload", 100.0), ("input", 1e6), ("message", 1e6)):
             if not 0.0 <= getattr(self, name) <= high:
                 raise InputError(f"invalid {name} {getattr(self, name)}", hint=f"use a number from 0 to {high:g}")
@@ -69,16 +63,8 @@ def drawn(
 ) -> Programs:
     """Return programs of jobs. The program of a job depends on its number, and not on other jobs.
 
-    Args:
-        behaviours: the type of each job, one of `TYPES`.
-        nodes: the number of nodes of each job.
-        cores: cores of each node. A process uses one core. Without `per_node`, a static program has a process on each.
-        communication: whether sends wait for their receivers.
-        seed: seed of the numpy Generators.
-        parameters: constants of the programs.
-
-    Raises:
-        InputError: a behavior or the communication is unknown.
+    `behaviours` are `TYPES`. A process uses one of the `cores` of a node. Without `per_node`, a static program has a
+    process on each. `communication` is whether sends wait for their receivers.
     """
     if communication not in COMMUNICATIONS:
         hint = f"one of {', '.join(COMMUNICATIONS)}"

@@ -33,7 +33,6 @@ class Machine:
     latency: float = 0.0
 
     def __post_init__(self) -> None:
-        """Raise InputError if a value is out of range."""
         if not 1 <= self.cores <= 1_000_000:
             raise InputError(f"invalid number of cores {self.cores}", hint="use a whole number from 1 to 1,000,000")
         if not 0.0 < self.bandwidth < np.inf:
@@ -62,10 +61,9 @@ class Machine:
 class LeakVariant(IntEnum):
     """How a fork finds a node under dynamic allocation. The numbers are defined in machine.h."""
 
-    CONTIGUOUS = 1
-    """On the node of its parent or beside a node of its job; else it shares the node of its parent."""
+    CONTIGUOUS = 1  # on the node of its parent or beside a node of its job; else it shares the node of its parent
+    # Else on the next idle core of the snake; only if all cores are busy, it shares the node of its parent.
     NONCONTIGUOUS = 2
-    """Else on the next idle core of the snake; only if all cores are busy, it shares the node of its parent."""
 
 
 @dataclass(frozen=True)
@@ -153,10 +151,7 @@ class ProgramOutcome:
         return cls(accepted, start, end, completed, work, static if plan.leak is None else leaked)
 
     def utilization(self, machine: Machine) -> float:
-        """Return the share of the machine's core time, from the first start to the last end, in which jobs computed.
-
-        A static allocation also holds cores that do not compute: see `held`.
-        """
+        """Return the share of the machine's core time in which jobs computed, not only held cores (see `held`)."""
         if np.isnan(self.start).all():
             return 0.0
         span = float(np.nanmax(self.end) - np.nanmin(self.start))

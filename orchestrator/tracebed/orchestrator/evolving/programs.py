@@ -16,24 +16,19 @@ from numpy.typing import NDArray
 FloatArray: TypeAlias = NDArray[np.float64]
 IntArray: TypeAlias = NDArray[np.int64]
 Array = TypeVar("Array", FloatArray, IntArray)
+# `asynchronous`: a send returns at once. `synchronous`: a send lasts until the message is received.
 Communication = Literal["asynchronous", "synchronous"]
-"""`asynchronous`: a send returns at once. `synchronous`: a send lasts until the message is received."""
 COMMUNICATIONS: tuple[Communication, ...] = get_args(Communication)
 
 
 class StepKind(IntEnum):
     """Kinds of steps. The numbers are defined in machine.h."""
 
-    COMPUTE = 0
-    """Compute `amount` seconds of work."""
-    SEND = 1
-    """Send the message `argument`."""
-    RECEIVE = 2
-    """Receive the message `argument`."""
-    FORK = 3
-    """Start the process `argument`."""
-    JOIN = 4
-    """Wait for the end of the process `argument`."""
+    COMPUTE = 0  # compute `amount` seconds of work
+    SEND = 1  # send the message `argument`
+    RECEIVE = 2  # receive the message `argument`
+    FORK = 3  # start the process `argument`
+    JOIN = 4  # wait for the end of the process `argument`
 
 
 @dataclass(frozen=True)
@@ -67,10 +62,7 @@ class Programs:
     communication: Communication
 
     def __post_init__(self) -> None:
-        """Raise ValueError if an array has another type or shape, or a number is out of range.
-
-        The compiled simulation relies on it.
-        """
+        """Raise ValueError if an array has another type or shape, or a number is out of range: C code relies on it."""
         jobs, processes, steps, messages = (len(array) for array in (self.nodes, self.parent, self.kind, self.sender))
         shapes = {
             "nodes": jobs,
@@ -113,7 +105,6 @@ class Programs:
             raise ValueError("a kind of step is unknown")
 
     def __len__(self) -> int:
-        """Return the number of jobs."""
         return len(self.nodes)
 
     def scaled(self, factors: FloatArray) -> Programs:
@@ -126,8 +117,7 @@ class Programs:
         )
 
 
-Round: TypeAlias = tuple[IntArray, IntArray, float]
-"""Senders, receivers, and the size of each message."""
+Round: TypeAlias = tuple[IntArray, IntArray, float]  # senders, receivers, and the size of each message
 
 
 @dataclass
@@ -143,17 +133,13 @@ class Builder:
     messages: list[int] = field(default_factory=list)
     parent: list[IntArray] = field(default_factory=list)
     home: list[IntArray] = field(default_factory=list)
+    # Blocks: a kind of step, and the processes that do it.
     steps: list[tuple[StepKind, IntArray]] = field(default_factory=list)
-    """Blocks: a kind of step, and the processes that do it."""
-    arguments: list[IntArray] = field(default_factory=list)
-    """Of the blocks that do not compute."""
-    works: list[FloatArray] = field(default_factory=list)
-    """Of the blocks that compute."""
+    arguments: list[IntArray] = field(default_factory=list)  # of the blocks that do not compute
+    works: list[FloatArray] = field(default_factory=list)  # of the blocks that compute
     sent: list[Round] = field(default_factory=list)
-    created: int = 0
-    """Number of processes."""
-    numbered: int = 0
-    """Number of messages."""
+    created: int = 0  # number of processes
+    numbered: int = 0  # number of messages
 
     def begin(self, nodes: int) -> None:
         """Begin the program of the next job, on so many nodes."""

@@ -68,17 +68,10 @@ def programs_of(
 
 
 def adapted(programs: Programs, run_times: FloatArray, machine: Machine) -> Programs:
-    """Return the programs, scaled so that each job alone takes its run time on a compact partition of the machine.
+    """Return the programs, scaled so that each job alone takes its run time (s) on a compact partition of the machine.
 
-    The compact partition is chosen by the placement `median` on the empty machine. Seed 004 adapts its programs in this
-    way. Works and sizes are scaled by the same factor, which scales every time if there is no latency.
-
-    Args:
-        run_times: run time of each job, s, shape (jobs,).
-        machine: the machine, without latency.
-
-    Raises:
-        InputError: a job is too large for the machine, a run time is invalid, or the machine has latency.
+    The compact partition is chosen by the placement `median` on the empty machine, as in seed 004. Works and sizes are
+    scaled by the same factor, which scales every time if there is no latency: a machine with latency is an InputError.
     """
     if machine.latency:
         raise InputError("programs cannot be adapted to a machine with latency", hint="use a latency of 0")
@@ -126,11 +119,7 @@ class EngineInput(ctypes.Structure):
 
 @cache
 def _library(path: Path) -> Any:
-    """Load the library.
-
-    Raises:
-        InputError: the library was not built, or for another machine or version.
-    """
+    """Load the library, which must be built for this machine and version."""
     if not path.exists():
         what = "evolving jobs are simulated in C, and there was no C compiler when tracebed was installed"
         raise InputError(what, hint=INSTALL)
@@ -147,16 +136,7 @@ def _library(path: Path) -> Any:
 
 
 def _simulated(programs: Programs, machine: Machine, plan: AllocationPlan, *, alone: bool = False) -> ProgramOutcome:
-    """Return what happens to the jobs of a plan.
-
-    Args:
-        plan: when and where the jobs start.
-        alone: simulate each job alone on the machine, without cancellation.
-
-    Raises:
-        InputError: the compiled simulation is missing.
-        MemoryError: there is not enough memory.
-    """
+    """Return what happens to the jobs of a plan, or to each job `alone` on the machine, without cancellation."""
     jobs = len(programs)
     beside = machine.grid.neighbours
     order = np.array(snake(machine.grid, 0), dtype=np.int64)

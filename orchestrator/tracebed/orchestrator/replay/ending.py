@@ -32,17 +32,7 @@ def ended_run(
     monitor: Monitor,
     thresholds: HealthThresholds,
 ) -> Run:
-    """Complete `info`, and return the run of a replay that has ended.
-
-    Args:
-        record: the times and states of the jobs.
-        cluster: the nodes, with the history of their allocations.
-        info: the facts of the run.
-        interrupted: reason of the interruption; None: the replay was not interrupted.
-        cpus: node -> the CPU of each core; empty for an emulated node.
-        monitor: the observations of the replay.
-        thresholds: the limits of its health.
-    """
+    """Complete `info`, and return the run of a replay that has ended. `cpus` of an emulated node are empty."""
     if JobState.INTERRUPTED in record.state:
         info.state = "interrupted"
         info.interruptions = [interrupted or ""]
@@ -72,8 +62,8 @@ def _incidents(monitor: Monitor) -> list[str]:
     halts = [
         f"job {job} on {node}: its process was stopped by a signal "
         + ("and did not continue" if seconds is None else f"for {seconds:.3g} s")
-        for (job, node), found in monitor.halts.items()
-        for seconds in found
+        for (job, node), stops in monitor.halts.items()
+        for seconds in stops
     ]
     warnings = [
         f"node {node}: {what}" + (f" ({count:,} times)" if count > 1 else "")
@@ -101,9 +91,6 @@ def save(run: Run, folder: Path, output: Path, *, replace: bool = False) -> None
 
     An interrupted run does not replace a finished one. It is written beside `output`, with a warning, and `run.folder`
     has its name: `real.interrupted-1a2b3c4d` for `real`.
-
-    Raises:
-        InputError: the journal cannot be read, or the run cannot be written.
     """
     scratch = folder / f"copy-{JOURNAL}"
     scratch.unlink(missing_ok=True)  # the replay may have been killed while it saved its run
@@ -117,21 +104,18 @@ def save(run: Run, folder: Path, output: Path, *, replace: bool = False) -> None
 def find_finished(output: Path, info: RunInfo) -> Run | None:
     """Return the run in `output` if it is the finished replay that `info` describes, otherwise None.
 
-    A replay may be killed between the saving of its run and the removal of its working folder, which is then removed.
-    A working folder of another replay to `output` is to be resumed: then the replay is not finished.
-
-    Raises:
-        InputError: the run is damaged.
+    A replay may be killed between the saving of its run and the removal of its working folder, which is then removed. A
+    working folder of another replay to `output` is to be resumed: then the replay is not finished.
     """
     if not is_finished_replay(output):
         return None
     run = Run.load(output)
     expected = (info.source, info.workload["sha256"], info.as_dict()["setup"])
-    found = run.info
-    if (found.source, found.workload.get("sha256"), found.as_dict()["setup"]) != expected:
+    finished = run.info
+    if (finished.source, finished.workload.get("sha256"), finished.as_dict()["setup"]) != expected:
         return None
     left = working_folders(output)
-    if any(facts_in(folder).get("info", {}).get("created") != found.created for folder in left):
+    if any(facts_in(folder).get("info", {}).get("created") != finished.created for folder in left):
         return None
     for folder in left:
         WorkingFolder(output, left=folder).remove()

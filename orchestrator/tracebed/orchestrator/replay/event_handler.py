@@ -37,20 +37,12 @@ def mask_changed(record: ScheduleRecord, job: int, node: int, change: Mapping[st
 
 
 class EventHandler:
-    """Handler of the messages about running jobs: it updates the ranks and the record.
-
-    Args:
-        timeline: the time of the replay.
-
-    Attributes:
-        numbers: job id -> job number.
-    """
+    """Handler of the messages about running jobs: it updates the ranks and the record."""
 
     def __init__(self, executor: ReplayExecutor, timeline: Timeline) -> None:
-        """Start without running jobs."""
         self.executor, self.timeline = executor, timeline
         self.ranks, self.rounds = executor.ranks, executor.rounds
-        self.numbers = {name: number for number, name in enumerate(executor.jobs.ids)}
+        self.numbers = {name: number for number, name in enumerate(executor.jobs.ids)}  # job id -> job number
         self._overdue_at = -math.inf  # no job is overdue before, monotonic
 
     def handle(self, event: Event) -> None:
@@ -107,14 +99,7 @@ class EventHandler:
     def _mask_changed(
         self, job: int, active: RunningJob, node: int, after: str | None, at: float, **instants: float | None
     ) -> None:
-        """Record that the mask of the rank of `job` on `node` changed.
-
-        Args:
-            active: its state.
-            after: the CPUs after the change; None: the rank has ended.
-            at: time of the change, trace s.
-            instants: `decided` and `seen`, trace s, of a running rank.
-        """
+        """Record a change of the mask of a rank at the trace time `at`. Without CPUs `after`, the rank has ended."""
         before, active.masks[node] = active.masks.get(node), after
         if before == after:
             return
@@ -153,11 +138,9 @@ class EventHandler:
         self.ranks.check_ended(job)
 
     def lose(self, job: int, node: int, state: str, reason: str) -> None:
-        """End the running `job` because `node` is lost, unless the job is ending already.
-
-        A job that failed while it had a rank on `node` failed because of the loss: other ranks noticed it first.
-        """
+        """End the running `job` because `node` is lost, unless the job is ending already."""
         active = self.ranks.running[job]
+        # Other ranks may have noticed the loss first, and failed because of it.
         failed = active.outcome is not None and active.outcome[0] == "failed" and node in active.alive
         active.lose(node)
         first = active.outcome is None

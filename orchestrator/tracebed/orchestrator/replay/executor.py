@@ -40,24 +40,13 @@ class Rounds:
     """The current round. Its events are written to the journal at once, its decisions at its end.
 
     Observations are written together with the next event or decision, or after `HOLD_S`.
-
-    Args:
-        monitor: the monitor of all entries.
-        ids: job number -> job id.
-        names: node number -> name.
-
-    Attributes:
-        number: number of the round.
-        now: time of the round, trace s.
-        entries: entries of this round that have not been written.
     """
 
     def __init__(self, journal: Journal, monitor: Monitor, ids: Sequence[str], names: Sequence[str]) -> None:
-        """Start with round 0 at time 0."""
         self.journal, self.monitor = journal, monitor
-        self.number = 0
-        self.now = 0.0
-        self.entries: list[Entry] = []
+        self.number = 0  # of the round
+        self.now = 0.0  # trace s
+        self.entries: list[Entry] = []  # those of this round that have not been written
         self._ids, self._names = ids, names
         self._held: list[Entry] = []
         self._held_until = 0.0  # monotonic
@@ -111,48 +100,39 @@ class Rounds:
 class RunningJob:
     """A job that holds nodes: its processes, and the state of pending requests."""
 
-    nodes: list[int]
-    """The nodes of the job, after the pending resize if there is one. The leader is on the first node."""
+    nodes: list[int]  # The nodes of the job, after the pending resize if there is one. The leader is on the first node.
     program: Program
     authkey: str
-    cores: dict[int, range]
-    """Node -> the cores last allocated to the job. Nodes that the job has released remain."""
+    cores: dict[int, range]  # Node -> the cores last allocated to the job. Nodes that the job has released remain.
+    # The nodes with which the leader starts the job, also if a resize before that releases some of them.
     first: list[int] = field(default_factory=list)
-    """The nodes with which the leader starts the job, also if a resize before that releases some of them."""
+    # Nodes whose ranks have not been launched: first the leader, then, once it is listening, the other ranks.
     to_launch: list[int] = field(default_factory=list)
-    """Nodes whose ranks have not been launched: first the leader, then, once it is listening, the other ranks."""
+    # Node with a rank of the job, running or being launched -> the cores last sent to this rank.
     alive: dict[int, range] = field(default_factory=dict)
-    """Node with a rank of the job, running or being launched -> the cores last sent to this rank."""
-    unconfirmed: set[int] = field(default_factory=set)
-    """Nodes whose rank has not confirmed the cores last sent to it."""
-    since: dict[int, float] = field(default_factory=dict)
-    """Node that a resize added -> time of this decision, trace s."""
+    unconfirmed: set[int] = field(default_factory=set)  # nodes whose rank has not confirmed the cores last sent to it
+    since: dict[int, float] = field(default_factory=dict)  # node that a resize added -> time of this decision, trace s
+    # Node with a rank -> the CPUs in its mask, as the rank confirmed them last, or as it was launched. None: the rank
+    # was launched on a shared node, and may wait for its first CPUs.
     masks: dict[int, str | None] = field(default_factory=dict)
-    """Node with a rank -> the CPUs in its mask, as the rank confirmed them last, or as it was launched. None: the rank
-    was launched on a shared node, and may wait for its first CPUs."""
-    first_masks: dict[int, str] = field(default_factory=dict)
-    """Node -> the CPUs with which its rank was launched."""
+    first_masks: dict[int, str] = field(default_factory=dict)  # node -> the CPUs with which its rank was launched
+    # Figures of the pending resize that its leader measured: columns of the table `reconfigurations`, and `planned_s`,
+    # the planned time of the job up to the resize.
     measured: dict[str, float] = field(default_factory=dict)
-    """Figures of the pending resize that its leader measured: columns of the table `reconfigurations`, and `planned_s`,
-    the planned time of the job up to the resize."""
-    address: Any = None
-    """The address of the leader; None: not known yet."""
+    address: Any = None  # the address of the leader; None: not known yet
+    # Time of the launch, or of the resumption of the replay, monotonic s.
     launched: float = field(default_factory=system.monotonic)
-    """Time of the launch, or of the resumption of the replay, monotonic s."""
     started: bool = False
-    request: int = 0
-    """Number of the latest resize."""
+    request: int = 0  # number of the latest resize
     pending: bool = False
+    # Nodes that the pending resize releases and whose rank has not ended.
     dropped: set[int] = field(default_factory=set)
-    """Nodes that the pending resize releases and whose rank has not ended."""
+    # Times at which the pending resize was decided and applied, trace s; None: the leader has not reported it.
     applied: tuple[float, float] | None = None
-    """Times at which the pending resize was decided and applied, trace s; None: the leader has not reported it."""
-    outcome: tuple[str, str] | None = None
-    """State and reason, once the leader has ended or the job has been killed."""
+    outcome: tuple[str, str] | None = None  # state and reason, once the leader has ended or the job has been killed
+    # Whether the outcome is the loss of a node. Messages from ranks on other nodes do not change it.
     node_lost: bool = False
-    """Whether the outcome is the loss of a node. Messages from ranks on other nodes do not change it."""
-    orphaned: float | None = None
-    """Time at which the leader ended, monotonic, if the other ranks have not been killed."""
+    orphaned: float | None = None  # time at which the leader ended, monotonic, if the other ranks have not been killed
 
     def lose(self, node: int) -> None:
         """Forget the rank on `node`: it has ended, or its node is lost."""
@@ -167,21 +147,7 @@ class RunningJob:
 
 
 class Ranks:
-    """The ranks of all running jobs. Messages to ranks are buffered until `send`.
-
-    Args:
-        jobs: the workload.
-        testbed: the nodes.
-        cluster: the allocation of nodes and cores.
-        duty: the duty that the calibration proposes; None: there is no proposal.
-        work_s: shortest time between two messages `work` of a rank, wall s.
-
-    Attributes:
-        running: the running jobs.
-        ended: jobs whose last rank has ended, for the scheduler.
-        resized: jobs whose pending resize is complete, for the scheduler.
-        requested: evolving job -> number of nodes that it requests, for the scheduler.
-    """
+    """The ranks of all running jobs. Messages to ranks are buffered until `send`."""
 
     def __init__(
         self,
@@ -192,13 +158,12 @@ class Ranks:
         duty: float | None = None,
         work_s: float = WORK_S,
     ) -> None:
-        """Start without running jobs."""
         self.jobs, self.testbed, self.cluster, self.clock = jobs, testbed, cluster, clock
         self.duty, self.work_s = duty, work_s
         self.running: dict[int, RunningJob] = {}
-        self.ended: set[int] = set()
-        self.resized: set[int] = set()
-        self.requested: dict[int, int] = {}
+        self.ended: set[int] = set()  # jobs whose last rank has ended, for the scheduler
+        self.resized: set[int] = set()  # jobs whose pending resize is complete, for the scheduler
+        self.requested: dict[int, int] = {}  # evolving job -> number of nodes that it requests, for the scheduler
         self._outbox: list[tuple[int, dict[str, Any]]] = []
 
     def cores(self, job: int, nodes: Sequence[int]) -> dict[int, range]:
@@ -245,13 +210,11 @@ class Ranks:
         self.check_ended(job)  # if the launch of its only rank was lost, no rank will end
 
     def check_ended(self, job: int) -> None:
-        """Note the end of the job if no rank is left, and the end of its pending resize if the resize is complete.
-
-        A resize is complete if the leader has applied it and the ranks on the released nodes have ended.
-        """
+        """Note the end of the job if no rank is left, and the end of its pending resize if the resize is complete."""
         active = self.running[job]
         if not active.alive:
             self.ended.add(job)
+        # The leader has applied it, and the ranks on the released nodes have ended.
         elif active.pending and active.applied is not None and not active.dropped:
             active.pending = False
             self.resized.add(job)
@@ -264,10 +227,7 @@ class Ranks:
         self.launch(job)
 
     def resend(self, before: Iterable[tuple[int, RunningJob]]) -> None:
-        """Send the unanswered requests again to the ranks of the jobs `before` that are still running.
-
-        Ranks ignore requests that they have already received.
-        """
+        """Send the unanswered requests again to the jobs `before` that still run. Ranks ignore repetitions."""
         for job, active in before:
             if self.running.get(job) is not active:
                 continue
@@ -335,21 +295,7 @@ class Ranks:
 
 
 class ReplayExecutor:
-    """The executor of a scheduler on a testbed.
-
-    Args:
-        jobs: the workload.
-        testbed: the nodes.
-        inventory: the description of the nodes.
-        ranks: the ranks of the running jobs.
-        record: the times and states of the jobs.
-        rounds: the journal entries.
-        secret: the secret from which the keys of the connections between ranks are derived.
-
-    Attributes:
-        rates: kernel -> units per second of a core, by which the work of jobs is sized. A missing rate is taken
-            from the measurement at the start of the testbed.
-    """
+    """The executor of a scheduler on a testbed."""
 
     def __init__(
         self,
@@ -363,12 +309,11 @@ class ReplayExecutor:
         rounds: Rounds,
         secret: bytes,
     ) -> None:
-        """Start without running jobs."""
         self.jobs, self.testbed, self.inventory = jobs, testbed, inventory
         self.speed, self.options = speed, options
         self.ranks, self.record, self.rounds = ranks, record, rounds
         self._secret = secret
-        self.rates: dict[str, float] = {}
+        self.rates: dict[str, float] = {}  # kernel -> units per second of a core; one is measured if missing
 
     def start(self, job: int, nodes: list[int]) -> None:
         """Launch the leader. The other ranks are launched once the leader is listening."""

@@ -28,27 +28,17 @@ from tracebed.ground.errors import InputError, TracebedError
 from tracebed.orchestrator.replay.journal import DamagedJournal
 from tracebed.orchestrator.runs.working_folders import MAGIC, MARKER, check_idle, working_folders
 
-SECRET = "secret"
-"""File with the secret of a replay. It is deleted with the folder, and not part of the run."""
+SECRET = "secret"  # File with the secret of a replay. It is deleted with the folder, and not part of the run.
 SECRET_BYTES = 32
 
 
 class WorkingFolder:
-    """A working folder that this process has created and locked.
-
-    Attributes:
-        path: the folder.
-        keep: whether the folder is kept if the replay fails, since jobs may have run.
-    """
+    """A working folder that this process has created and locked."""
 
     keep = False
 
     def __init__(self, output: Path, *, left: Path | None = None) -> None:
-        """Create and lock a new folder for a replay to `output`, or lock the folder `left` by a replay that was killed.
-
-        Raises:
-            InputError: another replay to `output` is running, or the folder cannot be written.
-        """
+        """Create and lock a new folder for a replay to `output`, or lock the folder `left` by a killed replay."""
         output = Path(os.path.realpath(output))
         self.path = left or output.with_name(f"{output.name}.partial-{system.token_hex(4)}")
         try:
@@ -96,11 +86,7 @@ class WorkingFolder:
 
     @property
     def secret(self) -> bytes:
-        """The secret of the replay, from which the keys of the connections between its ranks are derived.
-
-        Raises:
-            InputError: the file of the secret is missing or damaged. Ranks that still run have the keys.
-        """
+        """The secret from which the keys of connections are derived. Ranks that still run have the keys."""
         path = self.path / SECRET
         try:
             secret = bytes.fromhex(path.read_text(encoding="ascii"))
@@ -128,14 +114,10 @@ class WorkingFolder:
 
 @contextlib.contextmanager
 def working_folder(output: Path, left: Path | None = None, *, hint: str) -> Iterator[WorkingFolder]:
-    """Create the working folder of a replay, or open the folder `left`.
+    """Create the working folder of a replay, or open the folder `left` by a killed replay to `output`.
 
-    If the replay fails after jobs may have run, the folder is kept, and the error has a hint, unless the journal is
-    damaged.
-
-    Args:
-        left: the working folder of a killed replay to `output`; None: a new folder.
-        hint: the next command, with `{}` for the folder.
+    If the replay fails after jobs may have run, the folder is kept, and the error has the next command as its hint,
+    with the folder for `{}` in `hint`, unless the journal is damaged.
     """
     folder = WorkingFolder(output, left=left)
     try:
@@ -168,15 +150,10 @@ def _create_private(path: Path) -> IO[str]:
 
 
 class Signals:
-    """The signals received since the start of a replay.
-
-    Attributes:
-        received: names of the signals, in order of arrival.
-    """
+    """The signals received since the start of a replay."""
 
     def __init__(self) -> None:
-        """Start without signals."""
-        self.received: list[str] = []
+        self.received: list[str] = []  # names, in order of arrival
         self._interruptible = False
         self._notify: Callable[[str], None] | None = None
 

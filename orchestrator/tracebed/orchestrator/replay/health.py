@@ -26,7 +26,6 @@ from tracebed.orchestrator.replay.monitor import Monitor
 from tracebed.orchestrator.replay.thresholds import (
     SEVERE,
     SIGNALS,
-    HealthSignal,
     HealthThresholds,
     Limit,
     TimeScale,
@@ -34,6 +33,7 @@ from tracebed.orchestrator.replay.thresholds import (
 )
 from tracebed.orchestrator.run import VIRTUAL, RunInfo
 from tracebed.orchestrator.scheduling.record import ScheduleRecord
+from tracebed.orchestrator.testbeds.limits import Signal
 
 FEW = 3
 UNUSUAL_S = 1.0
@@ -45,25 +45,17 @@ USUAL_S = 0.05
 class Value(NamedTuple):
     """The value of a signal, and the place at which it occurred, if there is a single place."""
 
-    value: float | None
-    """None: unknown."""
+    value: float | None  # None: unknown
     place: str = ""
 
 
 def health(monitor: Monitor, info: RunInfo, record: ScheduleRecord, thresholds: HealthThresholds) -> dict[str, Any]:
-    """Return the health of a replay that has ended, as saved in `run.json`.
+    """Return the health of a replay that has ended, as saved in `run.json`. `info` must have its final state.
 
-    Args:
-        monitor: the observations of the replay.
-        info: the facts of the run; its state and its hand-overs must be final.
-        record: the times and states of the jobs.
-        thresholds: the limits.
-
-    Returns:
-        `state`: `healthy`, `degraded` or `unhealthy`. `causes`: the values above a limit, the worst first, each with
-        `signal`, `value`, `limit`, `state` and `text`. `signals`: all values; None: unknown. `thresholds`: the SHA-256
-        of the file of limits. If limits are wider than the defaults, also `wider`: these limits as text, and
-        `defaults`: `state` and `causes` by the defaults.
+    `state` is `healthy`, `degraded` or `unhealthy`. `causes` are the values above a limit, the worst first, each with
+    `signal`, `value`, `limit`, `state` and `text`. `signals` are all values; None: unknown. `thresholds` is the SHA-256
+    of the file of limits. If limits are wider than the defaults, `wider` has these limits as text, and `defaults` has
+    `state` and `causes` by the defaults.
     """
     kind, times = execution_kind(info), times_of(record.jobs.run_time, record.jobs.submit, info.speed)
     figures = {
@@ -82,34 +74,27 @@ def health(monitor: Monitor, info: RunInfo, record: ScheduleRecord, thresholds: 
 
 
 def judged(values: Mapping[str, Value], thresholds: HealthThresholds, kind: str, times: TimeScale) -> dict[str, Any]:
-    """Return the health in the form of `health`, from the values of signals. Missing signals are unknown.
-
-    Args:
-        values: signal -> value.
-        thresholds: the limits.
-        kind: kind of execution, one of `limits.KINDS`.
-        times: the times to which limits are relative.
-    """
+    """Return the health in the form of `health`, from the values of signals. Missing signals are unknown."""
     values = {name: values.get(name, Value(None)) for name in SIGNALS}
-    found = _state(values, thresholds, kind, times) | {
+    judgment = _state(values, thresholds, kind, times) | {
         "signals": {name: value.value for name, value in values.items()},
         "thresholds": thresholds.sha256,
     }
     if wider := thresholds.wider(kind, times):
-        found |= {"wider": wider, "defaults": _state(values, HealthThresholds.read(), kind, times)}
-    return found
+        judgment |= {"wider": wider, "defaults": _state(values, HealthThresholds.read(), kind, times)}
+    return judgment
 
 
 def _state(values: Mapping[str, Value], thresholds: HealthThresholds, kind: str, times: TimeScale) -> dict[str, Any]:
     """Return `state` and `causes` by the limits of `thresholds`."""
     causes = []
     for name, limits in thresholds.limits[kind].items():
-        found = values[name]
+        figure = values[name]
         for state in SEVERE:
             limit: Limit | None = getattr(limits, state)
-            if found.value is not None and limit is not None and found.value > (most := limit.at(times)):
-                text = _text(SIGNALS[name], found, most)
-                causes.append({"signal": name, "value": found.value, "limit": most, "state": state, "text": text})
+            if figure.value is not None and limit is not None and figure.value > (most := limit.at(times)):
+                text = _text(SIGNALS[name], figure, most)
+                causes.append({"signal": name, "value": figure.value, "limit": most, "state": state, "text": text})
                 break
     causes.sort(key=lambda cause: SEVERE.index(cause["state"]))
     return {"state": causes[0]["state"] if causes else "healthy", "causes": causes}
@@ -124,13 +109,7 @@ def execution_kind(info: RunInfo) -> str:
 
 
 def times_of(run_time: Sequence[float], submit: Sequence[float], speed: float) -> TimeScale:
-    """Return the times of a replay to which limits may be relative.
-
-    Args:
-        run_time: run time of each job, trace s; NaN: unknown.
-        submit: submit time of each job, trace s, in order.
-        speed: trace seconds per wall second.
-    """
+    """Return the times to which limits may be relative. Times of jobs are trace s; submit times are in order."""
     run_times = [seconds for seconds in run_time if not math.isnan(seconds)]
     gaps = (submit[-1] - submit[0]) / (len(submit) - 1) if len(submit) > 1 else 0.0
     return TimeScale(speed, statistics.fmean(run_times or [0.0]) / speed, gaps / speed)
@@ -141,14 +120,14 @@ def rounded(value: float | None) -> Any:
     return None if value is None else float(f"{value:.6g}")
 
 
-def _text(signal: HealthSignal, found: Value, limit: float) -> str:
+def _text(signal: Signal, figure: Value, limit: float) -> str:
     """Return a cause as text: meaning, value, place and limit."""
-    assert found.value is not None
-    if signal.unit == "" and limit == 0 and found.value == 1:
-        return signal.meaning if not found.place else f"{signal.meaning} ({found.place})"
-    place = f", {found.place}" if found.place else ""
+    assert figure.value is not None
+    if signal.unit == "" and limit == 0 and figure.value == 1:
+        return signal.meaning if not figure.place else f"{signal.meaning} ({figure.place})"
+    place = f", {figure.place}" if figure.place else ""
     return (
-        f"{signal.meaning}: {format_value(found.value, signal.unit)}{place} (limit {format_value(limit, signal.unit)})"
+        f"{signal.meaning}: {format_value(figure.value, signal.unit)}{place} (limit {format_value(limit, signal.unit)})"
     )
 
 
@@ -173,10 +152,7 @@ def largest(values: Any, ids: Sequence[str]) -> Value:
 
 
 def _completeness(monitor: Monitor, info: RunInfo, record: ScheduleRecord) -> dict[str, Value]:
-    """Return the figures of missing and lost nodes, and of disturbed jobs.
-
-    Disturbed jobs failed, were interrupted or requeued, or completed although a rank died.
-    """
+    """Return the figures of missing and lost nodes, and of disturbed jobs."""
     # Without samples, an idle node leaves no entry in the journal.
     missing = [node.name for number, node in enumerate(info.nodes) if number not in monitor.seen]
     place = ", ".join(missing[:3]) + (", ..." if len(missing) > 3 else "")
@@ -236,8 +212,8 @@ def _risks(monitor: Monitor, info: RunInfo, kind: str) -> dict[str, Value]:
     }
 
 
-def _drift(usual: float | None, found: float) -> float | None:
-    return None if not usual or math.isnan(found) else abs(found / usual - 1)
+def _drift(usual: float | None, rate: float) -> float | None:
+    return None if not usual or math.isnan(rate) else abs(rate / usual - 1)
 
 
 def _overheads(monitor: Monitor, info: RunInfo, record: ScheduleRecord) -> dict[str, Value]:
@@ -268,14 +244,14 @@ def _late_overheads(monitor: Monitor, record: ScheduleRecord) -> list[tuple[floa
     return late
 
 
-def of_run_times(found: Sequence[RunTime], ids: Sequence[str]) -> dict[str, Value]:
+def of_run_times(run_times: Sequence[RunTime], ids: Sequence[str]) -> dict[str, Value]:
     """Return the largest difference of a recorded run time from its plan, and their sum relative to the plans."""
-    if not found:
+    if not run_times:
         return {}
-    worst, planned = max(found, key=lambda one: one.off), sum(one.planned for one in found)
+    worst, planned = max(run_times, key=lambda one: one.off), sum(one.planned for one in run_times)
     return {
         "run_time_off_s": Value(rounded(worst.off), f"job {ids[worst.job]}" if worst.off else ""),
-        "run_time_off": Value(rounded(sum(one.off for one in found) / planned) if planned else None),
+        "run_time_off": Value(rounded(sum(one.off for one in run_times) / planned) if planned else None),
     }
 
 
@@ -297,25 +273,25 @@ class RunTime(NamedTuple):
 
 def run_times(monitor: Monitor, record: ScheduleRecord) -> list[RunTime]:
     """Return the run times of the completed jobs that have a plan. Programs of other projects report no plan."""
-    found = []
+    times = []
     for job, name in enumerate(record.jobs.ids):
         recorded = (record.end[job] - record.launched[job]) / monitor.speed
         if record.state[job] == JobState.COMPLETED and name in monitor.planned and not math.isnan(recorded):
-            found.append((job, recorded, monitor.planned[name]))
+            times.append((job, recorded, monitor.planned[name]))
     resized = _resized(monitor, record)
-    return [_with_resize(one, resized.get(one.job)) for one in compared(found, min(USUAL_S, usual_end(found)))]
+    return [_with_resize(one, resized.get(one.job)) for one in compared(times, min(USUAL_S, usual_end(times)))]
 
 
 def _resized(monitor: Monitor, record: ScheduleRecord) -> dict[int, tuple[float, float]]:
     """Return job -> the recorded and the planned time until the resize whose times differ most, wall s."""
-    found: dict[int, tuple[float, float]] = {}
+    worst: dict[int, tuple[float, float]] = {}
     for row, measured in record.measured.items():
         job, applied = record.resizes.job[row], record.resizes.applied[row]
         if "planned_s" not in measured or not applied >= record.launched[job]:  # in an earlier run of a requeued job
             continue
         times = (applied - record.launched[job]) / monitor.speed, measured["planned_s"]
-        found[job] = max(found.get(job, times), times, key=_difference)
-    return found
+        worst[job] = max(worst.get(job, times), times, key=_difference)
+    return worst
 
 
 def _difference(times: tuple[float, float]) -> float:
@@ -329,38 +305,22 @@ def _with_resize(one: RunTime, resized: tuple[float, float] | None) -> RunTime:
     return one._replace(off=_difference(resized), resized=resized)
 
 
-def usual_end(found: Sequence[tuple[int, float, float]]) -> float:
-    """Return twice the median by which run times are longer than their plans, wall s; 0 without run times.
-
-    Args:
-        found: (job, recorded run time, planned run time) of each job, wall s.
-    """
-    return 2 * statistics.median(max(0.0, recorded - planned) for _, recorded, planned in found) if found else 0.0
+def usual_end(times: Sequence[tuple[int, float, float]]) -> float:
+    """Return twice the median by which run times exceed plans, from (job, run time, plan), wall s; 0 without jobs."""
+    return 2 * statistics.median(max(0.0, recorded - planned) for _, recorded, planned in times) if times else 0.0
 
 
-def compared(found: Sequence[tuple[int, float, float]], usual: float) -> list[RunTime]:
-    """Return recorded run times with their differences from the plans.
-
-    Args:
-        found: (job, recorded run time, planned run time) of each job, wall s.
-        usual: time by which a run time may be longer than its plan, wall s.
-    """
+def compared(times: Sequence[tuple[int, float, float]], usual: float) -> list[RunTime]:
+    """Return (job, run time, plan) with their differences, all in wall s. A run time may exceed its plan by `usual`."""
     return [
         RunTime(job, recorded, planned, max(planned - recorded, recorded - planned - usual, 0.0))
-        for job, recorded, planned in found
+        for job, recorded, planned in times
     ]
 
 
-def mark(reasons: list[str], found: Sequence[RunTime], limit_s: float, speed: float) -> None:
-    """Let the reason of each job whose run time is off by more than `limit_s` (wall s) say so.
-
-    Args:
-        reasons: the reason of each job, which is changed if it is empty.
-        found: the run times.
-        limit_s: limit, wall s.
-        speed: trace seconds per wall second.
-    """
-    for job, recorded, planned, off, resized in found:
+def mark(reasons: list[str], run_times: Sequence[RunTime], limit_s: float, speed: float) -> None:
+    """Let the empty reason of each job whose run time is off by more than `limit_s` (wall s) say so."""
+    for job, recorded, planned, off, resized in run_times:
         if off > limit_s and not reasons[job]:
             what, times = ("ran", (recorded, planned)) if resized is None else ("was resized after", resized)
             reasons[job] = f"{what} {times[0] * speed:.6g} s, but its plan is {times[1] * speed:.6g} s"

@@ -93,16 +93,10 @@ class DamagedJournal(InputError):
 
 
 class Chain:
-    """The chain of the rows up to a certain one.
-
-    Args:
-        number: number of the last row; 0: there is no row.
-        digest: its checksum.
-    """
+    """The chain of the rows up to a certain one."""
 
     def __init__(self, number: int = 0, digest: bytes = b"") -> None:
-        """Continue after the row `number`."""
-        self.number, self.digest = number, digest
+        self.number, self.digest = number, digest  # of the last row
 
     def extended(self, row: Sequence[Any]) -> tuple[Any, ...]:
         """Return the next row, with its number before it and its checksum after it."""
@@ -117,8 +111,7 @@ class LastRow(NamedTuple):
 
     number: int
     digest: bytes
-    boot: str | None
-    """Identity of the kernel that ran then; None: unknown."""
+    boot: str | None  # identity of the kernel that ran then; None: unknown
 
     @property
     def same_boot(self) -> bool:
@@ -130,13 +123,9 @@ class Head:
     """The file of the head of a journal that is being written. Only its owner can read it.
 
     A row is committed before the head is written. If the writer is killed, the journal may be ahead of the head.
-
-    Raises:
-        OSError: the file cannot be written. All methods raise this error.
     """
 
     def __init__(self, journal: Path) -> None:
-        """Open the file, or create it."""
         self._file: int | None = os.open(head_path(journal), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._boot = system.current().boot_id() or ""
 
@@ -159,11 +148,7 @@ def head_path(journal: Path) -> Path:
 
 
 def written(journal: Path) -> LastRow | None:
-    """Return the last row that was written to `journal`; None: there is no head, as in the folder of a run.
-
-    Raises:
-        InputError: the file of the head is damaged.
-    """
+    """Return the last row that was written to `journal`; None: there is no head, as in the folder of a run."""
     path = head_path(journal)
     try:
         if not (text := path.read_bytes()):
@@ -184,11 +169,7 @@ class Journal:
     """A journal that is being written. Only its owner can read it."""
 
     def __init__(self, path: Path, facts: Mapping[str, Any]) -> None:
-        """Create a journal with the facts of the replay at `path`, or continue the journal that exists there.
-
-        Raises:
-            InputError: the journal cannot be written. All methods raise this error.
-        """
+        """Create a journal with the facts of the replay at `path`, or continue the journal that exists there."""
         self.path = path
         with _writing(path):
             if not path.exists():
@@ -259,15 +240,8 @@ class Reader:
 
     The last rows may be missing after a power failure. If the machine has not been restarted since they were written,
     or if the journal belongs to a saved run, missing rows mean that the journal is damaged. A journal that is being
-    created has no tables yet, and thus no rows.
-
-    The entries of a long replay do not fit into memory: `stream` returns them one by one.
-
-    Attributes:
-        known: the facts of the rows that have been read.
-
-    Raises:
-        InputError: the journal is missing or damaged, or cannot be read. All methods raise this error.
+    created has no tables yet, and thus no rows. The entries of a long replay do not fit into memory: `stream` returns
+    them one by one. All methods raise InputError if the journal is missing or damaged.
     """
 
     def __init__(self, path: Path) -> None:
@@ -279,7 +253,7 @@ class Reader:
         self._no_head = self._begun = self._saved = False
         self._complete = not path.with_name(FILES[0]).is_file()
         self._chain = Chain()
-        self.known: dict[str, Any] = {}
+        self.known: dict[str, Any] = {}  # the facts of the rows that have been read
         self._entries: list[Entry] = []
         with _reading(path):
             self._database = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
@@ -295,10 +269,7 @@ class Reader:
         return list(self.stream())
 
     def stream(self) -> Iterator[Entry]:
-        """Yield the entries that have been written since the last call, each when it is read and verified.
-
-        Missing rows are detected at the end.
-        """
+        """Yield the entries since the last call, verified one by one. Missing rows are detected at the end."""
         entries, self._entries = self._entries, []
         yield from entries
         yield from self._rows()
@@ -363,9 +334,6 @@ def has_facts(path: Path) -> bool:
     """Return whether there is a journal with facts at `path`. The facts are written in one transaction.
 
     A replay that was killed before that transaction has done nothing. The rows after the first entry are not read.
-
-    Raises:
-        InputError: the journal is damaged, or cannot be read.
     """
     if path.is_file() and path.stat().st_size:
         with contextlib.closing(Reader(path)) as reader:
@@ -378,22 +346,14 @@ def has_facts(path: Path) -> bool:
 
 
 def read_facts(path: Path) -> dict[str, Any]:
-    """Return the facts of a journal, complete or not. All rows are verified.
-
-    Raises:
-        InputError: the journal is missing or damaged, or cannot be read.
-    """
+    """Return the facts of a journal, complete or not. All rows are verified."""
     with contextlib.closing(Reader(path)) as reader:
         deque(reader.stream(), maxlen=0)
         return reader.facts()
 
 
 def read(path: Path) -> tuple[dict[str, Any], list[Entry]]:
-    """Return the facts and the entries of a journal, complete or not.
-
-    Raises:
-        InputError: the journal is missing or damaged, or cannot be read.
-    """
+    """Return the facts and the entries of a journal, complete or not."""
     with contextlib.closing(Reader(path)) as reader:
         return reader.facts(), reader.entries()
 
@@ -409,17 +369,12 @@ def _reading(path: Path) -> Iterator[None]:
 
 
 def copy(path: Path, target: Path) -> Path:
-    """Copy the journal at `path`, which may still be written to, to the new file `target`, and return `target`.
-
-    The last row of the copy marks it as complete, so that a later loss of rows is detected.
-
-    Raises:
-        InputError: the journal cannot be read, or `target` cannot be written.
-    """
+    """Copy the journal at `path`, which may still be written to, to the new file `target`, and return `target`."""
     with _writing(target):
         _create_private(target)  # SQLite accepts an empty file
         with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as database:
             database.execute("VACUUM INTO ?", [str(target)])
         with contextlib.closing(sqlite3.connect(target, isolation_level=None)) as database:
+            # Marks the copy as complete, so that a later loss of rows is detected.
             database.execute(ADD_FACT, _chain_of(database).extended(_fact(SAVED, value=True)))
     return target

@@ -32,47 +32,29 @@ from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.testbeds.base import Event, Testbed
 from tracebed.orchestrator.testbeds.nodes import Inventory
 
-LEAD_S = 0.2
-"""Wall time between the start of the clock and the first submission."""
-LOOK_S = 0.2
-"""Longest time between two checks for signals, wall s."""
+LEAD_S = 0.2  # wall time between the start of the clock and the first submission
+LOOK_S = 0.2  # longest time between two checks for signals, wall s
+# Time between two records of the facts of all agents after some have returned, wall s per node. A record takes some 2
+# microseconds and 140 bytes per node, too much for each of thousands of agents that return one by one.
 AGENTS_S = 1e-4
-"""Time between two records of the facts of all agents after some have returned, wall s per node. A record takes some
-2 microseconds and 140 bytes per node, too much for each of thousands of agents that return one by one."""
-CALIBRATE_S = 5.0
-"""Time in which agents must answer the request for the last samples, wall s."""
+CALIBRATE_S = 5.0  # time in which agents must answer the request for the last samples, wall s
 
+# Largest number of samples of nodes that are recorded in the planned duration of a replay. Each takes about 150 bytes
+# of the journal and 80 bytes of memory. Heartbeats may be more frequent.
 SAMPLES = 10_000_000
-"""Largest number of samples of nodes that are recorded in the planned duration of a replay. Each takes about 150 bytes
-of the journal and 80 bytes of memory. Heartbeats may be more frequent."""
 
 
 class SampleFilter:
-    """The samples of nodes that a replay records: all of them, unless these would be more than `SAMPLES`.
-
-    Args:
-        nodes: number of nodes.
-        heartbeat_s: time between two samples of a node, wall s.
-        planned_s: planned duration of the replay, wall s.
-
-    Attributes:
-        period_s: shortest time between two recorded samples of a node, wall s; 0: all samples are recorded.
-    """
+    """The samples of nodes that a replay of `planned_s` (wall s) records: all, unless these are more than `SAMPLES`."""
 
     def __init__(self, nodes: int, heartbeat_s: float, planned_s: float) -> None:
-        """Start without samples."""
         period_s = nodes * planned_s / SAMPLES
-        self.period_s = period_s if period_s > heartbeat_s else 0.0
+        self.period_s = period_s if period_s > heartbeat_s else 0.0  # between two samples of a node; 0: keep all
         self._due = [-math.inf] * nodes
         self._late_s = [0.0] * nodes
 
     def late_s(self, node: int, at: float, late_s: float) -> float | None:
-        """Return the largest lateness of a heartbeat of `node` since its last recorded sample; None: none is due.
-
-        Args:
-            at: arrival of the sample, monotonic s.
-            late_s: lateness of its heartbeat, s.
-        """
+        """Return the largest lateness of a heartbeat of `node` since its last recorded sample; None: none is due."""
         if not self.period_s:
             return late_s
         late_s = self._late_s[node] = max(self._late_s[node], late_s)
@@ -83,19 +65,7 @@ class SampleFilter:
 
 
 class Replayer:
-    """A replay on a testbed that has been started.
-
-    Args:
-        jobs: the workload.
-        testbed: the nodes.
-        inventory: the description of the nodes.
-        policy: the scheduling policy, with the parameters of the setup.
-        setup: the setup of the run.
-        secret: the secret from which the keys of the connections between ranks are derived; None: a random one.
-
-    Attributes:
-        pace: how fast the clock runs; set by `run`.
-    """
+    """A replay on a testbed that has been started. Without a `secret`, the keys of connections are of a random one."""
 
     pace: Pace
 
@@ -111,7 +81,6 @@ class Replayer:
         clock: Clock | None = None,
         secret: bytes | None = None,
     ) -> None:
-        """Prepare the replay without starting it."""
         self.jobs = jobs
         self.testbed = testbed
         self.inventory = inventory
@@ -156,12 +125,9 @@ class Replayer:
     ) -> None:
         """Replay until all jobs have ended or the replay is interrupted.
 
-        Args:
-            on_progress: called periodically with the number of jobs that have ended so far.
-            begin: function that starts the clock of a replay that is resumed; None: the replay begins.
-
-        Raises:
-            TestbedError: a node was lost, and this aborts the replay. The record has everything before the loss.
+        `on_progress` is called periodically with the number of ended jobs. `begin` starts the clock of a replay that is
+        resumed. A TestbedError means that the loss of a node aborts the replay; the record has everything before the
+        loss.
         """
         self.pace = Pace(self.clock, self.inventory.grain_s)
         self._wall = system.monotonic()
@@ -192,11 +158,8 @@ class Replayer:
     def play(self, events: Sequence[Event], due: float, pause: Mapping[str, Any] | None = None) -> None:
         """Execute a round: process `events` and everything that is due, decide, and send the decisions.
 
-        Args:
-            events: the events that have arrived.
-            due: time at which the round was to begin at the latest, monotonic s.
-            pause: the data of the journal entry of a pause that ends with this round (`Resumption`); None: there was
-                no pause. The ranks that were held continue when the entry is written.
+        The round was to begin at `due` (monotonic s) at the latest. `pause` is the data of the journal entry of a pause
+        that ends with this round (`Resumption`). The ranks that were held continue when the entry is written.
         """
         before, self._wall = self._wall, system.monotonic()
         self.rounds.advance(self.timeline.now())
@@ -310,10 +273,7 @@ class Replayer:
         return bool(self.ranks.ended or self.ranks.resized or self.ranks.requested)
 
     def _apply_events(self, submitted: Sequence[int]) -> bool:
-        """Pass the events of this round, also of nodes, to the scheduler; return whether there are any.
-
-        `redecide` passes the entries of the journal to the scheduler in the same order.
-        """
+        """Pass the events of this round to the scheduler, in the order of `redecide`; return whether there are any."""
         now, ranks = self.rounds.now, self.ranks
         changed = self.outages.apply_changes(self.scheduler, self.event_handler, self.record, self.rounds)
         if not (changed or submitted or self._has_job_events()):  # most rounds

@@ -31,8 +31,7 @@ from tracebed.orchestrator.runs.schema import NAN, TABLES
 from tracebed.orchestrator.scheduling.jobs import Jobs
 
 COLUMNS = list(TABLES["nodes"])
-WARNINGS = 20
-"""Largest number of different warnings of agents that are kept."""
+WARNINGS = 20  # largest number of different warnings of agents that are kept
 TAKEN = attrgetter("taken")
 
 
@@ -49,11 +48,7 @@ class Named(Protocol):
 
 
 class LoopWatch:
-    """The lateness and the CPU time of the replay loop itself.
-
-    Args:
-        period_s: time between two samples, wall s.
-    """
+    """The lateness and the CPU time of the replay loop itself, with a sample every `period_s` of wall time."""
 
     def __init__(self, period_s: float) -> None:
         """Start without a sample. The first call of `sample` returns one."""
@@ -62,13 +57,7 @@ class LoopWatch:
         self._late_s = 0.0
 
     def sample(self, due: float, now: float, *, last: bool = False) -> dict[str, float] | None:
-        """Return a sample of the loop if one is due, else None.
-
-        Args:
-            due: time at which the loop was to wake up at the latest, monotonic s.
-            now: time at which the loop woke up, monotonic s.
-            last: whether the loop ends. A sample is then always due.
-        """
+        """Return a sample of the loop, which woke up at `now` in place of `due`, if one is due or it is the `last`."""
         self._late_s = max(self._late_s, now - due)
         if now < self._due and not last:
             return None
@@ -107,13 +96,11 @@ class NodeSamples:
     """The samples of a node."""
 
     cores: int
+    # The last sample before the first submission, or the first sample if all are later.
     first: Mapping[str, Any] | None = None
-    """The last sample before the first submission, or the first sample if all are later."""
     last: Mapping[str, Any] | None = None
-    work: WorkTotals = field(default_factory=WorkTotals)
-    """Work since the last sample."""
-    late_s: float = NAN
-    """Largest lateness of a rank since the last sample, s."""
+    work: WorkTotals = field(default_factory=WorkTotals)  # work since the last sample
+    late_s: float = NAN  # largest lateness of a rank since the last sample, s
 
     def mean(self, *path: str) -> float | None:
         """Return the mean growth of a figure of the samples per second; None: unknown."""
@@ -141,40 +128,30 @@ class Span:
 
     job: str
     taken: float
-    grown: bool
-    """Whether the mask of a running rank grew. Otherwise the rank was launched with the CPU."""
+    grown: bool  # Whether the mask of a running rank grew. Otherwise the rank was launched with the CPU.
     released: float = math.inf
-    shrunk: bool = False
-    """Whether the mask of a running rank shrank. Otherwise the rank ended with the CPU."""
-    ended: float = math.inf
-    """End of the rank."""
+    shrunk: bool = False  # Whether the mask of a running rank shrank. Otherwise the rank ended with the CPU.
+    ended: float = math.inf  # end of the rank
 
 
 class Handover(NamedTuple):
     """The overlap or the gap between two jobs on a CPU."""
 
-    seconds: float
-    """Duration, trace s; of an overlap the common time of both masks."""
+    seconds: float  # duration, trace s; of an overlap the common time of both masks
     node: int
     cpu: int
-    before: str
-    """The job that held the CPU first."""
+    before: str  # the job that held the CPU first
     after: str
 
 
 class SpanStep(NamedTuple):
     """A step of the sweep over the spans of a CPU, sorted by begin: results for this span and for all spans so far."""
 
-    overlap: Handover | None
-    """Longest overlap of the span with an earlier span of another job."""
-    gap: Handover | None
-    """Time before the span since another job, if the CPU was handed over between running ranks."""
-    latest: dict[str, float]
-    """Job -> its last release after the begin of the span."""
-    last: Span | None
-    """The span that is released last."""
-    found: int = 0
-    """Number of overlaps and gaps so far."""
+    overlap: Handover | None  # longest overlap of the span with an earlier span of another job
+    gap: Handover | None  # time before the span since another job, if the CPU was handed over between running ranks
+    latest: dict[str, float]  # job -> its last release after the begin of the span
+    last: Span | None  # the span that is released last
+    found: int = 0  # number of overlaps and gaps so far
     longest_overlap: Handover | None = None
     longest_gap: Handover | None = None
 
@@ -190,7 +167,6 @@ class CpuSpans:
     """
 
     def __init__(self, node: int, cpu: int) -> None:
-        """Start without spans."""
         self.node, self.cpu = node, cpu
         self._spans: list[Span] = []
         self._steps: list[SpanStep] = []
@@ -255,20 +231,16 @@ class Handovers:
     """The spans of the CPUs of jobs that share nodes."""
 
     def __init__(self) -> None:
-        """Start without spans."""
         self._cpus: dict[tuple[int, int], CpuSpans] = {}  # (node, CPU) -> its spans
         self._ranks: dict[tuple[int, str], dict[int, Span]] = defaultdict(dict)  # (node, job) -> CPU -> last span
 
     def change(
         self, node: int, job: str, before: Iterable[int] | None, after: Iterable[int] | None, at: float, *, since: float
     ) -> None:
-        """Add a change of the mask of the rank of `job` on `node`.
+        """Add a change of the mask of the rank of `job` on `node` at the trace time `at`.
 
-        Args:
-            before: the CPUs before the change; None: the rank was launched with `after`.
-            after: the CPUs after the change; None: the rank has ended.
-            at: time of the change, trace s.
-            since: time at which the rank was launched, trace s, for CPUs without an earlier change.
+        Without CPUs `before`, the rank was launched with `after`; without CPUs `after`, it has ended. CPUs without an
+        earlier change are held `since` the launch of the rank.
         """
         spans, old, new = self._ranks[node, job], set(before or ()), set(after or ())
         for cpu in old - new:
@@ -304,13 +276,8 @@ class Handovers:
     def worst(self, speed: float, names: Sequence[str]) -> dict[str, Any]:
         """Return the longest overlap and the longest gap for `run.json`, wall s; empty without hand-overs.
 
-        Args:
-            speed: trace seconds per wall second.
-            names: names of the nodes.
-
-        Returns:
-            `handovers`: number of CPUs handed over. `gap_s`, `overlap_s`: the longest; 0 without an overlap. `gap_at`,
-            `overlap_at`: CPU, node and jobs.
+        `handovers` is the number of CPUs handed over. `gap_s` and `overlap_s` are the longest times, 0 without an
+        overlap. `gap_at` and `overlap_at` are their CPU, node and jobs.
         """
         ends = [steps[-1] for cpu in self._cpus.values() if (steps := cpu.steps())]
         facts: dict[str, Any] = {"handovers": sum(step.found for step in ends)}
@@ -332,54 +299,31 @@ class Handovers:
 
 
 class Monitor:
-    """Observations of the machine, the agents and the ranks. Times are wall s unless stated.
-
-    Args:
-        jobs: the workload.
-        speed: trace seconds per wall second.
-
-    Attributes:
-        seen: the nodes whose agents sent a message.
-        lost: the nodes whose agents were lost.
-        late: largest lateness of a rank after a deadline.
-        halt: longest time in which a rank that computes all the time did not run, within or between two iterations.
-        loop_late: largest lateness of the replay loop.
-        agent_late: largest lateness of the heartbeat of an agent.
-        overruns: number of parts of iterations that ended after their deadline.
-        residuals: job -> its delay behind its plan when it ended.
-        planned: completed job -> the time that its leader planned for its last run.
-        launches: job -> time from its start to its first work, for jobs that share no node at their start.
-        ends: job -> time from the last iteration of its leader to the end of the process.
-        broken: the jobs with a rank that was killed from outside.
-        work: the work of all ranks.
-        rates_after: node -> units per second of CPU time after the last job.
-        strays: (job, node) -> the CPUs in the mask that a process of the job set itself, and its allocated CPUs.
-        halts: (job, node) -> the times for which the rank was stopped from outside; None: it did not continue.
-        warnings: (node, warning of its agent) -> number of times. At most `WARNINGS` different ones.
-        handovers: CPUs that were handed over between jobs that share a node.
-    """
+    """Observations of the machine, the agents and the ranks. Times are wall s unless stated."""
 
     def __init__(self, jobs: Jobs, nodes: Sequence[Named], speed: float) -> None:
-        """Start without entries."""
         self.jobs, self.speed = jobs, speed
         self.nodes = [NodeSamples(node.cores) for node in nodes]
-        self.seen: set[int] = set()
-        self.lost: set[int] = set()
-        self.late, self.halt, self.loop_late, self.agent_late = Largest(), Largest(), Largest(), Largest()
-        self.overruns = 0
-        self.residuals: dict[str, float] = {}
-        self.planned: dict[str, float] = {}
-        self.launches: dict[str, float] = {}
-        self.ends: dict[str, float] = {}
-        self.broken: set[str] = set()
+        self.seen: set[int] = set()  # nodes whose agents sent a message
+        self.lost: set[int] = set()  # nodes whose agents were lost
+        self.late = Largest()  # of a rank after a deadline
+        self.halt = Largest()  # time in which a rank that computes did not run, within or between two iterations
+        self.loop_late = Largest()  # of the replay loop
+        self.agent_late = Largest()  # of the heartbeat of an agent
+        self.overruns = 0  # parts of iterations that ended after their deadline
+        self.residuals: dict[str, float] = {}  # job -> its delay behind its plan when it ended
+        self.planned: dict[str, float] = {}  # completed job -> the time that its leader planned for its last run
+        self.launches: dict[str, float] = {}  # job -> time from its start to its first work, if it shared no node then
+        self.ends: dict[str, float] = {}  # job -> time from the last iteration of its leader to the end of the process
+        self.broken: set[str] = set()  # jobs with a rank that was killed from outside
         self.work = WorkTotals()
-        self.rates_after: dict[str, float] = {}
-        self.strays: dict[tuple[str, str], str] = {}
-        self.halts: dict[tuple[str, str], list[float | None]] = {}
-        self.warnings: Counter[tuple[str, str]] = Counter()
+        self.rates_after: dict[str, float] = {}  # node -> units per second of CPU time after the last job
+        self.strays: dict[tuple[str, str], str] = {}  # (job, node) -> own mask of a process, and its allocation
+        self.halts: dict[tuple[str, str], list[float | None]] = {}  # times of stops from outside; None: no end
+        self.warnings: Counter[tuple[str, str]] = Counter()  # (node, warning), at most `WARNINGS` different ones
         self.rates: Mapping[str, float] = {}
         """Kernel -> units per second of a core by which the jobs were sized. Empty: the jobs are emulated."""
-        self.handovers = Handovers()
+        self.handovers = Handovers()  # CPUs handed over between jobs that share a node
         self._names = [node.name for node in nodes]
         self._numbers = {name: number for number, name in enumerate(self._names)}
         self._job_numbers = {name: number for number, name in enumerate(jobs.ids)}
@@ -435,11 +379,7 @@ class Monitor:
     # -- figures of the whole replay -------------------------------------------------------------------------------
 
     def external_load(self, *, computing: bool) -> float | None:
-        """Return the load by processes outside the replay, as a share of the cores; None: unknown.
-
-        Args:
-            computing: whether to use the CPUs of the nodes. Otherwise the CPUs of the machines are used.
-        """
+        """Return the load by other processes as a share of the cores of nodes, or of machines; None: unknown."""
         own = sum(node.mean("cpu_s") or 0.0 for node in self.nodes) if not computing else 0.0
         loads, cores = [], 0
         for node in self.nodes:

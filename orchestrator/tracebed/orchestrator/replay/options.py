@@ -17,28 +17,17 @@ NODE_FAILURES = ("requeue", "fail", "abort")
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Options that only a replay on a testbed has.
+    """Options that only a replay on a testbed has."""
 
-    Attributes:
-        balance: distribution of work over the ranks of a job, `static` or `dynamic`.
-        clock: `wall` or `steady` (see `pace.CLOCKS`).
-        proposed_duty: the duty that a calibration proposes, for nodes without a duty; None: `DEFAULT_DUTY`.
-        on_node_failure: treatment of the jobs of a lost node, one of `NODE_FAILURES`.
-        commands: the commands that jobs may run; None: no commands.
-        drain: whether to run without the nodes whose agents do not start. If no agent starts, the replay fails.
-        health: the limits of the health of the run; None: the limits that tracebed provides.
-    """
-
-    balance: str = "static"
-    clock: str = "wall"
-    proposed_duty: float | None = None
-    on_node_failure: str = "requeue"
-    drain: bool = False
-    commands: AllowedCommands | None = None
-    health: HealthThresholds | None = None
+    balance: str = "static"  # distribution of work over the ranks of a job, `static` or `dynamic`
+    clock: str = "wall"  # one of `pace.CLOCKS`
+    proposed_duty: float | None = None  # by a calibration, for nodes without a duty; None: `DEFAULT_DUTY`
+    on_node_failure: str = "requeue"  # treatment of the jobs of a lost node, one of `NODE_FAILURES`
+    drain: bool = False  # whether to run without the nodes whose agents do not start, unless no agent starts
+    commands: AllowedCommands | None = None  # those that jobs may run
+    health: HealthThresholds | None = None  # None: the limits that tracebed provides
 
     def __post_init__(self) -> None:
-        """Raise InputError if a name is unknown."""
         one_of("balance", self.balance, BALANCES)
         one_of("clock", self.clock, CLOCKS)
         one_of("on_node_failure", self.on_node_failure, NODE_FAILURES)

@@ -12,13 +12,11 @@ from tracebed.orchestrator.scheduling.record import ScheduleRecord
 from tracebed.orchestrator.scheduling.scheduler import Scheduler
 from tracebed.orchestrator.testbeds.base import Event, Testbed
 
-SILENCE = 10.0
-"""Number of heartbeats that an agent may miss before its node counts as lost."""
-RETURN_S = 60.0
-"""Time for which the replay waits for lost nodes if jobs need them and no other event occurs, wall s."""
+SILENCE = 10.0  # number of heartbeats that an agent may miss before its node counts as lost
+RETURN_S = 60.0  # time for which the replay waits for lost nodes if jobs need them and no other event occurs, wall s
+# Number of losses of nodes after which a job fails. A job may itself be the cause, and would never end. Slurm's
+# `MaxBatchRequeue` has the same default.
 MOST_LOSSES = 5
-"""Number of losses of nodes after which a job fails. A job may itself be the cause, and would never end. Slurm's
-`MaxBatchRequeue` has the same default."""
 KEPT = "the run so far is kept"
 
 
@@ -26,8 +24,7 @@ class Change(NamedTuple):
     """The loss or the return of a node."""
 
     node: int
-    reason: str | None
-    """Reason of the loss; None: the node is back."""
+    reason: str | None  # reason of the loss; None: the node is back
 
 
 def lost(node: int, reason: str) -> Event:
@@ -36,22 +33,12 @@ def lost(node: int, reason: str) -> Event:
 
 
 class Outages:
-    """The lost nodes, and the treatment of their jobs.
-
-    Args:
-        heartbeat_s: time between two heartbeats of an agent, wall s.
-        on_node_failure: treatment of the jobs of a lost node, one of `options.NODE_FAILURES`.
-
-    Attributes:
-        lost: lost node -> reason.
-        drop: the method of the testbed that closes the connection to a node.
-    """
+    """The lost nodes, and the treatment of their jobs."""
 
     def __init__(self, testbed: Testbed, heartbeat_s: float, on_node_failure: str) -> None:
-        """Start without lost nodes."""
         self.testbed, self.on_node_failure = testbed, on_node_failure
-        self.drop = testbed.drop
-        self.lost: dict[int, str] = {}
+        self.drop = testbed.drop  # closes the connection of the testbed to a node
+        self.lost: dict[int, str] = {}  # node -> reason
         self.timeout_s = max(SILENCE, SILENCE * heartbeat_s)
         self._changes: list[Change] = []
         self._last_message = [0.0] * len(testbed.nodes)
@@ -63,11 +50,7 @@ class Outages:
         self._last_message = [now] * len(self._last_message)
 
     def handle(self, event: Event) -> None:
-        """Process a message that concerns the node itself: its loss, its return, or an error.
-
-        Raises:
-            TestbedError: a node is lost, and this aborts the replay.
-        """
+        """Process a loss, a return or an error of a node. Raises TestbedError if a loss aborts the replay."""
         self._last_message[event.node] = event.time
         message, node = event.message, event.node
         kind = message["type"]
@@ -137,11 +120,7 @@ class Outages:
         self._stuck_since = None
 
     def stuck(self, waiting: int) -> str | None:
-        """Return the reason to end the replay if waiting jobs have waited too long for lost nodes only, else None.
-
-        Args:
-            waiting: number of waiting jobs. Everything else is done.
-        """
+        """Return why the replay must end if the `waiting` jobs have waited too long for lost nodes only, else None."""
         if not (waiting and self.lost):
             self._stuck_since = None
             return None

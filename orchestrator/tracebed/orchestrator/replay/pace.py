@@ -10,28 +10,16 @@ from tracebed.ground import system
 from tracebed.ground.errors import InputError, TestbedError
 from tracebed.orchestrator.testbeds.nodes import Inventory
 
+# The clock of submissions, policy calls, time limits and jobs: the monotonic clock, or a `SteadyClock`.
 CLOCKS = ("wall", "steady")
-"""The clock of submissions, policy calls, time limits and jobs: the monotonic clock, or a `SteadyClock`."""
-NOTE_S = 1.0
-"""Time between two records of the speed of a steady clock, wall s."""
-STALL_S = 60.0
-"""Longest time that a steady clock may stand still, wall s; ten iterations if they are longer."""
+NOTE_S = 1.0  # time between two records of the speed of a steady clock, wall s
+STALL_S = 60.0  # longest time that a steady clock may stand still, wall s; ten iterations if they are longer
+# Places for ranks in a steady clock. Two jobs may share a node, and a rank keeps its place until it is reaped.
 RANKS_PER_NODE = 4
-"""Places for ranks in a steady clock. Two jobs may share a node, and a rank keeps its place until it is reaped."""
 
 
 def make_clock(kind: str, inventory: Inventory, folder: Path) -> Clock:
-    """Return the clock of a replay.
-
-    Args:
-        kind: one of `CLOCKS`.
-        inventory: the nodes.
-        folder: where the file of a steady clock is created.
-
-    Raises:
-        InputError: the clock is steady, and the nodes may be on several machines, which share no memory. Or the file of
-            a steady clock is damaged.
-    """
+    """Return the clock of a replay, one of `CLOCKS`. The file of a steady clock is in `folder`, on the only machine."""
     if kind == "wall":
         return Clock()
     if inventory.kind != "local":
@@ -49,25 +37,16 @@ def make_clock(kind: str, inventory: Inventory, folder: Path) -> Clock:
 
 
 class Pace:
-    """The speed of a steady clock in a replay: steady seconds per wall second. A monotonic clock is not recorded.
-
-    Args:
-        grain_s: target duration of an iteration of a job, wall s.
-    """
+    """The speed of a steady clock in a replay: steady seconds per wall second. A monotonic clock is not recorded."""
 
     def __init__(self, clock: Clock, grain_s: float) -> None:
-        """Start the record now."""
         self._clock = clock
         self._stall_timeout_s = max(STALL_S, 10 * grain_s)
         self._first = self._last = self._moved = (system.monotonic(), clock.now())
         self._slowest = 1.0
 
     def note(self) -> dict[str, float] | None:
-        """Return the times of both clocks, and wall over steady time since the last record, if a record is due.
-
-        Raises:
-            TestbedError: the clock has stood still for too long.
-        """
+        """Return the times of both clocks, and wall over steady time since the last record, if a record is due."""
         if not isinstance(self._clock, SteadyClock) or (now := system.monotonic()) < self._last[0] + NOTE_S:
             return None
         steady = self._clock.now()
@@ -91,19 +70,12 @@ class Pace:
 
 
 class Timeline:
-    """Trace time, which advances `speed` times as fast as the clock of the replay, and stands still during a pause.
-
-    Args:
-        speed: trace seconds per wall second.
-
-    Attributes:
-        zero: time of trace time 0, by the clock, s. Each pause moves it.
-    """
+    """Trace time, which advances `speed` times as fast as the clock of the replay, and stands still during a pause."""
 
     def __init__(self, clock: Clock, speed: float) -> None:
         """Prepare the timeline; `zero` must be set before it is used."""
         self.clock, self.speed = clock, speed
-        self.zero = 0.0
+        self.zero = 0.0  # time of trace time 0, by the clock, s; each pause moves it
         self._before: list[tuple[float, float]] = []  # of each pause: `zero` before it, and its trace time
 
     def start_at(self, trace: float, lead_s: float = 0.0) -> None:
@@ -111,11 +83,7 @@ class Timeline:
         self.zero = self.clock.now() + lead_s - trace / self.speed
 
     def pause(self, trace: float, zero: float | None = None) -> None:
-        """Add a pause at trace time `trace`. Earlier times of the clock keep their trace times.
-
-        Args:
-            zero: time of trace time 0, by the clock, after the pause, s; None: trace time continues now.
-        """
+        """Add a pause at a trace time. Then trace time 0 is at `zero` of the clock; None: trace time continues now."""
         self._before.append((self.zero, trace))
         if zero is None:
             self.start_at(trace)

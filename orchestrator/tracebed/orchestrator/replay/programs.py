@@ -26,8 +26,7 @@ from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.testbeds.nodes import Inventory
 
-ROUNDING = 1e-9
-"""Largest rounding error of a part of a run time, relative to the run time."""
+ROUNDING = 1e-9  # largest rounding error of a part of a run time, relative to the run time
 COMMANDS_HINT = "write commands: {NAME: {arguments: [PROGRAM, ARGUMENT, ...]}}"
 Text = Annotated[str, Field(pattern=r"^[^\x00]*$")]
 Name = Annotated[str, Field(pattern=r"^[^\s=\x00]+$")]
@@ -54,17 +53,11 @@ class _CommandsFile(BaseModel):
 
 @dataclass(frozen=True)
 class AllowedCommands:
-    """The commands that jobs may run.
+    """The commands that jobs may run."""
 
-    Attributes:
-        where: their file, for messages.
-        sha256: SHA-256 of the content of the file.
-        commands: name -> command.
-    """
-
-    where: str
-    sha256: str
-    commands: Mapping[str, AllowedCommand]
+    where: str  # their file, for messages
+    sha256: str  # of the content of the file
+    commands: Mapping[str, AllowedCommand]  # by name
 
     @classmethod
     def read(cls, path: Path) -> AllowedCommands:
@@ -76,16 +69,7 @@ class AllowedCommands:
 def program_of(
     jobs: Jobs, job: int, rates: Mapping[str, float], *, speed: float, grain_s: float, balance: str
 ) -> Program:
-    """Return the program that takes the run time of `job` on its requested nodes, at the speed of the replay.
-
-    Args:
-        jobs: the workload.
-        job: index into `jobs`.
-        rates: kernel -> units per second of a core.
-        speed: trace seconds per wall second.
-        grain_s: target duration of an iteration, wall seconds.
-        balance: `static` or `dynamic`, as in `Program`.
-    """
+    """Return the program that takes the run time of `job` on its requested nodes. `rates` are units per core second."""
     application = application_of(jobs, job)
     first, *others = application.kernels
     seconds = jobs.run_time[job] / speed
@@ -131,12 +115,7 @@ def _memory_mib(jobs: Jobs, job: int) -> int:
 
 
 def check_programs(jobs: Jobs, inventory: Inventory) -> None:
-    """Check that every job has a valid program and a possible speedup, and fits into the memory of enough nodes.
-
-    Raises:
-        InputError: an application, its parameters or another value of the program are invalid, a speedup is
-            superlinear, or too few nodes have enough memory.
-    """
+    """Check that every job has a valid program and a possible speedup, and fits into the memory of enough nodes."""
     rates = defaultdict[str, float](lambda: 1.0)
     memory = sorted((node.memory_mib or math.inf for node in inventory.nodes if not node.emulated), reverse=True)
     for job, name in enumerate(jobs.ids):
@@ -156,16 +135,8 @@ def sized(jobs: Jobs, job: int, seconds: float, rate: float) -> Program:
 
     On n nodes, all cores do the parallel part, in q/n of its time on the q requested nodes. The rest of the run time is
     spent on one core. With Amdahl's law, this is the serial part. In other models it depends on n: the serial part is
-    the least over the sizes of the job, and the rest is overhead (`Program.overhead`).
-
-    Args:
-        jobs: the workload.
-        job: index into `jobs`.
-        seconds: run time on the requested nodes, wall s.
-        rate: units per second of a core.
-
-    Raises:
-        InputError: on some number of nodes, the speedup exceeds that of the cores.
+    the least over the sizes of the job, and the rest is overhead (`Program.overhead`). A speedup that exceeds that of
+    the cores on some number of nodes is an InputError. `rate` is units per second of a core.
     """
     nodes, parallel = jobs.nodes[job], seconds * jobs.parallel[job]
     sizes = sorted({nodes, *range(jobs.low[job], jobs.high[job] + 1)})
@@ -220,11 +191,7 @@ def shortest_replay_of(jobs: Jobs, inventory: Inventory, speed: float, *, over_l
 
 
 def command_of(jobs: Jobs, job: int, allowed: AllowedCommands | None) -> dict[str, Any]:
-    """Return the command of a job as in its program: empty if the job runs another application.
-
-    Raises:
-        InputError: the command is not allowed, or the job is malleable and the command is rigid.
-    """
+    """Return the command of a job, empty for another application. A malleable job needs an elastic command."""
     application, where = application_of(jobs, job), f"job {jobs.ids[job]}"
     if not isinstance(application, Command):
         return {}

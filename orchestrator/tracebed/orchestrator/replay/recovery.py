@@ -35,12 +35,7 @@ NOTHING_BEGUN = "the replay to {} was killed before its first job: the replay st
 
 
 def check_unchanged(changed: Sequence[str], where: Path) -> None:
-    """Raise InputError if a replay is not resumed as it was begun.
-
-    Args:
-        changed: what differs.
-        where: the working folder of the replay.
-    """
+    """Raise InputError if the replay in the folder `where` is not resumed as it was begun: `changed` differs."""
     if changed:
         what = f"the killed replay differs in: {', '.join(changed)}"
         raise InputError(what, where=str(where), hint=SAME_COMMAND)
@@ -68,15 +63,8 @@ def recover(
 ) -> tuple[Run, Path]:
     """Make a run from the working folder of a killed replay, save it, and return the run and its folder.
 
-    `folder` is not changed.
-
-    Args:
-        output: the folder of the run; None: the output of the replay, which must not exist.
-        make: function that makes the run from the folder; None: the function for replays on a testbed.
-        replace: whether an earlier run in `output` is replaced, as by `Run.save`.
-
-    Raises:
-        InputError: the journal is missing or damaged, the replay is still running, or the run cannot be written.
+    `folder` is not changed. By default the run is saved to the output of the replay, which must not exist unless
+    `replace`, and `make` is that of replays on a testbed. A replay that is still running is an InputError.
     """
     target = output_of(folder)
     if target is not None and is_running(folder):
@@ -95,13 +83,7 @@ def recover(
 
 
 def recovered(path: Path) -> Run:
-    """Return the run that the journal at `path` describes.
-
-    Jobs that were running at the last entry are interrupted at the time of that entry.
-
-    Raises:
-        InputError: the journal is missing or damaged.
-    """
+    """Return the run of the journal at `path`. Jobs that were running at the last entry are interrupted at its time."""
     with closing(journal.Reader(path)) as reader:
         return _recovered(path, reader)
 
@@ -142,24 +124,21 @@ def _recovered(path: Path, reader: journal.Reader) -> Run:
 
 def lost_rows(facts: Mapping[str, Any]) -> list[str]:
     """Return the warnings of a run whose journal, with these facts, lacks rows or its head."""
-    found = []
+    texts = []
     if lost := facts.get(journal.MISSING, 0):
-        found.append(f"the journal lacks {lost:,} rows that were written before a power failure")
+        texts.append(f"the journal lacks {lost:,} rows that were written before a power failure")
     if facts.get(journal.NO_HEAD):
-        found.append("the head of the journal was missing: nothing proves that its last rows are those written")
-    return found
+        texts.append("the head of the journal was missing: nothing proves that its last rows are those written")
+    return texts
 
 
 class Reconstruction:
     """The record of the jobs and the allocation of the nodes, reconstructed entry by entry.
 
-    Args:
-        jobs: the workload.
-        info: the facts of the run; only the nodes are used.
+    Of `info`, only nodes are used.
     """
 
     def __init__(self, jobs: Jobs, info: RunInfo) -> None:
-        """Start without submitted jobs."""
         self.jobs = jobs
         self.record = ScheduleRecord(jobs)
         self.cluster = Cluster([node.cores for node in info.nodes], [node.sockets for node in info.nodes])

@@ -49,12 +49,6 @@ def redecide(
     decisions of the policy. The iterator is lazy: it reads an event only after all earlier decisions. After the first
     decision that differs from the journal, the events no longer apply, and the iterator may raise LookupError or
     ValueError.
-
-    Args:
-        jobs: the workload of the replay.
-        nodes: the nodes of the replay.
-        policy: the policy of the replay.
-        scheduling: how the jobs of the replay were scheduled.
     """
     cluster = Cluster([node.cores for node in nodes], [node.sockets for node in nodes], scheduling.placed)
     interval_s, priority = scheduling.interval_s, scheduling.priority

@@ -29,14 +29,11 @@ from tracebed.orchestrator.replay.pace import Timeline
 from tracebed.orchestrator.replay.recovery import check_unchanged
 from tracebed.orchestrator.testbeds.base import Event, Testbed
 
-SETTLE_S = 5.0
-"""Time in which the agents that were taken over must answer, wall s."""
-ENDED = "ended while the replay was stopped"
-"""What an agent did that was not taken over."""
+SETTLE_S = 5.0  # time in which the agents that were taken over must answer, wall s
+ENDED = "ended while the replay was stopped"  # what an agent did that was not taken over
+# Kinds of entries that a replayer computes from its own clock, in addition to the decisions.
 OWN = ("loop", "clock", "launched", "mask")
-"""Kinds of entries that a replayer computes from its own clock, in addition to the decisions."""
-SAME = ("execution", "nodes", "parameters")
-"""Facts of the run that must not change between a replay and its resumption."""
+SAME = ("execution", "nodes", "parameters")  # facts of the run that must not change between a replay and its resumption
 
 
 class MissingRank(NamedTuple):
@@ -48,13 +45,7 @@ class MissingRank(NamedTuple):
 
 
 class Resumption:
-    """The journal of a killed replayer.
-
-    Attributes:
-        facts: the facts of the journal.
-        rebooted: whether the machine has been restarted since: its monotonic clock has begun again.
-        lost_rows: whether a power failure has lost the last rows. The ranks may then do what the journal does not know.
-    """
+    """The journal of a killed replayer."""
 
     def __init__(self, path: Path) -> None:
         """Read the journal. Raises InputError if it cannot be read."""
@@ -69,9 +60,11 @@ class Resumption:
                 self._note(entry)
             self.facts = reader.facts()
             self._missing = self.facts.get(journal.MISSING, 0)
+            # After a power failure, ranks may do what the journal does not know.
             self.lost_rows = self._missing > self._missing_before
         boots = [self.facts.get("boot"), *self._boots]  # absent: another version of tracebed wrote the journal
         self._boot = boots[-1]
+        # Then the monotonic clock of the machine has begun again.
         self.rebooted = self._boot is not None and self._boot != system.current().boot_id()
 
     def _note(self, entry: Entry) -> None:
@@ -119,9 +112,8 @@ class Resumption:
     def restore(self, replayer: Replayer) -> None:
         """Restore the state of the killed replayer in `replayer`, whose testbed has not started.
 
-        Raises:
-            InputError: the decisions of the replayer differ from the recorded decisions.
-            TestbedError: the loss of a node aborted the replay.
+        Decisions that differ from the recorded ones are an InputError. A recorded loss of a node that aborted the
+        replay is a TestbedError again.
         """
         replayer.timeline.zero = self.facts["zero"]
         replayer.rounds.now = replayer.jobs.submit[0]  # if no round was recorded, the first one is yet to come
@@ -181,10 +173,7 @@ class Resumption:
         return {name: {**facts, "seen": self._seen.get(name, 0)} for name, facts in left.items()}
 
     def continue_replay(self, replayer: Replayer) -> None:
-        """Continue the replay on the testbed, which has started. The pause is not part of the time of the replay.
-
-        The ranks that were taken over are stopped until the pause is in the journal.
-        """
+        """Continue the replay on the testbed, which has started. The pause is not part of the time of the replay."""
         testbed, ranks = replayer.testbed, replayer.ranks
         adopted = {replayer.number_of[name]: set(jobs) for name, jobs in testbed.adopted.items()}
         if self.lost_rows:
@@ -206,6 +195,7 @@ class Resumption:
         lost_jobs = [job for job, active in running if not active.alive.keys() <= adopted.keys()]
         replayer.journal.add_facts({"agents": testbed.agents})
         pause = self._pause(replayer) | {"adopted": len(running) - len(lost_jobs), "lost": len(lost_jobs)}
+        # The ranks that were taken over are stopped until the pause is in the journal.
         replayer.play(events, system.monotonic(), pause)
         never = []
         for job, active, node in missing:
@@ -241,11 +231,10 @@ class Resumption:
         equally long for the clocks of the ranks and for the timeline, so work and trace time still agree. If no agent
         was taken over, all jobs have ended, and trace time continues from the last entry of the journal.
 
-        Returns:
-            `at`: the trace time. `zero`: the new zero of the timeline. `since` (monotonic s) and `wall_s`: the
-            beginning and the duration of the pause; None: unknown. `left_out`: node that was taken over -> the sum of
-            its pauses, wall s. `boot`: the identity of the kernel, whose monotonic clock gives these times. `missing`:
-            number of rows that power failures have lost so far.
+        The data are the trace time `at`, the new `zero` of the timeline, `since` (monotonic s) and `wall_s` of the
+        pause (None: unknown), and `left_out`: node that was taken over -> the sum of its pauses, wall s. `boot`
+        identifies the kernel, whose monotonic clock gives these times. `missing` rows were lost in power failures so
+        far.
         """
         timeline, testbed, last = replayer.timeline, replayer.testbed, replayer.rounds.now
         held: Mapping[str, float] = testbed.held if testbed.adopted else {}  # testbeds of other packages may lack it
@@ -304,16 +293,14 @@ def _receive_kept_events(replayer: Replayer, adopted: Collection[int]) -> list[E
 
 
 def _kill_ranks(replayer: Replayer, adopted: Mapping[int, Collection[str]]) -> list[Event]:
-    """Kill all ranks of the agents that were taken over, wait for their ends, and return the losses of nodes.
-
-    Their other events concern jobs as they were in the rows that are lost.
-    """
+    """Kill all ranks of the agents that were taken over, wait for their ends, and return the losses of nodes."""
     testbed, lost_nodes = replayer.testbed, []
     left = {(node, job) for node, jobs in adopted.items() for job in jobs}
     for node, job in sorted(left):  # in the same order in each process
         testbed.send(node, {"type": "kill", "job": job, "reason": "the journal lacks rows"})
     until = system.monotonic() + SETTLE_S
     while left and system.monotonic() < until and not replayer.interrupted:
+        # Other events concern jobs as they were in the lost rows.
         for event in testbed.receive(min(until, system.monotonic() + 0.2)):
             if event.message["type"] == "lost":
                 lost_nodes.append(event)

@@ -96,15 +96,12 @@ def replay(
 
     During the replay, its journal and the output of its jobs are in a folder next to `output` (see `folder.py`). An
     earlier run in `output` is replaced only at the end. SIGINT, SIGTERM and SIGHUP end all jobs; then the run is saved
-    as interrupted, or not at all if no job can have started.
+    as interrupted, or not at all if no job can have started: then a KeyboardInterrupt is raised, as after a signal that
+    arrives after all jobs had ended (the run is complete).
 
     Args:
-        workload: the submission list.
         setup: the setup, or its policy: the name of an installed policy, a class, or an instance. A replay measures
             the times that a prediction models, and uses only the speed of `Timing`.
-        output: the folder of the run.
-        name: the name of the workload, for reports.
-        options: the options that only a replay has.
         work_rate: the calibration with the work rate, and with the duty of nodes without a duty. None: the stored
             rate of this machine, measured by the first replay.
         resume: whether to continue the newest replay to `output` that was killed, with the same arguments. If there is
@@ -117,10 +114,7 @@ def replay(
         settings: settings by name, as for `Setup.of`.
 
     Raises:
-        InputError: the workload cannot be replayed, a setting is unknown or invalid, the replay to resume had other
-            arguments, or the run cannot be written (then the working folder is kept).
         TestbedError: an agent does not start. If an agent is lost later, the run is returned as interrupted instead.
-        KeyboardInterrupt: a signal arrived before the run began, or after all jobs had ended (the run is complete).
     """
     options = options or Options()
     thresholds = options.health or HealthThresholds.read()
@@ -220,11 +214,7 @@ def _living_in(here: system.World) -> Iterator[None]:
 
 
 def _resumption(folder: WorkingFolder, facts: Mapping[str, Any]) -> Resumption | None:
-    """Return the remains of the killed replay in `folder`. None: it was killed before it wrote its journal.
-
-    Raises:
-        InputError: that replay had other arguments.
-    """
+    """Return the remains of the killed replay in `folder`. None: it was killed before it wrote its journal."""
     path = folder.path / JOURNAL
     if not has_facts(path):
         return None
@@ -274,10 +264,7 @@ def _carry_out(
     on_progress: Callable[[int], None] | None,
     least_s: float,
 ) -> Run:
-    """Start the testbed, replay, stop the testbed, complete `info`, and return the run.
-
-    The replay does not begin if the allocation ends in less than `least_s`.
-    """
+    """Start the testbed, replay (at least `least_s`), stop the testbed, complete `info`, and return the run."""
     testbed, started = replayer.testbed, False
     try:
         with signals.interruptible():

@@ -7,64 +7,49 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from tracebed.ground.yaml_file import YamlFile, abbreviated
-from tracebed.orchestrator.testbeds.limits import HINT, LimitsFile, limits_of
+from tracebed.orchestrator.testbeds.limits import HINT, PRESSURES, STEAL, LimitsFile, Signal, limits_of
 
-SHIPPED = Path(__file__).with_name("health.yaml")
-"""The thresholds that tracebed provides."""
-
-
-class HealthSignal(NamedTuple):
-    """A figure by which health is judged. Larger values are worse."""
-
-    meaning: str
-    """Description of the figure. Messages have the value after it."""
-    unit: str
-    """`%` (the value is a share), `s` (wall seconds), or empty (a count)."""
+SHIPPED = Path(__file__).with_name("health.yaml")  # the thresholds that tracebed provides
 
 
+# Signal -> its meaning and unit.
 SIGNALS = {
     # Completeness.
-    "nodes_missing": HealthSignal("nodes of the inventory that sent no message", ""),
-    "agents_lost": HealthSignal("nodes lost", ""),
-    "interrupted": HealthSignal("the replay was interrupted", ""),
-    "pauses": HealthSignal("pauses of the replay until it was resumed", ""),
-    "jobs_disturbed": HealthSignal("disturbed jobs", "%"),
+    "nodes_missing": Signal("nodes of the inventory that sent no message", ""),
+    "agents_lost": Signal("nodes lost", ""),
+    "interrupted": Signal("the replay was interrupted", ""),
+    "pauses": Signal("pauses of the replay until it was resumed", ""),
+    "jobs_disturbed": Signal("disturbed jobs", "%"),
     # Lateness: the schedule was shifted.
-    "rank_late_s": HealthSignal("a rank was stopped or late", "s"),
-    "residual_s": HealthSignal("a job was behind its plan when it ended", "s"),
-    "lost_time": HealthSignal("difference between planned and real run times, over planned run times", "%"),
-    "run_time_off_s": HealthSignal(
-        "the recorded time of a job to its end, or to a resize, differs from its plan, by", "s"
-    ),
-    "run_time_off": HealthSignal("sum of such differences of run times, over planned run times", "%"),
-    "overhead_late_s": HealthSignal("a launch or an end took more than twice the usual time, by", "s"),
-    "overhead_excess": HealthSignal("sum of such delays of launches and ends, over planned run times", "%"),
-    "loop_late_s": HealthSignal("the replayer was late", "s"),
-    "agent_late_s": HealthSignal("an agent was late", "s"),
-    "submission_late_s": HealthSignal("a job was submitted late", "s"),
-    "core_overlap_s": HealthSignal("a CPU was in the masks of two jobs at once", "s"),
-    "clock_step_s": HealthSignal("step of the clock of this machine", "s"),
+    "rank_late_s": Signal("a rank was stopped or late", "s"),
+    "residual_s": Signal("a job was behind its plan when it ended", "s"),
+    "lost_time": Signal("difference between planned and real run times, over planned run times", "%"),
+    "run_time_off_s": Signal("the recorded time of a job to its end, or to a resize, differs from its plan, by", "s"),
+    "run_time_off": Signal("sum of such differences of run times, over planned run times", "%"),
+    "overhead_late_s": Signal("a launch or an end took more than twice the usual time, by", "s"),
+    "overhead_excess": Signal("sum of such delays of launches and ends, over planned run times", "%"),
+    "loop_late_s": Signal("the replayer was late", "s"),
+    "agent_late_s": Signal("an agent was late", "s"),
+    "submission_late_s": Signal("a job was submitted late", "s"),
+    "core_overlap_s": Signal("a CPU was in the masks of two jobs at once", "s"),
+    "clock_step_s": Signal("step of the clock of this machine", "s"),
     # Risk: conditions under which a schedule is shifted.
-    "cpu_wait": HealthSignal("time in which computing threads waited for a CPU", "%"),
-    "cpu_pressure": HealthSignal("time in which a process of the machine waited for a CPU", "%"),
-    "io_pressure": HealthSignal("time in which a process of the machine waited for input or output", "%"),
-    "memory_pressure": HealthSignal("time in which a process of the machine waited for memory", "%"),
-    "steal": HealthSignal("CPU time taken by the hypervisor", "%"),
-    "outside_load": HealthSignal("load by other processes, over the cores", "%"),
-    "rate_spread": HealthSignal("spread of the work rate (p05 to p95, over the median)", "%"),
-    "rate_drift": HealthSignal("difference of the work rate from its calibration", "%"),
-    "calibration_drift": HealthSignal("difference of the work rates measured before and after the jobs", "%"),
-    "clock_loss": HealthSignal("time in which the steady clock stood still", "%"),
+    "cpu_wait": Signal("time in which computing threads waited for a CPU", "%"),
+    **PRESSURES,
+    "steal": STEAL,
+    "outside_load": Signal("load by other processes, over the cores", "%"),
+    "rate_spread": Signal("spread of the work rate (p05 to p95, over the median)", "%"),
+    "rate_drift": Signal("difference of the work rate from its calibration", "%"),
+    "calibration_drift": Signal("difference of the work rates measured before and after the jobs", "%"),
+    "clock_loss": Signal("time in which the steady clock stood still", "%"),
 }
-"""Signal -> its meaning and unit."""
 
-SEVERE = ("unhealthy", "degraded")
-"""The states of causes, the worst first."""
+SEVERE = ("unhealthy", "degraded")  # the states of causes, the worst first
 
 Positive = Annotated[float, Field(ge=0)]
 
@@ -76,17 +61,11 @@ def format_value(value: float, unit: str) -> str:
 
 @dataclass(frozen=True)
 class TimeScale:
-    """The times of a replay to which limits may be relative.
+    """The times of a replay to which limits may be relative."""
 
-    Attributes:
-        speed: trace seconds per wall second.
-        run_time_s: mean planned run time of the jobs, wall s.
-        interarrival_s: mean time between two submissions, wall s.
-    """
-
-    speed: float
-    run_time_s: float
-    interarrival_s: float
+    speed: float  # trace s per wall s
+    run_time_s: float  # mean planned run time of the jobs, wall s
+    interarrival_s: float  # mean time between two submissions, wall s
 
 
 class Limit(BaseModel):
@@ -133,17 +112,11 @@ class SignalLimits(BaseModel):
 
 @dataclass(frozen=True)
 class HealthThresholds:
-    """The limits of each signal, and the text of their file.
+    """The limits of each signal, and the text of their file."""
 
-    Attributes:
-        where: the file, for messages.
-        text: the content of the file.
-        limits: kind of execution -> signal -> limits. A signal without limits is not judged.
-    """
-
-    where: str
-    text: str
-    limits: Mapping[str, Mapping[str, SignalLimits]]
+    where: str  # the file, for messages
+    text: str  # the content of the file
+    limits: Mapping[str, Mapping[str, SignalLimits]]  # kind -> signal -> limits; without, a signal is not judged
 
     @property
     def sha256(self) -> str:
@@ -151,12 +124,8 @@ class HealthThresholds:
         return hashlib.sha256(self.text.encode()).hexdigest()
 
     def wider(self, kind: str, times: TimeScale) -> list[str]:
-        """Return the limits that are wider than the defaults for a replay, as text: `agents_lost: 5 instead of 0`.
-
-        Args:
-            kind: kind of execution, one of `limits.KINDS`.
-        """
-        own, found = self.limits[kind], []
+        """Return the limits that are wider than the defaults for a replay, as text: `agents_lost: 5 instead of 0`."""
+        own, texts = self.limits[kind], []
         for name, usual in HealthThresholds.read().limits[kind].items():
             for state in SEVERE:
                 limit: Limit | None = getattr(usual, state)
@@ -165,28 +134,19 @@ class HealthThresholds:
                     continue
                 most = "no limit" if own_limit is None else format_value(own_limit.at(times), SIGNALS[name].unit)
                 usually = format_value(limit.at(times), SIGNALS[name].unit)
-                found.append(f"{name}: {state} above {most} instead of {usually}".replace("above no limit", "never"))
-        return found
+                texts.append(f"{name}: {state} above {most} instead of {usually}".replace("above no limit", "never"))
+        return texts
 
     def marking(self, kind: str, times: TimeScale) -> float:
-        """Return the difference from the plan beyond which a run time is marked, wall s: at most that of the defaults.
-
-        Args:
-            kind: kind of execution, one of `limits.KINDS`.
-            times: the times of the replay.
-        """
-        found = (
+        """Return the difference from the plan beyond which a run time is marked, at most the default, wall s."""
+        limits = (
             each.limits[kind].get("run_time_off_s", SignalLimits()).degraded for each in (self, HealthThresholds.read())
         )
-        return min(limit.at(times) for limit in found if limit is not None)
+        return min(limit.at(times) for limit in limits if limit is not None)
 
     @classmethod
     def read(cls, path: Path = SHIPPED) -> HealthThresholds:
-        """Read a file of thresholds, by default the file that tracebed provides.
-
-        Raises:
-            InputError: the file cannot be read or is invalid; the message has the line.
-        """
+        """Read a file of thresholds, by default the file that tracebed provides. An error has the line."""
         return _shipped() if path == SHIPPED else _read(path)
 
     @classmethod

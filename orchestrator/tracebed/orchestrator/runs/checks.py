@@ -22,51 +22,33 @@ from tracebed.ground.states import ChangeCause, JobState
 from tracebed.ground.table import BoolArray, IntArray, Table, codes_of, missing, rows_of
 from tracebed.orchestrator.runs.schema import TABLES, refuse
 
-ROUNDING_S = 1e-6
-"""Tolerance of the comparison of times in a run without a resolution, trace s."""
+ROUNDING_S = 1e-6  # tolerance of the comparison of times in a run without a resolution, trace s
+# Largest time by which a job of a real run may start before its submission because of clock skew, wall s.
 CLOCK_SKEW_S = 86_400.0
-"""Largest time by which a job of a real run may start before its submission because of clock skew, wall s."""
-STAMP_SKEW_S = 1.0
-"""Largest accepted difference between the clocks that time one job of a real run, wall s."""
+STAMP_SKEW_S = 1.0  # largest accepted difference between the clocks that time one job of a real run, wall s
 
 BLOCK_NODES = 2**16
+# Largest block, in nodes and in rows, of the comparison of allocations node by node. It bounds the memory.
 BLOCK_ROWS = 2**22
-"""Largest block, in nodes and in rows, of the comparison of allocations node by node. It bounds the memory."""
 
 
 @dataclass(frozen=True)
 class Facts:
-    """Metadata of a run with which the tables must agree.
+    """Metadata of a run with which the tables must agree."""
 
-    Attributes:
-        cores: cores of each node, shape (nodes,).
-        counts: number of jobs (`jobs`), and of jobs by state, from `run.json`.
-        tolerance_s: tolerance of the comparison of times, trace s.
-        skew_s: longest time by which a job may start before its submission, trace s.
-        stamp_skew_s: longest time by which the steps of one job may be out of order, trace s.
-        logged: whether the run is a log, in which the start of a completed job may be missing.
-        imported: whether another program recorded the run, and maybe not each instant of a resize.
-    """
-
-    cores: IntArray
-    counts: Mapping[str, int]
-    tolerance_s: float
-    skew_s: float
-    stamp_skew_s: float
-    logged: bool
-    imported: bool
+    cores: IntArray  # of each node, shape (nodes,)
+    counts: Mapping[str, int]  # number of jobs (`jobs`), and of jobs by state, from `run.json`
+    tolerance_s: float  # of the comparison of times, trace s
+    skew_s: float  # longest time by which a job may start before its submission, trace s
+    stamp_skew_s: float  # longest time by which the steps of one job may be out of order, trace s
+    logged: bool  # the run is a log, in which the start of a completed job may be missing
+    imported: bool  # another program recorded the run, and maybe not each instant of a resize
 
 
 def check(tables: Mapping[str, Table], facts: Facts, folder: Path) -> None:
-    """Check the tables of a run.
+    """Check the tables of a run, as returned by `conform`, against each other and `facts`. `folder` is for messages.
 
-    Args:
-        tables: the tables of `runs.schema.TABLES`, as returned by `conform`.
-        facts: the metadata with which the tables must agree.
-        folder: the folder of the run, for messages.
-
-    Raises:
-        InputError: a value is invalid or contradicts another value. It is a RowError if the value is in one row.
+    An invalid value in one row is a RowError, any other an InputError.
     """
     jobs, resizes, samples = tables["jobs"], tables["reconfigurations"], tables["nodes"]
     for name, table in tables.items():
@@ -409,11 +391,7 @@ def _sweep(node: IntArray, since: FloatArray, until: FloatArray, weight: IntArra
 
 
 class _Masks:
-    """The CPU masks of the allocations of real nodes.
-
-    Raises:
-        InputError: a mask is not a CPU list, or its number of CPUs is not the number of cores of the job.
-    """
+    """The CPU masks of the allocations of real nodes: CPU lists with as many CPUs as the job has cores."""
 
     def __init__(self, rows: Table, where: str) -> None:
         self._rows, self._where = rows, where

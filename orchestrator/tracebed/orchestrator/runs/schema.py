@@ -95,15 +95,9 @@ TABLES: dict[str, dict[str, Column]] = {
 
 
 def conform(name: str, table: pd.DataFrame | pa.Table | Table | None, where: str | None = None) -> Table:
-    """Return `table` with exactly the columns of the table `name`, in their order and with their dtypes.
+    """Return `table` with exactly the columns of the table `name` of `TABLES`, in their order and with their dtypes.
 
-    Args:
-        name: a key of `TABLES`.
-        table: the rows; a column with a default may be left out. None: no rows.
-        where: the file, for messages.
-
-    Raises:
-        InputError: a required column is missing, a column is duplicated, or a value has the wrong type.
+    A column with a default may be left out; None: no rows. `where` is the file, for messages.
     """
     schema = TABLES[name]
     if table is None:

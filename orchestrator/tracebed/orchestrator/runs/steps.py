@@ -23,12 +23,7 @@ class Steps:
 
     @classmethod
     def count(cls, starts: FloatArray, ends: FloatArray, weights: FloatArray | None = None) -> Steps:
-        """Return the number, or the sum of the weights, of the intervals that contain each instant.
-
-        Args:
-            starts, ends: shape (intervals,), s. An interval that does not end after its start is not counted.
-            weights: shape (intervals,); 1 by default.
-        """
+        """Return the number, or the sum of the weights, of the intervals that contain each instant."""
         there = ends > starts
         weight = np.ones(there.sum()) if weights is None else weights[there].astype(np.float64)
         times = np.concatenate((starts[there], ends[there]))
@@ -75,8 +70,7 @@ class Window:
     """The time window of utilization, throughput and loss of capacity."""
 
     name: str
-    start_s: float
-    """Seconds after the first submission."""
+    start_s: float  # seconds after the first submission
     end_s: float
 
     @property
@@ -88,12 +82,8 @@ class Window:
 def arrivals(submit: FloatArray, last_end: float, after: float = 0.0) -> Window:
     """Return the window from the first to the last submission, or the full span if all jobs were submitted at once.
 
-    The drain after the last submission lowers the utilization by an arbitrary amount.
-
-    Args:
-        submit: submit times, s after the first submission; NaN: not submitted.
-        last_end: last end of a finished job, s after the first submission; NaN: no job finished.
-        after: length of the warm-up, s.
+    The drain after the last submission lowers the utilization by an arbitrary amount. Times are s after the first
+    submission, NaN if a job was not submitted or none finished; `after` is the length of the warm-up, s.
     """
     last = 0.0 if np.isnan(submit).all() else float(np.nanmax(submit))
     return Window("arrivals", after, last) if last > after else full(last_end, "full (all jobs were submitted at once)")
@@ -105,23 +95,12 @@ def full(last_end: float, name: str = "full") -> Window:
 
 
 def held_cores(starts: FloatArray, ends: FloatArray, cores: FloatArray) -> Steps:
-    """Return the number of cores that jobs hold over time.
-
-    Args:
-        starts, ends: the times from which and until which a job holds cores.
-        cores: the number of these cores.
-    """
+    """Return the number of cores that jobs hold over time: each row holds `cores` from a start until an end."""
     first = np.flatnonzero(np.append(True, (starts[1:] != starts[:-1]) | (ends[1:] != ends[:-1]))[: len(starts)])
     sums = np.add.reduceat(cores, first) if len(cores) else cores  # most jobs hold several ranges of nodes at a time
     return Steps.count(starts[first], ends[first], sums.astype(np.float64))
 
 
 def utilization(busy: Steps, window: Window, cores: int) -> float:
-    """Return the share of the core seconds of a window that jobs hold; NaN: the window is empty.
-
-    Args:
-        busy: cores held by jobs, over s after the first submission.
-        window: the window.
-        cores: number of cores of the machine.
-    """
+    """Return the share of the core seconds of a window that jobs hold; NaN: the window is empty."""
     return busy.mean(window.start_s, window.end_s) / cores

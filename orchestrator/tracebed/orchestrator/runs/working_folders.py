@@ -18,14 +18,7 @@ MAGIC = "tracebed-replay/1"
 
 
 def check_idle(output: Path, own: Path | None = None) -> None:
-    """Check that no replay to `output` is running.
-
-    Args:
-        own: the working folder of the replay that saves its run; it is not considered.
-
-    Raises:
-        InputError: a replay to `output` is running.
-    """
+    """Raise InputError if a replay to `output` is running, other than the one with the working folder `own`."""
     for folder in working_folders(output):
         if folder != own and is_running(folder):
             hint = "choose another folder with -o, or wait until the replay ends"

@@ -67,11 +67,7 @@ def is_ansible(raw: Any) -> bool:
 
 
 def listed(path: Path, form: str) -> YamlFile:
-    """Return what `ansible-inventory --list` prints of an inventory in `form` (yaml or ini), without lines.
-
-    Raises:
-        InputError: the program is not installed, fails, does not end in `TIMEOUT_S`, or rejects the inventory.
-    """
+    """Return what `ansible-inventory --list` prints of an inventory in `form` (yaml or ini), without lines."""
     command = f"ansible-inventory -i {path} --list > hosts.json"
     program = shutil.which(PROGRAM)
     if program is None:
@@ -124,15 +120,7 @@ def _hosts(yaml: YamlFile) -> dict[str, str]:
 
 
 def groups_of(yaml: YamlFile, mark: str) -> Iterator[Group]:
-    """Yield the groups of an inventory: the hosts with the same connection, in the order of the inventory.
-
-    Args:
-        yaml: an output of `ansible-inventory --list`.
-        mark: first part of the marks of the groups.
-
-    Raises:
-        InputError: the inventory is invalid.
-    """
+    """Yield the groups of hosts with the same connection in the output of `ansible-inventory --list`."""
     yaml = replace(yaml, hint=HINT)
     hosts = _hosts(yaml)
     if not hosts:
@@ -164,12 +152,7 @@ def groups_of(yaml: YamlFile, mark: str) -> Iterator[Group]:
 
 
 def _used(host: str, variables: Keys, settings: Mapping[str, Any], ignored: dict[str, int]) -> Keys:
-    """Return the keys of a node and the settings of its group, from the variables of a host.
-
-    Args:
-        settings: the names of the settings of the provider.
-        ignored: message about an ignored variable -> number of hosts. The function adds to it.
-    """
+    """Return the keys of a node and the settings of its group, from the variables of a host; count the others."""
     values: dict[str, Any] = {}
     places: dict[str, Place] = {}
     for name, value in variables.values.items():

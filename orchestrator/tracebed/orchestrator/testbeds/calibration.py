@@ -347,11 +347,7 @@ def rate_path(host: str, cpu: str, kernel: str, cpus: str, work: str = "pils") -
 
 
 def load_rate(host: str, cpu: str, kernel: str, cpus: str, work: str = "pils") -> StoredRate | None:
-    """Return the stored rate of some CPUs of a machine, or None if no rate is stored.
-
-    Raises:
-        InputError: the file is invalid.
-    """
+    """Return the stored rate of some CPUs of a machine, or None if no rate is stored."""
     path = rate_path(host, cpu, kernel, cpus, work)
     if not path.exists():
         return None

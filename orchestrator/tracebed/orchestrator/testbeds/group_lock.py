@@ -17,8 +17,7 @@ from tracebed.orchestrator.testbeds.nodes import Group
 class GroupLock:
     """The use of a group by this process, as a lock that the kernel releases when the process ends.
 
-    Args:
-        group: the group. Its mark identifies it on this machine.
+    The mark of the group identifies it on this machine.
     """
 
     def __init__(self, group: Group) -> None:
@@ -26,11 +25,7 @@ class GroupLock:
         self._lock: weakref.finalize[[int], GroupLock] | None = None  # closes the file of the lock
 
     def lock_shared(self) -> None:
-        """Use the nodes beside other processes. While another process takes the nodes down, wait for its end.
-
-        Raises:
-            OSError, TestbedError: the file of the lock cannot be created.
-        """
+        """Use the nodes beside other processes. While another process takes the nodes down, wait for its end."""
         fcntl.flock(self._open(), fcntl.LOCK_SH)
 
     def lock_exclusive(self) -> bool:

@@ -23,12 +23,9 @@ from tracebed.orchestrator.testbeds.provider import AGENT_MODULE
 from tracebed.orchestrator.testbeds.replay_folder import unpack
 from tracebed.orchestrator.testbeds.wheelhouse import wheel
 
-OLDEST_KERNEL = (4, 18)
-"""Oldest accepted Linux kernel: the kernel of Red Hat Enterprise Linux 8."""
-NEEDED_MIB = 64
-"""Free space that an installation and the files of some jobs need, MiB."""
-DIGITS = 16
-"""Number of hexadecimal digits that identify a wheel."""
+OLDEST_KERNEL = (4, 18)  # oldest accepted Linux kernel: the kernel of Red Hat Enterprise Linux 8
+NEEDED_MIB = 64  # free space that an installation and the files of some jobs need, MiB
+DIGITS = 16  # number of hexadecimal digits that identify a wheel
 
 
 class CommandRunner(Protocol):
@@ -59,33 +56,20 @@ class WheelCache:
 
 
 class Installation:
-    """The folder of a provider on a machine.
+    """The folder of a provider on a machine, which `where` names in messages (`host web`).
 
-    Args:
-        where: the machine, for messages (`host web`).
-        folder: the folder; a relative path starts in the home of the user on the machine.
-        python: name or path of the Python on the machine.
-        replay: name of the folder of this replay on the machine.
-        command: runs a command on the machine.
+    A relative `folder` starts in the home of the user on the machine. `python` is the Python there, `replay` the name
+    of the folder of this replay there.
     """
 
     def __init__(self, where: str, folder: str, python: str, replay: str, command: CommandRunner) -> None:
-        """Describe the folder without reaching the machine."""
         self.where, self.folder, self.python, self.replay = where, folder, python, replay
         self._command = command
         self._lock = threading.Lock()
         self._facts: dict[str, Any] = {}
 
     def up(self, wheels: WheelCache, making: Callable[[], None] = lambda: None) -> bool:
-        """Install tracebed, unless it is installed. Return whether it was installed now.
-
-        Args:
-            wheels: the wheels by platform.
-            making: called before something is made on the machine.
-
-        Raises:
-            TestbedError: the machine cannot be reached, or lacks something.
-        """
+        """Install tracebed, unless it is installed, after a call of `making`. Return whether it was installed now."""
         with self._lock:
             if self._facts:
                 return False
@@ -114,12 +98,7 @@ class Installation:
             raise TestbedError(what, where=self.where, hint="set `folder:` to a folder on another disk")
 
     def agent(self, node: str, stamp: str, arguments: Sequence[str]) -> list[str]:
-        """Return the command that runs the agent of a node, after `up`.
-
-        Args:
-            node: name of the node.
-            stamp: text that is greater than the stamps of all earlier commands for the node.
-        """
+        """Return the command that runs the agent of a node, after `up`. The `stamp` is greater than earlier ones."""
         mark = "\n".join([self._facts["folder"], node, stamp])
         python = f"{self._facts['folder']}/{self._facts['environment']}/bin/python"
         variables = [f"{on_node.MARK}={mark}", f"TMPDIR={self._facts['temporary']}"]
@@ -141,22 +120,14 @@ class Installation:
         self._on_node("end", *([node, stamp] if node else []))
 
     def remove(self) -> str:
-        """Kill the commands of the folder, and remove the folder if tracebed made it.
-
-        Returns:
-            The removed folder; empty if nothing was removed.
-        """
+        """Kill the commands of the folder, and remove the folder if tracebed made it; return it, or an empty text."""
         removed = self._on_node("remove").decode()
         with self._lock:
             self._facts = {}
         return removed
 
     def fetch(self, node: str, target: Path) -> None:
-        """Copy the files of the jobs of a node to the folder `target`.
-
-        Raises:
-            TestbedError: the machine cannot be reached, sends nothing for too long, or the files cannot be written.
-        """
+        """Copy the files of the jobs of a node to the folder `target`."""
         try:
             with tempfile.TemporaryFile(dir=target) as archive:
                 self._command([self.python, "-I", "-c", program(), "pack", self.spool, node], output=archive)

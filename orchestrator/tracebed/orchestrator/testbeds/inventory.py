@@ -49,19 +49,14 @@ from tracebed.orchestrator.testbeds.nodes import AGENTS, SHIPPED, Group, Invento
 from tracebed.orchestrator.testbeds.variables import Keys, Place, refuse_credentials
 
 FIELDS = f"keys: {', '.join(FileKeys.model_fields)}"
-ONLY_GROUP = "nodes"
-"""The name of the group of an inventory without groups."""
+ONLY_GROUP = "nodes"  # the name of the group of an inventory without groups
 
 
 def load_inventory(source: Path | str, *, facts_follow: bool = False) -> Inventory:
-    """Read an inventory: a file of tracebed, an Ansible inventory, or an SSH config.
+    """Read an inventory: a file of tracebed, an Ansible inventory, an SSH config, or the name of a shipped one.
 
-    Args:
-        source: a file, or the name of an inventory that tracebed provides (`local`, `emulated-4`).
-        facts_follow: whether nodes may have an unknown number of cores, because their facts will be collected.
-
-    Raises:
-        InputError: the file or name does not exist, or the content is invalid (then the message has the line).
+    With `facts_follow`, nodes may have an unknown number of cores, because their facts will be collected. The message
+    of an error has the line.
     """
     path = Path(source)
     if not path.is_file() and path.name == str(source) and path.suffix not in (".yaml", ".yml"):
@@ -82,15 +77,9 @@ def load_inventory(source: Path | str, *, facts_follow: bool = False) -> Invento
 
 
 def inventory_of(yaml: YamlFile, name: str, *, facts_follow: bool = False) -> Inventory:
-    """Return the inventory in `yaml`, a file or a part of one.
+    """Return the inventory in `yaml`, a file or a part of one. Its name is `name`, if the content does not set it.
 
-    Args:
-        yaml: the content.
-        name: name of the inventory, if the content does not set it.
-        facts_follow: whether nodes may have an unknown number of cores.
-
-    Raises:
-        InputError: the content is invalid; the message has the line.
+    With `facts_follow`, nodes may have an unknown number of cores. The message of an error has the line.
     """
     if ansible.is_list(yaml.raw):
         return _inventory(name, ansible.groups_of(yaml, _mark(name, yaml.where)), yaml.where, facts_follow)
@@ -137,12 +126,7 @@ def check_known(inventory: Inventory) -> None:
 
 
 class _Groups:
-    """The groups of a file.
-
-    Args:
-        place: the whole file.
-        mark: first part of the marks of the groups.
-    """
+    """The groups of a file. Their marks begin with `mark`."""
 
     def __init__(self, place: Place, file: FileKeys, mark: str) -> None:
         self.place, self.file, self.mark = place, file, mark
@@ -152,7 +136,6 @@ class _Groups:
         self.distinct = DistinctNodes()
 
     def __iter__(self) -> Iterator[Group]:
-        """Yield the groups."""
         if self.file.groups is None:
             yield self.group(ONLY_GROUP, Keys.at(self.place, {"nodes": self.file.nodes}))
         for name, raw in (self.file.groups or {}).items():

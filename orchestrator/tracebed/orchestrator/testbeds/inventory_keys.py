@@ -21,16 +21,14 @@ from tracebed.orchestrator.testbeds.provider import PROVIDERS
 from tracebed.orchestrator.testbeds.variables import Place
 
 CPU_TOPOLOGY = Path("/sys/devices/system/cpu")
-LARGEST = 1_000_000
-"""Largest accepted number of nodes. The largest machines have about 200,000 nodes."""
-LONGEST_ADDRESS = 255
-"""Longest accepted address of a node: the longest host name."""
+LARGEST = 1_000_000  # Largest accepted number of nodes. The largest machines have about 200,000 nodes.
+LONGEST_ADDRESS = 255  # longest accepted address of a node: the longest host name
 LAST = "give the last number of the range"
+# Variable -> value. `{name}` in a string of the inventory stands for the value of the variable `name`.
 Variables = dict[str, str | int | float | bool]
-"""Variable -> value. `{name}` in a string of the inventory stands for the value of the variable `name`."""
 ID = "tracebed-inventory-1.json"
+# A string with a reference to a variable, which may have the place of any value.
 REFERENCE = {"type": "string", "pattern": r"\{[A-Za-z_]\w*\}"}
-"""A string with a reference to a variable, which may have the place of any value."""
 NAME_PATTERN = r"^[\w.-]+$"
 
 
@@ -96,15 +94,7 @@ class NodeItem(NodeKeys):
         return self
 
     def nodes(self, provider: str, *, splits_this_machine: bool) -> Iterator[Node]:
-        """Yield the nodes.
-
-        Args:
-            provider: the provider of the nodes.
-            splits_this_machine: whether `cpus: auto` splits the CPUs of this machine into nodes.
-
-        Raises:
-            InputError: the keys are inconsistent, or a CPU list or a name is invalid.
-        """
+        """Yield the nodes. `cpus: auto` may split the CPUs of this machine into nodes if `splits_this_machine`."""
         cpus: tuple[int, ...] | None = None
         sockets, lists = self.sockets, None
         if self.cpus == "auto" and splits_this_machine:
@@ -200,11 +190,7 @@ def settings_of(provider: str) -> type[BaseModel]:
 
 
 def split_cpus(cores: int) -> list[tuple[tuple[int, ...], int]]:
-    """Split the CPUs that this process may use into as many nodes of `cores` cores as possible.
-
-    Returns:
-        For each node, its CPUs and its number of sockets. A node is in one socket if sockets are large enough.
-    """
+    """Split the CPUs that this process may use into nodes of `cores` cores: their CPUs, and their number of sockets."""
     by_socket: dict[int, list[int]] = {}
     for cpu in sorted(os.sched_getaffinity(0)):
         by_socket.setdefault(_socket(cpu), []).append(cpu)
@@ -242,14 +228,7 @@ class DistinctNodes:
             yield
 
     def of(self, nodes: Iterable[Node], settings: BaseModel) -> Iterator[Node]:
-        """Yield the nodes.
-
-        Args:
-            settings: the settings of their group. A host with another SSH port, for example, is another machine.
-
-        Raises:
-            InputError: a name or a CPU occurs twice, or there are too many nodes.
-        """
+        """Yield the nodes, with distinct names and CPUs. Another SSH port in `settings` is another machine."""
         one_machine = getattr(settings, "splits_this_machine", False)
         for node in nodes:
             if node.name in self._names:
@@ -316,9 +295,7 @@ def inventory_schema(providers: list[str] | None = None) -> dict[str, Any]:
 def _keys(model: type[BaseModel], defs: dict[str, Any], prefix: str = "", *, references: bool = True) -> dict[str, Any]:
     """Return the schema of each key of a model, and add the definitions that they refer to.
 
-    Args:
-        prefix: first part of the names of the added definitions.
-        references: whether a value may be a reference to a variable.
+    The names of the added definitions begin with `prefix`. With `references`, a value may be a reference to a variable.
     """
     found = model.model_json_schema(ref_template=f"#/$defs/{prefix}{{model}}")
     defs |= {prefix + name: value for name, value in found.get("$defs", {}).items()}

@@ -16,26 +16,21 @@ from tracebed.ground.errors import TestbedError, TracebedError
 from tracebed.orchestrator.testbeds.nodes import Node
 from tracebed.orchestrator.testbeds.provider import Channel, NotReadyError, Provider
 
-ATTEMPTS = 5
-"""Number of attempts to open a channel before a transient failure counts."""
-RETRY_S = 0.5
-"""Mean of the first pause between two attempts, s. Pauses double, and vary by half of their length."""
+ATTEMPTS = 5  # number of attempts to open a channel before a transient failure counts
+RETRY_S = 0.5  # Mean of the first pause between two attempts, s. Pauses double, and vary by half of their length.
 
-LOOK_S = 0.5
-"""Time between two attempts to interrupt `up`, s."""
+LOOK_S = 0.5  # time between two attempts to interrupt `up`, s
 
-LAST_S = 2.0
-"""Time that `close` waits for channels that are being opened, s: enough for a process of this machine."""
+LAST_S = 2.0  # time that `close` waits for channels that are being opened, s: enough for a process of this machine
 
+# A function of the opened channel, or of the reason for which it cannot be opened.
 Opened = Callable[[Channel | TestbedError], None]
-"""A function of the opened channel, or of the reason for which it cannot be opened."""
 
 
 class Launcher:
     """The threads of a provider, at most as many as its `fan_out`. They end when no call is left.
 
-    Args:
-        post: a function that schedules a call in the thread of the testbed.
+    `post` schedules a call in the thread of the testbed.
     """
 
     def __init__(self, provider: Provider, post: Callable[[Callable[[], None]], None]) -> None:
@@ -46,18 +41,15 @@ class Launcher:
         self._lock = threading.Lock()
         self._making = threading.Lock()
         self._ready = False
-        self._failure: TestbedError | None = None
-        """Why the last `up` failed."""
+        self._failure: TestbedError | None = None  # why the last `up` failed
         self._tried = 0
         self._closed = False
 
     def make_ready(self) -> None:
-        """Prepare the nodes, unless that has succeeded before. Only one thread at a time calls `up`.
-
-        If another thread began an attempt while this thread waited, that attempt counts for this thread too.
-        """
+        """Prepare the nodes, unless that has succeeded before. Only one thread at a time calls `up`."""
         before = self._tried
         with self._making:
+            # An attempt during the wait counts for this thread too.
             if not self._ready and self._tried == before and not self._closed:
                 self._tried += 1
                 try:
@@ -68,11 +60,7 @@ class Launcher:
                 self._failure, self._ready = None, True
 
     def open(self, node: Node, arguments: Sequence[str], then: Opened) -> None:
-        """Open a channel for an agent, and pass it to `then` in the thread of the testbed.
-
-        Args:
-            then: the receiver of the channel or of the error.
-        """
+        """Open a channel for an agent, and pass it, or the error, to `then` in the thread of the testbed."""
 
         def task() -> None:
             try:
@@ -126,8 +114,8 @@ class Launcher:
     def close(self) -> None:
         """Accept no more channels, and kill channels that are being opened: wait for that for at most `LAST_S`.
 
-        Wait until `make_ready` has ended, however long that takes.
-        A provider that waits for long in `up` has a method `interrupt`, which is called until `up` has ended.
+        Wait until `make_ready` has ended, however long that takes. A provider that waits for long in `up` has a method
+        `interrupt`, which is called until `up` has ended.
         """
         with self._lock:
             self._closed = True

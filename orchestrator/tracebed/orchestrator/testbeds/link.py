@@ -26,65 +26,43 @@ from tracebed.orchestrator.testbeds.launcher import Launcher
 from tracebed.orchestrator.testbeds.nodes import Inventory, Node
 from tracebed.orchestrator.testbeds.provider import Channel, Provider
 
+# Time without a message after which an agent on another machine treats its controller as lost, s, or ten heartbeats if
+# they take longer. It is longer than any decision of a policy, during which no message is sent.
 SILENCE_S = 60.0
-"""Time without a message after which an agent on another machine treats its controller as lost, s, or ten heartbeats
-if they take longer. It is longer than any decision of a policy, during which no message is sent."""
-BYE_S = 5.0
-"""Time that an agent of an earlier connection has to end after `bye`, s."""
-PAUSE_S = 1.0
-"""Pause before the first attempt to start a lost agent again, s. Pauses double."""
-LONGEST_PAUSE_S = 60.0
-"""Longest of these pauses, s."""
+BYE_S = 5.0  # time that an agent of an earlier connection has to end after `bye`, s
+PAUSE_S = 1.0  # Pause before the first attempt to start a lost agent again, s. Pauses double.
+LONGEST_PAUSE_S = 60.0  # longest of these pauses, s
+# Largest assumed drift between two clocks, seconds per second. Crystals of computers are better than this.
 DRIFT = 50e-6
-"""Largest assumed drift between two clocks, seconds per second. Crystals of computers are better than this."""
+# The fields of an event that have times of the node. The first field of each sample in `samples` is one too.
 TIMES = ("time", "begun", "asked", "seen", "decided", "applied", "done")
-"""The fields of an event that have times of the node. The first field of each sample in `samples` is one too."""
 NUMBER = (int, float)
 
 
 class Link:
-    """The link to the agent of a node.
-
-    Attributes:
-        index: index of the node.
-        node: the node.
-        launcher: opens channels to the node.
-        first: whether the agent describes its machine. One agent of each machine does this.
-        channel: the channel of the agent; None: it is not open.
-        lines: the messages over the channel.
-        hello: the answer of the agent to `hello`; empty until then. It stays when the agent is lost.
-        up: whether the agent can be used: it has answered, and its clock is known.
-        clock: the clock of the node.
-        failure: why the last start of the agent failed; None: no failure.
-        reported: whether the loss or the omission of the node was reported to the caller.
-        retry_at: time of the next attempt to start the agent, monotonic; None: no attempt is due.
-        deadline: time until which the agent must be up, monotonic; None: it is up, or not open.
-        adopt: the facts of an agent that may already be running, until all agents are up or it is given up.
-        attaches: number of attempts to take over this agent that have failed.
-        attached: whether the agent was started by another testbed.
-        ended: whether the agent has ended at the request of this testbed.
-        pings: number of echoes of pings that have arrived.
-        early_events: the events that arrived before the agent was up, with their times of arrival.
-        held: messages between ranks for an agent that is being taken over. They are sent only once.
-        seen: number of the last event of the agent that the caller has recorded.
-    """
+    """The link to the agent of a node. Times are those of `system.monotonic()`."""
 
     def __init__(self, index: int, node: Node, launcher: Launcher, *, first: bool) -> None:
-        self.index, self.node, self.launcher, self.first = index, node, launcher, first
-        self.channel: Channel | None = None
-        self.lines: Lines | None = None
-        self.hello: dict[str, Any] = {}
-        self.up = self.reported = self.attached = self.ended = False
-        self.adopt: Mapping[str, Any] | None = None
-        self.pings = self.attaches = 0
-        self.early_events: list[tuple[dict[str, Any], float]] = []
-        self.held: list[Mapping[str, Any]] = []
+        self.index, self.node, self.launcher = index, node, launcher
+        self.first = first  # whether the agent describes its machine, as one agent of each machine does
+        self.channel: Channel | None = None  # None: it is not open
+        self.lines: Lines | None = None  # the messages over the channel
+        self.hello: dict[str, Any] = {}  # the answer to `hello`; empty until then. It stays when the agent is lost
+        self.up = False  # whether the agent can be used: it has answered, and its clock is known
+        self.reported = False  # whether the loss or the omission of the node was reported to the caller
+        self.attached = False  # whether another testbed has started the agent
+        self.ended = False  # whether the agent has ended at the request of this testbed
+        self.adopt: Mapping[str, Any] | None = None  # the facts of an agent that may be running already
+        self.attaches = 0  # failed attempts to take over this agent
+        self.pings = 0  # echoes of pings that have arrived
+        self.early_events: list[tuple[dict[str, Any], float]] = []  # before the agent was up, with times of arrival
+        self.held: list[Mapping[str, Any]] = []  # to ranks of an agent that is being taken over; sent only once
         self.clock = NodeClock(same=self.provider.shared)
-        self.failure: TestbedError | None = None
+        self.failure: TestbedError | None = None  # why the last start of the agent failed
         self.pause_s = PAUSE_S
-        self.retry_at: float | None = None
-        self.deadline: float | None = None
-        self.seen: int | None = None
+        self.retry_at: float | None = None  # next attempt to start the agent
+        self.deadline: float | None = None  # of the start of the agent
+        self.seen: int | None = None  # number of the last event that the caller has recorded
         self._latest = 0
         self.pinged: int | None = None
 
@@ -277,20 +255,14 @@ def await_ends(readers: Iterable[int], until: float) -> list[int]:
 class NodeClock:
     """The offset of the clock of a node.
 
-    Args:
-        same: whether the node has the clock of this machine. Then the offset is 0, unless a measurement excludes 0.
-
-    Attributes:
-        offset_s: time of the node minus time of this machine, s.
-        round_trip_s: round trip of the ping that gave the offset, s; None: not measured yet.
-        error_s: largest error of the offset when it was measured, s.
+    A node with the `same` clock as this machine has the offset 0, unless a measurement excludes 0.
     """
 
     def __init__(self, *, same: bool = False) -> None:
         self.same = same
-        self.offset_s = 0.0
-        self.round_trip_s: float | None = None
-        self.error_s = 0.0
+        self.offset_s = 0.0  # time of the node minus time of this machine, s
+        self.round_trip_s: float | None = None  # of the ping that gave the offset, s; None: not measured yet
+        self.error_s = 0.0  # largest error of the offset when it was measured, s
         self._measured = 0.0
 
     @property
@@ -302,16 +274,9 @@ class NodeClock:
         """Process the echo of a ping, and keep the sample with the smallest current error.
 
         The error of the kept sample grows by `DRIFT`. A sample that contradicts the kept one replaces it: the node was
-        suspended, or restarted.
-
-        Args:
-            sent: time of this machine at which the ping was sent, s.
-            received: time of the node at which it arrived, s.
-            answered: time of the node at which the echo was sent, s.
-            arrived: time of this machine at which the echo arrived, s.
-
-        Returns:
-            The step of the clock of the node since the kept sample, s; 0: the sample does not contradict it.
+        suspended, or restarted. The ping was `sent` and the echo `arrived` at times of this machine, it was `received`
+        and `answered` at times of the node. Return the step of the clock of the node since the kept sample, s; 0: the
+        sample does not contradict it.
         """
         round_trip = max(0.0, (arrived - sent) - (answered - received))
         offset = ((received - sent) + (answered - arrived)) / 2
@@ -325,11 +290,7 @@ class NodeClock:
         return step
 
     def convert(self, message: dict[str, Any], arrived: float) -> dict[str, Any]:
-        """Return an event of the node with times of this machine, none of which is after its arrival.
-
-        Args:
-            arrived: time of its arrival.
-        """
+        """Return an event of the node with times of this machine, none of which is after its arrival."""
         if not self.offset_s:
             return message
 

@@ -27,28 +27,20 @@ from tracebed.orchestrator.testbeds.link import Link, await_ends
 from tracebed.orchestrator.testbeds.nodes import Inventory
 from tracebed.orchestrator.testbeds.provider import Channel
 
-START_S = 60.0
-"""Time in which agents must reply to the first message, s, plus 0.2 s per agent."""
-UNSENT_LIMIT = 8 * 2**20
-"""Maximum size of the buffer for an agent that does not read, bytes."""
-STOP_S = 10.0
-"""Time that `stop` waits for the ends of the agents that were lost before, s."""
-DROP_S = 10.0
-"""Longest time between the decision to give an agent up and the report that its node is lost, s."""
+START_S = 60.0  # time in which agents must reply to the first message, s, plus 0.2 s per agent
+UNSENT_LIMIT = 8 * 2**20  # maximum size of the buffer for an agent that does not read, bytes
+STOP_S = 10.0  # time that `stop` waits for the ends of the agents that were lost before, s
+DROP_S = 10.0  # longest time between the decision to give an agent up and the report that its node is lost, s
+# Smallest step of the clock of a node that is reported, s. Pauses of this machine look like steps of some ms.
 STEP_S = 0.01
-"""Smallest step of the clock of a node that is reported, s. Pauses of this machine look like steps of some ms."""
-PINGS = 4
-"""Number of pings by which the clock of a node is measured before the node is used."""
-ATTACHES = 3
-"""Number of attempts to take over an agent before it is given up."""
+PINGS = 4  # number of pings by which the clock of a node is measured before the node is used
+ATTACHES = 3  # number of attempts to take over an agent before it is given up
+# Part of the last words of an agent in an image without tracebed. Other nodes have the wheel of this machine.
 LACKS_TRACEBED = "No module named 'tracebed"
-"""Part of the last words of an agent in an image without tracebed. Other nodes have the wheel of this machine."""
-PING_SHARES = 10
-"""Number of bursts over which the pings of a heartbeat are spread."""
+PING_SHARES = 10  # number of bursts over which the pings of a heartbeat are spread
+# Longest accepted line of an agent, bytes. The longest lines are the rates of all cores of a node.
 LINE_LIMIT = 64 * 2**20
-"""Longest accepted line of an agent, bytes. The longest lines are the rates of all cores of a node."""
-QUOTED = 200
-"""Number of bytes of an invalid line that a message quotes."""
+QUOTED = 200  # number of bytes of an invalid line that a message quotes
 
 Types = tuple[type, ...]
 
@@ -84,13 +76,13 @@ _OF_TYPE: dict[str, dict[str, Types]] = {
     "warning": {"what": (str,)},
     "error": {"what": (str,)},
 }
+# Type of event -> the fields that the testbed and the replay read, with the types of their values.
 FIELDS = {kind: {**fields, "time": NUMBER} for kind, fields in _OF_TYPE.items()}
-"""Type of event -> the fields that the testbed and the replay read, with the types of their values."""
+# Figures of the stages of a resize in nodes, in wall seconds and MiB.
 STAGES = ("decision_s", "spawn_s", "redistribution_s", "termination_s", "moved_mib")
-"""Figures of the stages of a resize in nodes, in wall seconds and MiB."""
-CHECKSUM = re.compile("[0-9a-f]{16}")
-"""The checksum of a result."""
+CHECKSUM = re.compile("[0-9a-f]{16}")  # the checksum of a result
 FIGURES = ("exit_code", "units_done", "cpu_s", "planned_s", "late_s", "overruns", "residual_s", "termination_s", "done")
+# Fields that events of any type may have.
 OPTIONAL: dict[str, Types] = {
     "n": (int,),
     "job": (str,),
@@ -106,8 +98,8 @@ OPTIONAL: dict[str, Types] = {
     "checksum": (str, NOTHING),
     **dict.fromkeys(FIGURES, (*NUMBER, NOTHING)),
 }
-"""Fields that events of any type may have."""
 KNOWN: Types = (*NUMBER, NOTHING)
+# Part of the facts of a node -> the fields that are read, with the types of their values.
 FACTS: dict[str, dict[str, Types]] = {
     "host": {"cpu": (str,), "kernel": (str,)},
     "topology": {"sockets": (int,), "cpus": (int,)},
@@ -116,37 +108,28 @@ FACTS: dict[str, dict[str, Types]] = {
     "cgroup": {"cpus": KNOWN, "memory_mib": KNOWN, "processes": KNOWN},
     "pressure": {"cpu": KNOWN, "io": KNOWN, "memory": KNOWN},
 }
-"""Part of the facts of a node -> the fields that are read, with the types of their values."""
+# Fields that the host of a `hello` may have. The host is kept in the run.
 HOST: dict[str, Types] = {
     **dict.fromkeys(("name", "machine", "kernel", "cpu", "python", "kernel_of_jobs"), (str,)),
     **dict.fromkeys(("cores", "cpus", "memory_mib"), KNOWN),
     "boot_id": (str, NOTHING),
 }
-"""Fields that the host of a `hello` may have. The host is kept in the run."""
-SAMPLE: dict[str, Types] = {"cpu_s": NUMBER}
-"""Figures that each sample has."""
+SAMPLE: dict[str, Types] = {"cpu_s": NUMBER}  # figures that each sample has
 PING: dict[str, Types] = {"sent": NUMBER, "received": NUMBER}
 LATE: dict[str, Types] = {"late_s": NUMBER}
 
 
 class Links:
-    """The links to the agents of all nodes.
-
-    Attributes:
-        events: the events that the testbed has not returned yet.
-        adopted: the jobs with a rank on the agents that were taken over from another testbed, by node name.
-        held: since when these agents hold their ranks stopped, until the message `continue`, by node name; monotonic.
-        out: the nodes that were left out at the start, with the reason, by name.
-        restarting: whether an agent that is lost, or does not start, is started again.
-    """
+    """The links to the agents of all nodes."""
 
     def __init__(self, inventory: Inventory) -> None:
         self.inventory = inventory
-        self.events: list[Event] = []
-        self.adopted: dict[str, list[str]] = {}
-        self.held: dict[str, float] = {}
-        self.out: dict[str, str] = {}
-        self.restarting = self._stopping = False
+        self.events: list[Event] = []  # those that the testbed has not returned yet
+        self.adopted: dict[str, list[str]] = {}  # jobs on the agents taken over from another testbed, by node name
+        self.held: dict[str, float] = {}  # since when these agents hold their ranks stopped, monotonic s
+        self.out: dict[str, str] = {}  # nodes that were left out at the start, with the reason, by name
+        self.restarting = False  # whether an agent that is lost, or does not start, is started again
+        self._stopping = False
         self._links: list[Link] = []
         self._numbers: dict[str, int] = {}
         self._idle: set[Link] = set()  # links that are not up
@@ -170,12 +153,7 @@ class Links:
         return self._links[node]
 
     def connect(self, launchers: Mapping[str, Launcher], adopt: Mapping[str, Mapping[str, Any]]) -> None:
-        """Connect to an agent on each node.
-
-        Args:
-            launchers: the launcher of each node, by name.
-            adopt: the facts of agents that may be running already, by node name.
-        """
+        """Connect to an agent on each node, by name. The agents with facts in `adopt` may be running already."""
         here = next((node for node in self.inventory.nodes if launchers[node.name].provider.shared), None)
         for index, node in enumerate(self.inventory.nodes):
             launcher = launchers[node.name]
@@ -188,11 +166,7 @@ class Links:
             self._open(link)
 
     def await_all(self, *, drain: bool) -> None:
-        """Wait until each agent is up, or has failed to start. From then on, agents are started again.
-
-        Args:
-            drain: whether agents may fail to start, unless all do. Otherwise the first failure is raised.
-        """
+        """Wait until each agent is up or has failed. Raise the first failure, or with `drain` only if all fail."""
         while len(self._failed) < len(self._idle):
             self._raise_failure(drain)
             self.turn(None)

@@ -18,22 +18,14 @@ from tracebed.orchestrator.testbeds.replay_folder import agent_log, append_to
 from tracebed.orchestrator.testbeds.settings import ProviderSettings
 
 AGENT = [sys.executable, "-P", "-m", AGENT_MODULE]
-END_S = 1.0
-"""Time in which an agent that has closed its output ends, s."""
+END_S = 1.0  # time in which an agent that has closed its output ends, s
+# Time in which a killed process must end, s. A process that waits for a disk does not end before the disk answers.
 KILL_S = 30.0
-"""Time in which a killed process must end, s. A process that waits for a disk does not end before the disk answers."""
-EXHAUSTED = (errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
-"""Errors after which a retry may succeed."""
+EXHAUSTED = (errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # errors after which a retry may succeed
 
 
 class LocalChannel:
-    """A child process, and the pipes to it.
-
-    Args:
-        command: the program and its arguments.
-        log: file for the standard error of the process, which only the user can read.
-        environment: the environment of the process; None: the environment of this process.
-    """
+    """A child process, and the pipes to it. Only the user can read `log`, the file of its standard error."""
 
     def __init__(self, command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None) -> None:
         """Start the process. Raises OSError if that fails."""

@@ -99,7 +99,6 @@ class Inventory:
     """The grid of the network between the nodes, as `Grid.parse` reads it; empty if it is unknown."""
 
     def __post_init__(self) -> None:
-        """Group nodes that have no groups."""
         if not self.groups and self.nodes:
             from tracebed.orchestrator.testbeds.settings import ProviderSettings  # imports pydantic, which is slow
 

@@ -34,16 +34,13 @@ import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
+# Environment variable of all commands on a node: folder, node and stamp, separated by line feeds.
 MARK = "TRACEBED_NODE"
-"""Environment variable of all commands on a node: folder, node and stamp, separated by line feeds."""
-MADE = ".tracebed-node"
-"""File in a folder that `install` made."""
+MADE = ".tracebed-node"  # file in a folder that `install` made
+# File in a parent folder that `install` made. The last folder that is removed from there takes the parent along.
 PARENT = ".tracebed-parent"
-"""File in a parent folder that `install` made. The last folder that is removed from there takes the parent along."""
-REMOVED_MARK = ".removed-"
-"""Part of the name of a folder that is being removed."""
-END_S = 5.0
-"""Time in which killed processes must disappear, s."""
+REMOVED_MARK = ".removed-"  # part of the name of a folder that is being removed
+END_S = 5.0  # time in which killed processes must disappear, s
 
 
 def probe(folder: Path) -> dict[str, object]:

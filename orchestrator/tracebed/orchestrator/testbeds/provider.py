@@ -18,8 +18,8 @@ from tracebed.ground.registry import Registry
 if TYPE_CHECKING:
     from tracebed.orchestrator.testbeds.nodes import Group, Inventory, Node
 
+# The module that `Provider.run` runs, as `PYTHON -P -m MODULE ARGUMENTS`.
 AGENT_MODULE = "tracebed.orchestrator.testbeds.agent"
-"""The module that `Provider.run` runs, as `PYTHON -P -m MODULE ARGUMENTS`."""
 
 
 class Channel(Protocol):
@@ -60,10 +60,7 @@ class NotReadyError(TestbedError):
 
 
 class Provider(Protocol):
-    """The nodes of a group.
-
-    `tracebed.testing.check_provider` checks the requirements on a provider.
-    """
+    """The nodes of a group. `tracebed.testing.check_provider` checks the requirements on a provider."""
 
     name: ClassVar[str]
     """The name of the entry point."""
@@ -135,19 +132,13 @@ class Provider(Protocol):
         """
 
 
-PROVIDERS: Registry[type[Provider]] = Registry("tracebed.providers", "provider")
-"""The installed providers."""
+PROVIDERS: Registry[type[Provider]] = Registry("tracebed.providers", "provider")  # the installed providers
 
 
 def world_of(inventory: Inventory, speed: float, lasts_s: float) -> system.World:
     """Return the world of the nodes of `inventory`: the present one, unless their provider has a method `make_world`.
 
-    Args:
-        speed: trace seconds per wall second of the replay.
-        lasts_s: the shortest wall time of the replay, s.
-
-    Raises:
-        InputError: some nodes are in another world than others.
+    `lasts_s` is the shortest wall time of the replay. Nodes in different worlds are an InputError.
     """
     names = {group.provider for group in inventory.groups}
     makers = [getattr(PROVIDERS.load(name), "make_world", None) for name in names]

@@ -18,19 +18,15 @@ from typing import Any, Protocol, TypeVar
 from tracebed.benchmarks.lines import watch
 from tracebed.ground import system
 
-CHUNK = 65536
-"""Largest number of bytes that are received at once."""
-FULL = 2**20
-"""Number of bytes from a connection that may wait for this process, before no more are received."""
-RETRY_S = 0.01
-"""First pause before another attempt to send to a connection that cannot be polled for writing, s."""
-LONGEST_RETRY_S = 0.2
-"""Longest of these pauses, s. The pauses double."""
+CHUNK = 65536  # largest number of bytes that are received at once
+FULL = 2**20  # number of bytes from a connection that may wait for this process, before no more are received
+RETRY_S = 0.01  # first pause before another attempt to send to a connection that cannot be polled for writing, s
+LONGEST_RETRY_S = 0.2  # Longest of these pauses, s. The pauses double.
 
 T = TypeVar("T")
 
+# The errors with which a non-blocking connection reports that it can neither receive nor send now.
 LATER = (BlockingIOError, TimeoutError)
-"""The errors with which a non-blocking connection reports that it can neither receive nor send now."""
 
 
 class Transport(Protocol):
@@ -96,11 +92,9 @@ class SocketConnection:
 
 
 class ChannelConnection:
-    """A channel of paramiko for a pump.
+    """A `paramiko.Channel` of a command, for a pump.
 
-    Args:
-        channel: a `paramiko.Channel` on which a command was executed.
-        on_error: called with each piece of the standard error of the command.
+    `on_error` gets each piece of the standard error of the command.
     """
 
     selectable = False
@@ -138,11 +132,10 @@ class _Transfer:
 
     def __init__(self, connection: Transport, decode: Callable[[bytes], bytes] | None) -> None:
         self.connection, self.decode = connection, decode
-        self.socket, self.theirs = socket.socketpair()
-        """The end of the pump, and the end of the user."""
+        self.socket, self.theirs = socket.socketpair()  # the end of the pump, and the end of the user
         self.socket.setblocking(False)
+        # Bytes in transit to this process, and to the other end of the connection.
         self.here, self.there = bytearray(), bytearray()
-        """Bytes in transit to this process, and to the other end of the connection."""
         self.received_all = self.sent_all = self.finished = self.broken = False
         self.pause_s = 0.0
         self.retry_at: float | None = None
@@ -249,7 +242,6 @@ class Pump:
     """
 
     def __init__(self) -> None:
-        """Prepare the pump without starting its thread."""
         self._selector = selectors.DefaultSelector()
         self._wake = system.current().eventfd()
         self._selector.register(self._wake, selectors.EVENT_READ)

@@ -20,12 +20,9 @@ from tracebed.ground.errors import InputError, TestbedError
 from tracebed.orchestrator.testbeds.base import Testbed
 from tracebed.orchestrator.testbeds.calibration import RateEstimate, StoredRate, load_rate, store_rate
 
-WINDOWS = 25
-"""Number of windows in which the rate of each core is measured."""
-WINDOW_S = 0.2
-"""Duration of a window, CPU s."""
-PATIENCE = 20.0
-"""Timeout of a measurement, as a multiple of its duration on idle CPUs."""
+WINDOWS = 25  # number of windows in which the rate of each core is measured
+WINDOW_S = 0.2  # duration of a window, CPU s
+PATIENCE = 20.0  # timeout of a measurement, as a multiple of its duration on idle CPUs
 
 
 def rate_of(
@@ -33,18 +30,8 @@ def rate_of(
 ) -> StoredRate | None:
     """Return the stored work rate of the computing nodes of a started testbed; measure the rate if none is stored.
 
-    Args:
-        testbed: the testbed. No job may be running.
-        work: the kernel that does the work.
-        windows: number of windows of a measurement; None: `WINDOWS`.
-        again: measure and store the rate even if it is stored already.
-
-    Returns:
-        The rate. None: the nodes are emulated, or their agents cannot measure it.
-
-    Raises:
-        InputError: the file of the stored rate is invalid.
-        TestbedError: an agent is lost, or the measurement takes too long.
+    No job may be running. With `again`, the rate is measured even if one is stored, in `windows` windows (None:
+    `WINDOWS`). The result is None if the nodes are emulated, or their agents cannot measure it.
     """
     computing = [index for index, node in enumerate(testbed.nodes) if not node.emulated]
     nodes = [index for index in computing if testbed.nodes[index].name not in testbed.out]
@@ -80,23 +67,11 @@ def measure(
     work: str = "pils",
     beside: str | None = None,
 ) -> list[np.ndarray[Any, Any]] | None:
-    """Measure the rate of cores of `nodes`, all at once.
+    """Measure the rate of `cores` cores (None: all) of computing `nodes`, all at once. No job may be running.
 
-    Args:
-        testbed: the testbed. No job may be running.
-        nodes: computing nodes.
-        windows: number of windows of each core.
-        seconds: duration of a window, CPU s.
-        cores: number of cores of each node; None: all.
-        work: the kernel that does the work.
-        beside: the kernel that runs on the other cores of each node meanwhile; None: these cores are idle.
-
-    Returns:
-        For each node, units per second of CPU time, and CPU time over wall time, shape (cores, windows, 2). None: an
-        agent cannot measure the rate.
-
-    Raises:
-        TestbedError: an agent is lost, or the measurement takes too long.
+    Each core has `windows` windows of `seconds` of CPU time. The other cores of a node are idle, or run the kernel
+    `beside`. For each node, the result is units per second of CPU time, and CPU time over wall time, shape (cores,
+    windows, 2); None: an agent cannot measure the rate.
     """
     request = {"type": "measure", "windows": windows, "seconds": seconds, "cores": cores, "kernel": work}
     if beside is not None:

@@ -17,8 +17,7 @@ from typing import IO, BinaryIO, Protocol
 from tracebed.ground.errors import TestbedError
 from tracebed.orchestrator.testbeds.nodes import Group, Node
 
-MADE = "made"
-"""File with the names of the groups that the replay has brought up."""
+MADE = "made"  # file with the names of the groups that the replay has brought up
 
 
 class ReplayProvider(Protocol):
@@ -72,16 +71,8 @@ def name_on_nodes(folder: Path) -> str:
 def unpack(stream: IO[bytes], node: str, target: Path) -> None:
     """Write the files of jobs in a tar archive from a node to the folder `target`, and ignore everything else in it.
 
-    Only regular files `job-ID/NODE.*` are written, so a node cannot replace other files here.
-
-    Args:
-        stream: the archive, also a compressed one. It is read once, from its beginning.
-        node: name of the node.
-        target: folder that is created if it does not exist.
-
-    Raises:
-        OSError: the stream cannot be read, or a file cannot be written.
-        TestbedError: the archive is damaged.
+    Only regular files `job-ID/NODE.*` are written, so a node cannot replace other files here. The archive, also a
+    compressed one, is read once, from its beginning; a damaged one is a TestbedError.
     """
     try:
         with tarfile.open(fileobj=stream, mode="r|*") as archive:

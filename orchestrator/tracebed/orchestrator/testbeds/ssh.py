@@ -39,22 +39,18 @@ from tracebed.orchestrator.testbeds.replay_folder import agent_log, append_to, n
 from tracebed.orchestrator.testbeds.settings import ProviderSettings
 from tracebed.orchestrator.testbeds.ssh_config import USER_FILE, trusted_lines
 
-END_S = 1.0
-"""Time in which a command that has closed its output ends, s."""
-FAN_OUT = 8
-"""Number of connections that are opened at once. The default of sshd accepts 10 (MaxStartups 10:30:100)."""
+END_S = 1.0  # time in which a command that has closed its output ends, s
+FAN_OUT = 8  # Number of connections that are opened at once. The default of sshd accepts 10 (MaxStartups 10:30:100).
 
 Seconds = Annotated[float, Field(gt=0, le=3600)]
-ATTEMPTS = 7
-"""Number of attempts to connect to a host that drops connections, as a busy sshd does (MaxStartups)."""
-PAUSE_S = 0.2
-"""Mean of the random pause after the first dropped connection, s. It doubles with each attempt."""
+ATTEMPTS = 7  # number of attempts to connect to a host that drops connections, as a busy sshd does (MaxStartups)
+PAUSE_S = 0.2  # Mean of the random pause after the first dropped connection, s. It doubles with each attempt.
 SYSTEM_HOSTS = Path("/etc/ssh/ssh_known_hosts")
 USER_HOSTS = Path("~/.ssh/known_hosts")
 ADDRESS_HINT = "set `address` of the node, or HostName in the SSH configuration"
 KEY_HINT = "set `identity_file` or IdentityFile to the file of a private key"
+# The SSH configurations of the user and of the system.
 OWN_FILES = (USER_FILE.expanduser(), Path("/etc/ssh/ssh_config"))
-"""The SSH configurations of the user and of the system."""
 
 
 class SshSettings(ProviderSettings):
@@ -94,14 +90,10 @@ class SshSettings(ProviderSettings):
 
 
 class SshChannel:
-    """An agent on a host.
+    """An agent on a host. `log` is the file here for the standard error of the command.
 
-    Args:
-        channel: the SSH channel of the command.
-        pump: carries the bytes of the channel.
-        log: file here for the standard error of the command.
-        end: kills the command on the host, if the host can be reached.
-        release: releases the place of the channel on its connection.
+    `end` kills the command on the host, if the host can be reached. `release` releases the place of the channel on its
+    connection.
     """
 
     def __init__(
@@ -165,11 +157,7 @@ class SshProvider:
     fan_out = FAN_OUT
 
     def __init__(self, group: Group, folder: Path, on_step: Callable[[str], None]) -> None:
-        """Read the SSH configuration, without connecting.
-
-        Raises:
-            InputError: the SSH configuration or the name of a host is invalid.
-        """
+        """Read the SSH configuration, without connecting."""
         settings = group.settings
         assert isinstance(settings, SshSettings)
         self.group, self.folder, self.on_step, self.settings = group, folder, on_step, settings
@@ -188,11 +176,7 @@ class SshProvider:
         self.made = False
 
     def up(self) -> None:
-        """Install tracebed on all hosts where it is not installed.
-
-        Raises:
-            TestbedError: a host cannot be reached, or lacks something.
-        """
+        """Install tracebed on all hosts where it is not installed."""
         carry_out([partial(self._up, installation) for installation in self._installations.values()], self.fan_out)
 
     def _up(self, installation: Installation) -> None:
@@ -200,11 +184,7 @@ class SshProvider:
             self.on_step(f"{installation.where}: tracebed is installed")
 
     def down(self) -> None:
-        """End all agents on the hosts, remove what `up` made there, and close the connections.
-
-        Raises:
-            TestbedError: a host cannot be reached.
-        """
+        """End all agents on the hosts, remove what `up` made there, and close the connections."""
         failed: dict[Installation, TestbedError] = {}
 
         def attempt(do: Callable[[Installation], None], installation: Installation) -> None:
@@ -231,11 +211,7 @@ class SshProvider:
             host.close()
 
     def run(self, node: Node, arguments: Sequence[str]) -> SshChannel:
-        """Run the agent of a node as the command of an SSH session.
-
-        Raises:
-            TestbedError: the host cannot be reached, or tracebed cannot be installed there.
-        """
+        """Run the agent of a node as the command of an SSH session."""
         host, installation = self._hosts[self._aliases[node.name]], self._installation(node)
         stamp = next_stamp()
         if node.name in self._left and not arguments:  # otherwise, the remaining agent is taken over
@@ -276,11 +252,7 @@ def _path(name: str) -> Path:
 
 
 def checked_host(name: str) -> str:
-    """Return the name of a host, an alias of the SSH configuration, or an address.
-
-    Raises:
-        InputError: the name is invalid.
-    """
+    """Return the name of a host, an alias of the SSH configuration, or an address. Other names are an InputError."""
     if re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", name):
         return name
     try:
@@ -295,28 +267,17 @@ logging.getLogger("paramiko").addHandler(logging.NullHandler())  # its errors ar
 
 @dataclass(frozen=True)
 class Access:
-    """The access to the hosts of a group.
-
-    Attributes:
-        settings: the settings of the group.
-        config: the SSH configuration.
-        gate: limits the number of connections that are opened at once.
-    """
+    """The access to the hosts of a group."""
 
     settings: SshSettings
     config: fabric.Config
-    gate: threading.Semaphore = field(compare=False)
+    gate: threading.Semaphore = field(compare=False)  # limits the number of connections that are opened at once
 
 
 def ssh_config(path: Path | None) -> fabric.Config:
-    """Read an SSH configuration.
+    """Read an SSH configuration; None: that of the user and of the system. One that runs commands must be trusted.
 
-    Args:
-        path: the file; None: the configuration of the user and of the system.
-
-    Raises:
-        InputError: a file is missing or invalid, or may run commands and neither it nor the file that includes it is in
-            a trusted folder.
+    A file is trusted if it, or the file that includes it, is in a trusted folder.
     """
     files = [path] if path is not None else [file for file in OWN_FILES if file.exists()]
     text = ""
@@ -422,11 +383,7 @@ class CheckedConnection(fabric.Connection):  # type: ignore[misc]
         return None if command == "none" else command
 
     def open(self) -> None:
-        """Connect.
-
-        Raises:
-            TestbedError: the host cannot be reached, is another one, or refuses the user.
-        """
+        """Connect. A host that is another one, or that refuses the user, is a TestbedError."""
         try:
             super().open()
         except TestbedError:  # of the check of the host key, or of a jump host
@@ -495,8 +452,7 @@ class _Link:
         self.lock = threading.Lock()
         self.connection: CheckedConnection | None = None
         self.agents = 0
-        self.full = False
-        """Whether the server has refused one more session on this connection."""
+        self.full = False  # whether the server has refused one more session on this connection
 
     @property
     def usable(self) -> bool:
@@ -508,21 +464,13 @@ class Host:
     """A host that is reached by SSH. Connections are opened when they are needed."""
 
     def __init__(self, alias: str, access: Access) -> None:
-        """Prepare the host without connecting."""
         self.alias, self.access = alias, access
         self._links: list[_Link] = []
         self._lock = threading.Lock()
         self._commanding = threading.Lock()
 
     def start(self, arguments: Sequence[str]) -> tuple[paramiko.Channel, Callable[[], None]]:
-        """Start a long-running command.
-
-        Returns:
-            The channel, and a function that releases its place on the connection.
-
-        Raises:
-            TestbedError: the host cannot be reached.
-        """
+        """Start a long-running command. Return its channel, and a function that releases its place."""
         return self._start(arguments, self.access.settings.sessions)
 
     def _start(self, arguments: Sequence[str], most: int) -> tuple[paramiko.Channel, Callable[[], None]]:
@@ -553,15 +501,10 @@ class Host:
         return release
 
     def command(self, arguments: Sequence[str], data: bytes = b"", output: IO[bytes] | None = None) -> bytes:
-        """Run a command, and return its output.
+        """Run a command with the standard input `data`, and return its output, or write it to the file `output`.
 
-        Args:
-            data: its standard input.
-            output: file for the output. The time limit then applies to each pause between bytes.
-
-        Raises:
-            TestbedError: the host cannot be reached, the command fails, or does not end in time. The text of a failed
-                command is the last line of its standard error.
+        The time limit then applies to each pause between bytes. The TestbedError of a failed command has the last line
+        of its standard error.
         """
         with self._commanding:  # so that one session for commands is enough
             channel, release = self._start(arguments, self.access.settings.sessions + 1)

@@ -17,14 +17,11 @@ from tracebed.ground.yaml_file import MAX_CHARACTERS, abbreviated
 from tracebed.orchestrator.testbeds.nodes import Group, Node
 from tracebed.orchestrator.testbeds.provider import PROVIDERS
 
-USER_FILE = Path("~/.ssh/config")
-"""The configuration of the user. SSH reads it by default."""
+USER_FILE = Path("~/.ssh/config")  # The configuration of the user. SSH reads it by default.
+# The folders whose SSH configurations, and the files that these include, may run commands on this machine.
 TRUSTED = ("~/.ssh", "/etc/ssh")
-"""The folders whose SSH configurations, and the files that these include, may run commands on this machine."""
-BLOCKS = ("host", "match")
-"""Keywords that begin a block of options for some hosts."""
-DEEPEST = 16
-"""Largest accepted depth of included files, as in OpenSSH."""
+BLOCKS = ("host", "match")  # keywords that begin a block of options for some hosts
+DEEPEST = 16  # largest accepted depth of included files, as in OpenSSH
 HINT = "each line of an SSH configuration is a keyword and its arguments; `Host NAME` begins the options of a host"
 
 
@@ -55,14 +52,8 @@ def is_ssh_config(text: str) -> bool:
 def lines_of(path: Path, *, depth: int = 0) -> Iterator[SshConfigLine]:
     """Yield the lines of an SSH configuration, with the lines of included files in place of `Include`.
 
-    paramiko ignores `Include`, so the provider `ssh` reads these lines too.
-
-    Args:
-        path: the file.
-        depth: number of files that include this one.
-
-    Raises:
-        InputError: a file cannot be read or is invalid.
+    paramiko ignores `Include`, so the provider `ssh` reads these lines too. `depth` is the number of files that include
+    this one.
     """
     text = read_text(path, "SSH configuration", hint=HINT)
     if len(text) > MAX_CHARACTERS:
@@ -89,11 +80,7 @@ def lines_of(path: Path, *, depth: int = 0) -> Iterator[SshConfigLine]:
 
 
 def trusted_lines(path: Path) -> Iterator[SshConfigLine]:
-    """Yield `lines_of(path)`.
-
-    Raises:
-        InputError: as `lines_of`; or a line runs a command on this machine, and neither its file nor `path` is trusted.
-    """
+    """Yield `lines_of(path)`. A line that runs a command here is an InputError unless its file or `path` is trusted."""
     for line in lines_of(path):
         if _runs_command(line) and not any(map(_is_trusted, (path, line.file))):
             what = f"the SSH configuration runs a command on this machine: {line.text}"
@@ -132,14 +119,7 @@ def _included(line: SshConfigLine) -> Iterator[Path]:
 
 
 def groups_of(path: Path, mark: str) -> Iterator[Group]:
-    """Yield the group of the hosts of an SSH configuration, in the order of the file.
-
-    Args:
-        mark: first part of the mark of the group.
-
-    Raises:
-        InputError: the file cannot be read, is invalid, or names no host.
-    """
+    """Yield the group of the hosts of an SSH configuration, in the order of the file. There must be a host."""
     hosts: dict[str, None] = {}
     for line in lines_of(path):
         for alias in line.arguments if line.keyword == "host" else ():

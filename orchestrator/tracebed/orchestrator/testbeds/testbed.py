@@ -22,21 +22,16 @@ from tracebed.orchestrator.testbeds.nodes import Group, Inventory
 from tracebed.orchestrator.testbeds.provider import PROVIDERS
 from tracebed.orchestrator.testbeds.replay_folder import MADE, groups_made, note_made
 
-END_S = 4.0
-"""Time in which agents must end after `bye`, s, plus 0.05 s per agent. A rank has 2 s to end after SIGTERM."""
-ANSWER_S = 60.0
-"""Time in which the agents must answer, s. They answer within 5 s unless the machine is overloaded."""
+END_S = 4.0  # Time in which agents must end after `bye`, s, plus 0.05 s per agent. A rank has 2 s to end after SIGTERM.
+ANSWER_S = 60.0  # Time in which the agents must answer, s. They answer within 5 s unless the machine is overloaded.
 
 
 class AgentTestbed:
-    """Agents on the nodes of an inventory.
+    """Agents on the nodes of an inventory. Each group has a provider, whose steps `on_step` reports to the user.
 
-    Args:
-        inventory: the nodes, in groups. Each group has a provider.
-        spool: folder for the files of jobs and agents, which is created: `job-ID/NODE.out`,
-            `job-ID/NODE.heartbeat.jsonl`, `agents/NODE.log`. At the end, files of other machines are copied to it.
-        drain: whether to run without the nodes whose agents do not start, unless no agent starts.
-        on_step: function that reports the steps of providers to the user.
+    The folder `spool` is created for the files of jobs and agents: `job-ID/NODE.out`, `job-ID/NODE.heartbeat.jsonl`,
+    `agents/NODE.log`. At the end, files of other machines are copied to it. With `drain`, the testbed runs without the
+    nodes whose agents do not start, unless no agent starts.
     """
 
     def __init__(
@@ -47,7 +42,6 @@ class AgentTestbed:
         drain: bool = False,
         on_step: Callable[[str], None] = lambda step: None,
     ) -> None:
-        """Prepare the testbed without touching a node."""
         self.inventory, self.drain, self.on_step = inventory, drain, on_step
         self.nodes = inventory.nodes
         self.spool = Path(spool).absolute()
@@ -60,16 +54,7 @@ class AgentTestbed:
         self._returned: list[Event] = []
 
     def start(self, adopt: Mapping[str, Mapping[str, Any]] | None = None) -> None:
-        """Bring the nodes up, start all agents concurrently, and calibrate the computing nodes.
-
-        Args:
-            adopt: the agents of another testbed that may still be running: node name -> facts, as `agents` had them,
-                and `seen`, the number of the last recorded event. If such an agent has ended, another one starts.
-
-        Raises:
-            InputError: the inventory has CPUs of this machine that this process may not use.
-            TestbedError: an agent does not start; the message has the reason.
-        """
+        """Bring the nodes up, start or adopt all agents concurrently, and calibrate the computing nodes."""
         self.inventory.check_here()
         self._links, self._returned, self._bind = Links(self.inventory), [], {}
         try:
@@ -159,10 +144,8 @@ class AgentTestbed:
     def _check_reach(self, adopt: Mapping[str, Mapping[str, Any]]) -> None:
         """Use the channels of the agents if the network does not carry connections between ranks.
 
-        Agents that are taken over have ranks that are connected already, so the family stays as it was.
-
-        Raises:
-            TestbedError: the nodes cannot reach each other, and the inventory has `network: tcp`.
+        Agents that are taken over have ranks that are connected already, so the family stays as it was. With `network:
+        tcp`, nodes that cannot reach each other are a TestbedError.
         """
         if self.family != "AF_INET":
             return
@@ -192,10 +175,7 @@ class AgentTestbed:
 
     @property
     def held(self) -> dict[str, float]:
-        """Time since which the ranks of the agents that were taken over are stopped, by node name; monotonic s.
-
-        The ranks continue at the message `continue`.
-        """
+        """Time since which the ranks of the agents that were taken over are stopped, by node name; monotonic s."""
         return self._links.held
 
     @property
@@ -242,12 +222,7 @@ class AgentTestbed:
         return {"bind": self._bind[node]} if node in self._bind else {}
 
     def receive(self, until: float | None, *, recorded: bool = True) -> list[Event]:
-        """Return the events that have arrived, in order of arrival. Times in events are times of this machine.
-
-        Args:
-            until: `system.monotonic()` until which to wait for the first event; None: no timeout.
-            recorded: whether the events of earlier calls have been recorded, so that agents may forget them.
-        """
+        """Return the events that have arrived, in order of arrival. Times in events are times of this machine."""
         links = self._links
         if recorded:
             for event in self._returned:
@@ -313,11 +288,7 @@ class AgentTestbed:
         self._launchers, self._locks = [], {}
 
     def _take_down(self, launcher: Launcher, group: Group, complete: bool) -> None:
-        """Take a group down. Raises TestbedError if the group stays up.
-
-        Args:
-            complete: whether the files of all jobs on the group were copied here.
-        """
+        """Take a group down, or raise TestbedError. If `complete`, the files of all its jobs were copied here."""
         if not complete:
             hint = "copy the files, then run `tracebed nodes down` with the inventory"
             what = "stays up: files of jobs on its nodes could not be copied here"
@@ -343,14 +314,8 @@ def blocked(links: Links, addresses: Mapping[int, str]) -> str | None:
     """Return why a node cannot connect to the next node; None: all nodes can connect, or there is only one.
 
     A firewall, or a rule that another program left on the machine of the nodes, may discard the packets between them.
-    Each job of several nodes would then fail.
-
-    Each node listens, and the node before it connects: the nodes form a ring, so each direction of each node is tested
-    with two messages per node.
-
-    Args:
-        links: the links to the agents.
-        addresses: node -> the address on which its ranks listen.
+    Each job of several nodes would then fail. Each node listens on its address, and the node before it connects: the
+    nodes form a ring, so each direction of each node is tested with two messages per node.
     """
     ring = [link.index for link in links if link.up and link.index in addresses]
     if len(ring) < 2:

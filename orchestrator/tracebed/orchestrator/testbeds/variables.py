@@ -16,15 +16,14 @@ from tracebed.ground.yaml_file import YamlFile, abbreviated, invalid
 
 Model = TypeVar("Model", bound=BaseModel)
 
-LONGEST = 10_000
-"""Longest accepted string after variables were replaced, in characters."""
+LONGEST = 10_000  # longest accepted string after variables were replaced, in characters
 REFERENCE = re.compile(r"\{([A-Za-z_]\w*)\}")
+# Keys for credentials. `identity_file` and `ansible_ssh_private_key_file` name a file, and are no credentials.
 SECRET = re.compile(
     r"(?:^|[_-])pass$|pass(?:word|wd|phrase)$|secrets?$|token$|credentials?$"
     r"|(?:private|api|access|ssh|host)_?key(?:_?data|_?content)?$|_vault$",
     re.IGNORECASE,
 )
-"""Keys for credentials. `identity_file` and `ansible_ssh_private_key_file` name a file, and are no credentials."""
 SECRET_VALUE = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY|\$ANSIBLE_VAULT;")
 BELONGS = (
     "credentials do not belong in an inventory: keep private keys in ~/.ssh with `IdentityFile` in ~/.ssh/config, "
@@ -57,13 +56,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Keys:
-    """Keys and their values, and the place of each key.
-
-    Args:
-        place: the place of the mapping of the keys.
-        values: key -> value.
-        places: key -> place of the key, which may be in another mapping or file.
-    """
+    """Keys and their values, and the place of each key, which may be in another mapping or file than `place`."""
 
     place: Place
     values: Mapping[str, Any]
@@ -103,11 +96,7 @@ class Keys:
         return self.places[key].error(f"unknown key {abbreviated(key)}", unknown("key", key, sorted(known)).hint)
 
     def checked(self, model: type[Model]) -> Model:
-        """Return the keys as `model`.
-
-        Raises:
-            InputError: a key is unknown or missing, or a value is invalid. The message has the line.
-        """
+        """Return the keys as `model`. A missing key, or an unknown or invalid one, is an InputError with the line."""
         try:
             with self.place.of():
                 return model.model_validate(dict(self.values))
@@ -125,10 +114,8 @@ class Keys:
 def fill(value: Any, variables: Mapping[str, Any]) -> Any:
     """Return `value` with the values of variables in place of `{name}`, also inside lists and mappings.
 
-    A string that is only a reference gets the type of the variable. Nothing is evaluated.
-
-    Raises:
-        InputError: a variable is unknown, a string has `{{` or a private key, or the result is too long.
+    A string that is only a reference gets the type of the variable. Nothing is evaluated. An unknown variable, `{{` or
+    a private key in a string, and a result that is too long are an InputError.
     """
     if isinstance(value, dict):
         return {key: fill(item, variables) for key, item in value.items()}

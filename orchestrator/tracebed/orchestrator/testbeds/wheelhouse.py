@@ -20,23 +20,16 @@ from tracebed.ground.files import replacing
 from tracebed.ground.version import version
 
 LIBRARY = ".so"
-EPOCH = (1980, 1, 1, 0, 0, 0)
-"""Date of all files in a wheel: the first that a zip file can hold."""
+EPOCH = (1980, 1, 1, 0, 0, 0)  # date of all files in a wheel: the first that a zip file can hold
+# The files of the installed metadata that belong to the wheel; the others describe this installation.
 METADATA = ("METADATA", "entry_points.txt", "licenses/")
-"""The files of the installed metadata that belong to the wheel; the others describe this installation."""
 
 
 def wheel(folder: Path, platform: str | None = None) -> Path:
     """Write the wheel of the installed tracebed into `folder`, and return its path.
 
-    Args:
-        folder: an existing folder.
-        platform: platform of the nodes, as `sysconfig.get_platform()` returns it (`linux-x86_64`); None: this one.
-            The wheel for another platform contains no compiled libraries.
-
-    Raises:
-        TestbedError: tracebed is not installed as a distribution.
-        InputError: `folder` cannot be written.
+    `platform` is one of `sysconfig.get_platform()` (`linux-x86_64`); None: this one. The wheel for another platform
+    contains no compiled libraries.
     """
     here = sysconfig.get_platform()
     files = _installed()

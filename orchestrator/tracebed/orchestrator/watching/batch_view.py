@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tracebed.ground.states import JobState
-from tracebed.orchestrator.batch.base import Phase
-from tracebed.orchestrator.batch.ending import (
+from tracebed.orchestrator.replay.batch.base import Phase
+from tracebed.orchestrator.replay.batch.ending import (
     Lifetime,
     add_nodes,
     allocations_of,
@@ -18,24 +18,16 @@ from tracebed.orchestrator.batch.ending import (
     resizes_of,
     run_times,
 )
-from tracebed.orchestrator.batch.recovery import BatchReconstruction
-from tracebed.orchestrator.batch.watched import WatchedJob
+from tracebed.orchestrator.replay.batch.recovery import BatchReconstruction
+from tracebed.orchestrator.replay.batch.watched import WatchedJob
 from tracebed.orchestrator.replay.journal import Entry
 from tracebed.orchestrator.watching.view import HeldNodes, View, damage
 
-HOLDING = (Phase.RUNNING, Phase.ENDING)
-"""Phases in which a job holds nodes."""
+HOLDING = (Phase.RUNNING, Phase.ENDING)  # phases in which a job holds nodes
 
 
 class BatchView(View):
-    """The state of a replay on a batch system, as last observed. The states of the nodes are unknown.
-
-    Args:
-        facts: the facts of the journal.
-
-    Raises:
-        InputError: the facts are damaged.
-    """
+    """The state of a replay on a batch system, as last observed. The states of the nodes are unknown."""
 
     def __init__(self, facts: Mapping[str, Any]) -> None:
         with damage():

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from tracebed.ground import system
 from tracebed.ground.errors import InputError
-from tracebed.orchestrator.batch import recovery as batch_recovery
 from tracebed.orchestrator.replay import recovery
+from tracebed.orchestrator.replay.batch import recovery as batch_recovery
 from tracebed.orchestrator.replay.journal import Entry, Reader
 from tracebed.orchestrator.run import JOURNAL
 from tracebed.orchestrator.runs.working_folders import is_running, output_of, working_folders
@@ -18,10 +18,9 @@ from tracebed.orchestrator.watching.batch_view import BatchView
 from tracebed.orchestrator.watching.replay_view import ReplayView
 from tracebed.orchestrator.watching.view import View
 
-WAIT_S = 60.0
-"""Time for which a follower waits for the start of a replay, s."""
+WAIT_S = 60.0  # time for which a follower waits for the start of a replay, s
+# Schema of a journal -> its view.
 VIEWS: dict[str, Callable[[Mapping[str, Any]], View]] = {recovery.SCHEMA: ReplayView, batch_recovery.SCHEMA: BatchView}
-"""Schema of a journal -> its view."""
 
 
 class JournalFollower:
@@ -79,10 +78,8 @@ class JournalFollower:
 class JournalSource(NamedTuple):
     """The location of the journal of a replay."""
 
-    folder: Path
-    """The working folder of the replay, or the folder of its run."""
-    running: bool
-    """Whether the replay was running when the folder was found."""
+    folder: Path  # the working folder of the replay, or the folder of its run
+    running: bool  # whether the replay was running when the folder was found
 
     @property
     def journal(self) -> Path:
@@ -93,9 +90,8 @@ class JournalSource(NamedTuple):
 def source_of(path: Path) -> JournalSource | None:
     """Return the journal of the replay to `path`; None: no replay writes to `path`, and `path` is not its run.
 
-    Args:
-        path: the output of a replay (`-o`), or a working folder. If several replays have written to the output, the
-            one that is running is chosen, then the run, then the newest working folder.
+    `path` is the output of a replay (`-o`), or a working folder. If several replays have written to the output, the one
+    that is running is chosen, then the run, then the newest working folder.
     """
     folders = [path] if output_of(path) else working_folders(path)
     folders = [folder for folder in folders if (folder / JOURNAL).is_file()]

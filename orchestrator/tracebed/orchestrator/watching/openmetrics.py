@@ -14,8 +14,7 @@ from tracebed.ground.errors import InputError
 from tracebed.ground.outputs import METRICS
 from tracebed.orchestrator.watching.view import View
 
-ADDRESS = "127.0.0.1"
-"""The loopback address: the metrics are served only to this machine."""
+ADDRESS = "127.0.0.1"  # the loopback address: the metrics are served only to this machine
 
 
 def families(view: View) -> Iterator[Any]:
@@ -74,7 +73,6 @@ class Metrics:
     """
 
     def __init__(self, port: int | None, file: Path | None) -> None:
-        """Start the server, without metrics."""
         try:
             from prometheus_client import CollectorRegistry, start_http_server
         except ImportError as error:

@@ -18,8 +18,7 @@ from tracebed.converters.workload import IntArray
 from tracebed.ground.display import time_text
 from tracebed.orchestrator.watching.view import Status, View
 
-WINDOW_S = 60.0
-"""Length of the window of the node bars, wall s."""
+WINDOW_S = 60.0  # length of the window of the node bars, wall s
 COLORS = (
     "cyan",
     "magenta",
@@ -31,8 +30,7 @@ COLORS = (
     "bright_magenta",
     "bright_green",
 )
-SHADES = " ░▒▓█"
-"""Shades for the share of busy nodes of a row, from 0 to 1."""
+SHADES = " ░▒▓█"  # shades for the share of busy nodes of a row, from 0 to 1
 HEALTH_COLORS = {"healthy": "green", "degraded": "yellow", "unhealthy": "red"}
 FAULTS_SHOWN = 4
 CAUSES_SHOWN = 2

@@ -20,14 +20,7 @@ from tracebed.orchestrator.watching.view import FAULTS, HeldNodes, View, damage
 
 
 class ReplayView(View):
-    """The state of a replay under a policy of tracebed.
-
-    Args:
-        facts: the facts of the journal.
-
-    Raises:
-        InputError: the facts are damaged.
-    """
+    """The state of a replay under a policy of tracebed."""
 
     def __init__(self, facts: Mapping[str, Any]) -> None:
         with damage():

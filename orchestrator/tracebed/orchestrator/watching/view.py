@@ -45,17 +45,14 @@ class Status(enum.StrEnum):
 
     RUNNING = "running"
     ENDED = "ended"
-    INTERRUPTED = "interrupted"
-    """A signal or a failure has ended the replay."""
-    STOPPED = "stopped"
-    """The replay was killed or has failed, and has not saved a run."""
+    INTERRUPTED = "interrupted"  # a signal or a failure has ended the replay
+    STOPPED = "stopped"  # the replay was killed or has failed, and has not saved a run
 
 
 class Fault(NamedTuple):
     """A fault in the journal."""
 
-    time: float
-    """Trace s."""
+    time: float  # trace s
     text: str
 
 
@@ -67,8 +64,7 @@ class HeldNodes(NamedTuple):
     size: int
     start: float
     end: float
-    part: range | None = None
-    """The cores that the job holds on each of the nodes; None: all."""
+    part: range | None = None  # the cores that the job holds on each of the nodes; None: all
 
 
 class JobColumns(Protocol):
@@ -130,15 +126,7 @@ class View(abc.ABC):
                 self._apply(entry)
 
     def finish(self, end: Mapping[str, Any] | None) -> None:
-        """Process the end of the replay.
-
-        Args:
-            end: the fact `end` of the journal: `time` (trace s) and `interrupted` (reason or None). None: the replay
-                did not write it, because it was killed or has failed.
-
-        Raises:
-            InputError: the journal is damaged.
-        """
+        """Process the end of the replay, the fact `end` of the journal; None: the replay was killed or has failed."""
         with damage():
             if end is not None:
                 self.now, self.reason = float(end["time"]), str(end["interrupted"] or "")
@@ -232,15 +220,10 @@ class View(abc.ABC):
         return {"busy": busy, "out": len(out), "idle": len(self.info.nodes) - busy - len(out)}
 
     def occupation(self, since: float, columns: int) -> IntArray:
-        """Return which jobs held the nodes in a window that ends now.
+        """Return which jobs held the nodes in a window from `since` to now, in `columns` equal periods.
 
-        Args:
-            since: start of the window, trace s.
-            columns: number of equal periods of the window.
-
-        Returns:
-            For each node and period, the job with the first core and the job with the last core of the node at the
-            middle of the period, -1 for no job; shape (2, nodes, columns). The two differ on a shared node.
+        Shape (2, nodes, columns): the job with the first core and the job with the last core of the node at the middle
+        of the period, -1 for no job. The two differ on a shared node.
         """
         grid = np.full((2, len(self.info.nodes), columns), -1, dtype=np.int64)
         step = (self.now - since) / columns if self.now > since else 1.0

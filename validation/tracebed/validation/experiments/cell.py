@@ -26,7 +26,7 @@ from tracebed.ground.errors import InputError
 from tracebed.machine.machine import Machine
 from tracebed.machine.nodes import NodeFacts
 from tracebed.orchestrator import evolving, scheduling, simulation
-from tracebed.orchestrator.batch.session import BatchOptions
+from tracebed.orchestrator.replay.batch.session import BatchOptions
 from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.replay.programs import shortest_replay
 from tracebed.orchestrator.run import Run

@@ -415,9 +415,9 @@ def _attempt(campaign: Campaign, slot: Slot, folder: Path, show: Callable[[float
 
 def _replay(campaign: Campaign, slot: Slot, folder: Path, show: Callable[[float], None]) -> Run:
     """Replay one repetition, with the command of its cell beside it."""
-    from tracebed.orchestrator.batch import session as batch
-    from tracebed.orchestrator.batch.recovery import cancel_leftover_jobs
     from tracebed.orchestrator.replay import session
+    from tracebed.orchestrator.replay.batch import session as batch
+    from tracebed.orchestrator.replay.batch.recovery import cancel_leftover_jobs
 
     cell, settle_s, output = campaign.cells[slot.cell], campaign.file.experiment.settle_s, folder / slot.folder
     workload, conditions = cell.workload, cell.replay

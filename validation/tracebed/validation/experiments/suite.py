@@ -15,9 +15,9 @@ from tracebed.converters.workload import Workload
 from tracebed.ground.errors import InputError
 from tracebed.ground.registry import one_of
 from tracebed.machine.nodes import NodeFacts, nodes_of
-from tracebed.orchestrator.batch.base import BatchSettings
-from tracebed.orchestrator.batch.session import BatchOptions
 from tracebed.orchestrator.configurations import predicted_setup
+from tracebed.orchestrator.replay.batch.base import BatchSettings
+from tracebed.orchestrator.replay.batch.session import BatchOptions
 from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.run import Run, RunInfo
 from tracebed.orchestrator.scheduling.limits import OverLimit

@@ -80,7 +80,9 @@ def _from_journal(run: Run) -> tuple[dict[str, Any] | None, list[str]]:
     path = run.folder / JOURNAL
     if not path.is_file():
         return None, [NO_JOURNAL]
-    from tracebed.orchestrator.batch.recovery import recovered as recovered_batch  # slow: the whole of the replayer
+    from tracebed.orchestrator.replay.batch.recovery import (
+        recovered as recovered_batch,  # slow: the whole of the replayer
+    )
     from tracebed.orchestrator.replay.recovery import recovered
 
     try:

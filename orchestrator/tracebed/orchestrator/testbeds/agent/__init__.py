@@ -8,5 +8,4 @@ The package runs on nodes that have only Python and the wheel of tracebed, so it
 imports few modules of that library, so that many agents start fast.
 """
 
-PROTOCOL = 2
-"""Version of the wire protocol, which must be the same for agent and controller."""
+PROTOCOL = 2  # version of the wire protocol, which must be the same for agent and controller

@@ -9,14 +9,7 @@ from collections.abc import Sequence
 
 
 def main(arguments: Sequence[str]) -> int | str:
-    """Run the agent on standard input and output, or join them to the socket of an agent that is running already.
-
-    Args:
-        arguments: empty, or `--attach` and the path of the socket.
-
-    Returns:
-        The exit status, or the reason of a failure.
-    """
+    """Run the agent on standard input and output, or attach them to a running agent. Return the status."""
     if arguments:
         if len(arguments) != 2 or arguments[0] != "--attach":
             return "usage: python -P -m tracebed.orchestrator.testbeds.agent [--attach SOCKET]"

@@ -29,25 +29,20 @@ class Agent:
         """Read requests from the descriptor `reader`, and write events to `writer`."""
         self.machine = machine or Machine()
         self.selector = system.current().selector(files=True)
+        # The connection to the controller, and connections without a `hello` so far.
         self.connections: set[Lines] = set()
-        """The connection to the controller, and connections without a `hello` so far."""
-        self.lines = self._connect(reader, writer)
-        """The connection to the controller."""
+        self.lines = self._connect(reader, writer)  # the connection to the controller
         self.outbox = Outbox(self.lines)
-        self.node: AgentNode | None = None
-        """The node; None: no `hello` has arrived yet."""
+        self.node: AgentNode | None = None  # the node; None: no `hello` has arrived yet
+        # Type of message -> the function that processes it, once there is a node.
         self._handlers: dict[str, Callable[[dict[str, Any]], None]] = {}
-        """Type of message -> the function that processes it, once there is a node."""
         self.sockets = self.machine.private_folder()
-        self.cleans_up = False
-        """Whether this agent removes the files that killed agents left on this machine."""
+        self.cleans_up = False  # whether this agent removes the files that killed agents left on this machine
         self.listening = False
         self.silence_s, self.linger_s = HELLO_S, 0.0
         self.linger_until = NEVER
-        self.last_received = system.monotonic()
-        """Time at which the controller last sent anything."""
-        self.ending = self.leaving = False
-        """Whether the agent is to end, and whether it has begun to end its ranks."""
+        self.last_received = system.monotonic()  # time at which the controller last sent anything
+        self.ending = self.leaving = False  # whether the agent is to end, and whether it has begun to end its ranks
 
     def run(self) -> None:
         """Process requests until a `bye` message, SIGTERM, or the loss of the controller; then end all ranks."""

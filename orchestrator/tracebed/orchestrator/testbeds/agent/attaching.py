@@ -11,10 +11,8 @@ if TYPE_CHECKING:  # not imported, so that `join` starts fast
     from pathlib import Path
 
 CHUNK = 65536
-NAME = "agent.sock"
-"""Name of the socket in the private folder of the agent."""
-ABSENT = "no agent listens at"
-"""Beginning of the message of `join` if the agent has ended."""
+NAME = "agent.sock"  # name of the socket in the private folder of the agent
+ABSENT = "no agent listens at"  # beginning of the message of `join` if the agent has ended
 
 
 class Listener:

@@ -23,10 +23,7 @@ SPACE = "TRACEBED_CLAIMS"
 
 
 def check_cpus(cpus: Sequence[int]) -> None:
-    """Raise TestbedError unless this process may use all `cpus`. The kernel ignores the others when it binds a process.
-
-    A job would then compute on fewer cores than its run says.
-    """
+    """Raise TestbedError unless this process may use all `cpus`. The kernel would ignore the others."""
     usable = os.sched_getaffinity(0)
     if absent := set(cpus) - usable:
         what = f"the inventory has the CPUs {format_cpus(absent)}, but an agent may use only the CPUs"
@@ -36,14 +33,7 @@ def check_cpus(cpus: Sequence[int]) -> None:
 
 
 def claim_cpus(cpus: Sequence[int], wait_s: float = CLAIM_S) -> list[socket.socket]:
-    """Claim CPUs of this machine until the returned sockets are closed.
-
-    Args:
-        wait_s: time to wait for claims of another process to end, s.
-
-    Raises:
-        TestbedError: another process has claimed some of the CPUs.
-    """
+    """Claim CPUs of this machine until the returned sockets are closed; wait `wait_s` for other claims to end."""
     until = system.monotonic() + wait_s
     claims = []
     taken = list(cpus)

@@ -16,13 +16,12 @@ from tracebed.ground.cpus import format_cpus, parse_cpus
 from tracebed.ground.errors import TracebedError
 from tracebed.ground.version import version
 
+# Identity of the running kernel. All containers of a machine have the same.
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-"""Identity of the running kernel. All containers of a machine have the same."""
 CPUS = Path("/sys/devices/system/cpu")
 CGROUPS = Path("/sys/fs/cgroup")
 CLOCK_SOURCE = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")
-UNLIMITED = 2**60
-"""Values of cgroup version 1 from here on mean no limit."""
+UNLIMITED = 2**60  # values of cgroup version 1 from here on mean no limit
 
 
 def host_facts() -> dict[str, Any]:
@@ -47,11 +46,7 @@ def machine_facts() -> dict[str, Any]:
 
 
 def node_facts(spool: Path) -> dict[str, Any]:
-    """Return the current facts of the node, as defined by the wire protocol.
-
-    Args:
-        spool: the folder for the files of jobs, whose disk is described.
-    """
+    """Return the current facts of the node, as defined by the wire protocol, with the disk of the folder `spool`."""
     import platform  # slow to import, and an agent must start fast
 
     return {
@@ -77,11 +72,7 @@ def node_facts(spool: Path) -> dict[str, Any]:
 
 
 def topology(cpus: Path = CPUS) -> dict[str, Any]:
-    """Return the numbers of sockets, cores, CPUs and NUMA nodes of this machine, and of CPUs per core.
-
-    Args:
-        cpus: the folder of the kernel that describes the CPUs.
-    """
+    """Return the numbers of sockets, cores, CPUs and NUMA nodes of this machine, and of CPUs per core."""
     online = parse_cpus(_text(cpus / "online") or f"0-{(os.cpu_count() or 1) - 1}")
     packages, cores = set(), set()
     for cpu in online:
@@ -99,12 +90,7 @@ def topology(cpus: Path = CPUS) -> dict[str, Any]:
 
 
 def by_socket(usable: Iterable[int], cpus: Path = CPUS) -> list[str]:
-    """Return the CPU list of each socket, ordered by the number of the socket.
-
-    Args:
-        usable: the CPUs.
-        cpus: the folder of the kernel that describes the CPUs.
-    """
+    """Return the CPU list of each socket, ordered by the number of the socket."""
     sockets: dict[int, list[int]] = {}
     for cpu in usable:
         package = _text(cpus / f"cpu{cpu}" / "topology" / "physical_package_id") or "0"
@@ -129,12 +115,7 @@ def memory(meminfo: Path = Path("/proc/meminfo")) -> dict[str, Any]:
 
 
 def cgroup(root: Path = CGROUPS, own: Path = Path("/proc/self/cgroup")) -> dict[str, Any]:
-    """Return the limits that the control groups of this process set on it. A limit that is not set is None.
-
-    Args:
-        root: the folder of the control groups.
-        own: the file that names the control groups of this process.
-    """
+    """Return the limits that the control groups of this process set on it. A limit that is not set is None."""
     groups = dict(line.split(":", 2)[1:] for line in (_text(own) or "").splitlines() if line.count(":") >= 2)
     if (root / "cgroup.controllers").exists():
         folder = root / groups.get("", "/").strip("/")

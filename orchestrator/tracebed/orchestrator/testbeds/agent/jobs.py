@@ -30,12 +30,7 @@ OF_RANK = ("planned_s", "late_s", "overruns", "residual_s", "checksum")
 
 
 class RankManager:
-    """The ranks on the node of an agent.
-
-    Args:
-        outbox: the events of the agent.
-        sockets: the private folder of the agent.
-    """
+    """The ranks on the node of an agent. Their sockets are in the private folder of the agent."""
 
     def __init__(
         self,
@@ -48,16 +43,14 @@ class RankManager:
         """Start without ranks, and create the table of the CPUs. Raises TestbedError if it cannot be created."""
         self.selector, self.outbox, self.node, self.sockets = selector, outbox, node, sockets
         self.machine = machine
-        self.ranks: dict[str, RankProcess] = {}
-        """Job -> its rank on this node."""
+        self.ranks: dict[str, RankProcess] = {}  # job -> its rank on this node
         self.binding = None if node.emulated else Binding(outbox, self.ranks)
         self.masks = Masks(outbox, machine.table_path(sockets), node.cpus, self.ranks, self._report_resized)
         self.relays = Relays(selector, outbox, node.name)
         self.pauses = Pauses()
+        # Time at which the ranks were stopped, `system.monotonic()`; None: they run.
         self.stopped_at: float | None = None
-        """Time at which the ranks were stopped, `system.monotonic()`; None: they run."""
-        self.launches = 0
-        """Number of launches so far."""
+        self.launches = 0  # number of launches so far
 
     def due(self) -> Iterator[float]:
         """Yield the times at which `tick` must be called, `system.monotonic()`."""

@@ -15,8 +15,7 @@ from tracebed.ground.errors import InputError
 from tracebed.orchestrator.testbeds.agent.messages import LONGEST_S, MessageFields
 from tracebed.orchestrator.testbeds.agent.processes import application_of, folder_name
 
-RELAYED = "agents"
-"""The family of connections that go through the agents and the controller."""
+RELAYED = "agents"  # the family of connections that go through the agents and the controller
 FAMILIES = ("AF_UNIX", "AF_INET", RELAYED)
 
 
@@ -24,11 +23,9 @@ class NodeDescription(NamedTuple):
     """The node of an agent."""
 
     name: str
-    cpus: tuple[int, ...]
-    """The CPUs of the node. The CPUs of an emulated node are virtual."""
+    cpus: tuple[int, ...]  # The CPUs of the node. The CPUs of an emulated node are virtual.
     emulated: bool
-    spool: Path
-    """Folder for the files of jobs."""
+    spool: Path  # folder for the files of jobs
 
     def mask(self, text: str) -> tuple[int, ...]:
         """Return the CPUs of a mask. Raises InputError if the mask is empty or has CPUs outside this node."""
@@ -39,19 +36,10 @@ class NodeDescription(NamedTuple):
 
 
 def read_launch(message: Mapping[str, Any], node: NodeDescription, own: Path, pauses: Pauses, table: Path) -> Launch:
-    """Return the launch parameters of a rank.
+    """Return the launch parameters of a rank, from the message `launch`. A missing field is a KeyError.
 
-    Args:
-        message: the message `launch`.
-        node: the node of this agent.
-        own: path of the socket on which this rank (leader) or its agent (follower in the family `agents`) listens.
-        pauses: the pauses of the ranks of this node.
-        table: the table of the CPUs of this node.
-
-    Raises:
-        KeyError: the message lacks a field.
-        InputError: a field is invalid, or the node cannot launch the rank.
-        OSError: the file of the clock cannot be used.
+    This rank (leader), or its agent (follower in the family `agents`), listens on the socket `own`. An OSError means
+    that the file of the clock cannot be used.
     """
     fields = MessageFields(message)
     job, rank, leader = fields.text("job"), fields.text("rank"), fields.flag("leader")

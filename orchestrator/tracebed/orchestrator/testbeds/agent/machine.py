@@ -36,24 +36,19 @@ from tracebed.orchestrator.testbeds.agent.spool import (
     table_path,
 )
 
-CONNECT_S = 5.0
-"""Time in which a connection must be made, s."""
+CONNECT_S = 5.0  # time in which a connection must be made, s
 TICKS = os.sysconf("SC_CLK_TCK")
-FIELDS = 9
-"""Number of fields of a line of `/proc/stat` up to the stolen time."""
-RESOURCES = ("cpu", "io", "memory")
-"""The resources for which the kernel reports pressure."""
+FIELDS = 9  # number of fields of a line of `/proc/stat` up to the stolen time
+RESOURCES = ("cpu", "io", "memory")  # the resources for which the kernel reports pressure
+# The folder with the energy counters of the machine (RAPL, for CPUs of Intel and AMD).
 POWERCAP = Path("/sys/class/powercap")
-"""The folder with the energy counters of the machine (RAPL, for CPUs of Intel and AMD)."""
 
 
 class Change(NamedTuple):
     """The end, the stop or the continuation of a process."""
 
-    status: int
-    """As `os.wait` returns it."""
-    cpu_s: float
-    """CPU time of the process and its descendants, s."""
+    status: int  # as `os.wait` returns it
+    cpu_s: float  # CPU time of the process and its descendants, s
 
 
 class Samples(Protocol):
@@ -150,12 +145,7 @@ class Machine:
 
 
 class ConnectionTest:
-    """The test of the network: the port that other nodes try to reach, and the attempts of this node.
-
-    Args:
-        selector: the selector of the agent.
-        outbox: the events of the agent.
-    """
+    """The test of the network: the port that other nodes try to reach, and the attempts of this node."""
 
     def __init__(self, selector: selectors.BaseSelector, outbox: Outbox) -> None:
         self._selector, self._outbox = selector, outbox
@@ -207,13 +197,8 @@ class Sampler:
 
     All figures are cumulative, so the difference of any two samples describes the time between them. A sample takes
     about 30 microseconds, because its files stay open and the CPU time of a process is read from the CPU clock of the
-    process.
-
-    Args:
-        cpus: the CPUs of the node; empty for an emulated node.
-        host: whether to sample the whole machine as well. Its energy is sampled only for nodes with CPUs, because it
-            is not related to emulated nodes.
-        powercap: the folder with the energy counters.
+    process. An emulated node has no CPUs. If the whole machine (`host`) is sampled as well, its energy is only if there
+    are CPUs, because it is not related to emulated nodes.
     """
 
     def __init__(self, cpus: Sequence[int] = (), *, host: bool = False, powercap: Path = POWERCAP) -> None:
@@ -225,17 +210,13 @@ class Sampler:
         self._energy = [EnergyCounter(zone) for zone in energy_zones(powercap)] if host and cpus else []
 
     def sample(self, ranks: Iterable[int] = (), commands: Iterable[int] = ()) -> dict[str, Any]:
-        """Return the current figures.
+        """Return the current figures. `ranks` are the child processes that have not been reaped.
 
-        Args:
-            ranks: IDs of the child processes that have not been reaped.
-            commands: IDs of the ranks that run a command. Their descendants count as well.
-
-        Returns:
-            `cpu_s`: CPU time of this process and of all its ranks, s. `busy_s`, `steal_s`: time in which the CPUs of
-            the node were busy or taken by the hypervisor, summed over the CPUs, s. `host`: the same of the machine,
-            with its number of CPUs, the time in which some task waited for a resource (`cpu`, `io`, `memory`), s, and
-            the energy since the first sample (`energy_j`), J. An unknown figure is missing or None.
+        The descendants of `commands`, the ranks that run a command, count as well. `cpu_s` is the CPU time of this
+        process and of all its ranks, s. `busy_s` and `steal_s` are the times in which the CPUs of the node were busy or
+        taken by the hypervisor, summed over the CPUs, s. `host` is the same of the machine, with its number of CPUs,
+        the time in which some task waited for a resource (`cpu`, `io`, `memory`), s, and the energy since the first
+        sample (`energy_j`), J. An unknown figure is missing or None.
         """
         own = resource.getrusage(resource.RUSAGE_SELF)
         ended = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -255,22 +236,16 @@ class Sampler:
         return figures
 
     def _energy_j(self) -> float | None:
-        """Return the energy of all zones, J; None: a counter cannot be read, or no counter has advanced yet.
-
-        Some virtual machines have counters that stand still.
-        """
+        """Return the energy of all zones, J; None: a counter cannot be read, or no counter has advanced yet."""
         found = [counter.read() for counter in self._energy]
         total = sum(energy for energy in found if energy is not None)
-        return None if None in found or not total else round(total, 6)
+        return None if None in found or not total else round(total, 6)  # counters of some virtual machines stand still
 
 
 class EnergyCounter:
     """The energy counter of a zone, from 0 at the first reading, without the wrap-around of the counter.
 
     A counter of 32 bits wraps around after 262 kJ, which is about 20 minutes at 200 W. Readings must be more frequent.
-
-    Args:
-        zone: folder of the zone.
     """
 
     def __init__(self, zone: Path) -> None:
@@ -348,10 +323,7 @@ def _descendants_cpu_s(pid: int) -> float:
 
 
 def _lines(file: int | None) -> list[list[bytes]]:
-    """Return the fields of the CPU lines of `/proc/stat`: first the sum over all CPUs, then one line per CPU.
-
-    The list is empty if the file cannot be read or lacks fields, as in some containers.
-    """
+    """Return the fields of the CPU lines of `/proc/stat`, first the sum; an empty list if some are missing."""
     if file is None:
         return []
     lines = []
@@ -359,19 +331,16 @@ def _lines(file: int | None) -> list[list[bytes]]:
         for line in os.pread(file, 2**20, 0).split(b"\n"):
             fields = line.split()
             if not line.startswith(b"cpu") or len(fields) < FIELDS:
-                break
+                break  # as in some containers
             lines.append(fields)
     return lines
 
 
 def _busy(lines: Iterable[list[bytes]]) -> tuple[float, float]:
-    """Return the busy time and the stolen time of lines of `/proc/stat`, s.
-
-    The fields after the name are user, nice, system, idle, iowait, irq, softirq, steal, and guests (part of user).
-    """
+    """Return the busy time and the stolen time of lines of `/proc/stat`, s."""
     busy = steal = 0
     for fields in lines:
-        user, nice, system, _, _, irq, softirq, stolen = map(int, fields[1:9])
+        user, nice, system, _, _, irq, softirq, stolen = map(int, fields[1:9])  # guest time is part of user
         busy += user + nice + system + irq + softirq
         steal += stolen
     return busy / TICKS, steal / TICKS

@@ -19,27 +19,18 @@ from tracebed.ground.errors import TestbedError
 from tracebed.orchestrator.testbeds.agent.messages import Outbox
 from tracebed.orchestrator.testbeds.agent.processes import PendingMask, RankProcess
 
+# Only the agent changes the table, and the controller assigns a CPU to a job before it takes the CPU from another.
 CHANGE = Flags.STEAL | Flags.REPLACE
-"""Only the agent changes the table, and the controller assigns a CPU to a job before it takes the CPU from another."""
 Report = Callable[[RankProcess, dict[str, Any]], None]
 DOORBELL: Mapping[str, Any] = {"type": "poll"}
-CHECK_S = 5.0
-"""Time between two checks of all ranks, and shortest time between two reports on a rank, s."""
-CONFIRM_S = 0.2
-"""Time between the first sight of a thread outside its mask and its return, s."""
+CHECK_S = 5.0  # time between two checks of all ranks, and shortest time between two reports on a rank, s
+CONFIRM_S = 0.2  # time between the first sight of a thread outside its mask and its return, s
 
 
 class Masks:
     """The CPU table of a node: changes of the table, and doorbells for the ranks that must apply them.
 
-    Args:
-        outbox: the events of the agent.
-        path: path of the first table.
-        ranks: job -> its rank on this node.
-        report: function that reports the CPUs of a rank, given the rank and the event `resized`.
-
-    Raises:
-        TestbedError: the table cannot be created.
+    `report` reports the CPUs of a rank, given the rank and the event `resized`.
     """
 
     def __init__(
@@ -47,10 +38,8 @@ class Masks:
     ) -> None:
         self.outbox, self.first, self.cpus, self.ranks, self.send = outbox, path, cpus, ranks, report
         self.administrator = Administrator(NodeTable.create(path, cpus))
-        self.replacements = 0
-        """Number of tables that were lost so far."""
-        self._known: dict[int, CpuMasks] = {}
-        """PID -> its CPUs after the last change by this agent."""
+        self.replacements = 0  # number of tables that were lost so far
+        self._known: dict[int, CpuMasks] = {}  # PID -> its CPUs after the last change by this agent
 
     @property
     def path(self) -> Path:
@@ -66,10 +55,7 @@ class Masks:
             raise TestbedError(f"the table of CPUs is full: {result.name}")
 
     def change(self, rank: RankProcess, request: int, cpus: tuple[int, ...]) -> None:
-        """Set the CPUs of a rank, which answers by `resized`. A request that is repeated is ignored.
-
-        Raises TestbedError if there is no table.
-        """
+        """Set the CPUs of a rank, which answers by `resized`. A request that is repeated is ignored."""
         if (request, cpus) == rank.last_mask:
             return
         pending = PendingMask(request, cpus, _now(rank))
@@ -183,24 +169,15 @@ class Binding:
     A program may change its affinity, or ignore a mask that was set from outside. Such threads are bound again and
     reported. A thread is reported only if it stays outside its mask for `CONFIRM_S`: the message of a rank about its
     CPUs arrives after its threads have moved.
-
-    Args:
-        outbox: the events of the agent.
-        ranks: job -> its rank on this node.
-
-    Attributes:
-        due: time at which `tick` must be called, `system.monotonic()`.
     """
 
     def __init__(self, outbox: Outbox, ranks: Mapping[str, RankProcess]) -> None:
         self.outbox, self.ranks = outbox, ranks
-        self.due = system.monotonic() + CHECK_S
-        self._masks: dict[int, frozenset[int]] = {}
-        """PID of a rank whose CPUs have changed -> its CPUs."""
+        self.due = system.monotonic() + CHECK_S  # time at which `tick` must be called, `system.monotonic()`
+        self._masks: dict[int, frozenset[int]] = {}  # PID of a rank whose CPUs have changed -> its CPUs
+        # PID of a rank -> its threads outside its mask -> time at which they were first seen there.
         self._suspects: dict[int, dict[int, float]] = {}
-        """PID of a rank -> its threads outside its mask -> time at which they were first seen there."""
-        self._last_report: dict[int, float] = {}
-        """PID of a rank -> time of the last report."""
+        self._last_report: dict[int, float] = {}  # PID of a rank -> time of the last report
 
     def changed(self, rank: RankProcess, cpus: Collection[int]) -> None:
         """Check a rank that has changed its CPUs."""

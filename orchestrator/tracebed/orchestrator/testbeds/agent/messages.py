@@ -10,23 +10,15 @@ from tracebed.benchmarks.lines import Lines
 from tracebed.ground import system
 from tracebed.ground.errors import InputError
 
-LINE_LIMIT = 4 * 2**20
-"""Longest accepted line, bytes."""
-LARGEST = 2**53
-"""Largest accepted whole number. Beyond it, JSON implementations differ."""
-LONGEST_S = 1e9
-"""Longest accepted duration, s (30 years)."""
-TEXT_LIMIT = 4096
-"""Longest accepted text, characters."""
-KEPT = 100_000
-"""Largest number of events that are kept. Older events are dropped."""
+LINE_LIMIT = 4 * 2**20  # longest accepted line, bytes
+LARGEST = 2**53  # Largest accepted whole number. Beyond it, JSON implementations differ.
+LONGEST_S = 1e9  # longest accepted duration, s (30 years)
+TEXT_LIMIT = 4096  # longest accepted text, characters
+KEPT = 100_000  # Largest number of events that are kept. Older events are dropped.
 
 
 class MessageFields:
-    """The fields of a message.
-
-    All methods raise KeyError if the field is missing, and InputError if its value is invalid.
-    """
+    """The fields of a message. A missing field is a KeyError, an invalid value an InputError."""
 
     def __init__(self, message: Mapping[str, Any]) -> None:
         self._message = message
@@ -101,10 +93,8 @@ class Outbox:
     """The events of an agent. Events are numbered, except events that only a connected controller can use."""
 
     def __init__(self, lines: Lines) -> None:
-        self.lines: Lines | None = lines
-        """The connection to the controller; None: it is lost."""
-        self.keeping = False
-        """Whether to keep numbered events for another controller."""
+        self.lines: Lines | None = lines  # the connection to the controller; None: it is lost
+        self.keeping = False  # whether to keep numbered events for another controller
         self.number = 0
         self._kept: deque[dict[str, Any]] = deque(maxlen=KEPT)
 

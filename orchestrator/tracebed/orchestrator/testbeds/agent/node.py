@@ -25,20 +25,13 @@ from tracebed.orchestrator.testbeds.agent.messages import LONGEST_S, MessageFiel
 from tracebed.orchestrator.testbeds.agent.spool import plain_name
 
 NEVER = float("inf")
+# For each core and window: units per second of CPU time, and CPU time over wall time.
 CoreRates = list[list[tuple[float, float]]]
-"""For each core and window: units per second of CPU time, and CPU time over wall time."""
-CHUNK_S = 0.002
-"""Duration of a call of the kernel on the other cores, s. They end with the measurement."""
+CHUNK_S = 0.002  # Duration of a call of the kernel on the other cores, s. They end with the measurement.
 
 
 class AgentNode:
-    """The node of an agent, as described by the first `hello`.
-
-    Args:
-        fields: the fields of this `hello`.
-        outbox: the events of the agent.
-        sockets: the private folder of the agent.
-    """
+    """The node of an agent, as described by the first `hello`."""
 
     def __init__(
         self,
@@ -48,12 +41,7 @@ class AgentNode:
         sockets: Path,
         machine: Machine,
     ) -> None:
-        """Claim the CPUs of the node, pin this process to them, and measure their rate if that is requested.
-
-        Raises:
-            KeyError, InputError: a field is missing or invalid.
-            OSError, TestbedError: the node cannot be used.
-        """
+        """Claim the CPUs of the node, pin this process to them, and measure their rate if that is requested."""
         self.description = read_node(fields)
         calibrated, with_host = fields.flag("calibrate"), "host" not in fields or fields.flag("host")
         machine.make_spool(self.description.spool)
@@ -63,8 +51,8 @@ class AgentNode:
             check_cpus(self.description.cpus)
             self.claims = claim_cpus(self.description.cpus)
             os.sched_setaffinity(0, self.description.cpus)
+        # Units of work per second of CPU time of a CPU; None: not measured.
         self.rate = self._rate() if calibrated and not self.description.emulated else None
-        """Units of work per second of CPU time of a CPU; None: not measured."""
         self.sampler = machine.sampler(() if self.description.emulated else self.description.cpus, host=with_host)
         self.host = (machine.facts() if with_host else {}) | (
             {} if self.description.emulated else {"kernel_of_jobs": kernel_name()}
@@ -72,8 +60,7 @@ class AgentNode:
         self.jobs = RankManager(selector, outbox, self.description, sockets, machine)
         self.connection_test = machine.connection_test(selector, outbox)
         self.heartbeat_s = self.heartbeat_due = NEVER
-        self.ping: dict[str, float] | None = None
-        """The last `ping` since the last heartbeat."""
+        self.ping: dict[str, float] | None = None  # the last `ping` since the last heartbeat
 
     # Heartbeats.
 
@@ -174,18 +161,9 @@ def core_rates(
     others: Sequence[int] = (),
     beside: Kernel | None = None,
 ) -> CoreRates:
-    """Measure all of `cpus` at once, as a job uses them.
+    """Measure all of `cpus` at once, as a job uses them: `windows` windows of `seconds` s of each CPU.
 
-    Args:
-        cpus: the CPUs, which this process may use.
-        windows: number of windows of each CPU.
-        seconds: duration of a window, s.
-        kernel: the kernel, which the threads of this process share.
-        others: further CPUs, which run the kernel `beside` during the measurement.
-        beside: the kernel of `others`; None: `others` are idle.
-
-    Raises:
-        OSError: this process may not use one of `cpus` or `others`.
+    The threads of this process share `kernel`. Meanwhile the CPUs `others` are idle, or run the kernel `beside`.
     """
     from concurrent.futures import ThreadPoolExecutor  # most agents measure nothing, and must start fast
 

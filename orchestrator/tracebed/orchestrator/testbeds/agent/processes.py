@@ -22,12 +22,9 @@ from tracebed.ground.errors import TracebedError, print_traceback
 if TYPE_CHECKING:
     from tracebed.benchmarks.applications.base import Application
 
-GRACE_S = 2.0
-"""Time between SIGTERM and SIGKILL to a rank, s."""
-TAIL = 65536
-"""Number of bytes at the end of a heartbeat file that are read: longer than any record."""
-NAME_BYTES = 255
-"""Maximum length of a folder name on Linux, bytes."""
+GRACE_S = 2.0  # time between SIGTERM and SIGKILL to a rank, s
+TAIL = 65536  # number of bytes at the end of a heartbeat file that are read: longer than any record
+NAME_BYTES = 255  # maximum length of a folder name on Linux, bytes
 
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -38,39 +35,26 @@ class PendingMask(NamedTuple):
 
     request: int
     cpus: tuple[int, ...]
-    time: float
-    """Time at which the agent set the mask, as the rank reports times."""
+    time: float  # time at which the agent set the mask, as the rank reports times
 
 
 class RankProcess:
-    """A rank process of an agent.
+    """A rank process of an agent. Times are those of `system.monotonic()`."""
 
-    Attributes:
-        lines: the connection to the rank.
-        pending_masks: the requests for masks that the rank has not answered, in order.
-        last_mask: number and mask of the last request.
-        first_mask: the CPUs at the first message of the rank, and its time; None: it has not begun.
-        last_doorbell: number of the last posted change for which the doorbell of the rank was rung.
-        finished: the message `finished` of the rank; empty if the rank has not sent it.
-        killed: reason for which the agent killed the rank; None: not killed.
-        kill_at: time at which SIGKILL is due, `system.monotonic()`.
-        halted_at: time at which the rank was stopped from outside, `system.monotonic()`; None: it runs.
-        continue_at: time at which a rank that was stopped from outside is to be continued, `system.monotonic()`.
-    """
-
-    lines: Lines
+    lines: Lines  # the connection to the rank
 
     def __init__(self, pid: int, launch: Launch, control: socket.socket, output: Path) -> None:
         self.pid, self.launch, self.control, self.output = pid, launch, control, output
-        self.pending_masks: list[PendingMask] = []
-        self.last_mask: tuple[int, tuple[int, ...]] | None = None
+        self.pending_masks: list[PendingMask] = []  # requests that the rank has not answered, in order
+        self.last_mask: tuple[int, tuple[int, ...]] | None = None  # number and mask of the last request
+        # CPUs and time of the first message; None: the rank has not begun
         self.first_mask: tuple[tuple[int, ...], float] | None = None
-        self.last_doorbell = 0
-        self.finished: dict[str, Any] = {}
-        self.killed: str | None = None
-        self.kill_at: float | None = None
-        self.halted_at: float | None = None
-        self.continue_at: float | None = None
+        self.last_doorbell = 0  # last posted change for which the doorbell rang
+        self.finished: dict[str, Any] = {}  # its message `finished`; empty: not sent
+        self.killed: str | None = None  # reason for which the agent killed the rank
+        self.kill_at: float | None = None  # SIGKILL is due
+        self.halted_at: float | None = None  # the rank was stopped from outside; None: it runs
+        self.continue_at: float | None = None  # a rank that was stopped from outside is due to continue
 
     def signal(self, number: int) -> None:
         """Send a signal to the process group of the rank."""
@@ -121,16 +105,9 @@ class RankProcess:
 def fork_rank(launch: Launch, node_cpus: tuple[int, ...] | None, prepare: Callable[[int], None]) -> RankProcess:
     """Start a rank by forking this process. Return when the kernel will kill the rank at the death of this process.
 
-    A rank that was stopped before that, when the agent loses its controller, could outlive the agent.
-
-    Args:
-        launch: the launch parameters of the rank.
-        node_cpus: the CPUs of the node, to which this process is pinned; None: the node is emulated.
-        prepare: called with the PID of the rank before the rank starts its application.
-
-    Raises:
-        OSError: the process cannot be started.
-        TestbedError: by `prepare`; the process has been killed.
+    A rank that was stopped before that, when the agent loses its controller, could outlive the agent. An emulated node
+    has no `node_cpus`. `prepare` is called with the PID of the rank before the rank starts its application; after its
+    TestbedError, the process has been killed.
     """
     launch.folder.mkdir(parents=True, exist_ok=True)
     output = launch.folder / f"{launch.rank}.out"

@@ -20,28 +20,16 @@ from tracebed.benchmarks.lines import watch
 from tracebed.ground.errors import InputError
 from tracebed.orchestrator.testbeds.agent.messages import MessageFields, Outbox
 
-CHUNK = 65536
-"""Largest number of bytes in a message."""
-CONFIRM = 32768
-"""Number of bytes after which they are confirmed without waiting for bytes in the other direction."""
-WINDOW = 2**20
-"""Number of unconfirmed bytes at which a connection is no longer read."""
-CONNECT_S = 1.0
-"""Longest time to connect to a leader on this node, s."""
+CHUNK = 65536  # largest number of bytes in a message
+CONFIRM = 32768  # number of bytes after which they are confirmed without waiting for bytes in the other direction
+WINDOW = 2**20  # number of unconfirmed bytes at which a connection is no longer read
+CONNECT_S = 1.0  # longest time to connect to a leader on this node, s
 
-Key = tuple[str, str, int]
-"""Job, node of the follower, and number of the connection."""
+Key = tuple[str, str, int]  # job, node of the follower, and number of the connection
 
 
 class RelayedStream:
-    """One end of a relayed connection.
-
-    Args:
-        selector: the selector of the agent.
-        peer: the connection to the rank on this node.
-        send: sends a message `relay` of this connection.
-        ended: called when both ends are closed.
-    """
+    """One end of a relayed connection. `ended` is called when both ends are closed."""
 
     def __init__(
         self,
@@ -52,15 +40,12 @@ class RelayedStream:
     ) -> None:
         self._selector, self._peer, self._send, self._ended = selector, peer, send, ended
         peer.setblocking(False)
-        self._sent = bytearray()
-        """Bytes from the rank that the other agent has not confirmed."""
-        self._confirmed = 0
-        """Number of bytes from the rank that the other agent has confirmed."""
+        self._sent = bytearray()  # bytes from the rank that the other agent has not confirmed
+        self._confirmed = 0  # number of bytes from the rank that the other agent has confirmed
         self._to_write = bytearray()
+        # Number of bytes that were written to the rank, or discarded since the rank has closed its end.
         self._written = 0
-        """Number of bytes that were written to the rank, or discarded since the rank has closed its end."""
-        self._last_reported = 0
-        """Value of `_written` in the last message."""
+        self._last_reported = 0  # value of `_written` in the last message
         self._closed_here = self._closed_there = False
         self._watch()
 
@@ -166,21 +151,14 @@ class RelayedStream:
 
 
 class Relays:
-    """The relayed connections of the ranks on a node.
-
-    Args:
-        selector: the selector of the agent.
-        outbox: the events of the agent.
-        node: name of the node.
-    """
+    """The relayed connections of the ranks on a node."""
 
     def __init__(self, selector: selectors.BaseSelector, outbox: Outbox, node: str) -> None:
         self._selector, self._outbox, self._node = selector, outbox, node
         self._streams: dict[Key, RelayedStream] = {}
-        self._leaders: dict[str, str] = {}
-        """Job -> path of the socket of its leader on this node."""
+        self._leaders: dict[str, str] = {}  # job -> path of the socket of its leader on this node
+        # Job -> the socket to which its follower on this node connects, and the path of the socket.
         self._listeners: dict[str, tuple[socket.socket, str]] = {}
-        """Job -> the socket to which its follower on this node connects, and the path of the socket."""
         self._number = 0
 
     def add_leader(self, job: str, path: str) -> None:

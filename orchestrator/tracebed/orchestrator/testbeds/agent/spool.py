@@ -18,10 +18,7 @@ LONGEST_PATH = 70
 
 
 def private_folder() -> tuple[Path, int]:
-    """Create a folder that only this user can enter. Return it, and its descriptor with a lock.
-
-    The kernel releases the lock when this process ends or is killed.
-    """
+    """Create a folder that only this user can enter. Return it, and its descriptor with a lock of this process."""
     parent = tempfile.gettempdir()
     while True:
         folder = tempfile.mkdtemp(prefix=PREFIX, dir=parent if len(os.fsencode(parent)) < LONGEST_PATH else "/tmp")
@@ -63,12 +60,7 @@ def remove_leftovers(parent: Path) -> None:
 
 
 def make_spool(spool: Path) -> None:
-    """Create the spool if it does not exist.
-
-    Raises:
-        OSError: the spool cannot be created.
-        TestbedError: another user owns the spool or can write to it.
-    """
+    """Create the spool if it does not exist. A spool that another user owns or can write to is a TestbedError."""
     spool.mkdir(mode=0o700, parents=True, exist_ok=True)
     facts = spool.lstat()
     if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.geteuid() or facts.st_mode & 0o022:

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from tracebed.ground.cpus import parse_cpus
 from tracebed.ground.yaml_file import YamlFile
 from tracebed.orchestrator.testbeds.checking.survey import NodeReport, work_rates
-from tracebed.orchestrator.testbeds.limits import HINT, LimitsFile, limits_of
+from tracebed.orchestrator.testbeds.limits import HINT, PRESSURES, STEAL, LimitsFile, Signal, limits_of
 from tracebed.orchestrator.testbeds.nodes import Node
 
 SHIPPED = Path(__file__).with_name("health.yaml")
@@ -21,33 +21,20 @@ STATES = ("healthy", "degraded", "unhealthy")
 """The states of a node. A degraded node can be used, but distorts results; an unhealthy node should be left out."""
 
 
-class NodeSignal(NamedTuple):
-    """A figure by which a node is judged."""
-
-    meaning: str
-    """Description of the figure. Messages have the value after it."""
-    unit: str
-    """`%` (the value is a share), `s`, `MiB`, or empty."""
-    falls: bool = False
-    """Whether smaller values are worse."""
-
-
 SIGNALS = {
-    "load": NodeSignal("load average of the last minute, over the CPUs of the machine", ""),
-    "cpu_pressure": NodeSignal("time in which a process of the machine waited for a CPU", "%"),
-    "io_pressure": NodeSignal("time in which a process of the machine waited for input or output", "%"),
-    "memory_pressure": NodeSignal("time in which a process of the machine waited for memory", "%"),
-    "memory_free_mib": NodeSignal("free memory", "MiB", falls=True),
-    "disk_free_mib": NodeSignal("free space on the disk of the spool", "MiB", falls=True),
-    "shared_free_mib": NodeSignal("free space in /dev/shm", "MiB", falls=True),
-    "cpu_quota": NodeSignal("CPU quota of the control group, over the cores of the node", "%", falls=True),
-    "memory_limit": NodeSignal("memory limit of the control group, over the memory of the node", "%", falls=True),
-    "process_limit": NodeSignal("largest number of processes of the control group", "", falls=True),
-    "clock_offset_s": NodeSignal("difference of the time of day from this machine", "s"),
-    "round_trip_s": NodeSignal("shortest round trip of a message", "s"),
-    "outside_load": NodeSignal("load by other processes, over the cores of the node", "%"),
-    "steal": NodeSignal("CPU time taken by the hypervisor", "%"),
-    "rate_deviation": NodeSignal("deviation of the work rate from the median of the group", "%"),
+    "load": Signal("load average of the last minute, over the CPUs of the machine", ""),
+    **PRESSURES,
+    "memory_free_mib": Signal("free memory", "MiB", falls=True),
+    "disk_free_mib": Signal("free space on the disk of the spool", "MiB", falls=True),
+    "shared_free_mib": Signal("free space in /dev/shm", "MiB", falls=True),
+    "cpu_quota": Signal("CPU quota of the control group, over the cores of the node", "%", falls=True),
+    "memory_limit": Signal("memory limit of the control group, over the memory of the node", "%", falls=True),
+    "process_limit": Signal("largest number of processes of the control group", "", falls=True),
+    "clock_offset_s": Signal("difference of the time of day from this machine", "s"),
+    "round_trip_s": Signal("shortest round trip of a message", "s"),
+    "outside_load": Signal("load by other processes, over the cores of the node", "%"),
+    "steal": STEAL,
+    "rate_deviation": Signal("deviation of the work rate from the median of the group", "%"),
 }
 """Signal -> its meaning and unit."""
 
@@ -93,14 +80,7 @@ class NodeHealth:
 
 
 def read_limits(path: Path = SHIPPED) -> dict[str, dict[str, NodeLimits]]:
-    """Read a file of thresholds.
-
-    Returns:
-        Kind of node -> signal -> limits.
-
-    Raises:
-        InputError: the file cannot be read or is invalid; the message has the line.
-    """
+    """Read a file of thresholds: kind of node -> signal -> limits. The message of an error has the line."""
     yaml = YamlFile.read(path, "thresholds of nodes", hint=HINT, unreadable="check --health")
     return limits_of(yaml, LimitsFile[NodeLimits], SIGNALS)
 
@@ -113,28 +93,24 @@ def kind_of(node: Node) -> str:
 def judge(reports: Sequence[NodeReport], limits: Mapping[str, Mapping[str, NodeLimits]]) -> list[NodeHealth]:
     """Return the health of each node. A node whose agent has not answered is unhealthy."""
     medians = work_rates(reports)
-    found = []
+    judged = []
     for report in reports:
         if report.error is not None:
-            found.append(NodeHealth(report.node.name, "unhealthy", (), {}, report.error))
+            judged.append(NodeHealth(report.node.name, "unhealthy", (), {}, report.error))
             continue
         signals = signals_of(report, medians.get(report.group))
         causes = tuple(_causes(signals, limits[kind_of(report.node)]))
         state = max((cause.state for cause in causes), key=STATES.index, default="healthy")
-        found.append(NodeHealth(report.node.name, state, causes, signals))
-    return found
+        judged.append(NodeHealth(report.node.name, state, causes, signals))
+    return judged
 
 
 def signals_of(report: NodeReport, median_rate: float | None = None) -> dict[str, float]:
-    """Return the signals of a node that are known.
-
-    Args:
-        median_rate: median work rate of its group.
-    """
+    """Return the signals of a node that are known, given the median work rate of its group."""
     facts, node = report.facts, report.node
     cgroup, rate = facts["cgroup"], report.units_per_core_second
     cores = node.cores or len(parse_cpus(facts["cpus"]))
-    found: dict[str, float | None] = {
+    signals: dict[str, float | None] = {
         "load": facts["load"][0] / facts["topology"]["cpus"],
         **{f"{name}_pressure": facts["pressure"][name] for name in ("cpu", "io", "memory")},
         "memory_free_mib": facts["memory"]["free_mib"],
@@ -148,7 +124,7 @@ def signals_of(report: NodeReport, median_rate: float | None = None) -> dict[str
         "rate_deviation": abs(rate / median_rate - 1) if rate is not None and median_rate else None,
         **_between(report, cores),
     }
-    return {name: value for name, value in found.items() if value is not None}
+    return {name: value for name, value in signals.items() if value is not None}
 
 
 def _between(report: NodeReport, cores: int) -> dict[str, float | None]:

@@ -38,19 +38,12 @@ def _providers(
 
 
 def bring_up(inventory: Inventory, on_step: Callable[[str], None] = lambda step: None) -> list[dict[str, Any]]:
-    """Prepare the nodes of all groups concurrently, and leave them up.
+    """Prepare the nodes of all groups concurrently, and leave them up. `on_step` is called from any thread.
 
-    After an interrupt, no provider waits any longer for nodes, as for an allocation.
-
-    Args:
-        on_step: called with each step, from any thread.
-
-    Returns:
-        For each group: `group`, `provider`, `nodes` (names), `made` (whether something was made; otherwise the nodes
-        were ready before), and `steps` (what the provider reported).
-
-    Raises:
-        TestbedError: the nodes of a group cannot be prepared. What was made remains, and `take_down` removes it.
+    Each group has a `group`, a `provider`, its `nodes` (names), `made` (whether something was made; otherwise the nodes
+    were ready before), and `steps` (what the provider reported). After an interrupt, no provider waits any longer for
+    nodes, as for an allocation. If the nodes of a group cannot be prepared (TestbedError), what was made remains, and
+    `take_down` removes it.
     """
     inventory.check_here()
     with _providers(inventory, on_step) as found, ExitStack() as stack:
@@ -65,17 +58,10 @@ def bring_up(inventory: Inventory, on_step: Callable[[str], None] = lambda step:
 
 
 def take_down(inventory: Inventory, on_step: Callable[[str], None] = lambda step: None) -> list[dict[str, Any]]:
-    """Remove everything that `bring_up` or a killed replay made for all groups.
+    """Remove everything that `bring_up` or a killed replay made for all groups. `on_step` is called from any thread.
 
-    Args:
-        on_step: called with each step, from any thread.
-
-    Returns:
-        For each group: `group`, `provider`, `nodes`, and `steps` (what was removed).
-
-    Raises:
-        TestbedError: something cannot be removed, or another process uses the nodes of a group. The other groups
-            are still taken down.
+    Each group has a `group`, a `provider`, its `nodes` (names), and `steps` (what was removed). If something cannot be
+    removed, or another process uses the nodes of a group (TestbedError), the other groups are still taken down.
     """
     with _providers(inventory, on_step) as found:
         carry_out([partial(_take_down, provider, use) for _, provider, use in found], len(found))

@@ -17,8 +17,7 @@ from tracebed.orchestrator.testbeds.inventory import load_inventory
 from tracebed.orchestrator.testbeds.nodes import AGENTS, Inventory, Node
 from tracebed.orchestrator.testbeds.testbed import AgentTestbed
 
-ANSWER_S = 15.0
-"""Time in which an agent must answer, s, plus 0.05 s per agent."""
+ANSWER_S = 15.0  # time in which an agent must answer, s, plus 0.05 s per agent
 
 
 @dataclass
@@ -67,14 +66,10 @@ def survey(
 ) -> list[NodeReport]:
     """Start an agent on each node, collect its facts, and stop the agents.
 
-    Nodes that are not up are brought up, and taken down at the end.
-
-    Args:
-        inventory: the nodes. Their numbers of cores may be unknown.
-        measure: whether to claim the CPUs of computing nodes and measure their work rate. A node on which a replay is
-            running then has an error.
-        seconds: time between the two samples of the counters of the nodes, wall s; 0: one sample.
-        on_step: function that reports the steps of providers to the user.
+    Nodes that are not up are brought up, and taken down at the end. Their numbers of cores may be unknown. With
+    `measure`, the CPUs of computing nodes are claimed and their work rate is measured: a node on which a replay is
+    running then has an error. The two samples of the counters of a node are `seconds` of wall time apart; 0: one
+    sample.
     """
     reports = {node.name: NodeReport(node, group.name) for group in inventory.groups for node in group.nodes}
     probed = {
@@ -101,12 +96,7 @@ def survey(
 
 
 class _Survey:
-    """The requests to agents, and their answers.
-
-    Args:
-        testbed: the testbed, started.
-        reports: the reports of its nodes, by index, which are completed.
-    """
+    """The requests to the agents of a started testbed, and their answers, which complete the reports by index."""
 
     def __init__(self, testbed: Testbed, reports: list[NodeReport]) -> None:
         self.testbed, self.reports = testbed, reports
@@ -172,27 +162,14 @@ def _reason(node: str, error: str) -> str:
 
 
 def load_with_facts(source: Path | str, *, on_step: Callable[[str], None] = lambda step: None) -> Inventory:
-    """Read an inventory, and determine the CPUs of nodes whose number of cores is unknown.
-
-    Args:
-        source: a file, or the name of an inventory that tracebed provides.
-        on_step: function that reports the steps of providers to the user.
-
-    Raises:
-        InputError: the inventory is invalid.
-        TestbedError: the agent of a node whose number of cores is unknown does not start.
-    """
+    """Read an inventory (a file or a shipped one), and determine the CPUs of nodes whose number of cores is unknown."""
     inventory = load_inventory(source, facts_follow=True)
     unknown = {node.name: node for node in inventory.nodes if not node.cores}
     return described(inventory, survey(inventory.with_nodes(unknown), on_step=on_step)) if unknown else inventory
 
 
 def described(inventory: Inventory, reports: Iterable[NodeReport]) -> Inventory:
-    """Return the inventory with the CPUs that the agents have found on nodes whose number of cores is unknown.
-
-    Raises:
-        TestbedError: the agent of such a node did not start.
-    """
+    """Return the inventory with the CPUs that the agents have found on nodes whose number of cores is unknown."""
     of_name = {report.node.name: report for report in reports}
     nodes = {node.name: node for node in inventory.nodes}
     for name in inventory.unknown:

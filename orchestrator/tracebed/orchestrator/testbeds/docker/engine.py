@@ -30,20 +30,17 @@ from tracebed.orchestrator.testbeds.replay_folder import append_to
 if TYPE_CHECKING:
     from docker import DockerClient
 
-TIMEOUT_S = 60.0
-"""Longest time without an answer of an engine to a request, s."""
-TUNNEL_S = 30.0
-"""Time in which an SSH connection to the host of an engine must be ready, s."""
-CONNECTIONS = 32
-"""Number of idle connections to an engine that are kept."""
+TIMEOUT_S = 60.0  # longest time without an answer of an engine to a request, s
+TUNNEL_S = 30.0  # time in which an SSH connection to the host of an engine must be ready, s
+CONNECTIONS = 32  # number of idle connections to an engine that are kept
+# Version of Docker's API for the request of the engine's own version, supported by Docker 20.10 and Podman 4.
 OLDEST_API = "1.41"
-"""Version of Docker's API for the request of the engine's own version, supported by Docker 20.10 and Podman 4."""
 REMOTE_SOCKET = "/var/run/docker.sock"
+# Files of a folder with TLS certificates, named as in Docker's `DOCKER_CERT_PATH`.
 TLS_FILES = ("ca.pem", "cert.pem", "key.pem")
-"""Files of a folder with TLS certificates, named as in Docker's `DOCKER_CERT_PATH`."""
 START = "start Docker (systemctl start docker), or set the address of an engine: `daemon:` or DOCKER_HOST"
-MARK = "TRACEBED_CHANNEL"
-"""Environment variable by which the processes of a channel are found in their container."""
+MARK = "TRACEBED_CHANNEL"  # environment variable by which the processes of a channel are found in their container
+# Program that kills the processes of a channel, also in other process groups. The program itself is not marked.
 KILL = f"""
 import os, signal, sys
 mark = ("{MARK}=" + sys.argv[1]).encode()
@@ -59,23 +56,20 @@ while found:  # a process that is forked meanwhile is found by the next pass
         except OSError:
             pass
 """
-"""Program that kills the processes of a channel, also in other process groups. The program itself is not marked."""
 PACK = """
 import sys, tarfile
 with tarfile.open(fileobj=sys.stdout.buffer, mode="w|") as archive:
     archive.add(sys.argv[1], arcname="")
 """
 PYTHON = "python3"
-HEADER = 8
-"""Size of the header of a frame in the stream of an exec: stream, three zeros, length, bytes."""
+HEADER = 8  # size of the header of a frame in the stream of an exec: stream, three zeros, length, bytes
 STDOUT, STDERR = 1, 2
 
 
 def check_address(address: str, tls: Path | None) -> str:
-    """Return `address` if it is the address of an engine, `unix:///SOCKET`, `ssh://[USER@]HOST[:PORT]` or `tcp://HOST:PORT`.
+    """Return `address` if it is one of an engine; a TCP address has TLS certificates. Else raise ValueError.
 
-    Raises:
-        ValueError: the address is invalid, or a TCP address has no TLS certificates.
+    An address is `unix:///SOCKET`, `ssh://[USER@]HOST[:PORT]` or `tcp://HOST:PORT`.
     """
     try:
         url = urlsplit(address)
@@ -100,17 +94,13 @@ def check_address(address: str, tls: Path | None) -> str:
 
 
 class Engine:
-    """A connection to a container engine.
+    """A connection to a container engine. `where` is the place that error messages name.
 
-    Args:
-        address: the address (see `check_address`). None: `DOCKER_HOST` of the environment, or the first socket of
-            Docker or Podman on this machine.
-        tls: folder with the certificates for a TCP address.
-        where: the place that error messages name.
+    Without an address (see `check_address`), it is `DOCKER_HOST` of the environment, or the first socket of Docker or
+    Podman on this machine. `tls` is the folder with the certificates for a TCP address.
     """
 
     def __init__(self, address: str | None, tls: Path | None, where: str) -> None:
-        """Prepare the connection. It is opened at the first request."""
         self.address, self.tls, self.where = address, tls, where
         self._tunnel: Tunnel | None = None
         self._client: DockerClient | None = None
@@ -118,11 +108,7 @@ class Engine:
 
     @property
     def client(self) -> DockerClient:
-        """The client of the docker SDK. It connects at the first use, also after `close`.
-
-        Raises:
-            TestbedError: the engine cannot be reached.
-        """
+        """The client of the docker SDK. It connects at the first use, also after `close`."""
         with self._lock:
             if self._client is None:
                 self._client = self._connect()
@@ -292,18 +278,9 @@ def _echo(process: subprocess.Popen[bytes]) -> bool:
 
 
 class ExecChannel:
-    """A command in a container, as a channel of a provider.
+    """A command in a container (by ID), as a channel of a provider. `on_end` is called once, at `kill`.
 
-    Args:
-        container: ID of the container.
-        command: the command and its arguments.
-        environment: additional environment variables.
-        pump: carries the bytes.
-        log: file to which the standard error is appended.
-        on_end: called once, at `kill`.
-
-    Raises:
-        TestbedError: the command cannot be started.
+    The standard error is appended to the file `log`.
     """
 
     def __init__(
@@ -385,22 +362,16 @@ class ExecChannel:
 class Frames:
     """The stream of an exec, in which output and standard error alternate in frames.
 
-    Args:
-        log: file to which the standard error is appended. None: only its last line is kept.
+    The standard error is appended to the file `log`; without one, only its last line is kept.
     """
 
     def __init__(self, log: Path | None = None) -> None:
         self._log = log
         self._buffer = bytearray()
-        self.last_line = ""
-        """The last line of the standard error."""
+        self.last_line = ""  # the last line of the standard error
 
     def output(self, data: bytes) -> bytes:
-        """Return the output in the next bytes of the stream. Append the standard error in them to the log.
-
-        Raises:
-            OSError: the stream is invalid, or the log cannot be written.
-        """
+        """Return the output in the next bytes, and log the standard error. Invalid bytes are an OSError."""
         self._buffer += data
         output, errors = bytearray(), bytearray()
         while len(self._buffer) >= HEADER:
@@ -451,16 +422,7 @@ class ExecConnection(SocketConnection):
 def run_in_container(
     engine: Engine, container: str, command: Sequence[str], output: Callable[[IO[bytes]], None] | None = None
 ) -> None:
-    """Run a command in a container until it ends.
-
-    Args:
-        container: ID of the container.
-        command: the command and its arguments.
-        output: reads the output of the command to its end. None: the output is ignored.
-
-    Raises:
-        TestbedError: the command cannot be started, or fails (the message has its standard error), or `output` fails.
-    """
+    """Run a command in a container until it ends. `output` reads its output to its end; None: the output is ignored."""
     api = engine.client.api
     refused: TestbedError | None = None
     with engine.errors(f"{command[0]} cannot be run in the container"):

@@ -49,32 +49,24 @@ if TYPE_CHECKING:
     from docker.models.images import Image
     from docker.models.networks import Network
 
-Facts = dict[str, Any]
-"""A container as in the list of an engine: `Id`, `State`, `Labels`, `NetworkSettings`, `Created`."""
-REMOVAL_S = 30.0
-"""Time in which an engine must remove containers after the request, s."""
-LIVE = {"running", "paused", "restarting"}
-"""States of containers that have processes."""
+Facts = dict[str, Any]  # a container as in the list of an engine: `Id`, `State`, `Labels`, `NetworkSettings`, `Created`
+REMOVAL_S = 30.0  # time in which an engine must remove containers after the request, s
+LIVE = {"running", "paused", "restarting"}  # states of containers that have processes
 
+# Hint of an error that an image of the user may explain.
 IMAGE_HINT = "`image` is an image of the engine (`docker pull`) with tracebed; or set `base`, and one is built"
-"""Hint of an error that an image of the user may explain."""
 DOCKERFILE = Path(__file__).with_name("Dockerfile")
-BASE = "python:3-slim"
-"""The public base image of containers, unless the inventory sets another one."""
+BASE = "python:3-slim"  # the public base image of containers, unless the inventory sets another one
 IMAGE_NAME = "tracebed-node"
-MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
-"""Architecture as Podman names it -> as Python names it."""
+MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}  # architecture as Podman names it -> as Python names it
+# Labels with the set of containers that a group has, and with the name of the node.
 TESTBED_LABEL, NODE_LABEL = "tracebed.testbed", "tracebed.node"
-"""Labels with the set of containers that a group has, and with the name of the node."""
+# Labels with the CPUs of a computing node, and with the set of claims (see `claims.SPACE`).
 CPUS_LABEL, CLAIMS_LABEL = "tracebed.ground.cpus", "tracebed.claims"
-"""Labels with the CPUs of a computing node, and with the set of claims (see `claims.SPACE`)."""
-CONFIG_LABEL = "tracebed.config"
-"""Label with a digest of the image and the options of the container."""
+CONFIG_LABEL = "tracebed.config"  # label with a digest of the image and the options of the container
 
-SPOOL = "/var/tmp"
-"""Folder with mode 1777 in the images. The memory mounted there takes over this mode at each start."""
-USER = 10001
-"""User and group of the agents, as in the Dockerfile."""
+SPOOL = "/var/tmp"  # Folder with mode 1777 in the images. The memory mounted there takes over this mode at each start.
+USER = 10001  # user and group of the agents, as in the Dockerfile
 MEMORY = "rw,nosuid,nodev,noexec,mode=1777"
 
 
@@ -116,13 +108,7 @@ class DockerSettings(ProviderSettings):
 
 
 class DockerProvider:
-    """Nodes that are containers of one engine.
-
-    Args:
-        group: the nodes, and the settings of the group.
-        folder: folder of this replay on this machine.
-        on_step: function that reports a step of a long operation to the user.
-    """
+    """Nodes that are containers of one engine."""
 
     name: ClassVar[str] = "docker"
     Settings: ClassVar[type[BaseModel]] = DockerSettings
@@ -137,21 +123,16 @@ class DockerProvider:
         self.testbed = group_label(group)
         tls = None if self.settings.tls is None else Path(self.settings.tls)
         self.engine = Engine(self.settings.daemon, tls, f"nodes {group.name}")
+        # Whether the nodes have a network that other groups cannot reach.
         self.isolated = self.settings.existing is None
-        """Whether the nodes have a network that other groups cannot reach."""
         self._pump: Pump | None = None
         self._lock = threading.Lock()
-        self._containers: dict[str, Facts] = {}
-        """Node -> its container."""
+        self._containers: dict[str, Facts] = {}  # node -> its container
 
     # The nodes.
 
     def up(self) -> None:
-        """Create and start the containers that do not run, in parallel.
-
-        Raises:
-            TestbedError: the engine, the image or a container fails, or another testbed computes on the same CPUs.
-        """
+        """Create and start the containers that do not run, in parallel, unless another testbed uses the same CPUs."""
         with ThreadPoolExecutor(self.fan_out) as pool:
             existing = self._find()
             if self.settings.existing is not None:
@@ -194,21 +175,13 @@ class DockerProvider:
             raise errors[0]
 
     def down(self) -> None:
-        """Remove the containers and the network of the group. Images are kept.
-
-        Raises:
-            TestbedError: the engine does not answer, or does not remove a container.
-        """
+        """Remove the containers and the network of the group. Images are kept."""
         if self.settings.existing is None:
             with ThreadPoolExecutor(self.fan_out) as pool:
                 self._remove(pool)
 
     def run(self, node: Node, arguments: Sequence[str]) -> ExecChannel:
-        """Run the agent in the container of the node. The CPUs of a computing node are claimed until `kill`.
-
-        Raises:
-            TestbedError: the container does not run, or another replay computes on its CPUs.
-        """
+        """Run the agent in the container of the node. The CPUs of a computing node are claimed until `kill`."""
         container = self._container(node)
         claims: list[socket.socket] = []
 
@@ -236,11 +209,7 @@ class DockerProvider:
         return f"{SPOOL}/{name_on_nodes(self.folder)}"
 
     def fetch(self, node: Node, target: Path) -> None:
-        """Copy the files of jobs from the container to the folder `target`.
-
-        Raises:
-            TestbedError: the container does not run.
-        """
+        """Copy the files of jobs from the container to the folder `target`."""
         command = [PYTHON, "-I", "-c", PACK, self.spool(node)]
         run_in_container(self.engine, self._container(node), command, lambda stream: unpack(stream, node.name, target))
 
@@ -345,8 +314,8 @@ class DockerProvider:
     def _network(self) -> str:
         """Return the name of the network of the group. Create the network if it is missing.
 
-        The network is internal, which means that the engine forwards nothing between it and other networks. Docker
-        also leaves the bridge without an address of the host, so containers cannot connect to the host either.
+        The network is internal, which means that the engine forwards nothing between it and other networks. Docker also
+        leaves the bridge without an address of the host, so containers cannot connect to the host either.
         """
         name, labels = f"tracebed-{self.testbed}", {TESTBED_LABEL: self.testbed}
         with self.engine.errors("the network of the containers cannot be created"):
@@ -435,15 +404,7 @@ class DockerProvider:
 
 
 def node_image(engine: Engine, base: str, on_step: Callable[[str], None]) -> str:
-    """Return the ID of the image of the nodes. Build the image if the engine lacks it.
-
-    Args:
-        base: an image with Python 3.11 or newer, as `python3`.
-        on_step: function that reports a step of a long operation to the user.
-
-    Raises:
-        TestbedError: the base image is missing and cannot be pulled, or the build fails.
-    """
+    """Return the ID of the image of the nodes; build it from `base` (Python 3.11 or newer) if it is missing."""
     import docker.errors
 
     with engine.errors("the facts of the container engine cannot be read"):

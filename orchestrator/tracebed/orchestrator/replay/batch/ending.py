@@ -20,10 +20,10 @@ import pandas as pd
 from tracebed.ground.display import counted
 from tracebed.ground.states import JobState
 from tracebed.machine.nodes import NodeFacts
-from tracebed.orchestrator.batch.plan import SubmissionPlan
-from tracebed.orchestrator.batch.resizes import held_times
-from tracebed.orchestrator.batch.wall import Step
-from tracebed.orchestrator.batch.watched import NO_TRACE, TERMINATED, WatchedJob
+from tracebed.orchestrator.replay.batch.plan import SubmissionPlan
+from tracebed.orchestrator.replay.batch.resizes import held_times
+from tracebed.orchestrator.replay.batch.wall import Step
+from tracebed.orchestrator.replay.batch.watched import NO_TRACE, TERMINATED, WatchedJob
 from tracebed.orchestrator.replay.ending import lateness
 from tracebed.orchestrator.replay.health import (
     RunTime,
@@ -43,8 +43,7 @@ from tracebed.orchestrator.run import Run, RunInfo
 from tracebed.orchestrator.runs.schema import NAN
 
 NOT_STARTED = "not started when the run ended"
-KIND = "emulated"
-"""The kind of execution that selects the limits: the jobs sleep."""
+KIND = "emulated"  # the kind of execution that selects the limits: the jobs sleep
 DISTURBED = (JobState.FAILED, JobState.INTERRUPTED, JobState.UNKNOWN)
 
 
@@ -62,15 +61,8 @@ def ended_run(
 ) -> Run:
     """Complete `info` with the lateness and the health, and return the run of a replay that has ended.
 
-    Args:
-        jobs: the submission, observations and end of each job.
-        info: the facts of the run. Missing nodes are added to it.
-        steps: the steps of the wall clock.
-        trace: returns the trace time at a time of the replay's clock.
-        resolution_s: resolution of the starts that the batch system reports, wall s.
-        interrupted: reason of the interruption; None: the replay was not interrupted.
-        end: time of the replay's clock at which the replay ended.
-        thresholds: the limits of the health.
+    Missing nodes are added to `info`. `trace` converts times of the replay's clock, such as its `end`, to trace time.
+    `resolution_s` (wall s) is that of the starts that the batch system reports.
     """
     numbers = {node.name: number for number, node in enumerate(info.nodes)}
     holding = [partial(allocations_of, name, job) for name, job in zip(plan.ids, jobs, strict=True)]
@@ -95,9 +87,9 @@ def ended_run(
     late = (np.array(submit) - plan.submit) / info.speed
     info.lateness_ms = lateness(late[~np.isnan(late)].tolist())
     planned = [job.planned_s(run / info.speed) * info.speed for job, run in zip(jobs, plan.run_time, strict=True)]
-    found = run_times(planned, states, times, info.speed, resolution_s)
-    info.health = health(info, plan, jobs, submit, states, found, [step.size for step in steps], thresholds)
-    mark(reasons, found, thresholds.marking(KIND, times_of(plan.run_time, plan.submit, info.speed)), info.speed)
+    recorded = run_times(planned, states, times, info.speed, resolution_s)
+    info.health = health(info, plan, jobs, submit, states, recorded, [step.size for step in steps], thresholds)
+    mark(reasons, recorded, thresholds.marking(KIND, times_of(plan.run_time, plan.submit, info.speed)), info.speed)
     columns = dict(zip(Lifetime._fields, zip(*times, strict=True), strict=True)) | {
         "state": states,
         "reason": reasons,
@@ -134,10 +126,7 @@ def refusals(plan: SubmissionPlan, jobs: Sequence[WatchedJob]) -> list[str]:
 
 
 def resizes_of(job_id: str, job: WatchedJob, trace: Callable[[float], float]) -> Iterator[dict[str, Any]]:
-    """Yield the rows of the table `reconfigurations` of a job.
-
-    All stages of a resize that a policy did not decide are at the time of the observation.
-    """
+    """Yield the rows of the table `reconfigurations` of a job."""
     if job.resizes:
         yield from (resize.row(job_id, trace, NAN) for resize in job.resizes)
         return
@@ -145,7 +134,7 @@ def resizes_of(job_id: str, job: WatchedJob, trace: Callable[[float], float]) ->
     for at, nodes in job.node_changes:
         if len(nodes) != len(before):
             kind = "expand" if len(nodes) > len(before) else "shrink"
-            times = dict.fromkeys(("asked", "decided", "applied", "ended"), trace(at))
+            times = dict.fromkeys(("asked", "decided", "applied", "ended"), trace(at))  # no policy decided it
             sizes = {"nodes_from": len(before), "nodes_to": len(nodes)}
             yield {"job_id": job_id, "kind": kind, **sizes, **times, "state": "applied"}
         before = nodes
@@ -155,8 +144,7 @@ class Lifetime(NamedTuple):
     """The times of a job, trace s; NaN if unknown."""
 
     start: float
-    launched: float
-    """Beginning of the script."""
+    launched: float  # beginning of the script
     end: float
 
 
@@ -167,13 +155,7 @@ def lifetime(
     trace: Callable[[float], float],
     end: float,
 ) -> Lifetime:
-    """Return the times of a job.
-
-    Args:
-        resolution_s: as in `ended_run`, like `trace`.
-        trace: see `ended_run`.
-        end: time of the clock that counts as the end of a job that is still running.
-    """
+    """Return the times of a job, as in `ended_run`. A job that is still running ends at the time `end` of the clock."""
     start, launched, ended = (trace(time) if time is not None else NAN for time in _times(job, resolution_s))
     if math.isnan(start):
         return Lifetime(NAN, launched, NAN)
@@ -212,10 +194,7 @@ def allocations_of(
     numbers: dict[str, int],
     nodes: list[NodeFacts],
 ) -> Iterator[tuple[str, int, float, float]]:
-    """Yield (job, node, start, end) for each node of a job and the time that the job held it, in trace s.
-
-    Nodes that are not in `nodes` are added to `nodes` and to `numbers`.
-    """
+    """Yield (job, node, start, end), trace s, for each node of a job. Add unknown nodes to `nodes` and `numbers`."""
     start, _, end = times
     if math.isnan(start):
         return
@@ -229,20 +208,17 @@ def allocations_of(
 
 def _starts(held_by: Sequence[Sequence[tuple[str, int, float, float]]]) -> dict[int, list[tuple[float, str]]]:
     """Return for each node the times at which jobs begin to hold it, with the jobs."""
-    found: dict[int, list[tuple[float, str]]] = {}
+    starts: dict[int, list[tuple[float, str]]] = {}
     for rows in held_by:
         for job_id, node, start, _ in rows:
-            found.setdefault(node, []).append((start, job_id))
-    return found
+            starts.setdefault(node, []).append((start, job_id))
+    return starts
 
 
 def _next_start(
     rows: Sequence[tuple[str, int, float, float]], times: Lifetime, starts: dict[int, list[tuple[float, str]]]
 ) -> float:
-    """Return when another job begins to hold one of the nodes that a job holds at its end; infinite: never.
-
-    A job whose end was not observed has ended by then.
-    """
+    """Return when another job begins to hold one of the last nodes of a job, which has ended by then, or infinity."""
     last = ((job_id, node) for job_id, node, _, until in rows if until == times.end)
     later = (at for job_id, node in last for at, other in starts[node] if other != job_id and at > times.start)
     return min(later, default=math.inf)
@@ -276,8 +252,8 @@ def _ranges(held: Sequence[tuple[str, int, float, float]], nodes: Sequence[NodeF
 def _overlap(held: Sequence[tuple[str, int, float, float]]) -> float:
     """Return the longest time for which two jobs seem to hold the same node, trace s.
 
-    The clocks of nodes differ by some ms, so a job may seem to start before the end of the previous job. This is
-    the resolution of the times of the run.
+    The clocks of nodes differ by some ms, so a job may seem to start before the end of the previous job. This is the
+    resolution of the times of the run.
     """
     if not held:
         return 0.0
@@ -293,20 +269,14 @@ def health(
     jobs: Sequence[WatchedJob],
     submit: Sequence[float],
     states: Sequence[JobState | None],
-    found: Sequence[RunTime],
+    recorded: Sequence[RunTime],
     steps: Sequence[float],
     thresholds: HealthThresholds,
 ) -> dict[str, Any]:
     """Return the health of a replay, in the form of `replay.health.health`. Signals of the nodes are unknown.
 
-    Args:
-        info: the facts of the run.
-        jobs: the submission, observations and end of each job.
-        submit: time of the submission of each job, trace s; NaN: not submitted.
-        states: final state of each job; None: the job has not ended.
-        found: the run times of the completed jobs, as `run_times` returns them.
-        steps: sizes of the steps of the wall clock, s.
-        thresholds: the limits.
+    `submit` is in trace s, NaN: not submitted. A job that has not ended has no state. `steps` are those of the wall
+    clock, s.
     """
     late = (np.array(submit) - np.array(plan.submit)) / info.speed
     again = [job.own is not None and job.own.restarts > 0 for job in jobs]
@@ -327,7 +297,7 @@ def health(
     figures["residual_s"] = largest(excess, plan.ids)
     figures["lost_time"] = Value(float(np.nansum(np.abs(excess)) / planned) if planned else None)
     values = {name: figure._replace(value=rounded(figure.value)) for name, figure in figures.items()}
-    values |= of_run_times(found, plan.ids)
+    values |= of_run_times(recorded, plan.ids)
     return judged(values, thresholds, KIND, times_of(plan.run_time, plan.submit, info.speed))
 
 
@@ -342,18 +312,12 @@ def run_times(
 
     A run time is from the beginning of the script to the recorded end. Without the own record of a job, it is from the
     start to the end that the batch system reports, which may be anything if the job is short. A run time may be longer
-    than its plan by the resolution of the batch system and twice the usual time of a release.
-
-    Args:
-        planned: planned run time of each job, trace s.
-        states: final state of each job; None: the job has not ended.
-        speed: trace seconds per wall second.
-        resolution_s: resolution of the starts that the batch system reports, wall s.
+    than its plan by the resolution of the batch system (wall s) and twice the usual time of a release.
     """
-    found = []
+    recorded_times = []
     for job, (state, times) in enumerate(zip(states, lifetimes, strict=True)):
         begin = times.start if math.isnan(times.launched) else times.launched
         recorded = (times.end - begin) / speed
         if state is JobState.COMPLETED and not math.isnan(recorded):
-            found.append((job, recorded, planned[job] / speed))
-    return compared(found, resolution_s + usual_end(found))
+            recorded_times.append((job, recorded, planned[job] / speed))
+    return compared(recorded_times, resolution_s + usual_end(recorded_times))

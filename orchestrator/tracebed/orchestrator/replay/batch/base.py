@@ -17,20 +17,15 @@ from tracebed.machine.nodes import NodeFacts
 class Phase(enum.StrEnum):
     """Phase of a job in a batch system."""
 
-    WAITING = "waiting"
-    """The job is in the queue."""
-    RUNNING = "running"
-    """The job holds nodes, and its processes run, are stopped, or are being started."""
-    ENDING = "ending"
-    """The job has ended, and its nodes are being cleaned up."""
-    ENDED = "ended"
-    """The job has ended, and its nodes are free."""
+    WAITING = "waiting"  # the job is in the queue
+    RUNNING = "running"  # the job holds nodes, and its processes run, are stopped, or are being started
+    ENDING = "ending"  # the job has ended, and its nodes are being cleaned up
+    ENDED = "ended"  # the job has ended, and its nodes are free
+    # The state of the batch system is unknown to tracebed, or the batch system no longer lists the job.
     UNKNOWN = "unknown"
-    """The state of the batch system is unknown to tracebed, or the batch system no longer lists the job."""
 
 
-LIVE = frozenset({Phase.WAITING, Phase.RUNNING, Phase.ENDING})
-"""Phases of a job that has not ended."""
+LIVE = frozenset({Phase.WAITING, Phase.RUNNING, Phase.ENDING})  # phases of a job that has not ended
 
 
 @dataclass(frozen=True)
@@ -84,12 +79,9 @@ class JobObservation:
 class NodeState:
     """State of a node at one instant, as the batch system reports it."""
 
-    word: str
-    """State, as named by the batch system."""
-    usable: bool
-    """Whether jobs can start on the node once it is idle: it is not down, drained, or without an answer."""
-    held: bool
-    """Whether jobs hold the node, of whatever user."""
+    word: str  # state, as named by the batch system
+    usable: bool  # whether jobs can start on the node once it is idle: it is not down, drained, or without an answer
+    held: bool  # whether jobs hold the node, of whatever user
 
 
 @dataclass(frozen=True)
@@ -193,5 +185,4 @@ class BatchSettings:
     """Configuration file of the batch system (`SLURM_CONF`). None: the file given by the environment."""
 
 
-BATCH_SYSTEMS = Registry[BatchSystemFactory]("tracebed.batch_systems", "batch system")
-"""The installed batch systems."""
+BATCH_SYSTEMS = Registry[BatchSystemFactory]("tracebed.batch_systems", "batch system")  # the installed batch systems

@@ -19,29 +19,30 @@ from tracebed.benchmarks.lines import Mailbox
 from tracebed.ground import system
 from tracebed.ground.errors import TestbedError
 from tracebed.ground.states import JobState
-from tracebed.orchestrator.batch.base import LIVE, BatchSystem, JobObservation, JobRequest, NodeState, Phase, Refused
-from tracebed.orchestrator.batch.plan import SubmissionPlan
-from tracebed.orchestrator.batch.records import JobRecords
-from tracebed.orchestrator.batch.wall import WallClock
-from tracebed.orchestrator.batch.watched import MISSING_POLLS, WatchedJob, never_starts
+from tracebed.orchestrator.replay.batch.base import (
+    LIVE,
+    BatchSystem,
+    JobObservation,
+    JobRequest,
+    NodeState,
+    Phase,
+    Refused,
+)
+from tracebed.orchestrator.replay.batch.plan import SubmissionPlan
+from tracebed.orchestrator.replay.batch.records import JobRecords
+from tracebed.orchestrator.replay.batch.wall import WallClock
+from tracebed.orchestrator.replay.batch.watched import MISSING_POLLS, WatchedJob, never_starts
 from tracebed.orchestrator.replay.journal import Entry, Journal
 
 T = TypeVar("T")
 
-CALLERS = 8
-"""Maximum number of concurrent submissions."""
-ORDER_S = 0.5
-"""Longest time that a submission waits for the previous one, wall s."""
-POLL_S = 1.0
-"""Time between the starts of two observations, wall s."""
-POLL_SHARE = 0.2
-"""Largest share of the time spent on observations."""
-LOST_S = 300.0
-"""Time without an answer of the batch system after which the replay fails, wall s."""
-STUCK_POLLS = 10
-"""Number of observations after which jobs that can never start are cancelled."""
-CANCEL_S = 120.0
-"""Longest wait for the end of cancelled jobs, wall s."""
+CALLERS = 8  # maximum number of concurrent submissions
+ORDER_S = 0.5  # longest time that a submission waits for the previous one, wall s
+POLL_S = 1.0  # time between the starts of two observations, wall s
+POLL_SHARE = 0.2  # largest share of the time spent on observations
+LOST_S = 300.0  # time without an answer of the batch system after which the replay fails, wall s
+STUCK_POLLS = 10  # number of observations after which jobs that can never start are cancelled
+CANCEL_S = 120.0  # longest wait for the end of cancelled jobs, wall s
 
 
 @dataclass(frozen=True)
@@ -92,15 +93,7 @@ def end_outages(outages: list[dict[str, Any]], at: float, node: str | None = Non
 
 
 class BatchReplayer:
-    """A replay on a batch system, which decides.
-
-    Attributes:
-        jobs: the submission, observations and end of each job of the plan.
-        interrupted: reason of the interruption; None: the replay was not interrupted.
-        latencies: duration of each successful submission, wall s.
-        polls: number of observations, and of failed observations.
-        outages: the times in which a policy could not use a node, as in `RunInfo.outages`.
-    """
+    """A replay on a batch system, which decides."""
 
     def __init__(
         self,
@@ -114,22 +107,15 @@ class BatchReplayer:
         origin: float,
         clock: WallClock,
     ) -> None:
-        """Prepare a replay.
-
-        Args:
-            records: the folder of the jobs' own records.
-            prefix: beginning of the names of the jobs.
-            speed: trace seconds per wall second.
-            origin: wall time of the first submission, s since 1970.
-        """
+        """Prepare a replay. `prefix` begins the names of jobs; `origin` is the wall time of the first submission."""
         self.plan, self.system, self.records, self.journal = plan, batch_system, records, journal
         self.prefix, self.speed, self.origin, self.clock = prefix, speed, origin, clock
-        self.jobs = [WatchedJob() for _ in plan.ids]
-        self.interrupted: str | None = None
-        self.latencies: list[float] = []
+        self.jobs = [WatchedJob() for _ in plan.ids]  # the submission, observations and end of each job of the plan
+        self.interrupted: str | None = None  # reason of the interruption
+        self.latencies: list[float] = []  # duration of each successful submission, wall s
         self._warned = False  # of the first refusal
-        self.polls = {"polls": 0, "failed": 0}
-        self.outages: list[dict[str, Any]] = []
+        self.polls = {"polls": 0, "failed": 0}  # number of observations, and of failed observations
+        self.outages: list[dict[str, Any]] = []  # nodes that a policy could not use, as in `RunInfo.outages`
         self._numbers = {self.name(job): job for job in range(len(plan))}
         self._selector = system.current().selector()
         self._mailbox = Mailbox(self._selector)
@@ -168,22 +154,16 @@ class BatchReplayer:
         self._mailbox.post(lambda: None)  # wakes the loop
 
     def resume(self, submitted: int, submitting: Iterable[int], in_flight_s: float) -> None:
-        """Continue after the submissions of a killed replayer.
+        """Continue after the submissions of a killed replayer, the first `submitted` jobs.
 
-        Args:
-            submitted: number of jobs whose submission had begun.
-            submitting: jobs whose submission had no outcome.
-            in_flight_s: time for which such a submission may still be in progress, wall s.
+        The submissions of the jobs `submitting` had no outcome, and may still be in progress for `in_flight_s` of wall
+        time.
         """
         self._next, self._resumed = submitted, True
         self._unconfirmed = dict.fromkeys(submitting, self.clock.now() + in_flight_s)
 
     def run(self, on_progress: Callable[[int], None] | None = None) -> None:
-        """Replay until all jobs have ended.
-
-        Raises:
-            TestbedError: the batch system has stopped answering. Its jobs continue.
-        """
+        """Replay until all jobs have ended. If the batch system stops answering (TestbedError), its jobs continue."""
         self._on_progress = on_progress
         try:
             while not self._is_done():
@@ -289,9 +269,9 @@ class BatchReplayer:
     def _observed(self, polled: Polled) -> None:
         """Handle an observation of all jobs."""
 
-    def _corrected(self, job: int, found: JobObservation | None, polled: Polled) -> JobObservation | None:
+    def _corrected(self, job: int, observed: JobObservation | None, polled: Polled) -> JobObservation | None:
         """Return the observation of a job as it counts."""
-        return found
+        return observed
 
     def _node_states(self) -> dict[str, NodeState]:
         """Return the states of the nodes. Called in the background."""

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tracebed.ground.states import JobState
-from tracebed.orchestrator.batch.base import LIVE, JobObservation, Phase
-from tracebed.orchestrator.batch.records import OwnRecord
-from tracebed.orchestrator.batch.resizes import BatchResize, planned_end
-from tracebed.orchestrator.batch.wall import WallClock
+from tracebed.orchestrator.replay.batch.base import LIVE, JobObservation, Phase
+from tracebed.orchestrator.replay.batch.records import OwnRecord
+from tracebed.orchestrator.replay.batch.resizes import BatchResize, planned_end
+from tracebed.orchestrator.replay.batch.wall import WallClock
 
 CONFIRMATIONS = 2
 """Successive observations that confirm an unusual state. A single observation may be an error of the batch system."""
@@ -32,37 +32,28 @@ TERMINATED = "the job was terminated before its planned end"
 class WatchedJob:
     """A job of the replay. Times are of the replay's clock, s since 1970."""
 
-    id: str | None = None
-    """ID in the batch system; None: not submitted, or refused."""
-    called: float | None = None
-    """Time of the call that submitted the job."""
-    latency_s: float = 0.0
-    """Duration of that call."""
-    seen: JobObservation | None = None
-    """Last observation."""
+    id: str | None = None  # ID in the batch system; None: not submitted, or refused
+    called: float | None = None  # time of the call that submitted the job
+    latency_s: float = 0.0  # duration of that call
+    seen: JobObservation | None = None  # last observation
+    # Start and last nodes of the last execution that was observed. A later observation may be older: it lacks them.
     execution: tuple[float | None, tuple[str, ...]] = (None, ())
-    """Start and last nodes of the last execution that was observed. A later observation may be older: it lacks them."""
+    # Last unusual observation: phase (None: the job was missing) and word.
     unconfirmed: tuple[Phase | None, str] | None = None
-    """Last unusual observation: phase (None: the job was missing) and word."""
-    confirmations: int = 0
-    """Number of successive observations equal to `unconfirmed`."""
+    confirmations: int = 0  # number of successive observations equal to `unconfirmed`
+    # The last observation and the record read with it, if they tell an end that is not confirmed yet.
     unconfirmed_end: tuple[JobObservation | None, OwnRecord | None] = (None, None)
-    """The last observation and the record read with it, if they tell an end that is not confirmed yet."""
     ended: bool = False
     state: JobState = JobState.UNKNOWN
     reason: str = ""
-    own: OwnRecord | None = None
-    """Record of the job itself, once it has ended."""
-    first_nodes: tuple[str, ...] = ()
-    """Nodes on which this execution started; empty if its nodes never changed."""
+    own: OwnRecord | None = None  # record of the job itself, once it has ended
+    first_nodes: tuple[str, ...] = ()  # nodes on which this execution started; empty if its nodes never changed
+    # Times at which a change of the nodes of the running job was observed, and the new nodes.
     node_changes: list[tuple[float, tuple[str, ...]]] = field(default_factory=list)
-    """Times at which a change of the nodes of the running job was observed, and the new nodes."""
-    resizes: list[BatchResize] = field(default_factory=list)
-    """Resizes that a policy of tracebed decided."""
-    patience: int = 1
-    """Factor of `MISSING_POLLS` and `UNKNOWN_POLLS`, if observations are more frequent than usual."""
+    resizes: list[BatchResize] = field(default_factory=list)  # resizes that a policy of tracebed decided
+    patience: int = 1  # factor of `MISSING_POLLS` and `UNKNOWN_POLLS`, if observations are more frequent than usual
+    # First rate of a malleable job, in work seconds a second. None: the job works for its run time.
     rate: float | None = None
-    """First rate of a malleable job, in work seconds a second. None: the job works for its run time."""
 
     @property
     def pending(self) -> bool:
@@ -87,97 +78,87 @@ class WatchedJob:
         self.ended, self.state, self.reason = True, JobState.REJECTED, reason
 
     def without_steps(
-        self, clock: WallClock, found: JobObservation | None, own: OwnRecord | None, now: float
+        self, clock: WallClock, observed: JobObservation | None, own: OwnRecord | None, now: float
     ) -> tuple[JobObservation | None, OwnRecord | None]:
-        """Return an observation and a record with times of `clock` instead of wall times.
-
-        Args:
-            found: see `observe`, like `own` and `now`.
-            own: see `observe`.
-            now: see `observe`.
-        """
+        """Return the observation and the record of `observe`, with times of `clock` instead of wall times."""
 
         def at(wall: float | None, near: float | None) -> float | None:
             return None if wall is None else clock.at(wall, now if near is None else near)
 
         if not clock.steps:
-            return found, own
+            return observed, own
         start = self.execution[0]
-        if found is not None:
-            same = at(found.start, start)  # unless the batch system has started the job again
+        if observed is not None:
+            same = at(observed.start, start)  # unless the batch system has started the job again
             known = same is not None and start is not None and math.isclose(same, start, rel_tol=0.0, abs_tol=1e-3)
-            start = same if known else at(found.start, now)
-            found = replace(found, start=start, end=at(found.end, now))
+            start = same if known else at(observed.start, now)
+            observed = replace(observed, start=start, end=at(observed.end, now))
         if own is not None:
-            end = found.end if found is not None else None
+            end = observed.end if observed is not None else None
             # A script begins some time after the start of its job, which is rounded down.
             started = clock.at(own.start, now if start is None else start, now)
             own = replace(own, start=started, end=at(own.end, end), launched=at(own.launched, started))
-        return found, own
+        return observed, own
 
-    def observe(self, found: JobObservation | None, own: OwnRecord | None, now: float) -> bool:
-        """Process an observation of a submitted job. Return whether something changed.
+    def observe(self, observed: JobObservation | None, own: OwnRecord | None, now: float) -> bool:
+        """Process an observation of a submitted job at `now`, and its own record. Return whether something changed.
 
         A final state with the job's own record of its end is accepted at once. A final state without a record, and a
         record of the end of a job that is missing or in an unknown state, must be observed `CONFIRMATIONS` times in a
         row. Without a record, a missing job and an unknown state do not end a job until they have been observed
         `MISSING_POLLS` and `UNKNOWN_POLLS` times.
-
-        Args:
-            found: the observation; None: the batch system did not list the job.
-            own: the record that the job wrote itself.
-            now: time of the observation.
         """
         has_end = own is not None and own.end is not None
         self.unconfirmed_end = (None, None)
-        if found is not None and found.phase in LIVE:
-            if not found.is_left or self.seen is None:
+        if observed is not None and observed.phase in LIVE:
+            if not observed.is_left or self.seen is None:
                 self.unconfirmed, self.confirmations = None, 0
-                return self._update(found, now)
-            found = replace(found, start=self.seen.start, nodes=self.seen.nodes)
-            self.confirmations = self.confirmations + 1 if self.unconfirmed == (found.phase, found.word) else 1
-            self.unconfirmed = (found.phase, found.word)
+                return self._update(observed, now)
+            observed = replace(observed, start=self.seen.start, nodes=self.seen.nodes)
+            self.confirmations = self.confirmations + 1 if self.unconfirmed == (observed.phase, observed.word) else 1
+            self.unconfirmed = (observed.phase, observed.word)
             if own is not None and has_end and self.confirmations >= self.patience * ENDING_POLLS:
-                return self._end(found, own, JobState.COMPLETED if own.completed else JobState.FAILED)
-            return self._update(found, now)
-        if found is not None and found.phase is Phase.ENDED and has_end:
-            return self._end(found, own, found.state)
-        unconfirmed = (found.phase, found.word) if found is not None else (None, "")
+                return self._end(observed, own, JobState.COMPLETED if own.completed else JobState.FAILED)
+            return self._update(observed, now)
+        if observed is not None and observed.phase is Phase.ENDED and has_end:
+            return self._end(observed, own, observed.state)
+        unconfirmed = (observed.phase, observed.word) if observed is not None else (None, "")
         self.confirmations = self.confirmations + 1 if unconfirmed == self.unconfirmed else 1
         self.unconfirmed = unconfirmed
-        self.unconfirmed_end = (found, own)
+        self.unconfirmed_end = (observed, own)
         if self.confirmations >= CONFIRMATIONS and self.end_unconfirmed():
             return True
-        if self.confirmations >= self.patience * (UNKNOWN_POLLS if found is not None else MISSING_POLLS):
-            self.reason = f"unknown state {found.word}" if found is not None else NO_TRACE
-            return self._end(found, own, JobState.UNKNOWN)
+        if self.confirmations >= self.patience * (UNKNOWN_POLLS if observed is not None else MISSING_POLLS):
+            self.reason = f"unknown state {observed.word}" if observed is not None else NO_TRACE
+            return self._end(observed, own, JobState.UNKNOWN)
         return False
 
     def end_unconfirmed(self) -> bool:
         """End the job if its last observation, or the record read with it, tells an end. Return whether it does."""
-        found, own = self.unconfirmed_end
-        if found is not None and found.phase is Phase.ENDED:
-            return self._end(found, own, found.state)
+        observed, own = self.unconfirmed_end
+        if observed is not None and observed.phase is Phase.ENDED:
+            return self._end(observed, own, observed.state)
         if own is not None and own.end is not None:
             self.reason = "" if own.completed else TERMINATED
-            return self._end(found, own, JobState.COMPLETED if own.completed else JobState.FAILED)
+            return self._end(observed, own, JobState.COMPLETED if own.completed else JobState.FAILED)
         return False
 
-    def _update(self, found: JobObservation, now: float) -> bool:
-        before, self.seen = self.seen, found
+    def _update(self, observed: JobObservation, now: float) -> bool:
+        before, self.seen = self.seen, observed
         start, nodes = self.execution
-        if found.start is not None and found.start != start:  # another execution, perhaps on other nodes
-            start, nodes = found.start, found.nodes
+        if observed.start is not None and observed.start != start:  # another execution, perhaps on other nodes
+            start, nodes = observed.start, observed.nodes
             self.first_nodes, self.node_changes = (), []
-        elif found.phase is Phase.ENDING and nodes:  # Slurm lists those that are still being cleaned up
-            self.seen = replace(found, nodes=nodes)
-        elif nodes and found.nodes and found.nodes != nodes:
+        elif observed.phase is Phase.ENDING and nodes:  # Slurm lists those that are still being cleaned up
+            self.seen = replace(observed, nodes=nodes)
+        elif nodes and observed.nodes and observed.nodes != nodes:
             self.first_nodes = self.first_nodes or nodes
-            self.node_changes.append((now, found.nodes))
-        self.execution = start, found.nodes if found.nodes and found.phase is not Phase.ENDING else nodes
+            self.node_changes.append((now, observed.nodes))
+        holds = observed.nodes and observed.phase is not Phase.ENDING
+        self.execution = start, observed.nodes if holds else nodes
         if before is None:
             return True
-        return (before.word, before.nodes, before.start) != (found.word, self.seen.nodes, found.start)
+        return (before.word, before.nodes, before.start) != (observed.word, self.seen.nodes, observed.start)
 
     def withdraw(self) -> None:
         """Forget the nodes of a start that did not happen, or that the batch system has forgotten."""
@@ -191,14 +172,14 @@ class WatchedJob:
         self.seen = replace(self.seen, nodes=nodes)
         self.execution = self.execution[0], nodes
 
-    def _end(self, found: JobObservation | None, own: OwnRecord | None, state: JobState) -> bool:
-        if found is not None and found.phase is Phase.ENDED:
-            self.seen = found
+    def _end(self, observed: JobObservation | None, own: OwnRecord | None, state: JobState) -> bool:
+        if observed is not None and observed.phase is Phase.ENDED:
+            self.seen = observed
         elif self.seen is not None and own is not None and own.restarts:
             self.seen = replace(self.seen, start=None)  # it may be that of an earlier start
         self.ended, self.state, self.own = True, state, own
-        if not self.reason and found is not None and state not in (JobState.COMPLETED, JobState.UNKNOWN):
-            self.reason = found.word if not found.reason else f"{found.word}: {found.reason}"
+        if not self.reason and observed is not None and state not in (JobState.COMPLETED, JobState.UNKNOWN):
+            self.reason = observed.word if not observed.reason else f"{observed.word}: {observed.reason}"
         return True
 
     def facts(self) -> dict[str, Any]:

@@ -8,26 +8,18 @@ import subprocess
 from collections.abc import Collection, Mapping
 
 from tracebed.ground.errors import InputError, TestbedError
-from tracebed.orchestrator.batch.base import Refused
+from tracebed.orchestrator.replay.batch.base import Refused
 
-TIMEOUT_S = 60.0
-"""Timeout of a command, wall s."""
+TIMEOUT_S = 60.0  # timeout of a command, wall s
 
-LINES = 3
-"""Number of last lines of the output of a failed command that its error quotes."""
+LINES = 3  # number of last lines of the output of a failed command that its error quotes
 
 
 def run(*command: str, environment: Mapping[str, str], transient: Collection[str] = (), refusing: bool = False) -> str:
-    """Run a command of a batch system and return its output.
+    """Run a command of a batch system, without a shell, and return its output.
 
-    Args:
-        command: the command and its arguments. No shell is involved.
-        transient: parts of messages (lower case) after which a retry may succeed.
-        refusing: whether an error that is not transient is final (`Refused`).
-
-    Raises:
-        InputError: the command is not installed.
-        TestbedError: the command failed.
+    A retry may succeed after a message with one of the parts `transient` (lower case). If `refusing`, another error is
+    final (`Refused`).
     """
     path = shutil.which(command[0], path=environment.get("PATH"))
     if path is None:
@@ -59,16 +51,7 @@ def run(*command: str, environment: Mapping[str, str], transient: Collection[str
 
 
 def option(text: str, command: str, own: Collection[str], example: str) -> str:
-    """Return an additional option of a command, from `key=value` or `key`.
-
-    Args:
-        command: the command, for messages.
-        own: the options that tracebed sets, or that are not possible in a replay.
-        example: a valid option, for messages.
-
-    Raises:
-        InputError: the option is invalid, or one of `own`.
-    """
+    """Return an additional option of a command, from `key=value` or `key`. Those in `own` are not possible."""
     match = re.fullmatch(r"(?:--)?([a-z][a-z-]*)(=[^\x00-\x1f\x7f]*)?", text)
     if match is None:
         raise InputError(f"{text!r} is not an option of {command}", hint=f"write KEY=VALUE, for example {example}")

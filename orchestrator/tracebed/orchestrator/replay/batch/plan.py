@@ -21,36 +21,25 @@ class SubmissionPlan:
     kind: list[str]
     submit: list[float]
     run_time: list[float]
-    limit: list[float]
-    """Time limit; NaN: the default of the batch system."""
+    limit: list[float]  # time limit; NaN: the default of the batch system
     nodes: list[int]
     user: list[str]
     deadline: list[float]
+    # Name of the application of each job, or of its command. Empty in journals of earlier versions.
     application: list[str] = field(default_factory=list)
-    """Name of the application of each job, or of its command. Empty in journals of earlier versions."""
-    state_mib: list[float] = field(default_factory=list)
-    """State of each job, MiB."""
+    state_mib: list[float] = field(default_factory=list)  # state of each job, MiB
+    # Assumption or omission -> number of jobs, for the warnings of the run.
     counts: dict[str, int] = field(default_factory=dict)
-    """Assumption or omission -> number of jobs, for the warnings of the run."""
 
     def __len__(self) -> int:
-        """Return the number of jobs."""
         return len(self.ids)
 
     @classmethod
     def of(cls, workload: Workload, *, speed: float, limit_step_s: float, resizes: bool = False) -> Self:
-        """Return the plan for a workload.
+        """Return the plan for a workload, in which some job must have a run time and a size.
 
-        Time limits become multiples of `limit_step_s` in wall time, rounded up.
-
-        Args:
-            workload: the submission list.
-            speed: trace seconds per wall second.
-            limit_step_s: resolution of time limits of the batch system, wall s.
-            resizes: whether malleable jobs are resized.
-
-        Raises:
-            InputError: no job has a run time and a size.
+        Time limits become multiples of `limit_step_s` in wall time, the resolution of the batch system, rounded up.
+        With `resizes`, malleable jobs are resized.
         """
         jobs, counts = workload.runnable()
         if not len(jobs):

@@ -7,12 +7,10 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from tracebed.orchestrator.batch.base import JobObservation, Phase
+from tracebed.orchestrator.replay.batch.base import JobObservation, Phase
 
-RETRY_S = 1.0
-"""Time after which a failed shrink is tried again, wall s."""
-SECOND = re.compile(r"(?P<name>.+)\+(?P<request>[0-9]+)")
-"""Name of a second job, which takes nodes for the job `name`."""
+RETRY_S = 1.0  # time after which a failed shrink is tried again, wall s
+SECOND = re.compile(r"(?P<name>.+)\+(?P<request>[0-9]+)")  # name of a second job, which takes nodes for the job `name`
 
 
 def second_name(name: str, request: int) -> str:
@@ -24,31 +22,19 @@ def second_name(name: str, request: int) -> str:
 class BatchResize:
     """A resize. Times are of the replay's clock, s since 1970; None: not reached."""
 
-    request: int
-    """Number of the request of the job, from 1: the start."""
+    request: int  # number of the request of the job, from 1: the start
     before: tuple[str, ...]
-    after: tuple[str, ...]
-    """The nodes of the job. The first one never changes."""
-    rates: tuple[float, float]
-    """Rate of the job before and after, in work seconds a second."""
-    asked: float
-    """Decision of the policy."""
-    decision_s: float
-    """Time that the policy took to decide, s."""
-    called: float | None = None
-    """Beginning of the request for nodes, or of the command that releases nodes."""
-    granted: float | None = None
-    """Time at which a second job held the additional nodes."""
-    merged: float | None = None
-    """Time at which the batch system had changed the nodes of the job."""
-    seen: float | None = None
-    """Malleability point at which the job read its new size."""
-    applied: float | None = None
-    """Time at which the job worked on its new nodes, and had left the others."""
-    state: str = ""
-    """`applied` or `refused`; empty: pending, or the job ended first."""
-    reason: str = ""
-    """Last message of the batch system about a call that failed."""
+    after: tuple[str, ...]  # The nodes of the job. The first one never changes.
+    rates: tuple[float, float]  # rate of the job before and after, in work seconds a second
+    asked: float  # decision of the policy
+    decision_s: float  # time that the policy took to decide, s
+    called: float | None = None  # beginning of the request for nodes, or of the command that releases nodes
+    granted: float | None = None  # time at which a second job held the additional nodes
+    merged: float | None = None  # time at which the batch system had changed the nodes of the job
+    seen: float | None = None  # malleability point at which the job read its new size
+    applied: float | None = None  # time at which the job worked on its new nodes, and had left the others
+    state: str = ""  # `applied` or `refused`; empty: pending, or the job ended first
+    reason: str = ""  # last message of the batch system about a call that failed
 
     @property
     def expands(self) -> bool:
@@ -66,12 +52,7 @@ class BatchResize:
         return cls(**{**values, **{name: tuple(values[name]) for name in ("before", "after", "rates")}})
 
     def row(self, job_id: str, trace: Callable[[float], float], nan: float) -> dict[str, Any]:
-        """Return the row of the table `reconfigurations`.
-
-        Args:
-            trace: returns the trace time at a time of the clock.
-            nan: the value of times that are not reached.
-        """
+        """Return the row of the table `reconfigurations`, with `nan` for times that are not reached."""
 
         def at(time: float | None) -> float:
             return nan if time is None else trace(max(time, self.asked))
@@ -104,10 +85,8 @@ class Command:
     """The commands that carry out a decision, one after the other."""
 
     calling: bool = field(default=False, kw_only=True)
-    failed_at: float | None = field(default=None, kw_only=True)
-    """Time of a failure that has not been settled."""
-    final: bool = field(default=False, kw_only=True)
-    """Whether the batch system refused: another call is useless."""
+    failed_at: float | None = field(default=None, kw_only=True)  # time of a failure that has not been settled
+    final: bool = field(default=False, kw_only=True)  # whether the batch system refused: another call is useless
 
 
 @dataclass
@@ -122,22 +101,16 @@ class ResizeCommand(Command):
     """The commands of a resize."""
 
     resize: BatchResize
-    second: str | None = None
-    """ID of the second job that holds the nodes of an expansion."""
-    told: bool = False
-    """Whether the job can read its new size."""
+    second: str | None = None  # ID of the second job that holds the nodes of an expansion
+    told: bool = False  # whether the job can read its new size
 
     def settle(self, nodes: Collection[str], seconds: Sequence[JobObservation], began: float) -> str:
         """Find out what has become of the resize after a command failed. Its answer may have been lost.
 
-        Args:
-            nodes: nodes of the job in an observation that is later than the failure.
-            seconds: the second jobs of the request that have not ended.
-            began: time of the observation.
-
-        Returns:
-            `merged` if the batch system has changed the nodes; `again` if the command is to be repeated; `wait`;
-            `withdraw` if the second jobs are to be cancelled; `refused` if none is left.
+        The observation must have begun after the failure. `nodes` are those of the job in it, and `seconds` the second
+        jobs of the request that have not ended. The result is `merged` if the batch system has changed the nodes;
+        `again` if the command is to be repeated; `wait`; `withdraw` if the second jobs are to be cancelled; `refused`
+        if none is left.
         """
         assert self.failed_at is not None
         resize, granted = self.resize, [each for each in seconds if each.phase is Phase.RUNNING]
@@ -155,13 +128,7 @@ class ResizeCommand(Command):
 
 
 def planned_end(work_s: float, launched: float, rate: float, resizes: Sequence[BatchResize]) -> float:
-    """Return the time at which a malleable job completes its work. It does not work during a resize.
-
-    Args:
-        work_s: its work, in seconds at the rate 1.
-        launched: time at which it began.
-        rate: its first rate.
-    """
+    """Return when a malleable job completes its work, in s at the rate 1. It does not work during a resize."""
     since = launched
     for resize in resizes:
         if resize.seen is None or resize.applied is None:
@@ -174,12 +141,7 @@ def planned_end(work_s: float, launched: float, rate: float, resizes: Sequence[B
 def held_times(
     first: tuple[str, ...], changes: list[tuple[float, tuple[str, ...]]], start: float, end: float
 ) -> Iterator[tuple[str, float, float]]:
-    """Yield (node, since, until) for each time in which a job held a node.
-
-    Args:
-        first: the nodes at the start.
-        changes: the times of changes, and the nodes from then on.
-    """
+    """Yield (node, since, until) for each time in which a job held a node. It had the nodes `first` at its start."""
     since = dict.fromkeys(first, start)
     for at, names in changes:
         now = min(end, max(start, at))

@@ -18,14 +18,20 @@ from tracebed.ground import bounds, system
 from tracebed.ground.errors import InputError
 from tracebed.machine.machine import Machine
 from tracebed.orchestrator import executors
-from tracebed.orchestrator.batch.base import BATCH_SYSTEMS, BatchSettings, BatchSystem, ResizingSystem, SystemFacts
-from tracebed.orchestrator.batch.deciding import GRAIN_S, MOST_SHOWN, DecidingReplayer
-from tracebed.orchestrator.batch.ending import ended_run
-from tracebed.orchestrator.batch.loop import BatchReplayer
-from tracebed.orchestrator.batch.plan import SubmissionPlan
-from tracebed.orchestrator.batch.records import JobRecords
-from tracebed.orchestrator.batch.recovery import SCHEMA, KilledReplay, warn_of_leftover_jobs
-from tracebed.orchestrator.batch.wall import WallClock
+from tracebed.orchestrator.replay.batch.base import (
+    BATCH_SYSTEMS,
+    BatchSettings,
+    BatchSystem,
+    ResizingSystem,
+    SystemFacts,
+)
+from tracebed.orchestrator.replay.batch.deciding import GRAIN_S, MOST_SHOWN, DecidingReplayer
+from tracebed.orchestrator.replay.batch.ending import ended_run
+from tracebed.orchestrator.replay.batch.loop import BatchReplayer
+from tracebed.orchestrator.replay.batch.plan import SubmissionPlan
+from tracebed.orchestrator.replay.batch.records import JobRecords
+from tracebed.orchestrator.replay.batch.recovery import SCHEMA, KilledReplay, warn_of_leftover_jobs
+from tracebed.orchestrator.replay.batch.wall import WallClock
 from tracebed.orchestrator.replay.ending import find_finished, save
 from tracebed.orchestrator.replay.folder import (
     Signals,
@@ -53,22 +59,14 @@ NEXT = "jobs of the replay may still run: the same command with --resume continu
 
 @dataclass(frozen=True)
 class BatchOptions:
-    """Options of a replay on a batch system.
+    """Options of a replay on a batch system."""
 
-    Attributes:
-        speed: trace seconds per wall second.
-        scheduler: name of the batch system.
-        settings: how the batch system is reached.
-        setup: the policy that decides, with its settings; None: the batch system decides.
-    """
-
-    speed: float = 1.0
-    scheduler: str = "slurm"
-    settings: BatchSettings = field(default_factory=BatchSettings)
-    setup: Setup | None = None
+    speed: float = 1.0  # trace s per wall s
+    scheduler: str = "slurm"  # name of the batch system
+    settings: BatchSettings = field(default_factory=BatchSettings)  # how the batch system is reached
+    setup: Setup | None = None  # the policy that decides, with its settings; None: the batch system decides
 
     def __post_init__(self) -> None:
-        """Raise InputError if the speed is out of its range (`tracebed.ground.bounds`)."""
         bounds.check("speed", self.speed, bounds.MIN_SPEED, bounds.MAX_SPEED)
 
     def system(self) -> BatchSystem:
@@ -139,23 +137,13 @@ def replay(
 ) -> Run:
     """Replay `workload` under the scheduler of a batch system, write the run to `output`, and return the run.
 
-    SIGINT, SIGTERM and SIGHUP cancel all jobs of the replay; then the run is saved as interrupted.
+    SIGINT, SIGTERM and SIGHUP cancel all jobs of the replay; then the run is saved as interrupted. Before the first
+    submission, they raise KeyboardInterrupt. All nodes must see the folder of `output`.
 
-    Args:
-        workload: the submission list.
-        output: the folder of the run, on a file system that all nodes see.
-        name: the name of the workload, for reports.
-        thresholds: the limits of the health of the run; None: the limits that tracebed provides.
-        resume: whether to continue the newest replay to `output` that was killed, with the same arguments. Its jobs
-            continue in the meantime. If there is no such replay, the replay starts from the beginning, unless its
-            finished run is in `output`: then nothing is done.
-        replace_run: whether an earlier run in `output` is replaced, as for a replay on a testbed.
-        on_progress: called periodically with the number of jobs that have ended so far.
-
-    Raises:
-        InputError: the workload cannot be replayed, or the run cannot be written.
-        TestbedError: the batch system does not answer. The working folder is kept, and jobs may still run.
-        KeyboardInterrupt: a signal arrived before the first submission.
+    With `resume`, the newest replay to `output` that was killed continues, with the same arguments. Its jobs continue
+    in the meantime. If there is no such replay, the replay starts from the beginning, unless its finished run is in
+    `output`: then nothing is done. If the batch system does not answer (TestbedError), the working folder is kept, and
+    jobs may still run. `replace_run` and `on_progress` are as for a replay on a testbed.
     """
     thresholds = thresholds or HealthThresholds.read()
     batch_system = options.system()
@@ -189,11 +177,7 @@ def replay(
 
 
 def _without_unusable(facts: SystemFacts, batch_system: ResizingSystem) -> tuple[SystemFacts, str | None]:
-    """Leave the nodes out on which no job can start. Return the facts, and which nodes are left out.
-
-    Raises:
-        InputError: no node is left.
-    """
+    """Leave the nodes out on which no job can start, unless no node is left. Return the facts, and what is left out."""
     states = batch_system.node_states()
     lost = {node.name for node in facts.nodes if node.name in states and not states[node.name].usable}
     if not lost:
@@ -209,11 +193,7 @@ def _without_unusable(facts: SystemFacts, batch_system: ResizingSystem) -> tuple
 def _decided(
     workload: Workload, options: BatchOptions, batch_system: BatchSystem, facts: SystemFacts
 ) -> tuple[Jobs, Policy, Setup] | None:
-    """Return the jobs, the policy that decides, and its setup. None: the batch system decides.
-
-    Raises:
-        InputError: the policy is impossible with this batch system, or the batch system does not permit resizes.
-    """
+    """Return the jobs, the policy that decides, and its setup; None: the batch system decides, or InputError."""
     if options.setup is None:
         return None
     setup, policy = replace(options.setup, timing=Timing(speed=options.speed)).resolved(len(facts.nodes))

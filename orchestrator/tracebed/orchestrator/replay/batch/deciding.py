@@ -22,8 +22,8 @@ from tracebed.ground.display import listed
 from tracebed.ground.errors import TestbedError
 from tracebed.ground.system import Background
 from tracebed.machine.nodes import NodeFacts
-from tracebed.orchestrator.batch import loop
-from tracebed.orchestrator.batch.base import (
+from tracebed.orchestrator.replay.batch import loop
+from tracebed.orchestrator.replay.batch.base import (
     LIVE,
     JobObservation,
     JobRequest,
@@ -32,10 +32,10 @@ from tracebed.orchestrator.batch.base import (
     Refused,
     ResizingSystem,
 )
-from tracebed.orchestrator.batch.loop import BatchReplayer, Polled, attempt, begin_outage, end_outages
-from tracebed.orchestrator.batch.plan import SubmissionPlan
-from tracebed.orchestrator.batch.records import AppliedSize, JobRecords
-from tracebed.orchestrator.batch.resizes import (
+from tracebed.orchestrator.replay.batch.loop import BatchReplayer, Polled, attempt, begin_outage, end_outages
+from tracebed.orchestrator.replay.batch.plan import SubmissionPlan
+from tracebed.orchestrator.replay.batch.records import AppliedSize, JobRecords
+from tracebed.orchestrator.replay.batch.resizes import (
     RETRY_S,
     SECOND,
     BatchResize,
@@ -51,35 +51,22 @@ from tracebed.orchestrator.scheduling.scheduler import Executor, Scheduler
 from tracebed.orchestrator.scheduling.state import Policy, visible_jobs
 from tracebed.orchestrator.setup import Setup
 
-POLL_S = 0.25
-"""Time between the starts of two observations, wall s."""
-GRAIN_S = 0.25
-"""Time between two malleability points of a job, wall s."""
-CHECK_S = 0.05
-"""Time between two looks for the record of a job that is resizing, wall s."""
+POLL_S = 0.25  # time between the starts of two observations, wall s
+GRAIN_S = 0.25  # time between two malleability points of a job, wall s
+CHECK_S = 0.05  # time between two looks for the record of a job that is resizing, wall s
+# Time that the batch system grants to jobs beyond their limit, for the launches of a malleable job, wall s.
 MARGIN_S = 60.0
-"""Time that the batch system grants to jobs beyond their limit, for the launches of a malleable job, wall s."""
-OF_OTHERS = "held by jobs that are not of this replay"
-"""Why the policy cannot use a node."""
-MOST_SHOWN = 5
-"""Number of lost nodes that a warning names."""
-MOST_REFUSALS = 3
-"""Refused resizes of a job after which the policy no longer resizes it."""
-LOST_POLLS = 2
-"""Successive observations of an unusable node after which a policy no longer uses it."""
+OF_OTHERS = "held by jobs that are not of this replay"  # why the policy cannot use a node
+MOST_SHOWN = 5  # number of lost nodes that a warning names
+MOST_REFUSALS = 3  # refused resizes of a job after which the policy no longer resizes it
+LOST_POLLS = 2  # successive observations of an unusable node after which a policy no longer uses it
 
 
 class DecidingReplayer(BatchReplayer, Executor):
-    """A replay on a batch system in which a policy decides. It is the executor of its scheduler.
-
-    Attributes:
-        scheduler: the scheduler.
-        of_policy: the jobs as the policy sees them.
-        program: the command that malleable jobs run (see `JobRecords.request`).
-    """
+    """A replay on a batch system in which a policy decides. It is the executor of its scheduler."""
 
     system: ResizingSystem
-    program: str | None = None
+    program: str | None = None  # the command that malleable jobs run (see `JobRecords.request`)
 
     def __init__(
         self,
@@ -91,20 +78,10 @@ class DecidingReplayer(BatchReplayer, Executor):
         journal: Journal,
         **arguments: Any,
     ) -> None:
-        """Prepare a replay.
-
-        Args:
-            decided: the jobs of the plan as the scheduler reads them, the policy, and the setup.
-            nodes: the nodes of the batch system.
-            plan: see `BatchReplayer`, like the other arguments.
-            batch_system: see `BatchReplayer`.
-            records: see `BatchReplayer`.
-            journal: see `BatchReplayer`.
-            arguments: see `BatchReplayer`.
-        """
+        """Prepare a replay. `decided` has the jobs as the scheduler reads them, the policy, and the setup."""
         super().__init__(plan, batch_system, records, journal, **arguments)
         jobs, policy, setup = decided
-        self.of_policy = visible_jobs(policy, jobs)
+        self.of_policy = visible_jobs(policy, jobs)  # the jobs as the policy sees them
         self._names = [node.name for node in nodes]
         self._number_of = {name: number for number, name in enumerate(self._names)}
         scheduling = setup.scheduling
@@ -316,17 +293,15 @@ class DecidingReplayer(BatchReplayer, Executor):
             resize.state = "applied" if resize.merged is not None else ""
             self._note("ended", job, **watched.facts())
 
-    def _corrected(self, job: int, found: JobObservation | None, polled: Polled) -> JobObservation | None:
-        """Return the observation with the nodes of the job after its last resize: an observation may be older.
-
-        An answer of the batch system with nodes that the job held before that is older, too.
-        """
+    def _corrected(self, job: int, observed: JobObservation | None, polled: Polled) -> JobObservation | None:
+        """Return the observation with the nodes of the job after its last resize: an observation may be older."""
         watched = self.jobs[job]
         start, nodes = watched.execution
-        if found is None or not (nodes and found.nodes) or found.start != start:
-            return found
-        before = polled.began <= self._settled.get(job, -math.inf) or found.nodes in watched.earlier_nodes
-        return replace(found, nodes=nodes) if before or job in self._pending else found
+        if observed is None or not (nodes and observed.nodes) or observed.start != start:
+            return observed
+        # Or it has nodes that the job held before.
+        before = polled.began <= self._settled.get(job, -math.inf) or observed.nodes in watched.earlier_nodes
+        return replace(observed, nodes=nodes) if before or job in self._pending else observed
 
     def _node_states(self) -> dict[str, NodeState]:
         return self.system.node_states()

@@ -16,58 +16,41 @@ from typing import Any
 from tracebed.ground import system
 from tracebed.ground.errors import InputError, TestbedError
 from tracebed.ground.states import JobState
-from tracebed.orchestrator.batch.base import LIVE, BatchSystem, JobObservation, Phase
-from tracebed.orchestrator.batch.ending import ended_run
-from tracebed.orchestrator.batch.loop import CANCEL_S, POLL_S, BatchReplayer, begin_outage, end_outages
-from tracebed.orchestrator.batch.plan import SubmissionPlan
-from tracebed.orchestrator.batch.records import JobRecords, OwnRecord
-from tracebed.orchestrator.batch.resizes import BatchResize
-from tracebed.orchestrator.batch.wall import Step
-from tracebed.orchestrator.batch.watched import WatchedJob
+from tracebed.orchestrator.replay.batch.base import LIVE, BatchSystem, JobObservation, Phase
+from tracebed.orchestrator.replay.batch.ending import ended_run
+from tracebed.orchestrator.replay.batch.loop import CANCEL_S, POLL_S, BatchReplayer, begin_outage, end_outages
+from tracebed.orchestrator.replay.batch.plan import SubmissionPlan
+from tracebed.orchestrator.replay.batch.records import JobRecords, OwnRecord
+from tracebed.orchestrator.replay.batch.resizes import BatchResize
+from tracebed.orchestrator.replay.batch.wall import Step
+from tracebed.orchestrator.replay.batch.watched import WatchedJob
 from tracebed.orchestrator.replay.journal import DamagedJournal, Entry, has_facts, of_damage, read
 from tracebed.orchestrator.replay.recovery import KILLED, SAME_COMMAND, check_unchanged, lost_rows
 from tracebed.orchestrator.replay.thresholds import HealthThresholds
 from tracebed.orchestrator.run import JOURNAL, Run, RunInfo
 
 SCHEMA = "tracebed-batch-journal/5"
-SAME = ("source", "speed", "policy", "parameters")
-"""Facts of a run that must not change when a replay is resumed."""
+SAME = ("source", "speed", "policy", "parameters")  # facts of a run that must not change when a replay is resumed
 SAME_OF_SYSTEM = ("partition", "options", "program")
-IN_FLIGHT_S = 5.0
-"""Time for which a submission may still be in progress after the replayer was killed, wall s."""
-MOST_SHOWN = 10
-"""Number of jobs that a warning names."""
+IN_FLIGHT_S = 5.0  # time for which a submission may still be in progress after the replayer was killed, wall s
+MOST_SHOWN = 10  # number of jobs that a warning names
+# Phases of jobs that are cancelled. Jobs in the phase `ENDING` are not cancelled.
 CANCELLED = frozenset({Phase.WAITING, Phase.RUNNING, Phase.UNKNOWN})
-"""Phases of jobs that are cancelled. Jobs in the phase `ENDING` are not cancelled."""
 
 
 class BatchReconstruction:
-    """The submission, observations and end of each job.
-
-    Args:
-        facts: the facts of the journal.
-        where: the journal, for messages.
-
-    Attributes:
-        plan: the jobs.
-        info: the facts of the run, with the pauses and lost nodes so far.
-        jobs: the last known state of each job.
-        submitting: jobs whose submission had no outcome yet.
-        submitted: number of jobs whose submission had begun.
-        steps: the steps of the wall clock that were detected (see `WallClock.steps`).
-        interrupted: reason of the interruption; None: the replay was not interrupted.
-    """
+    """The submission, observations and end of each job, from the facts of a journal and its entries so far."""
 
     def __init__(self, facts: Mapping[str, Any], where: str | None = None) -> None:
         """Start without submitted jobs. Raises an exception if the facts are damaged."""
         self.plan = SubmissionPlan(**facts["plan"])
-        self.info = RunInfo.from_json(facts["info"], where=where)
+        self.info = RunInfo.from_json(facts["info"], where=where)  # with the pauses and lost nodes so far
         self.origin = float(facts["origin"])
-        self.jobs = [WatchedJob() for _ in self.plan.ids]
-        self.submitting: set[int] = set()
-        self.submitted = 0
-        self.steps: list[Step] = []
-        self.interrupted: str | None = None
+        self.jobs = [WatchedJob() for _ in self.plan.ids]  # the last known state of each job
+        self.submitting: set[int] = set()  # jobs whose submission had no outcome yet
+        self.submitted = 0  # number of jobs whose submission had begun
+        self.steps: list[Step] = []  # of the wall clock (`WallClock.steps`)
+        self.interrupted: str | None = None  # reason of the interruption
         self.numbers = {name: number for number, name in enumerate(self.plan.ids)}
 
     def trace(self, wall: float) -> float:
@@ -118,8 +101,9 @@ def _observe(job: WatchedJob, entry: Entry) -> None:
     """Process an entry with the facts of `WatchedJob.facts`."""
     data = entry.data
     if seen := data["seen"]:
-        found = JobObservation(**seen)
-        job.seen = replace(found, phase=Phase(found.phase), state=JobState(found.state), nodes=tuple(found.nodes))
+        observed = JobObservation(**seen)
+        phase, state = Phase(observed.phase), JobState(observed.state)
+        job.seen = replace(observed, phase=phase, state=state, nodes=tuple(observed.nodes))
     held = data.get("execution", (job.seen.start, job.seen.nodes) if job.seen is not None else (None, ()))
     job.execution = held[0], tuple(held[1])
     job.first_nodes = tuple(data["first_nodes"])
@@ -133,19 +117,10 @@ def _observe(job: WatchedJob, entry: Entry) -> None:
 
 
 class KilledReplay(BatchReconstruction):
-    """The journal of a killed replay.
-
-    Attributes:
-        facts: the facts of the journal.
-        entries: its entries.
-    """
+    """The journal of a killed replay."""
 
     def __init__(self, folder: Path) -> None:
-        """Read the journal in the working folder of a replay.
-
-        Raises:
-            InputError: the journal is missing or damaged, or the replay was not on a batch system.
-        """
+        """Read the journal in the working folder of a replay, which must have been on a batch system."""
         self.folder = folder
         self.facts, self.entries = read(folder / JOURNAL)
         if self.facts.get("schema") != SCHEMA:
@@ -188,11 +163,8 @@ class KilledReplay(BatchReconstruction):
 def recovered(folder: Path) -> Run:
     """Return the run of a killed replay from its working folder, without the batch system.
 
-    Jobs that had not ended at the last entry of the journal are interrupted, even if the batch system still runs
-    them. `--resume` waits for these jobs instead.
-
-    Raises:
-        InputError: the journal is missing or damaged.
+    Jobs that had not ended at the last entry of the journal are interrupted, even if the batch system still runs them.
+    `--resume` waits for these jobs instead.
     """
     past = KilledReplay(folder)
     end = past.facts.get("end") or {"time": past.last, "interrupted": KILLED}
@@ -210,14 +182,7 @@ def recovered(folder: Path) -> Run:
 
 
 def warn_of_leftover_jobs(folders: Iterable[Path], batch_system: BatchSystem) -> None:
-    """Warn of jobs that killed replays have left in a batch system.
-
-    Args:
-        folders: the working folders of the replays. Those of replays that are not on a batch system are ignored.
-
-    Raises:
-        TestbedError: the batch system does not answer.
-    """
+    """Warn of jobs that killed replays have left in a batch system. Folders of replays on testbeds are ignored."""
     for folder in folders:
         facts: dict[str, Any] = {}
         with contextlib.suppress(InputError):  # the journal is damaged
@@ -236,13 +201,6 @@ def cancel_leftover_jobs(folder: Path, batch_system: BatchSystem) -> None:
     The jobs are found by the prefix of their names in the journal, also those whose submission is not confirmed in the
     journal. The jobs in the journal are cancelled even if an incomplete answer of the batch system lacks them. Such an
     answer ends no job that was listed before.
-
-    Args:
-        folder: the working folder of the replay.
-
-    Raises:
-        InputError: the journal is damaged.
-        TestbedError: the batch system does not answer, or the jobs do not end.
     """
     if not has_facts(folder / JOURNAL):
         return  # no job was submitted

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tracebed.ground.errors import TestbedError
-from tracebed.orchestrator.batch.base import JobRequest
+from tracebed.orchestrator.replay.batch.base import JobRequest
 
 SCRIPT = Path(__file__).with_name("job.sh")
 NS = 1e-9
@@ -25,34 +25,23 @@ class OwnRecord:
 
     id: str
     start: float
-    end: float | None = None
-    """End of the job; None: it has not ended, or was killed."""
-    completed: bool = False
-    """Whether the job reached its planned end."""
-    restarts: int = 0
-    """Number of times that the batch system started the job again."""
-    launched: float | None = None
-    """Time at which the ranks of the job began to work. None: unknown."""
+    end: float | None = None  # end of the job; None: it has not ended, or was killed
+    completed: bool = False  # whether the job reached its planned end
+    restarts: int = 0  # number of times that the batch system started the job again
+    launched: float | None = None  # Time at which the ranks of the job began to work. None: unknown.
 
 
 @dataclass(frozen=True)
 class AppliedSize:
     """The last size that a malleable job applied. Times are s since 1970, by the clock of its first node."""
 
-    request: int
-    """Number of the request, as in `JobRecords.write_size`."""
-    seen: float
-    """Time of the malleability point at which the job read the request."""
-    applied: float
-    """Time at which the job worked on its new nodes, and the ranks on other nodes had ended."""
+    request: int  # number of the request, as in `JobRecords.write_size`
+    seen: float  # time of the malleability point at which the job read the request
+    applied: float  # time at which the job worked on its new nodes, and the ranks on other nodes had ended
 
 
 class JobRecords:
-    """The folder of the script and the records of the jobs of a replay.
-
-    Args:
-        folder: a folder that all nodes see, readable by the user only.
-    """
+    """The script and the records of the jobs of a replay, in a folder that all nodes see and only the user can read."""
 
     def __init__(self, folder: Path) -> None:
         """Create the folder and its script, if they are missing."""
@@ -75,28 +64,18 @@ class JobRecords:
         grain_s: float | None = None,
         program: Sequence[str] = (),
     ) -> JobRequest:
-        """Return the request of a job.
+        """Return the request of a job. The work of a malleable job takes `run_s` (wall s) at the rate 1.
 
-        Args:
-            name: its name.
-            nodes: number of nodes.
-            run_s: run time, wall s; of a malleable job, at the rate 1.
-            limit_s: time limit, wall s.
-            held: see `JobRequest.held`.
-            grain_s: time between two malleability points of a malleable job, wall s; None: the job is rigid.
-            program: the command of the shell that does the work of a malleable job (`job.sh`), the name of the
-                application, and its state in MiB. Empty: the work is emulated.
+        A malleable job has a malleability point every `grain_s` of wall time. Its `program` is the command of the shell
+        that does the work (`job.sh`), the name of the application, and its state in MiB. If empty, the work is
+        emulated.
         """
         grain = () if grain_s is None else (str(round(grain_s / NS)), *program)
         arguments = (str(self.folder), name, str(round(run_s / NS)), *grain)
         return JobRequest(name, nodes, limit_s, self.script, arguments, self.folder / f"{name}.out", held)
 
     def write_size(self, name: str, request: int, rate: float, nodes: Sequence[str]) -> None:
-        """Request a malleable job to work on `nodes` at a rate. The number `request` must be new.
-
-        Raises:
-            TestbedError: the file cannot be written.
-        """
+        """Request a malleable job to work on `nodes` at a rate. The number `request` must be new."""
         path, new = self.folder / f"{name}.size", self.folder / f".{name}.size"
         try:
             new.write_text(f"{request} {max(1, round(rate * 1e6))} {' '.join(nodes)}\n")
@@ -108,10 +87,8 @@ class JobRecords:
     def kept_running(self, name: str, id: str) -> Iterator[None]:
         """Keep a malleable job in the batch system while the block runs, even if its work ends.
 
-        The job records its end, then looks for the file. This method makes the file, then looks for the record.
-
-        Raises:
-            TestbedError: the job has ended.
+        The job records its end, then looks for the file. This method makes the file, then looks for the record. A job
+        that has ended is a TestbedError.
         """
         path = self.folder / f"{name}.busy"
         path.touch()

@@ -12,50 +12,36 @@ from typing import Any, NamedTuple
 
 from tracebed.ground import system
 
-STEP_S = 0.1
-"""Smallest change between two checks that counts as a step, s. NTP slews by at most 0.5 ms per s."""
-ROUNDED_S = 1.0
-"""Batch systems round times down to multiples of this time, s."""
+STEP_S = 0.1  # Smallest change between two checks that counts as a step, s. NTP slews by at most 0.5 ms per s.
+ROUNDED_S = 1.0  # batch systems round times down to multiples of this time, s
 
 
 class Step(NamedTuple):
     """A step of the wall clock. `since` and `until` are times of the replay's clock, s."""
 
-    since: float
-    """Last check before the step."""
-    until: float
-    """Check that detected the step."""
+    since: float  # last check before the step
+    until: float  # check that detected the step
     size: float
 
 
 class WallClock:
-    """Wall time that advances with the monotonic clock.
-
-    Args:
-        steps: the steps that another process has detected, if this clock continues the clock of that process.
-        base: the `base` of that clock.
-        checked: time of that clock at its last check.
-
-    Attributes:
-        steps: the steps of the wall clock.
-        drift_s: last difference of the wall clock from this clock without the steps, s.
-        base: a wall time, the monotonic time at that instant, and the boot of the machine, as JSON values.
-    """
+    """Wall time that advances with the monotonic clock."""
 
     def __init__(
         self, steps: Sequence[Step] = (), base: Mapping[str, Any] | None = None, checked: float | None = None
     ) -> None:
         """Continue the clock with `base`, or start at the wall time without the `steps` after a restart of the machine.
 
-        The steps since the last check of the other process are only detected if its clock is continued.
+        The other process has detected `steps`, and checked its clock at `checked` at last. Later steps are only
+        detected if its clock is continued.
         """
         self.steps = list(steps)
-        self.drift_s = 0.0
+        self.drift_s = 0.0  # last difference of the wall clock from this clock without the steps, s
         boot = system.current().boot_id()
         if base is None or boot is None or base["boot"] != boot:
             wall = system.time() - sum(step.size for step in steps)
             base = {"wall": wall, "monotonic": system.monotonic(), "boot": boot}
-        self.base = base
+        self.base = base  # a wall time, the monotonic time at that instant, and the boot of the machine, as JSON
         self._checked = self.now() if checked is None else checked
 
     def now(self) -> float:
