@@ -7,14 +7,14 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
 import tracebed.api as tb
 from tracebed.cli.console import change, print_table
 from tracebed.cli.messages import MessageLevel, emit, warn
-from tracebed.cli.options import PATH, OutputPath, gathered, option
+from tracebed.cli.options import OutputPath, gathered, option
 from tracebed.ground.display import cell, counted, signed
 from tracebed.ground.errors import ExitCode, InputError
 from tracebed.ground.outputs import BASELINE, CODE_QUALITY, JUNIT, SUMMARY
@@ -197,24 +197,17 @@ COLUMNS = ("metric", "verdict", "case", "error / margin", "predicted", "lowest",
 class Gating:
     """The options of a gate."""
 
-    inconclusive: str = option(
-        type=click.Choice(["fail", "warn", "pass"]),
-        default="fail",
-        show_default=True,
-        help="Exit status of an inconclusive verdict: 3, 0 with a warning, or 0.",
+    inconclusive: Literal["fail", "warn", "pass"] = option(
+        default="fail", help="Exit status of an inconclusive verdict: 3, 0 with a warning, or 0."
     )
     baseline: Path | None = option(
-        type=PATH,
-        metavar="FILE",
-        help="Also fail if a metric is worse than in this baseline: YAML, or JSON if the name ends in .json.",
+        help="Also fail if a metric is worse than in this baseline: YAML, or JSON if the name ends in .json."
     )
-    update_baseline: str | None = option(
-        type=click.Choice(["better", "any"]),
+    update_baseline: Literal["better", "any"] | None = option(
         help="Write the results to the file of --baseline, which may be missing, and print them. `better` writes "
         "nothing and ends with status 1 if a result is worse than before, or the tolerances changed.",
     )
     annotate: bool = option(
-        is_flag=True,
         help="Print annotations of GitHub for metrics that fail, and append the summary in Markdown to the file in "
         f"the variable {STEP_SUMMARY}, if it is set.",
     )
