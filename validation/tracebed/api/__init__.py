@@ -155,7 +155,7 @@ if TYPE_CHECKING:  # the homes of the names: `_homes` reads these lines
     from tracebed.validation.verdict.baseline import Baseline, SimulatorBaseline
     from tracebed.validation.verdict.baseline import title as metric_title
     from tracebed.validation.verdict.comparison import Comparison
-    from tracebed.validation.verdict.gate import Finding, OnInconclusive, gate, judged, outcome
+    from tracebed.validation.verdict.gate import Finding, Gate, OnInconclusive, gate, judged, outcome
     from tracebed.validation.verdict.noise import CellNoise, NoiseFloor, NoiseProfile, repeats_for
     from tracebed.validation.verdict.ranking import PolicyComparison
     from tracebed.validation.verdict.rejudging import NO_JOURNAL
@@ -167,8 +167,8 @@ __all__ = ["GRID_KEYS", "MODELS", "MOST_NODE_HOURS", "NO_JOURNAL", "PERTURBED", 
 __all__ += ["SETUP_PARTS", "STREAM_LABEL", "STREAM_TOLERANCE", "TYPES"]
 __all__ += ["Against", "AnyCalibration", "AnyRun", "ArtifactFacts", "Attempt", "Audited", "Baseline"]
 __all__ += ["Calibration", "CellNoise", "Cleaned", "Communication", "Comparison", "DaskPool", "Difference"]
-__all__ += ["EngineChoice", "ErrorBudget", "ExperimentFile", "Finding", "Flexible", "FolderMetrics", "GridPlan"]
-__all__ += ["GridResult", "History", "InputError", "Inventory", "JournalFollower", "KeptJobs"]
+__all__ += ["EngineChoice", "ErrorBudget", "ExperimentFile", "Finding", "Flexible", "FolderMetrics", "Gate"]
+__all__ += ["GridPlan", "GridResult", "History", "InputError", "Inventory", "JournalFollower", "KeptJobs"]
 __all__ += ["LocalPool", "LossName", "Machine", "MatchName", "Metric", "MetricVerdict", "NodeHealth"]
 __all__ += ["NodeReport", "NoiseFloor", "NoiseProfile", "OnInconclusive", "OpenMetrics", "OverheadEstimate"]
 __all__ += ["Overheads", "Picture", "Pictured", "PilsResult", "Point", "Policy", "PolicyComparison", "Pool"]

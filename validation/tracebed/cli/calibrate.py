@@ -50,9 +50,16 @@ class Fit:
     def calibration(self, runs: Sequence[Path], name: str) -> tb.Calibration:
         """Return overheads that are fitted to recorded runs (folders)."""
         loaded = {str(path): load_workload(path) for path in self.workloads}
-        how = {"loss": self.loss, "budget": self.budget, "seed": self.seed, "name": name}
         with progress(f"fitting to {len(runs)} runs", total=self.budget * len(loaded) ** 2) as bar:
-            return tb.fit(loaded, [str(run) for run in runs], on_progress=bar.update, **how)
+            return tb.fit(
+                loaded,
+                [str(run) for run in runs],
+                loss=self.loss,
+                budget=self.budget,
+                seed=self.seed,
+                name=name,
+                on_progress=bar.update,
+            )
 
 
 @click.command(cls=Sectioned, sections={"Fit to recorded replays": Fit})

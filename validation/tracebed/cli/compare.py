@@ -112,19 +112,19 @@ def compare(
     kept = gating.kept()
     with progress("comparing"):
         validation = tb.compare(sides.real, sides.predicted, **decision.keywords, **tables.keywords)
-    gate = gating.judge([validation], kept)
+    judgment = gating.judge([validation], kept)
     if as_json:
-        document = tb.judged(validation, gate.inconclusive, gate.findings)
+        document = tb.judged(judgment.gate, validation)
         print_json(document.pop("schema"), document)
     else:
         show(validation)
     if "figures" in pages:
         save_figures(validation, pages["figures"])
     if "html" in pages:
-        result = tb.outcome(validation, gate.inconclusive, gate.findings)
+        result = tb.outcome(judgment.gate, validation)
         _report(validation, pages["html"], sides.real, reports.workload, result)
-    gate.write([validation], pages.get("markdown"), pages.get("junit"))
-    return gate.status([validation], [decision.tolerances] if decision.tolerances else [], as_json=as_json)
+    judgment.write(pages.get("markdown"), pages.get("junit"))
+    return judgment.status([decision.tolerances] if decision.tolerances else [], as_json=as_json)
 
 
 def _margins(texts: Sequence[str]) -> dict[str, str]:

@@ -212,7 +212,12 @@ def replay(
     jobs = load_workload(workload)
     settings = settings_of(settings, nodes=jobs.provenance.system.nodes)
     policy, speed = settings.pop("policy"), settings.pop("speed")
-    common = {"output": output, "replace": replace, "name": workload.name, "resume": continuation.resume}
+    common: dict[str, Any] = {
+        "output": output,
+        "replace": replace,
+        "name": workload.name,
+        "resume": continuation.resume,
+    }
     if batch.scheduler is not None:
         chosen = None if policy is None else tb.Setup.of(policy, **settings)
         run = _replay_on(jobs, batch, chosen, live, speed=speed, health=testbed.health, **common)

@@ -13,7 +13,7 @@ import click
 import tracebed.api as tb
 from tracebed.cli.board import Data, copy, data_options, score
 from tracebed.cli.console import print_json, print_table
-from tracebed.cli.gate import Gate, Gating, gate_options, show
+from tracebed.cli.gate import Gating, Judgment, gate_options, show
 from tracebed.cli.groups import Sectioned
 from tracebed.cli.messages import emit, progress, warn
 from tracebed.cli.options import (
@@ -236,20 +236,18 @@ def validate(
     def run() -> tuple[tb.Predictions, dict[str, str]]:
         return execute(suite, forecast, output)[:2]
 
-    gate: Gate | None = None
+    judgment: Judgment | None = None
 
-    def judge(
-        validations: tb.Validations, incomparable: Mapping[str, str]
-    ) -> tuple[tb.OnInconclusive, Sequence[tb.Finding]]:
-        nonlocal gate
+    def judge(validations: tb.Validations, incomparable: Mapping[str, str]) -> tb.Gate:
+        nonlocal judgment
         show_failures(incomparable)
-        gate = gating.judge(list(validations.values()), kept)
-        return gate.inconclusive, gate.findings
+        judgment = gating.judge(list(validations.values()), kept)
+        return judgment.gate
 
     validations, failed, document = tb.validate_suite(
         suite, output, run, judge, case_pages=cases.case_pages, on_step=progress
     )
-    assert gate is not None
+    assert judgment is not None
     if as_json:
         print_json(document["schema"], document)
     else:
@@ -259,7 +257,7 @@ def validate(
             raise InputError(f"no artifact: the simulator {min(failed)} failed", hint="it needs all verdicts")
         _write_artifact(loaded, points, list(suite.simulators), cases.only, gating, output, artifact)
     files = [file, *([loaded.folder / spec.tolerances] if spec.tolerances else [])]
-    return gate.status(list(validations.values()), files, as_json=as_json, failures=failed)
+    return judgment.status(files, as_json=as_json, failures=failed)
 
 
 def _write_artifact(

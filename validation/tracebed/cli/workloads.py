@@ -151,7 +151,7 @@ class Scaling:
     @property
     def keywords(self) -> dict[str, Any]:
         """The options, as `tracebed.api.scale` takes them. Raises InputError if one is invalid."""
-        found = {"nodes": self.nodes, "cores_per_node": self.cores_per_node}
+        found: dict[str, Any] = {"nodes": self.nodes, "cores_per_node": self.cores_per_node}
         if self.inventory is not None:
             if self.nodes is not None or self.cores_per_node is not None:
                 raise InputError("both --inventory and a size are given", hint="give one of them")
