@@ -62,7 +62,7 @@ if TYPE_CHECKING:  # the homes of the names: `_homes` reads these lines
         without_nodes,
         write_inventory,
     )
-    from tracebed.api.results import AnyRun, Run, Workload
+    from tracebed.api.results import AnyRun, Run
     from tracebed.api.runs import inventory, metrics, policies, recover, replay, shortest_replay, simulate
     from tracebed.api.schedulers import replay_on
     from tracebed.api.verdicts import Validation, compare, noise
@@ -86,7 +86,7 @@ if TYPE_CHECKING:  # the homes of the names: `_homes` reads these lines
     from tracebed.converters.models.tsafrir05 import Tsafrir05Parameters
     from tracebed.converters.pictures import check_name as check_picture
     from tracebed.converters.pictures import plot as plot_description
-    from tracebed.converters.workload import Provenance, Step, System
+    from tracebed.converters.workload import Provenance, Step, System, Workload
     from tracebed.ground.errors import InputError, TestbedError, Tolerated, TracebedError
     from tracebed.machine.machine import Machine
     from tracebed.machine.sources import read_machine

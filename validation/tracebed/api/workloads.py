@@ -9,10 +9,8 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
 from tracebed.api.arguments import check_seed, check_size
-from tracebed.api.results import Workload
-from tracebed.converters import workload as converters
 from tracebed.converters.formats.reading import read_workload
-from tracebed.converters.workload import Kind, System
+from tracebed.converters.workload import Kind, System, Workload
 from tracebed.ground.errors import InputError
 from tracebed.ground.registry import one_of
 
@@ -81,7 +79,7 @@ def generate(
         drawn = moldability.with_moldability(drawn, seed, kind=Kind(kind))
     if applications:
         drawn = with_applications(drawn, seed=seed)
-    return Workload.of(drawn if load is None else scaling.to_load(drawn, load))
+    return drawn if load is None else scaling.to_load(drawn, load)
 
 
 def read(path: Path | str, *, format: str | None = None, system: System | None = None, **options: Any) -> Workload:
@@ -105,14 +103,14 @@ def read(path: Path | str, *, format: str | None = None, system: System | None =
     """
     workload = read_workload(path, format, **options)
     if system is None:
-        return Workload.of(workload)
+        return workload
     from tracebed.converters.scaling import with_system
 
-    return Workload.of(with_system(workload, system))
+    return with_system(workload, system)
 
 
 def write(
-    workload: converters.Workload,
+    workload: Workload,
     path: Path | str,
     *,
     format: str | None = None,
@@ -177,7 +175,7 @@ def convert(
 
 
 def scale(
-    workload: converters.Workload,
+    workload: Workload,
     nodes: int | None = None,
     cores_per_node: int | None = None,
     *,
@@ -224,10 +222,10 @@ def scale(
         arrivals=arrivals,
         system=system,
     )
-    return Workload.of(scaled if load is None else scaling.to_load(scaled, load))
+    return scaled if load is None else scaling.to_load(scaled, load)
 
 
-def perturb(workload: converters.Workload, seed: int = 0, *, submit_s: float = 10.0, limit_s: float = 60.0) -> Workload:
+def perturb(workload: Workload, seed: int = 0, *, submit_s: float = 10.0, limit_s: float = 60.0) -> Workload:
     """Return a workload with small random changes, which show how much a simulated figure depends on them.
 
     Submissions move, jobs that are submitted at once change their order, and limits are rounded up (input perturbation:
@@ -252,11 +250,11 @@ def perturb(workload: converters.Workload, seed: int = 0, *, submit_s: float = 1
     from tracebed.converters.perturbation import Perturbation, perturbed
 
     check_seed(seed)
-    return Workload.of(perturbed(workload, seed, Perturbation(submit_s, limit_s)))
+    return perturbed(workload, seed, Perturbation(submit_s, limit_s))
 
 
 def make_malleable(
-    workload: converters.Workload,
+    workload: Workload,
     share: float,
     seed: int = 0,
     *,
@@ -323,4 +321,4 @@ def make_malleable(
         after = to_malleable(workload, share, seed, nodes=nodes, thresholds=thresholds, kind=Kind(kind), phases=count)
     if application is not None:
         after = with_application(after, rigid_share(workload, share, seed), application)
-    return Workload.of(after)
+    return after

@@ -105,7 +105,7 @@ def clean(
         print_json("tracebed-clean/1", facts)
         return
     _print_audit(loaded, done.audit)
-    write_and_summarize(tb.Workload.of(done.workload), output, as_json=False, quietly=True, replace=replace)
+    write_and_summarize(done.workload, output, as_json=False, quietly=True, replace=replace)
     if explain is not None:
         emit(f"touched records: {explain}")
 
