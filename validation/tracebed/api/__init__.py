@@ -17,8 +17,8 @@ The command line uses these names only. Another package adds names by entry poin
 
 from __future__ import annotations
 
-import ast
 import importlib
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -207,12 +207,16 @@ def _homes() -> dict[str, tuple[str, str]]:
     """Return the module of each name, and its name there, from the imports above, which only type checkers carry out.
 
     A module is imported when one of its names is first used, so that the command line and `import tracebed.api` are
-    fast; and a name is written once for both.
+    fast; and a name is written once for both. The imports are read as text: a parser of Python takes ten times as long.
     """
-    tree = ast.parse(Path(__file__).read_text(encoding="utf-8"))
-    block = next(node for node in tree.body if isinstance(node, ast.If))
-    lines = [line for line in block.body if isinstance(line, ast.ImportFrom)]
-    return {item.asname or item.name: (str(line.module), item.name) for line in lines for item in line.names}
+    block = Path(__file__).read_text(encoding="utf-8").partition("if TYPE_CHECKING:")[2].partition("\n__all__")[0]
+    found = {}
+    for module, several, line in re.findall(r"^    from (\S+) import (?:\(([^)]+)\)|(.+))$", block, re.MULTILINE):
+        for name in (several or line).replace("\n", " ").split(","):
+            own, _, here = name.strip().partition(" as ")
+            found[here or own] = (module, own)
+    found.pop("", None)  # after the last comma
+    return found
 
 
 _HOMES = _homes()
