@@ -184,9 +184,9 @@ def _described(workload: Workload, system: System | Path | None) -> dict[str, An
     if not isinstance(system, Path):
         facts = description.describe(workload)
         return facts | {"by_partition": partition_facts(workload), "node_classes": []}
-    from tracebed.orchestrator.configurations import CONFIGURATIONS
+    from tracebed.orchestrator.configurations import configuration_of
 
-    partitions, classes = CONFIGURATIONS.load("slurm").partitions_in(system)
+    partitions, classes = configuration_of(system).partitions_in(system)
     by_partition = partition_facts(workload, partitions)
     return description.describe(workload) | {"by_partition": by_partition, "node_classes": classes}
 

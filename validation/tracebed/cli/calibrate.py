@@ -99,42 +99,23 @@ def calibrate(
         raise InputError(what, hint="give --inventory NAME, or RUN... --workload FILE")
     if fit.workloads and not runs:
         raise InputError("--workload is given without recorded replays", hint="add RUN..., or leave it out")
+    if inventory is not None:
+        from tracebed.cli.runs import end_on_signals
+
+        end_on_signals()
+    machine = None if inventory is None else tb.inventory(inventory)
     name = output.name.partition(".")[0]
-    if runs and not fit.workloads:
-        with CALIBRATION.file(output, replace=replace) as file:
-            measured = tb.calibrate_batch(runs, name=name)
-            file.write(measured.text.encode())
-        _print(measured, as_json)
-        return
-    if runs:
-        with CALIBRATION.file(
-            output, replace=replace
-        ) as file:  # an output that cannot be written is reported before the fit
-            fitted = fit.calibration(runs, name)
-            file.write(fitted.text.encode())
-        if as_json:
-            print_json("tracebed-calibration/1", fitted.model_dump(mode="json", exclude={"file_schema"}))
+    with CALIBRATION.file(output, replace=replace) as file:  # an output that cannot be written is reported first
+        if machine is not None:
+            with progress(f"calibrating {len(machine.nodes)} {machine.execution} nodes", total=1.0) as bar:
+                made = tb.calibrate(machine, **vars(probes), on_progress=bar.update)
         else:
-            show_fit(fitted)
-        return
-    assert inventory is not None
-    from tracebed.cli.runs import end_on_signals
-
-    end_on_signals()
-    machine = tb.inventory(inventory)
-    with CALIBRATION.file(
-        output, replace=replace
-    ) as file:  # an output that cannot be written is reported before the measurement
-        with progress(f"calibrating {len(machine.nodes)} {machine.execution} nodes", total=1.0) as bar:
-            made = tb.calibrate(machine, **vars(probes), on_progress=bar.update)
+            made = fit.calibration(runs, name) if fit.workloads else tb.calibrate_batch(runs, name=name)
         file.write(made.text.encode())
-    _print(made, as_json)
-
-
-def _print(made: tb.Calibration, as_json: bool) -> None:
-    """Print a measured calibration."""
     if as_json:
         print_json("tracebed-calibration/1", made.model_dump(mode="json", exclude={"file_schema"}))
+    elif fit.workloads:
+        show_fit(made)
     else:
         _show(made)
 

@@ -9,7 +9,17 @@ from dataclasses import field, fields
 from functools import wraps
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    Protocol,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import click
 from click.core import ParameterSource
@@ -195,11 +205,13 @@ replace_option = click.option(
 )
 
 
-def output_option(what: str, kind: Checked, *, required: bool = True) -> Callable[[Command], Command]:
+def output_option(
+    what: str, kind: Checked, *, required: bool = True, metavar: str = "PATH"
+) -> Callable[[Command], Command]:
     """`-o/--output PATH`, the same everywhere, and `--replace` unless the command continues in its output."""
 
     def add(command: Command) -> Command:
-        output = click.option("-o", "--output", type=OutputPath(kind), required=required, metavar="PATH", help=what)
+        output = click.option("-o", "--output", type=OutputPath(kind), required=required, metavar=metavar, help=what)
         return output(
             command if isinstance(kind, Store) or getattr(kind, "renewed", False) else replace_option(command)
         )
