@@ -53,17 +53,9 @@ if TYPE_CHECKING:  # the homes of the names: `_homes` reads these lines
         workload_summary,
     )
     from tracebed.api.measures import FolderMetrics, courses_of, differences, keep_perturbed, measured, resizes
-    from tracebed.api.nodes import (
-        nodes_check,
-        nodes_down,
-        nodes_facts,
-        nodes_up,
-        with_facts,
-        without_nodes,
-        write_inventory,
-    )
+    from tracebed.api.nodes import nodes_check, nodes_facts, without_nodes, write_inventory
     from tracebed.api.results import AnyRun, Run
-    from tracebed.api.runs import inventory, metrics, policies, recover, replay, shortest_replay, simulate
+    from tracebed.api.runs import metrics, policies, recover, replay, shortest_replay, simulate
     from tracebed.api.schedulers import replay_on
     from tracebed.api.verdicts import Validation, compare, noise
     from tracebed.api.workloads import Flexible, Speedup, convert, generate, make_malleable, perturb, read, scale, write
@@ -100,7 +92,11 @@ if TYPE_CHECKING:  # the homes of the names: `_homes` reads these lines
     from tracebed.orchestrator.simulation.prediction import EngineChoice
     from tracebed.orchestrator.testbeds.calibration import Calibration, OverheadEstimate
     from tracebed.orchestrator.testbeds.checking.health import NodeHealth
+    from tracebed.orchestrator.testbeds.checking.preparation import bring_up as nodes_up
+    from tracebed.orchestrator.testbeds.checking.preparation import take_down as nodes_down
     from tracebed.orchestrator.testbeds.checking.survey import NodeReport
+    from tracebed.orchestrator.testbeds.checking.survey import described as with_facts
+    from tracebed.orchestrator.testbeds.inventory import inventory
     from tracebed.orchestrator.testbeds.inventory_keys import inventory_schema
     from tracebed.orchestrator.testbeds.nodes import Inventory
     from tracebed.orchestrator.testbeds.nodes import shipped as inventories

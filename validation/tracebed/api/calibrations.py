@@ -47,7 +47,7 @@ def calibrate(
         >>> made.overheads["launch_s"].value > 0
         True
     """
-    chosen = nodes if isinstance(nodes, Inventory) else load_with_facts(nodes)
+    chosen = load_with_facts(nodes)
     told = reporter(f"calibrating {len(chosen.nodes)} nodes", 1.0, on_progress)
     return procedure.calibrate(chosen, speed=speed, repetitions=repetitions, seconds=seconds, on_progress=told)
 

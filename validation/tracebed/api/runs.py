@@ -21,6 +21,7 @@ from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.state import own_machine
 from tracebed.orchestrator.setup import SETTINGS, AnyPolicy, Setup
 from tracebed.orchestrator.simulation.overheads import Overheads
+from tracebed.orchestrator.testbeds.inventory import inventory
 from tracebed.orchestrator.testbeds.machine import InventoryMachine
 from tracebed.orchestrator.testbeds.nodes import Inventory
 from tracebed.validation.metrics.measured import PowerModel, WindowName
@@ -162,28 +163,6 @@ def machine(
     return Machine.of_system(System(nodes or own.nodes, cores_per_node or own.cores_per_node, grid=grid))
 
 
-def inventory(nodes: Inventory | Path | str) -> Inventory:
-    """Return an inventory: itself, or that of a name or path.
-
-    Args:
-        nodes: an inventory, the name of one that tracebed ships (`local`, `emulated-4`), or the path of a file: an
-            inventory of tracebed or of Ansible in YAML, or an SSH configuration.
-
-    Raises:
-        InputError: there is no such inventory, or the file is not valid.
-
-    Example:
-        >>> import tracebed.api as tb
-        >>> len(tb.inventory("emulated-4").nodes)
-        4
-    """
-    if isinstance(nodes, Inventory):
-        return nodes
-    from tracebed.orchestrator.testbeds.inventory import load_inventory
-
-    return load_inventory(nodes)
-
-
 def replay(
     workload: Workload,
     policy: AnyPolicy | Setup,
@@ -241,7 +220,7 @@ def replay(
     if resume and output is None:
         raise InputError("a replay that is kept in memory only cannot be resumed", hint="give an output")
     chosen = loaded_calibration(work_rate)
-    testbed = nodes if isinstance(nodes, Inventory) else load_with_facts(nodes)
+    testbed = load_with_facts(nodes)
     given, own = split(settings, Options)
     if isinstance(own.get("commands"), Path | str):
         own["commands"] = AllowedCommands.read(Path(own["commands"]))

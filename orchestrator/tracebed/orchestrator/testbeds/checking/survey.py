@@ -13,7 +13,7 @@ from tracebed.ground import system
 from tracebed.ground.cpus import parse_cpus
 from tracebed.ground.errors import TestbedError
 from tracebed.orchestrator.testbeds.base import TESTBEDS, Event, Testbed
-from tracebed.orchestrator.testbeds.inventory import load_inventory
+from tracebed.orchestrator.testbeds.inventory import inventory
 from tracebed.orchestrator.testbeds.nodes import AGENTS, Inventory, Node
 from tracebed.orchestrator.testbeds.testbed import AgentTestbed
 
@@ -171,36 +171,49 @@ def _reason(node: str, error: str) -> str:
     return error.removeprefix(f"node {node}: ")
 
 
-def load_with_facts(source: Path | str, *, on_step: Callable[[str], None] = lambda step: None) -> Inventory:
-    """Read an inventory, and determine the CPUs of nodes whose number of cores is unknown.
+def load_with_facts(nodes: Inventory | Path | str, *, on_step: Callable[[str], None] = lambda step: None) -> Inventory:
+    """Return an inventory: itself, or that of a file or name, with the CPUs of nodes whose number of cores is unknown.
 
     Args:
-        source: a file, or the name of an inventory that tracebed provides.
+        nodes: an inventory, a file, or the name of an inventory that tracebed provides.
         on_step: function that reports the steps of providers to the user.
 
     Raises:
         InputError: the inventory is invalid.
         TestbedError: the agent of a node whose number of cores is unknown does not start.
     """
-    inventory = load_inventory(source, facts_follow=True)
-    unknown = {node.name: node for node in inventory.nodes if not node.cores}
-    return described(inventory, survey(inventory.with_nodes(unknown), on_step=on_step)) if unknown else inventory
+    if isinstance(nodes, Inventory):
+        return nodes
+    own = inventory(nodes, facts_follow=True)
+    unknown = {node.name: node for node in own.nodes if not node.cores}
+    return described(own, survey(own.with_nodes(unknown), on_step=on_step)) if unknown else own
 
 
-def described(inventory: Inventory, reports: Iterable[NodeReport]) -> Inventory:
-    """Return the inventory with the CPUs that the agents have found on nodes whose number of cores is unknown.
+def described(nodes: Inventory | Path | str, reports: Iterable[NodeReport]) -> Inventory:
+    """Return an inventory with the CPUs that agents found on nodes whose number of cores is unknown.
+
+    Args:
+        nodes: an inventory, its name, or its file.
+        reports: the facts of its nodes, as from `nodes_facts`.
 
     Raises:
+        InputError: the inventory is invalid.
         TestbedError: the agent of such a node did not start.
+
+    Example:
+        >>> import tracebed.api as tb
+        >>> tb.with_facts("emulated-4", []).name
+        'emulated-4'
     """
+    own = inventory(nodes, facts_follow=True)
     of_name = {report.node.name: report for report in reports}
-    nodes = {node.name: node for node in inventory.nodes}
-    for name in inventory.unknown:
+    known = {node.name: node for node in own.nodes}
+    for name in own.unknown:
         if of_name[name].error is not None:
             what = f"the number of cores is unknown, and the agent did not start: {of_name[name].error}"
             raise TestbedError(what, where=f"node {name}", hint="set `cores`, or remove the node from the inventory")
-        nodes[name] = with_facts(nodes[name], of_name[name].facts)
-    return inventory.with_nodes(nodes)
+        known[name] = with_facts(known[name], of_name[name].facts)
+    return own.with_nodes(known)
 
 
 def with_facts(node: Node, facts: Mapping[str, Any]) -> Node:
