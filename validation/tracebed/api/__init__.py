@@ -26,10 +26,10 @@ from tracebed.ground.registry import Registry
 from tracebed.ground.version import own_entry_points
 
 if TYPE_CHECKING:  # the homes of the names: `_homes` reads these lines
-    from tracebed.api.arguments import AnyCalibration, progress_lines
+    from tracebed.api.arguments import AnyCalibration
     from tracebed.api.benchmarks import Transport, reconfigure
     from tracebed.api.budgets import ErrorBudget, budget_of_case, error_budget
-    from tracebed.api.calibrations import calibrate, calibrate_batch, fit
+    from tracebed.api.calibrations import calibrate_batch, fit
     from tracebed.api.drawings import (
         History,
         Pictured,
@@ -58,7 +58,7 @@ if TYPE_CHECKING:  # the homes of the names: `_homes` reads these lines
     from tracebed.api.runs import metrics, policies, recover, replay, shortest_replay, simulate
     from tracebed.api.schedulers import replay_on
     from tracebed.api.verdicts import Validation, compare, noise
-    from tracebed.api.workloads import Flexible, Speedup, convert, generate, make_malleable, perturb, read, scale, write
+    from tracebed.api.workloads import Flexible, Speedup, convert, generate, make_malleable, perturb
     from tracebed.benchmarks.mpi.aligner import overhead as aligner
     from tracebed.benchmarks.stages import table as stages_table
     from tracebed.benchmarks.standalone.pils import PilsResult
@@ -73,15 +73,20 @@ if TYPE_CHECKING:  # the homes of the names: `_homes` reads these lines
     from tracebed.converters.cleaning.recipes import names as recipes
     from tracebed.converters.description import MOST as MOST_NODE_HOURS
     from tracebed.converters.description import local_time
+    from tracebed.converters.formats.reading import read_workload as read
     from tracebed.converters.formats.writing import check_output as check_workload
+    from tracebed.converters.formats.writing import write_workload as write
     from tracebed.converters.models.registry import MODELS, models
     from tracebed.converters.models.tsafrir05 import Tsafrir05Parameters
     from tracebed.converters.pictures import check_name as check_picture
     from tracebed.converters.pictures import plot as plot_description
+    from tracebed.converters.scaling import scale
     from tracebed.converters.workload import Provenance, Step, System, Workload
     from tracebed.ground.errors import InputError, TestbedError, Tolerated, TracebedError
+    from tracebed.ground.progress import progress_lines
     from tracebed.machine.machine import Machine
     from tracebed.machine.sources import read_machine
+    from tracebed.orchestrator.calibrating.procedure import calibrate
     from tracebed.orchestrator.evolving.programs import Communication
     from tracebed.orchestrator.run import PERTURBED, RunInfo
     from tracebed.orchestrator.run import check_target as check_run

@@ -10,10 +10,11 @@ from typing import Any, NamedTuple, TypeAlias
 
 import pandas as pd
 
-from tracebed.api.arguments import check_size, reporter
+from tracebed.api.arguments import check_size
 from tracebed.api.verdicts import Validation
 from tracebed.ground.errors import InputError
 from tracebed.ground.files import locked_folder
+from tracebed.ground.progress import reporter
 from tracebed.validation.experiments import runner
 from tracebed.validation.experiments.file import load_experiment
 from tracebed.validation.experiments.pools import LocalPool

@@ -8,13 +8,13 @@ from typing import Any
 
 import pandas as pd
 
-from tracebed.api.workloads import read
 from tracebed.converters import description, schema
 from tracebed.converters.cleaning import recipes as shipped
 from tracebed.converters.cleaning import steps
 from tracebed.converters.cleaning.audit import Cleaned, records_of
 from tracebed.converters.description import partition_facts
 from tracebed.converters.formats.reading import read_raw
+from tracebed.converters.formats.reading import read_workload as read
 from tracebed.converters.log import Log
 from tracebed.converters.workload import System, Workload
 from tracebed.ground.errors import tolerate

@@ -9,10 +9,11 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tracebed.api.arguments import AnyCalibration, check_size, loaded_calibration, reporter, warn_of_another_testbed
+from tracebed.api.arguments import AnyCalibration, check_size, loaded_calibration, warn_of_another_testbed
 from tracebed.api.results import AnyRun, Run, loaded_run, metrics_table
 from tracebed.converters.workload import System, Workload
 from tracebed.ground.errors import InputError, tolerate
+from tracebed.ground.progress import reporter
 from tracebed.ground.registry import unknown
 from tracebed.machine.machine import Machine
 from tracebed.orchestrator import run as orchestrator
@@ -21,7 +22,6 @@ from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.state import own_machine
 from tracebed.orchestrator.setup import SETTINGS, AnyPolicy, Setup
 from tracebed.orchestrator.simulation.overheads import Overheads
-from tracebed.orchestrator.testbeds.inventory import inventory
 from tracebed.orchestrator.testbeds.machine import InventoryMachine
 from tracebed.orchestrator.testbeds.nodes import Inventory
 from tracebed.validation.metrics.measured import PowerModel, WindowName
@@ -154,7 +154,11 @@ def machine(
         if cores_per_node is not None:
             given = "a machine" if isinstance(nodes, Machine) else "an inventory"
             raise InputError(f"both {given} and cores per node are given", hint="give one of them")
-        return nodes if isinstance(nodes, Machine) else InventoryMachine.of(inventory(nodes))
+        if isinstance(nodes, Machine):
+            return nodes
+        from tracebed.orchestrator.testbeds.inventory import inventory
+
+        return InventoryMachine.of(inventory(nodes))
     for name, size in (("nodes", nodes), ("cores_per_node", cores_per_node)):
         if size is not None:
             check_size(name, size)
@@ -264,6 +268,7 @@ def shortest_replay(workload: Workload, nodes: Inventory | Path | str, setup: Se
         True
     """
     from tracebed.orchestrator.replay.programs import shortest_replay as bound
+    from tracebed.orchestrator.testbeds.inventory import inventory
 
     return bound(workload, inventory(nodes), setup.timing.speed, over_limit=setup.scheduling.over_limit)
 

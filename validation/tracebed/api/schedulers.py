@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tracebed.api.arguments import reporter
 from tracebed.api.results import Run
 from tracebed.converters.workload import Workload
 from tracebed.ground.errors import InputError
+from tracebed.ground.progress import reporter
 from tracebed.orchestrator.batch import session
 from tracebed.orchestrator.batch.base import BatchSettings
 from tracebed.orchestrator.replay.thresholds import HealthThresholds
