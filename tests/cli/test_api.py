@@ -34,7 +34,7 @@ MODULES: tuple[Any, ...] = (workloads, logs, runs, budgets, results, nodes)
 MODULES += (reading, writing, scaling, inventory, preparation, survey, procedure)
 OF_COMMANDS = {
     *("budget_of_case", "check_folder", "courses_of", "describe_log", "differences", "fit_simulator", "keep_perturbed"),
-    *("measured", "progress_lines", "reconfigure", "resizes", "validate_suite"),
+    *("measured", "reconfigure", "resizes", "validate_suite"),
 }
 """Functions without an example: steps of commands, between two files."""
 

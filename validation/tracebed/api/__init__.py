@@ -53,10 +53,9 @@ if TYPE_CHECKING:  # the homes of the names: `_homes` reads these lines
         workload_summary,
     )
     from tracebed.api.measures import FolderMetrics, courses_of, differences, keep_perturbed, measured, resizes
-    from tracebed.api.nodes import nodes_check, nodes_facts, without_nodes, write_inventory
+    from tracebed.api.nodes import nodes_check, without_nodes, write_inventory
     from tracebed.api.results import AnyRun, Run
-    from tracebed.api.runs import metrics, policies, recover, replay, shortest_replay, simulate
-    from tracebed.api.schedulers import replay_on
+    from tracebed.api.runs import metrics, policies, recover, replay, replay_on, shortest_replay, simulate
     from tracebed.api.verdicts import Validation, compare, noise
     from tracebed.api.workloads import Flexible, Speedup, convert, generate, make_malleable, perturb
     from tracebed.benchmarks.mpi.aligner import overhead as aligner
@@ -101,6 +100,7 @@ if TYPE_CHECKING:  # the homes of the names: `_homes` reads these lines
     from tracebed.orchestrator.testbeds.checking.preparation import take_down as nodes_down
     from tracebed.orchestrator.testbeds.checking.survey import NodeReport
     from tracebed.orchestrator.testbeds.checking.survey import described as with_facts
+    from tracebed.orchestrator.testbeds.checking.survey import survey as nodes_facts
     from tracebed.orchestrator.testbeds.inventory import inventory
     from tracebed.orchestrator.testbeds.inventory_keys import inventory_schema
     from tracebed.orchestrator.testbeds.nodes import Inventory

@@ -8,30 +8,10 @@ from pathlib import Path
 from tracebed.ground.outputs import INVENTORY
 from tracebed.orchestrator.testbeds.checking import health as judging
 from tracebed.orchestrator.testbeds.checking.health import NodeHealth
-from tracebed.orchestrator.testbeds.checking.survey import NodeReport, survey
+from tracebed.orchestrator.testbeds.checking.survey import survey
 from tracebed.orchestrator.testbeds.inventory import as_yaml
 from tracebed.orchestrator.testbeds.inventory import inventory as inventory_of
 from tracebed.orchestrator.testbeds.nodes import Inventory
-
-
-def nodes_facts(
-    nodes: Inventory | Path | str, *, on_step: Callable[[str], None] = lambda step: None
-) -> list[NodeReport]:
-    """Return the facts of the nodes of an inventory, from an agent on each node.
-
-    Args:
-        nodes: an inventory, its name, or its file.
-        on_step: called with each step of the providers.
-
-    Raises:
-        InputError: the inventory is invalid.
-
-    Example:
-        >>> import tracebed.api as tb
-        >>> tb.nodes_facts("emulated-4")[0].facts["topology"]["cpus"] >= 1
-        True
-    """
-    return survey(inventory_of(nodes, facts_follow=True), on_step=on_step)
 
 
 def nodes_check(
@@ -58,7 +38,7 @@ def nodes_check(
         'n1'
     """
     limits = judging.read_limits(health or judging.SHIPPED)
-    reports = survey(inventory_of(nodes, facts_follow=True), measure=True, seconds=seconds, on_step=on_step)
+    reports = survey(nodes, measure=True, seconds=seconds, on_step=on_step)
     return judging.judge(reports, limits)
 
 

@@ -7,7 +7,6 @@ show. The orchestrator imports none of them.
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
@@ -16,7 +15,6 @@ from tracebed.ground.display import WIDTH, facts_html
 from tracebed.orchestrator import run as orchestrator
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.figure import Figure
 
     from tracebed.validation.metrics.measured import PowerModel, WindowName
@@ -120,21 +118,3 @@ def figure_png(figure: Figure) -> bytes:
     stream = io.BytesIO()
     figure.savefig(stream, format="png", dpi=150, bbox_inches="tight")
     return stream.getvalue()
-
-
-def metrics_table(runs: Mapping[str, orchestrator.Run], **options: Any) -> pd.DataFrame:
-    """Return the metrics of several runs: a row per metric, a column per run.
-
-    Args:
-        runs: name -> run.
-        options: those of `tracebed.validation.metrics.metrics`.
-    """
-    import pandas as pd
-
-    from tracebed.validation.metrics import all_metrics, metrics
-
-    found = {name: metrics(run, **options) for name, run in runs.items()}
-    known = all_metrics()
-    table = {name: [values[metric] for metric in known] for name, values in found.items()}
-    units = {"unit": [metric.unit for metric in known.values()]}
-    return pd.DataFrame(units | table, index=pd.Index(list(known), name="metric"))

@@ -59,30 +59,39 @@ class NodeReport:
 
 
 def survey(
-    inventory: Inventory,
+    nodes: Inventory | Path | str,
     *,
     measure: bool = False,
     seconds: float = 0.0,
     on_step: Callable[[str], None] = lambda step: None,
 ) -> list[NodeReport]:
-    """Start an agent on each node, collect its facts, and stop the agents.
+    """Return the facts of the nodes of an inventory, from an agent on each node.
 
     Nodes that are not up are brought up, and taken down at the end.
 
     Args:
-        inventory: the nodes. Their numbers of cores may be unknown.
+        nodes: an inventory, its name, or its file. The numbers of cores of its nodes may be unknown.
         measure: whether to claim the CPUs of computing nodes and measure their work rate. A node on which a replay is
             running then has an error.
         seconds: time between the two samples of the counters of the nodes, wall s; 0: one sample.
-        on_step: function that reports the steps of providers to the user.
+        on_step: called with each step of the providers.
+
+    Raises:
+        InputError: the inventory is invalid.
+
+    Example:
+        >>> import tracebed.api as tb
+        >>> tb.nodes_facts("emulated-4")[0].facts["topology"]["cpus"] >= 1
+        True
     """
-    reports = {node.name: NodeReport(node, group.name) for group in inventory.groups for node in group.nodes}
+    own = inventory(nodes, facts_follow=True)
+    reports = {node.name: NodeReport(node, group.name) for group in own.groups for node in group.nodes}
     probed = {
         node.name: node if measure and node.cores else replace(node, cores=node.cores or 1, cpus=None, emulated=True)
-        for node in inventory.nodes
+        for node in own.nodes
     }
     with tempfile.TemporaryDirectory(prefix="tracebed-nodes-") as folder:
-        chosen = inventory.with_nodes(probed)
+        chosen = own.with_nodes(probed)
         spool = Path(folder) / "spool"
         testbed: Testbed
         if chosen.testbed == AGENTS:
