@@ -437,10 +437,10 @@ def metrics(
     from tracebed.validation.metrics import all_metrics
     from tracebed.validation.metrics import metrics as measured
 
-    known, options = all_metrics(), {"after": after, "ended": ended, "power": power}
+    known = all_metrics()
     table: dict[str, list[Any]] = {"unit": [metric.unit for metric in known.values()]}
     for name, run in runs.items():
-        found = measured(loaded_run(run), tau, window, **options)
+        found = measured(loaded_run(run), tau, window, after=after, ended=ended, power=power)
         table[name] = [found[metric] for metric in known]
     return pd.DataFrame(table, index=pd.Index(list(known), name="metric"))
 
