@@ -250,15 +250,18 @@ def show_ensemble(run: tb.Run, output: Path, members: list[dict[str, Any]]) -> N
     """Print each gated metric of a run with its interval over the ensemble, and the courses of the ensemble."""
     import pandas as pd
 
-    own, known = run.metrics(), tb.metric_definitions()
+    known = tb.metric_definitions()
     gated = [name for name, metric in known.items() if metric.margin is not None and metric.margin.gate]
-    rows = tb.metric_intervals(pd.DataFrame(members)[gated]).itertuples()
-    print_table(
-        ["metric", "constant delays", "median", "95 % of the ensemble: from", "to"],
-        [[known[name].title, own[name], *row] for name, *row in rows],
-    )
+    _show_intervals(run, "constant delays", "ensemble", pd.DataFrame(members)[gated])
     emit(tb.courses_of(run.info.policy, members))
     emit(f"{output / FOLDER}: {len(members)} runs with drawn delays")
+
+
+def _show_intervals(run: tb.Run, what: str, others: str, figures: pd.DataFrame) -> None:
+    """Print metrics of a run, which is `what`, with their intervals over `others`, a row of `figures` each."""
+    own, known = run.metrics(), tb.metric_definitions()
+    rows = [[known[name].title, own[name], *row] for name, *row in tb.metric_intervals(figures).itertuples()]
+    print_table(["metric", what, "median", f"95 % of the {others}: from", "to"], rows)
 
 
 def cloud_of(calibration: Path) -> list[tb.Calibration]:
@@ -297,9 +300,5 @@ def perturbed_runs(output: Path, runs: Iterable[tuple[tb.Workload, tb.Run]], cou
 
 def show_perturbed(run: tb.Run, output: Path, perturbed: pd.DataFrame) -> None:
     """Print each metric of a run with its interval over the runs with perturbed input."""
-    own, known = run.metrics(), tb.metric_definitions()
-    print_table(
-        ["metric", "as it is", "median", "95 % of the runs: from", "to"],
-        [[known[name].title, own[name], *row] for name, *row in tb.metric_intervals(perturbed).itertuples()],
-    )
+    _show_intervals(run, "as it is", "runs", perturbed)
     emit(f"{output / tb.PERTURBED}: {len(perturbed)} runs with perturbed input")
