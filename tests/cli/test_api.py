@@ -20,15 +20,21 @@ import pytest
 
 import tracebed.api as tb
 from tests.patience import patience
-from tracebed.api import budgets, logs, results, runs, workloads
+from tracebed.api import budgets, logs, nodes, results, runs, workloads
+from tracebed.converters import scaling
+from tracebed.converters.formats import reading, writing
+from tracebed.orchestrator.calibrating import procedure
 from tracebed.orchestrator.scheduling.policies.easy import Easy
 from tracebed.orchestrator.scheduling.state import Start, State
+from tracebed.orchestrator.testbeds import inventory
+from tracebed.orchestrator.testbeds.checking import preparation, survey
 
 ROOT = Path(__file__).resolve().parents[2]
-MODULES = (workloads, logs, runs, budgets, results)
+MODULES: tuple[Any, ...] = (workloads, logs, runs, budgets, results, nodes)
+MODULES += (reading, writing, scaling, inventory, preparation, survey, procedure)
 OF_COMMANDS = {
     *("budget_of_case", "check_folder", "courses_of", "describe_log", "differences", "fit_simulator", "keep_perturbed"),
-    *("measured", "progress_lines", "reconfigure", "resizes", "validate_suite"),
+    *("measured", "reconfigure", "resizes", "validate_suite"),
 }
 """Functions without an example: steps of commands, between two files."""
 

@@ -57,7 +57,7 @@ PRINTED_BY: dict[str, tuple[str, ...]] = {
     "orchestrator/tracebed/orchestrator/simulation/": ("simulate",),
     "orchestrator/tracebed/orchestrator/watching/openmetrics.py": ("watch", "replay"),
     "orchestrator/tracebed/orchestrator/watching/follower.py": ("watch",),
-    "validation/tracebed/api/schedulers.py": ("simulate", "replay"),
+    "validation/tracebed/api/runs.py": ("simulate", "replay"),
     "validation/tracebed/studies/board/": ("validate",),
     "validation/tracebed/studies/": ("experiment",),
     "validation/tracebed/validation/experiments/": ("experiment",),

@@ -15,6 +15,9 @@ import tracebed.api as tb
 from tracebed.converters.description import ALL_PARTITIONS, Capacity, gpus_of, partition_facts
 from tracebed.converters.workload import Workload
 from tracebed.ground.errors import ExitCode, InputError
+from tracebed.machine.machine import Machine
+from tracebed.machine.sources import MachineSource
+from tracebed.orchestrator import configurations
 from tracebed.slurm.partitions import cluster_of, node_classes
 
 CONF = """NodeName=c[1-2] CPUs=8 Sockets=1 CoresPerSocket=4 ThreadsPerCore=2 Feature=ib
@@ -100,3 +103,25 @@ def test_a_file_without_nodes_is_refused(tmp_path: Path) -> None:
         cluster_of(path)
     path.write_text(CONF)
     assert [kind["cpus"] for kind in node_classes(cluster_of(path))] == [8, 4]
+
+
+def test_the_content_of_a_file_tells_its_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Installed(dict[str, Any]):
+        def names(self) -> list[str]:
+            return [*self]
+
+        def load(self, name: str) -> Any:
+            return self[name]
+
+    def source(word: str) -> MachineSource:
+        return MachineSource(word, lambda path: path.read_text() == word, Machine.of_system)
+
+    monkeypatch.setattr(configurations, "CONFIGURATIONS", Installed(a="conf a", b="conf b"))
+    monkeypatch.setattr(configurations, "SOURCES", Installed(a=source("a"), b=source("b"), c=source("c")))
+    path = tmp_path / "any.conf"
+    for text, found in {"a": "conf a", "b": "conf b", "c": "conf a", "": "conf a"}.items():
+        path.write_text(text)
+        assert configurations.configuration_of(path) == found
+    monkeypatch.setattr(configurations, "CONFIGURATIONS", Installed())
+    with pytest.raises(InputError, match="not a configuration file of an installed scheduler"):
+        configurations.configuration_of(path)

@@ -53,7 +53,7 @@ def log(folder: Path, *jobs: tuple[int, str]) -> tb.Workload:
     head = "JobID|User|Partition|Submit|Start|End|Elapsed|Timelimit|State|NNodes|NCPUS|AllocTRES"
     path = folder / "log.txt"
     path.write_text("\n".join([head, *rows]) + "\n")
-    return tb.Workload.of(read_workload(path))
+    return read_workload(path)
 
 
 def tasks(*cores: int, **columns: Any) -> tb.Workload:

@@ -152,8 +152,8 @@ def test_the_estimates_recover_known_overheads_from_the_probes() -> None:
     ladder = probes.ladder(inventory, SPEED)
     samples = OverheadSamples.joined(
         [
-            simulated_samples(tb.Workload.of(ladder), probes.Ladder(2 * inventory.grain_s * SPEED)),
-            simulated_samples(tb.Workload.of(probes.mix(inventory, SPEED)), "pref"),
+            simulated_samples(ladder, probes.Ladder(2 * inventory.grain_s * SPEED)),
+            simulated_samples(probes.mix(inventory, SPEED), "pref"),
         ]
     )
     assert with_step(samples.launch) == pytest.approx([0.011, 0.013, 0.002], rel=1e-6)

@@ -172,7 +172,7 @@ def test_an_invalid_file_is_an_error_with_its_line(exact: Validation, tmp_path: 
 def update(target: Path, how: str, *validations: Validation) -> ExitCode:
     """Write results to a baseline, as `tracebed validate --update-baseline` does, and return the exit status."""
     gating = Gating("fail", target, how, annotate=False, code_quality=None)
-    return gating.judge(validations, gating.kept()).status(validations, [], as_json=False)
+    return gating.judge(validations, gating.kept()).status([], as_json=False)
 
 
 def test_update_writes_then_refuses_to_get_worse(

@@ -20,7 +20,7 @@ from tracebed.validation.report.ci import MOST, annotate, code_quality, junit
 from tracebed.validation.report.markdown import LIMIT, markdown, table
 from tracebed.validation.simulators.messages import reason_in
 from tracebed.validation.verdict import Reason, Validation, Verdict
-from tracebed.validation.verdict.gate import Finding, OnInconclusive, gate, judged, outcome
+from tracebed.validation.verdict.gate import Finding, Gate, OnInconclusive, gate, judged, outcome
 from tracebed.validation.verdict.tolerances import SHIPPED
 
 FAIL, WARN, PASS = OnInconclusive
@@ -49,7 +49,7 @@ def unhealthy(validation: Validation) -> Validation:
 
 def test_one_policy_gives_the_exit_code(accurate: Validation, inaccurate: Validation, inconclusive: Validation) -> None:
     def codes(validations: Sequence[Validation], findings: Sequence[Finding] = ()) -> list[int]:
-        return [gate(validations, policy, findings) for policy in (FAIL, WARN, PASS)]
+        return [gate(Gate(validations, policy, findings)) for policy in (FAIL, WARN, PASS)]
 
     assert codes([accurate]) == [0, 0, 0]
     assert codes([inaccurate]) == [1, 1, 1]
@@ -60,11 +60,11 @@ def test_one_policy_gives_the_exit_code(accurate: Validation, inaccurate: Valida
     assert codes([inconclusive, unhealthy(inconclusive)]) == [4, 4, 4]
     assert codes([accurate], [WORSE]) == [1, 1, 1]
     assert codes([accurate], [NEW]) == [0, 0, 0]
-    assert gate([inaccurate], PASS) is ExitCode.INACCURATE
+    assert gate(Gate([inaccurate], PASS)) is ExitCode.INACCURATE
 
 
 def test_the_summary_has_the_table_first_and_details_folded(inaccurate: Validation) -> None:
-    text = markdown([inaccurate], [WORSE, NEW])
+    text = markdown(Gate([inaccurate], findings=[WORSE, NEW]))
     lines = text.splitlines()
     assert lines[0] == "## mine 1.2: inaccurate"
     assert inaccurate.headline in text
@@ -83,7 +83,7 @@ def test_the_summary_has_the_table_first_and_details_folded(inaccurate: Validati
 
 
 def test_the_tables_of_a_summary_are_aligned_in_plain_text(inaccurate: Validation) -> None:
-    rows = [line for line in markdown([inaccurate]).splitlines() if line.startswith("|")]
+    rows = [line for line in markdown(Gate([inaccurate])).splitlines() if line.startswith("|")]
     tables = [list(map(len, rows[: 2 + len(inaccurate.metrics)]))]
     assert all(len(set(widths)) == 1 for widths in tables)
     assert table(("a", "b"), [("1", "x|y"), ("two", "")]) == [
@@ -95,7 +95,7 @@ def test_the_tables_of_a_summary_are_aligned_in_plain_text(inaccurate: Validatio
 
 
 def test_a_summary_shows_why_a_verdict_is_inconclusive(inconclusive: Validation) -> None:
-    text = markdown([inconclusive])
+    text = markdown(Gate([inconclusive]))
     assert text.startswith("## mine 1.2: inconclusive")
     assert all(item.reasons for item in inconclusive.metrics if item.gate)
     assert text.count("**inconclusive**") == len(inconclusive.gated)
@@ -109,7 +109,7 @@ def test_the_summary_of_a_large_suite_stays_below_the_limit(accurate: Validation
         )
         return replace(validation, metrics=metrics, warnings=["x" * 100] * 50)
 
-    text = markdown([enlarged(accurate)])
+    text = markdown(Gate([enlarged(accurate)]))
     assert LIMIT - 600_000 < len(text.encode()) <= LIMIT
     assert re.search(r"Too long for this summary: \d+ tables", text)
     assert text.count("<details>") == text.count("</details>")
@@ -127,7 +127,7 @@ def result_of(case: ElementTree.Element) -> str:
 
 
 def test_junit_has_a_test_case_per_metric_and_case(inaccurate: Validation) -> None:
-    found = cases_of(junit([inaccurate], FAIL))
+    found = cases_of(junit(Gate([inaccurate])))
     assert set(found) == {
         (f"mine.{case.case}", item.metric.title) for item in inaccurate.metrics for case in item.cases
     }
@@ -146,7 +146,7 @@ def test_junit_has_a_test_case_per_metric_and_case(inaccurate: Validation) -> No
 
 
 def test_the_counts_of_junit_are_those_of_its_test_cases(inaccurate: Validation, inconclusive: Validation) -> None:
-    root = ElementTree.fromstring(junit([inaccurate, replace(inconclusive)], FAIL, [WORSE, NEW]))
+    root = ElementTree.fromstring(junit(Gate([inaccurate, replace(inconclusive)], FAIL, [WORSE, NEW])))
     for element in (root, *root.iter("testsuite")):
         assert int(element.get("tests", "")) == len(list(element.iter("testcase")))
         assert int(element.get("failures", "")) == len(list(element.iter("failure")))
@@ -157,7 +157,7 @@ def test_the_counts_of_junit_are_those_of_its_test_cases(inaccurate: Validation,
 def test_an_inconclusive_metric_is_skipped_or_fails(
     policy: OnInconclusive, expected: str, inconclusive: Validation
 ) -> None:
-    found = cases_of(junit([inconclusive], policy))
+    found = cases_of(junit(Gate([inconclusive], policy)))
     for item in inconclusive.gated:
         for case in item.cases:
             element = found[f"mine.{case.case}", item.metric.title]
@@ -170,18 +170,18 @@ def test_an_inconclusive_metric_is_skipped_or_fails(
 @pytest.mark.slow
 def test_advisory_metrics_and_calibration_cases_never_fail() -> None:
     wrong = make_validation({"w1-fcfs": 1.0, "w2-fcfs": 1.5}, calibration=["w2-fcfs"])
-    found = cases_of(junit([wrong], FAIL))
+    found = cases_of(junit(Gate([wrong])))
     assert {result_of(case) for (name, _), case in found.items() if name == "mine.w2-fcfs"} == {"skipped"}
     off = make_validation({"w1-fcfs": 1.5, "w2-fcfs": 1.5})
     advisory = [item for item in off.metrics if not item.gate and item.verdict is not Verdict.ACCURATE]
-    found = cases_of(junit([off], FAIL))
+    found = cases_of(junit(Gate([off])))
     assert {result_of(found[f"mine.{case.case}", item.metric.title]) for item in advisory for case in item.cases} == {
         "skipped"
     }
 
 
 def test_findings_against_the_baseline_are_test_cases(accurate: Validation) -> None:
-    found = cases_of(junit([accurate], FAIL, [WORSE, NEW, replace(WORSE, simulator="other")]))
+    found = cases_of(junit(Gate([accurate], FAIL, [WORSE, NEW, replace(WORSE, simulator="other")])))
     assert result_of(found["mine.baseline", "wait, mean (s)"]) == "failure"
     assert result_of(found["mine.baseline", "w9-fcfs"]) == "skipped"
     assert len([name for name, _ in found if name.endswith("baseline")]) == 2
@@ -189,7 +189,7 @@ def test_findings_against_the_baseline_are_test_cases(accurate: Validation) -> N
 
 def test_junit_replaces_characters_that_xml_cannot_contain(accurate: Validation) -> None:
     odd = replace(accurate, headline='a\x00b\x1b<&>"é', simulator=replace(accurate.simulator, name="x\x08y"))
-    root = ElementTree.fromstring(junit([odd], FAIL))
+    root = ElementTree.fromstring(junit(Gate([odd])))
     suite = root.find("testsuite")
     assert suite is not None
     assert suite.get("name") == "x\ufffdy"
@@ -203,7 +203,7 @@ def write_tolerances(path: Path) -> Path:
 
 def test_annotations_point_at_the_margin_of_each_failed_metric(inaccurate: Validation, tmp_path: Path) -> None:
     file = write_tolerances(tmp_path / "tolerances.yaml")
-    lines = annotate([inaccurate], FAIL, (), [file])
+    lines = annotate(Gate([inaccurate]), [file])
     wrong = [item for item in inaccurate.gated if item.verdict is Verdict.INACCURATE]
     assert len(lines) == len(wrong) > 0
     rows = file.read_text().splitlines()
@@ -220,14 +220,14 @@ def test_annotations_point_at_the_margin_of_each_failed_metric(inaccurate: Valid
 def test_annotations_without_a_line_for_the_metric_name_the_last_file(inaccurate: Validation, tmp_path: Path) -> None:
     suite = tmp_path / "suite.yaml"
     suite.write_text("workloads: {}\n")
-    assert all(f"file={suite},line=1," in line for line in annotate([inaccurate], FAIL, (), [suite]))
-    assert all(line.startswith("::error title=mine") for line in annotate([inaccurate], FAIL))
+    assert all(f"file={suite},line=1," in line for line in annotate(Gate([inaccurate]), [suite]))
+    assert all(line.startswith("::error title=mine") for line in annotate(Gate([inaccurate])))
 
 
 def test_a_short_name_of_a_metric_is_found_in_a_suite_file(inaccurate: Validation, tmp_path: Path) -> None:
     file = tmp_path / "t.yaml"
     file.write_text("margins:\n  response: 5%\n")
-    found = [line for line in annotate([inaccurate], FAIL, (), [file]) if "response%2C mean" in line]
+    found = [line for line in annotate(Gate([inaccurate]), [file]) if "response%2C mean" in line]
     assert len(found) == 1
     assert ",line=2," in found[0]
 
@@ -236,14 +236,14 @@ def test_a_short_name_of_a_metric_is_found_in_a_suite_file(inaccurate: Validatio
 def test_the_policy_decides_on_annotations_of_inconclusive_metrics(
     policy: OnInconclusive, level: str, inconclusive: Validation
 ) -> None:
-    lines = annotate([inconclusive], policy)
+    lines = annotate(Gate([inconclusive], policy))
     assert len(lines) == (len(inconclusive.gated) if level else 0)
     assert all(line.startswith(f"::{level} ") for line in lines)
 
 
 def test_annotations_are_escaped_and_at_most_ten_of_a_kind(accurate: Validation) -> None:
     many = [replace(WORSE, text=f"50 % worse\nin case {n}") for n in range(25)] + [NEW]
-    lines = annotate([accurate], FAIL, many)
+    lines = annotate(Gate([accurate], FAIL, many))
     errors = [line for line in lines if line.startswith("::error")]
     assert len(errors) == MOST
     assert errors[0].endswith("::50 %25 worse%0Ain case 0")
@@ -265,8 +265,8 @@ def test_a_code_quality_report_without_entries_is_replaced(tmp_path: Path) -> No
 
 def test_a_code_quality_report_has_the_keys_of_gitlab(inaccurate: Validation, tmp_path: Path) -> None:
     file = write_tolerances(tmp_path / "tolerances.yaml")
-    entries = json.loads(code_quality([inaccurate], FAIL, [WORSE, NEW], [file]))
-    lines = annotate([inaccurate], FAIL, [WORSE, NEW], [file])
+    entries = json.loads(code_quality(Gate([inaccurate], FAIL, [WORSE, NEW]), [file]))
+    lines = annotate(Gate([inaccurate], FAIL, [WORSE, NEW]), [file])
     assert len(entries) == len(lines)
     assert len({entry["fingerprint"] for entry in entries}) == len(entries)
     assert {entry["severity"] for entry in entries} == {"major", "minor"}
@@ -391,7 +391,7 @@ def test_a_simulator_without_a_verdict_is_as_loud_as_an_inaccurate_one(
     assert {name for name, outcome in document["outcomes"].items() if outcome == "failed"} == reasons.keys()
     suite.write_text(suite.read_text().replace("real/{case}/rep-*", "nowhere/{case}"))
     assert call("validate", "s/mine.yaml", "-o", "out", "--no-case-pages")[0] == 2
-    quality = json.loads(code_quality([], FAIL, (), [suite], {"crash": "ended"}))
+    quality = json.loads(code_quality(Gate([], failures={"crash": "ended"}), [suite]))
     assert quality[0]["location"]["lines"]["begin"] == 6
 
 
@@ -409,15 +409,16 @@ def test_every_output_agrees_with_the_exit_status(accurate: Validation, inconclu
         (ill, WARN, [], "inconclusive, unhealthy real runs"),
         (bare, FAIL, [], "inconclusive"),
     ):
-        own = [finding for finding in findings if finding.simulator == "mine"]
-        fails = gate([validation], policy, own) is not ExitCode.OK
-        assert outcome(validation, policy, findings) == words
-        assert markdown([validation], findings, policy).startswith(f"## mine 1.2: {words}\n")
-        (suite,) = ElementTree.fromstring(junit([validation], policy, findings))
+        judgment = Gate([validation], policy, findings)
+        own = judgment.of(validation)
+        fails = gate(own) is not ExitCode.OK
+        assert outcome(judgment, validation) == words
+        assert markdown(judgment).startswith(f"## mine 1.2: {words}\n")
+        (suite,) = ElementTree.fromstring(junit(judgment))
         assert (int(suite.get("failures", 0)) > 0) is fails
         assert suite.find(f"properties/property[@name='outcome'][@value='{words}']") is not None
-        assert any(line.startswith("::error") for line in annotate([validation], policy, own)) is fails
-        document = judged(validation, policy, findings)
+        assert any(line.startswith("::error") for line in annotate(own)) is fails
+        document = judged(judgment, validation)
         assert (document["exit_code"] != 0, document["outcome"]) == (fails, words)
 
 

@@ -23,6 +23,7 @@ from tests.runs import fcfs_run
 from tests.validation.test_schemas import problems
 from tracebed.validation.report.markdown import markdown
 from tracebed.validation.verdict import Case, Tolerances, validate
+from tracebed.validation.verdict.gate import Gate
 from tracebed.validation.verdict.moving_average import (
     FEWEST_JOBS,
     PART,
@@ -199,7 +200,7 @@ def test_it_is_printed_as_advisory_where_there_is_one_real_run() -> None:
     (sentence,) = alone.moving_averages
     assert sentence.startswith("moving average of the wait (advisory, one real run): mean absolute percentage error ")
     assert sentence in alone.explain()
-    assert sentence in markdown([alone])
+    assert sentence in markdown(Gate([alone]))
     assert "oving average of the wait (advisory, one real run)" in plain(alone)
     document = alone.to_json()
     assert problems(document, "tracebed-verdict-2.json") == []

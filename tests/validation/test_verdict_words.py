@@ -29,7 +29,7 @@ from tracebed.validation.verdict import Case, Tolerances, Validation, Verdict, c
 from tracebed.validation.verdict.baseline import CaseBaseline, SimulatorBaseline, simulator_baseline, worse
 from tracebed.validation.verdict.cases import interval, memberships
 from tracebed.validation.verdict.decision import Needed, Samples, estimate, needed, rounded_up
-from tracebed.validation.verdict.gate import OnInconclusive
+from tracebed.validation.verdict.gate import Gate
 
 ALPHA, KAPPA = 0.025, 2.0
 Row = tuple[float, float, float]
@@ -53,9 +53,9 @@ def texts(found: Validation) -> dict[str, str]:
         "text": found.explain(),
         "notebook": found._repr_html_(),
         "banner": banner(found).headline,
-        "Markdown": markdown([found]),
-        "JUnit": junit([found], OnInconclusive.FAIL).decode(),
-        "annotations": "\n".join(annotate([found], OnInconclusive.FAIL)),
+        "Markdown": markdown(Gate([found])),
+        "JUnit": junit(Gate([found])).decode(),
+        "annotations": "\n".join(annotate(Gate([found]))),
     }
 
 
@@ -379,7 +379,7 @@ def test_two_tables_without_a_policy_are_not_called_a_prediction_under_not_known
 def test_large_errors_have_no_exponents() -> None:
     found = compare_all([fcfs_run(60)], [fcfs_run(60, stretch=40.0, real=False)])
     assert abs(found.metrics[1].relative_error) > 10
-    for text in (found.headline, found.explain(), markdown([found]), banner(found).headline):
+    for text in (found.headline, found.explain(), markdown(Gate([found])), banner(found).headline):
         assert not re.search(r"\de[+-]\d", text), text
 
 
@@ -389,7 +389,7 @@ def test_the_noise_ratio_stands_beside_the_verdict() -> None:
     worst = max(ratios, key=lambda name: ratios[name])
     assert worst == "w1-fcfs"
     assert f"largest {ratios[worst]:.3g} (w1-fcfs); 1 is as close to a real run as another real run" in found.noise
-    assert found.noise in markdown([found]) and found.noise in found.explain()
+    assert found.noise in markdown(Gate([found])) and found.noise in found.explain()
     assert banner(found).noise in found.noise and banner(found).noise
     assert compare_all([fcfs_run(60)], [fcfs_run(60, real=False)]).noise == ""  # one real run
 

@@ -40,27 +40,37 @@ def scale(
     cores_per_node: int | None = None,
     *,
     window: float | None = None,
-    start: float | None = None,
+    start: float | str | None = None,
     run_time: float | None = None,
     longest: float | None = None,
     arrivals: float | None = None,
+    load: float | None = None,
     system: System | None = None,
 ) -> Workload:
-    """Scale a workload to a smaller machine or a shorter time. The module docstring lists the steps.
+    """Map a workload onto a smaller machine, cut a window, and compress its times.
 
     Args:
-        nodes: nodes of the target machine.
-        cores_per_node: cores per node of the target machine.
-        window: length of the window, s.
-        start: start of the window, s since time 0; by default the first submission.
-        run_time: factor on run times, above 0.
-        longest: longest run time after scaling, s, in place of `run_time`. Shorter run times are never stretched.
+        workload: the workload.
+        nodes: nodes of the target machine; sizes are mapped in proportion, at least 1.
+        cores_per_node: cores of each node of the target machine.
+        window: duration of the window in which jobs are kept, s.
+        start: start of the window, s since time 0 or a date; by default the first submission.
+        run_time: factor on run times and time limits, above 0.
+        longest: run time that the longest job gets, s, in place of `run_time`. Shorter run times are never stretched.
         arrivals: factor on the times between submissions, above 0; 0.5 doubles the offered load.
-        system: machine of the workload, if the provenance lacks it or is wrong.
+        load: offered load to which the arrivals are scaled in the end.
+        system: the machine the workload was made for, if the workload does not know it, or knows it wrongly.
 
     Raises:
-        InputError: an argument is out of range, the size of the system is unknown, or the window is empty.
+        InputError: a value is out of its range, a needed size is unknown, or the window is empty.
+
+    Example:
+        >>> import tracebed.api as tb
+        >>> tb.scale(tb.generate("cirne", jobs=30, nodes=16), nodes=4).provenance.system.nodes
+        4
     """
+    if isinstance(start, str):
+        start = seconds_since_start(start, workload.provenance)
     for name, value in (
         ("nodes", nodes),
         ("cores per node", cores_per_node),
@@ -116,7 +126,8 @@ def scale(
         },
         {name: count for name, count in counts.items() if count or name.startswith("jobs")},
     )
-    return after.with_step(step)
+    scaled = after.with_step(step)
+    return scaled if load is None else to_load(scaled, load)
 
 
 def to_load(workload: Workload, load: float) -> Workload:

@@ -32,7 +32,8 @@ from tracebed.converters.schema import (
     dtype_of,
 )
 from tracebed.ground.bounds import MAX_EXACT, MAX_SIZE
-from tracebed.ground.display import facts_html
+from tracebed.ground.display import facts_html, time_text
+from tracebed.ground.sparks import curve_svg
 from tracebed.ground.table import BoolArray, IntArray, Table, Texts, counts_of, numbers, repeated, word
 
 if TYPE_CHECKING:
@@ -68,10 +69,15 @@ LATER = (
     *("dependency", "array", "reservation", "licenses", "ranks_per_node"),
 )
 """Columns that are newer than stored hashes, such as those of the recorded suites."""
+POINTS = 200
+"""Points of the curve of demand that a notebook shows."""
 
 
 class Workload:
-    """A submission list: `columns` (one row per job, see `SCHEMA`) and its `provenance`. Both must not be modified."""
+    """A submission list: `table` (a row per job) and `provenance` (system, sources, steps). Treat both as frozen.
+
+    The columns of `table`, with their units, are listed by `tracebed describe --list` and in the reference.
+    """
 
     def __init__(
         self,
@@ -230,9 +236,21 @@ class Workload:
         return f"Workload({facts.pop('jobs')} jobs, {', '.join(f'{name} {value}' for name, value in facts.items())})"
 
     def _repr_html_(self) -> str:
-        """Return a small table for notebooks."""
+        """Return a small table for notebooks, and a picture of the demand over time if the size is known."""
         facts = {**self._facts(), "made by": " → ".join(step.name for step in self.provenance.steps) or "unknown"}
-        return facts_html("Workload", facts)
+        shown, nodes = facts_html("Workload", facts), self.provenance.system.nodes
+        if not len(self) or nodes is None:
+            return shown
+        submit, sizes = self.floats("submit_time"), self.floats("nodes")
+        end = submit + self.floats("run_time")
+        at = np.linspace(submit.min(), end.max(), POINTS)
+        started, ended = (
+            np.cumsum(np.r_[0.0, sizes[order]])[np.searchsorted(times[order], at, side="right")]
+            for times in (submit, end)
+            for order in [np.argsort(times)]
+        )
+        label = f"requested nodes over {time_text(at[-1] - at[0])}, if no job waited; dashed: the {nodes:,} nodes"
+        return shown + curve_svg(started - ended, nodes, label)
 
     def _facts(self) -> dict[str, str]:
         """Return the facts shown by the representations of the workload: name -> text."""

@@ -17,8 +17,8 @@ The command line uses these names only. Another package adds names by entry poin
 
 from __future__ import annotations
 
-import ast
 import importlib
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,10 +26,10 @@ from tracebed.ground.registry import Registry
 from tracebed.ground.version import own_entry_points
 
 if TYPE_CHECKING:  # the homes of the names: `_homes` reads these lines
-    from tracebed.api.arguments import AnyCalibration, progress_lines
+    from tracebed.api.arguments import AnyCalibration
     from tracebed.api.benchmarks import Transport, reconfigure
     from tracebed.api.budgets import ErrorBudget, budget_of_case, error_budget
-    from tracebed.api.calibrations import calibrate, calibrate_batch, fit
+    from tracebed.api.calibrations import calibrate_batch, fit
     from tracebed.api.drawings import (
         History,
         Pictured,
@@ -53,20 +53,11 @@ if TYPE_CHECKING:  # the homes of the names: `_homes` reads these lines
         workload_summary,
     )
     from tracebed.api.measures import FolderMetrics, courses_of, differences, keep_perturbed, measured, resizes
-    from tracebed.api.nodes import (
-        nodes_check,
-        nodes_down,
-        nodes_facts,
-        nodes_up,
-        with_facts,
-        without_nodes,
-        write_inventory,
-    )
-    from tracebed.api.results import AnyRun, Run, Workload
-    from tracebed.api.runs import inventory, metrics, policies, recover, replay, shortest_replay, simulate
-    from tracebed.api.schedulers import replay_on
+    from tracebed.api.nodes import nodes_check, without_nodes, write_inventory
+    from tracebed.api.results import AnyRun, Run
+    from tracebed.api.runs import metrics, policies, recover, replay, replay_on, shortest_replay, simulate
     from tracebed.api.verdicts import Validation, compare, noise
-    from tracebed.api.workloads import Flexible, Speedup, convert, generate, make_malleable, perturb, read, scale, write
+    from tracebed.api.workloads import Flexible, Speedup, convert, generate, make_malleable, perturb
     from tracebed.benchmarks.mpi.aligner import overhead as aligner
     from tracebed.benchmarks.stages import table as stages_table
     from tracebed.benchmarks.standalone.pils import PilsResult
@@ -81,15 +72,20 @@ if TYPE_CHECKING:  # the homes of the names: `_homes` reads these lines
     from tracebed.converters.cleaning.recipes import names as recipes
     from tracebed.converters.description import MOST as MOST_NODE_HOURS
     from tracebed.converters.description import local_time
+    from tracebed.converters.formats.reading import read_workload as read
     from tracebed.converters.formats.writing import check_output as check_workload
+    from tracebed.converters.formats.writing import write_workload as write
     from tracebed.converters.models.registry import MODELS, models
     from tracebed.converters.models.tsafrir05 import Tsafrir05Parameters
     from tracebed.converters.pictures import check_name as check_picture
     from tracebed.converters.pictures import plot as plot_description
-    from tracebed.converters.workload import Provenance, Step, System
+    from tracebed.converters.scaling import scale
+    from tracebed.converters.workload import Provenance, Step, System, Workload
     from tracebed.ground.errors import InputError, TestbedError, Tolerated, TracebedError
+    from tracebed.ground.progress import progress_lines
     from tracebed.machine.machine import Machine
     from tracebed.machine.sources import read_machine
+    from tracebed.orchestrator.calibrating.procedure import calibrate
     from tracebed.orchestrator.evolving.programs import Communication
     from tracebed.orchestrator.run import PERTURBED, RunInfo
     from tracebed.orchestrator.run import check_target as check_run
@@ -100,7 +96,12 @@ if TYPE_CHECKING:  # the homes of the names: `_homes` reads these lines
     from tracebed.orchestrator.simulation.prediction import EngineChoice
     from tracebed.orchestrator.testbeds.calibration import Calibration, OverheadEstimate
     from tracebed.orchestrator.testbeds.checking.health import NodeHealth
+    from tracebed.orchestrator.testbeds.checking.preparation import bring_up as nodes_up
+    from tracebed.orchestrator.testbeds.checking.preparation import take_down as nodes_down
     from tracebed.orchestrator.testbeds.checking.survey import NodeReport
+    from tracebed.orchestrator.testbeds.checking.survey import described as with_facts
+    from tracebed.orchestrator.testbeds.checking.survey import survey as nodes_facts
+    from tracebed.orchestrator.testbeds.inventory import inventory
     from tracebed.orchestrator.testbeds.inventory_keys import inventory_schema
     from tracebed.orchestrator.testbeds.nodes import Inventory
     from tracebed.orchestrator.testbeds.nodes import shipped as inventories
@@ -155,7 +156,7 @@ if TYPE_CHECKING:  # the homes of the names: `_homes` reads these lines
     from tracebed.validation.verdict.baseline import Baseline, SimulatorBaseline
     from tracebed.validation.verdict.baseline import title as metric_title
     from tracebed.validation.verdict.comparison import Comparison
-    from tracebed.validation.verdict.gate import Finding, OnInconclusive, gate, judged, outcome
+    from tracebed.validation.verdict.gate import Finding, Gate, OnInconclusive, gate, judged, outcome
     from tracebed.validation.verdict.noise import CellNoise, NoiseFloor, NoiseProfile, repeats_for
     from tracebed.validation.verdict.ranking import PolicyComparison
     from tracebed.validation.verdict.rejudging import NO_JOURNAL
@@ -167,8 +168,8 @@ __all__ = ["GRID_KEYS", "MODELS", "MOST_NODE_HOURS", "NO_JOURNAL", "PERTURBED", 
 __all__ += ["SETUP_PARTS", "STREAM_LABEL", "STREAM_TOLERANCE", "TYPES"]
 __all__ += ["Against", "AnyCalibration", "AnyRun", "ArtifactFacts", "Attempt", "Audited", "Baseline"]
 __all__ += ["Calibration", "CellNoise", "Cleaned", "Communication", "Comparison", "DaskPool", "Difference"]
-__all__ += ["EngineChoice", "ErrorBudget", "ExperimentFile", "Finding", "Flexible", "FolderMetrics", "GridPlan"]
-__all__ += ["GridResult", "History", "InputError", "Inventory", "JournalFollower", "KeptJobs"]
+__all__ += ["EngineChoice", "ErrorBudget", "ExperimentFile", "Finding", "Flexible", "FolderMetrics", "Gate"]
+__all__ += ["GridPlan", "GridResult", "History", "InputError", "Inventory", "JournalFollower", "KeptJobs"]
 __all__ += ["LocalPool", "LossName", "Machine", "MatchName", "Metric", "MetricVerdict", "NodeHealth"]
 __all__ += ["NodeReport", "NoiseFloor", "NoiseProfile", "OnInconclusive", "OpenMetrics", "OverheadEstimate"]
 __all__ += ["Overheads", "Picture", "Pictured", "PilsResult", "Point", "Policy", "PolicyComparison", "Pool"]
@@ -207,12 +208,16 @@ def _homes() -> dict[str, tuple[str, str]]:
     """Return the module of each name, and its name there, from the imports above, which only type checkers carry out.
 
     A module is imported when one of its names is first used, so that the command line and `import tracebed.api` are
-    fast; and a name is written once for both.
+    fast; and a name is written once for both. The imports are read as text: a parser of Python takes ten times as long.
     """
-    tree = ast.parse(Path(__file__).read_text(encoding="utf-8"))
-    block = next(node for node in tree.body if isinstance(node, ast.If))
-    lines = [line for line in block.body if isinstance(line, ast.ImportFrom)]
-    return {item.asname or item.name: (str(line.module), item.name) for line in lines for item in line.names}
+    block = Path(__file__).read_text(encoding="utf-8").partition("if TYPE_CHECKING:")[2].partition("\n__all__")[0]
+    found = {}
+    for module, several, line in re.findall(r"^    from (\S+) import (?:\(([^)]+)\)|(.+))$", block, re.MULTILINE):
+        for name in (several or line).replace("\n", " ").split(","):
+            own, _, here = name.strip().partition(" as ")
+            found[here or own] = (module, own)
+    found.pop("", None)  # after the last comma
+    return found
 
 
 _HOMES = _homes()

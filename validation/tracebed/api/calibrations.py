@@ -5,51 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from tracebed.api.arguments import reporter
 from tracebed.api.results import AnyRun, loaded_run
 from tracebed.converters.workload import Workload
-from tracebed.orchestrator.calibrating import batch, procedure
+from tracebed.ground.progress import reporter
+from tracebed.orchestrator.calibrating import batch
 from tracebed.orchestrator.testbeds.calibration import Calibration
-from tracebed.orchestrator.testbeds.checking.survey import load_with_facts
-from tracebed.orchestrator.testbeds.nodes import Inventory
 from tracebed.validation import fitting
-
-
-def calibrate(
-    nodes: Inventory | Path | str,
-    *,
-    speed: float = 100.0,
-    repetitions: int = procedure.REPETITIONS,
-    seconds: float = 1.0,
-    on_progress: Callable[[float], None] | None = None,
-) -> Calibration:
-    """Measure what replays on an inventory take time for, by replays of small workloads.
-
-    The work rate of computing nodes is also stored for later replays on this machine.
-
-    Args:
-        nodes: an inventory, or the name or path of one.
-        speed: trace seconds per wall second of the probes.
-        repetitions: number of replays of each probe.
-        seconds: factor on the duration of the probes.
-        on_progress: called with the share of the work that is done.
-
-    Returns:
-        the calibration. `Calibration.save` writes it.
-
-    Raises:
-        InputError: the inventory cannot be used, or a number is out of its range.
-        TestbedError: the agents of the testbed do not start, or a probe was interrupted.
-
-    Example:
-        >>> import tracebed.api as tb
-        >>> made = tb.calibrate("emulated-4", repetitions=1, seconds=0.1)
-        >>> made.overheads["launch_s"].value > 0
-        True
-    """
-    chosen = nodes if isinstance(nodes, Inventory) else load_with_facts(nodes)
-    told = reporter(f"calibrating {len(chosen.nodes)} nodes", 1.0, on_progress)
-    return procedure.calibrate(chosen, speed=speed, repetitions=repetitions, seconds=seconds, on_progress=told)
 
 
 def calibrate_batch(runs: Sequence[AnyRun], *, name: str = "batch") -> Calibration:

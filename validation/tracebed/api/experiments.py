@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import pandas as pd
 
-from tracebed.api.arguments import check_size, reporter
+from tracebed.api.arguments import check_size
 from tracebed.api.verdicts import Validation
 from tracebed.ground.errors import InputError
 from tracebed.ground.files import locked_folder
+from tracebed.ground.progress import reporter
 from tracebed.validation.experiments import runner
 from tracebed.validation.experiments.file import load_experiment
 from tracebed.validation.experiments.pools import LocalPool
@@ -25,7 +27,7 @@ from tracebed.validation.experiments.views.results import write as write_results
 from tracebed.validation.experiments.views.statistics import summarize as statistics_of
 from tracebed.validation.fitting import BUDGET, LossName
 from tracebed.validation.fitting.simulators import fit_suite, to_fit
-from tracebed.validation.verdict.gate import Finding, OnInconclusive
+from tracebed.validation.verdict.gate import Gate
 
 
 def experiment(
@@ -156,7 +158,7 @@ def validate_suite(
     suite: Suite,
     folder: Path,
     execute: Callable[[], tuple[Predictions, dict[str, str]]],
-    judge: Callable[[Validations, Mapping[str, str]], tuple[OnInconclusive, Sequence[Finding]]] | None = None,
+    judge: Callable[[Validations, Mapping[str, str]], Gate] | None = None,
     *,
     case_pages: bool = True,
     on_step: Callable[[str], AbstractContextManager[object]] = nullcontext,
@@ -167,8 +169,8 @@ def validate_suite(
         suite: the suite.
         folder: its folder, which is locked meanwhile.
         execute: makes the predictions and replays that are not done; returns simulator -> failure, too.
-        judge: called with the validations and with simulator -> why its predictions cannot be compared; returns what
-            an inconclusive verdict means, and the differences from a baseline.
+        judge: called with the validations and with simulator -> why its predictions cannot be compared; returns the
+            gate of the validations: what an inconclusive verdict means, and the differences from a baseline.
         case_pages: whether to write a report for each case.
         on_step: wraps each long step that follows, such as `comparing`.
     """
@@ -178,10 +180,10 @@ def validate_suite(
         with on_step("comparing"):
             found, incomparable = validations_of(suite, predictions, folder)
         validations = {name: Validation.of(validation) for name, validation in found.items()}
-        inconclusive, findings = judge(validations, incomparable) if judge else (OnInconclusive.FAIL, ())
+        gate = judge(validations, incomparable) if judge else Gate([*validations.values()])
         failed = failed | incomparable
         with on_step("drawing the reports"):
-            document = write_results(suite, validations, failed, folder, inconclusive, findings, case_pages=case_pages)
+            document = write_results(suite, replace(gate, failures=failed), folder, case_pages=case_pages)
     return SuiteVerdicts(validations, failed, document)
 
 

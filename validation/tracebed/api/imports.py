@@ -8,7 +8,7 @@ from typing import Any, cast, get_args
 
 from tracebed.api.arguments import check_size
 from tracebed.api.results import Run
-from tracebed.api.workloads import read
+from tracebed.converters.formats.reading import read_workload as read
 from tracebed.converters.workload import Workload
 from tracebed.ground.registry import one_of, unknown
 from tracebed.orchestrator import run as orchestrator

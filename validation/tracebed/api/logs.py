@@ -8,17 +8,15 @@ from typing import Any
 
 import pandas as pd
 
-from tracebed.api.results import Workload
-from tracebed.api.workloads import read
 from tracebed.converters import description, schema
-from tracebed.converters import workload as converters
 from tracebed.converters.cleaning import recipes as shipped
 from tracebed.converters.cleaning import steps
 from tracebed.converters.cleaning.audit import Cleaned, records_of
 from tracebed.converters.description import partition_facts
 from tracebed.converters.formats.reading import read_raw
+from tracebed.converters.formats.reading import read_workload as read
 from tracebed.converters.log import Log
-from tracebed.converters.workload import System
+from tracebed.converters.workload import System, Workload
 from tracebed.ground.errors import tolerate
 
 
@@ -51,7 +49,7 @@ def clean(files: Path | str | Sequence[Path | str], recipe: Path | str, **option
         >>> bool(tb.clean("raw.swf", "recipe.yaml").table["run_time"].min() >= 60)
         True
     """
-    return Workload.of(clean_with_audit(files, recipe, **options).workload)
+    return clean_with_audit(files, recipe, **options).workload
 
 
 def clean_with_audit(
@@ -115,7 +113,7 @@ def clean_with_audit(
     return done
 
 
-def audit(workload: converters.Workload) -> pd.DataFrame:
+def audit(workload: Workload) -> pd.DataFrame:
     """Return how a workload was made: a row per step of its provenance, in order.
 
     Args:
@@ -146,7 +144,7 @@ def audit(workload: converters.Workload) -> pd.DataFrame:
     return table.astype({"seed": "Int64"} if rows else {}).fillna(dict.fromkeys(counts, 0))
 
 
-def describe(workload: converters.Workload | Path | str) -> dict[str, Any]:
+def describe(workload: Workload | Path | str) -> dict[str, Any]:
     """Return the statistics of a workload: sizes, run times, load, occupation and arrivals.
 
     Args:
@@ -179,21 +177,21 @@ def describe_log(path: Path | str, system: System | Path | None = None, **option
     return _described(records_of(found) if isinstance(found, Log) else found, system)
 
 
-def _described(workload: converters.Workload, system: System | Path | None) -> dict[str, Any]:
+def _described(workload: Workload, system: System | Path | None) -> dict[str, Any]:
     """Return the statistics of a workload, also by partition, for a machine."""
     if isinstance(system, System):
         workload = workload.with_provenance(system=system)
     if not isinstance(system, Path):
         facts = description.describe(workload)
         return facts | {"by_partition": partition_facts(workload), "node_classes": []}
-    from tracebed.orchestrator.configurations import CONFIGURATIONS
+    from tracebed.orchestrator.configurations import configuration_of
 
-    partitions, classes = CONFIGURATIONS.load("slurm").partitions_in(system)
+    partitions, classes = configuration_of(system).partitions_in(system)
     by_partition = partition_facts(workload, partitions)
     return description.describe(workload) | {"by_partition": by_partition, "node_classes": classes}
 
 
-def workload_summary(workload: converters.Workload) -> dict[str, Any]:
+def workload_summary(workload: Workload) -> dict[str, Any]:
     """Return the main statistics of a workload.
 
     Args:
@@ -222,7 +220,7 @@ def workload_summary(workload: converters.Workload) -> dict[str, Any]:
     }
 
 
-def dictionary(workload: converters.Workload) -> list[dict[str, Any]]:
+def dictionary(workload: Workload) -> list[dict[str, Any]]:
     """Return the columns of workloads: `column`, `type`, `meaning`, `default`, and `known`, the number of jobs.
 
     Args:

@@ -1,25 +1,20 @@
-"""Workloads and runs with the methods that users of `tracebed.api` expect.
+"""Runs with the methods that users of `tracebed.api` expect.
 
-Each class adds to the one of the same name below it what needs a room above that one: metrics, pictures, and the
-HTML that notebooks show.
+The class adds to the run of the orchestrator what stands on it: metrics, pictures, exports, and the HTML that notebooks
+show. The orchestrator imports none of them.
 """
 
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
-import numpy as np
-
-from tracebed.converters import workload as converters
-from tracebed.ground.display import WIDTH, facts_html, time_text
+from tracebed.ground.display import WIDTH, facts_html
 from tracebed.orchestrator import run as orchestrator
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.figure import Figure
 
     from tracebed.validation.metrics.measured import PowerModel, WindowName
@@ -28,40 +23,6 @@ AnyRun: TypeAlias = orchestrator.Run | Path | str
 """A run, or the folder of one."""
 CHARTED = 100_000
 """Most rows of allocations for which a notebook shows a chart."""
-POINTS = 200
-"""Points of the curve of demand that a notebook shows."""
-
-
-class Workload(converters.Workload):
-    """A submission list: `table` (a row per job) and `provenance` (system, sources, steps). Treat both as frozen.
-
-    The columns of `table`, with their units, are listed by `tracebed describe --dictionary` and in the reference.
-    """
-
-    @classmethod
-    def of(cls, workload: converters.Workload) -> Self:
-        """Return `workload` as an instance of this class, without a copy of its table."""
-        new = cls.__new__(cls)
-        vars(new).update(vars(workload))
-        return new
-
-    def _repr_html_(self) -> str:
-        """Return a small table, and a picture of the demand over time."""
-        nodes = self.provenance.system.nodes
-        submit, sizes = self.floats("submit_time"), self.floats("nodes")
-        if not len(self) or nodes is None:
-            return super()._repr_html_()
-        from tracebed.validation.sparks import curve_svg
-
-        end = submit + self.floats("run_time")
-        at = np.linspace(submit.min(), end.max(), POINTS)
-        started, ended = (
-            np.cumsum(np.r_[0.0, sizes[order]])[np.searchsorted(times[order], at, side="right")]
-            for times in (submit, end)
-            for order in [np.argsort(times)]
-        )
-        label = f"requested nodes over {time_text(at[-1] - at[0])}, if no job waited; dashed: the {nodes:,} nodes"
-        return super()._repr_html_() + curve_svg(started - ended, nodes, label)
 
 
 class Run(orchestrator.Run):
@@ -157,21 +118,3 @@ def figure_png(figure: Figure) -> bytes:
     stream = io.BytesIO()
     figure.savefig(stream, format="png", dpi=150, bbox_inches="tight")
     return stream.getvalue()
-
-
-def metrics_table(runs: Mapping[str, orchestrator.Run], **options: Any) -> pd.DataFrame:
-    """Return the metrics of several runs: a row per metric, a column per run.
-
-    Args:
-        runs: name -> run.
-        options: those of `tracebed.validation.metrics.metrics`.
-    """
-    import pandas as pd
-
-    from tracebed.validation.metrics import all_metrics, metrics
-
-    found = {name: metrics(run, **options) for name, run in runs.items()}
-    known = all_metrics()
-    table = {name: [values[metric] for metric in known] for name, values in found.items()}
-    units = {"unit": [metric.unit for metric in known.values()]}
-    return pd.DataFrame(units | table, index=pd.Index(list(known), name="metric"))

@@ -9,10 +9,11 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tracebed.api.arguments import AnyCalibration, check_size, loaded_calibration, reporter, warn_of_another_testbed
-from tracebed.api.results import AnyRun, Run, loaded_run, metrics_table
+from tracebed.api.arguments import AnyCalibration, check_size, loaded_calibration, warn_of_another_testbed
+from tracebed.api.results import AnyRun, Run, loaded_run
 from tracebed.converters.workload import System, Workload
 from tracebed.ground.errors import InputError, tolerate
+from tracebed.ground.progress import reporter
 from tracebed.ground.registry import unknown
 from tracebed.machine.machine import Machine
 from tracebed.orchestrator import run as orchestrator
@@ -26,6 +27,10 @@ from tracebed.validation.metrics.measured import PowerModel, WindowName
 
 TRACEBED = "tracebed"
 """Name of the simulator of tracebed."""
+PARTITION = "partition="
+"""Beginning of the option that chooses the partition."""
+PROGRAM = "program="
+"""Beginning of the option with the program of malleable jobs."""
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -151,35 +156,17 @@ def machine(
         if cores_per_node is not None:
             given = "a machine" if isinstance(nodes, Machine) else "an inventory"
             raise InputError(f"both {given} and cores per node are given", hint="give one of them")
-        return nodes if isinstance(nodes, Machine) else InventoryMachine.of(inventory(nodes))
+        if isinstance(nodes, Machine):
+            return nodes
+        from tracebed.orchestrator.testbeds.inventory import inventory
+
+        return InventoryMachine.of(inventory(nodes))
     for name, size in (("nodes", nodes), ("cores_per_node", cores_per_node)):
         if size is not None:
             check_size(name, size)
     own = workload.provenance.system
     grid = own.grid if nodes in (None, own.nodes) else ""
     return Machine.of_system(System(nodes or own.nodes, cores_per_node or own.cores_per_node, grid=grid))
-
-
-def inventory(nodes: Inventory | Path | str) -> Inventory:
-    """Return an inventory: itself, or that of a name or path.
-
-    Args:
-        nodes: an inventory, the name of one that tracebed ships (`local`, `emulated-4`), or the path of a file: an
-            inventory of tracebed or of Ansible in YAML, or an SSH configuration.
-
-    Raises:
-        InputError: there is no such inventory, or the file is not valid.
-
-    Example:
-        >>> import tracebed.api as tb
-        >>> len(tb.inventory("emulated-4").nodes)
-        4
-    """
-    if isinstance(nodes, Inventory):
-        return nodes
-    from tracebed.orchestrator.testbeds.inventory import load_inventory
-
-    return load_inventory(nodes)
 
 
 def replay(
@@ -239,7 +226,7 @@ def replay(
     if resume and output is None:
         raise InputError("a replay that is kept in memory only cannot be resumed", hint="give an output")
     chosen = loaded_calibration(work_rate)
-    testbed = nodes if isinstance(nodes, Inventory) else load_with_facts(nodes)
+    testbed = load_with_facts(nodes)
     given, own = split(settings, Options)
     if isinstance(own.get("commands"), Path | str):
         own["commands"] = AllowedCommands.read(Path(own["commands"]))
@@ -268,6 +255,90 @@ def replay(
         return carry_out(Path(folder, "run"))
 
 
+def replay_on(
+    workload: Workload,
+    scheduler: str = "slurm",
+    policy: AnyPolicy | Setup | None = None,
+    *,
+    output: Path | str,
+    speed: float = 1.0,
+    options: Sequence[str] = (),
+    configuration: Path | str | None = None,
+    health: Path | str | None = None,
+    resume: bool = False,
+    replace: bool = False,
+    name: str = "workload",
+    on_progress: Callable[[int], None] | None = None,
+) -> Run:
+    """Submit each job of a workload to a batch system at its time, and let the batch system or a policy decide.
+
+    The jobs sleep for their run time on whole nodes. With a policy, they wait in the batch system until the policy
+    starts them on nodes that it chooses, and the batch system resizes running malleable jobs as the policy decides. In
+    the main thread SIGINT (Ctrl-C), SIGTERM and SIGHUP cancel all jobs of the replay; `info.state` of the returned run
+    is `interrupted`.
+
+    Args:
+        workload: the workload.
+        scheduler: name of an installed batch system.
+        policy: the policy that decides, or a setup with it; None: the batch system decides.
+        output: folder of the run, on a file system that all nodes see. If the batch system stops answering, the
+            journal stays beside it, and `resume` continues the replay.
+        speed: trace seconds per wall second.
+        options: additional options of each submission, `KEY=VALUE` or `KEY`. The partition of the jobs is
+            `partition=NAME`; without, it is the default partition of the batch system. `program=COMMAND` is a command
+            of the shell that does the work of malleable jobs under a policy; without, the work is emulated.
+        configuration: configuration file of the batch system (`slurm.conf`); by default that of the environment.
+        health: file of the thresholds of health; by default those that tracebed provides.
+        resume: whether to continue the newest replay to `output` that was killed, with the same arguments.
+            If the replay has finished, its run is returned, and nothing is replayed.
+        replace: whether an earlier run in `output` is replaced, as by `replay`.
+        name: name of the workload in reports.
+        on_progress: called from time to time with the number of ended jobs.
+
+    Raises:
+        InputError: the workload, an option, the policy or the partition cannot be used, the batch system permits no
+            resizes, or `output` cannot be written.
+        TestbedError: the batch system does not answer.
+
+    Example:
+        >>> import tracebed.api as tb
+        >>> w = tb.scale(tb.generate("cirne", jobs=5, nodes=16, seed=3), nodes=4)
+        >>> tb.replay_on(w, "slurm", output="real", speed=60).info.policy  # doctest: +SKIP
+        'slurm'
+    """
+    from tracebed.orchestrator.replay.batch import session
+    from tracebed.orchestrator.replay.batch.base import BatchSettings
+    from tracebed.orchestrator.replay.thresholds import HealthThresholds
+
+    for text in options:
+        key, value = text.removeprefix("--").partition("=")[::2]
+        if f"{key}=" in (PARTITION, PROGRAM) and not (value and text.startswith(key)):
+            raise InputError(f"{text!r} is not an option of a replay", hint=f"write {key}=VALUE")
+    own = {key: [text.removeprefix(key) for text in options if text.startswith(key)] for key in (PARTITION, PROGRAM)}
+    if own[PROGRAM] and policy is None:
+        raise InputError("a program is for jobs that a policy resizes", hint="add --policy, or leave program= out")
+    settings = BatchSettings(
+        partition=next(reversed(own[PARTITION]), None),
+        options=tuple(text for text in options if not text.startswith((PARTITION, PROGRAM))),
+        program=next(reversed(own[PROGRAM]), None),
+        configuration=Path(configuration) if configuration is not None else None,
+    )
+    chosen = session.BatchOptions(speed, scheduler, settings, None if policy is None else Setup.of(policy))
+    thresholds = HealthThresholds.read(Path(health)) if health is not None else None
+    return Run.of(
+        session.replay(
+            workload,
+            Path(output),
+            chosen,
+            name=name,
+            thresholds=thresholds,
+            resume=resume,
+            replace_run=replace,
+            on_progress=reporter(f"replaying on {scheduler}", len(workload), on_progress),
+        )
+    )
+
+
 def shortest_replay(workload: Workload, nodes: Inventory | Path | str, setup: Setup) -> float:
     """Return a lower bound of the time of a replay, in wall seconds.
 
@@ -283,6 +354,7 @@ def shortest_replay(workload: Workload, nodes: Inventory | Path | str, setup: Se
         True
     """
     from tracebed.orchestrator.replay.programs import shortest_replay as bound
+    from tracebed.orchestrator.testbeds.inventory import inventory
 
     return bound(workload, inventory(nodes), setup.timing.speed, over_limit=setup.scheduling.over_limit)
 
@@ -358,8 +430,17 @@ def metrics(
         runs = dict(zip(names, runs, strict=True))
     if not runs:
         raise InputError("no runs are given", hint="give a run, or several by name")
-    options: dict[str, Any] = {"tau": tau, "window": window, "after": after, "ended": ended, "power": power}
-    return metrics_table({name: loaded_run(run) for name, run in runs.items()}, **options)
+    import pandas as pd
+
+    from tracebed.validation.metrics import all_metrics
+    from tracebed.validation.metrics import metrics as measured
+
+    known = all_metrics()
+    table: dict[str, list[Any]] = {"unit": [metric.unit for metric in known.values()]}
+    for name, run in runs.items():
+        found = measured(loaded_run(run), tau, window, after=after, ended=ended, power=power)
+        table[name] = [found[metric] for metric in known]
+    return pd.DataFrame(table, index=pd.Index(list(known), name="metric"))
 
 
 def policies() -> pd.DataFrame:

@@ -111,8 +111,9 @@ class Validation(verdict.Validation):
             InputError: the file cannot be written.
         """
         from tracebed.validation.report.markdown import markdown
+        from tracebed.validation.verdict.gate import Gate
 
-        return _written(markdown([self]), path, SUMMARY)
+        return _written(markdown(Gate([self])), path, SUMMARY)
 
     def to_junit(self, path: Path | str | None = None, *, inconclusive: OnInconclusiveName = "fail") -> str:
         """Return the verdict as JUnit XML, a test case per metric and case, after it was written to `path`, if given.
@@ -125,10 +126,10 @@ class Validation(verdict.Validation):
             InputError: the file cannot be written, or `inconclusive` is unknown.
         """
         from tracebed.validation.report.ci import junit
-        from tracebed.validation.verdict.gate import OnInconclusive
+        from tracebed.validation.verdict.gate import Gate, OnInconclusive
 
         one_of("inconclusive", inconclusive, OnInconclusive)
-        return _written(junit([self], OnInconclusive(inconclusive)).decode(), path, JUNIT)
+        return _written(junit(Gate([self], OnInconclusive(inconclusive))).decode(), path, JUNIT)
 
 
 def _written(text: str, path: Path | str | None, kind: OutputKind) -> str:

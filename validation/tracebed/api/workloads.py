@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
 from tracebed.api.arguments import check_seed, check_size
-from tracebed.api.results import Workload
-from tracebed.converters import workload as converters
-from tracebed.converters.formats.reading import read_workload
-from tracebed.converters.workload import Kind, System
+from tracebed.converters.formats.reading import read_workload as read
+from tracebed.converters.formats.writing import write_workload as write
+from tracebed.converters.workload import Kind, Workload
 from tracebed.ground.errors import InputError
 from tracebed.ground.registry import one_of
 
@@ -81,66 +80,7 @@ def generate(
         drawn = moldability.with_moldability(drawn, seed, kind=Kind(kind))
     if applications:
         drawn = with_applications(drawn, seed=seed)
-    return Workload.of(drawn if load is None else scaling.to_load(drawn, load))
-
-
-def read(path: Path | str, *, format: str | None = None, system: System | None = None, **options: Any) -> Workload:
-    """Read a workload or log of any known format.
-
-    Args:
-        path: the file, also compressed, or a folder of files.
-        format: name of the format; by default the content of the file tells it.
-        system: the machine of the workload; None: that of the file.
-        options: options of the reader, such as `by="core"` for SWF.
-
-    Raises:
-        InputError: there is no such file, or it is damaged or of no known format, or the jobs of a log held more nodes
-            at once than the system has.
-
-    Example:
-        >>> import tracebed.api as tb
-        >>> _ = tb.write(tb.generate("lublin99", jobs=20, seed=1), "w.swf.gz")
-        >>> len(tb.read("w.swf.gz"))
-        20
-    """
-    workload = read_workload(path, format, **options)
-    if system is None:
-        return Workload.of(workload)
-    from tracebed.converters.scaling import with_system
-
-    return Workload.of(with_system(workload, system))
-
-
-def write(
-    workload: converters.Workload,
-    path: Path | str,
-    *,
-    format: str | None = None,
-    replace: bool = False,
-    **options: Any,
-) -> Path:
-    """Write a workload, whole or not at all, and return its path.
-
-    Args:
-        workload: the workload.
-        path: the file, or the folder of a format that has several files. A name that ends in .gz is compressed.
-        format: name of the format; by default the name of the file tells it.
-        replace: whether a workload that tracebed wrote to `path` earlier is replaced.
-        options: options of the writer, such as `whole_seconds=True` for SWF.
-
-    Raises:
-        InputError: the name tells no format that can be written, `path` exists and may not be replaced, or it cannot be
-            written.
-
-    Example:
-        >>> import tracebed.api as tb
-        >>> tb.write(tb.generate("cirne", jobs=30, nodes=16), "w.parquet").name
-        'w.parquet'
-    """
-    from tracebed.converters.formats.writing import write_workload
-
-    write_workload(workload, path, format, replace=replace, **options)
-    return Path(path)
+    return drawn if load is None else scaling.to_load(drawn, load)
 
 
 def convert(
@@ -176,58 +116,7 @@ def convert(
     return workload
 
 
-def scale(
-    workload: converters.Workload,
-    nodes: int | None = None,
-    cores_per_node: int | None = None,
-    *,
-    window: float | None = None,
-    start: float | str | None = None,
-    run_time: float | None = None,
-    longest: float | None = None,
-    arrivals: float | None = None,
-    load: float | None = None,
-    system: System | None = None,
-) -> Workload:
-    """Map a workload onto a smaller machine, cut a window, and compress its times.
-
-    Args:
-        workload: the workload.
-        nodes: nodes of the target machine; sizes are mapped in proportion, at least 1.
-        cores_per_node: cores of each node of the target machine.
-        window: duration of the window in which jobs are kept, s.
-        start: start of the window, s since time 0 or a date; by default the first submission.
-        run_time: factor on run times and time limits, above 0.
-        longest: run time that the longest job gets, s, in place of `run_time`.
-        arrivals: factor on the times between submissions.
-        load: offered load to which the arrivals are scaled in the end.
-        system: the machine the workload was made for, if the workload does not know it.
-
-    Raises:
-        InputError: a value is out of its range, or a needed size is unknown.
-
-    Example:
-        >>> import tracebed.api as tb
-        >>> tb.scale(tb.generate("cirne", jobs=30, nodes=16), nodes=4).provenance.system.nodes
-        4
-    """
-    from tracebed.converters import scaling
-
-    scaled = scaling.scale(
-        workload,
-        nodes,
-        cores_per_node,
-        window=window,
-        start=scaling.seconds_since_start(start, workload.provenance) if isinstance(start, str) else start,
-        run_time=run_time,
-        longest=longest,
-        arrivals=arrivals,
-        system=system,
-    )
-    return Workload.of(scaled if load is None else scaling.to_load(scaled, load))
-
-
-def perturb(workload: converters.Workload, seed: int = 0, *, submit_s: float = 10.0, limit_s: float = 60.0) -> Workload:
+def perturb(workload: Workload, seed: int = 0, *, submit_s: float = 10.0, limit_s: float = 60.0) -> Workload:
     """Return a workload with small random changes, which show how much a simulated figure depends on them.
 
     Submissions move, jobs that are submitted at once change their order, and limits are rounded up (input perturbation:
@@ -252,11 +141,11 @@ def perturb(workload: converters.Workload, seed: int = 0, *, submit_s: float = 1
     from tracebed.converters.perturbation import Perturbation, perturbed
 
     check_seed(seed)
-    return Workload.of(perturbed(workload, seed, Perturbation(submit_s, limit_s)))
+    return perturbed(workload, seed, Perturbation(submit_s, limit_s))
 
 
 def make_malleable(
-    workload: converters.Workload,
+    workload: Workload,
     share: float,
     seed: int = 0,
     *,
@@ -323,4 +212,4 @@ def make_malleable(
         after = to_malleable(workload, share, seed, nodes=nodes, thresholds=thresholds, kind=Kind(kind), phases=count)
     if application is not None:
         after = with_application(after, rigid_share(workload, share, seed), application)
-    return Workload.of(after)
+    return after

@@ -11,7 +11,7 @@ import click
 import tracebed.api as tb
 from tracebed.cli.console import print_json, print_table
 from tracebed.cli.messages import MessageLevel, emit, progress
-from tracebed.cli.options import PATH, chosen, gathered, option
+from tracebed.cli.options import chosen, gathered, option
 from tracebed.ground.errors import InputError
 from tracebed.ground.files import locked_folder
 from tracebed.ground.registry import unknown
@@ -28,15 +28,12 @@ class Data:
     )
     sources: tuple[Path, ...] = option(
         "--from",
-        multiple=True,
-        type=PATH,
         metavar="FOLDER",
         help="With --recorded NAME or --board: a local copy of real runs that are not part of tracebed, such as a "
         "clone of their source; may be repeated. The files are found by their hashes. Without a copy, they are "
         "downloaded.",
     )
     board: bool = option(
-        is_flag=True,
         help="Score simulators on real runs by other people: a page with a table for each data set. FILE has more "
         "simulators: DATASET: {NAME: {command: ..., from: csv}}.",
     )

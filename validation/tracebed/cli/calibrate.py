@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
 import click
 
@@ -16,56 +17,66 @@ from tracebed.cli.options import (
     PATH,
     SPEED,
     budget_option,
+    gathered,
     inventory_option,
     json_option,
     loss_option,
+    option,
     output_option,
     seed_option,
+    shared,
 )
 from tracebed.ground.errors import InputError
 from tracebed.ground.outputs import CALIBRATION
 
 
-@click.command(cls=Sectioned, sections={"Fit to recorded replays": ("workloads", "loss", "budget", "seed")})
+@dataclass(frozen=True)
+class Probes:
+    """The replays that are measured."""
+
+    speed: float = option(type=SPEED, default=100.0, help="Trace seconds per wall second of the probes.")
+    repetitions: int = option(type=click.IntRange(1, 1000), default=3, help="Number of replays of each probe.")
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The fit to recorded replays."""
+
+    workloads: tuple[Path, ...] = option("--workload", help="Workload of the recorded replays RUN...; may be repeated.")
+    loss: Literal["metrics", "jobs"] = shared(loss_option)
+    budget: int = shared(budget_option("Number of sets of overheads to try in a fit."))
+    seed: int = shared(seed_option)
+
+    def calibration(self, runs: Sequence[Path], name: str) -> tb.Calibration:
+        """Return overheads that are fitted to recorded runs (folders)."""
+        loaded = {str(path): load_workload(path) for path in self.workloads}
+        with progress(f"fitting to {len(runs)} runs", total=self.budget * len(loaded) ** 2) as bar:
+            return tb.fit(
+                loaded,
+                [str(run) for run in runs],
+                loss=self.loss,
+                budget=self.budget,
+                seed=self.seed,
+                name=name,
+                on_progress=bar.update,
+            )
+
+
+@click.command(cls=Sectioned, sections={"Fit to recorded replays": Fit})
 @click.argument("runs", type=PATH, nargs=-1, metavar="[RUN...]")
 @inventory_option(required=False)
-@click.option(
-    "--speed",
-    type=SPEED,
-    default=100.0,
-    show_default=True,
-    help="Trace seconds per wall second of the probes.",
-)
-@click.option(
-    "--repetitions",
-    type=click.IntRange(1, 1000),
-    default=3,
-    show_default=True,
-    help="Number of replays of each probe.",
-)
-@click.option(
-    "--workload",
-    "workloads",
-    type=PATH,
-    multiple=True,
-    metavar="FILE",
-    help="Workload of the recorded replays RUN...; may be repeated.",
-)
-@loss_option
-@budget_option("Number of sets of overheads to try in a fit.")
-@seed_option
+@gathered("probes", Probes)
+@gathered("fit", Fit)
 @output_option("Calibration to write, a YAML file.", CALIBRATION)
 @json_option
 def calibrate(
     runs: tuple[Path, ...],
     inventory: Path | None,
-    speed: float,
-    repetitions: int,
-    workloads: tuple[Path, ...],
+    probes: Probes,
+    fit: Fit,
     output: Path,
     replace: bool,
     as_json: bool,
-    **fit: Any,
 ) -> None:
     """Measure what replays on an inventory take time for, by replays of small workloads.
 
@@ -86,44 +97,25 @@ def calibrate(
     if bool(runs) == bool(inventory):
         what = "a calibration needs an inventory to measure, or recorded replays"
         raise InputError(what, hint="give --inventory NAME, or RUN... --workload FILE")
-    if workloads and not runs:
+    if fit.workloads and not runs:
         raise InputError("--workload is given without recorded replays", hint="add RUN..., or leave it out")
+    if inventory is not None:
+        from tracebed.cli.runs import end_on_signals
+
+        end_on_signals()
+    machine = None if inventory is None else tb.inventory(inventory)
     name = output.name.partition(".")[0]
-    if runs and not workloads:
-        with CALIBRATION.file(output, replace=replace) as file:
-            measured = tb.calibrate_batch(runs, name=name)
-            file.write(measured.text.encode())
-        _print(measured, as_json)
-        return
-    if runs:
-        with CALIBRATION.file(
-            output, replace=replace
-        ) as file:  # an output that cannot be written is reported before the fit
-            fitted = fit_to_runs(runs, workloads, name=name, **fit)
-            file.write(fitted.text.encode())
-        if as_json:
-            print_json("tracebed-calibration/1", fitted.model_dump(mode="json", exclude={"file_schema"}))
+    with CALIBRATION.file(output, replace=replace) as file:  # an output that cannot be written is reported first
+        if machine is not None:
+            with progress(f"calibrating {len(machine.nodes)} {machine.execution} nodes", total=1.0) as bar:
+                made = tb.calibrate(machine, **vars(probes), on_progress=bar.update)
         else:
-            show_fit(fitted)
-        return
-    assert inventory is not None
-    from tracebed.cli.runs import end_on_signals
-
-    end_on_signals()
-    machine = tb.inventory(inventory)
-    with CALIBRATION.file(
-        output, replace=replace
-    ) as file:  # an output that cannot be written is reported before the measurement
-        with progress(f"calibrating {len(machine.nodes)} {machine.execution} nodes", total=1.0) as bar:
-            made = tb.calibrate(machine, speed=speed, repetitions=repetitions, on_progress=bar.update)
+            made = fit.calibration(runs, name) if fit.workloads else tb.calibrate_batch(runs, name=name)
         file.write(made.text.encode())
-    _print(made, as_json)
-
-
-def _print(made: tb.Calibration, as_json: bool) -> None:
-    """Print a measured calibration."""
     if as_json:
         print_json("tracebed-calibration/1", made.model_dump(mode="json", exclude={"file_schema"}))
+    elif fit.workloads:
+        show_fit(made)
     else:
         _show(made)
 
@@ -163,13 +155,6 @@ def _row(name: str, estimate: tb.OverheadEstimate, *, repeated: bool = True) -> 
     repetitions = [" ".join(f"{1e3 * value:.3g}" for value in estimate.repetitions)] if repeated else []
     interval = f"{1e3 * estimate.low:.3g} to {1e3 * estimate.high:.3g}"
     return name.removesuffix("_s"), f"{1e3 * estimate.value:.3g}", interval, *repetitions, f"{estimate.count:,}"
-
-
-def fit_to_runs(runs: Sequence[Path], workloads: Sequence[Path], *, budget: int, **options: Any) -> tb.Calibration:
-    """Fit overheads to recorded runs (folders) of workloads (files). The options are those of `tracebed.api.fit`."""
-    loaded = {str(path): load_workload(path) for path in workloads}
-    with progress(f"fitting to {len(runs)} runs", total=budget * len(loaded) ** 2) as bar:
-        return tb.fit(loaded, [str(run) for run in runs], budget=budget, on_progress=bar.update, **options)
 
 
 def show_fit(made: tb.Calibration) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,55 +11,52 @@ import click
 
 import tracebed.api as tb
 from tracebed.cli.console import print_json, print_table
-from tracebed.cli.logs import log_options, raw_options, system_of, system_option, write_and_summarize
+from tracebed.cli.logs import Reading, system_of, system_option, write_and_summarize
 from tracebed.cli.messages import emit, progress
-from tracebed.cli.options import PATH, WRITTEN_WORKLOAD, OutputPath, chosen, json_option, output_option
+from tracebed.cli.options import (
+    PATH,
+    WRITTEN_WORKLOAD,
+    OutputPath,
+    chosen,
+    gathered,
+    json_option,
+    option,
+    output_option,
+    shared,
+)
 from tracebed.ground.errors import InputError
 from tracebed.ground.outputs import TOUCHED
 
 
+@dataclass(frozen=True)
+class Cleaning:
+    """How a log is cleaned."""
+
+    recipe: str | None = option(metavar="NAME|FILE", help="Name of a recipe (see --list), or path of a recipe file.")
+    listing: bool = option("--list", help="List the recipes and the cleaning steps.")
+    show: bool = option(help="Print the recipe, as a start for one of your own.")
+    settings: tuple[str, ...] = option(
+        "--set", metavar="STEP.PARAMETER=VALUE", help="Set a parameter of a step; may be repeated."
+    )
+    only: tuple[str, ...] = option(
+        metavar="KEY=VALUE,...", help="Keep only these jobs: partition=cpu,debug or queue=long. May be repeated."
+    )
+    without: tuple[str, ...] = option(metavar="STEP", help="Leave out a step; may be repeated.")
+    explain: Path | None = option(
+        type=OutputPath(TOUCHED),
+        help="Write every touched record with the reason to this file: .csv or .parquet, also with .gz.",
+    )
+    system: str | None = shared(system_option)
+
+
 @click.command()
 @click.argument("raw", nargs=-1, type=PATH, metavar="RAW...")
-@click.option("--recipe", metavar="NAME|FILE", help="Name of a recipe (see --list), or path of a recipe file.")
-@click.option("--list", "listing", is_flag=True, help="List the recipes and the cleaning steps.")
-@click.option("--show", is_flag=True, help="Print the recipe, as a start for one of your own.")
-@click.option(
-    "--set",
-    "settings",
-    multiple=True,
-    metavar="STEP.PARAMETER=VALUE",
-    help="Set a parameter of a step; may be repeated.",
-)
-@click.option(
-    "--only",
-    multiple=True,
-    metavar="KEY=VALUE,...",
-    help="Keep only these jobs: partition=cpu,debug or queue=long. May be repeated.",
-)
-@click.option("--without", multiple=True, metavar="STEP", help="Leave out a step; may be repeated.")
-@click.option(
-    "--explain",
-    type=OutputPath(TOUCHED),
-    metavar="FILE",
-    help="Write every touched record with the reason to this file: .csv or .parquet, also with .gz.",
-)
-@system_option
-@log_options
+@gathered("cleaning", Cleaning)
+@gathered("reading", Reading)
 @output_option("The clean workload to write: .parquet, .csv or .swf.", WRITTEN_WORKLOAD, required=False)
 @json_option
 def clean(
-    raw: Sequence[Path],
-    recipe: str | None,
-    listing: bool,
-    show: bool,
-    settings: Sequence[str],
-    without: Sequence[str],
-    explain: Path | None,
-    system: str | None,
-    output: Path | None,
-    replace: bool,
-    as_json: bool,
-    **options: Any,
+    raw: Sequence[Path], cleaning: Cleaning, reading: Reading, output: Path | None, replace: bool, as_json: bool
 ) -> None:
     """Make a clean workload of a raw log, by a recipe of named steps, with an audit of what each did.
 
@@ -70,13 +68,14 @@ def clean(
       tracebed clean cori-knl/ --recipe cori-knl --explain t.csv -o knl.parquet
       tracebed clean sacct.txt --recipe sacct --only partition=cpu -o cpu.parquet
     """
-    if listing:
+    if cleaning.listing:
         _list()
         return
+    recipe, explain = cleaning.recipe, cleaning.explain
     if recipe is None:
         raise InputError("no recipe", hint="name one with --recipe; `tracebed clean --list` has them")
     loaded = tb.recipe(recipe)
-    if show:
+    if cleaning.show:
         click.echo(loaded.text, nl=False)
         return
     if not raw or output is None:
@@ -85,12 +84,12 @@ def clean(
         done = tb.clean_with_audit(
             raw,
             recipe,
-            settings=_settings(settings),
-            without=without,
-            only=chosen("--only", options.pop("only")),
-            system=system_of(system),
+            settings=_settings(cleaning.settings),
+            without=cleaning.without,
+            only=chosen("--only", cleaning.only),
+            system=system_of(cleaning.system),
             explain=explain is not None,
-            **raw_options(options),
+            **reading.keywords,
         )
     if explain is not None:
         with progress(f"writing {explain.name}"):
@@ -106,7 +105,7 @@ def clean(
         print_json("tracebed-clean/1", facts)
         return
     _print_audit(loaded, done.audit)
-    write_and_summarize(tb.Workload.of(done.workload), output, as_json=False, quietly=True, replace=replace)
+    write_and_summarize(done.workload, output, as_json=False, quietly=True, replace=replace)
     if explain is not None:
         emit(f"touched records: {explain}")
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 
@@ -12,89 +13,87 @@ import tracebed.api as tb
 from tracebed.cli.console import load_workload, print_json
 from tracebed.cli.gate import Gating, gate_options, show
 from tracebed.cli.groups import Sectioned
-from tracebed.cli.imports import chosen, table_options
+from tracebed.cli.imports import Tables
 from tracebed.cli.messages import emit, progress
-from tracebed.cli.options import PATH, OutputPath, json_option, tau_option
+from tracebed.cli.options import OutputPath, gathered, json_option, keywords, option, shared, tau_option
 from tracebed.cli.reports import FIGURES, ReportFile, by_kind, save_figures
 from tracebed.ground.errors import ExitCode, InputError
 
-SECTIONS = {
-    "Decision": ("tolerances", "margins", "noise", "tau", "match"),
-    "Tables of other programs": ("columns", "unit", "time_zone"),
-    "Reports": ("reports", "workload"),
-    "Use in CI": ("inconclusive", "baseline", "update_baseline", "annotate", "code_quality"),
-}
+
+@dataclass(frozen=True)
+class Sides:
+    """The runs of a case."""
+
+    real: tuple[Path, ...] = option(
+        required=True,
+        metavar="RUN",
+        help="A repetition of the real run, a folder of repetitions (`rep-01`, `rep-02`, ...), or a file that "
+        "`tracebed import` reads. Give it several times.",
+    )
+    predicted: tuple[Path, ...] = option(
+        required=True,
+        metavar="RUN",
+        help="The run of a simulator, or its output as a file; several runs of a stochastic one.",
+    )
+
+
+@dataclass(frozen=True)
+class Decision:
+    """How a verdict is decided."""
+
+    tolerances: Path | None = option(help="Margins and constants of the decision.")
+    margins: tuple[str, ...] = option(
+        "--margin",
+        metavar="METRIC=MARGIN",
+        help="Margin of one metric: `wait=15%`, `makespan=3%,60s`, `wait=off`.",
+    )
+    noise: Path | None = option(help="Noise profile of the testbed, for few repetitions.")
+    tau: float = shared(tau_option)
+    match: Literal["workload", "id"] = option(
+        default="workload",
+        help="Match the jobs of equal workloads, or match jobs by id although the workloads differ.",
+    )
+
+    @property
+    def keywords(self) -> dict[str, Any]:
+        """The given options, as `tracebed.api.compare` takes them."""
+        found = keywords(self) | {"margins": _margins(self.margins)}
+        return found | {"allow_different_workloads": found.pop("match") == "id"}
+
+
+@dataclass(frozen=True)
+class Reports:
+    """Reports of a comparison."""
+
+    reports: tuple[Path, ...] = option(
+        "--report",
+        type=OutputPath(ReportFile("html", "markdown", "junit")),
+        help="Write a report with figures (.html), a summary for the page of a CI job (.md), or the verdicts as JUnit "
+        f"XML (.xml); may be repeated. {FIGURES[0].upper()}{FIGURES[1:]}.",
+    )
+    workload: Path | None = option(
+        help="The replayed workload: adds the error budget of `tracebed explain` to the report."
+    )
 
 
 @click.command(
     cls=Sectioned,
-    sections=SECTIONS,
+    sections={
+        "Decision": Decision,
+        "Tables of other programs": Tables,
+        "Reports": Reports,
+        "Use in CI": Gating,
+    },
     epilog="\b\nExample:\n  tracebed compare --real runs/cell --predicted runs/sim --report r.html",
 )
-@click.option(
-    "--real",
-    required=True,
-    multiple=True,
-    type=PATH,
-    metavar="RUN",
-    help="A repetition of the real run, a folder of repetitions (`rep-01`, `rep-02`, ...), or a file that `tracebed "
-    "import` reads. Give it several times.",
-)
-@click.option(
-    "--predicted",
-    required=True,
-    multiple=True,
-    type=PATH,
-    metavar="RUN",
-    help="The run of a simulator, or its output as a file; several runs of a stochastic one.",
-)
-@click.option("--tolerances", type=PATH, metavar="FILE", help="Margins and constants of the decision.")
-@click.option(
-    "--margin",
-    "margins",
-    multiple=True,
-    metavar="METRIC=MARGIN",
-    help="Margin of one metric: `wait=15%`, `makespan=3%,60s`, `wait=off`.",
-)
-@click.option("--noise", type=PATH, metavar="FILE", help="Noise profile of the testbed, for few repetitions.")
-@click.option(
-    "--report",
-    "reports",
-    multiple=True,
-    type=OutputPath(ReportFile("html", "markdown", "junit")),
-    metavar="FILE",
-    help="Write a report with figures (.html), a summary for the page of a CI job (.md), or the verdicts as JUnit XML "
-    f"(.xml); may be repeated. {FIGURES[0].upper()}{FIGURES[1:]}.",
-)
-@click.option(
-    "--workload",
-    type=PATH,
-    metavar="FILE",
-    help="The replayed workload: adds the error budget of `tracebed explain` to the report.",
-)
-@tau_option
-@click.option(
-    "--match",
-    type=click.Choice(["workload", "id"]),
-    default="workload",
-    show_default=True,
-    help="Match the jobs of equal workloads, or match jobs by id although the workloads differ.",
-)
-@table_options
+@gathered("sides", Sides)
+@gathered("decision", Decision)
+@gathered("reports", Reports)
+@gathered("tables", Tables)
 @gate_options
 @json_option
 def compare(
-    real: tuple[Path, ...],
-    predicted: tuple[Path, ...],
-    tolerances: Path | None,
-    margins: tuple[str, ...],
-    reports: tuple[Path, ...],
-    workload: Path | None,
-    match: str,
-    columns: Sequence[str],
-    gating: Gating,
-    as_json: bool,
-    **settings: Any,
+    sides: Sides, decision: Decision, reports: Reports, tables: Tables, gating: Gating, as_json: bool
 ) -> ExitCode:
     """Compare the predictions of a case with its real runs: a verdict for each metric, with margin and reason.
 
@@ -107,33 +106,25 @@ def compare(
     \b
     Exit status: 0 accurate, 1 inaccurate, 2 usage or bad input, 3 inconclusive, 4 unhealthy testbed data.
     """
-    pages = by_kind(reports)
-    if workload is not None and "html" not in pages:
+    pages = by_kind(reports.reports)
+    if reports.workload is not None and "html" not in pages:
         raise InputError("--workload adds to a report, and --report is missing", hint="name a .html file with --report")
     kept = gating.kept()
     with progress("comparing"):
-        validation = tb.compare(
-            real,
-            predicted,
-            tolerances=tolerances,
-            margins=_margins(margins),
-            allow_different_workloads=match == "id",
-            columns=chosen(columns),
-            **{name: value for name, value in settings.items() if value is not None},
-        )
-    gate = gating.judge([validation], kept)
+        validation = tb.compare(sides.real, sides.predicted, **decision.keywords, **tables.keywords)
+    judgment = gating.judge([validation], kept)
     if as_json:
-        document = tb.judged(validation, gate.inconclusive, gate.findings)
+        document = tb.judged(judgment.gate, validation)
         print_json(document.pop("schema"), document)
     else:
         show(validation)
     if "figures" in pages:
         save_figures(validation, pages["figures"])
     if "html" in pages:
-        result = tb.outcome(validation, gate.inconclusive, gate.findings)
-        _report(validation, pages["html"], real, workload, result)
-    gate.write([validation], pages.get("markdown"), pages.get("junit"))
-    return gate.status([validation], [tolerances] if tolerances else [], as_json=as_json)
+        result = tb.outcome(judgment.gate, validation)
+        _report(validation, pages["html"], sides.real, reports.workload, result)
+    judgment.write(pages.get("markdown"), pages.get("junit"))
+    return judgment.status([decision.tolerances] if decision.tolerances else [], as_json=as_json)
 
 
 def _margins(texts: Sequence[str]) -> dict[str, str]:

@@ -7,6 +7,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,9 @@ import click
 
 import tracebed.api as tb
 from tracebed.cli.console import UNBOUNDED, duration_text, load_workload, print_json, print_table
-from tracebed.cli.logs import format_option, machine_option, or_unknown, raw_options, system_of
+from tracebed.cli.logs import Reading, or_unknown, system_of
 from tracebed.cli.messages import emit, progress
-from tracebed.cli.options import PATH, OutputPath, json_option, workload_argument
+from tracebed.cli.options import OutputPath, gathered, json_option, option, workload_argument
 from tracebed.ground.display import cell
 from tracebed.ground.errors import InputError
 from tracebed.ground.outputs import PICTURE
@@ -192,39 +193,30 @@ QUANTILES = {
 }
 
 
+@dataclass(frozen=True)
+class Description:
+    """What is described."""
+
+    before: Path | None = option(
+        metavar="WORKLOAD", help="Workload or raw log before cleaning, to be shown side by side."
+    )
+    plot: Path | None = option(type=OutputPath(PICTURE), help="Write a plot to this file: .png, .svg or .pdf.")
+    dictionary: bool = option(
+        "--list", help="Print the meaning of each column, and the number of jobs for which it is known."
+    )
+    system: str | None = option(
+        metavar="NODESxCORES|@FILE",
+        help="Machine of the workload, if its file does not name it: 64x48; or @slurm.conf, for the sizes of "
+        "partitions, the demand in percent of them and the classes of nodes.",
+    )
+
+
 @click.command()
 @workload_argument
-@click.option(
-    "--before",
-    type=PATH,
-    metavar="WORKLOAD",
-    help="Workload or raw log before cleaning, to be shown side by side.",
-)
-@click.option("--plot", type=OutputPath(PICTURE), metavar="FILE", help="Write a plot to this file: .png, .svg or .pdf.")
-@click.option(
-    "--list",
-    "dictionary",
-    is_flag=True,
-    help="Print the meaning of each column, and the number of jobs for which it is known.",
-)
-@click.option(
-    "--system",
-    metavar="NODESxCORES|@FILE",
-    help="Machine of the workload, if its file does not name it: 64x48; or @slurm.conf, for the sizes of partitions, "
-    "the demand in percent of them and the classes of nodes.",
-)
-@format_option
-@machine_option
+@gathered("description", Description)
+@gathered("reading", Reading, "format", "machine")
 @json_option
-def describe(
-    workload: Path,
-    before: Path | None,
-    plot: Path | None,
-    dictionary: bool,
-    system: str | None,
-    as_json: bool,
-    **options: Any,
-) -> None:
+def describe(workload: Path, description: Description, reading: Reading, as_json: bool) -> None:
     """Sizes, run times, load, occupation and arrivals of a workload: table and plot.
 
     --from and --machine concern WORKLOAD, or the log of --before if one is given.
@@ -235,16 +227,16 @@ def describe(
       tracebed describe knl.parquet --list
       tracebed describe sacct.txt --system @slurm.conf
     """
-    reading = raw_options(options)
-    if dictionary:
+    before, plot, system = description.before, description.plot, description.system
+    if description.dictionary:
         if before is not None or plot is not None or system is not None:
             raise InputError("--list and --before, --plot or --system", hint="give one of them")
-        _print_dictionary(load_workload(workload, **reading), workload, as_json)
+        _print_dictionary(load_workload(workload, **reading.keywords), workload, as_json)
         return
     if plot is not None:
         tb.check_picture(plot)
-    earlier = None if before is None else _facts(before, reading, records=True)
-    facts = _facts(workload, reading if before is None else {}, system=system)
+    earlier = None if before is None else _facts(before, reading.keywords)
+    facts = _facts(workload, reading.keywords if before is None else {}, system=system)
     if plot is not None:
         with progress(f"drawing {plot.name}"):
             tb.plot_description(facts, plot, before=earlier)
@@ -279,13 +271,8 @@ def _print_dictionary(loaded: tb.Workload, path: Path, as_json: bool) -> None:
         click.echo(_folded(f"{row['column']:{wide}}  {row['type']:7}  {row['default']:9}  ", row["meaning"]))
 
 
-def _facts(
-    path: Path, reading: Mapping[str, Any], *, records: bool = False, system: str | None = None
-) -> dict[str, Any]:
-    """Return the statistics of a workload. Its jobs are not kept, so two workloads need not fit into memory.
-
-    With `records` each record of a raw log counts as a job, before any cleaning.
-    """
+def _facts(path: Path, reading: Mapping[str, Any], *, system: str | None = None) -> dict[str, Any]:
+    """Return the statistics of a workload. Its jobs are not kept, so two workloads need not fit into memory."""
     with progress(f"describing {path.name}"):
         if system is not None and system.startswith("@"):
             return tb.describe_log(path, Path(system[1:]), **reading)

@@ -23,6 +23,8 @@ from tracebed.cli.options import (
     chosen,
     gathered,
     json_option,
+    keywords,
+    names_in,
     option,
     output_option,
     shared,
@@ -47,7 +49,7 @@ class Execution:
     """Where cells come from, where they are computed, and where they go to."""
 
     logs: tuple[str, ...] = option(
-        "--log", multiple=True, metavar="[NAME=]PATH", help="Path of the log of a workload; may be repeated."
+        "--log", metavar="[NAME=]PATH", help="Path of the log of a workload; may be repeated."
     )
     workers: int | None = option(
         type=click.IntRange(1), help="Number of simulations at a time.  [default: the number of cores]"
@@ -82,23 +84,19 @@ class Choices:
     """What a sensitivity analysis changes, in place of the section `sensitivity` of the file where given."""
 
     sensitivity: bool = option(
-        is_flag=True, help="Change the free choices of the file one at a time, and print the effects, largest first."
+        help="Change the free choices of the file one at a time, and print the effects, largest first."
     )
     choices: tuple[str, ...] = option(
         *("-x", "--choice"),
-        multiple=True,
         metavar="NAME=VALUE[,VALUE]",
         help="Free choice with other values, in place of those of the file; may be repeated.",
     )
     settings: tuple[str, ...] = option(
         *("-b", "--base"),
-        multiple=True,
         metavar="NAME=VALUE",
         help="Value of a choice at the base; may be repeated.",
     )
-    figures: tuple[str, ...] = option(
-        "--figure", multiple=True, metavar="METRIC", help="Figure to print and plot; may be repeated."
-    )
+    figures: tuple[str, ...] = option("--figure", metavar="METRIC", help="Figure to print and plot; may be repeated.")
     perturb: int | None = option(
         type=click.IntRange(2, 10_000),
         metavar="N",
@@ -129,49 +127,39 @@ class Paper:
     repetitions: int | None = option(type=click.IntRange(1, 1000), help="Replays of each scenario.  [default: 3]")
     speed: float | None = option(type=SPEED, help="Trace seconds per wall second.")
 
-    @property
-    def given(self) -> dict[str, Any]:
-        """The settings that are given, by name."""
-        return {name: value for name, value in vars(self).items() if value is not None}
+
+@dataclass(frozen=True)
+class Actions:
+    """What is done with an experiment, and with which of its cells."""
+
+    listing: bool = option("--list", help="List the experiments and the recorded real runs that are part of tracebed.")
+    show: bool = option(
+        help="Print the experiment file, as a start for one of your own; of the replays of a paper, settings and "
+        "claims."
+    )
+    ledger: bool = option(
+        help="Print the ledger of a paper, NAME, as a Markdown page, from the studies in the output folder; without "
+        "NAME, the counts of all papers."
+    )
+    only: tuple[str, ...] = option(
+        metavar="KEY=VALUE[,VALUE]", help="Restrict the cells to these values of a key; may be repeated."
+    )
+    dry_run: bool = option(
+        help="Print the cells or the replays, and the statistics of replays that are done; run nothing."
+    )
 
 
 OF_SIMULATIONS = ("workers", "dask")
-CHOICES = ("sensitivity", "choices", "settings", "figures", "perturb")
-PAPER = ("inventory", "repetitions", "speed")
 SECTIONS = {
     "Simulated cells": ("logs", *OF_SIMULATIONS),
-    "Sensitivity to free choices": CHOICES,
-    "Replays of a paper": PAPER,
+    "Sensitivity to free choices": Choices,
+    "Replays of a paper": Paper,
 }
 
 
 @click.command(cls=Sectioned, sections=SECTIONS)
 @click.argument("experiment", required=False, metavar="FILE|NAME")
-@click.option(
-    "--list", "listing", is_flag=True, help="List the experiments and the recorded real runs that are part of tracebed."
-)
-@click.option(
-    "--show",
-    is_flag=True,
-    help="Print the experiment file, as a start for one of your own; of the replays of a paper, settings and claims.",
-)
-@click.option(
-    "--ledger",
-    is_flag=True,
-    help="Print the ledger of a paper, NAME, as a Markdown page, from the studies in the output folder; without NAME,"
-    " the counts of all papers.",
-)
-@click.option(
-    "--only",
-    multiple=True,
-    metavar="KEY=VALUE[,VALUE]",
-    help="Restrict the cells to these values of a key; may be repeated.",
-)
-@click.option(
-    "--dry-run",
-    is_flag=True,
-    help="Print the cells or the replays, and the statistics of replays that are done; run nothing.",
-)
+@gathered("actions", Actions)
 @gathered("execution", Execution)
 @artifact_option
 @gathered("choices", Choices)
@@ -179,11 +167,7 @@ SECTIONS = {
 @json_option
 def experiment(
     experiment: str | None,
-    listing: bool,
-    show: bool,
-    ledger: bool,
-    only: tuple[str, ...],
-    dry_run: bool,
+    actions: Actions,
     execution: Execution,
     artifact: Path | None,
     choices: Choices,
@@ -205,48 +189,55 @@ def experiment(
       tracebed experiment kassel --ledger -o knl
     """
     end_on_signals()  # a signal must end the workers and release what they share
-    if listing:
+    if actions.listing:
         check_only(("listing", "as_json"), "--list")
         papers.list_all(as_json)
         return ExitCode.OK
-    if ledger:
+    if actions.ledger:
         check_only(("ledger", "experiment", "output"), "--ledger")
         return papers.print_page(experiment, execution.folder)
     if experiment is None:
         raise InputError("no experiment", hint="name one, or a file; `tracebed experiment --list` has those shipped")
-    if show:
+    if actions.show:
         check_only(("show", "experiment"), "--show")
+    settings = keywords(paper)
     if papers.is_paper(experiment):
         hint = "they are no cells of a file: `--show` prints their settings"
-        check_only(("experiment", "show", "dry_run", "output", "as_json", *PAPER), "the replays of a paper", hint=hint)
-        if show:
+        check_only(
+            ("experiment", "show", "dry_run", "output", "as_json", *names_in(Paper)),
+            "the replays of a paper",
+            hint=hint,
+        )
+        if actions.show:
             click.echo(papers.text_of(experiment), nl=False)
             return ExitCode.OK
-        return papers.run(experiment, execution.folder, paper.given, dry_run=dry_run, as_json=as_json)
-    if paper.given:
+        return papers.run(experiment, execution.folder, settings, dry_run=actions.dry_run, as_json=as_json)
+    if settings:
         hint = "write testbed, repetitions and speed into the file"
         raise InputError("--inventory, --repetitions and --speed are for experiments of papers", hint=hint)
     file = tb.load_experiment(experiment)
-    if show:
+    if actions.show:
         click.echo(file.source.text, nl=False)
         return ExitCode.OK
     if choices.asked and not file.experiment.is_real:
-        check_only(("experiment", "logs", "output", "as_json", *OF_SIMULATIONS, *CHOICES), "a sensitivity analysis")
-    paths, points = tb.logs_of(file, execution.logs), file.selected(chosen("--only", only))
-    if artifact is not None and (file.experiment.is_real or choices.asked or dry_run):
+        check_only(
+            ("experiment", "logs", "output", "as_json", *OF_SIMULATIONS, *names_in(Choices)), "a sensitivity analysis"
+        )
+    paths, points = tb.logs_of(file, execution.logs), file.selected(chosen("--only", actions.only))
+    if artifact is not None and (file.experiment.is_real or choices.asked or actions.dry_run):
         raise InputError("--report is of simulated cells", hint="with real runs: `tracebed validate --report`")
     if file.experiment.is_real:
         if choices.asked:
             raise InputError("the sensitivity of real runs is not analyzed", hint="leave out the testbed in a copy")
         check_only(("experiment", "only", "dry_run", "logs", "output", "as_json"), "real runs")
-        return real.run(file, points, paths, execution.folder, dry_run=dry_run, as_json=as_json)
-    if dry_run:
+        return real.run(file, points, paths, execution.folder, dry_run=actions.dry_run, as_json=as_json)
+    if actions.dry_run:
         real.list_points(file, points, as_json)
         emit(f"{file.name}: {len(points):,} points; what is equal in all that matters is simulated once")
         return ExitCode.OK
     if choices.asked:
         return _analyze(file, choices, execution, paths, as_json)
-    return _run(file, points, paths, execution, only, as_json, artifact)
+    return _run(file, points, paths, execution, actions.only, as_json, artifact)
 
 
 SHOWN = ["mean_response_s", "mean_run_s", "mean_wait_s", "mean_slowdown_ref", "makespan_s", "utilization"]

@@ -2,51 +2,57 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 
 import tracebed.api as tb
 from tracebed.cli.console import load_workload, print_json, print_table
 from tracebed.cli.messages import emit, progress, warn
-from tracebed.cli.options import PATH, OutputPath, json_option, tau_option, workload_argument
+from tracebed.cli.options import (
+    OutputPath,
+    gathered,
+    json_option,
+    keywords,
+    option,
+    shared,
+    tau_option,
+    workload_argument,
+)
 from tracebed.cli.reports import FIGURES, ReportFile, kind_of, save_figures
 
 CLASSES = 10
 """Number of classes of jobs that are printed: those with the largest contributions."""
 
 
+@dataclass(frozen=True)
+class Explained:
+    """The error that is explained."""
+
+    real: tuple[Path, ...] = option(
+        required=True,
+        type=click.Path(path_type=Path),
+        metavar="RUN",
+        help="Folder of the replay of WORKLOAD; may be repeated for several repetitions.",
+    )
+    calibration: Path | None = option(
+        help="Give the overheads of this file of `tracebed nodes calibrate` a share of their own."
+    )
+    policy: str | None = option(
+        metavar="FILE.py:CLASS",
+        help="Policy of the run, if it is in a file.  [default: the installed policy that the run names]",
+    )
+    runtime_model: Literal["ideal", "worst-case"] = option(
+        default="ideal", help="Run-time model for jobs that hold fewer cores than requested."
+    )
+    tau: float = shared(tau_option)
+
+
 @click.command()
 @workload_argument
-@click.option(
-    "--real",
-    "runs",
-    required=True,
-    multiple=True,
-    type=click.Path(path_type=Path),
-    metavar="RUN",
-    help="Folder of the replay of WORKLOAD; may be repeated for several repetitions.",
-)
-@click.option(
-    "--calibration",
-    type=PATH,
-    metavar="FILE",
-    help="Give the overheads of this file of `tracebed nodes calibrate` a share of their own.",
-)
-@click.option(
-    "--policy",
-    metavar="FILE.py:CLASS",
-    help="Policy of the run, if it is in a file.  [default: the installed policy that the run names]",
-)
-@click.option(
-    "--runtime-model",
-    type=click.Choice(["ideal", "worst-case"]),
-    default="ideal",
-    show_default=True,
-    help="Run-time model for jobs that hold fewer cores than requested.",
-)
-@tau_option
+@gathered("explained", Explained)
 @click.option(
     "--report",
     type=OutputPath(ReportFile("html", "picture")),
@@ -55,7 +61,7 @@ CLASSES = 10
     f"its data (.csv); {FIGURES}.",
 )
 @json_option
-def explain(workload: Path, runs: tuple[Path, ...], report: Path | None, as_json: bool, **settings: Any) -> None:
+def explain(workload: Path, explained: Explained, report: Path | None, as_json: bool) -> None:
     """Explain why the prediction of WORKLOAD differs from its replay.
 
     The prediction is repeated with one cause after another taken from the real run: the submission lateness, the
@@ -69,7 +75,7 @@ def explain(workload: Path, runs: tuple[Path, ...], report: Path | None, as_json
     """
     jobs = load_workload(workload)
     with progress("repeating the prediction"):
-        budget = tb.error_budget(jobs, runs, **settings)
+        budget = tb.error_budget(jobs, **keywords(explained))
     comparison = budget.comparison()
     if as_json:
         document = budget.to_json() | _origins(comparison)

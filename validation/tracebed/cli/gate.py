@@ -7,14 +7,14 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
 import tracebed.api as tb
 from tracebed.cli.console import change, print_table
 from tracebed.cli.messages import MessageLevel, emit, warn
-from tracebed.cli.options import PATH, OutputPath, gathered, option
+from tracebed.cli.options import OutputPath, gathered, option
 from tracebed.ground.display import cell, counted, signed
 from tracebed.ground.errors import ExitCode, InputError
 from tracebed.ground.outputs import BASELINE, CODE_QUALITY, JUNIT, SUMMARY
@@ -197,24 +197,17 @@ COLUMNS = ("metric", "verdict", "case", "error / margin", "predicted", "lowest",
 class Gating:
     """The options of a gate."""
 
-    inconclusive: str = option(
-        type=click.Choice(["fail", "warn", "pass"]),
-        default="fail",
-        show_default=True,
-        help="Exit status of an inconclusive verdict: 3, 0 with a warning, or 0.",
+    inconclusive: Literal["fail", "warn", "pass"] = option(
+        default="fail", help="Exit status of an inconclusive verdict: 3, 0 with a warning, or 0."
     )
     baseline: Path | None = option(
-        type=PATH,
-        metavar="FILE",
-        help="Also fail if a metric is worse than in this baseline: YAML, or JSON if the name ends in .json.",
+        help="Also fail if a metric is worse than in this baseline: YAML, or JSON if the name ends in .json."
     )
-    update_baseline: str | None = option(
-        type=click.Choice(["better", "any"]),
+    update_baseline: Literal["better", "any"] | None = option(
         help="Write the results to the file of --baseline, which may be missing, and print them. `better` writes "
         "nothing and ends with status 1 if a result is worse than before, or the tolerances changed.",
     )
     annotate: bool = option(
-        is_flag=True,
         help="Print annotations of GitHub for metrics that fail, and append the summary in Markdown to the file in "
         f"the variable {STEP_SUMMARY}, if it is set.",
     )
@@ -233,8 +226,8 @@ class Gating:
         BASELINE.check(self.baseline)
         return tb.Baseline.load(self.baseline) if self.baseline.exists() else tb.Baseline.of([])
 
-    def judge(self, validations: Sequence[tb.Validation], kept: tb.Baseline | None) -> Gate:
-        """Return the gate for validations, one per simulator, compared with the baseline if there is one."""
+    def judge(self, validations: Sequence[tb.Validation], kept: tb.Baseline | None) -> Judgment:
+        """Return the judgment on validations, one per simulator, compared with the baseline if there is one."""
         updated, findings = None, []
         if kept is not None and self.update_baseline is None:
             findings = [finding for validation in validations for finding in kept.check(validation)]
@@ -243,64 +236,55 @@ class Gating:
             updated, findings = kept.updated(new), list(kept.changes(new))
             if self.update_baseline == "any":
                 findings = [replace(finding, failed=False) for finding in findings]
-        return Gate(self, tb.OnInconclusive(self.inconclusive), findings, updated)
+        return Judgment(self, tb.Gate(validations, tb.OnInconclusive(self.inconclusive), findings), updated)
 
 
 gate_options = gathered("gating", Gating)
 
 
 @dataclass(frozen=True)
-class Gate:
+class Judgment:
     """What the verdicts mean for the exit status."""
 
     options: Gating
-    inconclusive: tb.OnInconclusive
-    findings: list[tb.Finding]
-    """Differences from the baseline."""
+    gate: tb.Gate
     updated: tb.Baseline | None
     """The baseline with the new results, if it is to be written."""
 
-    def write(self, validations: Sequence[tb.Validation], markdown: Path | None, junit: Path | None) -> None:
+    def write(self, markdown: Path | None, junit: Path | None) -> None:
         """Write the summary in Markdown and the verdicts as JUnit XML, to the files that are given."""
         if markdown is not None:
             with SUMMARY.file(markdown) as stream:
-                stream.write(tb.markdown(validations, self.findings, self.inconclusive).encode())
+                stream.write(tb.markdown(self.gate).encode())
         if junit is not None:
             with JUNIT.file(junit) as stream:
-                stream.write(tb.junit(validations, self.inconclusive, self.findings))
+                stream.write(tb.junit(self.gate))
 
-    def status(
-        self,
-        validations: Sequence[tb.Validation],
-        files: Sequence[Path],
-        *,
-        as_json: bool,
-        failures: Mapping[str, str] | None = None,
-    ) -> ExitCode:
+    def status(self, files: Sequence[Path], *, as_json: bool, failures: Mapping[str, str] | None = None) -> ExitCode:
         """Print findings and annotations, write the baseline (printed unless `as_json`), and return the exit status.
 
         `files` (the experiment file, the tolerances) are annotated; `failures` has simulators without a verdict -> why.
         """
-        for finding in self.findings:
+        gate = replace(self.gate, failures=failures or {})
+        for finding in gate.findings:
             text = f"{finding.simulator}: {finding.text}"
             if finding.failed:
                 emit(f"tracebed: worse than the baseline: {text}", MessageLevel.ERROR)
             else:
                 (warn if self.updated is None else emit)(f"baseline: {text}")
         if self.options.annotate:
-            for line in tb.annotate(validations, self.inconclusive, self.findings, files, failures):
+            for line in tb.annotate(gate, files):
                 click.echo(line, err=True)
             if step := os.environ.get(STEP_SUMMARY):
                 with Path(step).open("a", encoding="utf-8") as summary:
-                    summary.write(tb.markdown(validations, self.findings, self.inconclusive, failures))
+                    summary.write(tb.markdown(gate))
         if self.options.code_quality is not None:
             with CODE_QUALITY.file(self.options.code_quality) as stream:
-                entries = tb.code_quality(validations, self.inconclusive, self.findings, files, failures)
-                stream.write(entries.encode())
+                stream.write(tb.code_quality(gate, files).encode())
         self._update(as_json)
-        undecided = any(validation.verdict is tb.Verdict.INCONCLUSIVE for validation in validations)
-        code = tb.gate(validations, self.inconclusive, self.findings, failures)
-        if undecided and self.inconclusive is tb.OnInconclusive.WARN and code is ExitCode.OK:
+        undecided = any(validation.verdict is tb.Verdict.INCONCLUSIVE for validation in gate.validations)
+        code = tb.gate(gate)
+        if undecided and gate.inconclusive is tb.OnInconclusive.WARN and code is ExitCode.OK:
             warn("a verdict is inconclusive; the exit status is 0 because of --inconclusive warn")
         return code
 
@@ -309,7 +293,7 @@ class Gate:
         file = self.options.baseline
         if self.updated is None or file is None:
             return
-        if worse := sum(finding.failed for finding in self.findings):
+        if worse := sum(finding.failed for finding in self.gate.findings):
             hint = "improve the simulator, or review the changes and give --update-baseline any"
             warn(f"{file}: not written, {worse} results are worse ({hint})")
             return

@@ -7,7 +7,7 @@ import math
 import re
 import textwrap
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import is_dataclass
+from dataclasses import dataclass, is_dataclass
 from pathlib import Path
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin
@@ -23,10 +23,13 @@ from tracebed.cli.options import (
     SIZE,
     WRITTEN_WORKLOAD,
     Number,
+    gathered,
     json_option,
+    option,
     output_option,
     seed_option,
     settings_from,
+    shared,
 )
 from tracebed.ground.errors import InputError
 from tracebed.ground.registry import unknown
@@ -46,27 +49,25 @@ SET = click.option(
 )
 PREFIX = "estimates."
 """Prefix of the constants of the estimates."""
-ESTIMATES = click.option(
-    "--estimates",
-    type=click.Choice(["tsafrir05"]),
-    help="Draw users' estimates as time limits (Tsafrir, Etsion and Feitelson 2005); "
-    "--set estimates.longest and estimates.longest_share adjust them.",
-)
-KIND = click.option(
-    "--kind",
-    type=click.Choice(["moldable", "malleable"]),
-    help="Make rigid jobs moldable or malleable (Cirne and Berman, Downey).",
-)
-APPLICATIONS = click.option(
-    "--applications",
-    is_flag=True,
-    help="Assign an application to each job, in the shares of the SD-Policy paper.",
-)
-LOAD = click.option(
-    "--load",
-    type=Number(0.000001, 1_000_000),
-    help="Scale the times between arrivals, not the run times, to this offered load.",
-)
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """What all models have: the seed, and what is changed after the draw."""
+
+    seed: int = shared(seed_option)
+    estimates: Literal["tsafrir05"] | None = option(
+        help="Draw users' estimates as time limits (Tsafrir, Etsion and Feitelson 2005); "
+        "--set estimates.longest and estimates.longest_share adjust them."
+    )
+    kind: Literal["moldable", "malleable"] | None = option(
+        help="Make rigid jobs moldable or malleable (Cirne and Berman, Downey)."
+    )
+    applications: bool = option(help="Assign an application to each job, in the shares of the SD-Policy paper.")
+    load: float | None = option(
+        type=Number(0.000001, 1_000_000),
+        help="Scale the times between arrivals, not the run times, to this offered load.",
+    )
 
 
 class Models(LazyGroup):
@@ -103,43 +104,27 @@ def _command(name: str, model: Callable[..., Any], summary: str) -> click.Comman
     parameters = _defaults(arguments["parameters"]) if "parameters" in arguments else None
 
     def run(
-        output: Path,
-        replace: bool,
-        as_json: bool,
-        load: float | None,
-        estimates: str | None,
-        kind: tb.Flexible | None,
-        applications: bool,
-        settings: Sequence[str] = (),
-        **options: Any,
+        drawing: Drawing, output: Path, replace: bool, as_json: bool, settings: Sequence[str] = (), **options: Any
     ) -> None:
         of_estimates = [text for text in settings if text.startswith(PREFIX)]
         of_model = [text for text in settings if _name(text) in others]
         constants = [text for text in settings if text not in (*of_estimates, *of_model)]
-        if of_estimates and estimates is None:
+        if of_estimates and drawing.estimates is None:
             raise InputError(f"--set {of_estimates[0]} without estimates", hint="add --estimates tsafrir05")
         options |= settings_from(of_model, {name: _type(argument.annotation) for name, argument in others.items()})
         if constants and parameters is None:
             raise unknown("setting", _name(constants[0]), [*others])
         if constants:
             options["parameters"] = _changed(parameters, constants, others=others)
+        options |= vars(drawing)
+        if drawing.estimates:
+            options["estimates"] = vars(_changed(tb.Tsafrir05Parameters(), of_estimates, PREFIX))
         with progress("drawing jobs"):
-            workload = tb.generate(
-                name,
-                load=load,
-                estimates=vars(_changed(tb.Tsafrir05Parameters(), of_estimates, PREFIX)) if estimates else None,
-                kind=kind,
-                applications=applications,
-                **options,
-            )
+            workload = tb.generate(name, **options)
         write_and_summarize(workload, output, as_json, replace=replace)
 
     shared = [
-        seed_option,
-        ESTIMATES,
-        KIND,
-        APPLICATIONS,
-        LOAD,
+        gathered("drawing", Drawing),
         output_option("The workload to write: .parquet, .csv or .swf.", WRITTEN_WORKLOAD),
         json_option,
     ]

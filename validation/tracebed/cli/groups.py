@@ -25,7 +25,7 @@ import click
 
 from tracebed.cli import messages
 from tracebed.cli.messages import Messages
-from tracebed.cli.options import PATH, OutputPath, added, check_outputs
+from tracebed.cli.options import PATH, OutputPath, added, check_outputs, names_in
 from tracebed.ground.errors import InputError
 from tracebed.ground.input_files import read_text
 from tracebed.ground.outputs import LOG
@@ -358,12 +358,14 @@ class Sectioned(click.Command):
     """A command whose help has sections.
 
     Args:
-        sections: title of a section -> names of the parameters of its options. The other options come first.
+        sections: title of a section -> names of the parameters of its options, or their dataclass. The other options
+            come first.
     """
 
-    def __init__(self, *arguments: Any, sections: Mapping[str, Sequence[str]], **attributes: Any) -> None:
+    def __init__(self, *arguments: Any, sections: Mapping[str, Sequence[str] | type[Any]], **attributes: Any) -> None:
         super().__init__(*arguments, **attributes)
-        self.sections = sections
+        named = {title: names_in(names) if isinstance(names, type) else names for title, names in sections.items()}
+        self.sections: dict[str, Sequence[str]] = named
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options, a section for each family."""

@@ -3,87 +3,90 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 
 import tracebed.api as tb
 from tracebed.cli.messages import progress
-from tracebed.cli.options import PATH, RUN, SIZE, added, json_option, output_option
+from tracebed.cli.options import PATH, RUN, SIZE, gathered, json_option, keywords, option, output_option
 from tracebed.ground.errors import InputError
 
-table_options = added(
-    click.option(
-        "--columns",
-        multiple=True,
+
+@dataclass(frozen=True)
+class Tables:
+    """What the tables of other programs do not say of themselves."""
+
+    columns: tuple[str, ...] = option(
         metavar="FIELD=NAME,...",
         help="Columns of a table that are not recognized: job_id, submit, start, end, wait, run, response, "
         "nodes, cores, state, time_limit, user, kind, held. May be repeated.",
-    ),
-    click.option(
-        "--unit",
-        type=click.Choice(["s", "ms", "us", "ns", "min", "h"]),
-        help="Unit of times, if the column name does not state it.  [default: s]",
-    ),
-    click.option(
-        "--time-zone",
-        metavar="ZONE",
-        help="Time zone of dates without an offset (Europe/Berlin).  [default: UTC]",
-    ),
-)
-"""Options for reading tables of other programs."""
-reading_options = added(
-    table_options,
-    click.option(
-        "--match",
+    )
+    unit: Literal["s", "ms", "us", "ns", "min", "h"] | None = option(
+        help="Unit of times, if the column name does not state it.  [default: s]"
+    )
+    time_zone: str | None = option(
+        metavar="ZONE", help="Time zone of dates without an offset (Europe/Berlin).  [default: UTC]"
+    )
+
+    @property
+    def keywords(self) -> dict[str, Any]:
+        """The given options, as `tracebed.api.import_run` takes them."""
+        return keywords(self) | {"columns": chosen(self.columns)}
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a file of another program comes from."""
+
+    form: str | None = option(
+        "--from",
+        metavar="NAME",
+        help="Simulator or format that wrote FILE: csv, batsim, elastisim, swf, sacct, ...  [default: by its content]",
+    )
+    side: Literal["predicted", "real"] = option("--as", required=True, help="Side of the comparison.")
+    workload: Path | None = option(
+        metavar="FILE|RUN",
+        help="The workload of the jobs, or a run of it. Optional for a real run: FILE is then its own workload.",
+    )
+    policy: str = option(
+        default="", show_default=False, metavar="NAME", help="Scheduling policy of the run, for reports."
+    )
+    nodes: int | None = option(type=SIZE, help="Number of nodes.  [default: as in FILE or the workload]")
+    cores_per_node: int | None = option(type=SIZE, help="Cores of each node.  [default: as in FILE or the workload]")
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Which rows of a file are read, and as which jobs."""
+
+    match: str = option(
         default="auto",
-        show_default=True,
         metavar="auto|id|order|shape|FILE",
         help="Match jobs by id, by the order of their submissions, by submit time, size and run time (shape), or "
         "by a file of two columns: id in the file, id in the workload.",
-    ),
-)
-"""Options for reading files of other programs; several commands have them."""
+    )
+    only: tuple[str, ...] = option(
+        metavar="COLUMN=VALUE,...",
+        help="Rows of a table that has several runs: those with these values. May be repeated.",
+    )
+
+    @property
+    def keywords(self) -> dict[str, Any]:
+        """The options, as `tracebed.api.import_run` takes them."""
+        return {"match": self.match, "rows": chosen(self.only, "--only", "COLUMN=VALUE", "run_id=1")}
 
 
 @click.command("import")
 @click.argument("file", type=PATH, metavar="FILE")
-@click.option(
-    "--from",
-    "form",
-    metavar="NAME",
-    help="Simulator or format that wrote FILE: csv, batsim, elastisim, swf, sacct, ...  [default: by its content]",
-)
-@click.option("--as", "side", type=click.Choice(["predicted", "real"]), required=True, help="Side of the comparison.")
-@click.option(
-    "--workload",
-    type=PATH,
-    metavar="FILE|RUN",
-    help="The workload of the jobs, or a run of it. Optional for a real run: FILE is then its own workload.",
-)
-@click.option("--policy", default="", metavar="NAME", help="Scheduling policy of the run, for reports.")
-@click.option("--nodes", type=SIZE, help="Number of nodes.  [default: as in FILE or the workload]")
-@click.option("--cores-per-node", type=SIZE, help="Cores of each node.  [default: as in FILE or the workload]")
-@reading_options
-@click.option(
-    "--only",
-    multiple=True,
-    metavar="COLUMN=VALUE,...",
-    help="Rows of a table that has several runs: those with these values. May be repeated.",
-)
+@gathered("origin", Origin)
+@gathered("tables", Tables)
+@gathered("rows", Rows)
 @output_option("Folder of the run.", RUN)
 @json_option
-def import_(
-    file: Path,
-    side: tb.Side,
-    columns: Sequence[str],
-    only: Sequence[str],
-    output: Path,
-    replace: bool,
-    as_json: bool,
-    **options: Any,
-) -> None:
+def import_(file: Path, origin: Origin, tables: Tables, rows: Rows, output: Path, replace: bool, as_json: bool) -> None:
     """Convert FILE, the output of a simulator or the log of a real system, to a run.
 
     FILE is a table of jobs with a header (CSV or Parquet), the output of a simulator, or a log in a format that
@@ -96,11 +99,9 @@ def import_(
       tracebed import sim.csv --as predicted --workload runs/real -o runs/sim
       tracebed compare --real runs/real --predicted runs/sim
     """
-    tb.check_run(output, replace=replace, real=side == "real")
+    tb.check_run(output, replace=replace, real=origin.side == "real")
     with progress(f"reading {file.name}"):
-        given = {name: value for name, value in options.items() if value is not None}
-        rows = chosen(only, "--only", "COLUMN=VALUE", "run_id=1")
-        run = tb.import_run(file, side=side, columns=chosen(columns), rows=rows, **given)
+        run = tb.import_run(file, **keywords(origin), **rows.keywords, **tables.keywords)
     run.save(output, replace=replace)
     from tracebed.cli.runs import summary
 

@@ -3,67 +3,52 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from itertools import takewhile
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 
 import tracebed.api as tb
 from tracebed.cli.console import duration_text, print_json, print_table
 from tracebed.cli.messages import progress
-from tracebed.cli.options import SIZE, ExtensionName, ExtensionOption, added
+from tracebed.cli.options import SIZE, extension, keywords, option
 from tracebed.ground.errors import InputError
 
 PLAIN = "amte, batsim, csv, elastisim, parquet and swf"
 """Formats whose readers keep names: help must not import the readers, and a test compares them."""
 
 
-format_option = click.option(
-    "--from",
-    "format",
-    cls=ExtensionOption,
-    type=ExtensionName("tracebed.formats"),
-    metavar="FORMAT",
-    help="Format of the input, if its content does not tell: {names}.",
-)
-machine_option = click.option(
-    "--machine",
-    metavar="NAME",
-    help="Machine whose jobs are read from a log of several: 'Perlmutter CPU', or a cluster of sacct.",
-)
+@dataclass(frozen=True)
+class Reading:
+    """How a log is read."""
 
+    format: str | None = option(
+        "--from",
+        **extension("tracebed.formats") | {"metavar": "FORMAT"},
+        help="Format of the input, if its content does not tell: {names}.",
+    )
+    by: Literal["node", "core"] | None = option(
+        help="Processors of an SWF or of sacct become cores of whole nodes (default), or nodes of one core."
+    )
+    time_zone: str | None = option(
+        metavar="ZONE", help="Time zone of a log that does not name it, such as America/Denver."
+    )
+    machine: str | None = option(
+        metavar="NAME",
+        help="Machine whose jobs are read from a log of several: 'Perlmutter CPU', or a cluster of sacct.",
+    )
+    keep: tuple[Literal["extra", "names"], ...] = option(
+        help="extra: keep the other columns of a log, too, as extra_...; names: keep names of users and projects, "
+        f"which otherwise become pseudonyms, except in {PLAIN}. May be repeated."
+    )
 
-time_zone_option = click.option(
-    "--time-zone", metavar="ZONE", help="Time zone of a log that does not name it, such as America/Denver."
-)
-keep_option = click.option(
-    "--keep",
-    type=click.Choice(["extra", "names"]),
-    multiple=True,
-    help="extra: keep the other columns of a log, too, as extra_...; names: keep names of users and projects, "
-    f"which otherwise become pseudonyms, except in {PLAIN}. May be repeated.",
-)
-
-
-log_options = added(
-    format_option,
-    click.option(
-        "--by",
-        type=click.Choice(["node", "core"]),
-        help="Processors of an SWF or of sacct become cores of whole nodes (default), or nodes of one core.",
-    ),
-    time_zone_option,
-    machine_option,
-    keep_option,
-)
-"""`--from`, `--by`, `--time-zone`, `--machine` and `--keep`; `raw_options` takes them on."""
-
-
-def raw_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those of `log_options` that were given, as `read_workload` takes them."""
-    kept = {f"keep_{what}": True for what in options.get("keep", ())}
-    return kept | {name: value for name, value in options.items() if name != "keep" and value is not None}
+    @property
+    def keywords(self) -> dict[str, Any]:
+        """The given options, as `tracebed.api.read` takes them."""
+        found = keywords(self)
+        return {f"keep_{what}": True for what in found.pop("keep", ())} | found
 
 
 system_option = click.option(
@@ -99,8 +84,6 @@ def write_and_summarize(
 
     `before`, the workload before the step, is shown beside it; `quietly` leaves out the counts of the last steps.
     """
-    from dataclasses import asdict
-
     with progress(f"writing {output.name}"):
         tb.write(workload, output, replace=replace, **(writing or {}))
     step = asdict(workload.provenance.steps[-1]) if workload.provenance.steps else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,14 @@ from tracebed.cli.console import change, explain_falls, print_json, print_table
 from tracebed.cli.messages import emit, progress, warn
 from tracebed.cli.options import (
     DURATION,
-    PATH,
     OutputPath,
     check_alone,
     duration,
+    gathered,
     json_option,
+    option,
     replace_option,
+    shared,
     tau_option,
 )
 from tracebed.cli.reports import FIGURES, ReportFile, by_kind, save_figures
@@ -59,7 +62,7 @@ NOISE_SCHEMA = "tracebed-noise-floor/1"
 
 
 def print_noise(
-    runs: Sequence[Path], output: Path, *, replace: bool, tolerances_file: Path | None, tau: float, as_json: bool
+    runs: Sequence[Path], output: Path, tolerances_file: Path | None, *, replace: bool, tau: float, as_json: bool
 ) -> None:
     """Print the noise of repetitions, and write the noise profile to `output`.
 
@@ -157,33 +160,66 @@ def _definitions(ctx: click.Context, param: click.Parameter, value: bool) -> Non
     ctx.exit()
 
 
+@dataclass(frozen=True)
+class Measures:
+    """What is measured, and over which jobs."""
+
+    tau: float = shared(tau_option)
+    window: str = option(
+        default="arrivals",
+        metavar="arrivals|full|START:END",
+        help="Time in which utilization, throughput and loss of capacity are measured: first to last submission, the "
+        "whole run, or between two instants after the first submission (seconds, or 90s, 15m, 2h, 1d).",
+    )
+    after: float = option(
+        type=DURATION,
+        default=0.0,
+        show_default=False,
+        metavar="S",
+        help="Warm-up: leave out jobs submitted in the first S seconds.",
+    )
+    power: str = option(
+        default="100:5",
+        metavar="IDLE:CORE",
+        help="Power of an idle node and of a busy core for the modelled energy, in watts.",
+    )
+    grid: str | None = option(
+        metavar="GRID",
+        help="Grid of the nodes, such as 8x16, for distances and fragmentation.  [default: that of the run]",
+    )
+    ended: bool = option(help="Leave out jobs that have not ended by the last submission.")
+
+    @property
+    def keywords(self) -> dict[str, Any]:
+        """The options, as `tracebed.api.measured` takes them. Raises InputError if one is invalid."""
+        return vars(self) | {"window": _window(self.window), "power": _power_model(self.power)}
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """What is written besides the table."""
+
+    noise: Path | None = option(
+        type=OutputPath(NOISE),
+        metavar="FILE.yaml",
+        help="The runs are repetitions of real runs: print how much their metrics vary, and how many repetitions a "
+        "verdict needs, and write the noise profile of the testbed.",
+    )
+    tolerances: Path | None = option(
+        help="With --noise: margins for the repetitions needed.  [default: those of the metrics]"
+    )
+    reports: tuple[Path, ...] = option(
+        "--report",
+        type=OutputPath(ReportFile("html", "picture")),
+        metavar="FILE|FOLDER",
+        help="Write a page with the metrics, curves, distributions and Gantt charts of all runs (.html); may be "
+        f"repeated: {FIGURES}. Of baselines: the picture of their errors (.svg, .png, .pdf, .csv).",
+    )
+
+
 @click.command(epilog="\b\nExample:\n  tracebed metrics runs/real runs/sim --window 0:2h")
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RUN...")
-@tau_option
-@click.option(
-    "--window",
-    default="arrivals",
-    show_default=True,
-    metavar="arrivals|full|START:END",
-    help="Time in which utilization, throughput and loss of capacity are measured: first to last submission, the whole "
-    "run, or between two instants after the first submission (seconds, or 90s, 15m, 2h, 1d).",
-)
-@click.option(
-    "--after", type=DURATION, default=0.0, metavar="S", help="Warm-up: leave out jobs submitted in the first S seconds."
-)
-@click.option(
-    "--power",
-    default="100:5",
-    show_default=True,
-    metavar="IDLE:CORE",
-    help="Power of an idle node and of a busy core for the modelled energy, in watts.",
-)
-@click.option(
-    "--grid",
-    metavar="GRID",
-    help="Grid of the nodes, such as 8x16, for distances and fragmentation.  [default: that of the run]",
-)
-@click.option("--ended", is_flag=True, help="Leave out jobs that have not ended by the last submission.")
+@gathered("measures", Measures)
 @click.option(
     "--list",
     is_flag=True,
@@ -192,41 +228,10 @@ def _definitions(ctx: click.Context, param: click.Parameter, value: bool) -> Non
     callback=_definitions,
     help="Print the definitions and margins of all metrics, and exit.",
 )
-@click.option(
-    "--noise",
-    type=OutputPath(NOISE),
-    metavar="FILE.yaml",
-    help="The runs are repetitions of real runs: print how much their metrics vary, and how many repetitions a verdict "
-    "needs, and write the noise profile of the testbed.",
-)
-@click.option(
-    "--tolerances",
-    type=PATH,
-    metavar="FILE",
-    help="With --noise: margins for the repetitions needed.  [default: those of the metrics]",
-)
-@click.option(
-    "--report",
-    "reports",
-    multiple=True,
-    type=OutputPath(ReportFile("html", "picture")),
-    metavar="FILE|FOLDER",
-    help="Write a page with the metrics, curves, distributions and Gantt charts of all runs (.html); may be repeated: "
-    f"{FIGURES}. Of baselines: the picture of their errors (.svg, .png, .pdf, .csv).",
-)
+@gathered("outputs", Outputs)
 @replace_option
 @json_option
-def metrics(
-    runs: tuple[Path, ...],
-    window: str,
-    power: str,
-    noise: Path | None,
-    tolerances: Path | None,
-    reports: tuple[Path, ...],
-    replace: bool,
-    as_json: bool,
-    **options: Any,
-) -> None:
+def metrics(runs: tuple[Path, ...], measures: Measures, outputs: Outputs, replace: bool, as_json: bool) -> None:
     """Print the metrics of runs: makespan, waits, responses, slowdowns, utilization, operations.
 
     Several runs are shown side by side. The figures of a run of `tracebed simulate --perturb` are followed by the
@@ -240,17 +245,17 @@ def metrics(
     In place of runs, RUN is a baseline of --baseline that is kept in Git, or several baselines: how their verdicts
     changed from commit to commit.
     """
-    if noise is not None:
+    if outputs.noise is not None:
         check_alone("noise", ("runs", "tolerances", "replace", "tau", "as_json"))
-        print_noise(runs, noise, replace=replace, tolerances_file=tolerances, tau=options["tau"], as_json=as_json)
+        print_noise(runs, outputs.noise, outputs.tolerances, replace=replace, tau=measures.tau, as_json=as_json)
         return
-    if tolerances is not None or replace:
+    if outputs.tolerances is not None or replace:
         raise InputError("--tolerances and --replace are for a noise profile", hint="add --noise FILE")
     if all(map(is_baseline, runs)):
         check_alone("report", ("runs", "reports", "as_json"))
-        print_history(runs, by_kind(reports), as_json=as_json)
+        print_history(runs, by_kind(outputs.reports), as_json=as_json)
         return
-    options |= {"window": _window(window), "power": _power_model(power)}
+    options = measures.keywords
     sets: dict[str, tb.FolderMetrics] = {}
     for path in dict.fromkeys(runs):
         with progress(f"measuring {path.name}"):
@@ -266,7 +271,7 @@ def metrics(
         if sets[other].workload != sets[first].workload:
             warn(f"{other} and {first} have different workloads (the hashes differ)")
     against = {run: tb.differences(sets[first], sets[run]) for run in others}
-    _draw(found, by_kind(reports))
+    _draw(found, by_kind(outputs.reports))
     if as_json:
         sides = [{"run": run, "metrics": figures} for run, figures in found.items()]
         facts = [

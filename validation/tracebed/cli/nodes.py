@@ -12,7 +12,7 @@ import tracebed.api as tb
 from tracebed.cli.console import print_json, print_table
 from tracebed.cli.groups import LazyGroup
 from tracebed.cli.messages import MessageLevel, emit, progress
-from tracebed.cli.options import PATH, Command, InventoryName, OutputPath, json_option, replace_option
+from tracebed.cli.options import PATH, Command, InventoryName, json_option, output_option
 from tracebed.ground.errors import ExitCode, TestbedError
 from tracebed.ground.outputs import INVENTORY
 
@@ -111,17 +111,14 @@ def down(inventory: Path, as_json: bool) -> None:
 
 @click.command()
 @inventory_argument
-@click.option(
-    "-o",
-    "--output",
-    "target",
-    type=OutputPath(INVENTORY),
+@output_option(
+    "Write an inventory in which nodes without `cores` have the CPUs that were found.",
+    INVENTORY,
+    required=False,
     metavar="FILE",
-    help="Write an inventory in which nodes without `cores` have the CPUs that were found.",
 )
-@replace_option
 @json_option
-def facts(inventory: Path, target: Path | None, replace: bool, as_json: bool) -> ExitCode:
+def facts(inventory: Path, output: Path | None, replace: bool, as_json: bool) -> ExitCode:
     """Print the facts of the nodes of INVENTORY: CPUs, memory, versions, limits, load, clock.
 
     The command starts an agent on each node. It brings up nodes that are not up, and takes them down at its end. The
@@ -137,8 +134,8 @@ def facts(inventory: Path, target: Path | None, replace: bool, as_json: bool) ->
         print_json(SCHEMA, {"nodes": [report.as_dict() for report in reports]})
     else:
         _print_facts(reports)
-    if target is not None:
-        _write(tb.with_facts(inventory, reports), target, replace)
+    if output is not None:
+        _write(tb.with_facts(inventory, reports), output, replace)
     return ExitCode.UNHEALTHY if any(report.error for report in reports) else ExitCode.OK
 
 
@@ -188,18 +185,10 @@ def _print_facts(reports: Sequence[tb.NodeReport]) -> None:
     show_default=True,
     help="Time over which the load of other processes is measured, s.",
 )
-@click.option(
-    "-o",
-    "--output",
-    "target",
-    type=OutputPath(INVENTORY),
-    metavar="FILE",
-    help="Write an inventory without the unhealthy nodes.",
-)
-@replace_option
+@output_option("Write an inventory without the unhealthy nodes.", INVENTORY, required=False, metavar="FILE")
 @json_option
 def check(
-    inventory: Path, health: Path | None, seconds: float, target: Path | None, replace: bool, as_json: bool
+    inventory: Path, health: Path | None, seconds: float, output: Path | None, replace: bool, as_json: bool
 ) -> ExitCode:
     """Check the health of the nodes of INVENTORY by thresholds.
 
@@ -235,10 +224,10 @@ def check(
     bad = [item.node for item in found if item.state == "unhealthy"]
     if bad:
         emit(f"unhealthy: {', '.join(bad)}")
-    if target is not None:
+    if output is not None:
         if len(bad) == len(found):
             raise TestbedError("all nodes are unhealthy", where=str(inventory), hint="no inventory was written")
-        _write(tb.without_nodes(inventory, bad), target, replace)
+        _write(tb.without_nodes(inventory, bad), output, replace)
     return ExitCode.UNHEALTHY if bad else ExitCode.OK
 
 

@@ -7,9 +7,19 @@ import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import field, fields
 from functools import wraps
-from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from types import NoneType, UnionType
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    Protocol,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import click
 from click.core import ParameterSource
@@ -45,45 +55,75 @@ def added(*options: Callable[[Any], Any]) -> Callable[[Command], Command]:
 def option(*names: str, **attributes: Any) -> Any:
     """Return a field of a dataclass of options: its option, by default `--NAME` of the field, with its help.
 
+    The type of the field is that of the option: a `bool` is a flag, a `Path` a file, a `Literal` one of its values, and
+    a `tuple` may be repeated. `--help` shows the default, if there is one.
+
     Args:
         names: names of the option.
-        attributes: arguments of `click.option`.
+        attributes: other arguments of `click.option`, such as the type of a number in a range.
     """
 
-    def made(own: str) -> Callable[[Any], Any]:
-        return click.option(*(names or (f"--{own.replace('_', '-')}",)), own, **attributes)
+    def made(own: str, kind: Any) -> Callable[[Any], Any]:
+        shown = {} if attributes.get("default") is None else {"show_default": True}
+        return click.option(*(names or (f"--{own.replace('_', '-')}",)), own, **type_of(kind) | shown | attributes)
 
-    return field(metadata={"option": made})
+    return field(default=None, metadata={"option": made})
 
 
 def shared(decorator: Callable[[Any], Any]) -> Any:
     """Return a field of a dataclass of options whose option several commands have."""
-    return field(metadata={"option": lambda own: decorator})
+    return field(default=None, metadata={"option": lambda own, kind: decorator})
 
 
-def gathered(
-    argument: str, kind: Callable[..., Any], *options: Callable[[Any], Any]
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def type_of(kind: Any) -> dict[str, Any]:
+    """Return what `click.option` takes for a value of a type; of `X | None`, that of X. Numbers have no range."""
+    parts = [part for part in get_args(kind) if part is not NoneType]
+    if get_origin(kind) is Literal:
+        return {"type": click.Choice(parts)}
+    if get_origin(kind) is tuple and parts[1:] == [...]:
+        return type_of(parts[0]) | {"multiple": True}
+    if get_origin(kind) in (Union, UnionType):
+        return type_of(parts[0]) if len(parts) == 1 else {}
+    return {"type": PATH, "metavar": "FILE"} if kind is Path else {"is_flag": True} if kind is bool else {}
+
+
+def gathered(argument: str, kind: type[Any], *names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Return a decorator that adds options, whose values are together one argument of the command.
 
     Args:
-        argument: name of the argument.
-        kind: a dataclass, whose fields are made by `option` and `shared`; or, with `options`, a function whose
-            parameters have the names of the options. Its result is the argument.
-        options: the decorators of the options of a function.
+        argument: name of the argument, an instance of `kind`.
+        kind: a dataclass, whose fields are made by `option` and `shared`.
+        names: fields whose options the command has; by default all. The other fields are None.
     """
-    names = [*signature(kind).parameters]
-    declared = options or tuple(each.metadata["option"](each.name) for each in fields(kind))  # type: ignore[arg-type]
+    types = get_type_hints(kind)
+    made = {each.name: each.metadata["option"](each.name, types[each.name]) for each in fields(kind)}
+    return bundled(argument, kind, {name: made[name] for name in names or made})
+
+
+def bundled(
+    argument: str, kind: Callable[..., Any], options: Mapping[str, Callable[[Any], Any]]
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return a decorator that adds options, whose values are together one argument: `kind` of them by name."""
 
     def add(command: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(command)
         def call(**values: Any) -> Any:
-            own = {name: values.pop(name) for name in names}
+            own = {name: values.pop(name) for name in options}
             return command(**values, **{argument: kind(**own)})
 
-        return added(*declared)(call)
+        return added(*options.values())(call)
 
     return add
+
+
+def names_in(*kinds: type[Any]) -> tuple[str, ...]:
+    """Return the names of the parameters that dataclasses of options have."""
+    return tuple(each.name for kind in kinds for each in fields(kind))
+
+
+def keywords(options: Any) -> dict[str, Any]:
+    """Return the values of a dataclass of options by name, as keywords of the api, without missing ones."""
+    return {name: value for name, value in vars(options).items() if value is not None}
 
 
 class FilePath(click.Path):
@@ -165,11 +205,13 @@ replace_option = click.option(
 )
 
 
-def output_option(what: str, kind: Checked, *, required: bool = True) -> Callable[[Command], Command]:
+def output_option(
+    what: str, kind: Checked, *, required: bool = True, metavar: str = "PATH"
+) -> Callable[[Command], Command]:
     """`-o/--output PATH`, the same everywhere, and `--replace` unless the command continues in its output."""
 
     def add(command: Command) -> Command:
-        output = click.option("-o", "--output", type=OutputPath(kind), required=required, metavar="PATH", help=what)
+        output = click.option("-o", "--output", type=OutputPath(kind), required=required, metavar=metavar, help=what)
         return output(
             command if isinstance(kind, Store) or getattr(kind, "renewed", False) else replace_option(command)
         )
@@ -396,6 +438,11 @@ class ExtensionOption(click.Option):
         assert isinstance(self.type, ExtensionName | InventoryName)
         self.help = (self.help or "").replace("{names}", ", ".join(self.type.names()))
         return super().get_help_record(ctx)
+
+
+def extension(group: str) -> dict[str, Any]:
+    """Return what `click.option` takes for the name of an extension of a group."""
+    return {"cls": ExtensionOption, "type": ExtensionName(group), "metavar": "NAME"}
 
 
 class InventoryName(FilePath):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 
@@ -17,49 +18,82 @@ from tracebed.cli.messages import emit, warn
 from tracebed.cli.options import (
     LATER,
     PATH,
-    ExtensionName,
-    ExtensionOption,
-    added,
     check_alone,
+    extension,
+    gathered,
     given,
     inventory_option,
     json_option,
+    keywords,
+    names_in,
+    option,
     output_option,
 )
 from tracebed.cli.setup_options import OF_REPLAYS, SECTION, settings_of, setup_options
-from tracebed.cli.watch import shown_live, watch_options
+from tracebed.cli.watch import Live
 from tracebed.ground.display import time_text
 from tracebed.ground.errors import ExitCode, InputError
 from tracebed.ground.states import JobState
-
-OF_TESTBEDS = ("inventory", "balance", "work_rate", "clock", "on_node_failure", "drain", "commands")
-"""Parameters that a replay with `--scheduler` does not accept."""
 
 CONF = "conf="
 """Beginning of the scheduler option that names the configuration of the batch system."""
 
 
-scheduler_options = added(
-    click.option(
-        "--scheduler",
-        cls=ExtensionOption,
-        type=ExtensionName("tracebed.batch_systems"),
-        metavar="NAME",
+@dataclass(frozen=True)
+class Batch:
+    """The batch system of a replay."""
+
+    scheduler: str | None = option(
+        **extension("tracebed.batch_systems"),
         help="Submit the jobs to a batch system: {names}. With --policy, it starts and resizes jobs as the policy "
         "decides; without, it decides itself.",
-    ),
-    click.option(
-        "-S",
-        "--scheduler-option",
-        "scheduler_options",
-        multiple=True,
+    )
+    scheduler_options: tuple[str, ...] = option(
+        *("-S", "--scheduler-option"),
         metavar="KEY[=VALUE]",
         help="Pass an option to each submission, such as partition=test or account=physics; may be repeated. "
         "conf=FILE names the configuration of the batch system. program=COMMAND does the work of malleable jobs "
         "under a policy.",
-    ),
-)
-"""`--scheduler` and `--scheduler-option`."""
+    )
+
+
+@dataclass(frozen=True)
+class Testbed:
+    """How the jobs of a replay run on the nodes of a testbed."""
+
+    balance: Literal["static", "dynamic"] = option(
+        default="static", help="Work of the ranks of a job: equal shares, or chunks from a common pool."
+    )
+    work_rate: Path | None = option(
+        help="Take the work rate, and the duty of nodes that have none, from this file of `tracebed nodes calibrate`."
+    )
+    clock: Literal["wall", "steady"] = option(
+        default="wall", help="Clock of the replay and its jobs; the steady clock stands still while a job is late."
+    )
+    commands: Path | None = option(
+        "--allow-commands", help="YAML file of the commands that jobs of the application `command` may run."
+    )
+    health: Path | None = option(
+        help="YAML file of the thresholds of the health of the run. Wider ones than the defaults are named, and do not "
+        "count in verdicts.  [default: those of tracebed]"
+    )
+    on_node_failure: Literal["requeue", "fail", "abort"] = option(
+        default="requeue",
+        help="Treatment of the jobs of a lost node: return them to the queue, fail them, or end the replay.",
+    )
+    drain: bool = option(help="Run without the nodes whose agents do not start.")
+
+
+@dataclass(frozen=True)
+class Continuation:
+    """How a killed replay goes on."""
+
+    resume: bool = option(help="Continue the newest killed replay to the same output.")
+    recover: Path | None = option(
+        type=click.Path(path_type=Path, file_okay=False),
+        metavar="FOLDER",
+        help="Make the run of a killed replay from its working folder, and replay nothing.",
+    )
 
 
 def check_scheduler_options() -> None:
@@ -71,13 +105,13 @@ def check_scheduler_options() -> None:
     context = click.get_current_context()
     needed = ["workload", "output"]
     if context.params["scheduler"] is not None:
-        if option := given(OF_TESTBEDS):
-            raise InputError(f"{option} does not apply with --scheduler", hint="leave it out")
-        if context.params["policy"] is None and (option := given(tb.SETUP_PARTS["scheduling"])):
-            raise InputError(f"{option} needs --policy", hint="leave it out: the batch system decides")
+        if name := given({"inventory", *names_in(Testbed)} - {"health"}):
+            raise InputError(f"{name} does not apply with --scheduler", hint="leave it out")
+        if context.params["policy"] is None and (name := given(tb.SETUP_PARTS["scheduling"])):
+            raise InputError(f"{name} needs --policy", hint="leave it out: the batch system decides")
     else:
-        if option := given(["scheduler_options"]):
-            raise InputError(f"{option} needs --scheduler", hint="add --scheduler slurm, or leave it out")
+        if name := given(["scheduler_options"]):
+            raise InputError(f"{name} needs --scheduler", hint="add --scheduler slurm, or leave it out")
         needed += ["policy", "inventory"]
     params = {param.name: param for param in context.command.params}
     for name in needed:
@@ -85,28 +119,22 @@ def check_scheduler_options() -> None:
             raise click.MissingParameter(ctx=context, param=params[name])
 
 
-def replay_on(
-    jobs: tb.Workload,
-    scheduler: str,
-    policy: tb.Setup | None,
-    options: Sequence[str],
-    shown: Mapping[str, Any],
-    common: Mapping[str, Any],
-) -> tb.Run:
+def _replay_on(jobs: tb.Workload, batch: Batch, policy: tb.Setup | None, live: Live, **common: Any) -> tb.Run:
     """Replay a workload on a batch system, where a policy decides, if one is given, and show it while it runs.
 
-    `shown` has the options of the live view, `common` other arguments of `tracebed.api.replay_on`.
+    `common` are other arguments of `tracebed.api.replay_on`.
     """
-    conf = [text.partition("=")[2] for text in options if text.startswith(CONF)]
+    assert batch.scheduler is not None
+    conf = [text.partition("=")[2] for text in batch.scheduler_options if text.startswith(CONF)]
     decides = f"{policy.scheduling.policy} " if policy is not None else ""
-    what = f"replaying {decides}on {scheduler} at {common['speed']:g}x"
-    with shown_live(common["output"], what, len(jobs), **shown) as bar:
+    what = f"replaying {decides}on {batch.scheduler} at {common['speed']:g}x"
+    with live.shown(common["output"], what, len(jobs)) as bar:
         run = tb.replay_on(
             jobs,
-            scheduler,
+            batch.scheduler,
             policy,
             configuration=conf[-1] if conf else None,
-            options=[text for text in options if not text.startswith(CONF)],
+            options=[text for text in batch.scheduler_options if not text.startswith(CONF)],
             on_progress=bar.update,
             **common,
         )
@@ -128,82 +156,32 @@ SHOWN = ("makespan_s", "mean_wait_s", "mean_response_s", "utilization")
     cls=Sectioned,
     sections={
         "Scheduling": SECTION,
-        "Batch system": ("scheduler", "scheduler_options"),
-        "Jobs and nodes": (
-            *("balance", "work_rate", "clock", "commands"),
-            *("health", "on_node_failure", "drain"),
-        ),
-        "Continuation of a killed replay": ("resume", "recover"),
-        "Live view": ("live", "metrics"),
+        "Batch system": Batch,
+        "Jobs and nodes": Testbed,
+        "Continuation of a killed replay": Continuation,
+        "Live view": Live,
     },
 )
 @click.argument("workload", type=PATH, required=False)
 @setup_options(OF_REPLAYS, required=False)
 @inventory_option()
-@scheduler_options
-@click.option(
-    "--balance",
-    type=click.Choice(["static", "dynamic"]),
-    default="static",
-    show_default=True,
-    help="Work of the ranks of a job: equal shares, or chunks from a common pool.",
-)
-@click.option(
-    "--work-rate",
-    type=PATH,
-    metavar="FILE",
-    help="Take the work rate, and the duty of nodes that have none, from this file of `tracebed nodes calibrate`.",
-)
-@click.option(
-    "--clock",
-    type=click.Choice(["wall", "steady"]),
-    default="wall",
-    show_default=True,
-    help="Clock of the replay and its jobs; the steady clock stands still while a job is late.",
-)
-@click.option(
-    "--health",
-    type=PATH,
-    metavar="FILE",
-    help="YAML file of the thresholds of the health of the run. Wider ones than the defaults are named, and do not "
-    "count in verdicts.  [default: those of tracebed]",
-)
-@click.option(
-    "--on-node-failure",
-    type=click.Choice(["requeue", "fail", "abort"]),
-    default="requeue",
-    show_default=True,
-    help="Treatment of the jobs of a lost node: return them to the queue, fail them, or end the replay.",
-)
-@click.option("--drain", is_flag=True, help="Run without the nodes whose agents do not start.")
-@click.option(
-    "--allow-commands",
-    "commands",
-    type=PATH,
-    metavar="FILE",
-    help="YAML file of the commands that jobs of the application `command` may run.",
-)
-@click.option("--resume", is_flag=True, help="Continue the newest killed replay to the same output.")
-@click.option(
-    "--recover",
-    type=click.Path(path_type=Path, file_okay=False),
-    metavar="FOLDER",
-    help="Make the run of a killed replay from its working folder, and replay nothing.",
-)
-@watch_options
+@gathered("batch", Batch)
+@gathered("testbed", Testbed)
+@gathered("continuation", Continuation)
+@gathered("live", Live)
 @output_option("Folder of the run. With --recover, it is by default the output of the replay.", LATER, required=False)
 @json_option
 def replay(
     workload: Path | None,
-    policy: str | None,
-    speed: float,
+    settings: dict[str, Any],
     inventory: Path | None,
-    scheduler: str | None,
-    recover: Path | None,
+    batch: Batch,
+    testbed: Testbed,
+    continuation: Continuation,
+    live: Live,
     output: Path | None,
     replace: bool,
     as_json: bool,
-    **values: Any,
 ) -> int:
     """Run WORKLOAD under a policy on a testbed, as real processes.
 
@@ -227,20 +205,24 @@ def replay(
       tracebed replay --recover real.partial-1a2b3c4d
     """
     end_on_signals()
-    if recover is not None:
-        return _recover(recover, output, replace=replace, as_json=as_json)
+    if continuation.recover is not None:
+        return _recover(continuation.recover, output, replace=replace, as_json=as_json)
     check_scheduler_options()
     assert workload is not None and output is not None  # checked above
-    common = {name: values.pop(name) for name in ("health", "resume")} | {"speed": speed, "replace": replace}
-    shown = {name: values.pop(name) for name in ("live", "metrics")}
     jobs = load_workload(workload)
-    common |= {"output": output, "name": workload.name}
-    settings = settings_of(values, nodes=jobs.provenance.system.nodes)
+    settings = settings_of(settings, nodes=jobs.provenance.system.nodes)
     if settings.pop("machine", None) is not None:
         raise InputError("a cluster of a slurm.conf can be simulated only", hint="leave -P @slurm.conf out")
-    if scheduler is not None:
+    policy, speed = settings.pop("policy"), settings.pop("speed")
+    common: dict[str, Any] = {
+        "output": output,
+        "replace": replace,
+        "name": workload.name,
+        "resume": continuation.resume,
+    }
+    if batch.scheduler is not None:
         chosen = None if policy is None else tb.Setup.of(policy, **settings)
-        run = replay_on(jobs, scheduler, chosen, values["scheduler_options"], shown, common)
+        run = _replay_on(jobs, batch, chosen, live, speed=speed, health=testbed.health, **common)
         return concluded(run, output, as_json)
     assert policy is not None and inventory is not None  # checked above
     machine = tb.inventory(inventory)
@@ -248,17 +230,17 @@ def replay(
     takes = "the virtual nodes run for" if machine.execution == "virtual" else "this takes"
     emit(f"tracebed: at {speed:g}x {takes} at least {time_text(least)}")
     what = f"replaying {policy} on {machine.execution} nodes at {speed:g}x"
-    with shown_live(output, what, len(jobs), **shown) as bar:
+    with live.shown(output, what, len(jobs)) as bar:
         run = tb.replay(
             jobs,
             policy,
             machine,
-            work_rate=values["work_rate"],
+            speed=speed,
             on_progress=bar.update,
             on_step=lambda step: emit(f"tracebed: {step}"),
             **common,
             **settings,
-            **{name: values[name] for name in ("balance", "clock", "on_node_failure", "drain", "commands")},
+            **keywords(testbed),
         )
     _name_rate(run.info.calibration)
     return concluded(run, output, as_json)

@@ -11,7 +11,7 @@ import click
 
 from tracebed.api import PRIORITIES, SETTINGS, SETUP_PARTS, TYPES
 from tracebed.cli.messages import warn
-from tracebed.cli.options import DURATION, PATH, SPEED, Command, ExtensionName, ExtensionOption
+from tracebed.cli.options import DURATION, PATH, SPEED, bundled, extension
 from tracebed.ground.errors import InputError
 
 
@@ -65,22 +65,17 @@ OF_PREDICTIONS = (*SETUP_PARTS["scheduling"], *OF_TIMING)
 """Settings of a prediction."""
 
 
-def setup_options(names: Iterable[str], *, required: bool = True) -> Callable[[Command], Command]:
-    """Return a decorator that adds the options of settings by `names`, in their order; `settings_of` reads them.
+def setup_options(names: Iterable[str], *, required: bool = True) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return a decorator that adds the options of settings by `names`, in their order.
 
-    `required`: whether `--policy` is required.
+    Their values are together the argument `settings` of the command, which `settings_of` reads. `required`: whether
+    `--policy` is required.
     """
-
-    def add(command: Command) -> Command:
-        for name in reversed([*names]):
-            command = click.option(*declared(name), **_kind(name, required))(command)
-        return command
-
-    return add
+    return bundled("settings", dict, {name: click.option(*declared(name), **_kind(name, required)) for name in names})
 
 
 def settings_of(values: Mapping[str, Any], nodes: int | None = None, *, plain: bool = False) -> dict[str, Any]:
-    """Return the settings among the parameters of a command, as keywords of the api, and the `machine` of a slurm.conf.
+    """Return the settings of a command as keywords of the api, and the `machine` of a slurm.conf.
 
     Args:
         values: the parameters of the command.
@@ -91,7 +86,7 @@ def settings_of(values: Mapping[str, Any], nodes: int | None = None, *, plain: b
         InputError: a value `NAME=VALUE` has another form, a file cannot be read or is not a slurm.conf, or its nodes
             contradict `nodes`.
     """
-    found = {name: value for name, value in values.items() if name in SETTINGS}
+    found = dict(values)
     if "policy_parameters" in found:
         found |= _of_policy(found["policy_parameters"], nodes, plain)
     if "overheads" in found:
@@ -117,7 +112,7 @@ def _kind(name: str, required: bool) -> dict[str, Any]:
     about, default, kind = SETTINGS[name].metadata["about"], SETTINGS[name].default, TYPES[name]
     known: dict[str, dict[str, Any]] = {
         "policy": {
-            **_extension("tracebed.policies"),
+            **extension("tracebed.policies"),
             "metavar": "NAME|FILE.py:CLASS",
             "required": required,
             "help": "Scheduling policy: {names}, or a class in a file.",
@@ -131,7 +126,7 @@ def _kind(name: str, required: bool) -> dict[str, Any]:
         },
         "priority": {"type": click.Choice([*PRIORITIES]), "default": default, "show_default": True},
         "placement": {
-            **_extension("tracebed.placements"),
+            **extension("tracebed.placements"),
             "default": default,
             "show_default": True,
             "help": f"{about[:-1]}: {{names}}.",
@@ -153,10 +148,6 @@ def _kind(name: str, required: bool) -> dict[str, Any]:
     if name.endswith("_s"):
         return {"help": about, "type": DURATION, "default": default, "metavar": "S"}
     return {"help": about, "type": kind, "default": default, "show_default": True}
-
-
-def _extension(group: str) -> dict[str, Any]:
-    return {"cls": ExtensionOption, "type": ExtensionName(group), "metavar": "NAME"}
 
 
 def table_of_settings() -> str:

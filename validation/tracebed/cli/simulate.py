@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -17,7 +18,6 @@ from tracebed.cli.messages import emit, progress
 from tracebed.cli.options import (
     DURATION,
     LATER,
-    PATH,
     PREDICTION,
     SIZE,
     ExtensionFamily,
@@ -27,7 +27,10 @@ from tracebed.cli.options import (
     gathered,
     inventory_option,
     json_option,
+    names_in,
+    option,
     output_option,
+    shared,
     workload_argument,
 )
 from tracebed.cli.runs import end_on_signals, prepare_summary, saved, summary
@@ -38,101 +41,101 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def given_machine(
-    inventory: Path | None, machine: tuple[Path, ...], nodes: int | None, cores_per_node: int | None
-) -> tuple[Path | int | tb.Machine | None, int | None]:
-    """Return the machine of the options, as `nodes` and `cores_per_node` of the api. Raise InputError if two are."""
-    if inventory and (nodes or cores_per_node):
-        raise InputError("both --inventory and a size are given", hint="give one of them")
-    if not machine:
-        return inventory or nodes, cores_per_node
-    if inventory or nodes or cores_per_node:
-        raise InputError("both --machine and another machine are given", hint="give one of them")
-    return tb.read_machine(*machine), None
+@dataclass(frozen=True)
+class MachineOptions:
+    """The machine of a simulation."""
+
+    inventory: Path | None = shared(inventory_option())
+    machine: tuple[Path, ...] = option(
+        help="File that describes the machine, in place of an inventory or a size: a slurm.conf (with more files of "
+        "Slurm by further --machine), an inventory, a platform of ElastiSim, a workload, or YAML."
+    )
+    nodes: int | None = option(type=SIZE, help="Number of nodes, in place of an inventory.")
+    cores_per_node: int | None = option(type=SIZE, help="Cores of each node.  [default: the workload's system]")
+
+    @property
+    def given(self) -> Path | int | tb.Machine | None:
+        """The machine, or its number of nodes. Raises InputError if two are given."""
+        if self.inventory and (self.nodes or self.cores_per_node):
+            raise InputError("both --inventory and a size are given", hint="give one of them")
+        if not self.machine:
+            return self.inventory or self.nodes
+        if self.inventory or self.nodes or self.cores_per_node:
+            raise InputError("both --machine and another machine are given", hint="give one of them")
+        return tb.read_machine(*self.machine)
+
+
+@dataclass(frozen=True)
+class Model:
+    """What a simulation models besides its setup."""
+
+    cloud: bool = option(help="Print the range of each gated metric over the cloud of a fitted --calibration.")
+    processes: tuple[str, dict[str, str]] | None = option(
+        type=Family(click.Choice(["asynchronous", "synchronous"])),
+        metavar="COMMUNICATION[,NAME=VALUE,...]",
+        help="Simulate jobs as processes and messages on the grid, with asynchronous or synchronous communication. "
+        "NAME is seed, a constant of the programs or another choice: asynchronous,message=0.2,waits=yes.  "
+        "[default: run times]",
+    )
+
+
+@dataclass(frozen=True)
+class Simulations:
+    """The simulator, and how often it simulates."""
+
+    engine: Literal["auto", "compiled", "python"] = option(
+        default="auto", help="Simulator. auto uses the compiled one where it can; the results are the same."
+    )
+    simulator: tuple[str, dict[str, Any]] | None = option(
+        "--with",
+        cls=ExtensionOption,
+        type=ExtensionFamily(
+            "tracebed.simulators", {"timeout": DURATION, "keep": OutputPath(LATER), "program": click.STRING}
+        ),
+        metavar="NAME[,NAME=VALUE,...]",
+        help="Simulator of another project that simulates the jobs: {names}. timeout is its time limit (1h), keep a "
+        "folder for its files, program its program.  [default: tracebed's]",
+    )
+    repetitions: int | None = option(
+        type=click.IntRange(2, 10_000),
+        metavar="N",
+        help="Simulate N times more with delays drawn from the distributions of --calibration, write these runs to the "
+        "folder ensemble in the output, and print the interval of each gated metric and the courses of the schedule.",
+    )
+    perturb: tuple[int, dict[str, float]] | None = option(
+        type=Family(click.IntRange(2, 10_000), {"submit": DURATION, "limits": DURATION}),
+        metavar="N[,submit=S][,limits=S]",
+        help="Simulate N times more with small random changes of the workload, and print the interval of each metric. "
+        "submit is the largest move of a submission (10 s; 0 changes only the order of jobs that are submitted at "
+        "once), limits the largest time to a multiple of which all limits are rounded up (60 s; 0 leaves them as they "
+        "are).",
+    )
 
 
 @click.command(
     cls=Sectioned,
     sections={
         "Scheduling": SECTION,
-        "Model of time": (*OF_TIMING, "cloud", "processes"),
-        "Simulator and repetitions": ("engine", "simulator", "repetitions", "perturb"),
+        "Model of time": (*OF_TIMING, *names_in(Model)),
+        "Simulator and repetitions": Simulations,
     },
 )
 @workload_argument
 @setup_options(OF_PREDICTIONS)
-@gathered(
-    "machine",
-    given_machine,
-    inventory_option(required=False),
-    click.option(
-        "--machine",
-        type=PATH,
-        multiple=True,
-        metavar="FILE",
-        help="File that describes the machine, in place of an inventory or a size: a slurm.conf (with more files of "
-        "Slurm by further --machine), an inventory, a platform of ElastiSim, a workload, or YAML.",
-    ),
-    click.option("--nodes", type=SIZE, help="Number of nodes, in place of an inventory."),
-    click.option("--cores-per-node", type=SIZE, help="Cores of each node.  [default: the workload's system]"),
-)
-@click.option(
-    "--engine",
-    type=click.Choice(["auto", "compiled", "python"]),
-    default="auto",
-    show_default=True,
-    help="Simulator. auto uses the compiled one where it can; the results are the same.",
-)
-@click.option(
-    "--cloud", is_flag=True, help="Print the range of each gated metric over the cloud of a fitted --calibration."
-)
-@click.option(
-    "--processes",
-    type=Family(click.Choice(["asynchronous", "synchronous"])),
-    metavar="COMMUNICATION[,NAME=VALUE,...]",
-    help="Simulate jobs as processes and messages on the grid, with asynchronous or synchronous communication. "
-    "NAME is seed, a constant of the programs or another choice: asynchronous,message=0.2,waits=yes.  "
-    "[default: run times]",
-)
-@click.option(
-    "--with",
-    "simulator",
-    cls=ExtensionOption,
-    type=ExtensionFamily(
-        "tracebed.simulators", {"timeout": DURATION, "keep": OutputPath(LATER), "program": click.STRING}
-    ),
-    metavar="NAME[,NAME=VALUE,...]",
-    help="Simulator of another project that simulates the jobs: {names}. timeout is its time limit (1h), keep a "
-    "folder for its files, program its program.  [default: tracebed's]",
-)
-@click.option(
-    "--repetitions",
-    type=click.IntRange(2, 10_000),
-    metavar="N",
-    help="Simulate N times more with delays drawn from the distributions of --calibration, write these runs to the "
-    "folder ensemble in the output, and print the interval of each gated metric and the courses of the schedule.",
-)
-@click.option(
-    "--perturb",
-    type=Family(click.IntRange(2, 10_000), {"submit": DURATION, "limits": DURATION}),
-    metavar="N[,submit=S][,limits=S]",
-    help="Simulate N times more with small random changes of the workload, and print the interval of each metric. "
-    "submit is the largest move of a submission (10 s; 0 changes only the order of jobs that are submitted at once), "
-    "limits the largest time to a multiple of which all limits are rounded up (60 s; 0 leaves them as they are).",
-)
+@gathered("machine", MachineOptions)
+@gathered("model", Model)
+@gathered("simulations", Simulations)
 @output_option("Folder of the run.", PREDICTION)
 @json_option
 def simulate(
     workload: Path,
-    machine: tuple[Path | int | tb.Machine | None, int | None],
-    cloud: bool,
-    processes: tuple[tb.Communication, dict[str, str]] | None,
-    simulator: tuple[str, dict[str, Any]] | None,
-    perturb: tuple[int, dict[str, float]] | None,
+    settings: dict[str, Any],
+    machine: MachineOptions,
+    model: Model,
+    simulations: Simulations,
     output: Path,
     replace: bool,
     as_json: bool,
-    **values: Any,
 ) -> None:
     """Simulate WORKLOAD under a policy, in virtual time.
 
@@ -152,20 +155,20 @@ def simulate(
     Example:
       tracebed simulate w.parquet --policy easy --nodes 64 -o runs/sim
     """
-    if simulator is not None:
+    if simulations.simulator is not None:
         end_on_signals()
-    chosen, cores_per_node = machine
-    calibration: Path | None = values["calibration"]
-    if cloud and (calibration is None or as_json):
+    chosen = machine.given
+    calibration: Path | None = settings["calibration"]
+    if model.cloud and (calibration is None or as_json):
         raise InputError("--cloud prints a table for a --calibration", hint="give --calibration FILE, and not --json")
-    ensemble: int = values.pop("repetitions") or 0
+    ensemble, perturb = simulations.repetitions or 0, simulations.perturb
     members: Sequence[tb.AnyCalibration] = ()
-    if cloud and calibration:
+    if model.cloud and calibration:
         members = cloud_of(calibration)
     jobs = load_workload(workload)
     known = len(chosen.nodes) if isinstance(chosen, tb.Machine) else chosen if isinstance(chosen, int) else None
     known = known or jobs.provenance.system.nodes
-    settings = settings_of(values, nodes=known, plain=not (known or chosen))
+    settings = settings_of(settings, nodes=known, plain=not (known or chosen))
     policy = settings.pop("policy")
     if (of_conf := settings.pop("machine", None)) is not None:
         if isinstance(chosen, int):
@@ -173,8 +176,8 @@ def simulate(
         elif chosen is not None:
             raise InputError("both -P @slurm.conf and another machine are given", hint="give one of them")
         chosen = of_conf
-    settings |= _of_processes(processes) | _of_simulator(simulator, replace)
-    settings |= {"cores_per_node": cores_per_node, "engine": values["engine"], "name": workload.name}
+    settings |= _of_processes(model.processes) | _of_simulator(simulations.simulator, replace)
+    settings |= {"cores_per_node": machine.cores_per_node, "engine": simulations.engine, "name": workload.name}
 
     def predict(made: tb.AnyCalibration | None, of: tb.Workload = jobs, **more: Any) -> tb.Run:
         quiet = {"on_progress": lambda done: None}  # the command shows its own progress
@@ -213,7 +216,7 @@ def simulate(
         summary(run, output, True, more, shown=shown)
 
 
-def _of_processes(processes: tuple[tb.Communication, dict[str, str]] | None) -> dict[str, Any]:
+def _of_processes(processes: tuple[str, dict[str, str]] | None) -> dict[str, Any]:
     """Return `--processes` as keywords of the api."""
     if processes is None:
         return {}
@@ -253,15 +256,18 @@ def show_ensemble(run: tb.Run, output: Path, members: list[dict[str, Any]]) -> N
     """Print each gated metric of a run with its interval over the ensemble, and the courses of the ensemble."""
     import pandas as pd
 
-    own, known = run.metrics(), tb.metric_definitions()
+    known = tb.metric_definitions()
     gated = [name for name, metric in known.items() if metric.margin is not None and metric.margin.gate]
-    rows = tb.metric_intervals(pd.DataFrame(members)[gated]).itertuples()
-    print_table(
-        ["metric", "constant delays", "median", "95 % of the ensemble: from", "to"],
-        [[known[name].title, own[name], *row] for name, *row in rows],
-    )
+    _show_intervals(run, "constant delays", "ensemble", pd.DataFrame(members)[gated])
     emit(tb.courses_of(run.info.policy, members))
     emit(f"{output / FOLDER}: {len(members)} runs with drawn delays")
+
+
+def _show_intervals(run: tb.Run, what: str, others: str, figures: pd.DataFrame) -> None:
+    """Print metrics of a run, which is `what`, with their intervals over `others`, a row of `figures` each."""
+    own, known = run.metrics(), tb.metric_definitions()
+    rows = [[known[name].title, own[name], *row] for name, *row in tb.metric_intervals(figures).itertuples()]
+    print_table(["metric", what, "median", f"95 % of the {others}: from", "to"], rows)
 
 
 def cloud_of(calibration: Path) -> list[tb.Calibration]:
@@ -300,9 +306,5 @@ def perturbed_runs(output: Path, runs: Iterable[tuple[tb.Workload, tb.Run]], cou
 
 def show_perturbed(run: tb.Run, output: Path, perturbed: pd.DataFrame) -> None:
     """Print each metric of a run with its interval over the runs with perturbed input."""
-    own, known = run.metrics(), tb.metric_definitions()
-    print_table(
-        ["metric", "as it is", "median", "95 % of the runs: from", "to"],
-        [[known[name].title, own[name], *row] for name, *row in tb.metric_intervals(perturbed).itertuples()],
-    )
+    _show_intervals(run, "as it is", "runs", perturbed)
     emit(f"{output / tb.PERTURBED}: {len(perturbed)} runs with perturbed input")

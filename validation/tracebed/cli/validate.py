@@ -13,7 +13,7 @@ import click
 import tracebed.api as tb
 from tracebed.cli.board import Data, copy, data_options, score
 from tracebed.cli.console import print_json, print_table
-from tracebed.cli.gate import Gate, Gating, gate_options, show
+from tracebed.cli.gate import Gating, Judgment, gate_options, show
 from tracebed.cli.groups import Sectioned
 from tracebed.cli.messages import emit, progress, warn
 from tracebed.cli.options import (
@@ -26,7 +26,9 @@ from tracebed.cli.options import (
     gathered,
     given,
     json_option,
+    keywords,
     loss_option,
+    names_in,
     option,
     output_option,
     seed_option,
@@ -41,21 +43,13 @@ from tracebed.ground.errors import ExitCode, InputError
 class Fitting:
     """The options of a fit of a simulator."""
 
-    fit: bool = option(
-        is_flag=True,
-        help="Validate nothing: fit the `parameters` of a simulator with a `command` to the real runs.",
-    )
+    fit: bool = option(help="Validate nothing: fit the `parameters` of a simulator with a `command` to the real runs.")
     loss: Literal["metrics", "jobs"] = shared(loss_option)
     budget: int = shared(budget_option("Number of parameter sets to try in a fit, and as many by random search."))
     seed: int = shared(seed_option)
     workers: int | None = option(
-        type=click.IntRange(1),
-        help="Number of simulations of a fit at a time.  [default: the number of cores]",
+        type=click.IntRange(1), help="Number of simulations of a fit at a time.  [default: the number of cores]"
     )
-
-
-FIT_SETTINGS = ("loss", "budget", "seed", "workers")
-"""Parameters of the options that apply with `--fit` only."""
 
 
 def fit_simulator(
@@ -64,16 +58,8 @@ def fit_simulator(
     """Fit the parameters of a simulator of an experiment, and print the result."""
     try:
         with progress(f"fitting with {file.name}", total=1.0) as bar:
-            made = tb.fit_simulator(
-                file,
-                output,
-                only=only,
-                loss=fitting.loss,
-                budget=fitting.budget,
-                seed=fitting.seed,
-                workers=fitting.workers,
-                on_progress=bar.update,
-            )
+            how = {name: value for name, value in keywords(fitting).items() if name != "fit"}
+            made = tb.fit_simulator(file, output, only=only, on_progress=bar.update, **how)
     except KeyboardInterrupt:
         emit(f"tracebed: the finished simulations are in {output}; the same command continues the fit")
         raise
@@ -147,24 +133,30 @@ def _percent(loss: float | None) -> str:
     return "failed" if loss is None else f"{100 * loss:.3g} %"
 
 
-@click.command(cls=Sectioned, sections={"Fit the parameters of a simulator": ("fit", *FIT_SETTINGS)})
+@dataclass(frozen=True)
+class Cases:
+    """What is validated."""
+
+    only: tuple[str, ...] = option(
+        metavar="KEY=VALUE[,VALUE]",
+        help="Validate only these simulators (simulator=NAME), or cells (policy=easy); may be repeated. With --board: "
+        "only these data sets (dataset=NAME).",
+    )
+    dry_run: bool = option(
+        help="Print the forecast, and neither replay nor predict. With --board: make the page again from the scores in "
+        "the output folder."
+    )
+    case_pages: bool = option(
+        "--case-pages/--no-case-pages",
+        default=True,
+        show_default=False,
+        help="Write a report for each case too (some seconds a case).",
+    )
+
+
+@click.command(cls=Sectioned, sections={"Fit the parameters of a simulator": Fitting})
 @click.argument("file", required=False, type=PATH, metavar="FILE")
-@click.option(
-    "--only",
-    multiple=True,
-    metavar="KEY=VALUE[,VALUE]",
-    help="Validate only these simulators (simulator=NAME), or cells (policy=easy); may be repeated. With --board: only "
-    "these data sets (dataset=NAME).",
-)
-@click.option(
-    "--dry-run",
-    is_flag=True,
-    help="Print the forecast, and neither replay nor predict. With --board: make the page again from the scores in "
-    "the output folder.",
-)
-@click.option(
-    "--case-pages/--no-case-pages", default=True, help="Write a report for each case too (some seconds a case)."
-)
+@gathered("cases", Cases)
 @output_option("Folder of the runs, the verdicts and the reports.", STORE)
 @data_options
 @gathered("fitting", Fitting)
@@ -173,9 +165,7 @@ def _percent(loss: float | None) -> str:
 @json_option
 def validate(
     file: Path | None,
-    only: tuple[str, ...],
-    dry_run: bool,
-    case_pages: bool,
+    cases: Cases,
     output: Path,
     data: Data,
     fitting: Fitting,
@@ -210,7 +200,7 @@ def validate(
     if data.board:
         check_alone("board", ("file", "only", "dry_run", "output", "as_json", "sources"))
         end_on_signals()
-        score([file] if file else [], data.sources, only, output, stored=dry_run, as_json=as_json)
+        score([file] if file else [], data.sources, cases.only, output, stored=cases.dry_run, as_json=as_json)
         return ExitCode.OK
     if data.sources:
         raise InputError("--from applies with --recorded NAME or --board", hint="name the real runs, or leave it out")
@@ -218,11 +208,10 @@ def validate(
         raise InputError("no experiment file", hint="name it, or copy recorded real runs: --recorded NAME")
     end_on_signals()
     if fitting.fit:
-        check_alone("fit", ("file", "only", "output", "as_json", *FIT_SETTINGS))
-
-        fit_simulator(file, output, chosen("--only", only), fitting, as_json=as_json)
+        check_alone("fit", ("file", "only", "output", "as_json", *names_in(Fitting)))
+        fit_simulator(file, output, chosen("--only", cases.only), fitting, as_json=as_json)
         return ExitCode.OK
-    if name := given(FIT_SETTINGS):
+    if name := given(names_in(Fitting)):
         raise InputError(f"{name} is an option of a fit", hint="add --fit, or leave it out")
     if artifact is not None and gating.update_baseline is not None:
         hint = "update the baseline first, then write the artifact with --baseline"
@@ -235,32 +224,30 @@ def validate(
         if gating.baseline is None and spec.baseline:
             gating = replace(gating, baseline=loaded.folder / spec.baseline)
         kept = gating.kept()  # an invalid baseline is reported before the replays
-        wanted = chosen("--only", only)
+        wanted = chosen("--only", cases.only)
         simulators = wanted.pop("simulator", ())
         points = loaded.selected(wanted)
         suite = tb.load_suite(loaded, points, output, {}, simulators)
         forecast = tb.forecast_suite(suite, output)
     announce(forecast)
-    if dry_run:
+    if cases.dry_run:
         return ExitCode.OK
 
     def run() -> tuple[tb.Predictions, dict[str, str]]:
         return execute(suite, forecast, output)[:2]
 
-    gate: Gate | None = None
+    judgment: Judgment | None = None
 
-    def judge(
-        validations: tb.Validations, incomparable: Mapping[str, str]
-    ) -> tuple[tb.OnInconclusive, Sequence[tb.Finding]]:
-        nonlocal gate
+    def judge(validations: tb.Validations, incomparable: Mapping[str, str]) -> tb.Gate:
+        nonlocal judgment
         show_failures(incomparable)
-        gate = gating.judge(list(validations.values()), kept)
-        return gate.inconclusive, gate.findings
+        judgment = gating.judge(list(validations.values()), kept)
+        return judgment.gate
 
     validations, failed, document = tb.validate_suite(
-        suite, output, run, judge, case_pages=case_pages, on_step=progress
+        suite, output, run, judge, case_pages=cases.case_pages, on_step=progress
     )
-    assert gate is not None
+    assert judgment is not None
     if as_json:
         print_json(document["schema"], document)
     else:
@@ -268,9 +255,9 @@ def validate(
     if artifact is not None:
         if failed:
             raise InputError(f"no artifact: the simulator {min(failed)} failed", hint="it needs all verdicts")
-        _write_artifact(loaded, points, list(suite.simulators), only, gating, output, artifact)
+        _write_artifact(loaded, points, list(suite.simulators), cases.only, gating, output, artifact)
     files = [file, *([loaded.folder / spec.tolerances] if spec.tolerances else [])]
-    return gate.status(list(validations.values()), files, as_json=as_json, failures=failed)
+    return judgment.status(files, as_json=as_json, failures=failed)
 
 
 def _write_artifact(

@@ -7,13 +7,14 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from tracebed.cli.messages import Progress, current, emit, progress
-from tracebed.cli.options import OutputPath, added, json_option
+from tracebed.cli.options import OutputPath, gathered, json_option, option, shared
 from tracebed.ground.display import json_values
 from tracebed.ground.errors import ExitCode
 from tracebed.ground.outputs import METRICS
@@ -52,24 +53,24 @@ metrics_option = click.option(
 )
 
 
+@dataclass(frozen=True)
+class Viewing:
+    """How a replay is watched."""
+
+    wait: bool = option(help="Wait up to a minute until a replay to RUN begins.")
+    interval: float | None = option(
+        type=click.FloatRange(0),
+        metavar="SECONDS",
+        help="Time between two pictures or lines; 0: show one and exit.",
+    )
+    metrics: int | Path | None = shared(metrics_option)
+
+
 @click.command()
 @click.argument("run", type=click.Path(path_type=Path))
-@click.option("--wait", is_flag=True, help="Wait up to a minute until a replay to RUN begins.")
-@click.option(
-    "--interval",
-    type=click.FloatRange(0),
-    metavar="SECONDS",
-    help="Time between two pictures or lines; 0: show one and exit.",
-)
-@metrics_option
+@gathered("viewing", Viewing)
 @json_option
-def watch(
-    run: Path,
-    wait: bool,
-    interval: float | None,
-    metrics: int | Path | None,
-    as_json: bool,
-) -> ExitCode:
+def watch(run: Path, viewing: Viewing, as_json: bool) -> ExitCode:
     """Show a replay while it runs: queue, jobs on the nodes, lateness, health, faults, time left.
 
     RUN is the output folder (-o) of the replay, its working folder, or a finished run. The command must run on the
@@ -82,16 +83,17 @@ def watch(
     """
     import tracebed.api as tb
 
-    once = interval == 0
+    metrics, once = viewing.metrics, viewing.interval == 0
     with contextlib.ExitStack() as stack:
-        follower = stack.enter_context(contextlib.closing(tb.JournalFollower(run, wait=wait)))
+        follower = stack.enter_context(contextlib.closing(tb.JournalFollower(run, wait=viewing.wait)))
         published = None
         if metrics is not None:
             published = tb.OpenMetrics(*_port_and_file(metrics))
             stack.callback(published.close)
         terminal = sys.stdout.isatty() and not as_json and not once
         show = stack.enter_context(_screen() if terminal else _printed(as_json))
-        period = max(interval, LEAST_S) if interval else (REFRESH_S if terminal or published else LOG_S)
+        usual = REFRESH_S if terminal or published else LOG_S
+        period = max(viewing.interval, LEAST_S) if viewing.interval else usual
         while True:
             going = follower.read() and not once
             view = follower.view
@@ -145,29 +147,27 @@ def _printed(as_json: bool) -> Iterator[Callable[[ReplayView], None]]:
     yield show
 
 
-watch_options = added(
-    click.option("--live/--no-live", default=None, help="Draw the replay while it runs.  [default: on a terminal]"),
-    metrics_option,
-)
-"""Options of the live view of a replay. `shown_live` takes their values."""
+@dataclass(frozen=True)
+class Live:
+    """The live view of a replay."""
 
+    live: bool | None = option(
+        "--live/--no-live", default=None, help="Draw the replay while it runs.  [default: on a terminal]"
+    )
+    metrics: int | Path | None = shared(metrics_option)
 
-@contextlib.contextmanager
-def shown_live(
-    output: Path, what: str, total: int, *, live: bool | None, metrics: int | Path | None
-) -> Iterator[Progress]:
-    """Show a replay while the block runs, by `tracebed watch` in a process of low priority.
+    @contextlib.contextmanager
+    def shown(self, output: Path, what: str, total: int) -> Iterator[Progress]:
+        """Show a replay while the block runs, by `tracebed watch` in a process of low priority.
 
-    A separate process does not delay the loop of the replay. Without a picture (`live`; None: if standard error is a
-    terminal, and messages are not quiet), a progress bar over `total` jobs is shown. `metrics`: port or file of
-    OpenMetrics.
-    """
-    quiet = current().quiet
-    live = (sys.stderr.isatty() and not quiet) if live is None else live
-    with contextlib.ExitStack() as stack:
-        if live or metrics is not None:
-            stack.enter_context(_watcher(output, live=live, metrics=metrics))
-        yield Progress(lambda done: None) if live else stack.enter_context(progress(what, total))
+        A separate process does not delay the loop of the replay. Without a picture (by default, if standard error is
+        not a terminal or messages are quiet), a progress bar over `total` jobs is shown.
+        """
+        live = (sys.stderr.isatty() and not current().quiet) if self.live is None else self.live
+        with contextlib.ExitStack() as stack:
+            if live or self.metrics is not None:
+                stack.enter_context(_watcher(output, live=live, metrics=self.metrics))
+            yield Progress(lambda done: None) if live else stack.enter_context(progress(what, total))
 
 
 @contextlib.contextmanager

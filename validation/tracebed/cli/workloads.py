@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 
 import tracebed.api as tb
 from tracebed.cli.console import load_workload
-from tracebed.cli.logs import log_options, raw_options, system_of, system_option, write_and_summarize
+from tracebed.cli.logs import Reading, system_of, system_option, write_and_summarize
 from tracebed.cli.messages import progress
 from tracebed.cli.options import (
     DURATION,
@@ -22,14 +22,17 @@ from tracebed.cli.options import (
     ExtensionName,
     ExtensionOption,
     Number,
-    added,
     duration,
+    gathered,
     inventory_option,
     json_option,
+    keywords,
+    option,
     output_option,
     seed_option,
     set_option,
     settings_from,
+    shared,
     workload_argument,
 )
 from tracebed.ground.errors import InputError
@@ -54,29 +57,31 @@ class ExportTarget(ExtensionName):
         return value if value == RUN else super().convert(value, param, ctx)
 
 
-writer_options = added(
-    click.option(
-        "--to",
+@dataclass(frozen=True)
+class Writing:
+    """The format that is written, and options of its writer."""
+
+    to: str | None = option(
         cls=ExtensionOption,
         type=ExportTarget("tracebed.formats"),
         metavar="FORMAT",
         help="Format to write, if the name of the output does not tell it: elastisim, batsim (folders), slurm, ...; "
         "or run: what the real machine did.",
-    ),
-    set_option(
-        "Options of the writer. elastisim: iterations of a malleable job, between which it can be resized (10), "
-        "kassel_inflation=yes divides run times by the efficiency at the requested size; swf: whole_seconds=yes, for "
-        "programs that read no fractions (AccaSim, AleaNG); batsim: version 4 or 5 (5); slurm: speed, trace seconds a "
-        "second (1)"
-    ),
-)
-"""`--to` and `--set`; `writing_options` takes them on."""
+    )
+    settings: tuple[str, ...] = shared(
+        set_option(
+            "Options of the writer. elastisim: iterations of a malleable job, between which it can be resized (10), "
+            "kassel_inflation=yes divides run times by the efficiency at the requested size; swf: whole_seconds=yes, "
+            "for programs that read no fractions (AccaSim, AleaNG); batsim: version 4 or 5 (5); slurm: speed, trace "
+            "seconds a second (1)"
+        )
+    )
 
-
-def writing_options(to: str | None, settings: Sequence[str]) -> dict[str, Any]:
-    """Return the given ones of `writer_options` as `write_workload` has them."""
-    found: dict[str, Any] = settings_from(settings, OF_WRITERS, strict=False)
-    return found if to is None else {"format": to} | found
+    @property
+    def keywords(self) -> dict[str, Any]:
+        """The given options, as `tracebed.api.write` takes them."""
+        found: dict[str, Any] = settings_from(self.settings, OF_WRITERS, strict=False)
+        return found if self.to is None else {"format": self.to} | found
 
 
 OF_SIZES: dict[str, click.ParamType[Any]] = dict.fromkeys(("preferred", "most", "least"), Number(0, 1))
@@ -88,18 +93,11 @@ OF_SIZES |= {"doublings": click.IntRange(0, 30), "phases": click.IntRange(1, 100
 @click.argument("source", type=PATH, metavar="IN")
 @output_option("Workload to write: .parquet, .csv or .swf, also with .gz, or in the format of --to.", LATER)
 @system_option
-@log_options
-@writer_options
+@gathered("reading", Reading)
+@gathered("writing", Writing)
 @json_option
 def convert(
-    source: Path,
-    output: Path,
-    replace: bool,
-    system: str | None,
-    to: str | None,
-    settings: Sequence[str],
-    as_json: bool,
-    **options: Any,
+    source: Path, output: Path, replace: bool, system: str | None, reading: Reading, writing: Writing, as_json: bool
 ) -> None:
     """Convert a log or workload from one format to another.
 
@@ -113,54 +111,62 @@ def convert(
       tracebed convert knl.parquet --to run -o runs/knl-real
       tracebed convert ricc.parquet --to elastisim -o ricc-elastisim
     """
-    as_run = to == RUN
-    writing = writing_options(None if as_run else to, settings)
-    if as_run and writing:
+    as_run, options = writing.to == RUN, writing.keywords
+    if as_run and writing.settings:
         raise InputError("--to run and --set", hint="--set is for the formats of workloads")
     if as_run:
         tb.check_run(output, replace=replace)
     else:
-        tb.check_workload(output, writing.get("format"), replace=replace)
+        tb.check_workload(output, options.get("format"), replace=replace)
     machine = system_of(system)
     with progress(f"reading {source.name}"):
-        workload = tb.read(source, system=machine, **raw_options(options))
+        workload = tb.read(source, system=machine, **reading.keywords)
     if as_run:
         _finish_run(workload, source, output, replace, as_json)
     else:
-        write_and_summarize(workload, output, as_json, writing=writing, replace=replace)
+        write_and_summarize(workload, output, as_json, writing=options, replace=replace)
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """How a workload is scaled."""
+
+    nodes: int | None = option(type=SIZE, help="Number of nodes of the target machine.")
+    cores_per_node: int | None = option(type=SIZE, help="Cores of each node of the target machine.")
+    inventory: Path | None = shared(
+        inventory_option(what="Take nodes and cores per node (the fewest) from an inventory")
+    )
+    window: float | None = option(type=DURATION, help="Length of the window in which jobs are kept: 90s, 15m, 2h, 1d.")
+    start: str | None = option(
+        metavar="WHEN",
+        help="Start of the window, a duration since time 0 or a date.  [default: the first submission]",
+    )
+    runtime: str | None = option(
+        metavar="FACTOR|max=TIME",
+        help="Factor on run times and limits, or the run time to which the longest job is compressed.",
+    )
+    arrivals: float | None = option(type=Number(), metavar="FACTOR", help="Factor on the times between submissions.")
+    system: str | None = shared(system_option)
+
+    @property
+    def keywords(self) -> dict[str, Any]:
+        """The options, as `tracebed.api.scale` takes them. Raises InputError if one is invalid."""
+        found: dict[str, Any] = {"nodes": self.nodes, "cores_per_node": self.cores_per_node}
+        if self.inventory is not None:
+            if self.nodes is not None or self.cores_per_node is not None:
+                raise InputError("both --inventory and a size are given", hint="give one of them")
+            found = _size_of(self.inventory)
+        start = None if self.start is None else _instant(self.start)
+        found |= {"window": self.window, "arrivals": self.arrivals, "start": start, "system": system_of(self.system)}
+        return found | _compression(self.runtime)
 
 
 @click.command()
 @workload_argument
-@click.option("--nodes", type=SIZE, help="Number of nodes of the target machine.")
-@click.option("--cores-per-node", type=SIZE, help="Cores of each node of the target machine.")
-@inventory_option(what="Take nodes and cores per node (the fewest) from an inventory")
-@click.option("--window", type=DURATION, help="Length of the window in which jobs are kept: 90s, 15m, 2h, 1d.")
-@click.option(
-    "--start",
-    metavar="WHEN",
-    help="Start of the window, a duration since time 0 or a date.  [default: the first submission]",
-)
-@click.option(
-    "--runtime",
-    metavar="FACTOR|max=TIME",
-    help="Factor on run times and limits, or the run time to which the longest job is compressed.",
-)
-@click.option("--arrivals", type=Number(), metavar="FACTOR", help="Factor on the times between submissions.")
-@system_option
+@gathered("scaling", Scaling)
 @output_option("Workload to write: .parquet, .csv or .swf.", WRITTEN_WORKLOAD)
 @json_option
-def scale(
-    workload: Path,
-    inventory: Path | None,
-    start: str | None,
-    runtime: str | None,
-    system: str | None,
-    output: Path,
-    replace: bool,
-    as_json: bool,
-    **settings: Any,
-) -> None:
+def scale(workload: Path, scaling: Scaling, output: Path, replace: bool, as_json: bool) -> None:
     """Map a workload onto fewer nodes, cut a window, compress its times.
 
     Sizes are mapped in proportion, from 1 to the size of the target. Time limits are compressed like run times. The
@@ -172,50 +178,47 @@ def scale(
       tracebed scale w.parquet --window 2h --start 2010-09-01 -o s.parquet
     """
     before = load_workload(workload)
-    if inventory is not None:
-        if settings["nodes"] is not None or settings["cores_per_node"] is not None:
-            raise InputError("both --inventory and a size are given", hint="give one of them")
-        settings |= _size_of(inventory)
-    settings |= _compression(runtime)
-    settings["start"] = None if start is None else _instant(start)
+    how = scaling.keywords
     with progress("scaling"):
-        after = tb.scale(before, **settings, system=system_of(system))
+        after = tb.scale(before, **how)
     write_and_summarize(after, output, as_json, before=before, replace=replace)
+
+
+@dataclass(frozen=True)
+class Malleability:
+    """Which jobs become malleable, and how."""
+
+    share: float = option(
+        type=Number(0, 1), required=True, help="Share of the rigid jobs that become malleable, 0 to 1."
+    )
+    nodes: int | None = option(type=SIZE, help="Number of nodes of the machine.  [default: the workload's system]")
+    speedup: Literal["amdahl", "downey"] = option(
+        default="amdahl",
+        help="Speedup model: Amdahl's law with thresholds of efficiency, or Downey's with the model of Cirne and "
+        "Berman.",
+    )
+    kind: Literal["malleable", "moldable", "evolving"] = option(
+        default="malleable",
+        help="Kind that the jobs become; moldable with downey only, evolving with amdahl only.",
+    )
+    settings: tuple[str, ...] = shared(
+        set_option(
+            "amdahl: preferred (0.8) and most (0.5), the efficiencies to exceed at the requested and at the largest "
+            "size, and least (0.2), the smallest size as a share of the requested one; or doublings in their place, "
+            "how often the requested size can be halved and doubled, with a linear speedup; evolving: phases (3), in "
+            "each of which a job asks for more nodes, then for fewer; application, the program that the jobs become, "
+            "whose resizes simulate --calibration knows"
+        )
+    )
+    seed: int = shared(seed_option)
 
 
 @click.command()
 @workload_argument
-@click.option(
-    "--share", type=Number(0, 1), required=True, help="Share of the rigid jobs that become malleable, 0 to 1."
-)
-@click.option("--nodes", type=SIZE, help="Number of nodes of the machine.  [default: the workload's system]")
-@click.option(
-    "--speedup",
-    type=click.Choice(["amdahl", "downey"]),
-    default="amdahl",
-    show_default=True,
-    help="Speedup model: Amdahl's law with thresholds of efficiency, or Downey's with the model of Cirne and Berman.",
-)
-@click.option(
-    "--kind",
-    type=click.Choice(["malleable", "moldable", "evolving"]),
-    default="malleable",
-    show_default=True,
-    help="Kind that the jobs become; moldable with downey only, evolving with amdahl only.",
-)
-@set_option(
-    "amdahl: preferred (0.8) and most (0.5), the efficiencies to exceed at the requested and at the largest size, and "
-    "least (0.2), the smallest size as a share of the requested one; or doublings in their place, how often the "
-    "requested size can be halved and doubled, with a linear speedup; evolving: phases (3), in each of which a job "
-    "asks for more nodes, then for fewer; application, the program that the jobs become, whose resizes "
-    "simulate --calibration knows"
-)
-@seed_option
+@gathered("malleability", Malleability)
 @output_option("Workload to write: .parquet, .csv or .swf.", WRITTEN_WORKLOAD)
 @json_option
-def malleable(
-    workload: Path, settings: Sequence[str], output: Path, replace: bool, as_json: bool, **choices: Any
-) -> None:
+def malleable(workload: Path, malleability: Malleability, output: Path, replace: bool, as_json: bool) -> None:
     """Turn a share of the rigid jobs into malleable ones, by Amdahl's law and thresholds of efficiency.
 
     \b
@@ -224,9 +227,9 @@ def malleable(
       tracebed malleable w.parquet --share 1 --speedup downey -o m.swf
       tracebed malleable w.parquet --share 1 --kind evolving -o evolving.parquet
     """
-    before = load_workload(workload)
+    before, choices = load_workload(workload), keywords(malleability)
     with progress("choosing jobs"):
-        after = tb.make_malleable(before, **choices, **settings_from(settings, OF_SIZES))
+        after = tb.make_malleable(before, **settings_from(choices.pop("settings"), OF_SIZES), **choices)
     write_and_summarize(after, output, as_json, replace=replace)
 
 

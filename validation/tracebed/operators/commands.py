@@ -4,17 +4,30 @@ from __future__ import annotations
 
 import math
 import warnings
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
 import tracebed.api as tb
 from tracebed.cli.console import duration_text, load_workload, print_json, print_table
-from tracebed.cli.logs import format_option, keep_option, machine_option, raw_options, time_zone_option
+from tracebed.cli.logs import Reading
 from tracebed.cli.messages import emit, progress, warn
-from tracebed.cli.options import DURATION, PATH, SIZE, Family, json_option, output_option, seed_option, set_option
+from tracebed.cli.options import (
+    DURATION,
+    PATH,
+    SIZE,
+    Family,
+    gathered,
+    json_option,
+    option,
+    output_option,
+    seed_option,
+    set_option,
+    shared,
+)
 from tracebed.ground.errors import InputError
 from tracebed.ground.outputs import FORECAST, WHATIF
 
@@ -26,55 +39,63 @@ SHOWN = {"partition": 12, "QOS": 8, "account": 9, "size": 20}
 """Classification -> most classes of it in the table. The document and the page have all."""
 
 
+@dataclass(frozen=True)
+class Changes:
+    """The change of a cluster, and what happens to jobs beyond its limits."""
+
+    settings: tuple[str, ...] = shared(
+        set_option(
+            "Change a setting: bf_max_job_test=1000 (of SchedulerParameters), PriorityWeightAge=5000, "
+            "Partition.gpu.MaxTime=1-00:00, Node.n[1-4].Weight=5"
+        )
+    )
+    add_nodes: tuple[str, ...] = option(
+        metavar="PARTITION=N[,like=NODE]",
+        help="Add N nodes to a partition, like most of its nodes or like NODE; may be repeated.",
+    )
+    replacement: Path | None = option("--replace", help="Take this slurm.conf in place of SLURM_CONF.")
+    over_limit: Literal["leave-out", "cut", "split"] = option(
+        default="leave-out",
+        help="Jobs whose time limit exceeds that of the changed cluster: leave them out, cut limit and run time to it, "
+        "or split them into chains of jobs.",
+    )
+
+    @property
+    def keywords(self) -> dict[str, Any]:
+        """The options, as `tracebed.api.whatif` takes them. Raises InputError if one is invalid."""
+        return vars(self) | {"add_nodes": _numbers(self.add_nodes)}
+
+
+@dataclass(frozen=True)
+class Ensembles:
+    """The ensembles of a what-if."""
+
+    real: Path | None = option(metavar="RUN", help="Real run of the jobs, whose starts are taken, if LOG has none.")
+    perturb: tuple[int, dict[str, float]] = option(
+        type=Family(click.IntRange(2, 10_000), {"submit": DURATION, "limits": DURATION}),
+        default="16",
+        metavar="N[,submit=S][,limits=S]",
+        help="Members of each ensemble. submit is the largest move of a submission (10 s), limits the largest time to "
+        "a multiple of which time limits are rounded up (0 s).",
+    )
+
+
 @click.command()
 @click.argument("log", type=PATH, metavar="LOG")
 @click.argument("files", nargs=-1, required=True, type=PATH, metavar="SLURM_CONF [FILE]...")
-@set_option(
-    "Change a setting: bf_max_job_test=1000 (of SchedulerParameters), PriorityWeightAge=5000, "
-    "Partition.gpu.MaxTime=1-00:00, Node.n[1-4].Weight=5"
-)
-@click.option(
-    "--add-nodes",
-    multiple=True,
-    metavar="PARTITION=N[,like=NODE]",
-    help="Add N nodes to a partition, like most of its nodes or like NODE; may be repeated.",
-)
-@click.option(
-    "--replace", "replacement", type=PATH, metavar="FILE", help="Take this slurm.conf in place of SLURM_CONF."
-)
-@click.option(
-    "--over-limit",
-    type=click.Choice(["leave-out", "cut", "split"]),
-    default="leave-out",
-    show_default=True,
-    help="Jobs whose time limit exceeds that of the changed cluster: leave them out, cut limit and run time to it, "
-    "or split them into chains of jobs.",
-)
-@click.option("--real", type=PATH, metavar="RUN", help="Real run of the jobs, whose starts are taken, if LOG has none.")
-@click.option(
-    "--perturb",
-    type=Family(click.IntRange(2, 10_000), {"submit": DURATION, "limits": DURATION}),
-    default="16",
-    show_default=True,
-    metavar="N[,submit=S][,limits=S]",
-    help="Members of each ensemble. submit is the largest move of a submission (10 s), limits the largest time to a "
-    "multiple of which time limits are rounded up (0 s).",
-)
-@format_option
-@time_zone_option
-@machine_option
-@keep_option
+@gathered("changes", Changes)
+@gathered("ensembles", Ensembles)
+@gathered("reading", Reading, "format", "time_zone", "machine", "keep")
 @output_option("Folder of the page, its pictures with their data, and the document.", WHATIF, required=False)
 @json_option
 def whatif(
     log: Path,
     files: tuple[Path, ...],
-    add_nodes: tuple[str, ...],
-    real: Path | None,
-    perturb: tuple[int, dict[str, float]],
+    changes: Changes,
+    ensembles: Ensembles,
+    reading: Reading,
     output: Path | None,
     as_json: bool,
-    **options: Any,
 ) -> None:
     """Predict what a changed SLURM_CONF does to the waits of a LOG, and state how sure the answer is.
 
@@ -91,22 +112,20 @@ def whatif(
     Example:
       tracebed whatif sacct.txt slurm.conf --set bf_interval=120 -o whatif
     """
-    if len(files) > 1 and "names" not in options["keep"]:
+    if len(files) > 1 and "names" not in reading.keep:
         emit(
             "accounts and users of Slurm's database are matched by name: give --keep names if LOG is an export of sacct"
         )
-    changes = {name: options.pop(name) for name in ("settings", "replacement", "over_limit")}
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*which only `--policy slurm -P @slurm.conf` reads")
-        jobs = load_workload(log, equal_nodes=False, **raw_options(options))
-    members, given = perturb
-    sides = 2 if changes["settings"] or add_nodes or changes["replacement"] else 1
+        jobs = load_workload(log, equal_nodes=False, **reading.keywords)
+    members, given = ensembles.perturb
+    sides = 2 if changes.settings or changes.add_nodes or changes.replacement else 1
     with progress("predicting", total=sides * members) as bar:
         found = tb.whatif(
-            jobs if real is None else tb.with_starts(jobs, real),
+            jobs if ensembles.real is None else tb.with_starts(jobs, ensembles.real),
             files,
-            add_nodes=_numbers(add_nodes),
-            **changes,
+            **changes.keywords,
             members=members,
             submit_s=given.get("submit", 10.0),
             limit_s=given.get("limits", 0.0),
@@ -172,34 +191,33 @@ def _show(found: WhatIf) -> None:
         click.echo(f"backtest: {found.backtest}")
 
 
+@dataclass(frozen=True)
+class Forecasting:
+    """What a forecast learns from, and how it draws."""
+
+    log: Path = option(required=True, metavar="LOG", help="Accounting of the cluster, or a workload made of it.")
+    repetitions: int = option(
+        type=click.IntRange(2, 10_000),
+        default=16,
+        metavar="N",
+        help="Number of simulations, with drawn run times and later jobs.",
+    )
+    seed: int = shared(seed_option)
+
+
 @click.command()
 @click.argument("state", type=PATH, required=False)
-@click.option(
-    "--log", type=PATH, required=True, metavar="LOG", help="Accounting of the cluster, or a workload made of it."
-)
-@click.option(
-    "--repetitions",
-    type=click.IntRange(2, 10_000),
-    default=16,
-    show_default=True,
-    metavar="N",
-    help="Number of simulations, with drawn run times and later jobs.",
-)
-@seed_option
-@format_option
-@time_zone_option
-@keep_option
+@gathered("forecasting", Forecasting)
+@gathered("reading", Reading, "format", "time_zone", "keep")
 @output_option("Table to write, a CSV file.", FORECAST, required=False)
 @json_option
 def forecast(
     state: Path | None,
-    log: Path,
-    repetitions: int,
-    seed: int,
+    forecasting: Forecasting,
+    reading: Reading,
     output: Path | None,
     replace: bool,
     as_json: bool,
-    **options: Any,
 ) -> None:
     """Forecast when each waiting job of a Slurm cluster starts, with an interval.
 
@@ -224,9 +242,9 @@ def forecast(
       tracebed forecast state --log accounting/ --keep names
       tracebed forecast --log january.parquet -o starts.csv
     """
-    history = load_workload(log, equal_nodes=False, **raw_options(options))
+    history = load_workload(forecasting.log, equal_nodes=False, **reading.keywords)
     with progress("simulating"):
-        found = tb.forecast(state, history, repetitions=repetitions, seed=seed)
+        found = tb.forecast(state, history, repetitions=forecasting.repetitions, seed=forecasting.seed)
     for note in found.notes:
         warn(note)
     if output is not None:

@@ -11,14 +11,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from tracebed.api.arguments import reporter
-from tracebed.api.workloads import read
 from tracebed.converters import workload as converters
 from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.perturbation import Perturbation
 from tracebed.ground import bounds
 from tracebed.ground.errors import InputError
 from tracebed.ground.outputs import FORECAST
+from tracebed.ground.progress import reporter
 from tracebed.ground.registry import one_of
 from tracebed.operators.whatif import log as logs
 from tracebed.operators.whatif import page, pictures, study
@@ -229,7 +228,7 @@ def forecast(
         raise InputError(f"{repetitions} repetitions have no interval", hint="use 2 or more")
     folder = Path("slurm" if state is None else state)
     found = state_of(ask() if state is None else read_folder(folder), folder)
-    history = read(log, equal_nodes=False) if isinstance(log, str | Path) else log
+    history = read_workload(log, equal_nodes=False) if isinstance(log, str | Path) else log
     starts = simulate(found, history, repetitions, seed, arrivals=arrivals)
     return Forecast(_instant(found.instant), repetitions, _starts_table(starts), starts.notes)
 

@@ -20,7 +20,7 @@ import pytest
 
 if TYPE_CHECKING:
     from tracebed.api import Validation
-    from tracebed.validation.verdict.gate import Finding
+    from tracebed.validation.verdict.gate import Gate
 
 MARKER = "tracebed"
 FIXTURE = "tracebed_validation"
@@ -79,7 +79,7 @@ def tracebed_validation(
     """Validation of the simulator that the marker `tracebed` of the test names."""
     from tracebed.ground.errors import TracebedError
     from tracebed.ground.registry import unknown
-    from tracebed.validation.verdict.gate import OnInconclusive, outcome
+    from tracebed.validation.verdict.gate import outcome
 
     options = _options(request.node)
     try:
@@ -93,8 +93,7 @@ def tracebed_validation(
         pytest.fail(str(error), pytrace=False)
     validation = found[name]
     with contextlib.suppress(TracebedError):  # an invalid baseline fails the test itself
-        findings = _findings(options, validation)
-        result = outcome(validation, OnInconclusive(options["inconclusive"]), findings)
+        result = outcome(_judgment(options, validation), validation)
         request.node.user_properties.append((PROPERTY, f"{name}: {result}. {validation.headline}"))
     return validation
 
@@ -145,11 +144,13 @@ def _options(item: pytest.Item) -> dict[str, Any]:
     return options
 
 
-def _findings(options: dict[str, Any], validation: Validation) -> list[Finding]:
-    """Return the differences from the baseline, if there is one. Raises TracebedError if the baseline is invalid."""
+def _judgment(options: dict[str, Any], validation: Validation) -> Gate:
+    """Return the gate of a simulator, by its baseline if there is one. Raises TracebedError if that is invalid."""
     from tracebed.validation.verdict.baseline import Baseline
+    from tracebed.validation.verdict.gate import Gate, OnInconclusive
 
-    return Baseline.load(options["baseline"]).check(validation) if options["baseline"] else []
+    findings = list(Baseline.load(options["baseline"]).check(validation)) if options["baseline"] else []
+    return Gate([validation], OnInconclusive(options["inconclusive"]), findings)
 
 
 def _gate(item: pytest.Function, validation: Validation) -> None:
@@ -158,26 +159,24 @@ def _gate(item: pytest.Function, validation: Validation) -> None:
     from tracebed.validation.verdict.gate import OnInconclusive, gate, outcome
     from tracebed.validation.verdict.rule import Verdict
 
-    options = _options(item)
-    policy = OnInconclusive(options["inconclusive"])
     try:
-        findings = _findings(options, validation)
+        judgment = _judgment(_options(item), validation)
     except TracebedError as error:
         pytest.fail(str(error), pytrace=False)
-    text = "\n".join(_lines(validation, findings, outcome(validation, policy, findings)))
-    if gate([validation], policy, findings) is not ExitCode.OK:
+    text = "\n".join(_lines(judgment, validation, outcome(judgment, validation)))
+    if gate(judgment) is not ExitCode.OK:
         pytest.fail(text, pytrace=False)
-    warned = [finding.text for finding in findings]
-    if validation.verdict is Verdict.INCONCLUSIVE and policy is OnInconclusive.WARN:
+    warned = [finding.text for finding in judgment.findings]
+    if validation.verdict is Verdict.INCONCLUSIVE and judgment.inconclusive is OnInconclusive.WARN:
         warned.append(text)
     for each in warned:
         item.warn(pytest.PytestWarning(each))
 
 
-def _lines(validation: Validation, findings: list[Finding], result: str) -> Iterator[str]:
+def _lines(judgment: Gate, validation: Validation, result: str) -> Iterator[str]:
     """Yield the lines of a failure: the result, each gated metric that is not accurate, and its worst case."""
     yield f"simulator {validation.simulator.name}: {result}. {validation.headline}"
-    yield from (f"  worse than the baseline: {finding.text}" for finding in findings if finding.failed)
+    yield from (f"  worse than the baseline: {finding.text}" for finding in judgment.findings if finding.failed)
     for metric in validation.metrics:
         if metric.gate and metric.verdict != "accurate":
             yield f"  {metric.sentence}"

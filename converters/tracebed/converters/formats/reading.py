@@ -10,7 +10,7 @@ from typing import Any
 from tracebed.converters.formats.format import FORMATS, Format, by_name, check_options, known, named
 from tracebed.converters.formats.tools.files import Input, inputs_at
 from tracebed.converters.log import Log
-from tracebed.converters.workload import Workload
+from tracebed.converters.workload import System, Workload
 from tracebed.ground.errors import InputError, tolerate
 from tracebed.ground.extension_errors import checked
 
@@ -41,8 +41,15 @@ def foreign_kind_of(file: Input) -> str | None:
     return next((what for pattern, what in FOREIGN if pattern.match(file.head)), None)
 
 
-def read_workload(path: Path | str, format: str | None = None, *, equal_nodes: bool = True, **options: Any) -> Workload:
-    """Read a workload. The format is `format`, or is recognized by the content or else by the name of the file.
+def read_workload(
+    path: Path | str,
+    format: str | None = None,
+    *,
+    system: System | None = None,
+    equal_nodes: bool = True,
+    **options: Any,
+) -> Workload:
+    """Read a workload or log of any known format.
 
     A file written by tracebed contains its provenance and gives an identical workload. For any other file, the
     provenance is the file (name, SHA-256) and a step `read` with the tolerated defects. The records of a job in a
@@ -50,14 +57,26 @@ def read_workload(path: Path | str, format: str | None = None, *, equal_nodes: b
     (partitions, GPUs, shared nodes) is counted in warnings if `equal_nodes`.
 
     Args:
-        path: the file, optionally compressed (gzip, zstd, bzip2, zip), or the folder with the files of a log.
+        path: the file, also compressed (gzip, zstd, bzip2, zip), or a folder of files.
+        format: name of the format; by default the content of the file tells it, or else its name.
+        system: the machine of the workload; None: that of the file.
         equal_nodes: whether the workload is for a machine of equal nodes, each held by one job.
-        options: options of the format's reader, such as `by="core"` for swf.
+        options: options of the reader, such as `by="core"` for SWF.
 
     Raises:
-        InputError: a file does not exist, is broken, has an unknown format, has no jobs or occurs twice, or the
-            reader does not accept an option.
+        InputError: there is no such file, or it is damaged, of no known format or without jobs, or occurs twice; the
+            reader does not accept an option; or the jobs of a log held more nodes at once than the system has.
+
+    Example:
+        >>> import tracebed.api as tb
+        >>> _ = tb.write(tb.generate("lublin99", jobs=20, seed=1), "w.swf.gz")
+        >>> len(tb.read("w.swf.gz"))
+        20
     """
+    if system is not None:
+        from tracebed.converters.scaling import with_system
+
+        return with_system(read_workload(path, format, equal_nodes=equal_nodes, **options), system)
     found = read_raw([Path(path)], format, **options)
     from tracebed.converters.pooling import BY_CORE, pooled
 

@@ -14,20 +14,24 @@ from tracebed.ground.outputs import WORKLOAD, OutputKind
 
 def write_workload(
     workload: Workload, path: Path | str, format: str | None = None, *, replace: bool = False, **options: Any
-) -> None:
-    """Write a workload in `format`, or in the format given by the name of `path`; compressed if it ends in `.gz`.
-
-    The file (or folder, for a format with several files) is written atomically.
+) -> Path:
+    """Write a workload, whole or not at all, and return its path.
 
     Args:
-        path: the file or folder.
-        format: name of the format; None: that of the name of `path`.
-        replace: whether a workload that tracebed wrote to `path` earlier is replaced by the complete new one.
-        options: options of the writer.
+        workload: the workload.
+        path: the file, or the folder of a format that has several files. A name that ends in .gz is compressed.
+        format: name of the format; by default the name of the file tells it.
+        replace: whether a workload that tracebed wrote to `path` earlier is replaced.
+        options: options of the writer, such as `whole_seconds=True` for SWF.
 
     Raises:
-        InputError: `path` exists and may not be replaced or is not writable, its name has no format that can be
+        InputError: the name tells no format that can be written, `path` exists and may not be replaced, it cannot be
             written, or the writer does not accept an option.
+
+    Example:
+        >>> import tracebed.api as tb
+        >>> tb.write(tb.generate("cirne", jobs=30, nodes=16), "w.parquet").name
+        'w.parquet'
     """
     path = Path(path)
     chosen, writer = writer_for(path, format)
@@ -39,6 +43,7 @@ def write_workload(
     else:
         with WORKLOAD.file(path, replace=replace) as file:
             writer(workload, file, **options)
+    return path
 
 
 def check_output(path: Path, format: str | None = None, *, replace: bool = False) -> None:

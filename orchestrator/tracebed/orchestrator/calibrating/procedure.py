@@ -16,6 +16,7 @@ from tracebed.benchmarks.kernels.stream import KERNELS
 from tracebed.converters.workload import Workload
 from tracebed.ground import bounds
 from tracebed.ground.errors import InputError, TestbedError
+from tracebed.ground.progress import reporter
 from tracebed.ground.version import version
 from tracebed.orchestrator.calibrating import probes
 from tracebed.orchestrator.calibrating.estimates import (
@@ -50,6 +51,7 @@ from tracebed.orchestrator.testbeds.calibration import (
     SpeedupEstimate,
     host_of,
 )
+from tracebed.orchestrator.testbeds.checking.survey import load_with_facts
 from tracebed.orchestrator.testbeds.nodes import Inventory
 
 REPETITIONS = 3
@@ -85,7 +87,7 @@ class _Probes:
 
 
 def calibrate(
-    inventory: Inventory,
+    nodes: Inventory | Path | str,
     *,
     speed: float = 100.0,
     repetitions: int = REPETITIONS,
@@ -93,12 +95,33 @@ def calibrate(
     name: str | None = None,
     on_progress: Callable[[float], None] | None = None,
 ) -> Calibration:
-    """Calibrate the nodes of `inventory`, all computing or all emulated, with `repetitions` replays of each probe.
+    """Measure what replays on an inventory take time for, by replays of small workloads.
 
-    `seconds` is a factor on the duration of the probes, and `name` that of the calibration, by default of the
-    inventory. `on_progress` is called with the share of the work that is done. A probe that was interrupted is a
-    TestbedError, or a KeyboardInterrupt after a signal.
+    The work rate of computing nodes is also stored for later replays on this machine.
+
+    Args:
+        nodes: an inventory, or the name or path of one. Its nodes are all computing or all emulated.
+        speed: trace seconds per wall second of the probes.
+        repetitions: number of replays of each probe.
+        seconds: factor on the duration of the probes.
+        name: name of the calibration; None: the name of the inventory.
+        on_progress: called with the share of the work that is done.
+
+    Returns:
+        the calibration. `Calibration.save` writes it.
+
+    Raises:
+        InputError: the inventory cannot be used, or a number is out of its range.
+        TestbedError: the agents of the testbed do not start, or a probe was interrupted.
+        KeyboardInterrupt: a signal interrupted a probe.
+
+    Example:
+        >>> import tracebed.api as tb
+        >>> made = tb.calibrate("emulated-4", repetitions=1, seconds=0.1)
+        >>> made.overheads["launch_s"].value > 0
+        True
     """
+    inventory = load_with_facts(nodes)
     bounds.check("speed", speed, bounds.MIN_SPEED, bounds.MAX_SPEED)
     bounds.check("repetitions", repetitions, 1, 1000)
     bounds.check("seconds", seconds, 0.01, 100)
@@ -106,7 +129,7 @@ def calibrate(
     if "+" in inventory.execution:
         what = "the inventory mixes computing and emulated nodes"
         raise InputError(what, where=inventory.where, hint="calibrate one kind of node")
-    report = on_progress or (lambda done: None)
+    report = reporter(f"calibrating {len(inventory.nodes)} nodes", 1.0, on_progress)
     with tempfile.TemporaryDirectory(prefix="tracebed-calibrate-") as folder:
         cores = _measure_cores(inventory, Path(folder))
         duty = inventory.duty(cores.proposal.duty if cores.proposal else None)

@@ -52,6 +52,25 @@ FIELDS = f"keys: {', '.join(FileKeys.model_fields)}"
 ONLY_GROUP = "nodes"  # the name of the group of an inventory without groups
 
 
+def inventory(nodes: Inventory | Path | str, *, facts_follow: bool = False) -> Inventory:
+    """Return an inventory: itself, or that of a name or path.
+
+    Args:
+        nodes: an inventory, the name of one that tracebed ships (`local`, `emulated-4`), or the path of a file: an
+            inventory of tracebed or of Ansible in YAML, or an SSH configuration.
+        facts_follow: whether nodes may have an unknown number of cores, because their facts will be collected.
+
+    Raises:
+        InputError: there is no such inventory, or the file is not valid.
+
+    Example:
+        >>> import tracebed.api as tb
+        >>> len(tb.inventory("emulated-4").nodes)
+        4
+    """
+    return nodes if isinstance(nodes, Inventory) else load_inventory(nodes, facts_follow=facts_follow)
+
+
 def load_inventory(source: Path | str, *, facts_follow: bool = False) -> Inventory:
     """Read an inventory: a file of tracebed, an Ansible inventory, an SSH config, or the name of a shipped one.
 

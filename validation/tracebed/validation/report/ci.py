@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
@@ -16,7 +16,7 @@ from xml.etree import ElementTree
 from tracebed.ground.display import cell
 from tracebed.ground.errors import ExitCode
 from tracebed.validation.report.markdown import number, reasons_text
-from tracebed.validation.verdict.gate import FAILED, Finding, OnInconclusive, gate, of_simulator, outcome
+from tracebed.validation.verdict.gate import FAILED, Gate, OnInconclusive, gate, outcome
 from tracebed.validation.verdict.rule import Verdict
 from tracebed.validation.verdict.validation import CaseMetric, MetricVerdict, Validation
 
@@ -29,12 +29,7 @@ MOST = 10
 """Largest number of annotations of one kind that GitHub shows for a step."""
 
 
-def junit(
-    validations: Sequence[Validation],
-    inconclusive: OnInconclusive,
-    findings: Iterable[Finding] = (),
-    failures: Mapping[str, str] | None = None,
-) -> bytes:
+def junit(judgment: Gate) -> bytes:
     """Return the validations of one or several simulators as JUnit XML.
 
     A simulator is a test suite, and a metric in a case is a test case. A case fails if its metric is gated and
@@ -45,22 +40,18 @@ def junit(
     simulator without a verdict is a test suite with one error.
 
     Args:
-        validations: one per simulator.
-        inconclusive: consequence of an inconclusive verdict.
-        findings: differences from the baseline.
-        failures: simulator without a verdict -> why.
+        judgment: the verdicts, and what decides whether they pass.
     """
-    found = list(findings)
     root = ElementTree.Element("testsuites", name="tracebed")
-    for name, why in (failures or {}).items():
+    for name, why in judgment.failures.items():
         suite = _element("testsuite", name=name, tests="1", failures="0", errors="1", skipped="0")
         suite.append(_properties({"outcome": FAILED}))
         case = _element("testcase", classname=name, name="prediction")
         case.append(_element("error", message=why))
         suite.append(case)
         root.append(suite)
-    for validation in validations:
-        root.append(_suite(validation, inconclusive, of_simulator(validation, found)))
+    for validation in judgment.validations:
+        root.append(_suite(judgment.of(validation), validation))
     for count in ("tests", "failures", "errors", "skipped"):
         root.set(count, str(sum(int(suite.get(count, 0)) for suite in root)))
     ElementTree.indent(root)
@@ -68,30 +59,29 @@ def junit(
     return document + b"\n"
 
 
-def _suite(validation: Validation, inconclusive: OnInconclusive, findings: Sequence[Finding]) -> ElementTree.Element:
-    """Return the test suite of one simulator."""
+def _suite(own: Gate, validation: Validation) -> ElementTree.Element:
+    """Return the test suite of one simulator, whose gate is `own`."""
     simulator = validation.simulator
     suite = _element("testsuite", name=simulator.name)
     facts = {
         "verdict": validation.verdict.value,
-        "outcome": outcome(validation, inconclusive, findings),
+        "outcome": outcome(own, validation),
         "headline": validation.headline,
         "version": simulator.version,
         "tolerances": validation.tolerances.sha256,
     }
     suite.append(_properties(facts))
     calibration = {result.case.name for result in validation.cases if result.calibration}
-    if validation.exit_code is ExitCode.UNHEALTHY:
-        inconclusive = OnInconclusive.FAIL
+    inconclusive = OnInconclusive.FAIL if validation.exit_code is ExitCode.UNHEALTHY else own.inconclusive
     for metric in validation.metrics:
         for item in metric.cases:
             name = {"classname": f"{simulator.name}.{item.case}", "name": metric.metric.title}
             suite.append(_case(name, metric, item, item.case in calibration, inconclusive))
-    for finding in findings:
+    for finding in own.findings:
         case = _element("testcase", classname=f"{simulator.name}.{BASELINE}", name=finding.title)
         case.append(_element("failure" if finding.failed else "skipped", message=finding.text))
         suite.append(case)
-    if suite.find("testcase/failure") is None and gate([validation], inconclusive, findings) is not ExitCode.OK:
+    if suite.find("testcase/failure") is None and gate(own) is not ExitCode.OK:
         case = _element("testcase", classname=simulator.name, name="verdict")
         case.append(_element("failure", message=f"{facts['outcome']}: {validation.headline}"))
         suite.append(case)
@@ -165,24 +155,15 @@ class Annotation:
     line: int
 
 
-def annotate(
-    validations: Sequence[Validation],
-    inconclusive: OnInconclusive,
-    findings: Iterable[Finding] = (),
-    files: Sequence[Path | str] = (),
-    failures: Mapping[str, str] | None = None,
-) -> list[str]:
+def annotate(judgment: Gate, files: Sequence[Path | str] = ()) -> list[str]:
     """Return the workflow commands that annotate files on GitHub: one per failed metric, at most `MOST` of a kind.
 
     Args:
-        validations: one per simulator.
-        inconclusive: consequence of an inconclusive verdict. `pass` gives no annotation.
-        findings: differences from the baseline.
+        judgment: the verdicts, and what decides whether they pass. `OnInconclusive.PASS` gives no annotation.
         files: the tolerances file, the suite file, ...: a metric is annotated at the line that sets its margin, else
             at the first line of the last file. A simulator is annotated at the line with its name, in any file.
-        failures: simulator without a verdict -> why.
     """
-    every = list(annotations_of(validations, inconclusive, findings, files, failures))
+    every = list(annotations_of(judgment, files))
     lines = []
     for level in ("error", "warning"):
         chosen = [item for item in every if item.level == level]
@@ -194,13 +175,7 @@ def annotate(
     return lines
 
 
-def code_quality(
-    validations: Sequence[Validation],
-    inconclusive: OnInconclusive,
-    findings: Iterable[Finding] = (),
-    files: Sequence[Path | str] = (),
-    failures: Mapping[str, str] | None = None,
-) -> str:
+def code_quality(judgment: Gate, files: Sequence[Path | str] = ()) -> str:
     """Return the annotations as a code-quality report of GitLab (JSON). The arguments are those of `annotate`."""
     entries = [
         {
@@ -210,38 +185,31 @@ def code_quality(
             "severity": "major" if item.level == "error" else "minor",
             "location": {"path": item.file, "lines": {"begin": item.line}},
         }
-        for item in annotations_of(validations, inconclusive, findings, files, failures)
+        for item in annotations_of(judgment, files)
     ]
     return json.dumps(entries, indent=2) + "\n"
 
 
-def annotations_of(
-    validations: Sequence[Validation],
-    inconclusive: OnInconclusive,
-    findings: Iterable[Finding],
-    files: Sequence[Path | str],
-    failures: Mapping[str, str] | None = None,
-) -> Iterator[Annotation]:
+def annotations_of(judgment: Gate, files: Sequence[Path | str]) -> Iterator[Annotation]:
     """Yield an annotation per simulator without a verdict, per gated metric that fails or is inconclusive, per finding.
 
     A simulator whose gate fails without any of these has an annotation of its own.
     """
-    findings = list(findings)
-    for name, why in (failures or {}).items():
+    for name, why in judgment.failures.items():
         yield Annotation("error", f"{name}: {FAILED}", why, *place_of(name, files))
-    for validation in validations:
-        name, own = validation.simulator.name, of_simulator(validation, findings)
-        policy = OnInconclusive.FAIL if validation.exit_code is ExitCode.UNHEALTHY else inconclusive
+    for validation in judgment.validations:
+        name, own = validation.simulator.name, judgment.of(validation)
+        policy = OnInconclusive.FAIL if validation.exit_code is ExitCode.UNHEALTHY else judgment.inconclusive
         levels = [(metric, _level(metric, policy)) for metric in validation.metrics]
         for metric, level in levels:
             if level:
                 title = f"{name}: {metric.metric.title} is {metric.verdict}"
                 yield Annotation(level, title, _text(metric), *place(metric.metric.name, files))
-        shown = any(level == "error" for _, level in levels) or any(finding.failed for finding in own)
-        if not shown and gate([validation], inconclusive, own) is not ExitCode.OK:
-            title = f"{name}: {outcome(validation, inconclusive, own)}"
+        shown = any(level == "error" for _, level in levels) or any(finding.failed for finding in own.findings)
+        if not shown and gate(own) is not ExitCode.OK:
+            title = f"{name}: {outcome(own, validation)}"
             yield Annotation("error", title, validation.headline, *place_of(name, files))
-    for finding in findings:
+    for finding in judgment.findings:
         file, line = place(finding.metric, files)
         title = f"{finding.simulator}: {finding.title}, baseline"
         yield Annotation("error" if finding.failed else "warning", title, finding.text, file, line)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from tracebed.ground.display import cell
 from tracebed.validation.report.words import percent
-from tracebed.validation.verdict.gate import FAILED, Finding, OnInconclusive, of_simulator, outcome
+from tracebed.validation.verdict.gate import FAILED, Gate, outcome
 from tracebed.validation.verdict.rule import REASONS, Verdict
 from tracebed.validation.verdict.validation import MetricVerdict, Validation
 
@@ -22,26 +22,17 @@ SEVERAL = ("mean abs. error / margin", "worst case", "cases beyond 1, 2 margins"
 """Columns for several cases."""
 
 
-def markdown(
-    validations: Sequence[Validation],
-    findings: Iterable[Finding] = (),
-    inconclusive: OnInconclusive = OnInconclusive.FAIL,
-    failures: Mapping[str, str] | None = None,
-) -> str:
+def markdown(judgment: Gate) -> str:
     """Return the summary of the validations of one or several simulators, at most `LIMIT` bytes of UTF-8.
 
     Args:
-        validations: one per simulator.
-        findings: differences from the baseline.
-        inconclusive: consequence of an inconclusive verdict.
-        failures: simulator without a verdict -> why.
+        judgment: the verdicts, and what decides whether they pass.
     """
-    found = list(findings)
-    parts = [f"## {_plain(name)}: {FAILED}\n\n{_plain(why)}\n" for name, why in (failures or {}).items()]
-    parts += [_overview(item, outcome(item, inconclusive, found), of_simulator(item, found)) for item in validations]
+    parts = [f"## {_plain(name)}: {FAILED}\n\n{_plain(why)}\n" for name, why in judgment.failures.items()]
+    parts += [_overview(judgment.of(item), item) for item in judgment.validations]
     text = "\n".join(parts)
     size, left_out = len(text.encode()), 0
-    for item in validations:
+    for item in judgment.validations:
         for title, body in _details(item):
             block = f"\n<details><summary>{title}</summary>\n\n{body}\n</details>\n"
             size += len(block.encode())
@@ -63,14 +54,14 @@ def reasons_text(metric: MetricVerdict) -> str:
     return "; ".join(REASONS[reason] for reason in metric.reasons)
 
 
-def _overview(validation: Validation, result: str, findings: Sequence[Finding]) -> str:
-    """Return the result, the findings and the table of metrics of one simulator."""
+def _overview(own: Gate, validation: Validation) -> str:
+    """Return the result, the findings and the table of metrics of one simulator, whose gate is `own`."""
     simulator = validation.simulator
     name = " ".join(word for word in (simulator.name, simulator.version) if word)
-    lines = [f"## {_plain(name)}: {result}", "", _plain(validation.headline), ""]
+    lines = [f"## {_plain(name)}: {outcome(own, validation)}", "", _plain(validation.headline), ""]
     lines += [_plain(validation.noise), ""] if validation.noise else []
-    lines += [f"- {'**worse than the baseline**: ' if f.failed else ''}{_plain(f.text)}" for f in findings]
-    lines += [""] if findings else []
+    lines += [f"- {'**worse than the baseline**: ' if f.failed else ''}{_plain(f.text)}" for f in own.findings]
+    lines += [""] if own.findings else []
     several = len(validation.cases) > 1
     columns = ("metric", "verdict", *(SEVERAL if several else SINGLE), "margin", "margin needed", "reason")
     lines += table(columns, [_row(metric, several) for metric in validation.metrics])

@@ -6,8 +6,8 @@ The commands `compare` and `validate`, the JUnit report, the annotations and the
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tracebed.ground.errors import ExitCode
@@ -46,12 +46,26 @@ class Finding:
     """Whether the gate fails; False: a warning."""
 
 
-def gate(
-    validations: Iterable[Validation],
-    inconclusive: OnInconclusive,
-    findings: Iterable[Finding] = (),
-    failures: Mapping[str, str] | None = None,
-) -> ExitCode:
+@dataclass(frozen=True)
+class Gate:
+    """The verdicts on simulators, with what decides whether they pass."""
+
+    validations: Sequence[Validation]
+    """One per simulator."""
+    inconclusive: OnInconclusive = OnInconclusive.FAIL
+    """Consequence of an inconclusive verdict."""
+    findings: Sequence[Finding] = ()
+    """Differences from the baseline, of any simulator."""
+    failures: Mapping[str, str] = field(default_factory=dict)
+    """Simulator without a verdict -> why."""
+
+    def of(self, validation: Validation) -> Gate:
+        """Return the gate of one simulator, with its own findings."""
+        own = [finding for finding in self.findings if finding.simulator == validation.simulator.name]
+        return Gate([validation], self.inconclusive, own)
+
+
+def gate(judgment: Gate) -> ExitCode:
     """Return the exit code for the verdicts on all simulators.
 
     The most severe result decides: a simulator that failed (2), inaccurate or worse than the baseline (1), unhealthy
@@ -59,46 +73,47 @@ def gate(
     under each policy, since a later run of the same command on the same data cannot change them.
 
     Args:
-        failures: simulator without a verdict -> why.
+        judgment: the verdicts, and what decides whether they pass.
     """
-    if failures:
+    if judgment.failures:
         return ExitCode.USAGE
-    codes = {validation.exit_code for validation in validations}
-    if any(finding.failed for finding in findings):
+    codes = {validation.exit_code for validation in judgment.validations}
+    if any(finding.failed for finding in judgment.findings):
         codes.add(ExitCode.INACCURATE)
-    if inconclusive is not OnInconclusive.FAIL:
+    if judgment.inconclusive is not OnInconclusive.FAIL:
         codes.discard(ExitCode.INCONCLUSIVE)
     severe = (ExitCode.INACCURATE, ExitCode.UNHEALTHY, ExitCode.INCONCLUSIVE)
     return next((code for code in severe if code in codes), ExitCode.OK)
 
 
-def of_simulator(validation: Validation, findings: Iterable[Finding]) -> list[Finding]:
-    """Return the findings about the simulator of a validation."""
-    return [finding for finding in findings if finding.simulator == validation.simulator.name]
-
-
-def outcome(validation: Validation, inconclusive: OnInconclusive, findings: Iterable[Finding] = ()) -> str:
+def outcome(judgment: Gate, validation: Validation) -> str:
     """Return the result for one simulator, in words that agree with the exit status of its gate.
 
     Args:
-        findings: differences from the baseline, of any simulator.
+        judgment: the verdicts, and what decides whether they pass.
+        validation: the one of the simulator.
     """
-    own = of_simulator(validation, findings)
-    code = gate([validation], inconclusive, own)
+    own = judgment.of(validation)
+    code = gate(own)
     if validation.verdict is Verdict.INCONCLUSIVE and code is ExitCode.OK:
         return "inconclusive, which passes"
     if code is ExitCode.UNHEALTHY:
         return "inconclusive, unhealthy real runs"
-    if any(finding.failed for finding in own) and validation.verdict is not Verdict.INACCURATE:
+    if any(finding.failed for finding in own.findings) and validation.verdict is not Verdict.INACCURATE:
         return WORSE
     return validation.verdict.value
 
 
-def judged(validation: Validation, inconclusive: OnInconclusive, findings: Iterable[Finding] = ()) -> dict[str, Any]:
-    """Return a validation as JSON values, with the result of its gate: exit code, outcome and findings."""
-    own = of_simulator(validation, findings)
+def judged(judgment: Gate, validation: Validation) -> dict[str, Any]:
+    """Return a validation as JSON values, with the result of its gate: exit code, outcome and findings.
+
+    Args:
+        judgment: the verdicts, and what decides whether they pass.
+        validation: the one of the simulator.
+    """
+    own = judgment.of(validation)
     return validation.to_json() | {
-        "exit_code": int(gate([validation], inconclusive, own)),
-        "outcome": outcome(validation, inconclusive, own),
-        "findings": [asdict(finding) for finding in own],
+        "exit_code": int(gate(own)),
+        "outcome": outcome(own, validation),
+        "findings": [asdict(finding) for finding in own.findings],
     }

@@ -24,10 +24,10 @@ import pandas as pd
 from tracebed.converters.workload import FloatArray
 from tracebed.ground.display import cell, rows_html
 from tracebed.ground.errors import InputError
+from tracebed.ground.sparks import interval_svg
 from tracebed.orchestrator.run import Run
 from tracebed.validation.metrics import TAU, MeasuredRun, all_metrics, summarize
 from tracebed.validation.significance import ROUNDING, Difference
-from tracebed.validation.sparks import interval_svg
 from tracebed.validation.statistics import half_width
 from tracebed.validation.verdict.screening import Repetition, screen
 from tracebed.validation.verdict.tolerances import Tolerances

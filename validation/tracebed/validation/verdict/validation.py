@@ -12,10 +12,10 @@ from typing import Any
 
 from tracebed.ground.display import counted, rows_html, signed
 from tracebed.ground.errors import ExitCode
+from tracebed.ground.sparks import interval_svg
 from tracebed.ground.version import version
 from tracebed.validation.metrics import Margin, Metric
 from tracebed.validation.significance import Difference
-from tracebed.validation.sparks import interval_svg
 from tracebed.validation.verdict.cases import Case, Level, Membership
 from tracebed.validation.verdict.comparison import Comparison
 from tracebed.validation.verdict.courses import Course, sentence

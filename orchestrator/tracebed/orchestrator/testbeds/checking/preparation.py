@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tracebed.orchestrator.testbeds.group_lock import GroupLock
+from tracebed.orchestrator.testbeds.inventory import inventory as inventory_of
 from tracebed.orchestrator.testbeds.launcher import Launcher, carry_out
 from tracebed.orchestrator.testbeds.nodes import Group, Inventory
 from tracebed.orchestrator.testbeds.provider import PROVIDERS, Provider
@@ -37,14 +38,30 @@ def _providers(
         yield found
 
 
-def bring_up(inventory: Inventory, on_step: Callable[[str], None] = lambda step: None) -> list[dict[str, Any]]:
-    """Prepare the nodes of all groups concurrently, and leave them up. `on_step` is called from any thread.
+def bring_up(
+    nodes: Inventory | Path | str, *, on_step: Callable[[str], None] = lambda step: None
+) -> list[dict[str, Any]]:
+    """Prepare the nodes of an inventory for replays, and leave them up: containers, installations, allocations.
 
-    Each group has a `group`, a `provider`, its `nodes` (names), `made` (whether something was made; otherwise the nodes
-    were ready before), and `steps` (what the provider reported). After an interrupt, no provider waits any longer for
-    nodes, as for an allocation. If the nodes of a group cannot be prepared (TestbedError), what was made remains, and
-    `take_down` removes it.
+    After an interrupt, no provider waits any longer for nodes, as for an allocation.
+
+    Args:
+        nodes: an inventory, its name, or its file.
+        on_step: called with each step, from any thread.
+
+    Returns:
+        For each group: `group`, `provider`, `nodes` (names), `made` (False: the nodes were ready before), and `steps`.
+
+    Raises:
+        InputError: the inventory is invalid.
+        TestbedError: the nodes of a group cannot be prepared. What was made remains, and `take_down` removes it.
+
+    Example:
+        >>> import tracebed.api as tb
+        >>> [group["made"] for group in tb.nodes_up("emulated-4")]
+        [False]
     """
+    inventory = inventory_of(nodes, facts_follow=True)
     inventory.check_here()
     with _providers(inventory, on_step) as found, ExitStack() as stack:
         for _, provider, use in found:
@@ -57,12 +74,29 @@ def bring_up(inventory: Inventory, on_step: Callable[[str], None] = lambda step:
         return [facts | {"made": provider.made} for facts, provider, _ in found]
 
 
-def take_down(inventory: Inventory, on_step: Callable[[str], None] = lambda step: None) -> list[dict[str, Any]]:
-    """Remove everything that `bring_up` or a killed replay made for all groups. `on_step` is called from any thread.
+def take_down(
+    nodes: Inventory | Path | str, *, on_step: Callable[[str], None] = lambda step: None
+) -> list[dict[str, Any]]:
+    """Remove exactly what `bring_up` or a killed replay made for an inventory.
 
-    Each group has a `group`, a `provider`, its `nodes` (names), and `steps` (what was removed). If something cannot be
-    removed, or another process uses the nodes of a group (TestbedError), the other groups are still taken down.
+    Args:
+        nodes: an inventory, its name, or its file.
+        on_step: called with each step, from any thread.
+
+    Returns:
+        For each group: `group`, `provider`, `nodes`, and `steps` (what was removed).
+
+    Raises:
+        InputError: the inventory is invalid.
+        TestbedError: something cannot be removed, or another process uses the nodes of a group. The other groups
+            are still taken down.
+
+    Example:
+        >>> import tracebed.api as tb
+        >>> [group["steps"] for group in tb.nodes_down("emulated-4")]
+        [[]]
     """
+    inventory = inventory_of(nodes, facts_follow=True)
     with _providers(inventory, on_step) as found:
         carry_out([partial(_take_down, provider, use) for _, provider, use in found], len(found))
         return [facts for facts, _, _ in found]

@@ -13,7 +13,7 @@ from tracebed.ground import system
 from tracebed.ground.cpus import parse_cpus
 from tracebed.ground.errors import TestbedError
 from tracebed.orchestrator.testbeds.base import TESTBEDS, Event, Testbed
-from tracebed.orchestrator.testbeds.inventory import load_inventory
+from tracebed.orchestrator.testbeds.inventory import inventory
 from tracebed.orchestrator.testbeds.nodes import AGENTS, Inventory, Node
 from tracebed.orchestrator.testbeds.testbed import AgentTestbed
 
@@ -58,26 +58,39 @@ class NodeReport:
 
 
 def survey(
-    inventory: Inventory,
+    nodes: Inventory | Path | str,
     *,
     measure: bool = False,
     seconds: float = 0.0,
     on_step: Callable[[str], None] = lambda step: None,
 ) -> list[NodeReport]:
-    """Start an agent on each node, collect its facts, and stop the agents.
+    """Return the facts of the nodes of an inventory, from an agent on each node.
 
-    Nodes that are not up are brought up, and taken down at the end. Their numbers of cores may be unknown. With
-    `measure`, the CPUs of computing nodes are claimed and their work rate is measured: a node on which a replay is
-    running then has an error. The two samples of the counters of a node are `seconds` of wall time apart; 0: one
-    sample.
+    Nodes that are not up are brought up, and taken down at the end.
+
+    Args:
+        nodes: an inventory, its name, or its file. The numbers of cores of its nodes may be unknown.
+        measure: whether to claim the CPUs of computing nodes and measure their work rate. A node on which a replay is
+            running then has an error.
+        seconds: time between the two samples of the counters of the nodes, wall s; 0: one sample.
+        on_step: called with each step of the providers.
+
+    Raises:
+        InputError: the inventory is invalid.
+
+    Example:
+        >>> import tracebed.api as tb
+        >>> tb.nodes_facts("emulated-4")[0].facts["topology"]["cpus"] >= 1
+        True
     """
-    reports = {node.name: NodeReport(node, group.name) for group in inventory.groups for node in group.nodes}
+    own = inventory(nodes, facts_follow=True)
+    reports = {node.name: NodeReport(node, group.name) for group in own.groups for node in group.nodes}
     probed = {
         node.name: node if measure and node.cores else replace(node, cores=node.cores or 1, cpus=None, emulated=True)
-        for node in inventory.nodes
+        for node in own.nodes
     }
     with tempfile.TemporaryDirectory(prefix="tracebed-nodes-") as folder:
-        chosen = inventory.with_nodes(probed)
+        chosen = own.with_nodes(probed)
         spool = Path(folder) / "spool"
         testbed: Testbed
         if chosen.testbed == AGENTS:
@@ -161,23 +174,49 @@ def _reason(node: str, error: str) -> str:
     return error.removeprefix(f"node {node}: ")
 
 
-def load_with_facts(source: Path | str, *, on_step: Callable[[str], None] = lambda step: None) -> Inventory:
-    """Read an inventory (a file or a shipped one), and determine the CPUs of nodes whose number of cores is unknown."""
-    inventory = load_inventory(source, facts_follow=True)
-    unknown = {node.name: node for node in inventory.nodes if not node.cores}
-    return described(inventory, survey(inventory.with_nodes(unknown), on_step=on_step)) if unknown else inventory
+def load_with_facts(nodes: Inventory | Path | str, *, on_step: Callable[[str], None] = lambda step: None) -> Inventory:
+    """Return an inventory: itself, or that of a file or name, with the CPUs of nodes whose number of cores is unknown.
+
+    Args:
+        nodes: an inventory, a file, or the name of an inventory that tracebed provides.
+        on_step: function that reports the steps of providers to the user.
+
+    Raises:
+        InputError: the inventory is invalid.
+        TestbedError: the agent of a node whose number of cores is unknown does not start.
+    """
+    if isinstance(nodes, Inventory):
+        return nodes
+    own = inventory(nodes, facts_follow=True)
+    unknown = {node.name: node for node in own.nodes if not node.cores}
+    return described(own, survey(own.with_nodes(unknown), on_step=on_step)) if unknown else own
 
 
-def described(inventory: Inventory, reports: Iterable[NodeReport]) -> Inventory:
-    """Return the inventory with the CPUs that the agents have found on nodes whose number of cores is unknown."""
+def described(nodes: Inventory | Path | str, reports: Iterable[NodeReport]) -> Inventory:
+    """Return an inventory with the CPUs that agents found on nodes whose number of cores is unknown.
+
+    Args:
+        nodes: an inventory, its name, or its file.
+        reports: the facts of its nodes, as from `nodes_facts`.
+
+    Raises:
+        InputError: the inventory is invalid.
+        TestbedError: the agent of such a node did not start.
+
+    Example:
+        >>> import tracebed.api as tb
+        >>> tb.with_facts("emulated-4", []).name
+        'emulated-4'
+    """
+    own = inventory(nodes, facts_follow=True)
     of_name = {report.node.name: report for report in reports}
-    nodes = {node.name: node for node in inventory.nodes}
-    for name in inventory.unknown:
+    known = {node.name: node for node in own.nodes}
+    for name in own.unknown:
         if of_name[name].error is not None:
             what = f"the number of cores is unknown, and the agent did not start: {of_name[name].error}"
             raise TestbedError(what, where=f"node {name}", hint="set `cores`, or remove the node from the inventory")
-        nodes[name] = with_facts(nodes[name], of_name[name].facts)
-    return inventory.with_nodes(nodes)
+        known[name] = with_facts(known[name], of_name[name].facts)
+    return own.with_nodes(known)
 
 
 def with_facts(node: Node, facts: Mapping[str, Any]) -> Node:

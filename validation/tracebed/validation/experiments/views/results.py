@@ -10,7 +10,7 @@ OUTPUT/SIMULATOR/CASE.html
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -20,53 +20,43 @@ from tracebed.validation.experiments.suite import Suite
 from tracebed.validation.report import html
 from tracebed.validation.report.ci import junit
 from tracebed.validation.report.markdown import markdown
-from tracebed.validation.verdict.gate import FAILED, Finding, OnInconclusive, gate, judged, outcome
+from tracebed.validation.verdict.gate import FAILED, Gate, gate, judged, outcome
 from tracebed.validation.verdict.rule import Verdict, combine
-from tracebed.validation.verdict.validation import SUITE_SCHEMA, Validation
+from tracebed.validation.verdict.validation import SUITE_SCHEMA
 
 VERDICT, SUMMARY, JUNIT = "verdict.json", "verdict.md", "junit.xml"
 
 
-def write(
-    suite: Suite,
-    validations: Mapping[str, Validation],
-    failed: Mapping[str, str],
-    folder: Path,
-    inconclusive: OnInconclusive = OnInconclusive.FAIL,
-    findings: Sequence[Finding] = (),
-    *,
-    case_pages: bool = True,
-) -> dict[str, Any]:
+def write(suite: Suite, judgment: Gate, folder: Path, *, case_pages: bool = True) -> dict[str, Any]:
     """Write the files of a validation, and return the content of verdict.json.
 
     Args:
-        validations: simulator -> validation.
-        failed: simulator -> failure of a simulator without predictions.
+        suite: the suite.
+        judgment: the verdicts on its simulators, and what decides whether they pass.
         folder: the output folder.
-        inconclusive: consequence of an inconclusive verdict.
-        findings: differences from the baseline.
         case_pages: whether to write a report for each case.
     """
-    found = list(validations.values())
-    outcomes = {name: outcome(validation, inconclusive, findings) for name, validation in validations.items()}
+    failed, found = judgment.failures, {each.simulator.name: each for each in judgment.validations}
+    outcomes = {name: outcome(judgment, validation) for name, validation in found.items()}
+    verdicts = [*(each.verdict for each in judgment.validations), *(Verdict.INCONCLUSIVE for _ in failed)]
     document = {
         "schema": SUITE_SCHEMA,
         "suite": suite.file.name,
-        "verdict": combine([*(item.verdict for item in found), *(Verdict.INCONCLUSIVE for _ in failed)]).value,
-        "exit_code": int(gate(found, inconclusive, findings, failed)),
+        "verdict": combine(verdicts).value,
+        "exit_code": int(gate(judgment)),
         "outcomes": outcomes | dict.fromkeys(failed, FAILED),
-        "simulators": [judged(validation, inconclusive, findings) for validation in found],
+        "simulators": [judged(judgment, validation) for validation in judgment.validations],
         "failed": dict(failed),
     }
     texts = {
         VERDICT: (json.dumps(json_values(document), indent=1) + "\n").encode(),
-        SUMMARY: markdown(found, findings, inconclusive, failed).encode(),
-        JUNIT: junit(found, inconclusive, findings, failed),
+        SUMMARY: markdown(judgment).encode(),
+        JUNIT: junit(judgment),
     }
     for name, text in texts.items():
         with replacing(folder / name) as stream:
             stream.write(text)
-    for name, validation in validations.items():
+    for name, validation in found.items():
         page = folder / f"{name}.html"
         html.write(validation, page, profile=suite.noise, case_pages=case_pages, outcome=outcomes[name])
     return document

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-
-from tracebed.converters.workload import FloatArray
+import numpy.typing as npt
 
 
 def interval_svg(low: float, middle: float, high: float, reach: float, *, marks: tuple[float, ...] = ()) -> str:
@@ -31,7 +30,7 @@ def interval_svg(low: float, middle: float, high: float, reach: float, *, marks:
     return f'<svg {style}><path d="M80 1v14"/>{"".join(lines)}{dot}</svg>'
 
 
-def curve_svg(values: FloatArray, limit: float, label: str) -> str:
+def curve_svg(values: npt.NDArray[np.float64], limit: float, label: str) -> str:
     """Return a curve above 0 as a filled area, with a dashed line at a limit.
 
     Args:
