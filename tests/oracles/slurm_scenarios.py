@@ -11,19 +11,10 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Submitted:
-    """A job, or an array of jobs.
+    """A job, an array of jobs (`tasks`), or a heterogeneous job (`components`: cores of the further components).
 
-    Attributes:
-        at: submission, s.
-        run: run time, s.
-        cores: number of cores.
-        limit: time limit, min; 0: none is asked for.
-        tasks: `--array` of sbatch.
-        fails: whether the job fails at its end.
-        stubborn: whether the job ignores SIGTERM.
-        columns: further columns of the workload, by name; the options of sbatch follow from them.
-        options: further options of sbatch.
-        components: cores of the further components of a heterogeneous job.
+    Times are s, and the limit min (0: none is asked for). `stubborn`: the job ignores SIGTERM. The options of sbatch
+    follow from `columns`, further columns of the workload; `options` are others.
     """
 
     at: float
@@ -40,18 +31,11 @@ class Submitted:
 
 @dataclass(frozen=True)
 class Scenario:
-    """A workload and its cluster.
+    """A workload and its cluster, recorded `until` a second.
 
-    Attributes:
-        name: its name.
-        jobs: the jobs.
-        until: end of the recording, s.
-        settings: lines of slurm.conf.
-        lines: NodeName and PartitionName lines.
-        actions: commands of the administrator, with their instants; `@N` is second N of the recording.
-        accounts: arguments of sacctmgr.
-        nodes: number of nodes.
-        stepwise: whether the jobs sleep second by second, so that a suspended one does not go on.
+    `settings` and `lines` (NodeName, PartitionName) are those of slurm.conf, `accounts` the arguments of sacctmgr. The
+    administrator has `actions` at their instants; `@N` is second N of the recording. `stepwise`: the jobs sleep second
+    by second, so that a suspended one does not go on.
     """
 
     name: str

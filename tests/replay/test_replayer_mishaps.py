@@ -24,18 +24,9 @@ import pandas as pd
 import psutil
 import pytest
 
+from tests.oracles.redecided import decided, decided_again, emulated, virtual, workload
 from tests.patience import GUARD_S
-from tests.replay.test_replayer import (
-    CPUS,
-    assert_sound,
-    decided,
-    decided_again,
-    emulated,
-    virtual,
-    working_folders,
-    workload,
-    write_case,
-)
+from tests.replay.test_replayer import CPUS, assert_sound, working_folders, write_case
 from tests.runs import COMPLETED_REASON, by_node, replaying
 from tests.servers.agents import agents_of
 from tracebed.benchmarks.program import Program

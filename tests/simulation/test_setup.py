@@ -54,12 +54,7 @@ def test_the_table_of_other_values_lacks_no_setting() -> None:
 
 
 def offered(name: str, value: Any) -> dict[str, bool]:
-    """Return where a setting appears: place -> whether it is there.
-
-    Args:
-        name: the setting.
-        value: a value that is not its default.
-    """
+    """Return where a setting appears: place -> whether it is there. `value` is not its default."""
     plain, other = Setup.of("easy"), Setup.of("easy", **{name: value})
     info = RunInfo("simulator", "simulated", [], {}, other)
     again = RunInfo.from_json(json.loads(json.dumps(info.as_dict())))
