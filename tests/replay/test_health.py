@@ -149,14 +149,6 @@ def test_a_rank_stopped_at_its_launch_is_found(tmp_path: Path) -> None:
     assert "unhealthy" in stopped, run.info.health
 
 
-@pytest.mark.slow
-def test_a_rank_stopped_for_10_s_is_found_at_low_speed(tmp_path: Path) -> None:
-    """The job of the issue: 600 s at 100x, of which a stop of 10 s makes 1,000 s more."""
-    run = carry_out(tmp_path, jobs_of(1, 600.0), emulated(1), 100, stopping(10.0, tmp_path))
-    assert run.info.health["state"] == "unhealthy"
-    assert run.info.health["signals"]["rank_late_s"] > 3.0
-
-
 def test_a_stopped_rank_that_computes_all_the_time_is_found(tmp_path: Path) -> None:
     """Without deadlines there is no lateness: the wall time in the kernel exceeds its CPU time."""
     run = carry_out(tmp_path, jobs_of(1, 100.0), computing(1.0), 200, stopping(2.0, tmp_path))

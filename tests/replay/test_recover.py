@@ -491,27 +491,6 @@ def test_a_replay_that_is_killed_at_a_certain_instant_is_resumed(case: Case, ins
     assert run.jobs["restarts"].sum() == 0
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("first", ["decide", "send"])
-def test_a_replay_that_is_killed_while_it_is_resumed_is_resumed_again(case: Case, first: str) -> None:
-    process = case.start()
-    case.wait_until(process, count("start", 3))
-    case.kill(process)
-    module, name = ("replay.loop", "Replayer") if first == "decide" else ("replay.executor", "Ranks")
-    for call in (2, 1):
-        hook = killing("replay.resumption", "Resumption", "continue_replay") if call == 2 else ""
-        hook = hook or killing(module, name, first, call=10_000 if first == "decide" else 1, before=True)
-        process = case.start("--resume", hook=hook)
-        if first == "decide" and call == 1:
-            case.wait_until(process, count("pause", 2))
-            case.kill(process)
-        assert process.wait(GUARD_S) == -9, case.errors
-    run = case.finish(case.start("--resume", hook=KEEP))
-    entries = entries_of(case.folder)
-    assert_sound(case, run, sum(entry.kind == "pause" for entry in entries))
-    assert run.jobs["restarts"].sum() == 0
-
-
 def test_no_time_before_a_pause_is_moved_by_it() -> None:
     """A rank may have started, and a job may have accepted a resize, before the replay was killed."""
     timeline = Timeline(Clock(), 10.0)

@@ -173,7 +173,7 @@ def assert_no_core_has_two_jobs(allocations: pd.DataFrame, cores: Sequence[int])
 
 
 def test_jobs_crowded_onto_nodes_never_share_a_core_and_lose_no_work(tmp_path: Path) -> None:
-    """This also holds if jobs are cancelled. Ranks are killed in virtual time (`test_replay_orders.py`)."""
+    """This also holds if jobs are cancelled. Ranks are killed in virtual time."""
     work = crowd(50, 7)
     nodes = tuple(Node(f"n{number}", 4, 2, None, True) for number in range(4))
     inventory = Inventory("test", "agents", nodes, grain_s=0.004)

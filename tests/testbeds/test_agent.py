@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 
 from tests.oracles.survival import tables_of
 from tests.patience import GUARD_S
-from tests.servers.agents import FOREVER, Agent, gone
+from tests.servers.agents import FOREVER, Agent
 from tracebed.benchmarks.lines import Lines
 from tracebed.benchmarks.program import Program
 from tracebed.ground.errors import InputError
@@ -320,14 +320,6 @@ def test_the_end_of_the_agent_is_the_end_of_its_jobs(agent: Agent, way: str) -> 
     assert not [message for message in said if message["type"] == "ended"]
     assert agent.process.wait(GUARD_S) == 0
     assert not any(rank.is_running() for rank in ranks)
-
-
-def test_a_killed_agent_leaves_no_rank(agent: Agent) -> None:
-    agent.start("a")
-    [rank] = agent.children()
-    agent.process.kill()
-    agent.process.wait(GUARD_S)
-    assert gone(rank)
 
 
 def test_an_agent_without_input_ends_at_once(tmp_path: Path) -> None:

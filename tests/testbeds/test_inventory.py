@@ -150,11 +150,7 @@ def test_named_cpus_and_sockets(tmp_path: Path) -> None:
         "  - {name: c, cpus: 900}\n"
         "  - {name: 'e[08-10]', cores: 2, emulated: true}\n",
     )
-    assert read.nodes[:3] == (
-        Node("a", 4, 2, (0, 1, 2, 3)),
-        Node("b", 4, 2, (4, 5, 6, 8)),
-        Node("c", 1, 1, (900,)),
-    )
+    assert read.nodes[:3] == (Node("a", 4, 2, (0, 1, 2, 3)), Node("b", 4, 2, (4, 5, 6, 8)), Node("c", 1, 1, (900,)))
     assert [node.name for node in read.nodes[3:]] == ["e08", "e09", "e10"]
     assert (read.name, read.kind, read.execution) == ("nodes", "local", "computed+emulated")
     # Such an inventory can be read but not used.
@@ -182,11 +178,7 @@ def test_auto_keeps_a_node_in_one_socket(tmp_path: Path, monkeypatch: pytest.Mon
         ("nodes: [\n", 2, "YAML"),
         ("grain_s: 0\nnodes:\n  - {name: a, cpus: 0}\n", 1, "grain_s"),
         ("nodes:\n  - {name: a, cpus: 0}\nheartbeats: 3\n", 3, "heartbeats"),
-        (
-            "testbed: cloud\nnodes:\n  - {name: a, cpus: 0}\n",
-            1,
-            r"unknown testbed 'cloud' \(one of agents",
-        ),
+        ("testbed: cloud\nnodes:\n  - {name: a, cpus: 0}\n", 1, r"unknown testbed 'cloud' \(one of agents"),
         ("nodes:\n  - name: a\n    cores: many\n    emulated: true\n", 3, "cores"),
         ("nodes:\n  - {name: a, cpus: 0}\n  - {name: b, cpus: 0-1}\n", 3, "share CPU 0"),
         ("nodes:\n  - {name: a, cpus: 0}\n  - {name: a, cpus: 1}\n", 3, "two nodes have the name 'a'"),
@@ -381,11 +373,7 @@ BAD = {
     ),
     "variable without vars": ("nodes:\n  - {name: 'a{b}', cores: 1, emulated: true}\n", 2, "unknown variable 'b'"),
     "variable of a list": ("vars: {a: [1]}\nnodes: [{name: a, cpus: 0}]\n", 1, "vars.a"),
-    "variable of a wrong type": (
-        "vars: {c: two}\nnodes:\n  - {name: a, cores: '{c}', emulated: true}\n",
-        3,
-        "cores: ",
-    ),
+    "variable of a wrong type": ("vars: {c: two}\nnodes:\n  - {name: a, cores: '{c}', emulated: true}\n", 3, "cores: "),
     "variables as a list": ("groups:\n  a:\n    vars: [1]\n    nodes: b\n", 3, "vars"),
     "template": ("nodes:\n  - {name: a, address: '{{ host }}', cpus: 0}\n", 2, "template .* is not evaluated"),
     "statement": ("nodes:\n  - {name: '{% raw %}', cpus: 0}\n", 2, "template .* is not evaluated"),

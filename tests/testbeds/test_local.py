@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from tests.patience import GUARD_S
-from tests.servers.agents import dead, launch_message
+from tests.servers.agents import launch_message
 from tracebed.benchmarks.program import Program
 from tracebed.ground.errors import InputError, TestbedError
 from tracebed.ground.system import World
@@ -105,25 +105,6 @@ def test_receive_waits_until_its_deadline(tmp_path: Path) -> None:
             assert time.monotonic() >= until
 
 
-def test_a_lost_agent_is_an_event_and_its_jobs_are_gone(tmp_path: Path) -> None:
-    with AgentTestbed(inventory(emulated=2), tmp_path) as testbed:
-        launch(testbed, 1, "j", 10**12)
-        hear(testbed, "started")
-        agent = psutil.Process(testbed.agents["n1"]["pid"])
-        [rank] = agent.children()
-        agent.kill()
-        [event] = hear(testbed, "lost")
-        assert event.node == 1 and event.message["reason"] == "was killed by SIGKILL"
-        until = time.monotonic() + GUARD_S
-        while not dead(rank):
-            assert time.monotonic() < until
-        testbed.send(1, {"type": "kill", "job": "j", "reason": "too late"})  # the agent is gone: no effect
-        launch(testbed, 0, "k", 10)  # other agents continue
-        assert hear(testbed, "ended")[0].message["state"] == "completed"
-        sockets = [Path(link.hello["sockets"]) for link in testbed._links]
-    assert not any(folder.exists() for folder in sockets)
-
-
 def test_an_agent_that_does_not_read_does_not_block_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(links, "UNSENT_LIMIT", 300_000)
     with AgentTestbed(inventory(emulated=1, heartbeat_s=3600.0), tmp_path) as testbed:
@@ -188,12 +169,6 @@ def test_a_silent_agent_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with pytest.raises(TestbedError, match=r"node n0: its agent did not start within 0\.25 s") as caught:
         AgentTestbed(inventory(emulated=1), tmp_path).start()
     assert caught.value.transient
-
-
-def test_an_invalid_message_of_an_agent_is_an_error_event(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "AGENT", [sys.executable, "-c", "print('good morning')"])
-    with pytest.raises(TestbedError, match="invalid message: b'good morning'"):
-        AgentTestbed(inventory(emulated=1), tmp_path).start()
 
 
 def test_a_turn_does_not_look_at_every_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
