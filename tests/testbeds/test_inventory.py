@@ -262,15 +262,6 @@ groups:
 """
 
 
-def read_or_refuse(path: Path, data: bytes) -> None:
-    """Read an inventory with this content, and check that an error is one line."""
-    path.write_bytes(data)
-    try:
-        load_inventory(path, facts_follow=True)
-    except InputError as error:
-        assert "\n" not in str(error)
-
-
 def test_groups_defaults_and_variables(tmp_path: Path) -> None:
     read = load(tmp_path, GROUPS)
     assert (read.name, read.kind, read.execution) == ("spare", "local+ssh", "computed+emulated")
@@ -479,14 +470,6 @@ def test_drawn_inventories_as_text_are_the_same(tmp_path: Path, nodes: tuple[Nod
         assert "share CPU" in error.what  # two names with one drawn address
         return
     assert (again.nodes, again.groups[0].settings) == (nodes, group.settings)
-
-
-@given(data=mutated(GROUPS.encode()))
-def test_a_damaged_inventory_is_read_or_refused_in_one_line(
-    data: bytes, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    path = tmp_path_factory.mktemp("damaged") / "nodes.yaml"
-    read_or_refuse(path, data)
 
 
 # The JSON schema.
@@ -708,14 +691,6 @@ def test_a_wrong_ansible_inventory_is_refused_by_line(tmp_path: Path, case: str)
     check_refused(tmp_path / "hosts.json", *BAD_LISTINGS[case], facts_follow=True)
 
 
-@given(data=mutated(listing({"web": ["a", "b"]}, a={"ansible_port": 1, "tracebed_sockets": ["0-1"]}).encode()))
-def test_a_damaged_ansible_inventory_is_read_or_refused_in_one_line(
-    data: bytes, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    path = tmp_path_factory.mktemp("damaged") / "hosts.json"
-    read_or_refuse(path, data)
-
-
 # SSH configurations.
 
 CONFIG = """
@@ -793,14 +768,6 @@ def test_a_file_that_includes_itself_is_refused(tmp_path: Path) -> None:
         list(lines_of(path))
 
 
-@given(data=mutated(CONFIG.encode()))
-def test_a_damaged_ssh_configuration_is_read_or_refused_in_one_line(
-    data: bytes, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    path = tmp_path_factory.mktemp("damaged") / "config"
-    read_or_refuse(path, data)
-
-
 def test_no_reader_runs_a_command(tmp_path: Path) -> None:
     trap = tmp_path / "trap"
     command = f"touch {trap}"
@@ -815,3 +782,23 @@ def test_no_reader_runs_a_command(tmp_path: Path) -> None:
         except InputError as error:
             assert re.search(r"YAML|invalid|ansible-inventory (is not installed|failed)", str(error))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["config", "hosts.yaml", "nodes.yaml", "python.yaml"]
+
+
+LISTED = listing({"web": ["a", "b"]}, a={"ansible_port": 1, "tracebed_sockets": ["0-1"]})
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("nodes.yaml", GROUPS), ("hosts.json", LISTED), ("config", CONFIG)],
+    ids=["own", "Ansible", "SSH"],
+)
+@given(data=st.data())
+def test_a_damaged_inventory_is_read_or_refused_in_one_line(
+    tmp_path_factory: pytest.TempPathFactory, name: str, text: str, data: st.DataObject
+) -> None:
+    path = tmp_path_factory.mktemp("damaged") / name
+    path.write_bytes(data.draw(mutated(text.encode())))
+    try:
+        load_inventory(path, facts_follow=True)
+    except InputError as error:
+        assert "\n" not in str(error)
