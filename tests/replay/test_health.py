@@ -68,9 +68,9 @@ COMPLETENESS = {"nodes_missing", "agents_lost", "interrupted", "jobs_disturbed"}
 pytestmark = pytest.mark.usefixtures("no_process_is_left")
 
 
-def jobs_of(count: int, seconds: float, *, nodes: int = 1) -> Workload:
+def jobs_of(count: int, seconds: float, *, nodes: int = 1, **columns: Any) -> Workload:
     """Return `count` rigid jobs that are submitted at once."""
-    columns = {"submit_time": 0.0, "run_time": seconds, "time_limit": 2 * seconds, "nodes": nodes, "kind": "rigid"}
+    columns |= {"submit_time": 0.0, "run_time": seconds, "time_limit": 2 * seconds, "nodes": nodes, "kind": "rigid"}
     return Workload(pd.DataFrame({"job_id": [f"j{number}" for number in range(count)]} | columns))
 
 
@@ -555,9 +555,8 @@ def test_no_timeline_that_loses_time_goes_unnoticed(tmp_path: Path, monkeypatch:
 @pytest.mark.parametrize("event", ["launched", "started"])
 def test_no_run_time_is_shorter_than_its_plan_after_a_resume(tmp_path: Path, nodes: int, event: str) -> None:
     """Work between the last entry of the journal and the kill was missing: 692 to 930 s of a job of 1,000 s."""
-    job = {"job_id": ["a"], "submit_time": [0.0], "run_time": [1000.0], "time_limit": [2000.0]}
-    work = Workload(pd.DataFrame(job | {"nodes": [nodes], "cores_per_node": [2]}))
     inventory = "grain_s: 0.02\nlinger_s: 120\nnodes:\n  - {name: 'n[1-4]', cores: 2, emulated: true}\n"
+    work = jobs_of(1, 1000.0, nodes=nodes, cores_per_node=2)
     case = Case(tmp_path, work, inventory, "--speed", "400", "--policy", "fcfs")
     try:
         process = case.start()
@@ -572,13 +571,15 @@ def test_no_run_time_is_shorter_than_its_plan_after_a_resume(tmp_path: Path, nod
         case.end()
 
 
-BEFORE_ENDED = """
+def killed_before(kind: str) -> str:
+    """Return a program that kills the replay when it would write an entry of `kind` into its journal."""
+    return f"""
 import os
 from tracebed.orchestrator.replay.journal import Journal
 inner = Journal.write
 def write(self, entries):
     entries = list(entries)
-    if any(entry.kind == 'ended' for entry in entries):
+    if any(entry.kind == {kind!r} for entry in entries):
         os.kill(os.getpid(), 9)
     inner(self, entries)
 Journal.write = write
@@ -589,13 +590,12 @@ Journal.write = write
 @pytest.mark.parametrize("clock", ["wall", "steady"])
 def test_no_run_time_is_shorter_than_its_plan_if_the_job_ended_before_the_resume(tmp_path: Path, clock: str) -> None:
     """With a steady clock, trace time continued at the last entry, although the job had worked after it."""
-    job = {"job_id": ["a"], "submit_time": [0.0], "run_time": [1000.0], "time_limit": [2000.0]}
-    work = Workload(pd.DataFrame(job | {"nodes": [2], "cores_per_node": [2]}))
     nodes = "{name: 'n[1-2]', cores: 2, emulated: true}"
     inventory = f"grain_s: 0.02\nheartbeat_s: 1.7\nlinger_s: 120\nnodes:\n  - {nodes}\n"
+    work = jobs_of(1, 1000.0, nodes=2, cores_per_node=2)
     case = Case(tmp_path, work, inventory, "--speed", "400", "--policy", "fcfs", "--clock", clock)
     try:
-        assert case.start(hook=BEFORE_ENDED).wait(GUARD_S) == -9
+        assert case.start(hook=killed_before("ended")).wait(GUARD_S) == -9
         run = case.finish(case.start("--resume", hook=KEEP))
         [row] = run.jobs.itertuples()
         assert row.end - row.launched > 1000.0 - 0.02 * 400
@@ -604,26 +604,13 @@ def test_no_run_time_is_shorter_than_its_plan_if_the_job_ended_before_the_resume
         case.end()
 
 
-BEFORE_LAUNCHED = """
-import os
-from tracebed.orchestrator.replay.journal import Journal
-inner = Journal.write
-def write(self, entries):
-    entries = list(entries)
-    if any(entry.kind == 'launched' for entry in entries):
-        os.kill(os.getpid(), 9)
-    inner(self, entries)
-Journal.write = write
-"""
-
-
 @pytest.mark.slow
 def test_no_launch_is_missing_from_the_journal_of_a_resumed_replay(tmp_path: Path) -> None:
     """The message of the leader was in the journal, what followed from it was not: recovered jobs had no launch."""
     inventory = "grain_s: 0.02\nlinger_s: 120\nnodes:\n  - {name: 'n[1-4]', cores: 2, emulated: true}\n"
     case = Case(tmp_path, workload(3), inventory, "--speed", str(SPEED), "--policy", "fcfs")
     try:
-        assert case.start(hook=BEFORE_LAUNCHED).wait(GUARD_S) == -9
+        assert case.start(hook=killed_before("launched")).wait(GUARD_S) == -9
         run = case.finish(case.start("--resume", hook=KEEP))
         again = recovered(tmp_path / "run" / JOURNAL)
         assert run.jobs["launched"].notna().all()

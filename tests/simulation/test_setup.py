@@ -134,15 +134,6 @@ for name in {list(rooms.values())}:
     assert (done.returncode, done.stdout) == (0, "[]\n[]\n"), done.stderr
 
 
-@pytest.mark.parametrize("name", OTHER)
-def test_each_setting_is_in_the_digest_and_returns_from_run_json(name: str) -> None:
-    plain, other = Setup.of("easy"), Setup.of("easy", **{name: OTHER[name]})
-    assert plain.digest != other.digest
-    info = RunInfo("simulator", "simulated", [], {}, other)
-    again = RunInfo.from_json(json.loads(json.dumps(info.as_dict())))
-    assert again.setup == other and again.setup.digest == other.digest
-
-
 @pytest.mark.parametrize("seed", range(20))
 def test_a_prediction_repeats_under_the_setup_of_its_run_json(seed: int, tmp_path: Path) -> None:
     arguments = case(seed) | {"member": None}  # the distributions of a calibration are not in run.json,
