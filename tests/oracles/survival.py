@@ -99,6 +99,11 @@ class Case:
             process.wait()
 
 
+def entries_of(folder: Path) -> list[Entry]:
+    """Return the entries of the journal of the run in `folder`, which has ended."""
+    return journal.read(folder / "run" / JOURNAL)[1]
+
+
 def count(kind: str, least: int = 1) -> Callable[[list[Entry]], bool]:
     """Return a condition: the journal has at least `least` entries of a kind."""
     return lambda entries: sum(entry.kind == kind for entry in entries) >= least

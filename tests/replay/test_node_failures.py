@@ -16,13 +16,13 @@ import pytest
 
 from tests.faults.kinds import NODE_FAULTS
 from tests.oracles.redecided import decided, decided_again, emulated, virtual, workload
-from tests.oracles.survival import Case, assert_every_job_ended_once, count
+from tests.oracles.survival import Case, assert_every_job_ended_once, count, entries_of
 from tests.patience import GUARD_S
 from tests.replay.test_replayer_mishaps import STARTED, Said, Scripted, carry_out, ended, until_sent
 from tests.runs import replaying
 from tracebed.converters.workload import Workload
 from tracebed.ground import system
-from tracebed.orchestrator.replay import journal, outages
+from tracebed.orchestrator.replay import outages
 from tracebed.orchestrator.replay.recovery import recovered
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import JOURNAL, Run
@@ -45,10 +45,6 @@ nodes:
 SETUP_PARTS = Path(__file__).resolve().parents[2]
 IMPATIENT = "from tracebed.orchestrator.replay import outages; outages.SILENCE = {}\n"
 """Code that shortens the time after which a silent agent is given up, s."""
-
-
-def entries_of(folder: Path) -> list[journal.Entry]:
-    return journal.read(folder / "run" / JOURNAL)[1]
 
 
 def assert_told(folder: Path, run: Run, policy: str) -> None:

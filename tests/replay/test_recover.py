@@ -17,7 +17,7 @@ from click.testing import CliRunner
 
 from tests.journals import change, forge
 from tests.oracles.redecided import decided, decided_again, emulated, virtual, workload
-from tests.oracles.survival import KEEP, Case, assert_every_job_ended_once, assert_no_rank_ran_twice, count
+from tests.oracles.survival import KEEP, Case, assert_every_job_ended_once, assert_no_rank_ran_twice, count, entries_of
 from tests.patience import GUARD_S
 from tests.replay.test_replay_sharing import MATE_AND_GUEST
 from tests.replay.test_replayer import CPUS, wait_for, working_folders, write_case
@@ -434,10 +434,6 @@ def case(tmp_path: Path) -> Iterator[Case]:
     case = Case(tmp_path, workload(12), INVENTORY.format(linger=120), "--speed", str(SPEED), "--policy", "pref")
     yield case
     case.end()
-
-
-def entries_of(folder: Path) -> list[journal.Entry]:
-    return journal.read(folder / "run" / JOURNAL)[1]
 
 
 def assert_sound(case: Case, run: Run, pauses: int, policy: str = "pref") -> None:
