@@ -31,10 +31,7 @@ def install(
 ) -> Path:
     """Build a package of `files` (name -> text) with pip, install it below `folder`, and return its folder.
 
-    Args:
-        folder: an empty or new folder for the sources and the installation.
-        files: modules; `pyproject.toml` is written by this function unless it is among them.
-        entry_points: group -> {name: "module:object"}.
+    `pyproject.toml` is written unless it is among the files; `entry_points` are group -> {name: "module:object"}.
     """
     source, site = folder / "package", folder / "site"
     source.mkdir(parents=True)

@@ -32,11 +32,7 @@ python3 /opt/tracebed/bin/tracebed simulate w.parquet --policy easy --engine com
 
 
 def run(*command: str | Path, **environment: str) -> None:
-    """Run a command at the root of the project.
-
-    Raises:
-        CalledProcessError: the command fails.
-    """
+    """Run a command at the root of the project; it must succeed."""
     subprocess.run([*map(str, command)], check=True, cwd=ROOT, env={**os.environ, **environment})
 
 

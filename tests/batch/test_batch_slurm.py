@@ -23,9 +23,6 @@ from tracebed.cli import tracebed
 from tracebed.converters.workload import Provenance, System, Workload
 from tracebed.ground.errors import ExitCode
 from tracebed.orchestrator.replay import journal
-from tracebed.orchestrator.replay.batch.base import BatchSettings
-from tracebed.orchestrator.replay.batch.recovery import cancel_leftover_jobs
-from tracebed.orchestrator.replay.batch.session import BatchOptions
 from tracebed.orchestrator.replay.journal import Entry
 from tracebed.orchestrator.run import JOURNAL
 from tracebed.orchestrator.runs.working_folders import working_folders
@@ -275,19 +272,3 @@ def test_a_shrunk_job_releases_nodes_and_the_run_has_its_staircase(slurm: Slurm,
     assert wide["count"].tolist() == [2, 2]
     assert wide["end"].nunique() == 2
     assert waits["start"].iloc[0] < run.jobs["end"].iloc[0]  # on the released nodes, while the first job runs
-
-
-def test_a_killed_experiment_cancels_the_jobs_of_its_repetition(slurm: Slurm, tmp_path: Path) -> None:
-    """The jobs of the killed replay would else take nodes from the next repetition."""
-    tb.write(workload(("runs", 0, 2000, 2, 3600), ("waits", 1, 2000, 4, 3600)), tmp_path / "w.parquet")
-    keys = f"scheduler: slurm, scheduler_conf: {slurm.conf}"
-    text = f"workloads: {{w: w.parquet}}\npolicies: [slurm]\ntestbed: {{{keys}, speed: 1}}\nrepetitions: 1\n"
-    (tmp_path / "c.yaml").write_text(text)
-    command = [Path(sys.executable).with_name("tracebed"), "experiment", "c.yaml", "-o", "out"]
-    with subprocess.Popen(command, cwd=tmp_path) as process:
-        slurm.until(lambda: sorted(own_jobs(slurm)) == ["PENDING", "RUNNING"], "the replay does not begin")
-        process.kill()
-    (left,) = working_folders(tmp_path / "out" / "real" / "w-slurm" / "rep-01")
-    assert sorted(own_jobs(slurm)) == ["PENDING", "RUNNING"]
-    cancel_leftover_jobs(left, BatchOptions(settings=BatchSettings(configuration=slurm.conf)).system())
-    assert own_jobs(slurm) == []

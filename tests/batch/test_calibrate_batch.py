@@ -12,8 +12,7 @@ import pytest
 
 import tracebed.api as tb
 from tests.faults.batch import VirtualJob
-from tests.faults.resizing_batch import GRANT_S, SPAWN_S, ResizingBatch
-from tests.faults.resizing_scenario import ResizingPlay, ResizingScenario
+from tests.faults.resizing_batch import GRANT_S, SPAWN_S, ResizingBatch, ResizingPlay, ResizingScenario
 from tracebed.converters.workload import Workload
 from tracebed.ground.errors import InputError
 from tracebed.orchestrator.replay.batch.base import BatchSettings

@@ -99,12 +99,7 @@ def jobs(seed: int) -> Workload:
 
 
 class Place:
-    """The nodes on which the faults happen.
-
-    Args:
-        folder: folder for files.
-        stack: what is started for the test.
-    """
+    """The nodes on which the faults happen. What is started for the test is in `stack`."""
 
     def __init__(self, folder: Path, stack: contextlib.ExitStack) -> None:
         """Start what the nodes need, as far as it can be started here."""

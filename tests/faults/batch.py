@@ -40,13 +40,10 @@ JOB_FAULTS = ("no_record", "torn_record", "vanish", "node_requeue", "node_fail")
 
 
 class BatchFault(NamedTuple):
-    """A fault.
+    """A fault, of all calls of a kind from `at` on, of a job, or of the controller.
 
-    Attributes:
-        kind: one of `CALL_FAULTS` (of all such calls from `at` on), of `JOB_FAULTS`, or a fault of the controller.
-        at: virtual time, s; for a fault of the controller that strikes at a call, the number of the call.
-        seconds: its duration, or how late an answer is, s.
-        draw: a number from 0 to 1 from which the fault derives its details.
+    `at` is a virtual time, s, or the number of a call of the controller. `seconds` is the duration, or how late an
+    answer is. The fault derives its details from `draw`, a number from 0 to 1.
     """
 
     kind: str
@@ -68,11 +65,8 @@ class Life(NamedTuple):
 class VirtualJob:
     """A job that the batch system has accepted.
 
-    Attributes:
-        states: (virtual time, observation) of each change, by time.
-        lives: the executions that have ended.
-        life: changes with each execution and at its end; events of an earlier life are ignored.
-        restarts: number of times that the job was queued again.
+    `states` are (virtual time, observation) of each change, `lives` the executions that have ended. `life` changes with
+    each execution and at its end: events of an earlier life are ignored.
     """
 
     id: str
@@ -119,14 +113,7 @@ class VirtualJob:
 class VirtualBatch:
     """A batch system. Its calls may come from several threads of the controller.
 
-    Args:
-        world: the world.
-        faults: the faults of calls and of jobs.
-        accounting: whether the batch system also answers about the jobs that it no longer lists.
-        seed: seed of its times.
-
-    Attributes:
-        jobs: all accepted jobs, in order.
+    `accounting`: whether it also answers about the jobs that it no longer lists.
     """
 
     name: ClassVar[str] = "virtual"

@@ -54,12 +54,8 @@ ALLOWANCE_S = 1.5
 class BatchScenario:
     """A scenario, which a test can contain as text.
 
-    Attributes:
-        seed: the seed of the times in its world.
-        jobs: submit time, run time, time limit (trace s) and number of nodes of each job.
-        faults: the faults.
-        speed: trace seconds per wall second.
-        accounting: whether the batch system also answers about the jobs that it no longer lists.
+    A job is (submit time, run time, time limit, number of nodes), in trace s. `accounting`: whether the batch system
+    also answers about the jobs that it no longer lists.
     """
 
     seed: int
@@ -122,10 +118,8 @@ class _Options(BatchOptions):
 class BatchPlay:
     """The replay of a scenario in a virtual world, with its resumptions.
 
-    Attributes:
-        run: the run; None: the jobs of the killed replay were cancelled.
-        log: what happened, for tests: kills, errors, refusals.
-        journals: the entries of the journal at the kills.
+    `run` is None if the jobs of the killed replay were cancelled. `log` has kills, errors and refusals, `journals` the
+    entries of the journal at the kills.
     """
 
     def __init__(self, scenario: BatchScenario) -> None:

@@ -49,14 +49,7 @@ ENDS_ALL = {"fcfs", "easy", "conservative", "firstfit"}
 
 
 class CoreWatch:
-    """Watches that no core of a node is used by two jobs at a time.
-
-    Args:
-        power_failure: whether the machine of the controller may lose power.
-
-    Attributes:
-        violations: what was seen.
-    """
+    """Watches that no core of a node is used by two jobs at a time, also if the controller loses power."""
 
     def __init__(self, *, power_failure: bool = False) -> None:
         self.power_failure = power_failure

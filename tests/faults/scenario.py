@@ -58,18 +58,7 @@ class JobSpec(NamedTuple):
 
 @dataclass(frozen=True)
 class Scenario:
-    """A scenario, which a test can contain as text.
-
-    Attributes:
-        seed: the seed of all times and secrets of its world.
-        policy: the scheduling policy.
-        on_node_failure: `requeue` or `fail`.
-        over_limit: treatment of jobs at their limit.
-        nodes: number of nodes.
-        jobs: the jobs, by submit time.
-        faults: the faults.
-        speed: trace seconds per wall second.
-    """
+    """A scenario, which a test can contain as text. `seed` gives all times and secrets of its world."""
 
     seed: int
     policy: str = "easy"
@@ -150,16 +139,10 @@ class Scenario:
 
 @dataclass
 class Outcome:
-    """What came of a scenario.
+    """What came of a scenario, in its world after the end.
 
-    Attributes:
-        scenario: the scenario.
-        world: its world, after the end.
-        folder: the folder of the run.
-        run: the run; None: there is no run, for the reason `error`.
-        error: the error with which the last replay ended; None: it ended with a run.
-        kills: number of times that the controller was killed.
-        seen: what happened to processes: virtual time, event, job, rank, details.
+    `run` is None if there is no run, for the reason `error`. `seen` is what happened to processes: virtual time, event,
+    job, rank, details.
     """
 
     scenario: Scenario
@@ -248,13 +231,7 @@ def carry_out(
     then: Callable[[Outcome], None] | None = None,
     watch: Callable[..., None] | None = None,
 ) -> Outcome:
-    """Replay a scenario in a virtual world.
-
-    Args:
-        scenario: the scenario.
-        then: called with the outcome in this world, before its end.
-        watch: an observer of the world.
-    """
+    """Replay a scenario in a virtual world that `watch` observes, and call `then` with the outcome before its end."""
     world = VirtualWorld(scenario.seed)
     world.ends_at = LONGEST_S
     outcome = Outcome(scenario, world, world.home / "run")

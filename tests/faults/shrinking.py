@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from tests.faults.batch_scenario import BatchPlay, BatchScenario
 from tests.faults.invariants import CoreWatch, check
-from tests.faults.resizing_scenario import ResizingPlay, ResizingScenario
+from tests.faults.resizing_batch import ResizingPlay, ResizingScenario
 from tests.faults.scenario import Outcome, Scenario, carry_out
 
 LIMIT = 300

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.faults.batch import NODES, BatchFault
-from tests.faults.resizing_batch import SECOND_S, ResizingBatch
-from tests.faults.resizing_scenario import ResizingPlay, ResizingScenario
+from tests.faults.resizing_batch import SECOND_S, ResizingBatch, ResizingPlay, ResizingScenario
 from tests.faults.shrinking import examine, violations
 from tracebed.orchestrator.replay.batch.deciding import OF_OTHERS
 from tracebed.orchestrator.replay.batch.resizes import ResizeCommand

@@ -20,13 +20,9 @@ APART_S = 2.0
 
 @dataclass
 class Agreement:
-    """The comparison of a run with `sacct`.
+    """The comparison of a run with `sacct`, which has a row for each size of a job.
 
-    Attributes:
-        jobs: number of jobs in both.
-        rows: number of rows of `sacct`, one for each size of a job.
-        differences: time of Slurm minus time of the run, for each start, change and end of a job, s.
-        defects: what does not agree.
+    `differences` are the times of Slurm minus those of the run, for each start, change and end of a job, s.
     """
 
     jobs: int = 0

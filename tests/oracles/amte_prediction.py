@@ -21,7 +21,6 @@ from typing import Any
 
 import numpy as np
 
-from tests.oracles.amte_logs import log_of
 from tracebed.converters.formats.amte import read
 from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.workload import FloatArray, Kind, Workload
@@ -31,6 +30,36 @@ from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.validation.simulators.reading import import_run
 from tracebed.validation.simulators.simulator import ReadOptions
+
+# -- logs of the AMTE scheduler ----------------------------------------------------------------------------------------
+
+
+def log_of(run: Run, folder: str = "/batch/job_{:02d}") -> str:
+    """Return the log of a run with allocations: expansions as they were decided, shrinks as their nodes were idle."""
+    held: dict[str, list[tuple[float, float, int]]] = {}  # job -> start, end and node of each period
+    for job, node, count, start, end in run.allocations[["job_id", "node", "count", "start", "end"]].values.tolist():
+        held.setdefault(job, []).extend((start, end, number) for number in range(node, node + count))
+    lines: list[tuple[float, int, str]] = []
+    last = 0.0
+    jobs = run.jobs.sort_values("start", kind="stable")[["job_id", "start", "end"]].values.tolist()
+    for number, (job, begin, done) in enumerate(jobs):
+        name, last = folder.format(number), max(last, done)
+        lines.append((done, 0, f"{name}; terminated"))
+        for since in {start for start, *_ in held[job]}:
+            added = sorted(node for start, _, node in held[job] if start == since)
+            lines.append((since, 2, f"{name}; {'started' if since == begin else 'expand'}; {_hosts(run, added)}"))
+        for until in {end for _, end, _ in held[job] if end < done}:
+            dropped = sorted(node for _, end, node in held[job] if end == until)
+            lines.append((until, 1, f"{name}; released; {_hosts(run, dropped)}"))
+    written = [f"{round(time * 1e9)};{text}" for time, _, text in sorted(lines)]
+    return "\n".join([*written, f"{round(last * 1e9) + 19_000_000_000}; all jobs completed"]) + "\n"
+
+
+def _hosts(run: Run, nodes: list[int]) -> str:
+    return f"[{', '.join(run.info.nodes[number].name for number in nodes)}]"
+
+
+# -- the prediction ----------------------------------------------------------------------------------------------------
 
 NODES = 12
 POLICY = "fcfs-malleable"
@@ -91,11 +120,7 @@ def fitted(workload: Workload, part: FloatArray, per_node_s: float = 0.0) -> tup
 def simulated(workload: Workload, part: FloatArray, assumed: Assumptions, noise_s: FloatArray | float = 0.0) -> Run:
     """Return the simulated run. The startup of each program is an overhead, and its work has a linear speed-up.
 
-    Args:
-        workload: the batch.
-        part: the work of each malleable program in parts of W.
-        assumed: the assumptions.
-        noise_s: deviation of the run time of each job on its rigid size, s, shape (jobs,).
+    `part` is the work of each malleable program in parts of W, `noise_s` the deviation of each rigid run time, s.
     """
     malleable = np.isfinite(part)
     own = workload.floats("run_time") - assumed.startup_s

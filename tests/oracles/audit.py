@@ -20,12 +20,7 @@ UNREACHABLE = ("ConnectionError", "Timeout", "ProxyError", "SSLError", "HTTPErro
 
 
 def judge(output: str, errors: str) -> tuple[int, list[str]]:
-    """Return the exit status and the lines to print.
-
-    Args:
-        output: standard output of pip-audit, in its format `json`.
-        errors: standard error of pip-audit.
-    """
+    """Return the exit status and the lines to print, given the output (as JSON) and the errors of pip-audit."""
     try:
         packages: list[dict[str, Any]] = json.loads(output)["dependencies"]
     except (ValueError, KeyError, TypeError):

@@ -20,7 +20,7 @@ from tests.oracles.drawn import MALLEABLE, draw
 from tests.oracles.reference_scheduler import RefJob
 from tests.oracles.slurm_cases import PARAMETERS
 from tests.scheduling.test_scheduling import POLICY_PARAMETERS, workload_of
-from tests.testbeds.test_calibration import calibration, estimate
+from tests.testbeds.test_calibrate import calibration, estimate
 from tracebed.converters.workload import Workload
 from tracebed.ground.table import Table
 from tracebed.machine.nodes import NodeFacts

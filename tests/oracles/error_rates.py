@@ -122,13 +122,8 @@ def rates(
 ) -> Rates:
     """Return the rates for a simulator with the true errors `errors`, in margins: a number, or shape (cases,).
 
-    Args:
-        cases, repeats: the design.
-        errors: the true errors.
-        noise: form of the noise of the real runs.
-        runs: size of the ensemble of predictions, whose spread has the same form; 0: one prediction without noise.
-        trials: number of validations.
-        seed: seed of the noise.
+    `noise` is the form of the noise of the real runs, and of the spread of the ensemble of `runs` predictions (0: one
+    prediction without noise). `trials` is the number of validations.
     """
     found = []
     parts = _noises(noise, cases, repeats, runs, trials, seed)

@@ -22,14 +22,10 @@ from tracebed.orchestrator.scheduling.shapes import snake
 
 
 def max_min(routes: Mapping[int, Sequence[int]], bandwidth: float) -> dict[int, float]:
-    """Return the max-min fair rate of each message.
+    """Return the max-min fair rate of each message, given the links of each message and their bandwidths.
 
     Again and again, the link with the least bandwidth left per message (of several, the first) fixes the rate of its
     messages.
-
-    Args:
-        routes: the links of each message.
-        bandwidth: the bandwidth of each link.
     """
     open_messages = {link: [m for m in routes if link in routes[m]] for link in {i for r in routes.values() for i in r}}
     left = dict.fromkeys(open_messages, bandwidth)

@@ -69,9 +69,7 @@ with its controller."""
 class Striker:
     """The faults of a scenario, done to the controller in whose process it lives, and to the agents of the controller.
 
-    Args:
-        faults: the faults that have not struck.
-        note: called before each fault strikes.
+    `note` is called before each fault strikes.
     """
 
     def __init__(self, faults: Iterable[Fault], note: Callable[[], None]) -> None:

@@ -104,6 +104,8 @@ class _Promise:
     missing: list[tuple[_Running, int]] = field(default_factory=list)  # (job, nodes that it still has to release)
 
 
+_Plan = tuple[RefJob, float, list[int]]
+"""A job, its planned start, and its nodes if the policy names nodes."""
 MALLEABLE = ("avg", "min", "pref", "keep-pref")
 """The policies that decide sizes; to all others every job is rigid."""
 
@@ -159,9 +161,11 @@ class _Reference:
             ("firstfit", "counts"): self.firstfit,
             ("easy", "counts"): self.easy,
             ("easy", "nodes"): self.easy_on_nodes,
-            ("conservative", "counts"): self.slurm if passes else self.conservative,
-            ("conservative", "nodes"): self.slurm_on_nodes if passes else self.conservative_on_nodes,
+            **dict.fromkeys(
+                [("conservative", "counts"), ("conservative", "nodes")], self.slurm if passes else self.conservative
+            ),
         }.get((policy, reserve), self.kassel)
+        self.named = reserve == "nodes"
         self.nodes = nodes
         self.interval_s = 0.0
         self.malleability_interval_s = malleability_interval_s
@@ -450,40 +454,56 @@ class _Reference:
     def conservative(self) -> None:
         if any(at < self.now for at in self.reservations.values()):
             self.reservations.clear()
-        idle, running = self.idle(), list(self.running)
-        started: dict[int, tuple[RefJob, float]] = {}
+        idle, running = self.idle_nodes() if self.named else self.idle(), list(self.running)
+        started: list[_Plan] = []
         waiting = {job.id: job for job in self.queue}
         for job in list(self.queue):
             at = self.reservations.pop(job.id, None)
             if at is None or self.ended_since_call:
-                plans = [(waiting[id], other) for id, other in self.reservations.items()] + list(started.values())
-                earlier = self.earliest(job, idle, running, plans)
+                plans = [(waiting[id], other, self.planned_nodes[id]) for id, other in self.reservations.items()]
+                earlier, self.planned_nodes[job.id] = self.plan(job, idle, running, plans + started)
                 assert at is None or earlier <= at
                 at = earlier
-            if at <= self.now and job.nodes <= self.idle():
-                self.start_waiting(job, job.nodes)
-                started[job.id] = (job, at)
+            nodes = self.planned_nodes[job.id]
+            if self.start_as_planned(job, at, nodes):
+                started.append((job, at, nodes))
             else:
                 self.reservations[job.id] = at
 
     def slurm(self) -> None:
-        self.fcfs()
+        (self.fcfs_on_nodes if self.named else self.fcfs)()
         if self.backfill_interval_s > 0 and not self.woken:
             if self.queue:
                 self.wake = self.tick(_first_multiple(self.backfill_interval_s, self.now))
             return
-        idle, running = self.idle(), list(self.running)
-        plans: list[tuple[RefJob, float]] = []
+        idle, running = self.idle_nodes() if self.named else self.idle(), list(self.running)
+        plans: list[_Plan] = []
         for job in self.queue[: self.backfill_depth] if self.backfill_depth else list(self.queue):
-            at = self.earliest(job, idle, running, plans)
-            plans.append((job, at))
-            if at <= self.now and job.nodes <= self.idle():
-                self.start_waiting(job, job.nodes)
+            at, nodes = self.plan(job, idle, running, plans)
+            plans.append((job, at, nodes))
+            self.start_as_planned(job, at, nodes)
 
-    def earliest(self, job: RefJob, idle: int, running: list[_Running], plans: list[tuple[RefJob, float]]) -> float:
+    def plan(
+        self, job: RefJob, idle: set[int] | int, running: list[_Running], plans: list[_Plan]
+    ) -> tuple[float, list[int]]:
+        """Return the earliest start of the job, and its nodes if the policy names nodes."""
+        if isinstance(idle, int):
+            return self.earliest(job, idle, running, plans), []
+        return self.earliest_on_nodes(job, idle, running, plans)
+
+    def start_as_planned(self, job: RefJob, at: float, nodes: list[int]) -> bool:
+        """Start the job if its plan is for now and its nodes are idle; return whether it started."""
+        fits = self.idle_nodes().issuperset(nodes) if self.named else job.nodes <= self.idle()
+        if at > self.now or not fits:
+            return False
+        self.start_waiting(job, job.nodes)
+        self.results[job.id].nodes = nodes
+        return True
+
+    def earliest(self, job: RefJob, idle: int, running: list[_Running], plans: list[_Plan]) -> float:
         """Return the earliest time at which the job fits the profile of running and planned jobs."""
         releases = [(max(run.expected_end, self.now), run.held) for run in running]
-        spans = [(at, at + max(other.expected_run_time(), 1.0), other.nodes) for other, at in plans]
+        spans = [(at, at + max(other.expected_run_time(), 1.0), other.nodes) for other, at, _ in plans]
         instants = sorted({self.now, *(at for at, _ in releases), *(at for span in spans for at in span[:2])})
 
         def idle_at(instant: float) -> int:
@@ -543,42 +563,8 @@ class _Reference:
                 return instant, set(sorted(idle_then)[:need])
         raise AssertionError("the head is larger than the machine")
 
-    def conservative_on_nodes(self) -> None:
-        if any(at < self.now for at in self.reservations.values()):
-            self.reservations.clear()
-        idle, running = self.idle_nodes(), list(self.running)
-        started: list[tuple[RefJob, float, list[int]]] = []
-        waiting = {job.id: job for job in self.queue}
-        for job in list(self.queue):
-            at = self.reservations.pop(job.id, None)
-            if at is None or self.ended_since_call:
-                plans = [(waiting[id], other, self.planned_nodes[id]) for id, other in self.reservations.items()]
-                earlier, self.planned_nodes[job.id] = self.earliest_on_nodes(job, idle, running, plans + started)
-                assert at is None or earlier <= at
-                at = earlier
-            nodes = self.planned_nodes[job.id]
-            if at <= self.now and self.idle_nodes().issuperset(nodes):
-                self.start_on(job, nodes)
-                started.append((job, at, nodes))
-            else:
-                self.reservations[job.id] = at
-
-    def slurm_on_nodes(self) -> None:
-        self.fcfs_on_nodes()
-        if self.backfill_interval_s > 0 and not self.woken:
-            if self.queue:
-                self.wake = self.tick(_first_multiple(self.backfill_interval_s, self.now))
-            return
-        idle, running = self.idle_nodes(), list(self.running)
-        plans: list[tuple[RefJob, float, list[int]]] = []
-        for job in self.queue[: self.backfill_depth] if self.backfill_depth else list(self.queue):
-            at, nodes = self.earliest_on_nodes(job, idle, running, plans)
-            plans.append((job, at, nodes))
-            if at <= self.now and self.idle_nodes().issuperset(nodes):
-                self.start_on(job, nodes)
-
     def earliest_on_nodes(
-        self, job: RefJob, idle: set[int], running: list[_Running], plans: list[tuple[RefJob, float, list[int]]]
+        self, job: RefJob, idle: set[int], running: list[_Running], plans: list[_Plan]
     ) -> tuple[float, list[int]]:
         """Return the earliest time at which the same nodes stay free for the limit of the job, and the lowest ones."""
         releases = [(max(run.expected_end, self.now), self.results[run.job.id].nodes) for run in running]

@@ -17,7 +17,7 @@ from itertools import count, islice
 
 from tests.faults.batch_scenario import BatchScenario
 from tests.faults.evolving_scenario import EvolvingScenario
-from tests.faults.resizing_scenario import ResizingScenario
+from tests.faults.resizing_batch import ResizingScenario
 from tests.faults.scenario import FAULTS, JOBS, NODES, Scenario
 from tests.faults.shrinking import AnyScenario, Finding, examine, prepare, shrunk
 

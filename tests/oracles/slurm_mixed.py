@@ -155,11 +155,8 @@ def _distance(a: tuple[float, float, float, Any], b: tuple[float, float, float, 
 class Forced(Simulation):
     """A simulation whose events are those of a recorded run: each pass is compared, and then made as it was.
 
-    A pass that plans the same jobs in another order differs.
-
-    Attributes:
-        counts: passes of each kind, those that are equal, and computed priorities of waiting jobs.
-        differ: the instant of each pass that differs, and its kind.
+    A pass that plans the same jobs in another order differs. `counts` are the passes of each kind, those that are
+    equal, and computed priorities of waiting jobs; `differ` is the instant of each pass that differs, and its kind.
     """
 
     def __init__(self, recording: dict[str, Any]) -> None:

@@ -5,25 +5,18 @@ Two nodes of four cores, unless a scenario has others. Passes are made every sec
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from random import Random
 
 
 @dataclass(frozen=True)
 class Submitted:
-    """A job, or an array of jobs.
+    """A job, an array of jobs (`tasks`), or a heterogeneous job (`components`: cores of the further components).
 
-    Attributes:
-        at: submission, s.
-        run: run time, s.
-        cores: number of cores.
-        limit: time limit, min; 0: none is asked for.
-        tasks: `--array` of sbatch.
-        fails: whether the job fails at its end.
-        stubborn: whether the job ignores SIGTERM.
-        columns: further columns of the workload, by name; the options of sbatch follow from them.
-        options: further options of sbatch.
-        components: cores of the further components of a heterogeneous job.
+    Times are s, and the limit min (0: none is asked for). `stubborn`: the job ignores SIGTERM. The options of sbatch
+    follow from `columns`, further columns of the workload; `options` are others.
     """
 
     at: float
@@ -40,18 +33,11 @@ class Submitted:
 
 @dataclass(frozen=True)
 class Scenario:
-    """A workload and its cluster.
+    """A workload and its cluster, recorded `until` a second.
 
-    Attributes:
-        name: its name.
-        jobs: the jobs.
-        until: end of the recording, s.
-        settings: lines of slurm.conf.
-        lines: NodeName and PartitionName lines.
-        actions: commands of the administrator, with their instants; `@N` is second N of the recording.
-        accounts: arguments of sacctmgr.
-        nodes: number of nodes.
-        stepwise: whether the jobs sleep second by second, so that a suspended one does not go on.
+    `settings` and `lines` (NodeName, PartitionName) are those of slurm.conf, `accounts` the arguments of sacctmgr. The
+    administrator has `actions` at their instants; `@N` is second N of the recording. `stepwise`: the jobs sleep second
+    by second, so that a suspended one does not go on.
     """
 
     name: str
@@ -609,3 +595,42 @@ _add(
 # slurmctld looks every 30 s: some jobs end by themselves after their limit.
 _add("time-limit", 160, *(_job(7 * k, 300, 1, 1) for k in range(8)))
 _add("time-limit-completed", 130, *(_job(4 * k, 66, 1, 1) for k in range(8)))
+
+
+# -- drawn workloads with arrays, begin times, licences, a reservation and preemption ----------------------------------
+
+
+def drawn(seed: int, mode: str) -> Scenario:
+    """Return a drawn workload of 70 submissions: arrays, begins, licences, a reservation and preemption."""
+    draw, now, jobs = Random(seed), 0.0, list[Submitted]()
+    for _ in range(70):
+        now += draw.expovariate(1 / 2.5)
+        cores = draw.choices((1, 2, 4, 8, 12), (5, 4, 4, 2, 1))[0]
+        run = round(min(60.0, draw.lognormvariate(2.3, 0.8)), 1)
+        columns: dict[str, str | float] = {"partition": draw.choices(("low", "high"), (7, 2))[0]}
+        kind = draw.random()
+        if kind < 0.15:
+            columns["licenses"] = f"a:{draw.choice((1, 2))}"
+        elif kind < 0.25:
+            columns["earliest_start"] = math.ceil(now) + draw.randint(5, 30)
+        elif kind < 0.30 and 40 < now < 100:
+            columns |= {"reservation": "r", "partition": "low"}
+            cores = min(cores, 4)
+        tasks = f"0-{draw.choice((2, 4))}{draw.choice(('', '%2'))}" if 0.3 < kind < 0.42 and cores < 8 else ""
+        limit = draw.choice((1, 1, 2, 4)) if run < 50 else draw.choice((2, 4))
+        jobs.append(Submitted(round(now, 1), run, cores, limit, tasks, columns=columns))
+    settings = (
+        "SchedulerParameters=bf_interval=5,bf_resolution=10,bf_max_job_test=1000,batch_sched_delay=0",
+        *("SelectType=select/cons_tres", "SelectTypeParameters=CR_Core", "Licenses=a:2"),
+        *((*BY_TIER, f"PreemptMode={mode}") if mode else ()),
+    )
+    lines = (
+        "NodeName=n[1-6] CPUs=4",
+        "PartitionName=low Nodes=ALL Default=YES PriorityTier=1",
+        "PartitionName=high Nodes=n[1-4] PriorityTier=2",
+    )
+    actions = ((-2, CREATE.format(70, 130, "n6", "")),)
+    return Scenario(f"drawn-{seed}", tuple(jobs), 420, settings, lines, actions, nodes=6)
+
+
+DRAWN = {each.name: each for each in (drawn(1, ""), drawn(2, "CANCEL"), drawn(3, "REQUEUE"))}

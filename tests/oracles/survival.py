@@ -27,14 +27,7 @@ PROGRAM = "from tracebed.cli import main; main()"
 
 
 class Case:
-    """A replay in a folder, as a command that can be killed and resumed.
-
-    Args:
-        folder: the folder, which is empty.
-        work: the workload.
-        inventory: the text of the inventory.
-        options: further options of the command.
-    """
+    """A replay in an empty folder, as a command that can be killed and resumed. `inventory` is a text."""
 
     def __init__(self, folder: Path, work: Workload, inventory: str, *options: str) -> None:
         """Write the files of the case."""
@@ -104,6 +97,11 @@ class Case:
         for process in self.commands:
             process.kill()
             process.wait()
+
+
+def entries_of(folder: Path) -> list[Entry]:
+    """Return the entries of the journal of the run in `folder`, which has ended."""
+    return journal.read(folder / "run" / JOURNAL)[1]
 
 
 def count(kind: str, least: int = 1) -> Callable[[list[Entry]], bool]:

@@ -41,13 +41,8 @@ def make_validation(
 ) -> Validation:
     """Return the validation of a simulator.
 
-    Args:
-        stretches: case (`w1-fcfs`, ...) -> factor on the run times of the prediction.
-        name: the simulator.
-        repetitions: real repetitions of each case.
-        noise: of the real run times.
-        tolerances: the default ones if None.
-        calibration: cases on which the simulator was calibrated.
+    `stretches`: case (`w1-fcfs`, ...) -> factor on the run times of the prediction. `calibration`: cases on which the
+    simulator was calibrated.
     """
     found = tuple((stretches or {"w1-fcfs": 1.0, "w2-fcfs": 1.0}).items())
     if tolerances is None:

@@ -28,12 +28,7 @@ def shared_cluster(
 ) -> tuple[Workload, SlurmCluster]:
     """Return drawn jobs, half of them of whole nodes, and their cluster.
 
-    Args:
-        count: number of jobs.
-        nodes: number of nodes.
-        cores: cores of a node.
-        one: whether there is one partition and the order of submission, else three partitions and fair share.
-        load: offered load.
+    `one`: one partition and the order of submission, else three partitions and fair share.
     """
     draw = np.random.default_rng(1)
     others = (
@@ -66,11 +61,6 @@ def whole_nodes(count: int, nodes: int = 5860, *, load: float = 0.9) -> tuple[Wo
 
     FastSim (ISC 2023) simulated 600,000 jobs of four months on the nodes of ARCHER2. The model's arrivals have that
     density, and its run times are shortened to the load.
-
-    Args:
-        count: number of jobs.
-        nodes: number of nodes.
-        load: offered load.
     """
     table = registry.draw("cirne", count, nodes=nodes, seed=1).table
     size, run = table["nodes"].to_numpy(), table["run_time"].to_numpy(dtype=float)

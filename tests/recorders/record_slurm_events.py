@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.executables import write_program
-from tests.oracles.slurm_mixtures import DRAWN
-from tests.oracles.slurm_scenarios import SCENARIOS, Scenario, Submitted
+from tests.oracles.slurm_scenarios import DRAWN, SCENARIOS, Scenario, Submitted
 from tests.servers.slurmd import SETTINGS, Slurm
 
 FOLDER = Path(__file__).parents[1] / "slurm_recordings" / "events"

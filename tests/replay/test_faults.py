@@ -258,63 +258,46 @@ def die(first, count):
 Pils.kernel = lambda self, program: die if program.memory_mib == {VICTIM_MIB} else compute
 """
 TOO_LARGE = "kept = b'x' * 2**27; import time; time.sleep(600)"
-MEMORY_OF_GUEST = [0.0, VICTIM_MIB, 0.0]
+LONG_GUEST = {"run_time": [200.0, LONG, 20.0]}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS[1:])
-def test_a_job_that_crashes_at_its_start_harms_no_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
-    patch_agents(monkeypatch, AT_START)
-    run = carry_out(tmp_path, jobs(memory_mib=MEMORY_OF_GUEST), kind=kind)
-    assert_failed(run, "guest", "ZeroDivisionError: the input has no cells")
-    assert_unharmed(run, tmp_path, "owner", "next", kind=kind)
+def commanding(*arguments: str) -> dict[str, Any]:
+    """Return the columns of jobs of which the guest is a command, and the option that allows it."""
+    columns = {"application": ["pils", "command", "pils"], "memory_mib": [0.0, 64.0, 0.0]}
+    columns["application_parameters"] = ["", "name=it backend=affinity", ""]
+    allowed = {"it": AllowedCommand(arguments=list(arguments))}
+    return columns | {"commands": AllowedCommands("commands.yaml", "0" * 64, allowed)}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS[1:])
-@pytest.mark.parametrize(
-    ("error", "reason"),
-    [
-        ("MemoryError", "MemoryError: no more"),
-        ("SystemExit", "RuntimeError: a worker thread was ended by SystemExit: no more"),
-    ],
-)
-def test_a_worker_thread_that_dies_fails_its_job(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, error: str, reason: str
-) -> None:
-    patch_agents(monkeypatch, IN_A_THREAD.format(error=error))
-    run = carry_out(tmp_path, jobs({"guest": LONG}, memory_mib=MEMORY_OF_GUEST), kind=kind)
-    assert_failed(run, "guest", reason)
-    assert_unharmed(run, tmp_path, "owner", "next", kind=kind)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS[1:])
-def test_a_job_that_finds_too_little_memory_fails(tmp_path: Path, kind: str) -> None:
-    run = carry_out(tmp_path, jobs(memory_mib=[0.0, 1e9, 0.0]), kind=kind)
-    assert_failed(run, "guest", "the rank needs 1000000000 MiB, and the node has ")
-    assert_unharmed(run, tmp_path, "owner", "next", kind=kind)
+DEATH = "RuntimeError: a worker thread was ended by SystemExit: no more"
+NOT_FOUND = "the command cannot be started: [Errno 2] No such file or directory"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS[1:])
 @pytest.mark.parametrize(
-    ("arguments", "reason"),
+    ("code", "columns", "reason"),
     [
-        (["/no/such/program"], "the command cannot be started: [Errno 2] No such file or directory"),
-        ([sys.executable, "-c", TOO_LARGE], "out of memory: the command used "),
+        pytest.param(AT_START, {}, "ZeroDivisionError: the input has no cells", id="crashes at its start"),
+        pytest.param(IN_A_THREAD.format(error="MemoryError"), LONG_GUEST, "MemoryError: no more", id="a full memory"),
+        pytest.param(IN_A_THREAD.format(error="SystemExit"), LONG_GUEST, DEATH, id="a worker thread dies"),
+        pytest.param(
+            "", {"memory_mib": [0.0, 1e9, 0.0]}, "the rank needs 1000000000 MiB, and the node has ", id="memory"
+        ),
+        pytest.param("", commanding("/no/such/program"), NOT_FOUND, id="no such command"),
+        pytest.param(
+            "", commanding(sys.executable, "-c", TOO_LARGE), "out of memory: the command used ", id="too large"
+        ),
     ],
 )
-def test_a_command_that_cannot_run_harms_no_other_job(
-    tmp_path: Path, kind: str, arguments: list[str], reason: str
+def test_a_job_that_fails_inside_its_application_harms_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, code: str, columns: dict[str, Any], reason: str
 ) -> None:
-    allowed = AllowedCommands("commands.yaml", "0" * 64, {"it": AllowedCommand(arguments=arguments)})
-    applications = ["pils", "command", "pils"]
-    parameters = ["", "name=it backend=affinity", ""]
-    work = jobs(application=applications, application_parameters=parameters, memory_mib=[0.0, 64.0, 0.0])
-    run = carry_out(tmp_path, work, kind=kind, commands=allowed)
+    if code:
+        patch_agents(monkeypatch, code)
+    given = {"memory_mib": [0.0, VICTIM_MIB, 0.0]} | columns
+    options = {"commands": given.pop("commands")} if "commands" in given else {}
+    run = carry_out(tmp_path, jobs(**given), kind=kind, **options)
     assert_failed(run, "guest", reason)
     assert_unharmed(run, tmp_path, "owner", "next", kind=kind)
 

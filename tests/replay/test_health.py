@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,18 +19,33 @@ import psutil
 import pytest
 import yaml
 
+from tests.cli.test_cli_verdicts import call
 from tests.oracles.redecided import emulated, virtual, workload
+from tests.oracles.survival import KEEP, Case, count
+from tests.pages import rendered, without_pictures
 from tests.patience import GUARD_S
 from tests.replay.test_replayer import CPUS, wait_for, write_case
 from tests.runs import replaying
 from tests.servers.agents import agents_of
+from tests.validation.test_validation import predicted, repetitions, validated
 from tracebed.converters.workload import Workload
-from tracebed.ground.errors import InputError
+from tracebed.ground.errors import ExitCode, InputError
+from tracebed.ground.states import JobState
 from tracebed.machine.nodes import NodeFacts
 from tracebed.orchestrator.replay import journal
-from tracebed.orchestrator.replay.health import execution_kind, health
+from tracebed.orchestrator.replay.health import (
+    USUAL_S,
+    Value,
+    execution_kind,
+    health,
+    judged,
+    mark,
+    of_run_times,
+    run_times,
+)
 from tracebed.orchestrator.replay.journal import Entry
 from tracebed.orchestrator.replay.monitor import Monitor
+from tracebed.orchestrator.replay.pace import Timeline
 from tracebed.orchestrator.replay.recovery import recovered
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.replay.thresholds import SHIPPED, SIGNALS, HealthThresholds, Limit, SignalLimits, TimeScale
@@ -38,6 +55,12 @@ from tracebed.orchestrator.scheduling.record import ScheduleRecord
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.testbeds.limits import KINDS
 from tracebed.orchestrator.testbeds.nodes import Inventory, Node
+from tracebed.orchestrator.watching.follower import view_of
+from tracebed.orchestrator.watching.openmetrics import families
+from tracebed.validation.fitting.cases import cases_of
+from tracebed.validation.verdict.noise import noise_floor
+from tracebed.validation.verdict.rejudging import reassessed_health
+from tracebed.validation.verdict.rule import Reason, Verdict
 
 ROOT = Path(__file__).resolve().parents[2]
 COMPLETENESS = {"nodes_missing", "agents_lost", "interrupted", "jobs_disturbed"}
@@ -45,9 +68,9 @@ COMPLETENESS = {"nodes_missing", "agents_lost", "interrupted", "jobs_disturbed"}
 pytestmark = pytest.mark.usefixtures("no_process_is_left")
 
 
-def jobs_of(count: int, seconds: float, *, nodes: int = 1) -> Workload:
+def jobs_of(count: int, seconds: float, *, nodes: int = 1, **columns: Any) -> Workload:
     """Return `count` rigid jobs that are submitted at once."""
-    columns = {"submit_time": 0.0, "run_time": seconds, "time_limit": 2 * seconds, "nodes": nodes, "kind": "rigid"}
+    columns |= {"submit_time": 0.0, "run_time": seconds, "time_limit": 2 * seconds, "nodes": nodes, "kind": "rigid"}
     return Workload(pd.DataFrame({"job_id": [f"j{number}" for number in range(count)]} | columns))
 
 
@@ -70,12 +93,7 @@ def ranks() -> list[psutil.Process]:
 
 
 def stopping(seconds: float, folder: Path | None = None) -> Callable[[int], None]:
-    """Return a progress callback that stops a rank for this time: at its launch, or once it works.
-
-    Args:
-        seconds: the time.
-        folder: the folder in which a replay writes its run; None: stop the rank at its launch.
-    """
+    """Return a progress callback that stops a rank for some seconds: at its launch, or once it works in `folder`."""
     stopped: list[psutil.Process] = []
     until = 0.0
 
@@ -129,14 +147,6 @@ def test_a_rank_stopped_at_its_launch_is_found(tmp_path: Path) -> None:
     run = carry_out(tmp_path, jobs_of(1, 100.0), emulated(1), 100, stopping(4.0))
     stopped = {state_of(run, "overhead_late_s"), state_of(run, "rank_late_s")}  # it may have begun its work
     assert "unhealthy" in stopped, run.info.health
-
-
-@pytest.mark.slow
-def test_a_rank_stopped_for_10_s_is_found_at_low_speed(tmp_path: Path) -> None:
-    """The job of the issue: 600 s at 100x, of which a stop of 10 s makes 1,000 s more."""
-    run = carry_out(tmp_path, jobs_of(1, 600.0), emulated(1), 100, stopping(10.0, tmp_path))
-    assert run.info.health["state"] == "unhealthy"
-    assert run.info.health["signals"]["rank_late_s"] > 3.0
 
 
 def test_a_stopped_rank_that_computes_all_the_time_is_found(tmp_path: Path) -> None:
@@ -255,7 +265,7 @@ def test_a_limit_may_depend_on_the_times_of_the_replay(limit: object, found: flo
     assert Limit.model_validate(limit).at(TIMES) == pytest.approx(found)
 
 
-def judged(*entries: Entry, states: list[str], text: str, **info: object) -> dict[str, object]:
+def health_of(*entries: Entry, states: list[str], text: str, **info: object) -> dict[str, object]:
     """Return the health of a replay of jobs of 100 s at 1x that left these entries, by the thresholds `text`."""
     work = jobs_of(len(states), 100.0)
     jobs = Jobs.of(work)
@@ -278,7 +288,7 @@ def test_jobs_that_the_policy_or_the_limit_ended_are_not_disturbed() -> None:
     states = ["completed", "completed", "killed", "cancelled", "rejected"]
     lost_rank = (ended("j1", state="failed", exit_code=-9), ended("j2", state="failed", exit_code=-9))
     lost_rank += (ended("j0", state="failed", exit_code=1),)  # it tried to join as the job ended
-    found = judged(*lost_rank, states=states, text="all: {jobs_disturbed: {degraded: 0.1, unhealthy: 0.5}}")
+    found = health_of(*lost_rank, states=states, text="all: {jobs_disturbed: {degraded: 0.1, unhealthy: 0.5}}")
     assert found["state"] == "degraded"
     assert found["causes"] == [
         {
@@ -293,11 +303,11 @@ def test_jobs_that_the_policy_or_the_limit_ended_are_not_disturbed() -> None:
 
 def test_disturbed_jobs_are_named_by_what_happened_to_them() -> None:
     states = ["failed", "failed", "interrupted", "completed"]
-    found = judged(states=states, text="all: {jobs_disturbed: {unhealthy: 0.01}}")
+    found = health_of(states=states, text="all: {jobs_disturbed: {unhealthy: 0.01}}")
     [cause] = found["causes"]  # type: ignore[misc]
     jobs = "2 of 4 jobs failed, 1 of 4 jobs ended by an interruption"
     assert cause["text"] == f"disturbed jobs: 75 %, {jobs} (limit 1 %)"
-    undisturbed = judged(states=["completed"], text="all: {jobs_disturbed: {degraded: 0}}")
+    undisturbed = health_of(states=["completed"], text="all: {jobs_disturbed: {degraded: 0}}")
     assert undisturbed["state"] == "healthy"
 
 
@@ -306,20 +316,20 @@ def test_without_samples_it_is_unknown_whether_nodes_are_missing(sampled: bool) 
     """In a journal of an earlier version, a node without jobs has no entries."""
     nodes = [NodeFacts("n1", 1), NodeFacts("n2", 1)]
     entries = [ended("j0")] + [Entry(0, 0.0, "sample", None, "n1", {"time": 0.0})] * sampled
-    found = judged(*entries, states=["completed"], text="all: {nodes_missing: {unhealthy: 0}}", nodes=nodes)
+    found = health_of(*entries, states=["completed"], text="all: {nodes_missing: {unhealthy: 0}}", nodes=nodes)
     assert found["state"] == ("unhealthy" if sampled else "healthy")
     assert found["signals"]["nodes_missing"] == (1 if sampled else None)  # type: ignore[index]
 
 
 def test_the_worst_cause_decides_and_a_signal_without_limits_is_only_recorded() -> None:
     text = "all: {residual_s: {degraded: 1}, lost_time: {unhealthy: 0.05}, rate_drift: {unhealthy: 0}}"
-    found = judged(ended("j0", residual_s=20.0), ended("j1", residual_s=-4.0), states=["completed"] * 2, text=text)
+    found = health_of(ended("j0", residual_s=20.0), ended("j1", residual_s=-4.0), states=["completed"] * 2, text=text)
     assert found["state"] == "unhealthy"
     assert [cause["signal"] for cause in found["causes"]] == ["lost_time", "residual_s"]  # type: ignore[union-attr]
     signals = found["signals"]
     assert isinstance(signals, dict)
     assert (signals["lost_time"], signals["residual_s"], signals["rate_drift"]) == (0.12, 20.0, None)
-    assert judged(ended("j0", residual_s=20.0), states=["completed"], text="{}")["state"] == "healthy"
+    assert health_of(ended("j0", residual_s=20.0), states=["completed"], text="{}")["state"] == "healthy"
 
 
 @pytest.mark.parametrize(
@@ -336,7 +346,7 @@ def test_the_limits_are_those_of_the_kind_of_execution(execution: str, duty: obj
         f"{name}: {{residual_s: {{unhealthy: {limit}}}}}\n" for limit, name in enumerate(KINDS, 1)
     )
     facts = {"execution": execution, "parameters": {"duty": duty, "clock": clock}}
-    found = judged(ended("j0", residual_s=99.0), states=["completed"], text=text, **facts)
+    found = health_of(ended("j0", residual_s=99.0), states=["completed"], text=text, **facts)
     [cause] = found["causes"]  # type: ignore[misc]
     assert cause["limit"] == KINDS.index(kind) + 1
     assert (
@@ -439,3 +449,333 @@ def test_the_page_has_each_signal_with_its_limits() -> None:
     rows = documented()
     assert [row for row in page.splitlines() if row.startswith("| `")] == rows, "\n".join(rows)
     assert yaml.safe_load(SHIPPED.read_text(encoding="utf-8")).keys() == {"all", *KINDS}
+
+
+# -- recorded run times against their plans: those that differ are causes, and marked ----------------------------------
+
+SPEED = 100.0
+NEW = ("run_time_off_s", "run_time_off")
+
+
+def observed(recorded: list[float], planned: list[float | None]) -> tuple[Monitor, ScheduleRecord]:
+    """Return a witness and a record of completed jobs with these run times, wall s."""
+    jobs = Jobs.of(workload(len(recorded), malleable=0.0))
+    monitor, record = Monitor(jobs, [NodeFacts("n1", 2)], SPEED), ScheduleRecord(jobs)
+    for job, (ran, plan) in enumerate(zip(recorded, planned, strict=True)):
+        record.launched[job], record.state[job] = 1000.0, JobState.COMPLETED
+        record.end[job] = 1000.0 + ran * SPEED
+        data = {"state": "completed", "time": 0.0, "leader": True, "planned_s": plan}
+        monitor.apply(Entry(job, 0.0, "ended", jobs.ids[job], "n1", data))
+    return monitor, record
+
+
+@pytest.mark.parametrize(
+    ("recorded", "off"),
+    [
+        ([10.0, 10.0, 10.0], [0.0, 0.0, 0.0]),
+        ([10.01, 10.01, 10.02], [0.0, 0.0, 0.0]),  # the usual time to end
+        ([10.01, 10.01, 8.71], [0.0, 0.0, 1.29]),
+        ([10.01, 10.01, 13.0], [0.0, 0.0, 2.98]),
+        ([0.0, 10.0, 10.0], [10.0, 0.0, 0.0]),
+        ([15.0, 15.0, 15.0], [5.0 - USUAL_S] * 3),  # all of them: nothing is usual about that
+    ],
+)
+def test_no_difference_of_a_run_time_is_taken_for_usual(recorded: list[float], off: list[float]) -> None:
+    found = run_times(*observed(recorded, [10.0, 10.0, 10.0]))
+    assert [one.off for one in found] == pytest.approx(off)
+
+
+def test_jobs_without_a_plan_or_an_end_have_no_difference() -> None:
+    monitor, record = observed([10.0, 20.0, 30.0, 40.0], [10.0, None, 10.0, 10.0])
+    record.state[2], record.launched[3] = JobState.KILLED, math.nan
+    assert [one.job for one in run_times(monitor, record)] == [0]
+
+
+def test_no_run_time_that_differs_is_unmarked() -> None:
+    monitor, record = observed([8.71, 10.0, 10.2], [10.0, 10.0, 10.0])
+    mark(record.reason, run_times(monitor, record), 0.5, SPEED)
+    assert record.reason == ["ran 871 s, but its plan is 1000 s", "", ""]
+
+
+def test_no_resize_at_another_time_than_planned_is_unmarked() -> None:
+    """The leader was late by 2.1 s at the resize, and made up for it before its end: work was done at another size."""
+    monitor, record = observed([10.0, 10.0, 10.0], [10.0, 10.0, 10.0])
+    for job, (applied, planned) in enumerate([(6.1, 4.0), (4.0, 4.01), (-5.0, 4.0)]):  # the last: in an earlier run
+        record.resize_requested(job, 2, 4, 1000.0)
+        at = 1000.0 + applied * SPEED
+        record.resize_applied(job, at, at, at, {"planned_s": planned})
+    found = run_times(monitor, record)
+    assert [one.off for one in found] == pytest.approx([2.1, 0.01, 0.0])
+    mark(record.reason, found, 0.5, SPEED)
+    assert record.reason == ["was resized after 610 s, but its plan is 400 s", "", ""]
+    assert of_run_times(found, record.jobs.ids)["run_time_off_s"].value == pytest.approx(2.1)
+
+
+def test_every_kind_of_execution_has_limits_of_run_times() -> None:
+    for limits in HealthThresholds.read().limits.values():
+        for name in NEW:
+            assert name in SIGNALS and limits[name].degraded and limits[name].unhealthy
+
+
+@pytest.mark.parametrize("limit", ["", "run_time_off_s: {degraded: 1000}", "run_time_off_s: {unhealthy: 1000}"])
+def test_no_wide_limit_leaves_a_run_time_unmarked(limit: str) -> None:
+    wide = HealthThresholds.parse(f"all:\n  pauses: {{degraded: 0}}\n  {limit}\n", "wide.yaml")
+    times = TimeScale(SPEED, 10.0, 1.0)
+    assert wide.marking("emulated", times) == HealthThresholds.read().marking("emulated", times) == 1.0
+    narrow = HealthThresholds.parse("all: {run_time_off_s: {degraded: 0.5}}\n", "narrow.yaml")
+    assert narrow.marking("emulated", times) == 0.5
+
+
+@pytest.mark.slow
+def test_no_ordinary_replay_has_run_times_that_differ_from_their_plans(tmp_path: Path) -> None:
+    """Malleable jobs too: their plan follows the nodes that they had."""
+    run = replay(workload(12), virtual(4), "pref", tmp_path / "run", **replaying(SPEED))
+    assert len(run.reconfigurations) > 0
+    assert run.info.health["signals"]["run_time_off_s"] is not None
+    late = run.jobs["reason"].str.contains("but its plan is")  # of a machine that is busy with other tests
+    rigid = run.jobs[(run.jobs["kind"] == "rigid") & ~late]
+    assert (rigid["end"] - rigid["launched"] > rigid["run_time"] - 0.02 * SPEED).all()
+
+
+@pytest.mark.slow
+def test_no_timeline_that_loses_time_goes_unnoticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The replay is not resumed: its trace time runs at three quarters of its speed."""
+    trace = Timeline.trace
+    monkeypatch.setattr(Timeline, "trace", lambda self, time: 0.75 * trace(self, time))
+    monkeypatch.setattr(Timeline, "clock_at", lambda self, at: self.zero + at / 0.75 / self.speed)
+    run = replay(workload(4, malleable=0.0), virtual(4), "fcfs", tmp_path / "run", **replaying(SPEED))
+    causes = {cause["signal"]: cause["state"] for cause in run.info.health["causes"]}
+    assert causes["run_time_off"] == "unhealthy"
+    assert run.info.health["signals"]["lost_time"] < 0.1  # the ranks do not see it
+    assert run.jobs["reason"].str.contains("but its plan is").any()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("nodes", [1, 4])
+@pytest.mark.parametrize("event", ["launched", "started"])
+def test_no_run_time_is_shorter_than_its_plan_after_a_resume(tmp_path: Path, nodes: int, event: str) -> None:
+    """Work between the last entry of the journal and the kill was missing: 692 to 930 s of a job of 1,000 s."""
+    inventory = "grain_s: 0.02\nlinger_s: 120\nnodes:\n  - {name: 'n[1-4]', cores: 2, emulated: true}\n"
+    work = jobs_of(1, 1000.0, nodes=nodes, cores_per_node=2)
+    case = Case(tmp_path, work, inventory, "--speed", "400", "--policy", "fcfs")
+    try:
+        process = case.start()
+        case.wait_until(process, count(event))
+        case.kill(process)
+        run = case.finish(case.start("--resume", hook=KEEP))
+        [row] = run.jobs.itertuples()
+        assert row.end - row.launched > 1000.0 - 0.02 * 400
+        assert len(run.info.pauses) == 1
+        assert run.info.health["signals"]["run_time_off_s"] is not None
+    finally:
+        case.end()
+
+
+def killed_before(kind: str) -> str:
+    """Return a program that kills the replay when it would write an entry of `kind` into its journal."""
+    return f"""
+import os
+from tracebed.orchestrator.replay.journal import Journal
+inner = Journal.write
+def write(self, entries):
+    entries = list(entries)
+    if any(entry.kind == {kind!r} for entry in entries):
+        os.kill(os.getpid(), 9)
+    inner(self, entries)
+Journal.write = write
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("clock", ["wall", "steady"])
+def test_no_run_time_is_shorter_than_its_plan_if_the_job_ended_before_the_resume(tmp_path: Path, clock: str) -> None:
+    """With a steady clock, trace time continued at the last entry, although the job had worked after it."""
+    nodes = "{name: 'n[1-2]', cores: 2, emulated: true}"
+    inventory = f"grain_s: 0.02\nheartbeat_s: 1.7\nlinger_s: 120\nnodes:\n  - {nodes}\n"
+    work = jobs_of(1, 1000.0, nodes=2, cores_per_node=2)
+    case = Case(tmp_path, work, inventory, "--speed", "400", "--policy", "fcfs", "--clock", clock)
+    try:
+        assert case.start(hook=killed_before("ended")).wait(GUARD_S) == -9
+        run = case.finish(case.start("--resume", hook=KEEP))
+        [row] = run.jobs.itertuples()
+        assert row.end - row.launched > 1000.0 - 0.02 * 400
+        assert len(run.info.pauses) == 1
+    finally:
+        case.end()
+
+
+@pytest.mark.slow
+def test_no_launch_is_missing_from_the_journal_of_a_resumed_replay(tmp_path: Path) -> None:
+    """The message of the leader was in the journal, what followed from it was not: recovered jobs had no launch."""
+    inventory = "grain_s: 0.02\nlinger_s: 120\nnodes:\n  - {name: 'n[1-4]', cores: 2, emulated: true}\n"
+    case = Case(tmp_path, workload(3), inventory, "--speed", str(SPEED), "--policy", "fcfs")
+    try:
+        assert case.start(hook=killed_before("launched")).wait(GUARD_S) == -9
+        run = case.finish(case.start("--resume", hook=KEEP))
+        again = recovered(tmp_path / "run" / JOURNAL)
+        assert run.jobs["launched"].notna().all()
+        pd.testing.assert_frame_equal(again.jobs, run.jobs)
+        assert again.info.health == run.info.health
+    finally:
+        case.end()
+
+
+# -- judged again: by the journal and the default limits, and no file of the run is believed ---------------------------
+
+WIDE = "all: {" + ", ".join(f"{name}: {{degraded: 1.0e+6, unhealthy: 1.0e+6}}" for name in SIGNALS) + "}\n"
+RANK_TIMES = TimeScale(1.0, 100.0, 40.0)
+
+
+def by_wide_limits(**signals: float) -> dict[str, Any]:
+    """Return the record of a replay with thresholds of a million."""
+    values = {name: Value(value, "n2") for name, value in signals.items()}
+    return judged(values, HealthThresholds.parse(WIDE, "wide.yaml"), "emulated", RANK_TIMES)
+
+
+def test_no_verdict_is_accurate_by_wide_limits_of_health() -> None:
+    health = by_wide_limits(agents_lost=1)
+    assert health["state"] == "healthy"
+    found = validated(repetitions(5, health=health))
+    assert found.verdict is Verdict.INCONCLUSIVE
+    assert found.exit_code is ExitCode.UNHEALTHY
+    assert found.reasons == (Reason.UNHEALTHY,)
+    assert "5 of 5 real runs are unhealthy, most often: nodes lost" in found.headline
+    assert found.by_own_limits is Verdict.ACCURATE
+    assert found.to_json()["by_own_limits"] == "accurate"
+    warnings = "\n".join(found.warnings)
+    assert (
+        "5 of 5 runs (rep-01, and others): its limits of health are wider than the defaults (nodes_missing" in warnings
+    )
+    assert "by the limits of health of the runs themselves, the verdict is accurate instead of inconclusive" in warnings
+
+
+def test_wide_limits_without_an_effect_are_named_and_change_nothing() -> None:
+    found = validated(repetitions(5, health=by_wide_limits(agents_lost=0)))
+    assert found.verdict is Verdict.ACCURATE
+    assert found.by_own_limits is None
+    assert any("wider than the defaults" in text for text in found.warnings)
+
+
+def test_narrow_limits_of_a_run_still_hold() -> None:
+    strict = HealthThresholds.parse("all: {loop_late_s: {unhealthy: 0}}\n", "strict.yaml")
+    health = judged({"loop_late_s": Value(0.001)}, strict, "emulated", RANK_TIMES)
+    [run] = repetitions(1, health=health)
+    found = reassessed_health(run)
+    assert (found.state, found.lenient) == ("unhealthy", False)
+
+
+def test_no_state_is_believed_against_the_figures_in_the_file() -> None:
+    health = by_wide_limits(agents_lost=2) | {"state": "healthy", "causes": []}
+    for key in ("wider", "defaults"):
+        del health[key]
+    [run] = repetitions(1, health=health)
+    assert reassessed_health(run).state == "unhealthy"
+    [failed] = repetitions(1, states={"3": "failed", "7": "failed"})
+    assert [cause["signal"] for cause in reassessed_health(failed).causes] == ["jobs_disturbed"]
+
+
+def test_a_run_by_wide_limits_is_no_noise_and_no_fit() -> None:
+    runs = repetitions(3, health=by_wide_limits(agents_lost=1))
+    with pytest.raises(InputError, match="no run is usable: run 1: unhealthy: nodes lost"):
+        noise_floor(runs)
+    with pytest.raises(InputError, match="the run is unhealthy: nodes lost"):
+        cases_of({}, {"one": runs[0]})
+
+
+@pytest.fixture(scope="module")
+def damaged(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a replay that lost an agent, judged by limits of a million."""
+    folder = tmp_path_factory.mktemp("rejudged")
+    killed: list[psutil.Process] = []
+
+    def kill(ended: int) -> None:
+        if ranks() and not killed:
+            killed.append(agents()[0])
+            killed[0].kill()
+
+    wide = HealthThresholds.parse(WIDE, "wide.yaml")
+    replay(
+        jobs_of(3, 100.0),
+        emulated(2),
+        "fcfs",
+        folder / "run",
+        **replaying(100, health=wide),
+        on_progress=kill,
+    )
+    return folder / "run"
+
+
+def changed(run: Path, target: Path, *, journal: bool = True) -> Run:
+    """Return a copy of a run whose `run.json` says that the run is healthy, and has neither causes nor figures."""
+    Run.load(run).save(target)
+    if journal:
+        (target / JOURNAL).write_bytes((run / JOURNAL).read_bytes())
+    raw = json.loads((target / "run.json").read_text())
+    raw["health"] = {"state": "healthy", "causes": [], "signals": {}, "thresholds": "0" * 64}
+    (target / "run.json").write_text(json.dumps(raw))
+    return Run.load(target)
+
+
+def test_no_state_is_believed_against_the_journal(damaged: Path, tmp_path: Path) -> None:
+    run = Run.load(damaged)
+    assert run.info.health["state"] == "healthy"
+    assert "agents_lost: unhealthy above 1e+06 instead of 0" in run.info.health["wider"]
+    assert run.info.health["defaults"]["state"] == "unhealthy"
+    found = reassessed_health(run)
+    assert (found.state, found.lenient) == ("unhealthy", True)
+    assert found.causes[0]["text"].startswith("nodes lost (n")
+    again = reassessed_health(changed(damaged, tmp_path / "changed"))
+    assert (again.state, again.causes) == ("unhealthy", found.causes)
+    without = reassessed_health(changed(damaged, tmp_path / "without", journal=False))
+    assert without.state == "unhealthy"  # the outage in run.json
+    assert "its journal is missing: the health was judged by the figures in run.json and by the tables" in without.notes
+
+
+@without_pictures()
+def test_no_figure_of_the_file_is_reported_against_the_journal(damaged: Path, tmp_path: Path) -> None:
+    """The report listed the figures of `run.json` below the causes in the journal."""
+    run = changed(damaged, tmp_path / "changed")
+    assert run.info.health["signals"] == {}
+    found = reassessed_health(run)
+    assert (found.signals["agents_lost"], found.signals["interrupted"]) == (1, 0)
+    sim = Run.load(damaged)
+    sim.info.source, sim.info.execution = "simulator", "simulated"
+    page = rendered(run, sim)
+    section = page[page.index('<section id="health"') :].partition("</section>")[0]
+    assert "<dt>agents_lost</dt><dd>1</dd>" in section
+    assert HealthThresholds.read().sha256[:12] in section and "0" * 12 not in section
+
+
+def test_no_exported_state_is_that_of_wide_limits(damaged: Path) -> None:
+    pytest.importorskip("prometheus_client")
+    facts, entries = journal.read(damaged / JOURNAL)
+    view = view_of(facts)
+    view.apply(entries)
+    assert view.health()["state"] == "healthy"
+    [states] = [family for family in families(view) if family.name == "tracebed_health"]
+    values = {sample.labels["state"]: sample.value for sample in states.samples}
+    assert values == {"healthy": 0.0, "degraded": 0.0, "unhealthy": 1.0}
+
+
+def test_a_journal_of_another_run_is_not_used(damaged: Path, tmp_path: Path) -> None:
+    run = changed(damaged, tmp_path / "changed")
+    run.jobs["end"] += 50.0
+    assert any("its journal has other times or states of jobs" in note for note in reassessed_health(run).notes)
+    (tmp_path / "changed" / JOURNAL).write_bytes(b"no journal")
+    assert any("its journal cannot be used" in note for note in reassessed_health(run).notes)
+
+
+def test_no_command_ends_with_0_for_a_replay_that_lost_an_agent(damaged: Path, tmp_path: Path) -> None:
+    real = Run.load(damaged)
+    real.info.source, real.info.execution = "simulator", "simulated"
+    real.save(tmp_path / "sim")
+    result = call("compare", "--real", damaged, "--predicted", tmp_path / "sim")
+    assert result.return_value is ExitCode.UNHEALTHY
+    assert "the real run: its limits of health are wider than the defaults" in result.stderr
+    assert "by the limits of health of the runs themselves" in result.stdout
+
+
+def test_a_log_says_that_it_has_no_record_of_its_machine() -> None:
+    real = repetitions(5, source="log", execution="logged", health={})
+    found = validated(real, predicted())
+    assert any("it is a log without a record of its machine" in text for text in found.warnings)

@@ -14,22 +14,23 @@ from typing import Any, ClassVar
 import pandas as pd
 import pytest
 
+from tests.faults.kinds import NODE_FAULTS
 from tests.oracles.redecided import decided, decided_again, emulated, virtual, workload
-from tests.oracles.survival import Case, assert_every_job_ended_once, count
+from tests.oracles.survival import Case, assert_every_job_ended_once, count, entries_of
 from tests.patience import GUARD_S
 from tests.replay.test_replayer_mishaps import STARTED, Said, Scripted, carry_out, ended, until_sent
 from tests.runs import replaying
 from tracebed.converters.workload import Workload
 from tracebed.ground import system
-from tracebed.orchestrator.replay import journal
+from tracebed.orchestrator.replay import outages
 from tracebed.orchestrator.replay.recovery import recovered
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import JOURNAL, Run
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.state import Cancel, Decision, Start, State
+from tracebed.testing.virtual.faults import Fault
 from tracebed.testing.virtual.kernel import VirtualWorld
-from tracebed.testing.virtual.machine import VirtualAgent
 
 pytestmark = pytest.mark.usefixtures("no_process_is_left")
 
@@ -44,10 +45,6 @@ nodes:
 SETUP_PARTS = Path(__file__).resolve().parents[2]
 IMPATIENT = "from tracebed.orchestrator.replay import outages; outages.SILENCE = {}\n"
 """Code that shortens the time after which a silent agent is given up, s."""
-
-
-def entries_of(folder: Path) -> list[journal.Entry]:
-    return journal.read(folder / "run" / JOURNAL)[1]
 
 
 def assert_told(folder: Path, run: Run, policy: str) -> None:
@@ -78,17 +75,17 @@ def assert_costs_its_jobs(run: Run, policy: str, treatment: str, folder: Path) -
     assert_told(folder, run, policy)
 
 
-def killing(killed: list[VirtualAgent]) -> Callable[[int], None]:
-    """Return a progress callback that kills the agent of the first node, once, when a job runs there."""
+def striking(struck: list[Fault], kind: str = "kill_agent") -> Callable[[int], None]:
+    """Return a progress callback that lets a fault of the first node happen, once, when a job runs there."""
 
-    def kill(ended: int) -> None:
+    def strike(ended: int) -> None:
         here = system.current()
         assert isinstance(here, VirtualWorld)
-        if not killed and here.nodes["n1"].agents and here.nodes["n1"].agents[0].ranks:
-            killed.append(here.nodes["n1"].agents[0])
-            killed[0].kill()
+        if not struck and here.nodes["n1"].agents and here.nodes["n1"].agents[0].ranks:
+            struck.append(Fault(kind, here.now, "n1", seconds=1e3))
+            NODE_FAULTS[kind](here.nodes["n1"], struck[0])
 
-    return kill
+    return strike
 
 
 @pytest.mark.parametrize("policy", ["pref", "drom-share"])
@@ -96,10 +93,10 @@ def killing(killed: list[VirtualAgent]) -> Callable[[int], None]:
 def test_an_agent_that_is_killed_costs_its_jobs_and_its_node_returns(
     tmp_path: Path, policy: str, treatment: str
 ) -> None:
-    killed: list[VirtualAgent] = []
+    struck: list[Fault] = []
     options = replaying(SPEED, on_node_failure=treatment)
-    run = replay(workload(12), virtual(4), policy, tmp_path / "run", **options, on_progress=killing(killed))
-    assert killed
+    run = replay(workload(12), virtual(4), policy, tmp_path / "run", **options, on_progress=striking(struck))
+    assert struck
     assert_costs_its_jobs(run, policy, treatment, tmp_path)
 
 
@@ -358,8 +355,15 @@ def test_a_job_that_is_cancelled_after_it_lost_a_node_does_not_return_to_the_que
     assert run.jobs[["state", "reason", "restarts"]].to_numpy().tolist() == [["cancelled", "incomplete", 0]]
 
 
-def test_a_lost_node_may_abort_the_replay(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("kind", "reason"), [("kill_agent", "was killed by SIGKILL"), ("hang", "has been silent for 2 s")]
+)
+def test_a_lost_node_may_abort_the_replay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, reason: str
+) -> None:
+    monkeypatch.setattr(outages, "SILENCE", 2.0)
     options = replaying(SPEED, on_node_failure="abort")
-    run = replay(workload(12), virtual(4), "fcfs", tmp_path / "run", **options, on_progress=killing([]))
-    assert run.info.interruptions == ["node n1: its agent was killed by SIGKILL (the run so far is kept)"]
+    run = replay(workload(12), virtual(4), "fcfs", tmp_path / "run", **options, on_progress=striking([], kind))
+    assert run.info.state == "interrupted"
+    assert run.info.interruptions == [f"node n1: its agent {reason} (the run so far is kept)"]
     assert "requeue" not in {entry.kind for entry in entries_of(tmp_path)}

@@ -118,17 +118,10 @@ def test_a_replay_closes_its_clock_and_its_journal(tmp_path: Path) -> None:
 
 
 class Stopper(threading.Thread):
-    """Stops the first rank that holds the steady clock of a replay, until `enough`; then continues it, or kills it.
+    """Stops the first rank that holds the steady clock of a replay in `folder`, until `enough`; then sends `then`.
 
-    Args:
-        folder: the folder in which the replay writes `run`.
-        enough: whether the rank has been stopped for long enough.
-        then: the signal that ends the stop.
-
-    Attributes:
-        stopped: the rank; 0: there was none.
-        begun: monotonic time of the stop, s.
-        steady_s: time of the steady clock that passed during the stop, s.
+    `stopped` is the rank (0: none), `begun` the monotonic time of the stop, and `steady_s` the time of the steady clock
+    that passed during the stop, s.
     """
 
     def __init__(self, folder: Path, enough: Callable[[Stopper], bool], then: int = signal.SIGCONT) -> None:

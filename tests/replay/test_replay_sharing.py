@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, ClassVar
@@ -15,6 +17,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from tests.faults.invariants import CoreWatch
+from tests.faults.kinds import NODE_FAULTS
 from tests.oracles.redecided import decided, decided_again, emulated, virtual
 from tests.patience import GUARD_S
 from tests.replay.test_replayer import CPUS, workload
@@ -28,13 +32,15 @@ from tests.replay.test_replayer_mishaps import (
     outlived_leader,
     until_sent,
 )
-from tests.runs import replaying
+from tests.runs import by_node, replaying
 from tracebed.benchmarks.program import Program
 from tracebed.converters.workload import Workload
 from tracebed.ground.cpus import parse_cpus
 from tracebed.orchestrator.replay import journal, loop
+from tracebed.orchestrator.replay.loop import Replayer
+from tracebed.orchestrator.replay.monitor import CpuSpans, Handover, Handovers
 from tracebed.orchestrator.replay.session import replay
-from tracebed.orchestrator.run import JOURNAL
+from tracebed.orchestrator.run import JOURNAL, Run
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.policies import registry
@@ -42,8 +48,12 @@ from tracebed.orchestrator.scheduling.state import Cancel, Decision, Lend, Rejec
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
 from tracebed.orchestrator.testbeds.base import EMULATED_RATE, Event
-from tracebed.orchestrator.testbeds.nodes import Inventory, Node
+from tracebed.orchestrator.testbeds.nodes import Group, Inventory, Node
+from tracebed.orchestrator.testbeds.provider import world_of
 from tracebed.orchestrator.testbeds.testbed import AgentTestbed
+from tracebed.testing.virtual.faults import Fault, arm
+from tracebed.testing.virtual.kernel import VirtualWorld
+from tracebed.testing.virtual.provider import VirtualSettings
 from tracebed.validation.metrics.jobs import guests_and_mates
 
 pytestmark = pytest.mark.usefixtures("no_process_is_left")
@@ -163,7 +173,7 @@ def assert_no_core_has_two_jobs(allocations: pd.DataFrame, cores: Sequence[int])
 
 
 def test_jobs_crowded_onto_nodes_never_share_a_core_and_lose_no_work(tmp_path: Path) -> None:
-    """This also holds if jobs are cancelled. Ranks are killed in virtual time (`test_replay_orders.py`)."""
+    """This also holds if jobs are cancelled. Ranks are killed in virtual time."""
     work = crowd(50, 7)
     nodes = tuple(Node(f"n{number}", 4, 2, None, True) for number in range(4))
     inventory = Inventory("test", "agents", nodes, grain_s=0.004)
@@ -425,3 +435,252 @@ def test_jobs_that_lend_cores_take_the_time_that_the_simulator_models(
     expected = 120 * (1 - lent) + 120 * lent / jobs.rate(0, 2, 0.5)
     assert planned["mate"] == pytest.approx(expected, rel=0.02)
     assert (planned["guest"] < 39) == (speedup != "linear")
+
+
+# -- overlaps and gaps of the masks, against a slow reference ----------------------------------------------------------
+
+Spans = list[tuple[str, float, float]]
+
+
+def worst(found: list[Handover]) -> float:
+    return max((each.seconds for each in found), default=0.0)
+
+
+def slow_overlap(spans: Spans) -> float:
+    """Return the longest common time of two spans of different jobs."""
+    common = [
+        min(end, other_end) - max(start, other_start)
+        for job, start, end in spans
+        for other, other_start, other_end in spans
+        if job < other
+    ]
+    return max([0.0, *common])
+
+
+def test_a_lent_cpu_that_the_guest_takes_later_is_a_gap_and_no_overlap() -> None:
+    found = Handovers()
+    found.change(0, "owner", (0, 1, 2, 3), (0, 1), 10.0, since=0.0)
+    found.change(0, "guest", None, (2, 3), 10.5, since=10.5)
+    found.change(0, "guest", (2, 3), None, 20.0, since=10.5)
+    found.change(0, "owner", (0, 1), (0, 1, 2, 3), 20.25, since=0.0)
+    assert not list(found.overlaps())
+    assert sorted(found.gaps()) == [
+        (0.25, 0, 2, "guest", "owner"),
+        (0.25, 0, 3, "guest", "owner"),
+        (0.5, 0, 2, "owner", "guest"),
+        (0.5, 0, 3, "owner", "guest"),
+    ]
+
+
+def test_a_cpu_that_two_jobs_have_at_once_is_an_overlap_whichever_message_arrives_first() -> None:
+    changes = [
+        (0, "owner", (0, 1), (0,), 10.0, 0.0),
+        (0, "guest", None, (1,), 9.5, 9.5),
+    ]
+    for order in (changes, changes[::-1]):
+        found = Handovers()
+        for node, job, before, after, at, since in order:
+            found.change(node, job, before, after, at, since=since)
+        assert list(found.overlaps()) == [(0.5, 0, 1, "owner", "guest")]
+        assert not list(found.gaps())
+
+
+def test_the_time_between_two_jobs_that_shared_nothing_is_no_gap() -> None:
+    found = Handovers()
+    found.change(0, "owner", (0, 1), (0,), 10.0, since=0.0)  # for a guest that never took the CPU
+    found.change(0, "owner", (0,), None, 20.0, since=0.0)
+    found.change(0, "later", None, (0, 1), 50.0, since=50.0)
+    assert not list(found.gaps())
+    assert not list(found.overlaps())
+
+
+def test_masks_on_a_lost_node_are_unknown() -> None:
+    found = Handovers()
+    found.change(0, "guest", None, (1,), 5.0, since=5.0)
+    found.change(1, "guest", None, (1,), 5.0, since=5.0)
+    found.lose(0)
+    for node in (0, 1):
+        found.change(node, "next", None, (1,), 30.0, since=30.0)
+        found.change(node, "next", (1,), None, 40.0, since=30.0)
+    assert [(each.node, each.before) for each in found.overlaps()] == [(1, "guest")]
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_the_worst_overlap_and_gap_are_those_of_a_slow_reference(seed: int) -> None:
+    """Spans of a CPU are drawn. Each job holds the CPU in several spans between its launch and its end."""
+    draw = random.Random(seed)
+    messages = []
+    spans: Spans = []
+    for job in "abcd"[: draw.randint(2, 4)]:
+        instants = sorted(draw.sample(range(10**6), 2 * draw.randint(1, 3)))  # no two jobs at one instant
+        begin, end = instants[0], instants[-1]
+        own = list(zip(instants[::2], instants[1::2], strict=True))
+        spans += [(job, float(start), float(stop)) for start, stop in own]
+        messages.append((begin, job, None, (0, 1)))  # CPU 0 is the one with spans, CPU 1 that of the job
+        for (_, stop), (start, _) in pairwise(own):
+            messages += [(stop, job, (0, 1), (1,)), (start, job, (1,), (0, 1))]
+        messages.append((end, job, (0, 1), None))
+    draw.shuffle(messages)  # of several ranks; the messages of one rank arrive in their order
+    arrival = {job: iter(sorted(entry for entry in messages if entry[1] == job)) for job in "abcd"}
+    found = Handovers()
+    for _, job, *_ in messages:
+        at, name, before, after = next(arrival[job])
+        found.change(0, name, before, after, float(at), since=math.nan)
+        found.worst(1.0, ["n1"])  # a live view computes the longest ones between two messages
+    of_cpu = [each for each in found.overlaps() if each.cpu == 0]
+    assert worst(of_cpu) == slow_overlap(spans)
+    gaps = sorted((each.seconds, each.before, each.after) for each in found.gaps() if each.cpu == 0)
+    assert gaps == sorted(slow_gaps(spans))
+
+
+def slow_gaps(spans: Spans) -> list[tuple[float, str, str]]:
+    """Return the gaps before spans at whose begin no other job has the CPU, as (s, job before, job after)."""
+    first = {job: min(start for name, start, _ in spans if name == job) for job, *_ in spans}
+    last = {job: max(end for name, _, end in spans if name == job) for job, *_ in spans}
+    gaps = []
+    for job, start, end in spans:
+        if any(other != (job, start, end) and other[1] <= start < other[2] for other in spans):
+            continue
+        earlier = [other for other in spans if other[2] <= start and other != (job, start, end)]
+        if not earlier:
+            continue
+        before = max(earlier, key=lambda other: other[2])
+        shrank = before[2] < last[before[0]] and start <= last[before[0]]
+        if before[0] != job and (shrank or start > first[job]):
+            gaps.append((start - before[2], before[0], job))
+    return gaps
+
+
+def test_a_view_does_not_compute_earlier_hand_overs_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = []
+    monkeypatch.setattr(CpuSpans, "_next", lambda *args, original=CpuSpans._next: steps.append(1) or original(*args))
+    found = Handovers()
+    for turn in range(1000):
+        at = 10.0 * turn
+        found.change(0, "owner", (0, 1), (0,), at, since=-1.0)
+        found.change(0, f"guest {turn}", None, (1,), at + 1, since=at + 1)
+        found.change(0, f"guest {turn}", (1,), None, at + 6, since=at + 1)
+        found.change(0, "owner", (0,), (0, 1), at + 8, since=-1.0)
+        worst = found.worst(2.0, ["n1"])
+    assert worst["handovers"] == 2000
+    assert (worst["gap_s"], worst["overlap_s"]) == (1.0, 0.0)
+    assert len(steps) <= 4000
+
+
+def test_an_overlap_counts_when_one_mask_has_released_the_cpu() -> None:
+    found = Handovers()
+    found.change(0, "owner", None, (0, 1), 0.0, since=0.0)
+    found.change(0, "guest", None, (1,), 10.0, since=10.0)
+    assert found.worst(1.0, ["n1"]) == {}
+    found.change(0, "guest", (1,), None, 15.0, since=10.0)
+    assert found.worst(1.0, ["n1"])["overlap_s"] == 5.0
+
+
+# -- policies that decide at random, with crossing messages and killed ranks, in virtual time --------------------------
+
+SPEED = 1000.0
+
+
+class Resizing(Crowding):
+    """A policy that also resizes jobs that share no node."""
+
+    malleable: ClassVar[bool] = True
+
+    def decide(self, state: State) -> Iterator[Decision]:
+        yield from super().decide(state)
+        for job in [job for job in state.resizable if job not in state.resizing and not state.cluster.shares(job)]:
+            most = min(state.jobs.high[job], state.size[job] + state.idle)
+            size = self.draw.randint(state.jobs.low[job], most)
+            if size != state.size[job]:
+                yield Resize(job, size)
+
+
+def assert_ranks_end_where_their_jobs_are(run: Run, path: Path) -> None:
+    held: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    for row in by_node(run).itertuples():
+        held.setdefault((row.job_id, f"n{row.node + 1}"), []).append((row.start, row.end))
+    for entry in journal.read(path)[1]:
+        if entry.kind == "ended":
+            assert any(start < entry.time <= end for start, end in held[entry.job or "", entry.node or ""]), entry
+
+
+def replayed(seed: int, folder: Path, *over_limit: OverLimit) -> Counter[str]:
+    """Replay one drawn case, check the invariants, and return what was observed.
+
+    The treatment of jobs that exceed their limit is one of `over_limit`, or any if none is given.
+    """
+    draw = random.Random(seed)
+    resizes, deaths, cancels = draw.random() < 0.5, draw.choice([0, 6, 20, 40]), draw.choice([0.0, 0.03, 0.2])
+    work = crowd(draw.randint(5, 50), seed, resizes=resizes)
+    policy = Resizing if resizes else Crowding
+    options = replaying(
+        SPEED, over_limit=draw.choice(over_limit or [*OverLimit]), interval_s=draw.choice([0.0, 0.0, 20.0])
+    )
+    settings = VirtualSettings(seed=seed, latency_s=10 ** draw.uniform(-4.0, -1.5), launch_s=0.005)
+    nodes = tuple(Node(f"n{number}", 4, 1, None, True, provider="virtual") for number in range(1, 5))
+    inventory = Inventory("test", "agents", nodes, grain_s=0.02, groups=(Group("test", "virtual", settings, nodes),))
+    here, cores = world_of(inventory, SPEED, 60.0), CoreWatch()
+    assert isinstance(here, VirtualWorld)
+    here.observers.append(cores)
+    lasts_s = work.table["submit_time"].max() / SPEED + 1.0
+    times = sorted(here.now + 1.0 + draw.random() * lasts_s for _ in range(deaths))
+    kills = [Fault("kill_rank", at, draw.choice(nodes).name, draw=draw.random()) for at in times]
+    arm(here, kills, NODE_FAULTS)
+    try:
+        run = carry_out(work, policy(seed, cancels), folder, inventory, options, here=here)
+    finally:
+        here.end()
+    assert cores.violations == []
+    states = Counter(run.jobs["state"])
+    assert states.keys() <= {"completed", "cancelled", "failed", "killed"}
+    assert bool(deaths) >= bool(states["failed"]) and bool(cancels) >= bool(states["cancelled"])
+    assert not run.info.handovers.get("overlap_s")
+    assert_no_core_has_two_jobs(run.allocations, [4] * 4)
+    assert_ranks_end_where_their_jobs_are(run, folder / JOURNAL)
+    jobs = Jobs.of(work, over_limit=OverLimit(options.get("over_limit", "extend")))
+    again = decided_again(folder / JOURNAL, jobs, inventory, policy(seed, cancels), options)
+    assert again == decided(folder / JOURNAL)
+    masks = sum(entry.kind == "mask" for entry in journal.read(folder / JOURNAL)[1])
+    return states + Counter({"masks": masks}) + Counter(f"resize {state}" for state in run.reconfigurations["state"])
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_any_message_order_and_any_killed_rank(tmp_path: Path, block: int) -> None:
+    seen: Counter[str] = Counter()
+    for seed in range(block * 10, (block + 1) * 10):
+        (tmp_path / str(seed)).mkdir()
+        seen += replayed(seed, tmp_path / str(seed))
+    assert min(seen[what] for what in ("completed", "cancelled", "failed", "masks", "resize applied")) > 10, seen
+
+
+def test_limits_end_as_in_a_search_of_all_running_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The replayer searches only the jobs whose expected ends come first."""
+    next_limit, enforce = Replayer._next_limit, Replayer._enforce_limits
+    counts: Counter[str] = Counter()
+
+    def ends(replayer: Replayer, now: float) -> dict[int, float]:
+        jobs, running = replayer.jobs, replayer.ranks.running
+        able = [job for job in running if running[job].outcome is None and jobs.limit[job] != jobs.run_time[job]]
+        return {job: replayer.scheduler.limit_end(job, now) for job in able}
+
+    def checked_next_limit(replayer: Replayer) -> float:
+        expected = min(ends(replayer, replayer.rounds.now).values(), default=math.inf)
+        found = next_limit(replayer)
+        assert found == pytest.approx(expected, rel=1e-12)
+        counts["limits"] += found < math.inf
+        return found
+
+    def checked_enforce(replayer: Replayer, now: float) -> None:
+        expected = [job for job, end in ends(replayer, now).items() if end <= now]
+        entries = len(replayer.rounds.entries)
+        enforce(replayer, now)
+        kills = [replayer.event_handler.numbers[entry.job or ""] for entry in replayer.rounds.entries[entries:]]
+        assert kills == expected
+        counts["kills"] += len(kills)
+
+    monkeypatch.setattr(Replayer, "_next_limit", checked_next_limit)
+    monkeypatch.setattr(Replayer, "_enforce_limits", checked_enforce)
+    for seed in range(12):
+        (tmp_path / str(seed)).mkdir()
+        counts += replayed(seed, tmp_path / str(seed), OverLimit.KILL)
+    assert min(counts[what] for what in ("limits", "kills", "killed", "masks")) > 10, counts

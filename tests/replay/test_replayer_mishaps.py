@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import random
-import re
 import signal
 import sqlite3
 import subprocess
@@ -24,25 +23,15 @@ import pandas as pd
 import psutil
 import pytest
 
+from tests.oracles.redecided import decided, decided_again, emulated, virtual, workload
 from tests.patience import GUARD_S
-from tests.replay.test_replayer import (
-    CPUS,
-    assert_sound,
-    decided,
-    decided_again,
-    emulated,
-    virtual,
-    working_folders,
-    workload,
-    write_case,
-)
+from tests.replay.test_replayer import CPUS, assert_sound, working_folders, write_case
 from tests.runs import COMPLETED_REASON, by_node, replaying
-from tests.servers.agents import agents_of
 from tracebed.benchmarks.program import Program
 from tracebed.converters.workload import Workload
 from tracebed.ground import system
 from tracebed.ground.errors import InputError
-from tracebed.orchestrator.replay import event_handler, journal, loop, outages
+from tracebed.orchestrator.replay import event_handler, journal, loop
 from tracebed.orchestrator.replay.executor import RunningJob
 from tracebed.orchestrator.replay.loop import Replayer
 from tracebed.orchestrator.replay.programs import AllowedCommand, AllowedCommands
@@ -199,44 +188,6 @@ def test_a_new_rank_that_cannot_join_fails_its_job(tmp_path: Path) -> None:
     assert run.jobs["state"].tolist() == ["failed"]
     assert run.jobs["reason"][0].startswith("on n2: ended with status 1")
     assert run.allocations["end"].nunique() == 1
-
-
-@pytest.mark.parametrize("kind", ["leader", "follower"])
-def test_a_rank_that_is_killed_fails_its_job_and_frees_its_nodes(tmp_path: Path, kind: str) -> None:
-    nodes = emulated(2)
-    testbed = AgentTestbed(nodes, tmp_path / "spool")
-    receive, killed = testbed.receive, []
-
-    def kill_one(until: float | None) -> list[Event]:
-        events = receive(until)
-        if not killed and any(event.message["type"] == "started" for event in events):
-            [rank] = psutil.Process(testbed._links[kind == "follower"].hello["pid"]).children()
-            killed.append(rank.kill())
-        return events
-
-    testbed.receive = kill_one  # type: ignore[method-assign]
-    table = {"job_id": ["a", "b"], "submit_time": 0.0, "run_time": [1e6, 1.0], "time_limit": 1e6, "nodes": 2}
-    work = Workload(pd.DataFrame(table))
-    run = carry_out(work, registry.load("fcfs"), tmp_path, nodes, replaying(100.0), testbed)
-    assert run.jobs["state"].tolist() == ["failed", "completed"]
-    assert run.jobs["reason"][0] == ("was killed by signal 9 (Killed)" if kind == "leader" else "lost rank 'n2'")
-    assert_each_rank_ended_within_its_allocation(run, tmp_path / JOURNAL, ["n1", "n2"])
-
-
-def test_a_stopped_agent_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outages, "SILENCE", 1.0)
-    monkeypatch.setattr("tracebed.orchestrator.testbeds.testbed.END_S", 0.05)
-    nodes = Inventory("test", "agents", emulated(2).nodes, heartbeat_s=0.05)
-
-    def stop_one(ended: int) -> None:
-        for agent in agents_of(psutil.Process())[:1]:
-            agent.suspend()
-
-    options = replaying(0.1, on_node_failure="abort")
-    run = replay(workload(3, nodes=2), nodes, "fcfs", tmp_path / "run", **options, on_progress=stop_one)
-    assert run.info.state == "interrupted"
-    [reason] = run.info.interruptions
-    assert re.fullmatch(r"node n[12]: its agent has been silent for 1 s \(the run so far is kept\)", reason)
 
 
 # -- message orders that are rare with real agents ---------------------------------------------------------------------

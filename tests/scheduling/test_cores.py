@@ -17,21 +17,24 @@ from hypothesis import strategies as st
 
 from tests.oracles.reference_cores import CoreJob, CoresReference, DmrReference
 from tests.oracles.reference_scheduler import NearTie, RefJob
+from tests.replay.test_replayer import workload
 from tests.runs import resize_rows
 from tests.scheduling.test_scheduling import workload_of as whole_nodes
 from tracebed.converters.workload import Workload
 from tracebed.ground.cpus import parse_cpus
 from tracebed.ground.errors import InputError
 from tracebed.machine.nodes import NodeFacts
+from tracebed.orchestrator.replay.event_handler import mask_changed
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.policies.dmr import Dmr
 from tracebed.orchestrator.scheduling.policies.drom import DromShare
 from tracebed.orchestrator.scheduling.policies.sd import ReservationMap, SlowdownDriven, Trial
-from tracebed.orchestrator.scheduling.record import ScheduleRecord
+from tracebed.orchestrator.scheduling.record import NEVER, CoreChange, CoreChanges, ScheduleRecord
 from tracebed.orchestrator.scheduling.state import Decision, Policy, Releases, Share, State
 from tracebed.orchestrator.setup import Setup
+from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
 from tracebed.orchestrator.simulation.simulator import Simulator
@@ -637,3 +640,333 @@ def test_a_prediction_records_the_cores_of_each_job() -> None:
     rows = run.allocations[["job_id", "start", "end", "cores"]].to_numpy().tolist()
     assert rows == [["0", 0.0, 1.0, 12], ["0", 1.0, 7.0, 8], ["1", 1.0, 7.0, 4], ["0", 7.0, 12.0, 12]]  # one socket
     assert run.jobs_on_shared_nodes == 2
+
+
+# -- the record of changes: which request a change of a mask answers ---------------------------------------------------
+
+WHOLE, HALF = range(4), range(2)
+SHRINK, GROW = CoreChange(WHOLE, HALF), CoreChange(HALF, WHOLE)
+
+
+def test_a_change_is_applied_by_the_last_request_before_it() -> None:
+    """A guest ends as another one comes: the cores return and are lent at once, and the rank notices neither."""
+    changes = CoreChanges()
+    for asked, change in ((1.0, SHRINK), (5.0, GROW), (5.0, SHRINK), (9.0, GROW)):
+        changes.requested(0, 1, {0: change}, asked)
+        if asked in (1.0, 9.0):
+            changes.took_effect(0, 0, (len(change.before), len(change.after)), (asked + 0.1, NEVER, asked + 0.2))
+    assert changes.applied.tolist() == pytest.approx([1.2, math.nan, math.nan, 9.2], nan_ok=True)
+    changes.took_effect(0, 0, (4, 3), (10.0, NEVER, 10.0))
+    assert changes.cause[-1] == "operator" and len(changes) == 5
+
+
+def test_a_clock_that_is_late_does_not_make_a_change_that_of_an_operator() -> None:
+    changes = CoreChanges()
+    changes.requested(0, 1, {0: SHRINK}, 12.0)
+    changes.took_effect(0, 0, (4, 2), (11.999, NEVER, 12.0))
+    assert (changes.decided.tolist(), changes.applied.tolist()) == ([12.0], [12.0])
+
+
+def test_a_clock_that_has_stepped_leaves_the_steps_of_a_change_in_order() -> None:
+    changes = CoreChanges()
+    changes.requested(0, 1, {0: SHRINK, 1: SHRINK, 2: SHRINK}, 12.0)
+    changes.took_effect(0, 0, (4, 2), (3.0, 2.0, 4.0))
+    changes.took_effect(0, 1, (4, 2), (19.0, 18.0, 14.0))
+    changes.launched_with(0, 2, 2, 3.0)
+    assert changes.seen.tolist() == pytest.approx([12.0, 14.0, math.nan], nan_ok=True)
+    assert (changes.decided.tolist(), changes.applied.tolist()) == ([12.0, 14.0, 12.0], [12.0, 14.0, 12.0])
+
+
+def test_a_step_towards_the_cores_asked_for_is_no_change_of_an_operator() -> None:
+    changes = CoreChanges()
+    changes.requested(0, 1, {0: GROW}, 1.0)
+    changes.took_effect(0, 0, (2, 3), (1.1, NEVER, 1.1))
+    assert len(changes) == 1 and math.isnan(changes.applied[0])
+    changes.took_effect(0, 0, (3, 4), (1.2, NEVER, 1.2))
+    assert changes.applied.tolist() == [1.2]
+
+
+def test_a_rank_that_is_launched_after_a_change_has_applied_it() -> None:
+    record = ScheduleRecord(Jobs.of(workload(2)))
+    record.cores.requested(0, 1, {0: SHRINK}, 1.0)
+    mask = {"before": None, "after": "0-1", "applied": 1.5, "nodes": 1}
+    mask_changed(record, 0, 0, mask)
+    mask_changed(record, 1, 0, mask)  # a guest, of which no change was asked
+    assert record.cores.applied.tolist() == [1.5]
+
+
+# -- the options that the paper's program and Slurm's backfill of its time have, worked out by hand --------------------
+
+PASSES: dict[str, Any] = {"backfill_interval_s": 30.0, "depth": 0}
+
+
+def whole(number: int, submit: float, limit: float, nodes: int, kind: str = "rigid") -> CoreJob:
+    """Return a job that uses its nodes of 8 cores whole, for its limit."""
+    return CoreJob(number, submit, limit, limit, nodes, 8, kind)
+
+
+def starts(jobs: list[CoreJob], nodes: int, **parameters: Any) -> list[float]:
+    record, _ = simulated(jobs, SlowdownDriven(**({"max_slowdown": "inf"} | parameters)), nodes=nodes, cores=8)
+    return [record.start[job.id] for job in jobs]
+
+
+def test_a_job_that_would_start_beyond_bf_window_has_no_reservation() -> None:
+    """Job 1 would start at 7,200 s. Without a reservation for it, job 2 starts in the pass at 30 and delays it."""
+    jobs = [whole(0, 0.0, 7200.0, 1), whole(1, 1.0, 10.0, 2), whole(2, 2.0, 8000.0, 1)]
+    assert starts(jobs, 2, **PASSES) == [0.0, 7200.0, 7210.0]
+    assert starts(jobs, 2, **PASSES, bf_window=60) == [0.0, 8030.0, 30.0]
+    assert starts(jobs, 2, **PASSES, bf_window=120) == [0.0, 7200.0, 7210.0]
+
+
+FULL = [whole(0, 0.0, 100.0, 1), whole(1, 1.0, 10.0, 2), whole(2, 1.0, 10.0, 2), whole(3, 1.0, 20.0, 1)]
+"""Job 1 is planned from 100 to 110, job 2 from 110 to 120, and job 3 fits beside job 0."""
+
+
+def test_a_pass_ends_when_the_plan_has_bf_node_space_size_slots() -> None:
+    """The slots are those that begin at 30, 100 and 110, and with job 2 at 120."""
+    assert starts(FULL, 2, **PASSES) == [0.0, 100.0, 110.0, 30.0]
+    assert starts(FULL, 2, **PASSES, bf_node_space_size=4) == [0.0, 100.0, 110.0, 30.0]
+    assert starts(FULL, 2, **PASSES, bf_node_space_size=3) == [0.0, 100.0, 110.0, 120.0]
+
+
+def test_a_full_plan_does_not_end_a_pass_before_a_job_needs_a_slot() -> None:
+    without_2 = [FULL[0], FULL[1], replace(FULL[3], id=2)]
+    assert starts(without_2, 2, **PASSES, bf_node_space_size=3) == [0.0, 100.0, 30.0]
+
+
+def test_a_job_beyond_bf_window_takes_no_slot() -> None:
+    """With a window of one minute jobs 1 and 2 have no reservation, and the smallest plan is not full."""
+    assert starts(FULL, 2, **PASSES, bf_node_space_size=1, bf_window=1)[3] == 30.0
+    assert starts(FULL, 2, **PASSES, bf_node_space_size=1)[3] == 120.0
+
+
+def test_reservations_begin_at_multiples_of_bf_resolution() -> None:
+    """Job 1 is planned for 95 to 125, rounded down to 60 and 120. Job 2 would end at 80."""
+    jobs = [whole(0, 0.0, 95.0, 1), whole(1, 1.0, 30.0, 2), whole(2, 2.0, 50.0, 1)]
+    assert starts(jobs, 2, **PASSES) == [0.0, 95.0, 30.0]
+    assert starts(jobs, 2, **PASSES, bf_resolution=60) == [0.0, 95.0, 125.0]
+    assert starts(jobs, 2, **PASSES, bf_resolution=40) == [0.0, 95.0, 30.0]
+
+
+@pytest.mark.parametrize(("user", "start"), [("a", 120.0), ("b", 30.0)])
+def test_a_pass_considers_bf_max_job_user_jobs_of_a_user(user: str, start: float) -> None:
+    jobs = [replace(job, user="a") for job in FULL[:3]] + [replace(FULL[3], user=user)]
+    assert starts(jobs, 2, **PASSES, bf_max_job_user=2) == [0.0, 100.0, 110.0, start]
+
+
+def test_without_mates_sd_is_static_backfill() -> None:
+    jobs = [whole(0, 0.0, 100.0, 1, "malleable"), whole(1, 10.0, 20.0, 1, "malleable")]
+    assert starts(jobs, 1) == [0.0, 10.0]
+    assert starts(jobs, 1, mates=0) == [0.0, 100.0]
+
+
+def test_a_job_may_be_a_guest_though_it_would_end_earlier_if_it_waited() -> None:
+    """At 85, waiting until 100 and running 20 s ends at 120, sharing the node of the mate at 125."""
+    jobs = [whole(0, 0.0, 100.0, 1, "malleable"), whole(1, 85.0, 20.0, 1, "malleable")]
+    assert starts(jobs, 1, inside="off") == [0.0, 100.0]
+    assert starts(jobs, 1, inside="off", if_earlier=False) == [0.0, 85.0]
+
+
+@pytest.mark.parametrize(("weighted", "mates"), [(False, {3}), (True, {1, 2})])
+def test_the_penalties_of_large_mates_may_weigh_more(weighted: bool, mates: set[int]) -> None:
+    """At 60 four nodes are needed: job 3 has waited 50 s and p = 1.35; jobs 1 and 2, of two nodes each, have 1.1."""
+    jobs = [whole(0, 0.0, 50.0, 4), *(whole(number, 0.0, 200.0, 2, "malleable") for number in (1, 2))]
+    jobs += [whole(3, 0.0, 200.0, 4, "malleable"), whole(4, 60.0, 20.0, 4, "malleable")]
+    policy = SlowdownDriven(max_slowdown="inf", weighted=weighted)
+    record, simulator = simulated(jobs, policy, nodes=8, cores=8)
+    assert record.start == [0.0, 0.0, 0.0, 50.0, 60.0]
+    held = pieces(simulator)
+    shared = {row[2] for row in held[4]}
+    assert {job for job in (1, 2, 3) if shared & {row[2] for row in held[job]}} == mates
+
+
+def test_a_mate_may_share_some_of_its_nodes() -> None:
+    """The guest of 10 takes one of the mate's two nodes; the mate is as slow as on both in the worst-case model."""
+    jobs = [whole(0, 0.0, 100.0, 2, "malleable"), whole(1, 10.0, 20.0, 1, "malleable")]
+    assert starts(jobs, 2) == [0.0, 100.0]
+    policy = SlowdownDriven(max_slowdown="inf", partial=True)
+    record, simulator = simulated(jobs, policy, nodes=2, cores=8, model="worst-case")
+    assert (record.start, record.end) == ([0.0, 10.0], [120.0, 50.0])
+    assert len({row[2] for row in pieces(simulator)[1]}) == 1
+
+
+@pytest.mark.parametrize(("ranks", "cores"), [(1, 4), (4, 4), (6, 2), (8, 0)])
+def test_a_mate_keeps_a_core_for_each_of_its_ranks(ranks: int, cores: int) -> None:
+    """SharingFactor would take 4 of 8 cores. With 8 ranks, the job has none to lend, and its node no guest."""
+    jobs = [replace(whole(0, 0.0, 100.0, 1, "malleable"), ranks=ranks), whole(1, 10.0, 5.0, 1, "malleable")]
+    record, simulator = simulated(jobs, SlowdownDriven(max_slowdown="inf"), nodes=1, cores=8)
+    assert record.start[1] == (10.0 if cores else 100.0)
+    assert pieces(simulator)[1][0][3] == (cores or 8)
+
+
+@pytest.mark.parametrize(("ranks", "start"), [(4, 10.0), (5, 100.0)])
+def test_a_guest_needs_a_core_for_each_of_its_ranks(ranks: int, start: float) -> None:
+    jobs = [whole(0, 0.0, 100.0, 1, "malleable"), replace(whole(1, 10.0, 5.0, 1, "malleable"), ranks=ranks)]
+    assert starts(jobs, 1) == [0.0, start]
+
+
+def test_a_guest_that_requests_few_cores_leaves_the_others_to_its_mate() -> None:
+    """Section 3.3: a memory-bound job that requests 2 of 8 cores takes 2, though SharingFactor would allow 4."""
+    jobs = [whole(0, 0.0, 100.0, 1, "malleable"), replace(whole(1, 10.0, 5.0, 1, "malleable"), cores=2)]
+    _, simulator = simulated(jobs, SlowdownDriven(max_slowdown="inf"), nodes=1, cores=8)
+    assert pieces(simulator) == {
+        0: [(0.0, 10.0, 0, 8), (10.0, 15.0, 0, 6), (15.0, 101.25, 0, 8)],
+        1: [(10.0, 15.0, 0, 2)],
+    }
+
+
+# -- a grain: cores change hands at malleability points, and data divided by the first cores ---------------------------
+
+
+def with_overheads(
+    jobs: list[CoreJob],
+    policy: Policy,
+    overheads: Overheads,
+    *,
+    nodes: int = 1,
+    cores: int = 8,
+    sockets: int = 1,
+    model: str = "worst-case",
+    application: str = "pils",
+    parameters: str = "",
+) -> tuple[ScheduleRecord, Simulator]:
+    work = workload_of(jobs)
+    work.table["application"], work.table["application_parameters"] = application, parameters
+    simulator = Simulator(
+        Jobs.of(work, cores_per_node=cores),
+        [cores] * nodes,
+        policy,
+        Setup.of(policy, runtime_model=model, overheads=overheads),
+        sockets=[sockets] * nodes,
+    )
+    return simulator.run(), simulator
+
+
+def test_a_guest_begins_at_the_next_malleability_point_of_its_owner() -> None:
+    """The owner's points are every 8 s, then, on half its cores, every 16 s: the cores return at 72, not at 56."""
+    record, _ = with_overheads(MATE_AND_GUEST, SlowdownDriven(max_slowdown="inf"), Overheads(grain_s=8.0))
+    step = 100 / round(100 / 8)
+    first = 2 * step  # the first point after 10 s
+    guest_end = first + 40
+    returned = first + 2 * step * math.ceil((guest_end - first) / (2 * step))
+    assert record.start == [0.0, 10.0]
+    assert record.launched == pytest.approx([0.0, first])
+    assert record.end == pytest.approx([100 + (returned - first) / 2, guest_end])
+
+
+def test_a_guest_begins_when_its_owner_ends_if_that_has_no_further_malleability_point() -> None:
+    """The owner is in its last iteration. The guest takes the whole node when the owner ends."""
+    record, _ = with_overheads(MATE_AND_GUEST, SlowdownDriven(max_slowdown="inf"), Overheads(grain_s=200.0))
+    assert record.start == [0.0, 10.0]
+    assert record.launched == [0.0, 100.0]
+    assert record.end == [100.0, 120.0]
+
+
+def test_the_launch_of_a_guest_goes_on_while_it_waits_for_its_cores() -> None:
+    overheads = Overheads(grain_s=5.0, launch_s=4.0)
+    record, _ = with_overheads(MATE_AND_GUEST, SlowdownDriven(max_slowdown="inf"), overheads)
+    assert record.launched == pytest.approx([4.0, 14.0])  # the owner's point at 14 s is when the launch ends
+    later = replace(MATE_AND_GUEST[1], submit=13.0)
+    record, _ = with_overheads([MATE_AND_GUEST[0], later], SlowdownDriven(max_slowdown="inf"), overheads)
+    assert record.launched == pytest.approx([4.0, 17.0])
+
+
+def test_a_second_guest_need_not_wait_for_cores_that_have_not_returned() -> None:
+    jobs = [*jobs_of((0.0, 100.0, 100.0, 1, 8), (10.0, 20.0, 20.0, 1, 8), (20.0, 5.0, 5.0, 1, 8))]
+    record, _ = with_overheads(jobs, DromShare(), Overheads(grain_s=10.0))
+    assert record.launched == pytest.approx([0.0, 20.0, 60.0])  # the second guest starts as the first one ends
+    assert record.end[1] == 60.0 == record.start[2]
+
+
+def test_data_divided_by_the_first_cores_leave_cores_unused() -> None:
+    """The data of 8 cores are 32 tasks. 5 cores do them in 7 rounds: 4/7 of the speed, not 5/8 (DROM, figure 5)."""
+    jobs = [*jobs_of((0.0, 100.0, 100.0, 1, 8), (10.0, 20.0, 20.0, 1, 3))]
+    ends = {}
+    for data in ("free", "static"):
+        record, simulator = with_overheads(
+            jobs,
+            DromShare(split="asked"),
+            Overheads(),
+            application="simulation",
+            parameters=f"data={data}",
+        )
+        assert pieces(simulator)[1] == [(10.0, 30.0, 0, 3)]
+        assert record.end[1] == pytest.approx(30.0)  # a guest on as many cores as it requests
+        ends[data] = record.end[0]
+    assert ends == {"free": pytest.approx(120 - 20 * 5 / 8), "static": pytest.approx(120 - 20 * 4 / 7)}
+
+
+def test_a_guest_with_divided_data_uses_as_many_cores_as_it_has_tasks() -> None:
+    """A guest that starts on 4 cores has 16 tasks: all 8 cores compute 2 of them after the end of the owner."""
+    jobs = [*jobs_of((0.0, 20.0, 20.0, 1, 8), (10.0, 100.0, 100.0, 1, 8))]
+    record, _ = with_overheads(jobs, DromShare(), Overheads(), application="simulation", parameters="data=static")
+    assert record.end == pytest.approx([30.0, 120.0])  # 4 of 8 cores, and all 8 after the owner's end at 30 s
+
+
+class Slow:
+    """The jobs of a drawn case, in steps: the slow reference of the cores that jobs use."""
+
+    def __init__(self, jobs: list[CoreJob], simulator: Simulator, model: str, cores: int, grain: float) -> None:
+        self.jobs, self.model, self.cores, self.grain = jobs, model, cores, grain
+        self.held = pieces(simulator)
+        self.record = simulator.record
+        self.used: list[tuple[float, float, int, int]] = []
+        """(start, end, node, cores) of each iteration."""
+
+    def allocated(self, job: int, at: float) -> dict[int, int]:
+        return {node: cores for start, end, node, cores in self.held[job] if start <= at < end}
+
+    def end(self, job: int) -> float:
+        """Return the end of `job`: iterations of equal work, each on the cores allocated as it begins."""
+        row = self.jobs[job]
+        iterations = max(1, round(row.run_time / self.grain))
+        now = self.record.launched[job]
+        wanted = min(row.cores, self.cores)
+        first = self.allocated(job, self.record.start[job])
+        for _ in range(iterations):
+            there = first if row.kind == "moldable" else self.allocated(job, now + 1e-7) or first
+            has = [min(cores, wanted) for cores in there.values()]
+            share = min(has) / wanted if self.model == "worst-case" else sum(has) / len(has) / wanted
+            begun, now = now, now + row.run_time / iterations / row.speed(share)
+            self.used += [(begun, now, node, cores) for node, cores in there.items()]
+        return now
+
+
+def drawn_cases(seeds: range, policy: str) -> Iterator[tuple[int, list[CoreJob], dict[str, Any], dict[str, Any]]]:
+    for seed in seeds:
+        jobs, machine, parameters = case(seed, policy)
+        rng = random.Random(f"grain {seed}")
+        for job in jobs:
+            job.run_time += rng.uniform(0.1, 0.9)  # so that no two events are at one instant
+            job.submit += rng.uniform(0.0, 0.1)
+            job.limit = max(job.limit, job.run_time) * rng.uniform(1.0, 1.5)
+        jobs.sort(key=lambda job: job.submit)
+        jobs = [replace(job, id=number) for number, job in enumerate(jobs)]
+        machine.pop("over_limit")
+        yield seed, jobs, machine, parameters
+
+
+@pytest.mark.parametrize(("policy", "kind"), [("sd", SlowdownDriven), ("drom-share", DromShare)])
+def test_ends_equal_those_of_a_slow_reference_in_steps(policy: str, kind: type[Policy]) -> None:
+    """Each job does its iterations on the cores that it is allocated as the iteration begins."""
+    shared = late = 0
+    for seed, jobs, machine, parameters in drawn_cases(range(80), policy):
+        grain = random.Random(seed).choice([0.7, 3.1, 11.0])
+        record, simulator = with_overheads(jobs, kind(**parameters), Overheads(grain_s=grain), **machine)
+        slow = Slow(jobs, simulator, machine["model"], machine["cores"], grain)
+        for job in range(len(jobs)):
+            if record.state[job] != "completed":
+                continue
+            late += record.launched[job] > record.start[job]
+            shared += len({cores for *_, cores in slow.held[job]}) > 1
+            assert record.end[job] == pytest.approx(slow.end(job), abs=1e-5), (seed, job)
+        changes = {end for _, end, *_ in slow.used}
+        for job in range(len(jobs)):
+            if record.launched[job] > record.start[job]:  # as soon as another job leaves the cores
+                assert any(math.isclose(record.launched[job], end, abs_tol=1e-5) for end in changes), (seed, job)
+        for begun, _, at, _ in slow.used:
+            instant = begun + 1e-4
+            busy = sum(cores for start, end, node, cores in slow.used if node == at and start <= instant < end)
+            assert busy <= machine["cores"], (seed, begun)
+    assert shared > 20
+    assert late > 20

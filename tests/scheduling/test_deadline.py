@@ -231,12 +231,8 @@ def test_every_accepted_job_ends_or_is_cancelled_by_its_deadline(
 @pytest.mark.parametrize("placement", PLACEMENTS)
 def test_no_job_of_the_study_is_cancelled_if_all_run_as_planned(placement: str) -> None:
     work = tb.generate("deadline-very-heavy", jobs=40, seed=2)
-    assert (
-        predict(work, 128, "deadline", placement=placement, grid="8x16")
-        .jobs["state"]
-        .isin(["completed", "rejected"])
-        .all()
-    )
+    run = predict(work, 128, "deadline", placement=placement, grid="8x16")
+    assert run.jobs["state"].isin(["completed", "rejected"]).all()
 
 
 # -- by hand -----------------------------------------------------------------------------------------------------------
@@ -269,11 +265,8 @@ def test_a_reason_says_that_only_the_shape_is_missing() -> None:
     """A line of 4; jobs hold the nodes 0 and 2, so that two nodes are free, but not side by side."""
     rows = [(0, 10, 1, 99), (0, 1, 1, 99), (0, 10, 1, 99), (2, 5, 2, 12)]
     reason = "rejected no admissible shape of 2 nodes is free for 5 s before its deadline"
-    assert (
-        outcome(rows, 4, placement="hilbert", grid="4")[3]
-        == outcome(rows, 4, placement="median", grid="4")[3]
-        == reason
-    )
+    for placement in ("hilbert", "median"):
+        assert outcome(rows, 4, placement=placement, grid="4")[3] == reason
     assert outcome(rows, 4)[3] == "completed 2 7"
 
 
@@ -339,8 +332,7 @@ def test_a_reservation_of_a_lost_node_is_replaced_or_its_job_is_rejected() -> No
 
     work = jobs_with_deadlines([(0, 10, 1, 99), (0, 10, 1, 40), (0, 10, 2, 40), (0, 10, 1, math.nan, 5)])
     executor = Executor(Jobs.of(work), 2, Deadline())
-    for job in range(4):
-        executor.submit(job)
+    executor.submit(0, 1, 2, 3)
     executor.decide()
     holds = executor.state.reservations.holds
     assert {job: (hold.start, hold.nodes) for job, hold in holds.items()} == {

@@ -59,20 +59,22 @@ def resizes(run: tb.Run) -> list[tuple[float, str, int, int]]:
     return list(zip(table["asked"], table["job_id"], table["nodes_from"], table["nodes_to"], strict=True))
 
 
-def test_a_pass_starts_one_job_though_more_fit() -> None:
-    assert starts(simulated([rigid(2, 100), rigid(2, 100), rigid(2, 100)])) == [0, 5, 10]
+PASSES: dict[str, tuple[list[J], list[float]]] = {
+    "a pass starts one job though more fit": ([rigid(2, 100), rigid(2, 100), rigid(2, 100)], [0, 5, 10]),
+    "no job starts before the head": ([rigid(8, 22), rigid(8, 20), rigid(2, 20)], [0, 25, 30]),
+    "nodes of an ended job are used in the next pass": ([rigid(12, 21.5), rigid(12, 3.5), rigid(12, 1)], [0, 25, 30]),
+    "passes go on at the same instants while nothing waits": (
+        [rigid(2, 1), rigid(2, 1, submit=12.0), rigid(2, 1, submit=35.0)],
+        [0, 15, 35],
+    ),
+    "a malleable job waits for its minimum": ([rigid(10, 52), J(40, 3, 12)], [0, 55]),
+}
 
 
-def test_no_job_starts_before_the_head() -> None:
-    assert starts(simulated([rigid(8, 22), rigid(8, 20), rigid(2, 20)])) == [0, 25, 30]
-
-
-def test_nodes_of_an_ended_job_are_used_in_the_next_pass() -> None:
-    assert starts(simulated([rigid(12, 21.5), rigid(12, 3.5), rigid(12, 1)])) == [0, 25, 30]
-
-
-def test_passes_go_on_at_the_same_instants_while_nothing_waits() -> None:
-    assert starts(simulated([rigid(2, 1), rigid(2, 1, submit=12.0), rigid(2, 1, submit=35.0)])) == [0, 15, 35]
+@pytest.mark.parametrize("rule", PASSES)
+def test_jobs_start_in_passes(rule: str) -> None:
+    jobs, expected = PASSES[rule]
+    assert starts(simulated(jobs)) == expected
 
 
 def test_a_malleable_job_starts_on_the_idle_nodes_up_to_its_maximum() -> None:
@@ -81,10 +83,6 @@ def test_a_malleable_job_starts_on_the_idle_nodes_up_to_its_maximum() -> None:
     sizes = run.allocations.groupby(["job_id", "start"])["count"].sum()
     assert sizes["1", 5.0] == 4
     assert sizes["2", 10.0] == 2
-
-
-def test_a_malleable_job_waits_for_its_minimum() -> None:
-    assert starts(simulated([rigid(10, 52), J(40, 3, 12)])) == [0, 55]
 
 
 def test_a_shrink_takes_what_the_head_lacks_and_the_head_starts_a_pass_later() -> None:

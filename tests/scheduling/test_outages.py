@@ -87,9 +87,10 @@ class Executor:
 
     # -- events
 
-    def submit(self, job: int) -> None:
-        self.submitted.add(job)
-        self.scheduler.submit(job, self.now)
+    def submit(self, *jobs: int) -> None:
+        for job in jobs:
+            self.submitted.add(job)
+            self.scheduler.submit(job, self.now)
 
     def end(self, job: int, *, requeue: bool) -> None:
         del self.running[job]
@@ -203,8 +204,7 @@ def test_every_job_ends_exactly_once_whatever_nodes_are_lost(
             executor.now += 10.0
         executor.check()
         executor.decide()
-    for job in coming:
-        executor.submit(job)
+    executor.submit(*coming)
     for node in sorted(executor.cluster.lost):
         executor.bring_back(node)
     for _ in range(20 * len(jobs) + 20):
@@ -323,8 +323,7 @@ def rigid(*rows: tuple[int, float]) -> Jobs:
 
 def test_a_requeued_job_keeps_its_place_in_the_queue() -> None:
     executor = Executor(rigid((2, 10), (2, 10), (1, 10)), 2, registry.load("fcfs"))
-    for job in range(3):
-        executor.submit(job)
+    executor.submit(0, 1, 2)
     executor.decide()
     executor.lose(1)
     executor.end(0, requeue=True)
@@ -352,8 +351,7 @@ def test_a_failing_job_holds_its_other_nodes_until_its_processes_have_ended() ->
 
 def test_a_node_that_returns_before_its_job_has_ended_is_idle_only_afterwards() -> None:
     executor = Executor(rigid((2, 10), (1, 10)), 2, registry.load("firstfit"))
-    for job in range(2):
-        executor.submit(job)
+    executor.submit(0, 1)
     executor.decide()
     executor.lose(1)
     executor.bring_back(1)
@@ -368,8 +366,7 @@ def test_a_node_that_returns_before_its_job_has_ended_is_idle_only_afterwards() 
 def test_easy_backfills_any_job_behind_a_head_that_needs_lost_nodes() -> None:
     executor = Executor(rigid((3, 10), (1, 1000), (2, 500)), 3, registry.load("easy"))
     executor.lose(2)
-    for job in range(3):
-        executor.submit(job)
+    executor.submit(0, 1, 2)
     executor.decide()
     assert executor.started == [1]  # one node is left, and the third job needs two
     executor.end(1, requeue=False)
@@ -407,8 +404,7 @@ def test_a_calibration_continues_with_the_nodes_that_are_left() -> None:
 
 def test_conservative_plans_again_when_a_node_is_lost_and_when_it_returns() -> None:
     executor = Executor(rigid((2, 100), (3, 10), (2, 50)), 3, registry.load("conservative"))
-    for job in range(3):
-        executor.submit(job)
+    executor.submit(0, 1, 2)
     executor.decide()
     assert executor.state.reserved == {1: 100.0, 2: 110.0}
     executor.now = 1.0
@@ -469,8 +465,7 @@ def test_owner_and_guest_of_a_lost_node_fail_and_the_others_go_on() -> None:
         for number, nodes in enumerate((2, 2, 1))
     ]
     executor = Executor(jobs_of(raw), 4, registry.load("drom-share"))
-    for job in range(3):
-        executor.submit(job)
+    executor.submit(0, 1, 2)
     executor.decide()
     assert shares(executor.scheduler.policy)
     (shared,) = executor.cluster.loans

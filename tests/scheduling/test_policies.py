@@ -114,10 +114,8 @@ def test_work_is_conserved(seed: int, policy: str) -> None:
     held = staircases_of(run)
     for job, state in zip(case.jobs, run.jobs["state"], strict=True):
         if state == "completed":
-            rates = (
-                (end - start) * rate(job, nodes, cores / (CORES * nodes))
-                for start, end, nodes, cores in held.get(job.id, [])
-            )
+            steps = held.get(job.id, [])
+            rates = ((end - start) * rate(job, nodes, cores / (CORES * nodes)) for start, end, nodes, cores in steps)
             assert sum(rates) == pytest.approx(job.run_time, abs=1e-6)
 
 
@@ -301,6 +299,10 @@ FAMILY = [malleable(0, 0, 1000, 2, 4, 8), malleable(1, 0, 1000, 2, 4, 6), rigid(
 """10 nodes. Two malleable jobs start at 0. They grow at 10 and, when 2 ends, at 11. At 20, 3 needs 5 nodes."""
 
 
+def resizes_until_20(policy: str) -> dict[int, list[tuple[float, int, int]]]:
+    return {job: [step for step in steps if step[0] <= 20] for job, steps in resizes(FAMILY, 10, policy).items()}
+
+
 def test_pref_starts_and_stays_near_the_preferred_size() -> None:
     """Equation 2. A node becomes idle at 10 and at 11; each goes to the job with the smallest excess over 4 nodes.
 
@@ -308,8 +310,7 @@ def test_pref_starts_and_stays_near_the_preferred_size() -> None:
     give 3: the first gives all 3, the second gives the rest.
     """
     assert starts(FAMILY, 10, "pref") == [0, 0, 10, 20]
-    until_20 = {job: [step for step in steps if step[0] <= 20] for job, steps in resizes(FAMILY, 10, "pref").items()}
-    assert until_20 == {0: [(10, 4, 5), (20, 5, 2)], 1: [(11, 4, 5), (20, 5, 3)]}
+    assert resizes_until_20("pref") == {0: [(10, 4, 5), (20, 5, 2)], 1: [(11, 4, 5), (20, 5, 3)]}
 
 
 def test_a_delayed_job_may_start_on_fewer_nodes_after_others_have_started() -> None:
@@ -328,10 +329,7 @@ def test_a_delayed_job_may_start_on_fewer_nodes_after_others_have_started() -> N
 
 def test_keep_pref_shrinks_no_job_below_the_preferred_size() -> None:
     """The two nodes above the preferred sizes are too few for 5, so no job is shrunk and 3 waits."""
-    until_20 = {
-        job: [step for step in steps if step[0] <= 20] for job, steps in resizes(FAMILY, 10, "keep-pref").items()
-    }
-    assert until_20 == {0: [(10, 4, 5)], 1: [(11, 4, 5)]}
+    assert resizes_until_20("keep-pref") == {0: [(10, 4, 5)], 1: [(11, 4, 5)]}
     assert starts(FAMILY, 10, "keep-pref")[3] > 500
     smaller = [*FAMILY[:3], rigid(3, 20, 2, 10)]
     assert starts(smaller, 10, "keep-pref")[3] == 20
@@ -343,8 +341,7 @@ def test_keep_pref_shrinks_no_job_below_the_preferred_size() -> None:
 def test_min_starts_small_and_resizes_as_few_jobs_as_it_can() -> None:
     """Equation 1. At 10 all 5 idle nodes go to the first job; at 20 it gives the 5 back, down to its minimum."""
     assert starts(FAMILY, 10, "min") == [0, 0, 10, 20]
-    until_20 = {job: [step for step in steps if step[0] <= 20] for job, steps in resizes(FAMILY, 10, "min").items()}
-    assert until_20 == {0: [(10, 2, 7), (20, 7, 2)], 1: [(11, 2, 3)]}
+    assert resizes_until_20("min") == {0: [(10, 2, 7), (20, 7, 2)], 1: [(11, 2, 3)]}
 
 
 def test_avg_shares_node_by_node_by_the_part_of_the_range() -> None:
@@ -353,8 +350,7 @@ def test_avg_shares_node_by_node_by_the_part_of_the_range() -> None:
     At 20 they are released 0: 3/6, 0 (tie: the first): 2/6, 1: 1/4, 0: 1/6, 1: 0.
     """
     assert starts(FAMILY, 10, "avg") == [0, 0, 10, 20]
-    until_20 = {job: [step for step in steps if step[0] <= 20] for job, steps in resizes(FAMILY, 10, "avg").items()}
-    assert until_20 == {0: [(10, 2, 5), (11, 5, 6), (20, 6, 3)], 1: [(10, 2, 4), (20, 4, 2)]}
+    assert resizes_until_20("avg") == {0: [(10, 2, 5), (11, 5, 6), (20, 6, 3)], 1: [(10, 2, 4), (20, 4, 2)]}
 
 
 @pytest.mark.parametrize(("promise", "expected"), [("pool", [13, 15]), ("direct", [20, 13]), ("steal", [13, 20])])

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 import tracebed.api as tb
 from tests.pages import without_pictures
 from tests.runs import fcfs_run
-from tests.testbeds.test_calibration import calibration, estimate
+from tests.testbeds.test_calibrate import calibration, estimate
 from tracebed.cli import tracebed
 from tracebed.ground.errors import InputError
 from tracebed.orchestrator.calibrating.estimates import factors, of_joining_ranks

@@ -30,7 +30,7 @@ from tests.pages import without_pictures
 from tests.patience import GUARD_S
 from tests.runs import fcfs_run, replaying
 from tests.servers.agents import agents_of
-from tests.testbeds.test_calibration import calibration
+from tests.testbeds.test_calibrate import calibration
 from tests.validation.test_schemas import problems
 from tracebed.converters.workload import Workload
 from tracebed.ground.errors import InputError

@@ -17,7 +17,7 @@ from tests.oracles.redecided import virtual
 from tests.runs import replaying
 from tests.scheduling.test_cores import case, workload_of
 from tests.servers.agents import Agent
-from tests.testbeds.test_calibration import calibration, estimate
+from tests.testbeds.test_calibrate import calibration, estimate
 from tracebed.benchmarks.kernels import compute
 from tracebed.converters.workload import Workload
 from tracebed.machine.nodes import NodeFacts

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import tracebed.api as tb
 from tests.oracles.reference_scheduler import RefJob
 from tests.scheduling.test_scheduling import workload_of
-from tests.testbeds.test_calibration import calibration, estimate
+from tests.testbeds.test_calibrate import calibration, estimate
 from tracebed.cli import tracebed
 from tracebed.ground.errors import InputError
 from tracebed.orchestrator.run import Run

@@ -221,16 +221,8 @@ DAMAGES: dict[str, tuple[str, Callable[[pd.DataFrame], pd.DataFrame | None], str
     "a job with an empty name": ("jobs", put(3, "job_id", ""), r"row 4: job_id is empty"),
     "another job": ("jobs", put(3, "job_id", "x"), r"allocations.parquet, row \d: job '4' is not in jobs.parquet"),
     "halved allocations": ("allocations", lambda t: t.iloc[: len(t) // 2], r"jobs.parquet, row \d: job '\d' runs, but"),
-    "doubled allocations": (
-        "allocations",
-        lambda t: pd.concat([t, t]),
-        r"takes 2 of 2 cores of node number 0",
-    ),
-    "a node beyond the last": (
-        "allocations",
-        put(0, "node", 4),
-        r"row 1: job '1' holds 1 nodes from number 4",
-    ),
+    "doubled allocations": ("allocations", lambda t: pd.concat([t, t]), r"takes 2 of 2 cores of node number 0"),
+    "a node beyond the last": ("allocations", put(0, "node", 4), r"row 1: job '1' holds 1 nodes from number 4"),
     "a negative node": ("allocations", put(0, "node", -1), r"row 1: job '1' holds 1 nodes from number -1,"),
     "too many nodes held": (
         "allocations",
@@ -244,16 +236,8 @@ DAMAGES: dict[str, tuple[str, Callable[[pd.DataFrame], pd.DataFrame | None], str
         r"holds 1,000,000,000,000 cores per node on nodes with 2",
     ),
     "no cores held": ("allocations", put(0, "cores", 0), r"row 1: job '1' holds 0 cores"),
-    "nodes held before the start": (
-        "allocations",
-        put(0, "start", -5.0),
-        r"from -5 to 10 s, but runs from 0",
-    ),
-    "nodes held beyond the end": (
-        "allocations",
-        put(0, "end", 11.0),
-        r"from 0 to 11 s, but runs from 0 to 10",
-    ),
+    "nodes held before the start": ("allocations", put(0, "start", -5.0), r"from -5 to 10 s, but runs from 0"),
+    "nodes held beyond the end": ("allocations", put(0, "end", 11.0), r"from 0 to 11 s, but runs from 0 to 10"),
     "nodes held backwards": ("allocations", put(0, "end", -1.0), r"holds nodes from 0 to -1 s"),
     "an allocation without a start": ("allocations", put(0, "start", NAN), r"start of the allocation of job '1'"),
     "an allocation without an end": ("allocations", put(0, "end", NAN), r"end of the allocation of job '1' is missing"),
@@ -277,11 +261,7 @@ DAMAGES: dict[str, tuple[str, Callable[[pd.DataFrame], pd.DataFrame | None], str
     "an expansion to less": ("reconfigurations", put(0, "nodes_to", 1), r"row 1: expand from 2 to 1 nodes"),
     "a resize of another job": ("reconfigurations", put(0, "job_id", "x"), r"row 1: job 'x' is not in jobs.parquet"),
     "a resize of another kind": ("reconfigurations", put(0, "kind", "bend"), r"row 1: kind is 'bend'"),
-    "a resize in another state": (
-        "reconfigurations",
-        put(1, "state", "applied"),
-        r"row 2: state and applied",
-    ),
+    "a resize in another state": ("reconfigurations", put(1, "state", "applied"), r"row 2: state and applied"),
     "a sample of another node": (
         "nodes",
         lambda t: pd.DataFrame({"time": [0.0], "node": [4], "cpu_busy": [1.0], "power_w": [NAN]}),
@@ -448,11 +428,7 @@ CONTRADICTIONS: dict[str, tuple[str, Callable[[pd.DataFrame], pd.DataFrame | Non
     ),
     "launched before its start": ("jobs", put(1, "launched", 9.0), r"row 2: job '2' is launched at 9 s"),
     "launched, never started": ("jobs", put(4, "launched", 9.0), r"row 5: job '5' is launched, but its start"),
-    "an end beyond the allocation": (
-        "jobs",
-        put(0, "end", 1e9),
-        r"row 1: job '1' runs from 0 to 1000000000 s",
-    ),
+    "an end beyond the allocation": ("jobs", put(0, "end", 1e9), r"row 1: job '1' runs from 0 to 1000000000 s"),
     "a start before the allocation": ("jobs", put(1, "start", 5.0), r"row 2: job '2' runs from 5 to 30 s, but holds"),
     "a resize twice": (
         "reconfigurations",
@@ -460,16 +436,8 @@ CONTRADICTIONS: dict[str, tuple[str, Callable[[pd.DataFrame], pd.DataFrame | Non
         r"row 2: the resize of job '2' is recorded twice",
     ),
     "a resize before its request": ("reconfigurations", put(0, "asked", 15.5), r"row 1: .*, before asked at 15.5 s"),
-    "a resize after its job": (
-        "reconfigurations",
-        put(0, "ended", 31.0),
-        r"row 1: job '2': ended at 31 s, but",
-    ),
-    "a request before its job": (
-        "reconfigurations",
-        put(1, "asked", 9.0),
-        r"row 2: job '3': asked at 9 s, but",
-    ),
+    "a resize after its job": ("reconfigurations", put(0, "ended", 31.0), r"row 1: job '2': ended at 31 s, but"),
+    "a request before its job": ("reconfigurations", put(1, "asked", 9.0), r"row 2: job '3': asked at 9 s, but"),
 }
 
 

@@ -12,8 +12,7 @@ import pytest
 
 import tracebed.api as tb
 from tests.cli.test_cli_verdicts import call
-from tests.oracles.amte_logs import log_of
-from tests.oracles.amte_prediction import SMALLER, judged, makespan, prediction, programs
+from tests.oracles.amte_prediction import SMALLER, judged, log_of, makespan, prediction, programs
 from tracebed.ground.errors import InputError, Tolerated
 from tracebed.validation.simulators.assembly import workload_of
 from tracebed.validation.simulators.reading import form_of

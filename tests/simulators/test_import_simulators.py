@@ -15,7 +15,7 @@ import pytest
 import tracebed.api as tb
 from tests.cli.test_cli_verdicts import call
 from tests.simulators.test_import import times, workload
-from tests.testbeds.test_calibration import calibration
+from tests.testbeds.test_calibrate import calibration
 from tracebed.converters.workload import System
 from tracebed.drivers import accasim
 from tracebed.ground.errors import InputError

@@ -15,8 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tests.oracles.slurm_mixtures import DRAWN
-from tests.oracles.slurm_scenarios import SCENARIOS, Submitted
+from tests.oracles.slurm_scenarios import DRAWN, SCENARIOS, Submitted
 from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.workload import Provenance, System, Workload
 from tracebed.ground.errors import InputError

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from tests.oracles import slurm_mixed
 from tests.oracles.slurm_simulation.backfill import PlannedSlots, Waiting, _plan
 from tests.oracles.slurm_simulation.nodes import Nodes, Running
 from tests.recorders import record_slurm_shared
@@ -161,3 +162,17 @@ def test_an_ensemble_is_as_close_to_real_runs_as_they_are_to_each_other(name: st
     noise = distance([(a, b) for at, a in enumerate(real) for b in real[:at]])
     assert distance([(wait, own) for wait in waits for own in real]) < 1.2 * noise
     assert np.mean(ends) == pytest.approx(np.mean(real_ends), rel=0.05)
+
+
+# -- Slurm as operators run it -----------------------------------------------------------------------------------------
+
+MIXED = sorted(slurm_mixed.FOLDER.glob("*.json.xz"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", MIXED, ids=lambda path: path.name.partition(".")[0])
+def test_passes_and_orders_are_those_of_slurm(path: slurm_mixed.Path) -> None:
+    forced = slurm_mixed.Forced(slurm_mixed.recorded(path)).repeat()
+    assert forced.counts["backfill"] > 100
+    assert not [kind for _, kind in forced.differ if kind == "main"]
+    assert len(forced.differ) <= 2

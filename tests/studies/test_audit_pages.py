@@ -216,7 +216,7 @@ GOOD = "| 1 | static backfill | `tracebed simulate w.parquet --policy conservati
     [
         ("| 1 | a | `pytest tests/studies/test_audit_pages.py::test_no_such` | works |", "has no test test_no_such"),
         ("| 1 | a | `pytest tests/test_no_such.py::test_a` | works |", "has no test test_a"),
-        ("| 1 | a | `pytest tests/scheduling/test_sd_passes.py` | works |", "is neither"),
+        ("| 1 | a | `pytest tests/scheduling/test_cores.py` | works |", "is neither"),
         ("| 1 | a | `tracebed simulate w.parquet --no-such` | works |", "No such option"),
         ("| 1 | a | `tracebed simulate w.parquet --engine steam` | works |", "is not one of"),
         ("| 1 | a | `slurmctld -D` | works |", "is neither"),

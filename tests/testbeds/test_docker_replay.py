@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from tests.oracles.survival import Case
 from tests.patience import GUARD_S
 from tests.runs import replaying
 from tests.servers import dockerd
+from tests.servers.agents import hear
 from tests.servers.ports import free_ports
 from tests.servers.sshd import Sshd
 from tracebed.cli import demo as demo_module
@@ -31,7 +32,6 @@ from tracebed.cli import tracebed
 from tracebed.converters.formats.writing import write_workload
 from tracebed.ground.errors import TestbedError
 from tracebed.orchestrator.replay.session import replay
-from tracebed.orchestrator.testbeds.base import Event
 from tracebed.orchestrator.testbeds.docker.provider import (
     NODE_LABEL,
     TESTBED_LABEL,
@@ -182,36 +182,25 @@ def test_the_demo_in_containers(container_engine: str, tmp_path: Path, monkeypat
     assert (tmp_path / "demo/verdict/tracebed.html").is_file()
 
 
-def await_event(testbed: AgentTestbed, node: int, kind: str, meanwhile: Callable[[], None] = lambda: None) -> Event:
-    """Return the next event of a kind from a node."""
-    until = time.monotonic() + GUARD_S
-    while time.monotonic() < until:
-        for event in testbed.receive(time.monotonic() + 0.5):
-            if event.node == node and event.message["type"] == kind:
-                return event
-        meanwhile()
-    raise AssertionError(f"no event {kind!r} of node {node}")
-
-
 def test_a_container_is_killed_and_started_again(boxes: Boxes, tmp_path: Path) -> None:
     with AgentTestbed(boxes.inventory(["n1", "n2"], heartbeat_s=0.5), tmp_path / "spool") as testbed:
         container = boxes.containers()["n2"]
         container.kill()
-        lost = await_event(testbed, 1, "lost")
+        lost = hear(testbed, "lost", 1)
         assert "its container has stopped with status 137" in lost.message["reason"]
-        await_event(testbed, 0, "heartbeat")
+        hear(testbed, "heartbeat", 0)
         container.start()
-        await_event(testbed, 1, "back")
-        await_event(testbed, 1, "heartbeat")
+        hear(testbed, "back", 1)
+        hear(testbed, "heartbeat", 1)
 
 
 def test_a_container_is_removed(boxes: Boxes, tmp_path: Path) -> None:
     with AgentTestbed(boxes.inventory(["n1", "n2"], heartbeat_s=0.5), tmp_path / "spool") as testbed:
         boxes.containers()["n2"].remove(force=True)
-        assert "its container was removed" in await_event(testbed, 1, "lost").message["reason"]
+        assert "its container was removed" in hear(testbed, "lost", 1).message["reason"]
         with closing(boxes.provider()) as provider:  # `tracebed nodes up` in another terminal
             provider.up()
-        await_event(testbed, 1, "back")
+        hear(testbed, "back", 1)
 
 
 def test_a_paused_container_is_given_up_and_comes_back(boxes: Boxes, tmp_path: Path) -> None:
@@ -219,10 +208,10 @@ def test_a_paused_container_is_given_up_and_comes_back(boxes: Boxes, tmp_path: P
         container = boxes.containers()["n2"]
         container.pause()
         testbed.drop(1, "has been silent")  # as a replay does after the timeout of heartbeats
-        assert await_event(testbed, 1, "lost").message["reason"] == "has been silent"
-        await_event(testbed, 0, "heartbeat")
+        assert hear(testbed, "lost", 1).message["reason"] == "has been silent"
+        hear(testbed, "heartbeat", 0)
         container.unpause()
-        await_event(testbed, 1, "back")
+        hear(testbed, "back", 1)
         until = time.monotonic() + GUARD_S
         while len(container.top()["Processes"]) > 3:  # init, sleep and the new agent: the old one ends
             assert time.monotonic() < until
@@ -319,7 +308,7 @@ def greet(inventory: Inventory, spool: Path) -> None:
     """Start agents, hear from each of them, and stop them."""
     with AgentTestbed(inventory, spool) as testbed:
         for node in range(len(testbed.nodes)):
-            await_event(testbed, node, "heartbeat")
+            hear(testbed, "heartbeat", node)
 
 
 def test_an_engine_on_another_host_by_ssh(boxes: Boxes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

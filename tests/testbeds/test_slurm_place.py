@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from tests.oracles.redecided import workload
 from tests.patience import GUARD_S
 from tests.runs import replaying
-from tests.servers.agents import wait
+from tests.servers.agents import hear, wait
 from tests.servers.slurmd import Slurm, reason_to_skip
 from tracebed.converters.formats.writing import write_workload
 from tracebed.ground.errors import TestbedError
@@ -277,11 +277,7 @@ def test_an_agent_that_stands_still_is_killed_with_its_step(slurm: Slurm, tmp_pa
         pid = testbed.agents["a1"]["pid"]
         os.kill(pid, signal.SIGSTOP)
         testbed.drop(0, "is silent")
-        kinds: list[str] = []
-        until = time.monotonic() + GUARD_S
-        while "back" not in kinds:
-            assert time.monotonic() < until, kinds
-            kinds += [event.message["type"] for event in testbed.receive(until)]
+        hear(testbed, "back")
         assert not Path("/proc", str(pid)).exists()
 
 

@@ -704,43 +704,6 @@ def test_transient_failures_are_tried_again(tmp_path: Path, monkeypatch: pytest.
         AgentTestbed(inventory(here=2), tmp_path / "b").start()
 
 
-CONTROLLER = """
-import json, os, signal, sys
-from pathlib import Path
-from tests.testbeds.test_testbed import hear, inventory, launch
-from tracebed.orchestrator.testbeds.testbed import AgentTestbed
-testbed = AgentTestbed(inventory(here=2, linger_s=60.0), Path(sys.argv[1]))
-testbed.start()
-launch(testbed, 0, "j", 6_000_000)
-hear(testbed, "started")
-print(json.dumps(testbed.agents), flush=True)
-os.kill(os.getpid(), signal.SIGKILL)
-"""
-"""A controller that is killed as soon as a job works, long before the end of the job."""
-
-
-@pytest.mark.slow
-def test_the_agents_of_a_killed_controller_are_taken_over(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", CONTROLLER, str(tmp_path / "spool")]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as controller:
-        assert controller.stdout is not None
-        agents = json.loads(controller.stdout.readline())
-    pid = agents["n1"]["pid"]
-    os.kill(pid, signal.SIGKILL)  # one of the agents is gone
-    testbed = AgentTestbed(inventory(here=2), tmp_path / "spool")
-    testbed.start(agents)
-    try:
-        assert testbed.adopted == {"n0": ["j"]}
-        assert testbed.agents["n0"]["pid"] == agents["n0"]["pid"] and testbed.agents["n1"]["pid"] != pid
-        works(testbed, 1, "k")
-        let_continue(testbed)
-        ended = hear(testbed, "ended", 0)
-        assert (ended.message["job"], ended.message["state"]) == ("j", "completed")
-    finally:
-        testbed.stop()
-
-
 @pytest.mark.parametrize("recorded", [False, True])
 def test_agents_keep_the_events_that_are_not_recorded(tmp_path: Path, recorded: bool) -> None:
     first = AgentTestbed(inventory(here=1, heartbeat_s=0.1, linger_s=60.0), tmp_path / "spool")
@@ -820,45 +783,6 @@ def on_two_nodes(*run_times: float) -> Workload:
 
 def states(run: Run) -> dict[str, str]:
     return dict(zip(run.jobs["job_id"], run.jobs["state"], strict=True))
-
-
-FAULTS = {"killed": signal.SIGKILL, "ended": signal.SIGTERM, "stopped": signal.SIGSTOP}
-"""Signals to an agent. A host that is shut down sends SIGTERM to it."""
-
-
-@pytest.mark.slow
-@needs_namespaces
-@pytest.mark.parametrize("fault", FAULTS)
-def test_jobs_of_a_lost_node_run_again_when_it_is_back(
-    provider: None, tmp_path: Path, fault: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(link_module, "PAUSE_S", 0.05)
-    monkeypatch.setattr("tracebed.orchestrator.replay.outages.SILENCE", 2.0)
-    testbeds: list[AgentTestbed] = []
-    disturbed: list[int] = []
-
-    class Noted(AgentTestbed):
-        def start(self, adopt: Any = None) -> None:
-            testbeds.append(self)
-            super().start(adopt)
-
-    def disturb(ended: int) -> None:
-        """Disturb both agents, here and in the namespace, once both have a rank."""
-        agents = [psutil.Process(facts["pid"]) for facts in testbeds[0].agents.values() if not disturbed]
-        if len(agents) == 2 and all(agent.children() for agent in agents):
-            for agent in agents:
-                disturbed.append(agent.pid)
-                agent.send_signal(FAULTS[fault])
-
-    monkeypatch.setattr("tracebed.orchestrator.testbeds.testbed.AgentTestbed", Noted)
-    work = on_two_nodes(300.0, 100.0)
-    run = replay(work, inventory(1, 1), "fcfs", tmp_path / "run", **replaying(100.0), on_progress=disturb)
-    assert len(disturbed) == 2
-    assert set(states(run).values()) == {"completed"}
-    assert run.jobs["restarts"].tolist() == [1, 0]
-    outages = run.info.outages
-    assert {outage["node"] for outage in outages} == {"n0", "far0"}
-    assert all(outage["until"] is not None and outage["from"] < outage["until"] for outage in outages)
 
 
 @needs_namespaces

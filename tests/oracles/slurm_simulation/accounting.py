@@ -17,9 +17,7 @@ from tracebed.slurm.simulation.inputs import JOBS, OF_PARENT, SUBMITTED, Associa
 class FairShare:
     """The usage of users and accounts, and the fair-share factors of the users.
 
-    Attributes:
-        factors: fair-share factor of each association; only those of users are used.
-        usage: decayed, billed seconds of each association and those below it.
+    `usage` is the decayed, billed seconds of each association and those below it.
     """
 
     def __init__(self, tree: Associations, now: int) -> None:
@@ -63,11 +61,9 @@ class FairShare:
             user = self._tree.parent[user]
 
     def update(self, running: Iterable[tuple[int, float, int]], now: int) -> None:
-        """Let the usage decay until the second `now`, add the use since the last update, and compute the factors.
+        """Let the usage decay until the whole second `now`, add the use since the last update, and compute the factors.
 
-        Args:
-            running: (user, billing, start) of each running job.
-            now: the instant, whole seconds.
+        A running job is (user, billing, start).
         """
         decay = self._decay ** (now - self._since)
         resets = self._tree.resets
@@ -94,9 +90,7 @@ class FairShare:
     def _ranks(self, account: int, rank: int, shared: int, count: int, *, tied: bool) -> tuple[int, int]:
         """Rank the users below `account` from `rank` down; return the next rank and the last one that was given.
 
-        Args:
-            count: number of users.
-            tied: whether the first user has the rank of the user before.
+        `tied`: whether the first user has the rank of the user before.
         """
         below = self._children[account]
         levels = {each: self._level(each) for each in below}

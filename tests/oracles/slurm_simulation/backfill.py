@@ -79,10 +79,8 @@ class Held(NamedTuple):
 class LicensePlan:
     """The licences in a backfill pass.
 
-    Attributes:
-        of: the licences of the cluster and the jobs.
-        free: the free licences, by kind. The caller keeps them up to date.
-        held: in a plan with licences, those that jobs hold or will hold.
+    `free` are the free licences by kind, which the caller keeps up to date; `held`, in a plan with licences, those that
+    jobs hold or will hold.
     """
 
     of: Licenses
@@ -197,12 +195,7 @@ class Together:
     """
 
     def __init__(self, group: Sequence[int], first: Sequence[int]) -> None:
-        """Begin before the first pass.
-
-        Args:
-            group: heterogeneous job of each entry of the queue; -1: none.
-            first: first entry of the job of each entry.
-        """
+        """Begin before the first pass. `group`: heterogeneous job of each entry (-1: none); `first`: first entry."""
         self._group, self._first = group, first
         self._size = Counter(own for entry, own in enumerate(group) if own >= 0 and first[entry] == entry)
         self._planned: dict[int, dict[int, tuple[int, int]]] = {}
@@ -284,13 +277,9 @@ class Found(NamedTuple):
 class Tasks:
     """The tasks of arrays, the entries of jobs in several partitions, and the components of jobs, in a pass.
 
-    Attributes:
-        room: how many tasks of each array may still start; None: any number.
-        most: most tasks of an array with a reservation, `bf_max_job_array_resv`.
-        reserved: array -> number of its tasks with a reservation.
-        one_reservation: whether a job in several partitions has one reservation at most, `bf_one_resv_per_job`.
-        noticed: jobs whose reservations Slurm takes for a change, see `scheduling.policies.slurm_backfill.backfill`.
-        together: the heterogeneous jobs; None: there are none.
+    `room` is how many tasks of each array may still start (None: any number), `most` is `bf_max_job_array_resv`, and
+    `one_reservation` is `bf_one_resv_per_job`. Slurm takes the reservations of the jobs `noticed` for a change, see
+    `scheduling.policies.slurm_backfill.backfill`.
     """
 
     room: list[int | None]
@@ -318,17 +307,9 @@ def backfill(
 ) -> Iterator[Planned]:
     """Plan the waiting jobs in order, and yield those that start now. The caller updates `free` and `running`.
 
-    Args:
-        now: the instant of the pass, s.
-        running: the running jobs, in the order of their expected ends.
-        everything: mask of all nodes.
-        rules: those of this Slurm.
-        window: `bf_window`, s.
-        table: largest number of slots, `bf_node_space_size`.
-        reservations: most jobs with a reservation, `bf_job_part_count_reserve`; 0: any number.
-        kill_wait: a job that has passed its expected end is expected to end this much later, s.
-        tasks: the arrays, jobs in several partitions, and heterogeneous jobs; None: there are none.
-        outlook: advance reservations and licences; None: there are none.
+    `running` is in the order of the expected ends. `window` is `bf_window`, `table` is `bf_node_space_size`, and
+    `reservations` is `bf_job_part_count_reserve` (0: any number). A job that has passed its expected end is expected to
+    end `kill_wait` s later.
     """
     reserved, booked = 0, set[int]()
     slots = PlannedSlots(now, now + window, everything, newer=rules.newer)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 from bisect import insort
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, reduce
 from heapq import heappop, heappush
-from typing import Any
+from operator import or_
+from typing import Any, NamedTuple
 
 from tests.oracles.slurm_simulation.accounting import Counters, FairShare
 from tests.oracles.slurm_simulation.backfill import (
@@ -22,18 +25,6 @@ from tests.oracles.slurm_simulation.backfill import (
     suffice,
 )
 from tests.oracles.slurm_simulation.nodes import Nodes, Running
-from tests.oracles.slurm_simulation.preemption import REQUEUED_S, Preempting, choose
-from tests.oracles.slurm_simulation.progress import (
-    CANCELLED,
-    DONE,
-    FAILED,
-    IMPOSSIBLE,
-    MET,
-    RUNNING,
-    STUCK,
-    WAITING,
-    Progress,
-)
 from tracebed.orchestrator.scheduling.node_masks import mask_of, nodes_of
 from tracebed.orchestrator.scheduling.policies.slurm import CHANGED, COMPUTED, FEW, Slurm
 from tracebed.orchestrator.scheduling.policies.slurm_backfill import Rules
@@ -41,14 +32,19 @@ from tracebed.orchestrator.scheduling.policies.wall_times import ROUNDING_S
 from tracebed.orchestrator.scheduling.state import Decision, Note, Wake, next_multiple
 from tracebed.slurm.machine import MINUTE_S
 from tracebed.slurm.simulation.inputs import (
+    AFTER,
+    AFTER_ANY,
+    AFTER_OK,
     CHECK_S,
     ENDED,
     KILLED,
     PREEMPTED,
     REQUEUE,
+    SINGLETON,
     SUSPEND,
     Arrays,
     Bookings,
+    Condition,
     Conditions,
     Entries,
     Inputs,
@@ -59,7 +55,178 @@ from tracebed.slurm.simulation.inputs import (
     amounts_of,
     billed,
 )
-from tracebed.slurm.simulation.resources import Parts
+from tracebed.slurm.simulation.resources import Parts, Request
+
+# -- dependencies ------------------------------------------------------------------------------------------------------
+
+WAITING, RUNNING, DONE, FAILED, CANCELLED, STUCK = range(6)
+"""States of a job. `CANCELLED`: Slurm has removed the job from the queue. `STUCK`: the job waits forever."""
+OPEN, MET, IMPOSSIBLE = range(3)
+
+
+class Progress:
+    """What has become of the jobs, as far as conditions depend on it."""
+
+    def __init__(self, conditions: Conditions) -> None:
+        """Start before the first submission."""
+        self._of = conditions
+        count = len(conditions.earliest)
+        self.state = [WAITING] * count
+        self._start = [math.nan] * count
+        groups = max(conditions.group, default=-1) + 1
+        self._members: list[list[int]] = [[] for _ in range(groups)]
+        self._first = [0] * groups  # place of the first member that has not ended
+        self._running = [0] * groups
+        for job, group in enumerate(conditions.group):
+            if group >= 0:
+                self._members[group].append(job)
+
+    def set(self, job: int, state: int, now: float) -> None:
+        """Record that the state of a job is `state` from `now` on."""
+        if (group := self._of.group[job]) >= 0:
+            self._running[group] += (state == RUNNING) - (self.state[job] == RUNNING)
+        self.state[job] = state
+        if state in (RUNNING, CANCELLED):
+            self._start[job] = now
+
+    def check(self, job: int, now: float, first: int = -1) -> tuple[int, float]:
+        """Return whether the conditions are met, and when a condition that waits for an instant may be met (inf).
+
+        `first`: the first entry of the job, if it is in several partitions (`entries`). Its state is that of the job.
+        """
+        if first >= 0 and self.state[first] in (CANCELLED, STUCK):
+            return IMPOSSIBLE, math.inf  # another entry of the job has found out
+        later, any_of, undecided = math.inf, self._of.any_of[job], False
+        for condition in self._of.dependencies[job]:
+            result, at = self._check(job if first < 0 else first, condition, now)
+            if result == (MET if any_of else IMPOSSIBLE):
+                return result, math.inf
+            undecided = undecided or result == OPEN
+            later = min(later, at)
+        return (OPEN if undecided else IMPOSSIBLE if any_of else MET), later
+
+    def _check(self, job: int, condition: Condition, now: float) -> tuple[int, float]:
+        if condition.kind == SINGLETON:
+            return self._alone(job, condition.of), math.inf
+        state = self.state[condition.of]
+        if state == STUCK:
+            return IMPOSSIBLE, math.inf
+        if state == WAITING:
+            return OPEN, math.inf
+        if condition.kind == AFTER:
+            at = self._start[condition.of] + condition.delay_s
+            return (MET, math.inf) if at <= now else (OPEN, at)
+        if state == RUNNING:
+            return OPEN, math.inf
+        if condition.kind == AFTER_ANY:
+            return MET, math.inf
+        return MET if (state == DONE) == (condition.kind == AFTER_OK) else IMPOSSIBLE, math.inf
+
+    def _alone(self, job: int, group: int) -> int:
+        """Return whether no job of the group runs, and none waits that was submitted before `job`."""
+        members = self._members[group]
+        while self.state[members[self._first[group]]] in (DONE, FAILED, CANCELLED):
+            self._first[group] += 1  # at the latest, this job itself has not ended
+        first = members[self._first[group]]
+        if first < job and self.state[first] == STUCK:
+            return IMPOSSIBLE
+        return OPEN if self._running[group] or first < job else MET
+
+
+# -- preemption --------------------------------------------------------------------------------------------------------
+
+REQUEUED_S = 121.0
+"""A requeued job waits at least this long, s: as tried on Slurm 22.05.8, its begin time is that much later."""
+
+
+@dataclass(frozen=True)
+class Preempting(Preemption):
+    """Classes of jobs, and which running jobs each waiting job may preempt."""
+
+    @property
+    def levels(self) -> list[int]:
+        """Number of classes whose jobs a job of each class may preempt."""
+        return [may.bit_count() for may in self.may]
+
+    def candidates(
+        self, job: int, running: Sequence[Running], start: Sequence[float], now: float, clock: Callable[[float], int]
+    ) -> list[Running]:
+        """Return the running jobs that `job` may preempt, in the order in which they are preempted.
+
+        `clock` returns the whole second of Slurm's clock at an instant.
+        """
+        may = self.may[self.of[job]]
+        if not may:
+            return []
+        found = [
+            self._yielding(each)
+            for each in running
+            if may >> self.of[each.job] & 1 and self._exposed(each.job, clock(now) - clock(start[each.job]))
+        ]
+
+        def key(each: Running) -> tuple[float, int, int]:
+            if self.youngest:
+                return -start[each.job], 0, each.job
+            return self.rank[self.of[each.job]], len(each.parts), each.job
+
+        return sorted(found, key=key)
+
+    def _yielding(self, each: Running) -> Running:
+        """Return what a preempted job releases: a suspended one keeps its memory and generic resources."""
+        if self.mode[self.of[each.job]] != SUSPEND:
+            return each
+        nothing = (0,) * len(each.request.gres)
+        return each._replace(request=each.request._replace(whole=False, memory=0, by_core=False, gres=nothing))
+
+    def _exposed(self, job: int, seconds: int) -> bool:
+        """Return whether a job that has run for so many seconds may be preempted."""
+        return seconds >= self.exempt_of(job)
+
+    def exempt_of(self, job: int) -> float:
+        """Return the time after its start in which a job is not preempted, s."""
+        of = self.of[job]
+        return 0.0 if self.mode[of] == SUSPEND else self.exempt_s[of]
+
+    @cached_property
+    def yielding(self) -> int:
+        """Mask of the classes whose jobs may be preempted."""
+        return reduce(or_, self.may)
+
+
+class Choice(NamedTuple):
+    """The jobs that are preempted, and the cores by node that the other job gets."""
+
+    victims: list[Running]
+    parts: dict[int, int]
+
+
+def choose(request: Request, usable: int, free: Nodes, candidates: Sequence[Running], again: int) -> Choice | None:
+    """Choose the jobs to preempt among `candidates`; None: the job does not fit in place of all of them.
+
+    The candidates are taken one after another until the job fits. Then they are sorted again, the last one first and
+    the others by the number of nodes that the job would use, and taken again. Only jobs on the nodes of the job are
+    preempted.
+    """
+    order = [each for each in candidates if each.nodes & usable]
+    while True:
+        taken, parts, expected = list[Running](), None, free.copy()
+        for each in order:
+            expected.release(each.request, each.parts)
+            taken.append(each)
+            parts = expected.choose(request, usable)
+            if parts is not None:
+                break
+        if parts is None:
+            return None
+        nodes = mask_of(parts.keys())
+        if again == 0 or len(taken) == 1:
+            return Choice([each for each in taken if each.nodes & nodes], parts)
+        again -= 1
+        last = taken[-1]
+        order = sorted(taken, key=lambda each: (each is not last, -(each.nodes & nodes).bit_count()))
+
+
+# -- the simulation ----------------------------------------------------------------------------------------------------
 
 NEVER = math.nan
 SUBMIT, END, COMPUTE, WAKE, CHANGE, NOTICE = range(6)
@@ -105,15 +272,10 @@ class _Shared(Slurm):
 class Simulation:
     """The cluster in virtual time. The attributes without underscore are what `Slurm.decide` reads.
 
-    Attributes:
-        now: the instant, s.
-        notes: notes of the policy.
-        arrived: jobs that have been submitted since the last call of the policy, and wait.
-        freed: whether another event has happened since then.
-        changed: whether a condition of a start may be met since then, without an event (`CHANGED`), or whether the
-            priorities have been computed (`COMPUTED`).
-        waited: number of the waiting jobs that could have started before, but for the resources.
-        queue: the waiting jobs, in the order of their submission.
+    `arrived` are the jobs that have been submitted since the last call of the policy, and wait; `freed`: another event
+    has happened since then; `changed`: a condition of a start may be met since then, without an event (`CHANGED`), or
+    the priorities have been computed (`COMPUTED`). `waited` jobs could have started before, but for the resources. The
+    queue is in the order of the submissions.
     """
 
     def __init__(self, inputs: Inputs, policy: Slurm) -> None:
@@ -643,9 +805,8 @@ class Simulation:
     def preempt(self, job: int, usable: int, candidates: Sequence[Running]) -> tuple[bool, int]:
         """Preempt jobs for `job` on the `usable` nodes.
 
-        Returns:
-            Whether the job has started, in place of suspended ones; and the mask of its nodes and of those of the
-            preempted jobs; 0: the job does not fit.
+        Return whether the job has started, in place of suspended ones; and the mask of its nodes and of those of the
+        preempted jobs (0: the job does not fit).
         """
         chosen = choose(self._in.requests[job], usable, self._free, candidates, self._preemption.again)
         if chosen is None:

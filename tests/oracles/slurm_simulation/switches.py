@@ -19,14 +19,8 @@ def choose(
     """Return the cores of each node that a job gets; None: no tree of switches suffices.
 
     If the nodes do not suffice, `select/cons_tres` tries again without those with one usable core, with two, and so
-    on, as long as more than the smallest number of nodes is left.
-
-    Args:
-        capacity: node -> number of cores that the job can use, at least 1.
-        weights: weight of each node.
-        cores: number of cores.
-        fewest: smallest number of nodes.
-        whole: whether the job gets all these cores of its nodes.
+    on, as long as more than the smallest number of nodes, `fewest`, is left. `capacity`: node -> number of cores that
+    the job can use, at least 1. `whole`: the job gets all these cores of its nodes.
     """
     if tree.rules != CONS_TRES:
         return _lowest(tree, capacity, cores, fewest, whole)

@@ -84,14 +84,7 @@ class _Job:
 
 
 class ModelledTestbed:
-    """Modelled agents in virtual time.
-
-    Args:
-        count: number of nodes.
-        cores: cores of each node.
-        clock: the clock, which `receive` moves.
-        heartbeat_s: time between two heartbeats of an agent, s.
-    """
+    """Modelled agents in virtual time, on a clock that `receive` moves."""
 
     family = "AF_INET"
     units_per_core_second = EMULATED_RATE
@@ -269,15 +262,7 @@ class ModelledTestbed:
 
 
 def draw(nodes: int, jobs: int, widest: int, *, malleable: float, limit: float) -> tb.Workload:
-    """Draw jobs of 1 to `widest` nodes with an offered load of `LOAD` on all nodes.
-
-    Args:
-        nodes: number of nodes.
-        jobs: number of jobs.
-        widest: nodes of the widest job.
-        malleable: share of malleable jobs.
-        limit: time limit of a job over its run time; 0: no limits.
-    """
+    """Draw jobs of 1 to `widest` nodes at an offered load of `LOAD`. `limit`: time limit over run time; 0: none."""
     drawn = tb.scale(tb.generate("lublin99", nodes=widest, jobs=jobs, seed=1), nodes=widest, cores_per_node=CORES)
     scaled = tb.scale(drawn, run_time=LOAD * nodes * drawn.span / drawn.work.sum())
     made = tb.make_malleable(scaled, share=malleable, seed=1)
