@@ -266,6 +266,11 @@ class SlowdownDriven(ParameterTable):
         """Return whether MAX_SLOWDOWN follows from the predicted slowdowns of the running jobs."""
         return self.max_slowdown == "dynamic" or self.max_slowdown in QUANTILES
 
+    @property
+    def quantile(self) -> float | None:
+        """Return the quantile of the predicted slowdowns that MAX_SLOWDOWN is; None: their mean, or a constant."""
+        return QUANTILES.get(self.max_slowdown)
+
     def decide(self, state: State) -> Iterator[Decision]:
         """Yield starts and shares, job by job in queue order (listing 1)."""
         in_slurm = self.backfill_interval_s > 0
@@ -313,7 +318,7 @@ class Trial:
         self.policy, self.state = policy, state
         self.plan = ReservationMap(state, policy.bf_window, policy.bf_resolution, policy.bf_node_space_size)
         self.cut_off = (
-            slowdown_of_running(state, QUANTILES.get(policy.max_slowdown))
+            slowdown_of_running(state, policy.quantile)
             if policy.follows_running_jobs
             else float(policy.max_slowdown)
         )
