@@ -52,7 +52,7 @@ if TYPE_CHECKING:  # the homes of the names: `_homes` reads these lines
         dictionary,
         workload_summary,
     )
-    from tracebed.api.measures import FolderMetrics, courses_of, differences, keep_perturbed, measured, resizes
+    from tracebed.api.measures import FolderMetrics, courses_of, differences, keep_perturbed, measured
     from tracebed.api.nodes import (
         nodes_check,
         nodes_down,
@@ -63,7 +63,7 @@ if TYPE_CHECKING:  # the homes of the names: `_homes` reads these lines
         write_inventory,
     )
     from tracebed.api.results import AnyRun, Run, Workload
-    from tracebed.api.runs import inventory, metrics, policies, recover, replay, shortest_replay, simulate
+    from tracebed.api.runs import inventory, metrics, policies, recover, replay, resizes, shortest_replay, simulate
     from tracebed.api.schedulers import replay_on
     from tracebed.api.verdicts import Validation, compare, noise
     from tracebed.api.workloads import Flexible, Speedup, convert, generate, make_malleable, perturb, read, scale, write

@@ -11,19 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 from tracebed.api.arguments import AnyCalibration, check_size, loaded_calibration, reporter, warn_of_another_testbed
 from tracebed.api.results import AnyRun, Run, loaded_run, metrics_table
+from tracebed.converters.formats.reading import from_log
 from tracebed.converters.workload import System, Workload
 from tracebed.ground.errors import InputError, tolerate
 from tracebed.ground.registry import unknown
 from tracebed.machine.machine import Machine
 from tracebed.orchestrator import run as orchestrator
-from tracebed.orchestrator.executors import EXECUTORS, execute
+from tracebed.orchestrator.executors import EXECUTORS, Options, execute
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.state import own_machine
 from tracebed.orchestrator.setup import SETTINGS, AnyPolicy, Setup
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.testbeds.machine import InventoryMachine
 from tracebed.orchestrator.testbeds.nodes import Inventory
-from tracebed.validation.metrics.measured import PowerModel, WindowName
+from tracebed.validation.metrics.measured import MeasuredRun, PowerModel, WindowName
 
 TRACEBED = "tracebed"
 """Name of the simulator of tracebed."""
@@ -84,13 +85,17 @@ def simulate(
         >>> tb.simulate(w, "easy", priority="shortest-first").info.counts["jobs"]
         30
     """
-    from tracebed.converters.pooling import pooled_in_simulation
     from tracebed.orchestrator.simulation.prediction import PredictionOptions, machine_of
-    from tracebed.validation.simulators import simulator as simulators
 
     chosen, member = loaded_calibration(settings.pop("calibration", None)), settings.pop("member", None)
     other = EXECUTORS.load(simulator) if simulator != TRACEBED and simulator in EXECUTORS.names() else None
-    options_of = other.options if other is not None and other.predicts else simulators.SimulateOptions
+    options_of: Any = Options
+    if other is not None and other.predicts:
+        options_of = other.options
+    elif simulator != TRACEBED or settings.keys() - SETTINGS.keys():
+        from tracebed.validation.simulators.simulator import SimulateOptions  # of simulators of other projects only
+
+        options_of = SimulateOptions
     given, own = split(settings, options_of)
     setup = Setup.of(policy, **given, calibration=chosen)
     of_policy = nodes is None and own_machine(setup.policy()) is not None
@@ -99,8 +104,10 @@ def simulate(
     if chosen is not None and isinstance(made, InventoryMachine):
         warn_of_another_testbed(chosen, made.inventory)
     told = reporter(f"simulating under {setup.scheduling.policy}", len(workload), on_progress)
-    if made.plain and not of_policy:
-        tolerate(pooled_in_simulation(workload))
+    if made.plain and not of_policy and from_log(workload):
+        from tracebed.converters.pooling import pooled  # counts with the statistics of logs, for logs only
+
+        tolerate(pooled(workload))
     if simulator != TRACEBED:
         usuals: tuple[tuple[str | None, str | None, str], ...] = (
             (engine, "auto", "engine"),
@@ -111,10 +118,12 @@ def simulate(
             if value != usual:
                 what = f"{option} is an option of tracebed's simulator, not of {simulator}"
                 raise InputError(what, hint="leave the option out")
-        options: Any = options_of(name=name, on_progress=told, **own)
+        options = options_of(name=name, on_progress=told, **own)
         if other is not None and other.predicts:
             return Run.of(execute(workload, made, setup, options, executor=simulator))
-        return Run.of(simulators.simulate(simulator, workload, list(made.nodes), setup, options))
+        from tracebed.validation.simulators.simulator import simulate as simulate_by
+
+        return Run.of(simulate_by(simulator, workload, list(made.nodes), setup, options))
     if own:
         what = f"{next(iter(own))} is an option of the simulator of another project"
         raise InputError(what, hint="name the simulator, or leave the option out")
@@ -316,6 +325,15 @@ def recover(folder: Path | str, output: Path | str | None = None, *, replace: bo
     run = Run.of(made)
     run.folder = place
     return run
+
+
+def resizes(run: orchestrator.Run) -> int | None:
+    """Return the number of resizes that took effect; None: they are not recorded.
+
+    Args:
+        run: the run.
+    """
+    return None if "reconfigurations" in run.info.unknown else len(MeasuredRun(run).applied)
 
 
 def metrics(

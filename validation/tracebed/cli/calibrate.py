@@ -107,7 +107,7 @@ def calibrate(
             show_fit(fitted)
         return
     assert inventory is not None
-    from tracebed.cli.runs import end_on_signals
+    from tracebed.cli.console import end_on_signals
 
     end_on_signals()
     machine = tb.inventory(inventory)

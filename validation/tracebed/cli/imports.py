@@ -102,7 +102,7 @@ def import_(
         rows = chosen(only, "--only", "COLUMN=VALUE", "run_id=1")
         run = tb.import_run(file, side=side, columns=chosen(columns), rows=rows, **given)
     run.save(output, replace=replace)
-    from tracebed.cli.runs import summary
+    from tracebed.cli.run_summary import summary
 
     summary(run, output, as_json)
 

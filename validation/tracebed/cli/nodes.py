@@ -54,7 +54,7 @@ def nodes() -> None:
     Example:
       tracebed nodes check emulated-4
     """
-    from tracebed.cli.runs import end_on_signals
+    from tracebed.cli.console import end_on_signals
 
     end_on_signals()
 

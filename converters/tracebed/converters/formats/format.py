@@ -13,13 +13,15 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracebed.converters.formats.tools.files import SUFFIXES, Input
-from tracebed.converters.log import Log
 from tracebed.converters.workload import Workload
 from tracebed.ground.errors import InputError, tolerate
 from tracebed.ground.registry import Registry
+
+if TYPE_CHECKING:
+    from tracebed.converters.log import Log
 
 
 class Marks(enum.IntEnum):

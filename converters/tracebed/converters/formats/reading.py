@@ -5,14 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracebed.converters.formats.format import FORMATS, Format, by_name, check_options, known, named
 from tracebed.converters.formats.tools.files import Input, inputs_at
-from tracebed.converters.log import Log
 from tracebed.converters.workload import Workload
 from tracebed.ground.errors import InputError, tolerate
 from tracebed.ground.extension_errors import checked
+
+if TYPE_CHECKING:
+    from tracebed.converters.log import Log
 
 FOREIGN_PATTERNS = {
     rb'"?JOB_(?:FINISH|NEW|START)2?"? ': "the accounting of LSF (lsb.acct)",
@@ -30,6 +32,8 @@ FOREIGN_PATTERNS = {
 }
 """Pattern of the first bytes of a file, after white space -> what the file is."""
 FOREIGN = [(re.compile(rb"\s*(?:" + pattern + rb")"), what) for pattern, what in FOREIGN_PATTERNS.items()]
+BY_CORE = ("sacct", "swf", "ub-slurm")
+"""Formats of logs whose readers have the option `by`."""
 AS_TABLE = (
     "write a table with a header and a row for each job, and read it with `tracebed import FILE --as real --columns "
     "submit=NAME,start=NAME,end=NAME,nodes=NAME`; `tracebed export RUN --to workload` makes a workload of it"
@@ -59,21 +63,36 @@ def read_workload(path: Path | str, format: str | None = None, *, equal_nodes: b
             reader does not accept an option.
     """
     found = read_raw([Path(path)], format, **options)
-    from tracebed.converters.pooling import BY_CORE, pooled
-
-    if isinstance(found, Log):
+    if not isinstance(found, Workload):
         from tracebed.converters.cleaning.audit import jobs_of
 
         workload = jobs_of(found)
-        tolerate(pooled(workload) if equal_nodes else {}, where=found.where)
+        if equal_nodes:
+            _tolerate_pooling(workload, found.where)
         return workload
     origin = found.provenance
     is_log = bool(origin.steps) and origin.steps[-1].parameters.get("format") in BY_CORE
     if (
         equal_nodes and is_log and [source.name for source in origin.sources] == [Path(path).name]
     ):  # no file made of a log by tracebed
-        tolerate(pooled(found), where=str(path))
+        _tolerate_pooling(found, str(path))
     return found
+
+
+def from_log(workload: Workload) -> bool:
+    """Return whether the jobs come from a log of a machine.
+
+    A workload of a model or of another simulator has no machine other than the simulated one.
+    """
+    steps = workload.provenance.steps
+    return bool(steps) and steps[0].parameters.get("format") in (*BY_CORE, "pbs", "cori", "eagle")
+
+
+def _tolerate_pooling(workload: Workload, where: str) -> None:
+    """Warn about what the jobs of a log lose on a machine of equal nodes."""
+    from tracebed.converters.pooling import pooled  # counts with the statistics of logs, for logs only
+
+    tolerate(pooled(workload), where=where)
 
 
 def read_raw(paths: Sequence[Path], format: str | None = None, **options: Any) -> Workload | Log:
@@ -94,7 +113,11 @@ def read_raw(paths: Sequence[Path], format: str | None = None, **options: Any) -
         raise InputError(f"format {chosen.name} is write-only", where=files[0].where, hint="use another format")
     check_options(reader, options, f"reading {chosen.name}", files[0].where)
     found: Workload | Log
+    kinds: tuple[type[Any], ...] = (Workload,)
     if chosen.read_log is not None:
+        from tracebed.converters.log import Log  # with the parsers of columns, which most formats need, and Parquet not
+
+        kinds = (Workload, Log)
         found = chosen.read_log(files, **options)
     elif len(files) == 1:
         found = reader(files[0], **options)
@@ -102,7 +125,7 @@ def read_raw(paths: Sequence[Path], format: str | None = None, **options: Any) -
         raise InputError(
             f"{len(files)} files in format {chosen.name}", where=str(paths[0]), hint="read one file at a time"
         )
-    checked(found, (Workload, Log), f"format {chosen.name}", chosen.read_log or reader)
+    checked(found, kinds, f"format {chosen.name}", chosen.read_log or reader)
     if not (len(found) if isinstance(found, Workload) else len(found.table)):
         raise InputError("contains no jobs", where=files[0].where, hint="check that the file is complete")
     return found

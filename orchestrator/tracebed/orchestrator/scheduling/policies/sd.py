@@ -318,9 +318,7 @@ class Trial:
         self.policy, self.state = policy, state
         self.plan = ReservationMap(state, policy.bf_window, policy.bf_resolution, policy.bf_node_space_size)
         self.cut_off = (
-            slowdown_of_running(state, policy.quantile)
-            if policy.follows_running_jobs
-            else float(policy.max_slowdown)
+            slowdown_of_running(state, policy.quantile) if policy.follows_running_jobs else float(policy.max_slowdown)
         )
         self._found: dict[tuple[Request, int | None], Found | None] = {}
         self._hosts: Mates | None = None
