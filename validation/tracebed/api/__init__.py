@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # the homes of the names: `_homes` reads these lines
     from tracebed.api.arguments import AnyCalibration, progress_lines
     from tracebed.api.benchmarks import Transport, reconfigure
     from tracebed.api.budgets import ErrorBudget, budget_of_case, error_budget
-    from tracebed.api.calibrations import calibrate, calibrate_batch, fit
+    from tracebed.api.calibrations import calibrate, calibrate_batch, fit, fit_simulator
     from tracebed.api.drawings import (
         History,
         Pictured,
@@ -40,7 +40,7 @@ if TYPE_CHECKING:  # the homes of the names: `_homes` reads these lines
         runs_page,
         save_pictures,
     )
-    from tracebed.api.experiments import SuiteVerdicts, Validations, experiment, fit_simulator, validate, validate_suite
+    from tracebed.api.experiments import SuiteVerdicts, Validations, experiment, validate, validate_suite
     from tracebed.api.imports import as_run, import_run
     from tracebed.api.logs import (
         audit,

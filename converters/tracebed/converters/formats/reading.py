@@ -172,8 +172,8 @@ def _utf16(head: bytes) -> bool:
 
 def recognized(file: Input) -> Format | None:
     """Return the first format that recognizes the content of `file`, or None."""
-    if file.is_own:  # no other format is imported for the most frequent one
-        return named("parquet")
+    if file.own_format:  # no other format is imported for the most frequent ones
+        return named(file.own_format)
     if foreign_kind_of(file):  # some have a column of sacct
         return None
     return next((format for format in known() if format.recognizes(file)), None)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from tracebed.ground.registry import one_of
-from tracebed.orchestrator.replay.pace import CLOCKS
-from tracebed.orchestrator.replay.programs import AllowedCommands
-from tracebed.orchestrator.replay.thresholds import HealthThresholds
 
+if TYPE_CHECKING:  # experiments without replays load the options, too
+    from tracebed.orchestrator.replay.programs import AllowedCommands
+    from tracebed.orchestrator.replay.thresholds import HealthThresholds
+
+CLOCKS = ("wall", "steady")
+"""The clock of submissions, policy calls, time limits and jobs: the monotonic clock, or a `pace.SteadyClock`."""
 BALANCES = ("static", "dynamic")
 """How the work of a job is divided among its ranks: in equal shares, or in chunks from a common pool."""
 NODE_FAILURES = ("requeue", "fail", "abort")
@@ -21,7 +25,7 @@ class Options:
 
     Attributes:
         balance: distribution of work over the ranks of a job, `static` or `dynamic`.
-        clock: `wall` or `steady` (see `pace.CLOCKS`).
+        clock: `wall` or `steady` (see `CLOCKS`).
         proposed_duty: the duty that a calibration proposes, for nodes without a duty; None: `DEFAULT_DUTY`.
         on_node_failure: treatment of the jobs of a lost node, one of `NODE_FAILURES`.
         commands: the commands that jobs may run; None: no commands.

@@ -10,8 +10,6 @@ from tracebed.ground import system
 from tracebed.ground.errors import InputError, TestbedError
 from tracebed.orchestrator.testbeds.nodes import Inventory
 
-CLOCKS = ("wall", "steady")
-"""The clock of submissions, policy calls, time limits and jobs: the monotonic clock, or a `SteadyClock`."""
 NOTE_S = 1.0
 """Time between two records of the speed of a steady clock, wall s."""
 STALL_S = 60.0
@@ -24,7 +22,7 @@ def make_clock(kind: str, inventory: Inventory, folder: Path) -> Clock:
     """Return the clock of a replay.
 
     Args:
-        kind: one of `CLOCKS`.
+        kind: one of `options.CLOCKS`.
         inventory: the nodes.
         folder: where the file of a steady clock is created.
 

@@ -6,6 +6,7 @@ from array import array
 from bisect import insort
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import chain, groupby
 from typing import NamedTuple
 
@@ -13,7 +14,7 @@ import numpy as np
 
 from tracebed.ground.topology import Grid
 from tracebed.orchestrator.scheduling.names import FIRST
-from tracebed.orchestrator.scheduling.placement import chooser, grid_of, shape
+from tracebed.orchestrator.scheduling.placement import Shaper, chooser, grid_of, shape
 
 MANY = 65_536
 """Number of nodes in the recent periods at which their ranges are computed."""
@@ -95,7 +96,6 @@ class Cluster:
         lost: the lost nodes.
         loans: shared node -> its owner and guest.
         grid: the grid of the nodes; a line if it is unknown.
-        shape: the admissible shapes of the placement, see `placement.shape`.
     """
 
     def __init__(self, cores: Sequence[int], sockets: Sequence[int] | None = None, placement: str = FIRST) -> None:
@@ -113,7 +113,7 @@ class Cluster:
         self.loans: dict[int, Loan] = {}
         self._ledger = Ledger()
         self.grid = grid_of(placement, len(self.cores)) or Grid((len(self.cores),))
-        self.shape = shape(placement, len(self.cores))
+        self._placement = placement
         self._choose = chooser(placement, len(self.cores))
         self._held: dict[int, list[tuple[float, list[int]]]] = {}  # job -> (since, nodes), in allocation order
         self._visits: dict[int, dict[int, None]] = {}  # guest -> the nodes on which it is a guest
@@ -123,6 +123,11 @@ class Cluster:
     def __len__(self) -> int:
         """Return the number of nodes."""
         return len(self.cores)
+
+    @cached_property
+    def shape(self) -> Shaper:
+        """The admissible shapes of the placement, see `placement.shape`."""
+        return shape(self._placement, len(self.cores))
 
     @property
     def ledger(self) -> Ledger:

@@ -222,9 +222,6 @@ class PriorityQueue(Queue):
 
 Floats: TypeAlias = NDArray[np.float64]
 
-MAX_AGE_S = 7 * 86_400.0
-"""Age at which the age factor is 1, s: the default of Slurm's PriorityMaxAge."""
-
 
 def largest_slowdown_first(wait: Floats, limit: Floats, nodes: Floats, total: int) -> Floats:
     """Order by descending (wait + limit) / limit, the slowdown of a job that starts now and uses its full limit."""
@@ -238,7 +235,7 @@ def shortest_first(wait: Floats, limit: Floats, nodes: Floats, total: int) -> Fl
 
 def aging(wait: Floats, limit: Floats, nodes: Floats, total: int) -> Floats:
     """Order as Slurm's multifactor plugin with the age factor and the job size factor, both with weight 1."""
-    return -(np.minimum(wait / MAX_AGE_S, 1.0) + nodes / total)
+    return -(np.minimum(wait / names.MAX_AGE_S, 1.0) + nodes / total)
 
 
 PRIORITIES: dict[str, Callable[[Floats, Floats, Floats, int], Floats]] = {

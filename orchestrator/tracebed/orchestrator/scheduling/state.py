@@ -16,13 +16,12 @@ import numpy as np
 from tracebed.converters.workload import FloatArray, IntArray
 from tracebed.ground.display import facts_html
 from tracebed.ground.extension_errors import checked, of_extension
-from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import Jobs
-from tracebed.orchestrator.scheduling.queue import Queue
-from tracebed.orchestrator.scheduling.reservations import Reservations
 
 if TYPE_CHECKING:
     from tracebed.machine.machine import Machine
+    from tracebed.orchestrator.scheduling.cluster import Cluster
+    from tracebed.orchestrator.scheduling.queue import Queue
 
 
 class Dates:
@@ -357,6 +356,10 @@ class State:
 
     def __init__(self, jobs: Jobs, cluster: Cluster, queue: Queue | None = None) -> None:
         """Start with an idle cluster and an empty queue (None: in submit order)."""
+        # Each policy imports this module. Only the scheduler makes a state; the compiled engine has its own.
+        from tracebed.orchestrator.scheduling.queue import Queue
+        from tracebed.orchestrator.scheduling.reservations import Reservations
+
         self.jobs = jobs
         self.now = 0.0
         self.cluster = cluster

@@ -23,8 +23,7 @@ from tracebed.ground.states import ChangeCause, JobState
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
-from tracebed.orchestrator.scheduling.names import FCFS, FIRST
-from tracebed.orchestrator.scheduling.queue import MAX_AGE_S
+from tracebed.orchestrator.scheduling.names import FCFS, FIRST, MAX_AGE_S
 from tracebed.orchestrator.scheduling.record import Resizes, ScheduleRecord
 from tracebed.orchestrator.scheduling.state import Policy, shares, visible_jobs
 from tracebed.orchestrator.setup import DEFAULT, Setup
