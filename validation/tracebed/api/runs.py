@@ -22,8 +22,6 @@ from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.state import own_machine
 from tracebed.orchestrator.setup import SETTINGS, AnyPolicy, Setup
 from tracebed.orchestrator.simulation.overheads import Overheads
-from tracebed.orchestrator.testbeds.machine import InventoryMachine
-from tracebed.orchestrator.testbeds.nodes import Inventory
 from tracebed.validation.metrics.measured import MeasuredRun, PowerModel, WindowName
 
 TRACEBED = "tracebed"
@@ -34,6 +32,7 @@ if TYPE_CHECKING:
 
     from tracebed.orchestrator.evolving.programs import Communication
     from tracebed.orchestrator.simulation.prediction import EngineChoice
+    from tracebed.orchestrator.testbeds.nodes import Inventory
 
 
 def simulate(
@@ -101,8 +100,11 @@ def simulate(
     of_policy = nodes is None and own_machine(setup.policy()) is not None
     made = machine_of(workload, None if of_policy else machine(workload, nodes, cores_per_node), setup)
     setup = setup.on(workload.provenance.system.grid if of_policy else made.grid)
-    if chosen is not None and isinstance(made, InventoryMachine):
-        warn_of_another_testbed(chosen, made.inventory)
+    if chosen is not None:
+        from tracebed.orchestrator.testbeds.machine import InventoryMachine
+
+        if isinstance(made, InventoryMachine):
+            warn_of_another_testbed(chosen, made.inventory)
     told = reporter(f"simulating under {setup.scheduling.policy}", len(workload), on_progress)
     if made.plain and not of_policy and from_log(workload):
         from tracebed.converters.pooling import pooled  # counts with the statistics of logs, for logs only
@@ -158,11 +160,15 @@ def machine(
     workload: Workload, nodes: int | Inventory | Machine | Path | str | None, cores_per_node: int | None
 ) -> Machine:
     """Return the machine of a simulation; the arguments are those of `simulate`."""
-    if isinstance(nodes, Inventory | Machine | Path | str):
-        if cores_per_node is not None:
-            given = "a machine" if isinstance(nodes, Machine) else "an inventory"
-            raise InputError(f"both {given} and cores per node are given", hint="give one of them")
-        return nodes if isinstance(nodes, Machine) else InventoryMachine.of(inventory(nodes))
+    if nodes is not None and not isinstance(nodes, int):  # a number of nodes needs no inventories
+        from tracebed.orchestrator.testbeds.machine import InventoryMachine
+        from tracebed.orchestrator.testbeds.nodes import Inventory
+
+        if isinstance(nodes, Inventory | Machine | Path | str):
+            if cores_per_node is not None:
+                given = "a machine" if isinstance(nodes, Machine) else "an inventory"
+                raise InputError(f"both {given} and cores per node are given", hint="give one of them")
+            return nodes if isinstance(nodes, Machine) else InventoryMachine.of(inventory(nodes))
     for name, size in (("nodes", nodes), ("cores_per_node", cores_per_node)):
         if size is not None:
             check_size(name, size)
@@ -186,11 +192,10 @@ def inventory(nodes: Inventory | Path | str) -> Inventory:
         >>> len(tb.inventory("emulated-4").nodes)
         4
     """
-    if isinstance(nodes, Inventory):
-        return nodes
     from tracebed.orchestrator.testbeds.inventory import load_inventory
+    from tracebed.orchestrator.testbeds.nodes import Inventory
 
-    return load_inventory(nodes)
+    return nodes if isinstance(nodes, Inventory) else load_inventory(nodes)
 
 
 def replay(
@@ -246,6 +251,8 @@ def replay(
     from tracebed.orchestrator.replay.session import ReplayOptions
     from tracebed.orchestrator.replay.thresholds import HealthThresholds
     from tracebed.orchestrator.testbeds.checking.survey import load_with_facts
+    from tracebed.orchestrator.testbeds.machine import InventoryMachine
+    from tracebed.orchestrator.testbeds.nodes import Inventory
 
     if resume and output is None:
         raise InputError("a replay that is kept in memory only cannot be resumed", hint="give an output")

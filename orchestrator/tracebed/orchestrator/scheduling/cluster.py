@@ -52,12 +52,14 @@ class Ledger:
             return self
         jobs, held, starts, ends, parts = zip(*self._recent, strict=True)
         nodes = np.fromiter(chain.from_iterable(held), np.int64, self._nodes)
-        period = np.repeat(np.arange(len(held)), [len(each) for each in held])
+        period = np.repeat(np.arange(len(held)), list(map(len, held)))
         first = np.flatnonzero((np.diff(nodes, prepend=-2) != 1) | (np.diff(period, prepend=-1) != 0))
         period = period[first]
         if any(parts):
             row = len(self.jobs)
-            self.parts |= {row + at: part for at, of in enumerate(period.tolist()) if (part := parts[of]) is not None}
+            self.parts |= {
+                row + at: parts[number] for at, number in enumerate(period.tolist()) if parts[number] is not None
+            }
         for column, values in (
             (self.jobs, np.array(jobs)[period]),
             (self.firsts, nodes[first]),

@@ -153,9 +153,9 @@ class Queue:
             fits &= less_equal(size, at_most_idle)
             if extra_class >= 0:
                 fits |= less_equal(size, at_most_extra)
-            found = int(fits.argmax())
-            if fits[found]:
-                return begin + found
+            place = int(fits.argmax())
+            if fits[place]:
+                return begin + place
             self._summarize(block)
         return None
 
@@ -270,12 +270,12 @@ def first_of_users(waiting: Sequence[int], user: Sequence[Hashable], most: int) 
     if not most:
         return waiting
     jobs_of: Counter[Hashable] = Counter()
-    found = []
+    chosen = []
     for job in waiting:
         jobs_of[user[job]] += 1
         if jobs_of[user[job]] <= most:
-            found.append(job)
-    return found
+            chosen.append(job)
+    return chosen
 
 
 class Dates:

@@ -141,10 +141,10 @@ class CoreChanges:
         Clocks of nodes differ: if all such changes were requested later, the first one is returned.
         """
         rows = self._open.get(job, {}).get(node, [])
-        found = [row for row in rows if self.cores_to[row] == cores]
-        if not found:
+        alike = [row for row in rows if self.cores_to[row] == cores]
+        if not alike:
             return None
-        row = ([row for row in found if self.asked[row] <= at] or found[:1])[-1]
+        row = ([row for row in alike if self.asked[row] <= at] or alike[:1])[-1]
         del rows[: rows.index(row) + 1]
         return row
 

@@ -373,8 +373,8 @@ class Call:
         try:
             self._steps = self._policy.decide(self._state)
         except (Exception, SystemExit) as error:
-            if (found := self._failed(error)) is not None:
-                raise found from error
+            if (failure := self._failed(error)) is not None:
+                raise failure from error
             if error.__traceback__ is None or error.__traceback__.tb_next is not None:
                 raise
             what = f"policy {self._name}: decide cannot be called: {in_words(error)}"  # no line of the policy was run
@@ -396,8 +396,8 @@ class Call:
         if isinstance(error, PolicyError):
             error.where = f"{line}: {error.where}" if (line := self._line()) else error.where
         elif isinstance(error, Exception | SystemExit) and not isinstance(error, TracebedError):
-            if (found := self._failed(error)) is not None:
-                raise found from error
+            if (failure := self._failed(error)) is not None:
+                raise failure from error
             if (line := self._line()) and _is_in_scheduling(error):
                 what = f"the decision has invalid values: {in_words(error)}"
                 raise PolicyError(what, where=f"{line}: {self._when}", hint=DEFECT) from error
@@ -424,9 +424,9 @@ class Call:
 
     def _failed(self, error: BaseException) -> PolicyError | None:
         """Return the error of a policy whose code has raised `error`; None: it has not, or is one of tracebed."""
-        if isinstance(error, TracebedError) or (found := extension_error(error)) is None:
+        if isinstance(error, TracebedError) or (place := extension_error(error)) is None:
             return None
-        return PolicyError(f"{self._when} failed: {in_words(error)}", where=found.where, hint=f"{DEFECT}; {VERBOSE}")
+        return PolicyError(f"{self._when} failed: {in_words(error)}", where=place.where, hint=f"{DEFECT}; {VERBOSE}")
 
     def _line(self) -> str:
         """Return the line at which the policy has yielded its last decision; empty: unknown, or of tracebed."""

@@ -238,17 +238,17 @@ def flow(
     path = iter(()) if held and contiguous else filter(left.__contains__, snake(grid, job))
     while len(chosen) < count:
         if edge:
-            found = [node for node in grid.neighbours[edge.popleft()] if node in left][: count - len(chosen)]
+            reached = [node for node in grid.neighbours[edge.popleft()] if node in left][: count - len(chosen)]
         elif chosen and contiguous and len(chosen) >= least:
             break
         else:
             if contiguous:
                 chosen = []  # the nodes that this flow reached cannot be part of a larger one
-            if not (found := [*islice(path, 1)]):
+            if not (reached := [*islice(path, 1)]):
                 break
-        left.difference_update(found)
-        chosen += found
-        edge += found
+        left.difference_update(reached)
+        chosen += reached
+        edge += reached
     return chosen if len(chosen) >= least else []
 
 

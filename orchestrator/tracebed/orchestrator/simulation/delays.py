@@ -92,12 +92,12 @@ def draw(factors: Mapping[Any, Sequence[float]], jobs: int, seed: int) -> Drawn:
         jobs: number of jobs.
         seed: seed of the member.
     """
-    found = {}
+    drawn = {}
     for number, step in enumerate(STEPS):
         values = np.asarray(factors.get(step) or (1.0,), dtype=np.float64)
         size = ROWS if step in OF_RESIZES else jobs
-        found[step] = values[np.random.default_rng((seed, number)).integers(0, len(values), size)]
-    return found
+        drawn[step] = values[np.random.default_rng((seed, number)).integers(0, len(values), size)]
+    return drawn
 
 
 @dataclass(frozen=True)

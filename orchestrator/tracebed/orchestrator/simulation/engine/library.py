@@ -43,8 +43,8 @@ class Library:
         except (AttributeError, KeyError, ValueError) as error:
             raise DescriptionError(f"{path} does not describe the engine: {error}") from error
         for what, expected in names.items():
-            if (found := set(self.numbers.get(what, {}))) != expected:
-                raise DescriptionError(f"{path}: {what} has {sorted(found)}, expected {sorted(expected)}")
+            if (described := set(self.numbers.get(what, {}))) != expected:
+                raise DescriptionError(f"{path}: {what} has {sorted(described)}, expected {sorted(expected)}")
 
     def _bind(self, functions: Any) -> None:
         functions.tracebed_engine_description.restype = ctypes.c_char_p
