@@ -180,12 +180,7 @@ class Cluster:
         return list(dict.fromkeys(self.loans[node].guest for node in self.owned(job) if node in self.loans))
 
     def take(self, job: int, count: int, now: float, on: Sequence[int] = ()) -> list[int]:
-        """Allocate `count` idle nodes to `job`, and return them.
-
-        Args:
-            count: number of nodes.
-            now: the instant, s.
-            on: the nodes to allocate, all idle; empty: the placement chooses them.
+        """Allocate `count` idle nodes to `job`, those in `on` or, if it is empty, as the placement chooses; return them.
 
         Raises:
             ValueError: fewer nodes are idle.

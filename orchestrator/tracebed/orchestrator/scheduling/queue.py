@@ -23,8 +23,12 @@ BLOCK = 512
 FEW = 64
 """Largest number of jobs that are tried one by one: NumPy is not faster."""
 CLASSES = 128
+"""Largest number of size classes: a search looks at one summary of each block, however many classes there are, but a
+submission updates those of all larger sizes."""
 SLACK_S = 1e-6
+"""Part of a second by which a search takes limits as shorter, since sums of times are rounded. Callers check again."""
 NO_JOB = np.inf
+"""Size of a job that does not wait: it fits on no number of idle nodes."""
 
 
 class Queue:

@@ -45,7 +45,6 @@ class Pauses:
 
         Args:
             calibration: the facts of a calibration (`Calibration.facts`).
-            jobs: the jobs.
             speed: trace seconds per wall second.
         """
         measured: Mapping[str, Mapping[str, float]] = calibration.get("applications", {})
@@ -149,10 +148,6 @@ def count_dispatched(record: ScheduleRecord, cluster: Cluster, delays: Delays) -
     batch system has given them to it, not from the decision on. Delays that depend on the number of ranks are
     those of the requested size. A policy may decide a resize before the job starts, or before it knows that the job has
     ended: such instants become the start and the end, and nodes are held for no time.
-
-    Args:
-        record: the times and states of the jobs.
-        cluster: the nodes and their ledger.
     """
     nodes, count = record.jobs.nodes, range(len(record.jobs))
     ended = {JobState.COMPLETED, JobState.KILLED}  # a job that was cut short has ended at the recorded instant
