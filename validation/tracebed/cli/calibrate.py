@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 import tracebed.api as tb
-from tracebed.cli.console import load_workload, print_json, print_table
+from tracebed.cli.console import end_on_signals, load_workload, print_json, print_table
 from tracebed.cli.groups import Sectioned
 from tracebed.cli.messages import emit, progress
 from tracebed.cli.options import (
@@ -107,8 +107,6 @@ def calibrate(
             show_fit(fitted)
         return
     assert inventory is not None
-    from tracebed.cli.console import end_on_signals
-
     end_on_signals()
     machine = tb.inventory(inventory)
     with CALIBRATION.file(

@@ -180,7 +180,7 @@ class Cluster:
         return list(dict.fromkeys(self.loans[node].guest for node in self.owned(job) if node in self.loans))
 
     def take(self, job: int, count: int, now: float, on: Sequence[int] = ()) -> list[int]:
-        """Allocate `count` idle nodes to `job`, those in `on` or, if it is empty, as the placement chooses; return them.
+        """Allocate and return `count` idle nodes for `job`: those in `on` or, if it is empty, as the placement chooses.
 
         Raises:
             ValueError: fewer nodes are idle.
