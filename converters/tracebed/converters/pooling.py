@@ -7,7 +7,7 @@ differ, and refuse a machine that is smaller than the number of nodes held at on
 from __future__ import annotations
 
 from tracebed.converters.description import gpu_jobs, occupied_nodes, part_jobs, partitions_of
-from tracebed.converters.formats.reading import BY_CORE
+from tracebed.converters.formats.format import BY_CORE
 from tracebed.converters.workload import Workload
 from tracebed.ground.display import counted
 from tracebed.ground.errors import InputError

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tracebed.api.arguments import AnyCalibration, check_size, loaded_calibration, reporter, warn_of_another_testbed
 from tracebed.api.results import AnyRun, Run, loaded_run, metrics_table
-from tracebed.converters.formats.reading import from_log
+from tracebed.converters.formats.format import from_log
 from tracebed.converters.workload import System, Workload
 from tracebed.ground.errors import InputError, tolerate
 from tracebed.ground.registry import unknown

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tracebed.converters.formats.format import FORMATS, Format, by_name, check_options, known, named
+from tracebed.converters.formats.format import BY_CORE, FORMATS, Format, by_name, check_options, known, named
 from tracebed.converters.formats.tools.files import Input, inputs_at
 from tracebed.converters.workload import Workload
 from tracebed.ground.errors import InputError, tolerate
@@ -32,8 +32,6 @@ FOREIGN_PATTERNS = {
 }
 """Pattern of the first bytes of a file, after white space -> what the file is."""
 FOREIGN = [(re.compile(rb"\s*(?:" + pattern + rb")"), what) for pattern, what in FOREIGN_PATTERNS.items()]
-BY_CORE = ("sacct", "swf", "ub-slurm")
-"""Formats of logs whose readers have the option `by`."""
 AS_TABLE = (
     "write a table with a header and a row for each job, and read it with `tracebed import FILE --as real --columns "
     "submit=NAME,start=NAME,end=NAME,nodes=NAME`; `tracebed export RUN --to workload` makes a workload of it"
@@ -77,15 +75,6 @@ def read_workload(path: Path | str, format: str | None = None, *, equal_nodes: b
     ):  # no file made of a log by tracebed
         _tolerate_pooling(found, str(path))
     return found
-
-
-def from_log(workload: Workload) -> bool:
-    """Return whether the jobs come from a log of a machine.
-
-    A workload of a model or of another simulator has no machine other than the simulated one.
-    """
-    steps = workload.provenance.steps
-    return bool(steps) and steps[0].parameters.get("format") in (*BY_CORE, "pbs", "cori", "eagle")
 
 
 def _tolerate_pooling(workload: Workload, where: str) -> None:
