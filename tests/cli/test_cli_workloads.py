@@ -234,9 +234,12 @@ def test_a_simulation_imports_only_what_it_needs(tmp_path: Path) -> None:
     code = (
         "import sys; from tracebed import cli; sys.argv[0] = 'tracebed'\n"
         "try: cli.main()\nexcept SystemExit as end: status = end.code\n"
-        "spare = {'docker', 'fabric', 'matplotlib', 'paramiko', 'pydantic', 'scipy', 'tracebed.benchmarks.rank',\n"
+        "spare = {'docker', 'fabric', 'matplotlib', 'paramiko', 'pydantic', 'scipy', 'tracebed.benchmarks.program',\n"
         "  'tracebed.converters.cleaning', 'tracebed.converters.formats.swf', 'tracebed.converters.scaling',\n"
-        "  'tracebed.orchestrator.replay', 'tracebed.validation.verdict', 'tracebed.validation.report'}\n"
+        "  'tracebed.converters.description', 'tracebed.converters.log', 'tracebed.orchestrator.replay',\n"
+        "  'tracebed.orchestrator.scheduling.policies.sd', 'tracebed.orchestrator.scheduling.policies.slurm',\n"
+        "  'tracebed.orchestrator.scheduling.scheduler', 'tracebed.orchestrator.scheduling.shapes',\n"
+        "  'tracebed.orchestrator.testbeds.nodes', 'tracebed.validation.verdict', 'tracebed.validation.report'}\n"
         "print(status, sorted(spare & set(sys.modules)), 'pandas' in sys.modules)"
     )
     words = ["simulate", "w.parquet", "--policy", "pref", "--nodes", "2", "-o", "run"]

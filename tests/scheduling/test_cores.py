@@ -32,7 +32,8 @@ from tracebed.orchestrator.scheduling.policies.dmr import Dmr
 from tracebed.orchestrator.scheduling.policies.drom import DromShare
 from tracebed.orchestrator.scheduling.policies.sd import ReservationMap, SlowdownDriven, Trial
 from tracebed.orchestrator.scheduling.record import NEVER, CoreChange, CoreChanges, ScheduleRecord
-from tracebed.orchestrator.scheduling.state import Decision, Policy, Releases, Share, State
+from tracebed.orchestrator.scheduling.reservations import Releases
+from tracebed.orchestrator.scheduling.state import Decision, Policy, Share, State
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.prediction import predict

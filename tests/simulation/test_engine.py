@@ -31,6 +31,7 @@ from tracebed.orchestrator.scheduling.policies.kassel import Pref
 from tracebed.orchestrator.scheduling.policies.sd import SlowdownDriven
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.simulation import engine, prediction
+from tracebed.orchestrator.simulation.engine import policies
 from tracebed.orchestrator.simulation.engine.library import DescriptionError, Library
 from tracebed.orchestrator.simulation.interference import Interference
 from tracebed.orchestrator.simulation.overheads import Overheads
@@ -130,9 +131,20 @@ def test_the_page_of_the_engine_lists_the_compiled_policies() -> None:
     page = Path(__file__).parents[2] / "docs/explanation/engine.md"
     rows = dict(re.findall(r"^\| ([^|]+) \| ([^|]+) \|$", page.read_text(), re.MULTILINE))
     compiled, others = (set(re.findall(r"`([a-z-]+)`", rows[row])) for row in ("compiled policies", "in Python"))
-    known = {name: type(registry.load(name)) for name in registry.names()}
-    assert compiled == {name for name, kind in known.items() if kind in engine.POLICIES}
+    known = {name: policies.form_of(registry.load(name)) for name in registry.names()}
+    assert compiled == {name for name, form in known.items() if form is not None}
     assert others == known.keys() - compiled
+    assert {entry.value for name, entry in registry.POLICIES.entries.items() if known[name]} == policies.FORMS.keys()
+
+
+def test_each_parameter_of_the_engine_belongs_to_a_policy() -> None:
+    library, jobs = engine._library(), Jobs.of(small())
+    assert library is not None
+    given: set[str] = set()
+    for name in registry.names():
+        if (form := policies.form_of(policy := registry.load(name))) is not None:
+            given |= form.parameters(policy, jobs, library.numbers).keys()
+    assert given == library.parameters.keys()
 
 
 def test_every_priority_has_a_name_in_the_engine() -> None:
@@ -257,7 +269,7 @@ def test_what_the_engine_does_not_implement_of_sharing_runs_in_python(monkeypatc
     assert not engine.obstacle(jobs, Easy(), 1, grain, interference=factors)
     jobs.parameters = ["", ""]
     assert not engine.obstacle(jobs, sd, 1)
-    monkeypatch.setattr(engine, "SD_FIELDS", engine.SD_FIELDS - {"mates"})
+    monkeypatch.setattr(policies, "SD_FIELDS", policies.SD_FIELDS - {"mates"})
     assert not engine.obstacle(jobs, sd, 1)
     assert "mates=3" in engine.obstacle(jobs, SlowdownDriven(mates=3), 1)
 

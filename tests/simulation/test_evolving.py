@@ -26,7 +26,7 @@ from tracebed.orchestrator.evolving import simulation as compiled
 from tracebed.orchestrator.evolving.machine import AllocationPlan, LeakVariant, Machine, ProgramOutcome
 from tracebed.orchestrator.evolving.programs import COMMUNICATIONS, Builder, Communication, Programs, StepKind
 from tracebed.orchestrator.evolving.simulation import adapted, leaking, programs_of, reserved, run_alone, simulate
-from tracebed.orchestrator.scheduling.placement import median
+from tracebed.orchestrator.scheduling.shapes import place_median
 
 ROOT = Path(__file__).resolve().parents[2]
 NEVER = np.inf
@@ -251,7 +251,7 @@ def test_a_job_alone_on_a_compact_partition_takes_its_run_time(communication: Co
     machine = Machine(Grid((8, 16)), cores)
     study = tb.generate("deadline-normal", jobs=60, seed=2)
     programs = programs_of(study, machine, communication=communication, seed=1)
-    nodes = [median(machine.grid, range(128), int(count), (), 0) for count in programs.nodes]
+    nodes = [place_median(machine.grid, range(128), int(count), (), 0) for count in programs.nodes]
     times = run_alone(programs, machine, reserved(programs, study.floats("submit_time"), nodes))
     assert times == pytest.approx(study.floats("run_time"), rel=1e-9)
     backwards = reserved(programs, study.floats("submit_time"), [part[::-1] for part in nodes])

@@ -23,7 +23,7 @@ from tests.oracles.elastisim_programs import real as elastisim
 from tests.patience import GUARD_S
 from tests.servers.toy_simulator import LIMIT, main, schedule
 from tests.validation.test_schemas import problems
-from tracebed.api.experiments import fit_simulator
+from tracebed.api.calibrations import fit_simulator
 from tracebed.cli import tracebed
 from tracebed.converters.workload import FloatArray
 from tracebed.ground.errors import ExitCode, InputError, TracebedError

@@ -24,6 +24,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tracebed.converters.requests import Request, format_requests
+from tracebed.converters.speedup import amdahl_speedup
 from tracebed.converters.workload import FloatArray, IntArray, Kind, Step, Workload
 from tracebed.ground.errors import InputError, tolerate
 
@@ -61,11 +62,6 @@ class Thresholds:
                 raise InputError(what, hint="above 0, at most 1")
         if not 0 <= self.doublings <= MOST_DOUBLINGS:
             raise InputError(f"{self.doublings} doublings are out of range", hint=f"0 to {MOST_DOUBLINGS}")
-
-
-def amdahl_speedup(nodes: FloatArray | float, fraction: FloatArray | float) -> FloatArray | float:
-    """Return S(n) = 1 / ((1 - f) + f / n) for a parallel fraction f (Amdahl 1967)."""
-    return 1.0 / ((1.0 - fraction) + fraction / nodes)
 
 
 def efficiency(nodes: FloatArray | float, fraction: FloatArray | float) -> FloatArray | float:

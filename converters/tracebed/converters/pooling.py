@@ -7,6 +7,7 @@ differ, and refuse a machine that is smaller than the number of nodes held at on
 from __future__ import annotations
 
 from tracebed.converters.description import gpu_jobs, occupied_nodes, part_jobs, partitions_of
+from tracebed.converters.formats.format import BY_CORE
 from tracebed.converters.workload import Workload
 from tracebed.ground.display import counted
 from tracebed.ground.errors import InputError
@@ -14,8 +15,6 @@ from tracebed.ground.errors import InputError
 MOST_NAMED = 6
 AS_IS = ", or simulate --policy slurm -P @slurm.conf"
 """The way to simulate the jobs as they are."""
-BY_CORE = ("sacct", "swf", "ub-slurm")
-"""Formats whose readers have the option `by`."""
 
 
 def peak_nodes(workload: Workload) -> int:
@@ -34,16 +33,6 @@ def pooled(workload: Workload) -> dict[str, int]:
         f"jobs with GPUs, which count as jobs of nodes without GPUs (clean: drop_gpu, --only partition=NAME{AS_IS})"
     ] = gpus
     return found | with_shared_nodes(workload)
-
-
-def pooled_in_simulation(workload: Workload) -> dict[str, int]:
-    """Return the same for a policy that gives whole, equal nodes; empty unless the jobs come from a log of a machine.
-
-    A workload of a model or of another simulator has no machine other than the simulated one.
-    """
-    steps = workload.provenance.steps
-    logs = (*BY_CORE, "pbs", "cori", "eagle")
-    return pooled(workload) if steps and steps[0].parameters.get("format") in logs else {}
 
 
 def with_shared_nodes(workload: Workload) -> dict[str, int]:

@@ -10,11 +10,15 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from tracebed.converters.malleability import amdahl_speedup
 from tracebed.converters.workload import FloatArray, IntArray
 from tracebed.ground.errors import InputError
 
 Numbers = FloatArray | IntArray | float
+
+
+def amdahl_speedup(nodes: FloatArray | float, fraction: FloatArray | float) -> FloatArray | float:
+    """Return S(n) = 1 / ((1 - f) + f / n) for a parallel fraction f (Amdahl 1967)."""
+    return 1.0 / ((1.0 - fraction) + fraction / nodes)
 
 
 def downey_speedup(nodes: Numbers, average: Numbers, sigma: Numbers) -> FloatArray:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # the homes of the names: `_homes` reads these lines
     from tracebed.api.arguments import AnyCalibration
     from tracebed.api.benchmarks import Transport, reconfigure
     from tracebed.api.budgets import ErrorBudget, budget_of_case, error_budget
-    from tracebed.api.calibrations import calibrate_batch, fit
+    from tracebed.api.calibrations import calibrate_batch, fit, fit_simulator
     from tracebed.api.drawings import (
         History,
         Pictured,
@@ -40,7 +40,7 @@ if TYPE_CHECKING:  # the homes of the names: `_homes` reads these lines
         runs_page,
         save_pictures,
     )
-    from tracebed.api.experiments import SuiteVerdicts, Validations, experiment, fit_simulator, validate, validate_suite
+    from tracebed.api.experiments import SuiteVerdicts, Validations, experiment, validate, validate_suite
     from tracebed.api.imports import as_run, import_run
     from tracebed.api.logs import (
         audit,
@@ -52,10 +52,10 @@ if TYPE_CHECKING:  # the homes of the names: `_homes` reads these lines
         dictionary,
         workload_summary,
     )
-    from tracebed.api.measures import FolderMetrics, courses_of, differences, keep_perturbed, measured, resizes
+    from tracebed.api.measures import FolderMetrics, courses_of, differences, keep_perturbed, measured
     from tracebed.api.nodes import nodes_check, without_nodes, write_inventory
     from tracebed.api.results import AnyRun, Run
-    from tracebed.api.runs import metrics, policies, recover, replay, replay_on, shortest_replay, simulate
+    from tracebed.api.runs import metrics, policies, recover, replay, replay_on, resizes, shortest_replay, simulate
     from tracebed.api.verdicts import Validation, compare, noise
     from tracebed.api.workloads import Flexible, Speedup, convert, generate, make_malleable, perturb
     from tracebed.benchmarks.mpi.aligner import overhead as aligner

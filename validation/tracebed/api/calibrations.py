@@ -1,16 +1,23 @@
-"""Calibrations of testbeds: what replays there take time for."""
+"""Calibrations: what replays on a testbed take time for, and parameters of simulators, fitted to real runs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from tracebed.api.arguments import check_size
 from tracebed.api.results import AnyRun, loaded_run
 from tracebed.converters.workload import Workload
+from tracebed.ground.files import locked_folder
 from tracebed.ground.progress import reporter
 from tracebed.orchestrator.calibrating import batch
 from tracebed.orchestrator.testbeds.calibration import Calibration
 from tracebed.validation import fitting
+from tracebed.validation.experiments.file import load_experiment
+from tracebed.validation.experiments.pools import LocalPool
+from tracebed.validation.experiments.simulators import SimulatorCalibration
+from tracebed.validation.experiments.suite import load_suite
+from tracebed.validation.fitting.simulators import fit_suite, to_fit
 
 
 def calibrate_batch(runs: Sequence[AnyRun], *, name: str = "batch") -> Calibration:
@@ -96,3 +103,51 @@ def fit(
         cases, loss=loss, budget=budget, seed=seed, bounds=bounds, tolerance=tolerance, on_simulation=told
     )
     return fitting.calibration_of(found, name)
+
+
+def fit_simulator(
+    file: Path | str,
+    output: Path | str,
+    *,
+    only: Mapping[str, Sequence[str]] | None = None,
+    loss: fitting.LossName = "metrics",
+    budget: int = fitting.BUDGET,
+    seed: int = 0,
+    workers: int | None = None,
+    on_progress: Callable[[float], None] | None = None,
+) -> SimulatorCalibration:
+    """Fit the parameters of a simulator of an experiment to the real runs of its cases. Resumes after an interruption.
+
+    Args:
+        file: the experiment. The simulator has a `command` and `parameters` with ranges.
+        output: folder of the calibration (`calibrated/NAME.yaml`), and of the real runs if these are replays.
+        only: `simulator` -> its name, if several have parameters; key of a cell -> the values to fit to. Without
+            workloads, the cases are those of the workloads with `calibration: true`, if there are any.
+        loss: `metrics`, the mean relative error of the gated metrics, or `jobs`, that of wait and response of each job.
+        budget: number of parameter sets to try, and of those of a random search.
+        seed: seed of both searches. The same arguments give the same calibration, with any number of workers.
+        workers: number of simulations at a time; by default one per core.
+        on_progress: called with the share of the simulations that is done.
+
+    Raises:
+        InputError: the experiment is invalid, has no such simulator, or lacks a usable real run, or the simulator fails
+            with all parameter sets.
+    """
+    if workers is not None:
+        check_size("workers", workers)
+    wanted = {key: list(values) for key, values in (only or {}).items()}
+    loaded, name = to_fit(load_experiment(str(file)), wanted.pop("simulator", ()))
+    points, folder = loaded.selected(wanted), Path(output)
+    with locked_folder(folder, "experiment"), LocalPool(workers) as pool:
+        suite = load_suite(loaded, points, folder, {}, [name])
+        return fit_suite(
+            suite,
+            name,
+            folder,
+            pool,
+            loss=loss,
+            budget=budget,
+            seed=seed,
+            workers=pool.workers,
+            on_progress=reporter(f"fitting {name}", 1.0, on_progress),
+        )

@@ -11,7 +11,6 @@ from tracebed.api.results import Run
 from tracebed.converters import workload as converters
 from tracebed.converters.perturbation import input_hash
 from tracebed.orchestrator import run as orchestrator
-from tracebed.validation import metrics as measuring
 from tracebed.validation import significance
 from tracebed.validation.metrics.jobs import TAU
 from tracebed.validation.significance import Difference, intervals
@@ -40,15 +39,6 @@ class FolderMetrics:
         if self.perturbed is None or len(self.perturbed) < 2:
             return {}
         return {str(name): dict(row) for name, row in intervals(self.perturbed).iterrows()}
-
-
-def resizes(run: orchestrator.Run) -> int | None:
-    """Return the number of resizes that took effect; None: they are not recorded.
-
-    Args:
-        run: the run.
-    """
-    return None if "reconfigurations" in run.info.unknown else len(measuring.MeasuredRun(run).applied)
 
 
 def measured(folder: Path | str, **options: Any) -> FolderMetrics:

@@ -11,19 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 from tracebed.api.arguments import AnyCalibration, check_size, loaded_calibration, warn_of_another_testbed
 from tracebed.api.results import AnyRun, Run, loaded_run
+from tracebed.converters.formats.format import from_log
 from tracebed.converters.workload import System, Workload
 from tracebed.ground.errors import InputError, tolerate
 from tracebed.ground.progress import reporter
 from tracebed.ground.registry import unknown
 from tracebed.machine.machine import Machine
 from tracebed.orchestrator import run as orchestrator
-from tracebed.orchestrator.executors import EXECUTORS, execute
+from tracebed.orchestrator.executors import EXECUTORS, Options, execute
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.setup import SETTINGS, AnyPolicy, Setup
 from tracebed.orchestrator.simulation.overheads import Overheads
-from tracebed.orchestrator.testbeds.machine import InventoryMachine
-from tracebed.orchestrator.testbeds.nodes import Inventory
-from tracebed.validation.metrics.measured import PowerModel, WindowName
+from tracebed.validation.metrics.measured import MeasuredRun, PowerModel, WindowName
 
 TRACEBED = "tracebed"
 """Name of the simulator of tracebed."""
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
 
     from tracebed.orchestrator.evolving.programs import Communication
     from tracebed.orchestrator.simulation.prediction import EngineChoice
+    from tracebed.orchestrator.testbeds.nodes import Inventory
 
 
 def simulate(
@@ -88,22 +88,31 @@ def simulate(
         >>> tb.simulate(w, "easy", priority="shortest-first").info.counts["jobs"]
         30
     """
-    from tracebed.converters.pooling import pooled_in_simulation
     from tracebed.orchestrator.simulation.prediction import PredictionOptions, machine_of
-    from tracebed.validation.simulators import simulator as simulators
 
     chosen, member = loaded_calibration(settings.pop("calibration", None)), settings.pop("member", None)
     other = EXECUTORS.load(simulator) if simulator != TRACEBED and simulator in EXECUTORS.names() else None
-    options_of = other.options if other is not None and other.predicts else simulators.SimulateOptions
+    options_of: Any = Options
+    if other is not None and other.predicts:
+        options_of = other.options
+    elif simulator != TRACEBED or settings.keys() - SETTINGS.keys():
+        from tracebed.validation.simulators.simulator import SimulateOptions  # of simulators of other projects only
+
+        options_of = SimulateOptions
     given, own = split(settings, options_of)
     setup = Setup.of(policy, **given, calibration=chosen)
     made = machine_of(workload, machine(workload, nodes, cores_per_node))
     setup = setup.on(made.grid)
-    if chosen is not None and isinstance(made, InventoryMachine):
-        warn_of_another_testbed(chosen, made.inventory)
+    if chosen is not None:
+        from tracebed.orchestrator.testbeds.machine import InventoryMachine
+
+        if isinstance(made, InventoryMachine):
+            warn_of_another_testbed(chosen, made.inventory)
     told = reporter(f"simulating under {setup.scheduling.policy}", len(workload), on_progress)
-    if made.plain:
-        tolerate(pooled_in_simulation(workload))
+    if made.plain and from_log(workload):
+        from tracebed.converters.pooling import pooled  # counts with the statistics of logs, for logs only
+
+        tolerate(pooled(workload))
     if simulator != TRACEBED:
         usuals: tuple[tuple[str | None, str | None, str], ...] = (
             (engine, "auto", "engine"),
@@ -114,10 +123,12 @@ def simulate(
             if value != usual:
                 what = f"{option} is an option of tracebed's simulator, not of {simulator}"
                 raise InputError(what, hint="leave the option out")
-        options: Any = options_of(name=name, on_progress=told, **own)
+        options = options_of(name=name, on_progress=told, **own)
         if other is not None and other.predicts:
             return Run.of(execute(workload, made, setup, options, executor=simulator))
-        return Run.of(simulators.simulate(simulator, workload, list(made.nodes), setup, options))
+        from tracebed.validation.simulators.simulator import simulate as simulate_by
+
+        return Run.of(simulate_by(simulator, workload, list(made.nodes), setup, options))
     if own:
         what = f"{next(iter(own))} is an option of the simulator of another project"
         raise InputError(what, hint="name the simulator, or leave the option out")
@@ -152,15 +163,19 @@ def machine(
     workload: Workload, nodes: int | Inventory | Machine | Path | str | None, cores_per_node: int | None
 ) -> Machine:
     """Return the machine of a simulation; the arguments are those of `simulate`."""
-    if isinstance(nodes, Inventory | Machine | Path | str):
-        if cores_per_node is not None:
-            given = "a machine" if isinstance(nodes, Machine) else "an inventory"
-            raise InputError(f"both {given} and cores per node are given", hint="give one of them")
-        if isinstance(nodes, Machine):
-            return nodes
-        from tracebed.orchestrator.testbeds.inventory import inventory
+    if nodes is not None and not isinstance(nodes, int):  # a number of nodes needs no inventories
+        from tracebed.orchestrator.testbeds.machine import InventoryMachine
+        from tracebed.orchestrator.testbeds.nodes import Inventory
 
-        return InventoryMachine.of(inventory(nodes))
+        if isinstance(nodes, Inventory | Machine | Path | str):
+            if cores_per_node is not None:
+                given = "a machine" if isinstance(nodes, Machine) else "an inventory"
+                raise InputError(f"both {given} and cores per node are given", hint="give one of them")
+            if isinstance(nodes, Machine):
+                return nodes
+            from tracebed.orchestrator.testbeds.inventory import inventory
+
+            return InventoryMachine.of(inventory(nodes))
     for name, size in (("nodes", nodes), ("cores_per_node", cores_per_node)):
         if size is not None:
             check_size(name, size)
@@ -222,6 +237,7 @@ def replay(
     from tracebed.orchestrator.replay.session import ReplayOptions
     from tracebed.orchestrator.replay.thresholds import HealthThresholds
     from tracebed.orchestrator.testbeds.checking.survey import load_with_facts
+    from tracebed.orchestrator.testbeds.machine import InventoryMachine
 
     if resume and output is None:
         raise InputError("a replay that is kept in memory only cannot be resumed", hint="give an output")
@@ -386,6 +402,15 @@ def recover(folder: Path | str, output: Path | str | None = None, *, replace: bo
     run = Run.of(made)
     run.folder = place
     return run
+
+
+def resizes(run: orchestrator.Run) -> int | None:
+    """Return the number of resizes that took effect; None: they are not recorded.
+
+    Args:
+        run: the run.
+    """
+    return None if "reconfigurations" in run.info.unknown else len(MeasuredRun(run).applied)
 
 
 def metrics(

@@ -10,7 +10,7 @@ from typing import Literal
 import click
 
 import tracebed.api as tb
-from tracebed.cli.console import load_workload, print_json, print_table
+from tracebed.cli.console import end_on_signals, load_workload, print_json, print_table
 from tracebed.cli.groups import Sectioned
 from tracebed.cli.messages import emit, progress
 from tracebed.cli.options import (
@@ -100,8 +100,6 @@ def calibrate(
     if fit.workloads and not runs:
         raise InputError("--workload is given without recorded replays", hint="add RUN..., or leave it out")
     if inventory is not None:
-        from tracebed.cli.runs import end_on_signals
-
         end_on_signals()
     machine = None if inventory is None else tb.inventory(inventory)
     name = output.name.partition(".")[0]

@@ -8,7 +8,7 @@ import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -186,3 +186,13 @@ def explain_falls(ends: Iterable[tuple[float, float]]) -> None:
     """Say how a change can be below -100 %, if the lower end of an interval is, given with its base."""
     if any(base and low < -abs(base) for low, base in ends):
         emit("changes are in percent of the mean of the base: below -100 %, runs fall by more than this mean")
+
+
+def end_on_signals() -> None:
+    """Treat SIGTERM and SIGHUP like Ctrl-C until the command ends. A SIGHUP that is ignored (`nohup`) stays ignored."""
+    import signal
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            before = signal.signal(number, signal.default_int_handler)
+            click.get_current_context().call_on_close(partial(signal.signal, number, before))

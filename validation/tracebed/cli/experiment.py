@@ -12,7 +12,7 @@ import click
 
 import tracebed.api as tb
 from tracebed.cli import papers, real
-from tracebed.cli.console import change, explain_falls, print_json, print_table
+from tracebed.cli.console import change, end_on_signals, explain_falls, print_json, print_table
 from tracebed.cli.groups import Sectioned
 from tracebed.cli.messages import MessageLevel, emit, progress, warn
 from tracebed.cli.options import (
@@ -29,7 +29,6 @@ from tracebed.cli.options import (
     output_option,
     shared,
 )
-from tracebed.cli.runs import end_on_signals
 from tracebed.ground.display import cell, effect
 from tracebed.ground.errors import ExitCode, InputError
 from tracebed.ground.files import locked_folder, replacing

@@ -103,7 +103,7 @@ def import_(file: Path, origin: Origin, tables: Tables, rows: Rows, output: Path
     with progress(f"reading {file.name}"):
         run = tb.import_run(file, **keywords(origin), **rows.keywords, **tables.keywords)
     run.save(output, replace=replace)
-    from tracebed.cli.runs import summary
+    from tracebed.cli.run_summary import summary
 
     summary(run, output, as_json)
 

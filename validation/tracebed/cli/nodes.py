@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 import tracebed.api as tb
-from tracebed.cli.console import print_json, print_table
+from tracebed.cli.console import end_on_signals, print_json, print_table
 from tracebed.cli.groups import LazyGroup
 from tracebed.cli.messages import MessageLevel, emit, progress
 from tracebed.cli.options import PATH, Command, InventoryName, json_option, output_option
@@ -54,8 +54,6 @@ def nodes() -> None:
     Example:
       tracebed nodes check emulated-4
     """
-    from tracebed.cli.runs import end_on_signals
-
     end_on_signals()
 
 

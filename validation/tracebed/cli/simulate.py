@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 import tracebed.api as tb
-from tracebed.cli.console import load_workload, print_table
+from tracebed.cli.console import end_on_signals, load_workload, print_table
 from tracebed.cli.groups import Sectioned
 from tracebed.cli.messages import emit, progress
 from tracebed.cli.options import (
@@ -33,7 +33,7 @@ from tracebed.cli.options import (
     shared,
     workload_argument,
 )
-from tracebed.cli.runs import end_on_signals, prepare_summary, saved, summary
+from tracebed.cli.run_summary import prepare_summary, saved, summary
 from tracebed.cli.setup_options import OF_PREDICTIONS, OF_TIMING, SECTION, settings_of, setup_options
 from tracebed.ground.errors import InputError
 

@@ -12,7 +12,7 @@ import click
 
 import tracebed.api as tb
 from tracebed.cli.board import Data, copy, data_options, score
-from tracebed.cli.console import print_json, print_table
+from tracebed.cli.console import end_on_signals, print_json, print_table
 from tracebed.cli.gate import Gating, Judgment, gate_options, show
 from tracebed.cli.groups import Sectioned
 from tracebed.cli.messages import emit, progress, warn
@@ -35,7 +35,6 @@ from tracebed.cli.options import (
     shared,
 )
 from tracebed.cli.real import announce, execute, show_failures
-from tracebed.cli.runs import end_on_signals
 from tracebed.ground.errors import ExitCode, InputError
 
 

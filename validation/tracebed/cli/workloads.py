@@ -237,7 +237,7 @@ def _finish_run(workload: tb.Workload, source: Path, output: Path, replace: bool
     with progress("dealing out nodes"):
         run = tb.as_run(workload, name=source.name.partition(".")[0], where=str(source))
         run.save(output, replace=replace)
-    from tracebed.cli.runs import summary
+    from tracebed.cli.run_summary import summary
 
     summary(run, output, as_json)
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from tracebed.benchmarks import leader
-from tracebed.benchmarks.kernels import Kernel
 from tracebed.benchmarks.memory import MIB, require
-from tracebed.benchmarks.program import Launch, Program
-from tracebed.benchmarks.rank import Control
 from tracebed.ground.errors import InputError, TestbedError
 from tracebed.ground.parameters import with_parameters
 from tracebed.ground.registry import Registry
+
+if TYPE_CHECKING:  # a replay loads applications for their demands, and agents for their ranks
+    from tracebed.benchmarks.kernels import Kernel
+    from tracebed.benchmarks.program import Launch, Program
+    from tracebed.benchmarks.rank import Control
 
 APPLICATIONS: Registry[type[Application]] = Registry("tracebed.applications", "application")
 
@@ -54,12 +55,18 @@ class Application(ABC):
         """How the work is divided: `static` or `dynamic`, as in `Program`; None: as the replay chooses."""
         return None
 
+    def import_ranks(self) -> None:
+        """Import what ranks run. An agent does so before it forks ranks, which then start without imports."""
+        from tracebed.benchmarks import leader  # noqa: F401
+
     def run(self, launch: Launch, control: Control) -> int:
         """Run one rank of a job, and return the exit status of its process. An emulated rank holds no memory.
 
         Raises:
             TestbedError: the node lacks the memory of the rank.
         """
+        from tracebed.benchmarks import leader  # not needed by a replay, see `import_ranks`
+
         if launch.duty == 0:
             return leader.run(launch, control, _emulated)
         held = memory(max(0, launch.program.memory_mib - self.own_mib))

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-from tracebed.benchmarks import command_ranks, unmodified
 from tracebed.benchmarks.applications.base import Application, Demands
-from tracebed.benchmarks.command_ranks import CommandFollower, CommandLeader, DmrLeader, ElasticFollower, ElasticLeader
 from tracebed.benchmarks.kernels import Kernel, compute
-from tracebed.benchmarks.program import Launch, Program
-from tracebed.benchmarks.rank import Control
 from tracebed.ground.errors import InputError
 
-_RANKS = {"elastic": (ElasticLeader, ElasticFollower), "dmr": (DmrLeader, ElasticFollower)}
+if TYPE_CHECKING:
+    from tracebed.benchmarks.program import Launch, Program
+    from tracebed.benchmarks.rank import Control
+
+_ELASTIC = ("elastic", "dmr")
+"""The backends with which the number of nodes of a job may change."""
 
 
 @dataclass(frozen=True)
@@ -38,14 +39,25 @@ class Command(Application):
         """Return the kernel of PILS, in whose units the job is sized on emulated nodes."""
         return compute
 
+    def import_ranks(self) -> None:
+        """Import what ranks run, also on emulated nodes."""
+        from tracebed.benchmarks import command_ranks, unmodified  # noqa: F401
+
+        super().import_ranks()
+
     def run(self, launch: Launch, control: Control) -> int:
         """Run the command of one rank, which must be allowed, or take the planned time on an emulated node."""
         if launch.duty == 0:
             return super().run(launch, control)
         if not launch.program.command:
             raise InputError(f"command {self.name!r} is not allowed")
+        from tracebed.benchmarks import command_ranks, unmodified  # not needed by a replay, see `import_ranks`
+
         stateless = launch._replace(program=launch.program._replace(state_mib=0.0))  # the command has its own data
-        ranks = _RANKS.get(self.backend, (CommandLeader, CommandFollower))
+        ranks = {
+            "elastic": (command_ranks.ElasticLeader, command_ranks.ElasticFollower),
+            "dmr": (command_ranks.DmrLeader, command_ranks.ElasticFollower),
+        }.get(self.backend, (command_ranks.CommandLeader, command_ranks.CommandFollower))
         given: dict[str, str] = {}
         if self.backend == "openmp":
             given = {**unmodified.variables(unmodified.build(launch.folder)), unmodified.AFFINITY: "1"}
@@ -54,4 +66,4 @@ class Command(Application):
     @property
     def elastic(self) -> bool:
         """Whether the number of nodes of the job may change."""
-        return self.backend in _RANKS
+        return self.backend in _ELASTIC

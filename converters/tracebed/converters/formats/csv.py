@@ -19,11 +19,10 @@ import pyarrow.csv as pc
 from tracebed.converters.formats.format import Format, Marks
 from tracebed.converters.formats.tools.cast import abbreviated
 from tracebed.converters.formats.tools.columns import unreadable
-from tracebed.converters.formats.tools.files import MAX_LINE, PARQUET, Input
+from tracebed.converters.formats.tools.files import MAX_LINE, PARQUET, PROVENANCE_LINE, Input
 from tracebed.converters.workload import SCHEMA, Provenance, RowError, Step, Workload, dtype_of
 from tracebed.ground.errors import InputError, tolerate
 
-PROVENANCE = "# tracebed-provenance: "
 EXTRAS = "# tracebed-extras: "
 INDEX = re.compile(r"|Unnamed: \d+|index|level_\d+")
 """Name of the first column of a table that pandas wrote with its index."""
@@ -33,7 +32,7 @@ ARROW_TYPES = {"str": pa.string(), "float64": pa.float64(), "int64": pa.int64(),
 def recognizes(file: Input) -> bool:
     """Return whether the file has a provenance line, or the columns of a workload."""
     ours = {"job_id", "submit_time", "run_time", "nodes"} <= set(file.columns) and not file.head.startswith(PARQUET)
-    return file.header.startswith(PROVENANCE) or ours
+    return file.header.startswith(PROVENANCE_LINE) or ours
 
 
 def read(file: Input) -> Workload:
@@ -48,8 +47,8 @@ def read(file: Input) -> Workload:
     extras: dict[str, str] = {}
     above = 0
     for number, line in file.lines():
-        if line.startswith(PROVENANCE):
-            provenance = Provenance.from_json(line.removeprefix(PROVENANCE), where=f"{file.where}:{number}")
+        if line.startswith(PROVENANCE_LINE):
+            provenance = Provenance.from_json(line.removeprefix(PROVENANCE_LINE), where=f"{file.where}:{number}")
         elif line.startswith(EXTRAS):
             extras = _extras(line, f"{file.where}:{number}")
         elif not line.startswith("#"):
@@ -156,7 +155,7 @@ def _extras(line: str, where: str) -> dict[str, str]:
 def write(workload: Workload, file: BinaryIO) -> None:
     """Write provenance, header and rows; equal workloads give identical files."""
     extras = {name: dtype_of(values) for name, values in _columns(workload.table) if name not in SCHEMA}
-    file.write(f"{PROVENANCE}{workload.provenance.to_json()}\n".encode())
+    file.write(f"{PROVENANCE_LINE}{workload.provenance.to_json()}\n".encode())
     if extras:
         file.write(f"{EXTRAS}{json.dumps(extras)}\n".encode())
     arrays = {name: pa.array(values, from_pandas=True) for name, values in _columns(workload.table)}

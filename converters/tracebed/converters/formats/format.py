@@ -13,13 +13,19 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracebed.converters.formats.tools.files import SUFFIXES, Input
-from tracebed.converters.log import Log
 from tracebed.converters.workload import Workload
 from tracebed.ground.errors import InputError, tolerate
 from tracebed.ground.registry import Registry
+
+if TYPE_CHECKING:
+    from tracebed.converters.log import Log
+
+
+BY_CORE = ("sacct", "swf", "ub-slurm")
+"""Formats of logs whose readers have the option `by`."""
 
 
 class Marks(enum.IntEnum):
@@ -95,6 +101,15 @@ def by_name(path: Path) -> Format | None:
     for suffix in SUFFIXES:
         name = name.removesuffix(suffix)
     return next((format for format in known() if format.suffixes and name.endswith(format.suffixes)), None)
+
+
+def from_log(workload: Workload) -> bool:
+    """Return whether the jobs come from a log of a machine.
+
+    A workload of a model or of another simulator has no machine other than the simulated one.
+    """
+    steps = workload.provenance.steps
+    return bool(steps) and steps[0].parameters.get("format") in (*BY_CORE, "pbs", "cori", "eagle")
 
 
 def check_options(function: Callable[..., Any], options: Mapping[str, Any], doing: str, where: str) -> None:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tracebed.converters.formats.format import FORMATS, Format, by_name, check_options, known, named
+from tracebed.converters.formats.format import BY_CORE, FORMATS, Format, by_name, check_options, known, named
 from tracebed.converters.formats.tools.files import Input, inputs_at
-from tracebed.converters.log import Log
 from tracebed.converters.workload import System, Workload
 from tracebed.ground.errors import InputError, tolerate
 from tracebed.ground.extension_errors import checked
+
+if TYPE_CHECKING:
+    from tracebed.converters.log import Log
 
 FOREIGN_PATTERNS = {
     rb'"?JOB_(?:FINISH|NEW|START)2?"? ': "the accounting of LSF (lsb.acct)",
@@ -78,21 +80,27 @@ def read_workload(
 
         return with_system(read_workload(path, format, equal_nodes=equal_nodes, **options), system)
     found = read_raw([Path(path)], format, **options)
-    from tracebed.converters.pooling import BY_CORE, pooled
-
-    if isinstance(found, Log):
+    if not isinstance(found, Workload):
         from tracebed.converters.cleaning.audit import jobs_of
 
         workload = jobs_of(found)
-        tolerate(pooled(workload) if equal_nodes else {}, where=found.where)
+        if equal_nodes:
+            _tolerate_pooling(workload, found.where)
         return workload
     origin = found.provenance
     is_log = bool(origin.steps) and origin.steps[-1].parameters.get("format") in BY_CORE
     if (
         equal_nodes and is_log and [source.name for source in origin.sources] == [Path(path).name]
     ):  # no file made of a log by tracebed
-        tolerate(pooled(found), where=str(path))
+        _tolerate_pooling(found, str(path))
     return found
+
+
+def _tolerate_pooling(workload: Workload, where: str) -> None:
+    """Warn about what the jobs of a log lose on a machine of equal nodes."""
+    from tracebed.converters.pooling import pooled  # counts with the statistics of logs, for logs only
+
+    tolerate(pooled(workload), where=where)
 
 
 def read_raw(paths: Sequence[Path], format: str | None = None, **options: Any) -> Workload | Log:
@@ -113,7 +121,11 @@ def read_raw(paths: Sequence[Path], format: str | None = None, **options: Any) -
         raise InputError(f"format {chosen.name} is write-only", where=files[0].where, hint="use another format")
     check_options(reader, options, f"reading {chosen.name}", files[0].where)
     found: Workload | Log
+    kinds: tuple[type[Any], ...] = (Workload,)
     if chosen.read_log is not None:
+        from tracebed.converters.log import Log  # with the parsers of columns, which most formats need, and Parquet not
+
+        kinds = (Workload, Log)
         found = chosen.read_log(files, **options)
     elif len(files) == 1:
         found = reader(files[0], **options)
@@ -121,7 +133,7 @@ def read_raw(paths: Sequence[Path], format: str | None = None, **options: Any) -
         raise InputError(
             f"{len(files)} files in format {chosen.name}", where=str(paths[0]), hint="read one file at a time"
         )
-    checked(found, (Workload, Log), f"format {chosen.name}", chosen.read_log or reader)
+    checked(found, kinds, f"format {chosen.name}", chosen.read_log or reader)
     if not (len(found) if isinstance(found, Workload) else len(found.table)):
         raise InputError("contains no jobs", where=files[0].where, hint="check that the file is complete")
     return found
@@ -168,8 +180,8 @@ def _utf16(head: bytes) -> bool:
 
 def recognized(file: Input) -> Format | None:
     """Return the first format that recognizes the content of `file`, or None."""
-    if file.is_own:  # no other format is imported for the most frequent one
-        return named("parquet")
+    if file.own_format:  # no other format is imported for the most frequent ones
+        return named(file.own_format)
     if foreign_kind_of(file):  # some have a column of sacct
         return None
     return next((format for format in known() if format.recognizes(file)), None)

@@ -19,8 +19,7 @@ from tracebed.ground.errors import InputError
 from tracebed.orchestrator.evolving import behaviours
 from tracebed.orchestrator.evolving.machine import AllocationPlan, LeakVariant, Machine, ProgramOutcome
 from tracebed.orchestrator.evolving.programs import Communication, FloatArray, IntArray, Programs
-from tracebed.orchestrator.scheduling.placement import median
-from tracebed.orchestrator.scheduling.shapes import ENTRIES, snake
+from tracebed.orchestrator.scheduling.shapes import ENTRIES, place_median, snake
 
 LIBRARY = Path(__file__).with_name("libtracebed_evolving.so")
 INSTALL = "install a C compiler (apt-get install gcc libc6-dev), then tracebed again; or a wheel of `tox -e release`"
@@ -84,7 +83,7 @@ def adapted(programs: Programs, run_times: FloatArray, machine: Machine) -> Prog
     if (large := programs.nodes > len(machine.grid)).any():
         what = f"a job of {programs.nodes[large][0]} nodes on a grid of {len(machine.grid)}"
         raise InputError(what, where=f"job {int(np.argmax(large)) + 1}", hint="use a larger grid")
-    compact = {count: median(machine.grid, everywhere, count, (), 0) for count in set(programs.nodes.tolist())}
+    compact = {count: place_median(machine.grid, everywhere, count, (), 0) for count in set(programs.nodes.tolist())}
     plan = reserved(programs, np.zeros(len(programs)), [compact[count] for count in programs.nodes.tolist()])
     return programs.scaled(run_times / run_alone(programs, machine, plan))
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from tracebed.ground.registry import one_of
-from tracebed.orchestrator.replay.pace import CLOCKS
-from tracebed.orchestrator.replay.programs import AllowedCommands
-from tracebed.orchestrator.replay.thresholds import HealthThresholds
 
+if TYPE_CHECKING:  # experiments without replays load the options, too
+    from tracebed.orchestrator.replay.programs import AllowedCommands
+    from tracebed.orchestrator.replay.thresholds import HealthThresholds
+
+CLOCKS = ("wall", "steady")
+"""The clock of submissions, policy calls, time limits and jobs: the monotonic clock, or a `pace.SteadyClock`."""
 BALANCES = ("static", "dynamic")
 """How the work of a job is divided among its ranks: in equal shares, or in chunks from a common pool."""
 NODE_FAILURES = ("requeue", "fail", "abort")

@@ -10,8 +10,6 @@ from tracebed.ground import system
 from tracebed.ground.errors import InputError, TestbedError
 from tracebed.orchestrator.testbeds.nodes import Inventory
 
-# The clock of submissions, policy calls, time limits and jobs: the monotonic clock, or a `SteadyClock`.
-CLOCKS = ("wall", "steady")
 NOTE_S = 1.0  # time between two records of the speed of a steady clock, wall s
 STALL_S = 60.0  # longest time that a steady clock may stand still, wall s; ten iterations if they are longer
 # Places for ranks in a steady clock. Two jobs may share a node, and a rank keeps its place until it is reaped.
@@ -19,7 +17,7 @@ RANKS_PER_NODE = 4
 
 
 def make_clock(kind: str, inventory: Inventory, folder: Path) -> Clock:
-    """Return the clock of a replay, one of `CLOCKS`. The file of a steady clock is in `folder`, on the only machine."""
+    """Return the clock of a replay, one of `options.CLOCKS`. The file of a steady clock is in `folder`."""
     if kind == "wall":
         return Clock()
     if inventory.kind != "local":

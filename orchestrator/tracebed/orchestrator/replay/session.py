@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracebed.converters.workload import Workload
 from tracebed.ground import system
@@ -29,7 +29,6 @@ from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.replay.pace import make_clock
 from tracebed.orchestrator.replay.programs import check_commands, check_programs, kernels_of, shortest_replay_of
 from tracebed.orchestrator.replay.recovery import NOTHING_BEGUN, facts_of, lost_rows, recovered
-from tracebed.orchestrator.replay.resumption import Resumption
 from tracebed.orchestrator.replay.thresholds import HealthThresholds
 from tracebed.orchestrator.run import JOURNAL, VIRTUAL, Run, RunInfo, check_target, workload_facts
 from tracebed.orchestrator.scheduling.jobs import Jobs
@@ -41,6 +40,9 @@ from tracebed.orchestrator.testbeds.machine import InventoryMachine
 from tracebed.orchestrator.testbeds.nodes import AGENTS, Inventory
 from tracebed.orchestrator.testbeds.provider import world_of
 from tracebed.orchestrator.testbeds.rates import rate_of
+
+if TYPE_CHECKING:
+    from tracebed.orchestrator.replay.resumption import Resumption
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,6 +220,8 @@ def _resumption(folder: WorkingFolder, facts: Mapping[str, Any]) -> Resumption |
     path = folder.path / JOURNAL
     if not has_facts(path):
         return None
+    from tracebed.orchestrator.replay.resumption import Resumption  # of killed replays only
+
     past = Resumption(path)
     past.check(facts)
     return past

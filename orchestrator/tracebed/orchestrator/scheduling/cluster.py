@@ -6,6 +6,7 @@ from array import array
 from bisect import insort
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import chain, groupby
 from typing import NamedTuple
 
@@ -13,7 +14,7 @@ import numpy as np
 
 from tracebed.ground.topology import Grid
 from tracebed.orchestrator.scheduling.names import FIRST
-from tracebed.orchestrator.scheduling.placement import chooser, grid_of, shape
+from tracebed.orchestrator.scheduling.placement import Shaper, chooser, grid_of, shape
 
 MANY = 65_536
 """Number of nodes in the recent periods at which their ranges are computed."""
@@ -51,12 +52,14 @@ class Ledger:
             return self
         jobs, held, starts, ends, parts = zip(*self._recent, strict=True)
         nodes = np.fromiter(chain.from_iterable(held), np.int64, self._nodes)
-        period = np.repeat(np.arange(len(held)), [len(each) for each in held])
+        period = np.repeat(np.arange(len(held)), list(map(len, held)))
         first = np.flatnonzero((np.diff(nodes, prepend=-2) != 1) | (np.diff(period, prepend=-1) != 0))
         period = period[first]
         if any(parts):
             row = len(self.jobs)
-            self.parts |= {row + at: part for at, of in enumerate(period.tolist()) if (part := parts[of]) is not None}
+            self.parts |= {
+                row + at: parts[number] for at, number in enumerate(period.tolist()) if parts[number] is not None
+            }
         for column, values in (
             (self.jobs, np.array(jobs)[period]),
             (self.firsts, nodes[first]),
@@ -95,7 +98,6 @@ class Cluster:
         lost: the lost nodes.
         loans: shared node -> its owner and guest.
         grid: the grid of the nodes; a line if it is unknown.
-        shape: the admissible shapes of the placement, see `placement.shape`.
     """
 
     def __init__(self, cores: Sequence[int], sockets: Sequence[int] | None = None, placement: str = FIRST) -> None:
@@ -113,7 +115,7 @@ class Cluster:
         self.loans: dict[int, Loan] = {}
         self._ledger = Ledger()
         self.grid = grid_of(placement, len(self.cores)) or Grid((len(self.cores),))
-        self.shape = shape(placement, len(self.cores))
+        self._placement = placement
         self._choose = chooser(placement, len(self.cores))
         self._held: dict[int, list[tuple[float, list[int]]]] = {}  # job -> (since, nodes), in allocation order
         self._visits: dict[int, dict[int, None]] = {}  # guest -> the nodes on which it is a guest
@@ -123,6 +125,11 @@ class Cluster:
     def __len__(self) -> int:
         """Return the number of nodes."""
         return len(self.cores)
+
+    @cached_property
+    def shape(self) -> Shaper:
+        """The admissible shapes of the placement, see `placement.shape`."""
+        return shape(self._placement, len(self.cores))
 
     @property
     def ledger(self) -> Ledger:
@@ -173,12 +180,7 @@ class Cluster:
         return list(dict.fromkeys(self.loans[node].guest for node in self.owned(job) if node in self.loans))
 
     def take(self, job: int, count: int, now: float, on: Sequence[int] = ()) -> list[int]:
-        """Allocate `count` idle nodes to `job`, and return them.
-
-        Args:
-            count: number of nodes.
-            now: the instant, s.
-            on: the nodes to allocate, all idle; empty: the placement chooses them.
+        """Allocate and return `count` idle nodes for `job`: those in `on` or, if it is empty, as the placement chooses.
 
         Raises:
             ValueError: fewer nodes are idle.

@@ -36,13 +36,7 @@ class LoggedDecision(NamedTuple):
 
 
 class DecisionLog:
-    """The decisions of a scheduler in the order in which its executor received them.
-
-    Args:
-        jobs: the workload.
-        cluster: the nodes.
-        names: the name of each node.
-    """
+    """The decisions of a scheduler in the order in which its executor received them. `names`: of each node."""
 
     def __init__(self, jobs: Jobs, cluster: Cluster, names: Sequence[str]) -> None:
         """Start without decisions."""

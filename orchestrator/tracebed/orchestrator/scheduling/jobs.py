@@ -123,8 +123,8 @@ class Jobs:
     def speedups(self) -> tuple[tuple[SpeedupFunction, ...], IntArray]:
         """The different speedup functions, and the number of the one of each job, shape (jobs,); -1: none."""
         numbers: dict[SpeedupFunction, int] = {}
-        of_jobs = [-1 if each is None else numbers.setdefault(each, len(numbers)) for each in self.speedup]
-        return tuple(numbers), np.array(of_jobs, dtype=np.int64)
+        number = [-1 if speedup is None else numbers.setdefault(speedup, len(numbers)) for speedup in self.speedup]
+        return tuple(numbers), np.array(number, dtype=np.int64)
 
     @cached_property
     def arrays(self) -> JobArrays:

@@ -1,10 +1,12 @@
-"""The queue of waiting jobs, with a fast search for the next job that fits."""
+"""The queue of waiting jobs, with a fast search for the next job that fits, and the dates of jobs."""
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from heapq import heapify, heappop, heappush
 from itertools import compress
 from typing import ClassVar, TypeAlias
 
@@ -21,8 +23,12 @@ BLOCK = 512
 FEW = 64
 """Largest number of jobs that are tried one by one: NumPy is not faster."""
 CLASSES = 128
+"""Largest number of size classes: a search looks at one summary of each block, however many classes there are, but a
+submission updates those of all larger sizes."""
 SLACK_S = 1e-6
+"""Part of a second by which a search takes limits as shorter, since sums of times are rounded. Callers check again."""
 NO_JOB = np.inf
+"""Size of a job that does not wait: it fits on no number of idle nodes."""
 
 
 class Queue:
@@ -151,9 +157,9 @@ class Queue:
             fits &= less_equal(size, at_most_idle)
             if extra_class >= 0:
                 fits |= less_equal(size, at_most_extra)
-            found = int(fits.argmax())
-            if fits[found]:
-                return begin + found
+            place = int(fits.argmax())
+            if fits[place]:
+                return begin + place
             self._summarize(block)
         return None
 
@@ -222,9 +228,6 @@ class PriorityQueue(Queue):
 
 Floats: TypeAlias = NDArray[np.float64]
 
-MAX_AGE_S = 7 * 86_400.0
-"""Age at which the age factor is 1, s: the default of Slurm's PriorityMaxAge."""
-
 
 def largest_slowdown_first(wait: Floats, limit: Floats, nodes: Floats, total: int) -> Floats:
     """Order by descending (wait + limit) / limit, the slowdown of a job that starts now and uses its full limit."""
@@ -238,7 +241,7 @@ def shortest_first(wait: Floats, limit: Floats, nodes: Floats, total: int) -> Fl
 
 def aging(wait: Floats, limit: Floats, nodes: Floats, total: int) -> Floats:
     """Order as Slurm's multifactor plugin with the age factor and the job size factor, both with weight 1."""
-    return -(np.minimum(wait / MAX_AGE_S, 1.0) + nodes / total)
+    return -(np.minimum(wait / names.MAX_AGE_S, 1.0) + nodes / total)
 
 
 PRIORITIES: dict[str, Callable[[Floats, Floats, Floats, int], Floats]] = {
@@ -271,9 +274,53 @@ def first_of_users(waiting: Sequence[int], user: Sequence[Hashable], most: int) 
     if not most:
         return waiting
     jobs_of: Counter[Hashable] = Counter()
-    found = []
+    chosen = []
     for job in waiting:
         jobs_of[user[job]] += 1
         if jobs_of[user[job]] <= most:
-            found.append(job)
-    return found
+            chosen.append(job)
+    return chosen
+
+
+class Dates:
+    """A date of each job that is present. A read costs in proportion to the dates that have passed, not to all jobs.
+
+    Nothing is kept until the first read, because most policies read no dates.
+    """
+
+    def __init__(self, jobs: int, date: Callable[[int], float], present: Callable[[int], bool]) -> None:
+        """Start without jobs.
+
+        Args:
+            jobs: number of jobs of the workload.
+            date: job -> its date, s; infinite: none.
+            present: job -> whether it is present.
+        """
+        self._jobs = jobs
+        self._date = date
+        self._present = present
+        self._coming: list[tuple[float, int]] | None = None  # a heap; jobs that are no longer present remain for a time
+        self._passed: set[int] = set()
+
+    def add(self, job: int) -> None:
+        """Add `job`, which is present from now on."""
+        if self._coming is not None and (date := self._date(job)) < math.inf:
+            heappush(self._coming, (date, job))
+
+    def passed(self, now: float) -> set[int]:
+        """Return the present jobs whose date is at or before `now`, s. Instants do not decrease from read to read."""
+        if self._coming is None:
+            self._coming = [(self._date(job), job) for job in range(self._jobs) if self._present(job)]
+            heapify(self._coming)
+        while self._coming and self._coming[0][0] <= now:
+            self._passed.add(heappop(self._coming)[1])
+        self._passed = {job for job in self._passed if self._present(job)}
+        return self._passed
+
+    def following(self, now: float) -> float:
+        """Return the first date after `now`, s, of a present job; infinite: none."""
+        self.passed(now)
+        coming = self._coming or []
+        while coming and not self._present(coming[0][1]):
+            heappop(coming)
+        return coming[0][0] if coming else math.inf

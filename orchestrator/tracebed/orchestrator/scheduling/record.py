@@ -67,12 +67,7 @@ class CoreChanges:
         return len(self.job)
 
     def begin(self, job: int, cluster: Cluster, requested: int) -> None:
-        """Record the cores with which `job` starts on shared nodes.
-
-        Args:
-            cluster: the allocation.
-            requested: cores that the job uses at most on a node.
-        """
+        """Record the cores with which `job` starts on shared nodes: at most `requested` cores on each."""
         if cluster.shares(job):
             self._held[job] = {node: cluster.part(job, node)[:requested] for node in cluster.nodes_of(job)}
 
@@ -141,10 +136,10 @@ class CoreChanges:
         Clocks of nodes differ: if all such changes were requested later, the first one is returned.
         """
         rows = self._open.get(job, {}).get(node, [])
-        found = [row for row in rows if self.cores_to[row] == cores]
-        if not found:
+        alike = [row for row in rows if self.cores_to[row] == cores]
+        if not alike:
             return None
-        row = ([row for row in found if self.asked[row] <= at] or found[:1])[-1]
+        row = ([row for row in alike if self.asked[row] <= at] or alike[:1])[-1]
         del rows[: rows.index(row) + 1]
         return row
 
@@ -328,8 +323,6 @@ def cut_short(
     """Record the final states of the jobs that have not ended when the run ends at `now`.
 
     Args:
-        record: the times and states of the jobs.
-        cluster: the nodes.
         running: the jobs that were running.
         now: end of the run, trace seconds.
         interrupted: reason of the interruption; None: the policy started no more jobs.

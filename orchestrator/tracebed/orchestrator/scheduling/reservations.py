@@ -1,8 +1,9 @@
-"""Reservations of nodes: which job holds which nodes from when until when."""
+"""Reservations of nodes: which job holds which nodes from when until when, and when running jobs release theirs."""
 
 from __future__ import annotations
 
 import math
+from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterator
 from itertools import accumulate
@@ -11,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tracebed.converters.workload import BoolArray
+from tracebed.converters.workload import BoolArray, FloatArray, IntArray
 from tracebed.orchestrator.scheduling.node_masks import mask_of, nodes_of
 from tracebed.orchestrator.scheduling.profile import step_at
 
@@ -116,3 +117,64 @@ class Reservations:
         for held in self._held[bisect_right(self._times, start) - 1 : bisect_left(self._times, end)]:
             bits |= held
         return bits
+
+
+LOOK = 64
+"""Number of running jobs whose ends are looked at first, since they usually suffice for a reservation."""
+
+
+class Releases:
+    """The running jobs sorted by expected end, then by number, in arrays, for the computation of reservations."""
+
+    def __init__(self) -> None:
+        """Start without jobs."""
+        self._ends, self._nodes, self._jobs = array("d"), array("q"), array("q")
+        self.changes = 0
+
+    def add(self, job: int, end: float, nodes: int) -> None:
+        """Add `job`, expected to release `nodes` nodes at `end`."""
+        ends, jobs = self._ends, self._jobs
+        at = bisect_right(ends, end)
+        if at and ends[at - 1] == end and jobs[at - 1] > job:
+            at = bisect_left(jobs, job, bisect_left(ends, end, 0, at), at)
+        ends.insert(at, end)
+        self._nodes.insert(at, nodes)
+        jobs.insert(at, job)
+        self.changes += 1
+
+    def remove(self, job: int, end: float) -> None:
+        """Remove `job`, which was added with `end`."""
+        at = self._jobs.index(job, bisect_left(self._ends, end))  # several jobs may have the same expected end
+        del self._ends[at], self._nodes[at], self._jobs[at]
+        self.changes += 1
+
+    def __iter__(self) -> Iterator[tuple[float, int]]:
+        """Yield the expected ends in ascending order, s, with their jobs."""
+        return zip(self._ends, self._jobs, strict=True)
+
+    def due(self, now: float) -> list[int]:
+        """Return the jobs with an expected end at or before `now`, in the order of the expected ends."""
+        return self._jobs[: bisect_right(self._ends, now)].tolist()
+
+    @property
+    def rows(self) -> tuple[FloatArray, IntArray, IntArray]:
+        """Expected ends in ascending order, s, the nodes released at each, and the jobs; each of shape (jobs,)."""
+        return np.array(self._ends), np.array(self._nodes), np.array(self._jobs)
+
+    def reservation(self, need: int, idle: int, now: float) -> tuple[float, int]:
+        """Return the shadow time at which `need` nodes will be idle, s, and the number of extra nodes idle then.
+
+        The shadow time is infinite if lost nodes are needed: the time of their return is unknown.
+        """
+        ends, shadow = self._ends, now
+        if idle < need:
+            freed = [*accumulate(self._nodes[:LOOK])]
+            at = bisect_left(freed, need - idle)
+            if at + 1 < len(freed) and now < ends[at] < ends[at + 1]:
+                return ends[at], idle + freed[at] - need
+            at = int(np.array(self._nodes).cumsum().searchsorted(need - idle))
+            if at == len(ends):
+                return math.inf, 0
+            shadow = max(now, ends[at])
+        ended = np.array(self._nodes[: bisect_right(ends, shadow)])
+        return shadow, idle + int(ended.sum()) - need

@@ -84,7 +84,6 @@ class Sharing:
     As in the simulator, fewer cores do not slow down the part of a job that runs on one core: an addition to the paper.
 
     Args:
-        jobs: the workload.
         state: the state, whose expected ends this class updates.
         progress: running job whose cores may change -> its progress.
         limit: progress of each job at which its limit ends, s, shape (jobs,).
@@ -271,11 +270,9 @@ class Promises:
         return nodes
 
     def make(self, job: int, nodes: int, coming: Mapping[int, int] | None, *, exchange: bool) -> None:
-        """Promise nodes to `job`.
+        """Promise `nodes` nodes to the waiting `job`.
 
         Args:
-            job: the waiting job.
-            nodes: number of nodes.
             coming: shrinking job -> number of its nodes; the other nodes are idle nodes. None: any released nodes.
             exchange: whether the nodes may be exchanged with other promises that have `exchange`.
         """
@@ -354,17 +351,12 @@ class PolicyError(TracebedError):
 class Call:
     """A call of a policy, a context in which its decisions are carried out: errors of the policy get its line.
 
-    Args:
-        policy: the policy.
-        state: the state that the policy reads.
-        jobs: number of jobs.
-
     Attributes:
         decisions: the decisions. PolicyError is raised if there are more than any policy needs.
     """
 
     def __init__(self, policy: Policy, state: State, jobs: int) -> None:
-        """Prepare the call."""
+        """Prepare the call. `jobs`: number of jobs."""
         self._policy, self._state, self._most = policy, state, MOST_DECISIONS + 10 * jobs
         self._steps: Any = ()
 
@@ -373,8 +365,8 @@ class Call:
         try:
             self._steps = self._policy.decide(self._state)
         except (Exception, SystemExit) as error:
-            if (found := self._failed(error)) is not None:
-                raise found from error
+            if (failure := self._failed(error)) is not None:
+                raise failure from error
             if error.__traceback__ is None or error.__traceback__.tb_next is not None:
                 raise
             what = f"policy {self._name}: decide cannot be called: {in_words(error)}"  # no line of the policy was run
@@ -396,8 +388,8 @@ class Call:
         if isinstance(error, PolicyError):
             error.where = f"{line}: {error.where}" if (line := self._line()) else error.where
         elif isinstance(error, Exception | SystemExit) and not isinstance(error, TracebedError):
-            if (found := self._failed(error)) is not None:
-                raise found from error
+            if (failure := self._failed(error)) is not None:
+                raise failure from error
             if (line := self._line()) and _is_in_scheduling(error):
                 what = f"the decision has invalid values: {in_words(error)}"
                 raise PolicyError(what, where=f"{line}: {self._when}", hint=DEFECT) from error
@@ -424,9 +416,9 @@ class Call:
 
     def _failed(self, error: BaseException) -> PolicyError | None:
         """Return the error of a policy whose code has raised `error`; None: it has not, or is one of tracebed."""
-        if isinstance(error, TracebedError) or (found := extension_error(error)) is None:
+        if isinstance(error, TracebedError) or (place := extension_error(error)) is None:
             return None
-        return PolicyError(f"{self._when} failed: {in_words(error)}", where=found.where, hint=f"{DEFECT}; {VERBOSE}")
+        return PolicyError(f"{self._when} failed: {in_words(error)}", where=place.where, hint=f"{DEFECT}; {VERBOSE}")
 
     def _line(self) -> str:
         """Return the line at which the policy has yielded its last decision; empty: unknown, or of tracebed."""
@@ -467,8 +459,6 @@ class Scheduler:
     """A scheduler: a policy, the state that it reads, and the executor of its decisions.
 
     Args:
-        jobs: the workload.
-        cluster: the nodes.
         interval_s: > 0: the policy is called only at multiples of it; 0: on every event.
         priority: the order in which waiting jobs are considered, a name of `names.PRIORITIES`.
     """

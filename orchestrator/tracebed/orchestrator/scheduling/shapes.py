@@ -1,7 +1,8 @@
-"""Admissible shapes: the sets of nodes that a placement accepts for a job.
+"""Admissible shapes, the sets of nodes that a placement accepts for a job, and the placements on a grid.
 
-A shape has the arguments of a placement, and returns None if no admissible set of nodes is free. A placement returns
-an admissible set, or the nodes that come closest to one; the policy `deadline` accepts admissible sets only.
+A shape has the arguments of a placement, and returns None if no admissible set of nodes is free. The placement
+`place_SHAPE` returns an admissible set, or the nodes that come closest to one; the policy `deadline` accepts admissible
+sets only.
 """
 
 from __future__ import annotations
@@ -107,6 +108,60 @@ SHAPES: Mapping[str, Shape] = {
 """The shapes by the names of their placements. Any set of nodes is admissible under another placement."""
 
 
+def place_hilbert(grid: Grid, idle: Sequence[int], count: int, held: Sequence[int], job: int) -> Sequence[int]:
+    """Choose the first segment of the Hilbert curve that is idle; if all are too short, the least spread nodes on it.
+
+    Source: Linnert et al. 2024, figure 6; Slurm orders the nodes of a grid so. An expansion takes the nodes nearest on
+    the curve.
+    """
+    if not held:
+        return least_spread(grid, idle, count)
+    places, near = np.sort(grid.place[np.asarray(idle)]), grid.place[np.asarray(held)]
+    apart = np.maximum(0, np.maximum(near.min() - places, places - near.max()))
+    return list(grid.curve[places[np.argsort(apart, kind="stable")[:count]]])
+
+
+def place_median(grid: Grid, idle: Sequence[int], count: int, held: Sequence[int], job: int) -> Sequence[int]:
+    """Choose a compact part of the grid: grow from a node by the neighbor that adds the least Manhattan distance.
+
+    Without an admissible part, the largest one is completed by the idle nodes that add the least. Source: Linnert et
+    al. 2024, figure 8.
+    """
+    if (nodes := median(grid, idle, count, held, job)) is not None:
+        return nodes
+    free = set(idle)
+    seed = [] if held else [max(grid.parts(idle), key=len)[0]]
+    return [*seed, *(grown(grid, free - {*seed}, count - len(seed), held or seed) or ())]
+
+
+def place_median_strict(grid: Grid, idle: Sequence[int], count: int, held: Sequence[int], job: int) -> Sequence[int]:
+    """Choose the first part that grows without a busy neighbour nearer than the free ones. Without one, as `median`."""
+    nodes = median_strict(grid, idle, count, held, job)
+    return place_median(grid, idle, count, held, job) if nodes is None else nodes
+
+
+def place_leak(grid: Grid, idle: Sequence[int], count: int, held: Sequence[int], job: int) -> Sequence[int]:
+    """Choose nodes as a liquid flows: neighbours of neighbours of the first node of a snake that has enough of them.
+
+    Without an admissible part, the choice is made by `leak_noncontiguous`.
+
+    Source: Linnert et al. 2024, figure 10, contiguous.
+    """
+    nodes = leak(grid, idle, count, held, job)
+    return place_leak_noncontiguous(grid, idle, count, held, job) if nodes is None else nodes
+
+
+def place_leak_noncontiguous(
+    grid: Grid, idle: Sequence[int], count: int, held: Sequence[int], job: int
+) -> Sequence[int]:
+    """Choose nodes as a liquid flows: from the first idle node of a snake over the rows, neighbours of neighbours.
+
+    Each job begins its search at one of `ENTRIES` nodes in turn. If no neighbour is idle, the snake continues to the
+    next idle node. Source: Linnert et al. 2024, figure 10, non-contiguous.
+    """
+    return flow(grid, idle, count, held, job, contiguous=False)
+
+
 def least_spread(grid: Grid, free: Sequence[int], count: int) -> list[int]:
     """Return the first `count` of the nodes `free`, at least as many, that are least spread on the Hilbert curve."""
     places = np.sort(grid.place[np.asarray(free)])
@@ -183,17 +238,17 @@ def flow(
     path = iter(()) if held and contiguous else filter(left.__contains__, snake(grid, job))
     while len(chosen) < count:
         if edge:
-            found = [node for node in grid.neighbours[edge.popleft()] if node in left][: count - len(chosen)]
+            reached = [node for node in grid.neighbours[edge.popleft()] if node in left][: count - len(chosen)]
         elif chosen and contiguous and len(chosen) >= least:
             break
         else:
             if contiguous:
                 chosen = []  # the nodes that this flow reached cannot be part of a larger one
-            if not (found := [*islice(path, 1)]):
+            if not (reached := [*islice(path, 1)]):
                 break
-        left.difference_update(found)
-        chosen += found
-        edge += found
+        left.difference_update(reached)
+        chosen += reached
+        edge += reached
     return chosen if len(chosen) >= least else []
 
 

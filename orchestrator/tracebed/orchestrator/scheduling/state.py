@@ -3,70 +3,20 @@
 from __future__ import annotations
 
 import math
-from array import array
-from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Container, Iterator, Sequence
+from bisect import insort
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import fields
-from heapq import heapify, heappop, heappush
-from itertools import accumulate
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from tracebed.converters.workload import FloatArray, IntArray
 from tracebed.ground.display import facts_html
 from tracebed.ground.extension_errors import checked, of_extension
-from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import Jobs
-from tracebed.orchestrator.scheduling.queue import Queue
-from tracebed.orchestrator.scheduling.reservations import Reservations
 
 if TYPE_CHECKING:
-    pass
-
-
-class Dates:
-    """A date of each job that is present. A read costs in proportion to the dates that have passed, not to all jobs.
-
-    Nothing is kept until the first read, because most policies read no dates.
-    """
-
-    def __init__(self, jobs: int, date: Callable[[int], float], present: Callable[[int], bool]) -> None:
-        """Start without jobs.
-
-        Args:
-            jobs: number of jobs of the workload.
-            date: job -> its date, s; infinite: none.
-            present: job -> whether it is present.
-        """
-        self._jobs = jobs
-        self._date = date
-        self._present = present
-        self._coming: list[tuple[float, int]] | None = None  # a heap; jobs that are no longer present remain for a time
-        self._passed: set[int] = set()
-
-    def add(self, job: int) -> None:
-        """Add `job`, which is present from now on."""
-        if self._coming is not None and (date := self._date(job)) < math.inf:
-            heappush(self._coming, (date, job))
-
-    def passed(self, now: float) -> set[int]:
-        """Return the present jobs whose date is at or before `now`, s. Instants do not decrease from read to read."""
-        if self._coming is None:
-            self._coming = [(self._date(job), job) for job in range(self._jobs) if self._present(job)]
-            heapify(self._coming)
-        while self._coming and self._coming[0][0] <= now:
-            self._passed.add(heappop(self._coming)[1])
-        self._passed = {job for job in self._passed if self._present(job)}
-        return self._passed
-
-    def following(self, now: float) -> float:
-        """Return the first date after `now`, s, of a present job; infinite: none."""
-        self.passed(now)
-        coming = self._coming or []
-        while coming and not self._present(coming[0][1]):
-            heappop(coming)
-        return coming[0][0] if coming else math.inf
+    from tracebed.orchestrator.scheduling.cluster import Cluster
+    from tracebed.orchestrator.scheduling.queue import Queue
 
 
 class Start(NamedTuple):
@@ -249,66 +199,6 @@ def visible_jobs(policy: Policy, jobs: Jobs) -> Jobs:
     return jobs if policy.malleable else jobs.as_rigid()
 
 
-LOOK = 64
-
-
-class Releases:
-    """The running jobs sorted by expected end, then by number, in arrays, for the computation of reservations."""
-
-    def __init__(self) -> None:
-        """Start without jobs."""
-        self._ends, self._nodes, self._jobs = array("d"), array("q"), array("q")
-        self.changes = 0
-
-    def add(self, job: int, end: float, nodes: int) -> None:
-        """Add `job`, expected to release `nodes` nodes at `end`."""
-        ends, jobs = self._ends, self._jobs
-        at = bisect_right(ends, end)
-        if at and ends[at - 1] == end and jobs[at - 1] > job:
-            at = bisect_left(jobs, job, bisect_left(ends, end, 0, at), at)
-        ends.insert(at, end)
-        self._nodes.insert(at, nodes)
-        jobs.insert(at, job)
-        self.changes += 1
-
-    def remove(self, job: int, end: float) -> None:
-        """Remove `job`, which was added with `end`."""
-        at = self._jobs.index(job, bisect_left(self._ends, end))  # several jobs may have the same expected end
-        del self._ends[at], self._nodes[at], self._jobs[at]
-        self.changes += 1
-
-    def __iter__(self) -> Iterator[tuple[float, int]]:
-        """Yield the expected ends in ascending order, s, with their jobs."""
-        return zip(self._ends, self._jobs, strict=True)
-
-    def due(self, now: float) -> list[int]:
-        """Return the jobs with an expected end at or before `now`, in the order of the expected ends."""
-        return self._jobs[: bisect_right(self._ends, now)].tolist()
-
-    @property
-    def rows(self) -> tuple[FloatArray, IntArray, IntArray]:
-        """Expected ends in ascending order, s, the nodes released at each, and the jobs; each of shape (jobs,)."""
-        return np.array(self._ends), np.array(self._nodes), np.array(self._jobs)
-
-    def reservation(self, need: int, idle: int, now: float) -> tuple[float, int]:
-        """Return the shadow time at which `need` nodes will be idle, s, and the number of extra nodes idle then.
-
-        The shadow time is infinite if lost nodes are needed: the time of their return is unknown.
-        """
-        ends, shadow = self._ends, now
-        if idle < need:
-            freed = [*accumulate(self._nodes[:LOOK])]  # the next ends usually suffice
-            at = bisect_left(freed, need - idle)
-            if at + 1 < len(freed) and now < ends[at] < ends[at + 1]:
-                return ends[at], idle + freed[at] - need
-            at = int(np.array(self._nodes).cumsum().searchsorted(need - idle))
-            if at == len(ends):
-                return math.inf, 0
-            shadow = max(now, ends[at])
-        ended = np.array(self._nodes[: bisect_right(ends, shadow)])
-        return shadow, idle + int(ended.sum()) - need
-
-
 class State:
     """The state of the cluster and the queue. Policies read it; only the scheduler changes it.
 
@@ -350,6 +240,10 @@ class State:
 
     def __init__(self, jobs: Jobs, cluster: Cluster, queue: Queue | None = None) -> None:
         """Start with an idle cluster and an empty queue (None: in submit order)."""
+        # Each policy imports this module. Only the scheduler makes a state; the compiled engine has its own.
+        from tracebed.orchestrator.scheduling.queue import Dates, Queue
+        from tracebed.orchestrator.scheduling.reservations import Releases, Reservations
+
         self.jobs = jobs
         self.now = 0.0
         self.cluster = cluster

@@ -16,10 +16,6 @@ class CoresInUse:
 
     A job adopts a change of its cores at a malleability point. Until then, an owner uses the cores that it lends, and
     the guest waits for them.
-
-    Args:
-        jobs: the workload.
-        cluster: the allocated cores.
     """
 
     def __init__(self, jobs: Jobs, cluster: Cluster) -> None:

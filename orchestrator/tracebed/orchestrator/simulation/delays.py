@@ -45,7 +45,6 @@ class Pauses:
 
         Args:
             calibration: the facts of a calibration (`Calibration.facts`).
-            jobs: the jobs.
             speed: trace seconds per wall second.
         """
         measured: Mapping[str, Mapping[str, float]] = calibration.get("applications", {})
@@ -92,12 +91,12 @@ def draw(factors: Mapping[Any, Sequence[float]], jobs: int, seed: int) -> Drawn:
         jobs: number of jobs.
         seed: seed of the member.
     """
-    found = {}
+    drawn = {}
     for number, step in enumerate(STEPS):
         values = np.asarray(factors.get(step) or (1.0,), dtype=np.float64)
         size = ROWS if step in OF_RESIZES else jobs
-        found[step] = values[np.random.default_rng((seed, number)).integers(0, len(values), size)]
-    return found
+        drawn[step] = values[np.random.default_rng((seed, number)).integers(0, len(values), size)]
+    return drawn
 
 
 @dataclass(frozen=True)
@@ -149,10 +148,6 @@ def count_dispatched(record: ScheduleRecord, cluster: Cluster, delays: Delays) -
     batch system has given them to it, not from the decision on. Delays that depend on the number of ranks are
     those of the requested size. A policy may decide a resize before the job starts, or before it knows that the job has
     ended: such instants become the start and the end, and nodes are held for no time.
-
-    Args:
-        record: the times and states of the jobs.
-        cluster: the nodes and their ledger.
     """
     nodes, count = record.jobs.nodes, range(len(record.jobs))
     ended = {JobState.COMPLETED, JobState.KILLED}  # a job that was cut short has ended at the recorded instant

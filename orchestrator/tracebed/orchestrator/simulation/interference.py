@@ -72,7 +72,7 @@ def kernel_of(application: str, parameters: str) -> str:
     from tracebed.benchmarks.applications.command import Command
 
     try:
-        found = load_application(application, parse_parameters(parameters))
+        loaded = load_application(application, parse_parameters(parameters))
     except InputError:
         return ""
-    return "" if isinstance(found, Command) else found.kernels[0]
+    return "" if isinstance(loaded, Command) else loaded.kernels[0]

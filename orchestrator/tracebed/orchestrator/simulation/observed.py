@@ -303,8 +303,8 @@ class ObservedSimulator(Simulator):
         number = self._resized[job]
         self._resized[job] += 1
         resizes = self.observed.resizes.get(job, ())
-        found = resizes[number] if number < len(resizes) else None
-        return found if found is not None and (found.added > 0) == (added > 0) else None
+        resize = resizes[number] if number < len(resizes) else None
+        return resize if resize is not None and (resize.added > 0) == (added > 0) else None
 
     def _take_effect(self, job: int, nodes: list[int]) -> bool:
         """Continue `job` on `nodes`; return whether the resize is complete. An observed resize is complete at once."""

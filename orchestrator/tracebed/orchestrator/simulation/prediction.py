@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
@@ -27,8 +27,10 @@ from tracebed.orchestrator.setup import AnyPolicy, Setup, Timing
 from tracebed.orchestrator.simulation.delays import Delays, Drawn, Pauses, count_dispatched, draw
 from tracebed.orchestrator.simulation.engine import CompiledSimulator, missing, obstacle
 from tracebed.orchestrator.simulation.interference import Interference
-from tracebed.orchestrator.simulation.simulator import Simulator
 from tracebed.orchestrator.tables import make_run
+
+if TYPE_CHECKING:
+    from tracebed.orchestrator.simulation.simulator import Simulator
 
 EngineChoice: TypeAlias = Literal["auto", "compiled", "python"]
 """The simulator to use. `auto`: the compiled engine if it supports the simulation, else the Python simulator."""
@@ -190,7 +192,11 @@ def simulator_of(engine: EngineChoice, obstacle: str) -> type[CompiledSimulator]
         raise InputError(obstacle, hint="use --engine auto or --engine python")
     if engine == "auto" and obstacle and obstacle == missing():
         _warn(obstacle)
-    return Simulator if engine == "python" or obstacle else CompiledSimulator
+    if engine == "python" or obstacle:
+        from tracebed.orchestrator.simulation.simulator import Simulator  # the compiled engine needs no scheduler
+
+        return Simulator
+    return CompiledSimulator
 
 
 @contextmanager

@@ -20,7 +20,8 @@ from tracebed.orchestrator.simulation.interference import Interference
 
 END, POINT, RELEASED, CORES, REQUEST = 0, 1, 2, 3, 4
 """Events, in their order at one instant: ends, malleability points, ends of releases, changes of cores, requests."""
-REPORT_EVERY = 4096  # instants
+REPORT_EVERY = 4096
+"""Number of instants between two reports of the progress."""
 ROUNDING = 1e-9
 """An iteration counts as complete if at most this part of its work is left, since sums of times are rounded."""
 
@@ -29,9 +30,7 @@ class Simulator:
     """Simulator of a workload under a policy. It is the executor of its scheduler.
 
     Args:
-        jobs: the workload.
         cores: cores of each node.
-        policy: the policy.
         setup: the scheduling, except for its policy, and the timing.
         sockets: sockets of each node; None: one each.
         interference: how much jobs that share a node slow each other down; None: not at all. The scheduler plans with
@@ -86,9 +85,8 @@ class Simulator:
         self._ready: dict[int, float] = {}  # guest -> the end of its launch, if it then waits for its cores
         self._changing: dict[int, float] = {}  # job -> the malleability point at which it adopts its new cores
         self._requested: dict[int, int] = {}  # evolving job -> number of its requests so far
-        self._next_requests: dict[
-            int, tuple[float, int]
-        ] = {}  # evolving job -> the instant and number of its next request
+        # evolving job -> the instant and number of its next request
+        self._next_requests: dict[int, tuple[float, int]] = {}
 
     def run(self, on_progress: Callable[[int], None] | None = None) -> ScheduleRecord:
         """Run until every job has ended, or until the instant `until`, and return the record.

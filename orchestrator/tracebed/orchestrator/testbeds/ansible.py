@@ -24,7 +24,6 @@ from tracebed.orchestrator.testbeds.nodes import Group, Node
 from tracebed.orchestrator.testbeds.provider import PROVIDERS
 from tracebed.orchestrator.testbeds.variables import BELONGS, SECRET, Keys, Place, refuse_templates
 
-SECTIONS = {"hosts", "children", "vars"}
 PROGRAM = "ansible-inventory"
 TIMEOUT_S = 60.0
 SETTINGS = {"ANSIBLE_INVENTORY_UNPARSED_FAILED": "true", "ANSIBLE_NOCOLOR": "true"}
@@ -49,21 +48,6 @@ IGNORED = {"ansible_ssh_common_args", "ansible_ssh_extra_args", "ansible_become"
 OVER_SSH = {"ssh", "smart", "paramiko", "paramiko_ssh", "ansible.builtin.ssh", "ansible.builtin.paramiko_ssh"}
 """Values of `ansible_connection` that reach a host over SSH."""
 HINT = "write the file with: ansible-inventory -i INVENTORY --list > hosts.json"
-
-
-def is_ini(text: str) -> bool:
-    """Return whether a file is an Ansible inventory in INI format."""
-    return re.match(r"(\s*[#;].*\n|\s*\n)*\s*\[[^\]\n]*\]\s*(\n|$)", text) is not None
-
-
-def is_ansible(raw: Any) -> bool:
-    """Return whether the content of a YAML file is an Ansible inventory."""
-    if not isinstance(raw, dict) or not raw or {"nodes", "groups", "_meta"} & raw.keys():
-        return False
-    groups = [{} if value is None else value for value in raw.values()]
-    return "all" in raw or (
-        any(groups) and all(isinstance(group, dict) and group.keys() <= SECTIONS for group in groups)
-    )
 
 
 def listed(path: Path, form: str) -> YamlFile:
@@ -92,11 +76,6 @@ def listed(path: Path, form: str) -> YamlFile:
         raise InputError(what, where=str(path), hint=f"see: {command}")
     yaml = YamlFile.parse(found.stdout.decode("utf-8", "replace"), str(path), hint=HINT)
     return replace(yaml, tree=None)
-
-
-def is_list(raw: Any) -> bool:
-    """Return whether the content of a file is an output of `ansible-inventory --list`."""
-    return isinstance(raw, dict) and isinstance(raw.get("_meta"), dict) and "hostvars" in raw["_meta"]
 
 
 def _hosts(yaml: YamlFile) -> dict[str, str]:

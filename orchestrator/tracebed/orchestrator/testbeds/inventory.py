@@ -22,6 +22,7 @@ another machine. `Inventory.check_here` checks whether this process may use its 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,6 @@ from tracebed.ground.ranges import parse_names
 from tracebed.ground.registry import one_of, unknown
 from tracebed.ground.topology import Grid
 from tracebed.ground.yaml_file import YamlFile, abbreviated
-from tracebed.orchestrator.testbeds import ansible, ssh_config
 from tracebed.orchestrator.testbeds.base import TESTBEDS
 from tracebed.orchestrator.testbeds.inventory_keys import (
     DistinctNodes,
@@ -49,6 +49,7 @@ from tracebed.orchestrator.testbeds.nodes import AGENTS, SHIPPED, Group, Invento
 from tracebed.orchestrator.testbeds.variables import Keys, Place, refuse_credentials
 
 FIELDS = f"keys: {', '.join(FileKeys.model_fields)}"
+SECTIONS = {"hosts", "children", "vars"}  # keys of a group of an Ansible inventory
 ONLY_GROUP = "nodes"  # the name of the group of an inventory without groups
 
 
@@ -83,14 +84,20 @@ def load_inventory(source: Path | str, *, facts_follow: bool = False) -> Invento
             raise unknown("inventory", path.name, [*shipped(), "or a file"])
         path = SHIPPED / f"{path.name}.yaml"
     text = read_text(path, "inventory", hint=f"give a file, or one of {', '.join(shipped())}")
-    if ssh_config.is_ssh_config(text):
+    if _is_ssh_config(text):
+        from tracebed.orchestrator.testbeds import ssh_config
+
         groups = ssh_config.groups_of(path, _mark(path.stem, path))
         return _inventory(path.stem, groups, str(path), facts_follow)
-    if ansible.is_ini(text):
+    if _is_ini(text):
+        from tracebed.orchestrator.testbeds import ansible
+
         yaml = ansible.listed(path, "ini")
     else:
         yaml = YamlFile.parse(text, str(path), hint=FIELDS)
-        if ansible.is_ansible(yaml.raw):
+        if _is_ansible(yaml.raw):
+            from tracebed.orchestrator.testbeds import ansible
+
             yaml = ansible.listed(path, "yaml")
     return inventory_of(yaml, path.stem, facts_follow=facts_follow)
 
@@ -100,7 +107,9 @@ def inventory_of(yaml: YamlFile, name: str, *, facts_follow: bool = False) -> In
 
     With `facts_follow`, nodes may have an unknown number of cores. The message of an error has the line.
     """
-    if ansible.is_list(yaml.raw):
+    if _is_list(yaml.raw):
+        from tracebed.orchestrator.testbeds import ansible
+
         return _inventory(name, ansible.groups_of(yaml, _mark(name, yaml.where)), yaml.where, facts_follow)
     refuse_credentials(yaml)
     file = Keys.at(Place(yaml), yaml.raw).checked(FileKeys)
@@ -142,6 +151,35 @@ def check_known(inventory: Inventory) -> None:
             hint="set `cores`, or write an inventory with the facts of the nodes: "
             f"tracebed nodes facts {inventory.where} -o nodes.yaml",
         )
+
+
+def _is_ssh_config(text: str) -> bool:
+    """Return whether a text is an SSH configuration: keywords with arguments, one of which names hosts."""
+    lines = [line.strip() for line in text.splitlines()]
+    content = [line for line in lines if line and not line.startswith("#")]
+    if not content or not re.match(r"[A-Za-z]+[ \t=]", content[0]):
+        return False
+    return any(re.match(r"(host|include)[ \t=]+\S", line, re.IGNORECASE) for line in content)
+
+
+def _is_ini(text: str) -> bool:
+    """Return whether a file is an Ansible inventory in INI format."""
+    return re.match(r"(\s*[#;].*\n|\s*\n)*\s*\[[^\]\n]*\]\s*(\n|$)", text) is not None
+
+
+def _is_ansible(raw: Any) -> bool:
+    """Return whether the content of a YAML file is an Ansible inventory."""
+    if not isinstance(raw, dict) or not raw or {"nodes", "groups", "_meta"} & raw.keys():
+        return False
+    groups = [{} if value is None else value for value in raw.values()]
+    return "all" in raw or (
+        any(groups) and all(isinstance(group, dict) and group.keys() <= SECTIONS for group in groups)
+    )
+
+
+def _is_list(raw: Any) -> bool:
+    """Return whether the content of a file is an output of `ansible-inventory --list`."""
+    return isinstance(raw, dict) and isinstance(raw.get("_meta"), dict) and "hostvars" in raw["_meta"]
 
 
 class _Groups:

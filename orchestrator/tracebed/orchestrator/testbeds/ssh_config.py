@@ -40,15 +40,6 @@ class SshConfigLine(NamedTuple):
         return f"{self.file}:{self.number}"
 
 
-def is_ssh_config(text: str) -> bool:
-    """Return whether a text is an SSH configuration: keywords with arguments, one of which names hosts."""
-    lines = [line.strip() for line in text.splitlines()]
-    content = [line for line in lines if line and not line.startswith("#")]
-    if not content or not re.match(r"[A-Za-z]+[ \t=]", content[0]):
-        return False
-    return any(re.match(r"(host|include)[ \t=]+\S", line, re.IGNORECASE) for line in content)
-
-
 def lines_of(path: Path, *, depth: int = 0) -> Iterator[SshConfigLine]:
     """Yield the lines of an SSH configuration, with the lines of included files in place of `Include`.
 

@@ -16,7 +16,7 @@ from importlib.metadata import EntryPoint
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -26,20 +26,21 @@ from tracebed.ground.errors import InputError
 from tracebed.machine.machine import Machine
 from tracebed.machine.nodes import NodeFacts
 from tracebed.orchestrator import evolving, scheduling, simulation
-from tracebed.orchestrator.replay.batch.session import BatchOptions
 from tracebed.orchestrator.replay.options import Options
-from tracebed.orchestrator.replay.programs import shortest_replay
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.setup import Scheduling, Setup
-from tracebed.orchestrator.simulation.processes import Processes
-from tracebed.orchestrator.testbeds.calibration import Calibration
 from tracebed.orchestrator.testbeds.nodes import Inventory
 from tracebed.validation.experiments.experiment import Experiment, Point
 from tracebed.validation.experiments.experiment_schema import NO_PROCESSES, WindowSpec
 from tracebed.validation.experiments.file import ExperimentFile
 from tracebed.validation.experiments.workloads import Prepared, Variant, code_of, variant_of, version_of_tracebed
 from tracebed.validation.metrics.metric import REGISTRY as METRICS
+
+if TYPE_CHECKING:  # simulated cells and recorded runs need no testbed and no batch system
+    from tracebed.orchestrator.replay.batch.session import BatchOptions
+    from tracebed.orchestrator.simulation.processes import Processes
+    from tracebed.orchestrator.testbeds.calibration import Calibration
 
 
 @dataclass(frozen=True)
@@ -216,6 +217,8 @@ class RealCell:
     @property
     def shortest_s(self) -> float:
         """Lower bound of the wall time of a repetition, s."""
+        from tracebed.orchestrator.replay.programs import shortest_replay
+
         assert self.workload is not None and self.replay is not None
         speed, over_limit = self.setup.timing.speed, self.setup.scheduling.over_limit
         return shortest_replay(self.workload, self.replay.inventory, speed, over_limit=over_limit)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, Field, field_validator, model_validator
 
@@ -17,7 +17,6 @@ from tracebed.ground.yaml_file import FileName
 from tracebed.machine.machine import Machine
 from tracebed.orchestrator.scheduling.names import PRIORITIES
 from tracebed.orchestrator.setup import Setup
-from tracebed.orchestrator.simulation.processes import Processes
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
 from tracebed.validation.experiments.experiment_schema import (
     AXIS,
@@ -51,6 +50,9 @@ from tracebed.validation.experiments.experiment_schema import (
 )
 from tracebed.validation.metrics import TAU
 from tracebed.validation.setups import OF_ALL_CELLS, OF_REPLAYS, given, model_of
+
+if TYPE_CHECKING:
+    from tracebed.orchestrator.simulation.processes import Processes
 
 OF_REPETITIONS = ("repetitions", "sessions", "seed", "settle_s")
 """Keys of replays."""

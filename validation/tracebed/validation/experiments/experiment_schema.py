@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from string import Formatter
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -33,11 +33,13 @@ from tracebed.machine.machine import Machine
 from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.scheduling.names import FIRST
 from tracebed.orchestrator.scheduling.placement import PLACEMENTS
-from tracebed.orchestrator.simulation.processes import Processes
 from tracebed.validation.metrics import all_metrics
 from tracebed.validation.setups import OF_REPLAYS, model_of
 from tracebed.validation.simulators.reading import forms
 from tracebed.validation.simulators.simulator import SIMULATORS, TIMEOUT_S, MatchName
+
+if TYPE_CHECKING:
+    from tracebed.orchestrator.simulation.processes import Processes
 
 MOST_POINTS = 1_000_000
 """Largest accepted number of points of a grid, and of seeds. A larger number is probably a typing error."""
@@ -303,7 +305,11 @@ class ProcessesSpec(ExperimentPart):
     @property
     def chosen(self) -> Processes | None:
         """The choices; None: jobs take their run times."""
-        return None if self.communication == "none" else Processes.of(self.communication, self.options)
+        if self.communication == "none":
+            return None
+        from tracebed.orchestrator.simulation.processes import Processes  # with their simulator
+
+        return Processes.of(self.communication, self.options)
 
     @property
     def name(self) -> str:

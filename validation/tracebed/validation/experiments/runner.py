@@ -26,12 +26,8 @@ from tracebed.converters.workload import Workload
 from tracebed.ground.errors import InputError, Tolerated, TracebedError
 from tracebed.ground.files import replacing
 from tracebed.ground.table import Table, rows_of
-from tracebed.orchestrator.evolving.machine import Machine
-from tracebed.orchestrator.evolving.programs import Programs
-from tracebed.orchestrator.evolving.simulation import programs_of
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.simulation.prediction import predict
-from tracebed.orchestrator.simulation.processes import Processes, carried_out, machine_of
 from tracebed.validation.experiments import store
 from tracebed.validation.experiments.background_command import BackgroundCommand
 from tracebed.validation.experiments.cell import Campaign, CellResult, SimulatedCell, Slot, simulated_cell
@@ -51,6 +47,9 @@ from tracebed.validation.experiments.workloads import (
 from tracebed.validation.metrics import MeasuredRun, table_row
 
 if TYPE_CHECKING:  # the workers of a pool load this module, and not the verdicts
+    from tracebed.orchestrator.evolving.machine import Machine
+    from tracebed.orchestrator.evolving.programs import Programs
+    from tracebed.orchestrator.simulation.processes import Processes
     from tracebed.validation.experiments.suite import Predictions, Suite
 
 Progress = Callable[[int, int], None]
@@ -255,6 +254,8 @@ def _digest(path: Path) -> str:
 
 def _as_processes(workload: Workload, cell: SimulatedCell) -> Run:
     """Return the run with jobs that are programs of processes."""
+    from tracebed.orchestrator.simulation.processes import Processes, carried_out, machine_of  # for such cells only
+
     run, tolerated = _simulated(_Schedule(_digest(cell.workload), cell.machine.digest, cell.setup.digest, cell))
     for warning in tolerated:
         warnings.warn(warning, stacklevel=2)
@@ -268,6 +269,8 @@ def _as_processes(workload: Workload, cell: SimulatedCell) -> Run:
 @lru_cache(maxsize=2)
 def _programs(path: Path, machine: Machine, processes: Processes, seed: int) -> Programs:
     """Return the programs of the jobs of a workload, which are the same under all policies."""
+    from tracebed.orchestrator.evolving.simulation import programs_of
+
     communication = processes.communication
     return programs_of(_workload(path), machine, communication=communication, seed=seed, parameters=processes)
 

@@ -16,15 +16,11 @@ from tracebed.ground.errors import InputError
 from tracebed.ground.registry import one_of
 from tracebed.machine.nodes import NodeFacts, nodes_of
 from tracebed.orchestrator.configurations import predicted_setup
-from tracebed.orchestrator.replay.batch.base import BatchSettings
-from tracebed.orchestrator.replay.batch.session import BatchOptions
 from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.run import Run, RunInfo
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.setup import Setup
-from tracebed.orchestrator.testbeds.calibration import Calibration
-from tracebed.orchestrator.testbeds.inventory import FIELDS, inventory_of, load_inventory
 from tracebed.orchestrator.testbeds.nodes import Inventory, Node
 from tracebed.validation.experiments import store
 from tracebed.validation.experiments.cell import Campaign, RealCell, ReplayConditions
@@ -155,6 +151,11 @@ class _SuiteLoader:
 
     def _replayed(self, point: Point, path: Path | None, workload: Workload) -> RealCell:
         """Return the cell of the replays of a point."""
+        # Recorded runs need no testbed and no batch system.
+        from tracebed.orchestrator.replay.batch.base import BatchSettings
+        from tracebed.orchestrator.replay.batch.session import BatchOptions
+        from tracebed.orchestrator.testbeds.calibration import Calibration
+
         bed, place = self.experiment.beds[point.testbed], place_of(point.testbed)
         with self._at(*place):
             inventory = self._inventory(point.testbed, workload)
@@ -191,6 +192,8 @@ class _SuiteLoader:
         Raises:
             InputError: the inventory is missing or invalid, or the workload has no system.
         """
+        from tracebed.orchestrator.testbeds.inventory import FIELDS, inventory_of, load_inventory  # as in `_replayed`
+
         spec, place = self.experiment.beds[bed], place_of(bed)
         if spec.inventory is None and spec.scheduler is None:
             raise self.source.error("required key inventory is missing", *place)

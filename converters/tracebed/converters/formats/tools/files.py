@@ -74,6 +74,8 @@ MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bz2", b"PK\x
 PARQUET = b"PAR1"
 PROVENANCE = b"tracebed-provenance"
 """Key of the provenance in the metadata of a Parquet file that tracebed wrote."""
+PROVENANCE_LINE = "# tracebed-provenance: "
+"""Beginning of the first line of a CSV file that tracebed wrote, before the provenance."""
 SUFFIXES = (".gz", ".zst")
 """Endings of the compressed files that tracebed writes."""
 HEAD_BYTES = 65_536
@@ -250,9 +252,11 @@ class Input:
         return None
 
     @property
-    def is_own(self) -> bool:
-        """Whether the file is a workload that tracebed wrote as Parquet."""
-        return self.schema is not None and PROVENANCE in (self.schema.metadata or {})
+    def own_format(self) -> str | None:
+        """The format of a workload that tracebed wrote with its provenance, as Parquet or CSV; None: another file."""
+        if self.schema is not None and PROVENANCE in (self.schema.metadata or {}):
+            return "parquet"
+        return "csv" if self.header.startswith(PROVENANCE_LINE) else None
 
     @cached_property
     def columns(self) -> tuple[str, ...]:

@@ -58,7 +58,6 @@ def slurm_call(state: State, interval_s: float, *, lowest: bool = False) -> Gene
     """Yield the starts at the head of the queue. Return whether a backfill pass is due; if not, yield its `Wake`.
 
     Args:
-        state: the state of the cluster and the queue.
         interval_s: interval of the passes, s; 0: a pass in every call.
         lowest: as for `heads`.
     """

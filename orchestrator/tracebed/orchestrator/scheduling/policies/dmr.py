@@ -58,10 +58,10 @@ class Dmr(ParameterTable):
         for job in state.free_to_resize(changed):
             preferred, least = jobs.workload_pref[job], jobs.low[job]
             targets = (preferred,) if self.floor == "pref" else (preferred, least)
-            found = dmr.shrunk(state.size[job], targets, idle, needs)
-            if found is None:
+            shrink = dmr.shrunk(state.size[job], targets, idle, needs)
+            if shrink is None:
                 continue
-            size, index = found
+            size, index = shrink
             room = idle + state.size[job] - size
             del needs[index]
             helped = waiting.pop(index)

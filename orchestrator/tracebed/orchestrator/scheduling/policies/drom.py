@@ -49,15 +49,15 @@ class DromShare(ParameterTable):
         if jobs.kind[job] not in (Kind.MALLEABLE, Kind.MOLDABLE):
             return None
         missing = jobs.nodes[job] - state.idle
-        found: list[tuple[int, int, int]] = []  # owner, cores, node
+        lent: list[tuple[int, int, int]] = []  # owner, cores, node
         for owner in state.size:
             if jobs.kind[owner] == Kind.MALLEABLE and owner not in state.resizing:
                 for node in cluster.owned(owner):
                     cores = self._part(state, job, owner, node)
-                    if len(found) < missing and cores and node not in cluster.loans:
-                        found.append((owner, cores, node))
-            if len(found) == missing:
-                loans = groupby(found, key=lambda loan: loan[:2])
+                    if len(lent) < missing and cores and node not in cluster.loans:
+                        lent.append((owner, cores, node))
+            if len(lent) == missing:
+                loans = groupby(lent, key=lambda loan: loan[:2])
                 return Share(
                     job,
                     state.idle,

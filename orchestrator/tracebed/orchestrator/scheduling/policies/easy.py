@@ -41,7 +41,6 @@ def backfill(state: State, *, narrow: bool = False) -> Iterator[Start]:
     preferred size of every job are the requested size.
 
     Args:
-        state: the state of the cluster and the queue.
         narrow: whether a job that would delay the head on the idle nodes may start on the extra nodes.
     """
     yield from heads(state)

@@ -24,7 +24,6 @@ def heads(state: State, *, lowest: bool = False) -> Iterator[Start]:
     """Yield the start of the head of the queue while it fits, on its preferred size or on fewer nodes.
 
     Args:
-        state: the state of the cluster and the queue.
         lowest: whether the nodes are the lowest-numbered idle ones, under every placement.
     """
     jobs, queue = state.jobs, state.queue

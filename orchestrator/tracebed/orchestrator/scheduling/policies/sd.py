@@ -50,7 +50,7 @@ class ReservationMap:
         self._resolution, self._slots = resolution, slots
         self._bounds: set[float] = set()
         self._failed: list[tuple[int, float]] = []  # nodes, duration of jobs that do not start within the window
-        self._found: dict[int, tuple[float, float]] = {}  # nodes -> duration and start of the last job planned
+        self._planned: dict[int, tuple[float, float]] = {}  # nodes -> duration and start of the last job planned
 
     def add(self, start: float | None, duration: float, nodes: int) -> None:
         """Reserve `nodes` nodes for `duration` seconds from `start` (None: the earliest possible time)."""
@@ -111,10 +111,10 @@ class ReservationMap:
     def _earliest(self, profile: Profile, nodes: int, duration: float) -> float:
         if self.is_beyond(nodes, duration):
             return math.inf
-        shorter, since = self._found.get(nodes, (math.inf, -math.inf))
+        shorter, since = self._planned.get(nodes, (math.inf, -math.inf))
         # the idle nodes only decrease, so that a longer job starts no earlier than a shorter one
         start = profile.earliest(nodes, duration, since=since if duration >= shorter else -math.inf)
-        self._found[nodes] = duration, start
+        self._planned[nodes] = duration, start
         if start <= self._last:
             return start
         longer = [(more, long) for more, long in self._failed if more < nodes or long < duration]
@@ -152,7 +152,7 @@ class Mates(NamedTuple):
         return Mates._make(column[rows] for column in self)
 
 
-class Found(NamedTuple):
+class BestMates(NamedTuple):
     """The best mates of one waiting job."""
 
     duration: float
@@ -266,6 +266,11 @@ class SlowdownDriven(ParameterTable):
         """Return whether MAX_SLOWDOWN follows from the predicted slowdowns of the running jobs."""
         return self.max_slowdown == "dynamic" or self.max_slowdown in QUANTILES
 
+    @property
+    def quantile(self) -> float | None:
+        """Return the quantile of the predicted slowdowns that MAX_SLOWDOWN is; None: their mean, or a constant."""
+        return QUANTILES.get(self.max_slowdown)
+
     def decide(self, state: State) -> Iterator[Decision]:
         """Yield starts and shares, job by job in queue order (listing 1)."""
         in_slurm = self.backfill_interval_s > 0
@@ -313,11 +318,9 @@ class Trial:
         self.policy, self.state = policy, state
         self.plan = ReservationMap(state, policy.bf_window, policy.bf_resolution, policy.bf_node_space_size)
         self.cut_off = (
-            slowdown_of_running(state, QUANTILES.get(policy.max_slowdown))
-            if policy.follows_running_jobs
-            else float(policy.max_slowdown)
+            slowdown_of_running(state, policy.quantile) if policy.follows_running_jobs else float(policy.max_slowdown)
         )
-        self._found: dict[tuple[Request, int | None], Found | None] = {}
+        self._best: dict[tuple[Request, int | None], BestMates | None] = {}
         self._hosts: Mates | None = None
         self._offered: dict[tuple[int, int], Mates] = {}  # cores and ranks per node -> the mates of such a guest
         self._sums: dict[tuple[int, int], tuple[list[float], list[int]]] = {}
@@ -374,7 +377,7 @@ class Trial:
         self.plan.add(self.state.now, self.state.jobs.limit[job], self.state.jobs.nodes[job])
 
     def _changed(self) -> None:
-        self._found.clear()
+        self._best.clear()
         self._hosts = None
         self._offered.clear()
         self._sums.clear()
@@ -386,11 +389,11 @@ class Trial:
             return None
         nodes, limit = jobs.nodes[job], jobs.limit[job]
         request = (nodes, (jobs.cores[job], jobs.ranks[job]), limit)
-        if (request, head) not in self._found:
-            self._found[request, head] = self._pick(request, head) if self._may_suffice(request) else None
-        if (found := self._found[request, head]) is None:
+        if (request, head) not in self._best:
+            self._best[request, head] = self._pick(request, head) if self._may_suffice(request) else None
+        if (best := self._best[request, head]) is None:
             return None
-        duration, share, taken = found
+        duration, share, taken = best
         if self.policy.if_earlier and not self._earlier(state.now + duration, nodes, limit):
             return None
         if self.policy.keep_plan and not self.plan.has_room(taken):
@@ -414,7 +417,7 @@ class Trial:
             if (begin := max(end, state.now)) < state.expected_end[mate]:  # a mate may be overdue
                 self.plan.add(begin, state.expected_end[mate] - begin, state.jobs.nodes[mate])
 
-    def _pick(self, request: Request, head: int | None) -> Found | None:
+    def _pick(self, request: Request, head: int | None) -> BestMates | None:
         """Return the mates with the least sum of penalties (equations 1 to 3)."""
         policy, state = self.policy, self.state
         missing, _, limit = request
@@ -469,7 +472,7 @@ class Trial:
             taken.append((max(state.expected_end[owner], state.now), delay, nodes[mate]))
             missing -= len(shared)
         taken.append((state.now, duration, missing))
-        return Found(duration, Share(-1, missing, tuple(loans)), [one for one in taken if one[1] > 0 and one[2]])
+        return BestMates(duration, Share(-1, missing, tuple(loans)), [one for one in taken if one[1] > 0 and one[2]])
 
     def _candidates(self, request: Request) -> Mates:
         """Return the possible mates, least penalty first; ties by start, then by submission."""

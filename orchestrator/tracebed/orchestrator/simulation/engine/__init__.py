@@ -7,14 +7,13 @@ reason.
 
 from __future__ import annotations
 
-import math
 import time
 from array import array
 from collections.abc import Callable
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,41 +23,18 @@ from tracebed.ground.states import ChangeCause, JobState
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
-from tracebed.orchestrator.scheduling.names import FCFS, FIRST
-from tracebed.orchestrator.scheduling.policies.conservative import Conservative
-from tracebed.orchestrator.scheduling.policies.dmr import Dmr
-from tracebed.orchestrator.scheduling.policies.drom import DromShare
-from tracebed.orchestrator.scheduling.policies.easy import Easy
-from tracebed.orchestrator.scheduling.policies.fcfs import Fcfs
-from tracebed.orchestrator.scheduling.policies.firstfit import FirstFit
-from tracebed.orchestrator.scheduling.policies.kassel import Avg, KeepPref, Min, Pref
-from tracebed.orchestrator.scheduling.policies.sd import QUANTILES, SlowdownDriven
-from tracebed.orchestrator.scheduling.policies.slurm import Slurm
-from tracebed.orchestrator.scheduling.queue import MAX_AGE_S
+from tracebed.orchestrator.scheduling.names import FCFS, FIRST, MAX_AGE_S
 from tracebed.orchestrator.scheduling.record import Resizes, ScheduleRecord
 from tracebed.orchestrator.scheduling.state import Policy, shares, visible_jobs
 from tracebed.orchestrator.setup import DEFAULT, Setup
-from tracebed.orchestrator.simulation.cores_in_use import is_divided
 from tracebed.orchestrator.simulation.delays import ROWS, STEPS, Drawn, Pauses
 from tracebed.orchestrator.simulation.engine.library import DescriptionError, Library, Results
+from tracebed.orchestrator.simulation.engine.policies import FORMS, INT32_MAX, form_of
 from tracebed.orchestrator.simulation.interference import Interference
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
 
 LIBRARY = Path(__file__).with_name("libtracebed_engine.so")
-POLICIES: dict[type[Any], str] = {
-    Fcfs: "FCFS",
-    FirstFit: "FIRSTFIT",
-    Easy: "EASY",
-    **dict.fromkeys((Pref, Min, KeepPref), "PREF"),
-    Avg: "AVG",
-    Conservative: "CONSERVATIVE",
-    Dmr: "DMR",
-    SlowdownDriven: "SD",
-    DromShare: "DROM_SHARE",
-    Slurm: "SLURM",
-}
-"""Policy -> its name in base.h. Derived classes are excluded, because they may decide differently."""
 PRIORITIES = {
     FCFS: "AS_SUBMITTED",
     "largest-slowdown-first": "LARGEST_SLOWDOWN_FIRST",
@@ -71,7 +47,7 @@ STATES = (JobState.UNKNOWN, JobState.COMPLETED, JobState.KILLED, JobState.REJECT
 CAUSES = (ChangeCause.LEND, ChangeCause.RETURN, ChangeCause.INHERIT)
 """The causes of changes of cores in the engine."""
 NAMES = {
-    "policy": set(POLICIES.values()),
+    "policy": {form.name for form in FORMS.values()},
     "priority": set(PRIORITIES.values()),
     "state": {state.name for state in STATES},
     "kind": {kind.name for kind in Kind},
@@ -85,14 +61,6 @@ NAMES = {
     "outcome": {"DONE", "MORE", "NO_MEMORY", "IMPOSSIBLE"},
 }
 """Enumeration in base.h -> names of its values."""
-SD_FIELDS = {
-    *("max_slowdown", "sharing_factor", "mates", "candidates", "include_free_nodes", "inside"),
-    *("depth", "backfill_interval_s", "if_earlier", "partial", "weighted", "keep_plan"),
-    *("bf_window", "bf_resolution", "bf_node_space_size", "bf_max_job_user"),
-}
-"""The parameters of `sd` in the engine. Another one must have its default."""
-SLURM_FIELDS = tuple(field.name for field in fields(Slurm) if field.name != "seed")
-"""The parameters of `slurm` in the engine."""
 INSTANTS = 4096
 """Number of instants simulated in the first call of the engine. Between calls, Ctrl-C is handled and progress reported.
 """
@@ -100,11 +68,8 @@ CALL_S = 0.05
 """CPU time of a call, s, below which the next one is longer. Between calls, the engine waits for other threads."""
 MAX_SPEEDUP_VALUES = 20_000_000
 """Largest number of values of speedup functions in the table passed to the engine, 8 bytes each."""
-INT32_MAX = 2**31 - 1
-"""Largest number of nodes or cores in the engine."""
 
 Array: TypeAlias = NDArray[Any]
-T = TypeVar("T")
 
 
 def missing() -> str:
@@ -127,14 +92,11 @@ def obstacle(
     """Return the reason why the engine cannot simulate `jobs` under `policy` on `total` nodes; empty if it can."""
     if reason := missing():
         return reason
-    if type(policy) not in POLICIES:
+    form = form_of(policy)
+    if form is None:
         return f"the compiled engine does not support the policy {type(policy).__name__}"
-    if isinstance(policy, Conservative) and policy.backfill_depth > INT32_MAX:
-        return f"the compiled engine supports a backfill_depth of at most {INT32_MAX}"
-    if isinstance(policy, Slurm) and max(getattr(policy, name) for name in SLURM_FIELDS) > INT32_MAX:
-        return f"the compiled engine supports parameters of slurm of at most {INT32_MAX}"
-    if isinstance(policy, Dmr) and policy.sizes != "any":
-        return f"the compiled engine does not support sizes={policy.sizes}"
+    if reason := form.obstacle(policy):
+        return reason
     scheduling, priority = setup.scheduling, setup.scheduling.priority
     if scheduling.placement != FIRST:
         return f"the compiled engine does not support the placement {scheduling.placement}"
@@ -142,7 +104,7 @@ def obstacle(
         return f"the compiled engine does not support the priority {priority}"
     if priority != FCFS and shares(policy):
         return f"the compiled engine does not support the priority {priority} under policies that share nodes"
-    if shares(policy) and (reason := _obstacle_of_sharing(jobs, policy, setup.timing.overheads, interference)):
+    if shares(policy) and (reason := _obstacle_of_sharing(jobs, setup.timing.overheads, interference)):
         return reason
     if max(np.max(jobs.column(name)) for name in ("nodes", "high", "cores")) > INT32_MAX:
         return f"the compiled engine supports jobs of at most {INT32_MAX} nodes or cores per node"
@@ -154,16 +116,14 @@ def obstacle(
     return ""
 
 
-def _obstacle_of_sharing(jobs: Jobs, policy: Policy, overheads: Overheads, interference: Interference | None) -> str:
+def _obstacle_of_sharing(jobs: Jobs, overheads: Overheads, interference: Interference | None) -> str:
     """Return the reason why the engine cannot simulate jobs that share nodes; empty if it can."""
-    if isinstance(policy, SlowdownDriven):
-        for field in fields(policy):
-            if field.name not in SD_FIELDS and getattr(policy, field.name) != field.default:
-                return f"the compiled engine does not support {field.name}={getattr(policy, field.name)}"
     if overheads.grain_s:
         return "the compiled engine does not support a grain under policies that share nodes"
     if interference and any(jobs.application):
         return "the compiled engine does not support interference"
+    from tracebed.orchestrator.simulation.cores_in_use import is_divided  # loads programs of jobs, for sharing only
+
     for name, parameters in set(zip(jobs.application, jobs.parameters, strict=True)):
         if name and is_divided(name, parameters):
             return f"the compiled engine does not support the application {name} under policies that share nodes"
@@ -196,11 +156,8 @@ class CompiledSimulator:
         scheduling, timing = setup.scheduling, setup.timing
         curve, speedup = _curves(seen, len(cores))
         needs_cores = self._shares or min(cores, default=0) < np.max(jobs.column("cores"), initial=0)
-        pref = _as(Pref, policy)
-        sd, drom = _as(SlowdownDriven, policy), _as(DromShare, policy)
-        reserving, slurm = _as(Conservative, policy), _as(Slurm, policy)
-        library = _library()
-        assert library is not None
+        library, form = _library(), form_of(policy)
+        assert library is not None and form is not None  # no obstacle
         self._library, numbers = library, library.numbers
         self._setup = library.setup(
             {
@@ -222,45 +179,15 @@ class CompiledSimulator:
                 "speedup": speedup,
                 "parallel": jobs.column("parallel"),
                 "cores": cores if needs_cores else None,
-                "policy": numbers["policy"][POLICIES[type(policy)]],
+                "policy": numbers["policy"][form.name],
+                **form.parameters(policy, jobs, numbers),
                 "priority": numbers["priority"][PRIORITIES[scheduling.priority]],
                 "max_age_s": MAX_AGE_S,
                 "runtime_model": numbers["runtime_model"][timing.runtime_model.name],
                 "over_limit": numbers["over_limit"][jobs.over_limit.name],
-                "first_fit_only": pref.backfill == "firstfit",
-                "grow_at_start": pref.grow_at_start,
-                "plan_by_limit": pref.expected_end == "limit",
-                "narrow": pref.narrow,
-                "ties_by_id": pref.ties == "id",
-                **{name: getattr(pref, name) for name in ("spread", "if_idle", "straight")},
-                "count_idle": numbers["count_idle"][pref.count_idle.upper()],
-                "promise": numbers["promise"][pref.promise.upper()],
-                "calls": numbers["calls"][pref.calls.upper()],
-                "backfill_depth": min(sd.depth, INT32_MAX) if self._shares else reserving.backfill_depth,
-                "backfill_interval_s": sd.backfill_interval_s if self._shares else reserving.backfill_interval_s,
-                "named_nodes": "nodes" in (_as(Easy, policy).reserve, reserving.reserve),
                 "shares": self._shares,
                 "kind": [numbers["kind"][kind.upper()] for kind in jobs.kind] if self._shares else None,
                 "sockets": self.cluster.sockets if self._shares else None,
-                "max_slowdown": math.nan if sd.follows_running_jobs else float(sd.max_slowdown),
-                "slowdown_quantile": QUANTILES.get(sd.max_slowdown, 0.0),
-                "sharing_factor": sd.sharing_factor,
-                "mates": min(sd.mates, INT32_MAX),
-                "candidates": min(sd.candidates, INT32_MAX),
-                "include_free_nodes": sd.include_free_nodes,
-                "inside": numbers["inside"][sd.inside.upper()],
-                **{name: getattr(sd, name) for name in ("if_earlier", "partial", "weighted", "keep_plan")},
-                "window_s": 60.0 * sd.bf_window,
-                "resolution_s": float(sd.bf_resolution),
-                "slots": min(sd.bf_node_space_size, INT32_MAX),
-                "most_of_user": min(sd.bf_max_job_user, INT32_MAX),
-                **{name: getattr(slurm, name) for name in SLURM_FIELDS},
-                "user": np.unique(jobs.user, return_inverse=True)[1]
-                if sd.bf_max_job_user or slurm.bf_max_job_user
-                else None,
-                "serial": drom.mode == "serial",
-                "as_asked": drom.split == "asked",
-                "shrinks_below_pref": _as(Dmr, policy).floor == "min",
                 **asdict(timing.overheads.times(timing.speed)),
                 **{f"drawn_{step}": drawn and drawn[step] for step in STEPS},
                 "drawn_rows": ROWS,
@@ -345,11 +272,6 @@ class CompiledSimulator:
         changes.nodes = array("i", map(self.jobs.nodes.__getitem__, changes.job))
         changes.cause = [causes[number] for number in results.array("core_cause", count)]
         changes.decided, changes.seen, changes.applied = changes.asked[:], changes.asked[:], changes.asked[:]
-
-
-def _as(kind: type[T], policy: Policy) -> T:
-    """Return `policy` if it is of this kind, else the default of the kind, whose parameters have no effect."""
-    return policy if isinstance(policy, kind) else kind()
 
 
 def _with_visible_sizes(policy: Policy, jobs: Jobs) -> Jobs:

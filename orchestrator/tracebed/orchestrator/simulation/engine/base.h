@@ -31,12 +31,21 @@
     _(const double *, parallel) /* share of the run time on the requested nodes in which all cores work */ \
     _(const int32_t *, cores) /* of each node; null: no node has fewer than a job requests, and none is shared */ \
     _(int64_t, policy) _(int64_t, priority) _(double, max_age_s) /* of aging */ _(int64_t, runtime_model) _(int64_t, over_limit) \
+    _(int64_t, shares) _(const uint8_t *, kind) _(const int32_t *, sockets) /* of each job, node; null: no sharing */ \
+    _(double, launch_s) _(double, end_s) _(double, reconfiguration_s) _(double, launch_join_s) \
+    _(double, launch_rank_s) _(double, end_rank_s) _(double, expand_s) _(double, expand_rank_s) _(double, release_s) _(double, grain_s) /* as in Overheads */ \
+    _(const double *, drawn_launch) _(const double *, drawn_end) /* factors of each job; null: 1, as for all steps */ \
+    _(const double *, drawn_expand) _(const double *, drawn_reconfiguration) _(const double *, drawn_release) /* of each row */ \
+    _(int64_t, drawn_rows) \
+    _(const double *, pause_fixed) _(const double *, pause_rank) /* of each job: expansions, shrinks, as in delays.py */ \
+    _(const double *, pause_release) /* of each job; null: all jobs have the overheads */ \
+    _(double, interval_s) _(double, malleability_interval_s)
+#define PARAMETERS(_) /* of policies; the parameters of other policies than that of the simulation are 0 or null */ \
     _(int64_t, first_fit_only) _(int64_t, grow_at_start) _(int64_t, plan_by_limit) _(int64_t, narrow) \
     _(int64_t, ties_by_id) _(int64_t, count_idle) _(int64_t, calls) _(int64_t, promise) \
     _(int64_t, spread) _(int64_t, if_idle) _(int64_t, straight) /* of the Kassel family */ \
     _(int64_t, backfill_depth) _(double, backfill_interval_s) /* of conservative and sd */ \
     _(int64_t, named_nodes) /* whether easy, conservative reserve named nodes */ \
-    _(int64_t, shares) _(const uint8_t *, kind) _(const int32_t *, sockets) /* of each job, node; null: no sharing */ \
     _(double, max_slowdown) /* NaN: dynamic */ _(double, slowdown_quantile) /* of dynamic; 0: the mean */ \
     _(double, sharing_factor) _(int64_t, mates) _(int64_t, candidates) \
     _(int64_t, include_free_nodes) _(int64_t, inside) _(int64_t, if_earlier) _(int64_t, partial) \
@@ -49,15 +58,7 @@
     _(int64_t, bf_min_age_reserve) _(int64_t, bf_job_part_count_reserve) _(double, release) _(double, epoch_s) \
     _(double, sched_loop_s) \
     _(double, sched_phase_s) _(double, bf_loop_s) _(double, bf_phase_s) /* of slurm */ \
-    _(int64_t, serial) _(int64_t, as_asked) /* of drom-share */ _(int64_t, shrinks_below_pref) /* of dmr */ \
-    _(double, launch_s) _(double, end_s) _(double, reconfiguration_s) _(double, launch_join_s) \
-    _(double, launch_rank_s) _(double, end_rank_s) _(double, expand_s) _(double, expand_rank_s) _(double, release_s) _(double, grain_s) /* as in Overheads */ \
-    _(const double *, drawn_launch) _(const double *, drawn_end) /* factors of each job; null: 1, as for all steps */ \
-    _(const double *, drawn_expand) _(const double *, drawn_reconfiguration) _(const double *, drawn_release) /* of each row */ \
-    _(int64_t, drawn_rows) \
-    _(const double *, pause_fixed) _(const double *, pause_rank) /* of each job: expansions, shrinks, as in delays.py */ \
-    _(const double *, pause_release) /* of each job; null: all jobs have the overheads */ \
-    _(double, interval_s) _(double, malleability_interval_s)
+    _(int64_t, serial) _(int64_t, as_asked) /* of drom-share */ _(int64_t, shrinks_below_pref) /* of dmr */
 #define RESULTS(_) /* the results so far, valid until the next `advance` */ \
     _(int64_t, reconfigurations) _(int64_t, ranges) \
     _(const double *, start) _(const double *, launched) _(const double *, end) _(const uint8_t *, state) /* of each job */ \
@@ -87,7 +88,7 @@
 #define VALUE(name) name,
 #define NAMED(name) " " #name ";"
 
-struct setup { SETUP(DECLARED) };
+struct setup { SETUP(DECLARED) PARAMETERS(DECLARED) };
 struct results { RESULTS(DECLARED) };
 enum { POLICY(VALUE) };
 enum { KIND(VALUE) };

@@ -140,7 +140,7 @@ int64_t tracebed_engine_submitted(const struct engine *e) { return e->next_job; 
 
 /* The lists above, one line each; items end with a semicolon. */
 const char *tracebed_engine_description(void) {
-    return "setup:" SETUP(DESCRIBED) "\nresults:" RESULTS(DESCRIBED) "\npolicy:" POLICY(NAMED) "\npriority:" PRIORITY(NAMED) "\nstate:" STATE(NAMED)
+    return "setup:" SETUP(DESCRIBED) "\nparameters:" PARAMETERS(DESCRIBED) "\nresults:" RESULTS(DESCRIBED) "\npolicy:" POLICY(NAMED) "\npriority:" PRIORITY(NAMED) "\nstate:" STATE(NAMED)
            "\nkind:" KIND(NAMED) "\ncause:" CAUSE(NAMED) "\ninside:"
            INSIDE(NAMED) "\nruntime_model:" RUNTIME_MODEL(NAMED) "\nover_limit:" OVER_LIMIT(NAMED) "\ncount_idle:"
            COUNT_IDLE(NAMED) "\npromise:" PROMISE(NAMED) "\ncalls:" CALLS(NAMED) "\noutcome:" OUTCOME(NAMED);

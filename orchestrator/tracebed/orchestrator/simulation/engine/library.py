@@ -43,18 +43,20 @@ class Library:
         except (AttributeError, KeyError, ValueError) as error:
             raise DescriptionError(f"{path} does not describe the engine: {error}") from error
         for what, expected in names.items():
-            if (found := set(self.numbers.get(what, {}))) != expected:
-                raise DescriptionError(f"{path}: {what} has {sorted(found)}, expected {sorted(expected)}")
+            if (described := set(self.numbers.get(what, {}))) != expected:
+                raise DescriptionError(f"{path}: {what} has {sorted(described)}, expected {sorted(expected)}")
 
     def _bind(self, functions: Any) -> None:
         functions.tracebed_engine_description.restype = ctypes.c_char_p
         lines = (line.partition(":") for line in functions.tracebed_engine_description().decode().splitlines())
         lists = {name: [item.strip() for item in items.split(";")[:-1]] for name, _, items in lines}
-        setup, self._results = (fields_of(lists.pop(name)) for name in ("setup", "results"))
-        self._setup = setup
+        self._setup, self.parameters, self._results = (
+            fields_of(lists.pop(name)) for name in ("setup", "parameters", "results")
+        )
+        self._fields = self._setup | self.parameters
         self.numbers = {what: {name: number for number, name in enumerate(names)} for what, names in lists.items()}
         """Enumeration in base.h -> name -> number."""
-        self._setup_type, self._results_type = structure("Setup", setup), structure("Results", self._results)
+        self._setup_type, self._results_type = structure("Setup", self._fields), structure("Results", self._results)
         for kind, size in (
             (self._setup_type, functions.tracebed_engine_setup_size),
             (self._results_type, functions.tracebed_engine_results_size),
@@ -76,17 +78,18 @@ class Library:
     def setup(self, values: Mapping[str, Any]) -> ctypes.Structure:
         """Return a `struct setup` with `values`, one for each field: a number, or a sequence for an array (None: null).
 
-        Sequences are converted to arrays of the types in base.h. The structure keeps references to these arrays.
+        Parameters of policies may be missing in `values`; they are 0. Sequences are converted to arrays of the types in
+        base.h. The structure keeps references to these arrays.
 
         Raises:
             ValueError: a field is missing in `values`, or a field is unknown.
         """
-        if differing := values.keys() ^ self._setup.keys():
+        if differing := (values.keys() - self.parameters.keys()) ^ self._setup.keys():
             raise ValueError(f"struct setup has other fields ({', '.join(sorted(differing))}): install tracebed again")
         arrays = {
             name: np.ascontiguousarray(values[name], dtype=typecode)
-            for name, (typecode, is_array) in self._setup.items()
-            if is_array and values[name] is not None
+            for name, (typecode, is_array) in self._fields.items()
+            if is_array and values.get(name) is not None
         }
         setup = self._setup_type(**{**values, **{name: column.ctypes.data for name, column in arrays.items()}})
         setup.arrays = arrays

@@ -187,10 +187,16 @@ def _become_rank(launch: Launch, control: socket.socket, output: Path, agent: in
 
 
 def application_of(program: Program) -> Application:
-    """Return the application of a program. Raises InputError if it or its parameters are invalid."""
+    """Return the application of a program, with what its ranks run imported: forked ranks inherit the imports.
+
+    Raises:
+        InputError: the application or its parameters are invalid.
+    """
     from tracebed.benchmarks.applications.base import load_application
 
-    return load_application(program.application, program.parameters)
+    application = load_application(program.application, program.parameters)
+    application.import_ranks()
+    return application
 
 
 def _run(launch: Launch, pipe: socket.socket) -> int:
