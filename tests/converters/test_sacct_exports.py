@@ -402,20 +402,10 @@ def test_json_of_sacct_is_read(tmp_path: Path, version: str) -> None:
     found = found.loc[["1", "12_0", "13_[1-3,7%2]", "4+1", "6"]]
     assert workload.provenance.unix_start == 1000.0
     first = found.loc["1"]
-    assert first[["submit_time", "logged_start", "logged_end", "run_time", "time_limit"]].tolist() == [
-        0,
-        60,
-        150,
-        90,
-        600,
-    ]
-    assert first[["nodes", "cores_per_node", "memory_mib", "gres", "features"]].tolist() == [
-        2,
-        4,
-        1000,
-        "gpu:a100:2",
-        "a|b",
-    ]
+    times = ["submit_time", "logged_start", "logged_end", "run_time", "time_limit"]
+    assert first[times].tolist() == [0, 60, 150, 90, 600]
+    size = ["nodes", "cores_per_node", "memory_mib", "gres", "features"]
+    assert first[size].tolist() == [2, 4, 1000, "gpu:a100:2", "a|b"]
     assert first[["user", "group", "partition", "queue"]].tolist() == ["ann", "chem", "std", "normal"]
     assert found["status"].tolist() == ["completed", "completed", "pending", "killed", "cancelled"]
     assert found["time_limit"].isna().tolist() == [False, True, False, False, False]
