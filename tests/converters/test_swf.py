@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import tracebed.api as tb
 from tests.converters.test_elastisim import workload_of
 from tests.fuzzing.fuzz import read_or_refuse
-from tests.logs import tolerated
+from tests.logs import read_counted, tolerated
 from tracebed.converters.formats import swf
 from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.formats.tools import swf_columns
@@ -419,8 +419,7 @@ def test_an_edited_file_of_tracebed_is_not_misread(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_ricc(reference_data: Callable[[str], Path], tmp_path: Path) -> None:
     path = reference_data("logs/RICC-2010-2.swf.gz")
-    with tolerated() as counts:
-        workload = read_workload(path)
+    workload, counts = read_counted(path)
     assert len(workload) == 447_794
     assert workload.provenance.system == System(1024, 8, "Fujitsu RX200S5 Cluster")
     assert workload.provenance.unix_start == 1272639895
@@ -440,8 +439,7 @@ def test_ricc(reference_data: Callable[[str], Path], tmp_path: Path) -> None:
 
 
 def test_nasa(reference_data: Callable[[str], Path]) -> None:
-    with tolerated() as counts:
-        workload = read_workload(reference_data("logs/NASA-iPSC-1993-3.1-cln.swf.gz"))
+    workload, counts = read_counted(reference_data("logs/NASA-iPSC-1993-3.1-cln.swf.gz"))
     assert len(workload) == 18_239
     assert workload.provenance.system == System(128, 1, "Intel iPSC/860")
     assert counts["jobs without a wait time, start unknown"] == 18_239
@@ -555,15 +553,12 @@ WAGAP = """\
 def test_logs_of_metacentrum_have_bytes_a_job_and_fillers(tmp_path: Path) -> None:
     path = tmp_path / "wagap.swf"
     path.write_text(WAGAP)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        batch = tb.read(path)
-    said = [str(each.message) for each in caught]
+    batch, counts = read_counted(path)
     assert batch.floats("memory_mib").tolist() == [65536.0, 87040.0 / 2]
     assert batch.column("after").tolist() == ["", ""]
     assert "think_time" not in batch.table or np.isnan(batch.floats("think_time")).all()
-    assert any("one value in all fields 17 and 18, left out (2 times)" in text for text in said)
-    assert not any("cores per node of the machine" in text for text in said)
+    assert [count for text, count in counts.items() if "one value in all fields 17 and 18, left out" in text] == [2]
+    assert not any("cores per node of the machine" in text for text in counts)
 
 
 def test_a_job_that_follows_itself_follows_no_job(tmp_path: Path) -> None:

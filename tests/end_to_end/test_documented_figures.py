@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import tracebed.api as tb
-from tests.cli.test_cli_verdicts import call
+from tests.commands import call
 from tests.documented import blocks, of_page
 from tests.oracles.redecided import virtual
 from tests.runs import replaying

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import tracebed.api as tb
-from tests.cli.test_cli_verdicts import call
+from tests.commands import call
 from tests.recorders import packing
 from tests.runs import fcfs_run
 from tracebed.ground.errors import InputError

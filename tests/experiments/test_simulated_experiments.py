@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
@@ -21,13 +22,12 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
-from click.testing import CliRunner, Result
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 import tracebed.api as tb
+from tests.commands import call
 from tests.patience import GUARD_S
-from tracebed.cli import tracebed
 from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.malleability import to_malleable
 from tracebed.converters.models.registry import draw
@@ -89,12 +89,7 @@ HERE = ("--workers", "1")
 """One worker is the process of the test."""
 
 
-def run(*words: object) -> Result:
-    """Run the command; user errors are in `exception`."""
-    result = CliRunner().invoke(tracebed, ["experiment", *map(str, words)], standalone_mode=False)
-    if result.exception is not None and not isinstance(result.exception, InputError):
-        raise result.exception
-    return result
+run = partial(call, "experiment")
 
 
 @pytest.mark.parametrize(

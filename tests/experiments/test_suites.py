@@ -9,15 +9,15 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 import tracebed.api as tb
+from tests.commands import call
 from tests.executables import write_program
 from tests.pages import without_pictures
 from tests.runs import fcfs_run
 from tests.suites import suite_of
-from tracebed.cli import tracebed
-from tracebed.ground.errors import ExitCode, InputError, TracebedError
+from tracebed.ground.errors import ExitCode, InputError
 from tracebed.ground.files import locked_folder
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.validation.experiments import cell as cells
@@ -68,10 +68,7 @@ def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def validate(*arguments: str, case_pages: bool = False) -> Result:
     """Validate; without the pages of cases, which take most of the time."""
     pages = [] if case_pages else ["--no-case-pages"]
-    result = CliRunner().invoke(tracebed, ["validate", *arguments, *pages], standalone_mode=False)
-    if result.exception and not isinstance(result.exception, SystemExit | TracebedError):
-        raise result.exception
-    return result
+    return call("validate", *arguments, *pages)
 
 
 def times(folder: Path, pattern: str) -> dict[str, int]:
@@ -478,7 +475,7 @@ def test_the_options_of_compare(recorded: Path) -> None:
     sides = ("--real", "real/tiny-fcfs", "--predicted", "right/tiny-fcfs")
 
     def compare(*options: str) -> Result:
-        return CliRunner().invoke(tracebed, ["compare", *sides, *options], standalone_mode=False)
+        return call("compare", *sides, *options)
 
     result = compare("--report", "r.html", "--report", "r.md", "--report", "r.xml")
     assert result.return_value == ExitCode.OK, result.output
@@ -491,8 +488,8 @@ def test_the_options_of_compare(recorded: Path) -> None:
     assert "::error file=t.yaml,line=1" in result.stderr
     assert "two results under one name" in str(compare("--report", "r.md", "--report", "r.md").exception)
     one = ["compare", "--real", "real/tiny-fcfs/rep-01", *sides[2:], "--inconclusive"]
-    assert CliRunner().invoke(tracebed, [*one, "fail"], standalone_mode=False).return_value == ExitCode.INCONCLUSIVE
-    assert CliRunner().invoke(tracebed, [*one, "pass"], standalone_mode=False).return_value == ExitCode.OK
+    assert call(*one, "fail").return_value == ExitCode.INCONCLUSIVE
+    assert call(*one, "pass").return_value == ExitCode.OK
 
 
 # -- imported runs
@@ -619,6 +616,6 @@ def test_a_simulator_with_a_policy_of_its_own_has_its_own_interval(logs: Path) -
 
 def test_a_file_without_policy_parameters_is_not_compared_in_them(logs: Path) -> None:
     (logs / "s.yaml").write_text(ON_NINE)
-    done = CliRunner().invoke(tracebed, ["validate", "s.yaml", "-o", "v", "--no-case-pages"], standalone_mode=False)
+    done = call("validate", "s.yaml", "-o", "v", "--no-case-pages")
     assert done.return_value in (ExitCode.INCONCLUSIVE, ExitCode.INACCURATE, ExitCode.UNHEALTHY), done.output
     assert "policy parameters differs" not in done.output

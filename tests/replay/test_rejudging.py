@@ -9,7 +9,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.cli.test_cli_verdicts import call
+from tests.commands import call
 from tests.oracles.redecided import emulated
 from tests.pages import rendered, without_pictures
 from tests.replay.test_health import agents, jobs_of, ranks

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import tracebed.api as tb
-from tests.cli.test_cli_verdicts import call
+from tests.commands import call
 from tests.simulators.test_amte import LOG as AMTE
 from tests.simulators.test_elastisim_output import FILES as ELASTISIM
 from tests.simulators.test_import_simulators import PLAN, gantt

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_cli_verdicts import call
+from tests.commands import call
 from tracebed.ground.errors import InputError
 from tracebed.studies.board.datasets import CONVERSIONS, Dataset, datasets, fetch
 from tracebed.validation.experiments.file import load_experiment
