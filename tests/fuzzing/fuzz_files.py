@@ -17,8 +17,8 @@ from tests.converters.test_sacct import LATE
 from tests.converters.test_theta import HEADER
 from tests.converters.test_theta import ROWS as THETA_ROWS
 from tests.converters.test_workload_formats import EXAMPLES
-from tests.simulators.test_elastisim_output import FILES as ELASTISIM
 from tests.simulators.test_import_simulators import FIVE, FOUR, batsim
+from tests.simulators.test_simulate_elastisim import FILES as ELASTISIM
 
 Call = Callable[[Path, list[str]], int]
 
