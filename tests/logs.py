@@ -36,6 +36,13 @@ def tolerated() -> Iterator[dict[str, int]]:
     counts |= {w.message.what: w.message.count for w in caught if isinstance(w.message, Tolerated)}
 
 
+def read_counted(path: Path, **options: Any) -> tuple[tb.Workload, dict[str, int]]:
+    """Read a log; return its workload and the tolerated defects."""
+    with tolerated() as counts:
+        workload = tb.read(path, **options)
+    return workload, counts
+
+
 def cori_row(job: str, partition: str, submit: str, start: str, end: str, nodes: int = 1, share: float = 1.0) -> str:
     """Return a record of the short layout; times are day and clock in November 2022: `08 22:04:02`."""
     seconds = _seconds(end) - _seconds(start)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.patience import GUARD_S
+from tests.answering import AFTER_A_LINE, Answering
 from tracebed import malleable
 from tracebed.benchmarks.affinity import set_affinity, strays, threads_of
 from tracebed.benchmarks.drom import TABLE, Administrator
@@ -78,29 +78,12 @@ def compiled(folder: Path, source: str, *options: str) -> Path:
     return folder / "program"
 
 
-class Program:
+class Program(Answering):
     """A program that starts after the first line, and then answers each line."""
 
     def __init__(self, table: Path | None, *command: str) -> None:
         environment = {key: value for key, value in os.environ.items() if key != TABLE}
-        if table is not None:
-            environment[TABLE] = str(table)
-        script = ["sh", "-c", 'read line; exec "$@"', "sh", *command]
-        self.process = subprocess.Popen(
-            script, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
-        )
-        self.pid = self.process.pid
-
-    def ask(self) -> str:
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write("\n")
-        self.process.stdin.flush()
-        return self.process.stdout.readline().strip()
-
-    def end(self) -> None:
-        self.process.communicate(timeout=GUARD_S)
-        assert self.process.returncode == 0
+        super().__init__([*AFTER_A_LINE, *command], environment | ({TABLE: str(table)} if table else {}))
 
 
 @pytest.fixture
@@ -143,8 +126,7 @@ def test_a_program_follows_its_cpus(admin: Administrator, command: list[str], cp
         assert admin.mask(second.pid) == (DromResult.SUCCESS, ())
     assert first.ask() == f"1 {low} {high}"
     for program in (first, second):
-        program.process.kill()
-        program.process.communicate()
+        program.kill()
     assert admin.pids() == []
     assert admin.free() == cpus
 

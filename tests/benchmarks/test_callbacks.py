@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.answering import AFTER_A_LINE, Answering
 from tracebed import malleable
 from tracebed.benchmarks.drom import Administrator
 from tracebed.benchmarks.node_table import NodeTable
@@ -39,32 +39,18 @@ with malleable.attach(pin=False, on_change=use, asynchronous=asynchronous) as m:
 """
 
 
-class Program:
+class Program(Answering):
     """A program on CPUs 0 to 3, whose callback prints the CPUs and returns after a line."""
 
     def __init__(self, administrator: Administrator, *arguments: str) -> None:
-        script = ["sh", "-c", 'read line; exec "$@"', "sh", sys.executable, "-c", PROGRAM, *arguments]
         environment = {**os.environ, "TRACEBED_DROM_TABLE": str(administrator.table.path)}
-        pipe = subprocess.PIPE
-        self.process = subprocess.Popen(script, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=environment)
-        self.pid = self.process.pid
+        super().__init__([*AFTER_A_LINE, sys.executable, "-c", PROGRAM, *arguments], environment)
         assert administrator.prepare(self.pid, range(4))[0] is DromResult.SUCCESS
-        self.go()
-        assert self.line() == "(0, 1, 2, 3)"
+        assert self.ask() == "(0, 1, 2, 3)"
+        self.fails = "fails" in arguments
 
-    def line(self) -> str:
-        assert self.process.stdout is not None
-        return self.process.stdout.readline().strip()
-
-    def go(self) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write("\n")
-        self.process.stdin.flush()
-
-    def end(self) -> str:
-        """Kill the program, and return its errors."""
-        self.process.kill()
-        return self.process.communicate()[1]
+    def __exit__(self, *_: object) -> None:
+        assert self.kill() == "" or self.fails
 
 
 @pytest.fixture
@@ -76,86 +62,62 @@ def admin(tmp_path: Path) -> Iterator[Administrator]:
 
 def test_the_receiver_applies_changes_without_a_malleability_point(admin: Administrator) -> None:
     """The CPUs that a program loses are free once its callback has returned, and not before."""
-    program = Program(admin, "asynchronous")
-    try:
+    with Program(admin, "asynchronous") as program:
         assert admin.set_mask(program.pid, [1]) is DromResult.NOTED
-        assert program.line() == "(1,)"
+        assert program.heard() == "(1,)"
         assert admin.mask(program.pid) == (DromResult.NOTED, (0, 1, 2, 3))
         assert admin.free() == (4, 5, 6, 7)
-        program.go()
+        program.tell()
         assert admin.mask(program.pid, Flags.SYNC) == (DromResult.SUCCESS, (1,))
         assert admin.free() == (0, 2, 3, 4, 5, 6, 7)
         assert admin.set_mask(program.pid, [4, 5]) is DromResult.NOTED  # it loses one CPU and receives two
-        assert program.line() == "()"
-        program.go()
-        assert program.line() == "(4, 5)"
+        assert program.heard() == "()"
+        assert program.ask() == "(4, 5)"
         assert admin.mask(program.pid) == (DromResult.SUCCESS, (4, 5))
-    finally:
-        assert program.end() == ""
 
 
 def test_a_change_during_a_callback_is_told_before_it_is_applied(admin: Administrator) -> None:
-    program = Program(admin, "asynchronous")
-    try:
+    with Program(admin, "asynchronous") as program:
         assert admin.set_mask(program.pid, [0, 1]) is DromResult.NOTED
-        assert program.line() == "(0, 1)"
+        assert program.heard() == "(0, 1)"
         assert admin.set_mask(program.pid, [1, 2], Flags.REPLACE) is DromResult.NOTED
-        program.go()
-        assert program.line() == "(1,)"
+        assert program.ask() == "(1,)"
         assert admin.mask(program.pid) == (DromResult.NOTED, (0, 1, 2, 3))
-        program.go()
-        assert program.line() == "(1, 2)"
+        assert program.ask() == "(1, 2)"
         assert admin.mask(program.pid) == (DromResult.SUCCESS, (1, 2))
-    finally:
-        program.end()
 
 
 def test_poll_calls_the_callback(admin: Administrator) -> None:
-    program = Program(admin)
-    try:
-        program.go()
-        assert program.line() == "False (0, 1, 2, 3)"
+    with Program(admin) as program:
+        assert program.ask() == "False (0, 1, 2, 3)"
         assert admin.set_mask(program.pid, [0, 1, 7]) is DromResult.NOTED
-        program.go()
-        assert program.line() == "(0, 1)"
+        assert program.ask() == "(0, 1)"
         assert admin.mask(program.pid) == (DromResult.NOTED, (0, 1, 2, 3))
-        program.go()
-        assert program.line() == "(0, 1, 7)"
-        program.go()
-        assert program.line() == "True (0, 1, 7)"
-    finally:
-        assert program.end() == ""
+        assert program.ask() == "(0, 1, 7)"
+        assert program.ask() == "True (0, 1, 7)"
 
 
 def test_a_callback_that_fails_changes_nothing(admin: Administrator) -> None:
-    program, receiving = Program(admin, "fails"), Administrator(admin.table)
-    try:
+    receiving = Administrator(admin.table)
+    with Program(admin, "fails") as program:
         for _ in range(2):  # the change is still pending, and fails again
             receiving.set_mask(program.pid, [3])
-            program.go()
-            assert program.line() == "(3,)"
-            assert program.line() == "cannot shrink"
+            assert program.ask() == "(3,)"
+            assert program.heard() == "cannot shrink"
             assert admin.mask(program.pid) == (DromResult.NOTED, (0, 1, 2, 3))
         assert admin.set_mask(program.pid, [2, 3], Flags.REPLACE) is DromResult.NOTED
-        program.go()
-        assert program.line() == "(2, 3)"
-        program.go()
-        assert program.line() == "True (2, 3)"
-    finally:
-        program.end()
+        assert program.ask() == "(2, 3)"
+        assert program.ask() == "True (2, 3)"
 
 
 def test_a_callback_that_fails_ends_the_receiver_with_a_trace(admin: Administrator) -> None:
-    program = Program(admin, "asynchronous", "fails")
-    try:
+    with Program(admin, "asynchronous", "fails") as program:
         assert admin.set_mask(program.pid, [3]) is DromResult.NOTED
-        assert program.line() == "(3,)"
+        assert program.heard() == "(3,)"
         assert program.process.stderr is not None
         lines = iter(program.process.stderr.readline, "")
         assert any("RuntimeError: cannot shrink" in line for line in lines)
         assert admin.mask(program.pid) == (DromResult.NOTED, (0, 1, 2, 3))
-    finally:
-        program.end()
 
 
 def test_the_receiver_ends_with_the_program(admin: Administrator, monkeypatch: pytest.MonkeyPatch) -> None:

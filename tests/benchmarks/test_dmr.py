@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.answering import Answering
 from tests.patience import GUARD_S
 from tracebed import malleable
 from tracebed.benchmarks.dmr import Action, Answer, SizeRange, check_status
@@ -182,19 +183,12 @@ def test_a_program_asks_and_gets_or_releases_cpus(table: NodeTable, tmp_path: Pa
     with ResourceManager(cpus) as manager:
         _, variables = administrator.prepare(os.getpid(), range(4))
         environment = {**os.environ, **variables, **manager.variables}
-        program = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        assert program.stdin is not None
-        assert program.stdout is not None
+        with Answering(command, environment) as program:
 
-        def check() -> list[int]:
-            assert program.stdin is not None
-            assert program.stdout is not None
-            program.stdin.write("\n")
-            program.stdin.flush()
-            return [int(word) for word in program.stdout.readline().split()]
+            def check() -> list[int]:
+                return [int(word) for word in program.ask().split()]
 
-        with program:
-            assert program.stdout.readline().split() == ["0", "0", "1", "2", "3"]
+            assert program.heard() == "0 0 1 2 3"
             assert check() == [1, 0, 1, 2, 3, 4, 5]  # four CPUs were idle: up to the largest size
             assert check() == [0, 0, 1, 2, 3, 4, 5]
             cpus.waiting = [4]
@@ -206,8 +200,7 @@ def test_a_program_asks_and_gets_or_releases_cpus(table: NodeTable, tmp_path: Pa
             assert check() == [0, 0, 1]
             cpus.waiting = []
             assert check() == [1, 0, 1, 2, 3, 4, 5]
-            program.stdin.close()
-            assert program.wait(GUARD_S) == 0
+            program.end()
 
 
 def test_a_program_without_its_resource_manager_keeps_its_cpus(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.answering import Answering
 from tracebed.benchmarks import node_table, ownership
 from tracebed.benchmarks.drom import TABLE, VARIABLE, Administrator, DromProcess
 from tracebed.benchmarks.node_table import NodeTable, TableLostError, Transaction, bits, cpus_of
@@ -36,40 +36,19 @@ for line in sys.stdin:
 """
 
 
-class Process:
+class Process(Answering):
     """A process with an application, which carries out one call after the other."""
 
     def __init__(self, table: NodeTable, cpus: object = None, **environment: str) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, str(table.path), repr(cpus)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, **environment},
-        )
-        self.pid = self.process.pid
-        self.answer = self._line()
-
-    def _line(self) -> str:
-        assert self.process.stdout is not None
-        return self.process.stdout.readline().strip()
-
-    def call(self, text: str) -> str:
-        assert self.process.stdin is not None
-        self.process.stdin.write(text + "\n")
-        self.process.stdin.flush()
-        return self._line()
+        super().__init__([sys.executable, "-c", PROGRAM, str(table.path), repr(cpus)], {**os.environ, **environment})
+        self.answer = self.heard()
 
     def poll(self) -> str:
         """Poll, and return the result and the CPUs."""
-        return self.call("(r := application.poll())[0].name, r[1]")
+        return self.ask("(r := application.poll())[0].name, r[1]")
 
     def finalize(self, flags: str = "") -> str:
-        return self.call(f"(application.finalize({flags}).name,)")
-
-    def end(self) -> None:
-        self.process.kill()
-        self.process.communicate()
+        return self.ask(f"(application.finalize({flags}).name,)")
 
 
 Pair = tuple[Process, Process]
@@ -90,11 +69,9 @@ def admin(table: NodeTable) -> Administrator:
 @pytest.fixture
 def pair(table: NodeTable) -> Iterator[Pair]:
     """Two processes with CPUs 0 to 3 and 4 to 7."""
-    first, second = Process(table, range(4)), Process(table, range(4, 8))
-    assert first.answer == "SUCCESS (0, 1, 2, 3)"
-    yield first, second
-    first.end()
-    second.end()
+    with Process(table, range(4)) as first, Process(table, range(4, 8)) as second:
+        assert first.answer == "SUCCESS (0, 1, 2, 3)"
+        yield first, second
 
 
 def test_a_change_is_noted_and_applied_by_the_next_poll(admin: Administrator, pair: Pair) -> None:
@@ -161,8 +138,7 @@ def test_all_cpus_of_a_process_may_be_taken_and_are_returned_on_request(
 
 def test_cpus_return_to_the_process_that_had_them_first(admin: Administrator, pair: Pair) -> None:
     first, second = pair
-    third = Process(admin.table, ())
-    try:
+    with Process(admin.table, ()) as third:
         for taker, loser in ((second, first), (third, second)):
             assert admin.set_mask(taker.pid, [0], Flags.STEAL) is DromResult.NOTED
             loser.poll()
@@ -170,8 +146,6 @@ def test_cpus_return_to_the_process_that_had_them_first(admin: Administrator, pa
         assert third.finalize("Flags.RETURN_STOLEN") == "SUCCESS"
         assert first.poll() == "SUCCESS (0, 1, 2, 3)"
         assert second.poll() == "NO_UPDATE ()"
-    finally:
-        third.end()
 
 
 def test_a_guest_inherits_the_cpus_of_an_owner_that_has_ended(admin: Administrator, pair: Pair) -> None:
@@ -186,9 +160,7 @@ def test_a_guest_inherits_the_cpus_of_an_owner_that_has_ended(admin: Administrat
 def test_a_synchronous_change_waits_for_a_process_that_polls(admin: Administrator, pair: Pair) -> None:
     first, second = pair
     admin.sync_s = 30.0
-    assert second.process.stdin is not None
-    second.process.stdin.write("[application.poll() for i in range(10**5) if not __import__('time').sleep(1e-3)][:1]\n")
-    second.process.stdin.flush()
+    second.tell("[application.poll() for i in range(10**5) if not __import__('time').sleep(1e-3)][:1]")
     assert admin.set_mask(second.pid, [4], Flags.SYNC) is DromResult.SUCCESS
     assert admin.mask(second.pid) == (DromResult.SUCCESS, (4,))
     assert admin.set_mask(first.pid, [0, 5], Flags.NONE) is DromResult.NOTED
@@ -225,8 +197,7 @@ def test_children_inherit_prepared_cpus_piece_by_piece(table: NodeTable, admin: 
     with contextlib.ExitStack() as stack:
         answers = []
         for cpus in ([0, 1], [1], [2, 4], None):
-            child = Process(table, cpus, **variables)
-            stack.callback(child.end)
+            child = stack.enter_context(Process(table, cpus, **variables))
             answers.append(child.answer)
         assert answers == ["SUCCESS (0, 1)", "PERMISSION ()", "PERMISSION ()", "SUCCESS (2, 3)"]
         assert admin.mask(os.getpid())[0] is DromResult.NO_PROCESS  # nothing is left of the reservation
@@ -237,13 +208,10 @@ def test_a_prepared_process_takes_its_cpus_once_their_holder_has_polled(
 ) -> None:
     result, variables = admin.prepare(os.getpid(), [0, 1], Flags.STEAL)
     assert result is DromResult.NOTED
-    child = Process(table, None, **variables)
-    try:
+    with Process(table, None, **variables) as child:
         assert child.answer == "NOTED ()"
         assert pair[0].poll() == "SUCCESS (2, 3)"
         assert child.poll() == "SUCCESS (0, 1)"
-    finally:
-        child.end()
 
 
 def test_finalizing_twice_is_an_error_that_harms_nothing(admin: Administrator, pair: Pair) -> None:
@@ -266,7 +234,7 @@ def test_cpus_of_a_process_that_was_killed_return_to_their_owner(admin: Administ
     first, second = pair
     assert admin.set_mask(first.pid, CPUS, Flags.STEAL) is DromResult.NOTED
     second.poll()
-    first.end()
+    first.kill()
     assert admin.pids() == [second.pid]
     assert second.poll() == "SUCCESS (4, 5, 6, 7)"
     assert admin.free() == (0, 1, 2, 3)
@@ -293,18 +261,12 @@ def test_a_lock_that_is_held_for_too_long_is_an_error(
     program = (
         "import sys; from tracebed.benchmarks.node_table import *\nwith NodeTable(Path(sys.argv[1])).transaction():"
     )
-    holder = subprocess.Popen(
-        [sys.executable, "-c", f"{program}\n    print(flush=True); input()", str(table.path)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
-    assert holder.stdout is not None
-    holder.stdout.readline()
+    holder = Answering([sys.executable, "-c", f"{program}\n    print(flush=True); input()", str(table.path)])
+    holder.heard()
     assert admin.set_mask(os.getpid(), [0]) is DromResult.NO_TABLE
     with pytest.raises(TableLostError, match="is locked"):
         admin.cpus()
     holder.kill()
-    holder.communicate()
     assert admin.cpus() == (*CPUS,)
 
 

@@ -24,6 +24,7 @@ from tracebed.orchestrator.run import JOURNAL
 from tracebed.orchestrator.testbeds.nodes import Inventory, Node
 
 CPU = min(os.sched_getaffinity(0))
+NODE = {"name": "n1", "cores": 1, "cpus": str(CPU), "emulated": False}
 pytestmark = pytest.mark.usefixtures("no_process_is_left")
 
 
@@ -56,28 +57,37 @@ def test_a_job_that_cannot_run_is_refused_before_the_replay(
     assert not list(tmp_path.iterdir())
 
 
-def test_a_rank_holds_the_memory_of_its_job(tmp_path: Path) -> None:
-    node = {"name": "n1", "cores": 1, "cpus": str(CPU), "emulated": False}
-    program = Program("pils", 0, 10**12, 10**6, rate=1e6, memory_mib=64)
-    with Agent(tmp_path, node=node) as agent:
+@pytest.mark.parametrize(
+    ("application", "parameters"), [("pils", {}), ("stream", {"size_mib": "48"})], ids=["plain", "with arrays"]
+)
+def test_a_rank_holds_the_memory_of_its_job(tmp_path: Path, application: str, parameters: dict[str, str]) -> None:
+    """The arrays of an application are part of it."""
+    program = Program(application, 0, 10**12, 10**6, 1e6, parameters=parameters, memory_mib=64)
+    with Agent(tmp_path, node=NODE) as agent:
         agent.greet()
         agent.start("1", program, cpus=str(CPU), cores=1, duty=0.01)
         (rank,) = agent.children()
-        assert rank.memory_info().rss >= 64 * 2**20
+        held = rank.memory_info().rss
         agent.tell({"type": "kill", "job": "1", "reason": "enough"})
         agent.hear("ended")
         agent.launch("2", program._replace(memory_mib=10**9), cpus=str(CPU), cores=1, duty=0.01)
         ended = agent.hear("ended")
-    assert ended["state"] == "failed" and "the rank needs 1000000000 MiB" in ended["reason"]
+    assert 64 * 2**20 <= held < (64 + 48) * 2**20
+    needed = 10**9 - int(parameters.get("size_mib", 0))
+    assert ended["state"] == "failed" and f"the rank needs {needed} MiB" in ended["reason"]
 
 
-def test_an_emulated_rank_holds_no_memory(tmp_path: Path) -> None:
-    program = Program("pils", 0, 10, 1, rate=1e6, memory_mib=10**9)
+@pytest.mark.parametrize(
+    ("application", "needs"), [("pils", {"memory_mib": 10**9}), ("stream", {"parameters": {"size_mib": str(10**9)}})]
+)
+def test_an_emulated_rank_holds_no_memory_and_has_no_arrays(
+    tmp_path: Path, application: str, needs: dict[str, Any]
+) -> None:
     with Agent(tmp_path) as agent:
         agent.greet()
-        agent.tell(launch_message("n1", "1", program, cores=1))
+        agent.tell(launch_message("n1", "1", Program(application, 0, 10, 1, 1e6, **needs), cores=1))
         ended = agent.hear("ended")
-    assert ended["state"] == "completed" and ended["checksum"] is None
+    assert (ended["state"], ended["checksum"]) == ("completed", None)
 
 
 def test_memory_that_is_not_free_is_refused() -> None:
@@ -144,8 +154,7 @@ def test_a_job_that_is_resized_ends_as_if_undisturbed(
 
 @pytest.mark.parametrize("kernel", ["pils", "stream", "linpack"])
 def test_an_agent_measures_the_rate_of_a_kernel(tmp_path: Path, kernel: str) -> None:
-    node = {"name": "n1", "cores": 1, "cpus": str(CPU), "emulated": False}
-    with Agent(tmp_path, node=node) as agent:
+    with Agent(tmp_path, node=NODE) as agent:
         agent.greet()
         agent.tell({"type": "measure", "windows": 2, "seconds": 0.01, "cores": None, "kernel": kernel})
         answer = agent.hear("error" if kernel == "linpack" else "measured")
@@ -190,25 +199,3 @@ def test_the_checksum_of_stream_does_not_depend_on_its_division(first: int, leng
     start = ((unit * 0x9E3779B97F4A7C15 % 2**64 >> 32) * blocks >> 32) * stream.BLOCK
     value = sum(index % 1009 + 3 * (index % 2003) for index in range(start, start + stream.BLOCK))
     assert kernel(unit, 1) == (unit + 1) * value % 2**64
-
-
-def test_the_arrays_of_an_application_are_part_of_the_memory_of_its_job(tmp_path: Path) -> None:
-    node = {"name": "n1", "cores": 1, "cpus": str(CPU), "emulated": False}
-    program = Program("stream", 0, 10**12, 10**6, 1e6, parameters={"size_mib": "48"}, memory_mib=64)
-    with Agent(tmp_path, node=node) as agent:
-        agent.greet()
-        agent.start("1", program, cpus=str(CPU), cores=1, duty=0.01)
-        (rank,) = agent.children()
-        held = rank.memory_info().rss
-        agent.tell({"type": "kill", "job": "1", "reason": "enough"})
-        agent.hear("ended")
-    assert 64 * 2**20 <= held < (64 + 48) * 2**20
-
-
-def test_an_emulated_rank_has_no_arrays(tmp_path: Path) -> None:
-    program = Program("stream", 0, 10, 1, rate=1e6, parameters={"size_mib": str(10**9)})
-    with Agent(tmp_path) as agent:
-        agent.greet()
-        agent.tell(launch_message("n1", "1", program, cores=1))
-        ended = agent.hear("ended")
-    assert (ended["state"], ended["checksum"]) == ("completed", None)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.answering import AFTER_A_LINE, Answering
 from tests.oracles import table_cases
 from tests.patience import GUARD_S, until
 from tracebed.benchmarks import unmodified
@@ -135,45 +136,15 @@ def admin(tmp_path: Path, cpus: list[int]) -> Iterator[Administrator]:
     table.close()
 
 
-class Program:
+class Program(Answering):
     """A program with the library, for which CPUs were prepared, and which answers each line."""
 
     def __init__(self, admin: Administrator, cpus: list[int], *command: str, **variables: str) -> None:
         given = {key: value for key, value in os.environ.items() if not key.startswith(("OMP_", "LD_"))}
-        self.process = subprocess.Popen(
-            [
-                "sh",
-                "-c",
-                'read line; exec env "$@"',
-                "sh",
-                *[f"{name}={variables[name]}" for name in variables],
-                *command,
-            ],
-            env={**given, TABLE: str(admin.table.path)},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        self.pid = self.process.pid
+        of_the_program = ["env", *(f"{name}={value}" for name, value in variables.items())]
+        super().__init__([*AFTER_A_LINE, *of_the_program, *command], {**given, TABLE: str(admin.table.path)})
         assert admin.prepare(self.pid, cpus)[0] is DromResult.SUCCESS
-        self.tell("")
-
-    def tell(self, line: str) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(line + "\n")
-        self.process.stdin.flush()
-
-    def ask(self, line: str = "") -> str:
-        self.tell(line)
-        return self.heard()
-
-    def heard(self) -> str:
-        assert self.process.stdout is not None
-        return self.process.stdout.readline().strip()
-
-    def end(self) -> None:
-        assert self.process.communicate(timeout=GUARD_S)[0] == ""
-        assert self.process.returncode == 0
+        self.tell()
 
 
 def compiled(folder: Path, source: str, *options: str, link: tuple[str, ...] = ()) -> str:

@@ -12,8 +12,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from tests.converters.test_elastisim import VALUES, read_quietly, workload_of
-from tests.logs import tolerated
+from tests.converters.test_elastisim import VALUES, workload_of
+from tests.logs import read_counted, tolerated
 from tracebed.converters.formats import batsim
 from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.workload import SCHEMA, Provenance, System, Workload
@@ -82,7 +82,7 @@ def test_each_column_is_held_or_warned_of_and_comes_back(tmp_path: Path) -> None
     (warning,) = (what for what in tolerated if what.startswith("columns without a field in Batsim"))
     warned = set(re.search(r"\((.*)\),", warning)[1].split(", "))  # type: ignore[index]
     assert warned == {*SCHEMA, "extra_flag"} - batsim.HELD
-    back, _ = read_quietly(tmp_path / "w.json")
+    back, _ = read_counted(tmp_path / "w.json")
     for name in workload.table:
         pd.testing.assert_series_equal(back.table[name], workload.table[name], check_dtype=name != "extra_flag")
     assert back.provenance.system == System(16, 4)
@@ -104,7 +104,7 @@ def test_files_of_other_programs(tmp_path: Path) -> None:
         GOOD | {"id": "w0!8", "walltime": -1, "profile": "q", "subtime": 1},
     )
     path = foreign(tmp_path / "any.json", *jobs, description="made by hand")
-    workload, tolerated = read_quietly(path)
+    workload, tolerated = read_counted(path)
     assert workload.column("job_id").tolist() == ["w0!8", "7"]
     assert workload.floats("run_time").tolist()[1] == 10.5
     assert math.isnan(workload.floats("run_time")[0])
@@ -115,7 +115,7 @@ def test_files_of_other_programs(tmp_path: Path) -> None:
         "jobs whose profile is not a delay, run time unknown": 1,
         "jobs with additional keys, not kept": 1,
     }
-    workload, tolerated = read_quietly(path, keep_extra=True)
+    workload, tolerated = read_counted(path, keep_extra=True)
     assert workload.table["extra_extra_data"].tolist() == ["", "colour: red"]
     assert workload.table["extra_priority"].tolist()[1] == 3
     assert tolerated == {"jobs whose profile is not a delay, run time unknown": 1}
@@ -142,7 +142,7 @@ def test_files_of_other_programs(tmp_path: Path) -> None:
 def test_bad_jobs_are_one_line_with_their_place(tmp_path: Path, job: dict[str, Any], message: str) -> None:
     path = foreign(tmp_path / "w.json", GOOD, GOOD | {"id": 8} | job)
     with pytest.raises(InputError, match=message) as caught:
-        read_quietly(path)
+        read_counted(path)
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
 

@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.logs import tolerated
+from tests.logs import read_counted, tolerated
 from tracebed.cli.workloads import convert
 from tracebed.converters.formats import elastisim
 from tracebed.converters.formats.reading import read_workload
@@ -51,12 +51,6 @@ def written(workload: Workload, folder: Path, **options: Any) -> tuple[list[dict
         write_workload(workload, folder, "elastisim", **options)
     jobs = json.loads((folder / "jobs.json").read_text())["jobs"]
     return jobs, counts
-
-
-def read_quietly(path: Path, **options: Any) -> tuple[Workload, dict[str, int]]:
-    with tolerated() as counts:
-        workload = read_workload(path, **options)
-    return workload, counts
 
 
 def simulated(job: dict[str, Any], folder: Path, nodes: int) -> float:
@@ -95,7 +89,7 @@ def test_a_job_alone_runs_exactly_as_long_as_in_the_workload(
     job = {"run_time": run_time, "nodes": nodes, "kind": kind, "speedup": name, "speedup_parameters": parameters}
     jobs, _ = written(workload_of(job, system=System(5000)), folder)
     assert simulated(jobs[0], folder, nodes) == pytest.approx(run_time, rel=4e-16 if kind == "rigid" else 4e-15)
-    back, _ = read_quietly(folder / "jobs.json")
+    back, _ = read_counted(folder / "jobs.json")
     assert back.floats("run_time")[0] == pytest.approx(run_time, abs=5e-10, rel=1e-15)
 
 
@@ -257,7 +251,7 @@ def test_each_column_is_held_or_warned_of_and_comes_back(tmp_path: Path) -> None
     warned = set(re.search(r"\((.*)\),", warning)[1].split(", "))  # type: ignore[index]
     assert warned == {*SCHEMA, "extra_colour", "extra_n"} - elastisim.HELD
     assert "jobs on part of the cores of a node, written as whole nodes" in tolerated
-    back, _ = read_quietly(tmp_path / "es" / "jobs.json")
+    back, _ = read_counted(tmp_path / "es" / "jobs.json")
     for name in workload.table:
         assert back.table[name].tolist() == workload.table[name].tolist(), name
     assert back.provenance.system == System(16, 4)
@@ -304,7 +298,7 @@ def test_rigid_jobs_of_real_inputs_run_as_long_as_in_elastisim(
     reference_data: Callable[[str], Path], case: str
 ) -> None:
     folder = reference_data(f"elastisim/edge/{case}")
-    workload, _ = read_quietly(folder / "jobs.json")
+    workload, _ = read_counted(folder / "jobs.json")
     results = {row["ID"]: row for row in csv.DictReader((folder / "job_statistics.csv").read_text().splitlines())}
     assert len(results) in (0, len(workload))
     for job, kind, time in zip(*(workload.column(name) for name in ("job_id", "kind", "run_time")), strict=True):
@@ -316,7 +310,7 @@ def test_rigid_jobs_of_real_inputs_run_as_long_as_in_elastisim(
 
 
 def test_a_real_model_that_communicates_leaves_run_times_unknown(reference_data: Callable[[str], Path]) -> None:
-    workload, tolerated = read_quietly(reference_data("elastisim/example500/input/jobs.json"), keep_extra=True)
+    workload, tolerated = read_counted(reference_data("elastisim/example500/input/jobs.json"), keep_extra=True)
     assert (len(workload), workload.provenance.system.nodes) == (500, 128)
     assert tolerated == {
         "adaptive jobs (malleable and evolving), read as malleable": 6,
@@ -365,7 +359,7 @@ def test_run_times_follow_from_models_that_wait_and_compute(
     (tmp_path / "machine.xml").write_text('<cluster id="c" radical="1-4" speed="2Gf"/>')
     job = {"type": "RIGID", "submit_time": 0, "num_nodes": 4, "arguments": {"x": 3}, "application_model": "in/app.json"}
     (tmp_path / "jobs.json").write_text(json.dumps({"jobs": [job]}))
-    workload, tolerated = read_quietly(tmp_path / "jobs.json")
+    workload, tolerated = read_counted(tmp_path / "jobs.json")
     if seconds is None:
         assert math.isnan(workload.floats("run_time")[0])
         assert tolerated == {"jobs whose application model does not determine the run time, run time unknown": 1}
@@ -386,10 +380,10 @@ def test_a_models_speedup_becomes_linear_or_a_table(tmp_path: Path) -> None:
     job["arguments"] = {"num_nodes_pref": 2}
     (tmp_path / "jobs.json").write_text(json.dumps({"jobs": [job]}))
     (tmp_path / "a.json").write_text(json.dumps(model_of({**WAIT, "delay": "100 / num_nodes"})))
-    workload, tolerated = read_quietly(tmp_path / "jobs.json")
+    workload, tolerated = read_counted(tmp_path / "jobs.json")
     assert (workload.floats("run_time")[0], workload.column("speedup")[0], tolerated) == (50.0, "linear", {})
     (tmp_path / "a.json").write_text(json.dumps(model_of({**WAIT, "delay": "20 + 80 / num_nodes"})))
-    workload, _ = read_quietly(tmp_path / "jobs.json")
+    workload, _ = read_counted(tmp_path / "jobs.json")
     row = workload.table.iloc[0]
     assert (row["run_time"], row["nodes"], row["speedup"]) == (60.0, 2, "table")
     assert row["speedup_parameters"] == "1:100.0 2:60.0 3:46.666666667 4:40.0"
@@ -425,18 +419,18 @@ def test_bad_input_is_one_line_with_the_jobs_place(tmp_path: Path, content: Any,
     path = tmp_path / "jobs.json"
     path.write_text(content if isinstance(content, str) else json.dumps({"jobs": content}))
     with pytest.raises(InputError, match=message) as caught:
-        read_quietly(path, format="elastisim")
+        read_counted(path, format="elastisim")
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 def test_a_broken_model_is_named(tmp_path: Path) -> None:
     (tmp_path / "jobs.json").write_text(json.dumps({"jobs": [GOOD]}))
-    _, tolerated = read_quietly(tmp_path / "jobs.json")
+    _, tolerated = read_counted(tmp_path / "jobs.json")
     assert tolerated == {"jobs whose application model is missing, run time unknown": 1}
     (tmp_path / "app.json").write_text("{")
     with pytest.raises(InputError, match=r"app\.json:1: is not JSON"):
-        read_quietly(tmp_path / "jobs.json")
+        read_counted(tmp_path / "jobs.json")
 
 
 VALID = json.dumps(

@@ -51,21 +51,12 @@ def never(job: str, **values: str) -> dict[str, str]:
     return row(job, start="None", **{**usual, **values})
 
 
+OF_JOBS = ("User", "Account", "Timelimit", "ReqMem", "ReqTRES", "Partition", "QOS")
+"""Fields that a row of a job step does not have."""
 SPREAD = "jobs on more nodes than they asked for, whose cores may lie on any nodes (no --ntasks-per-node known)"
 ROWS = [
     row("1"),
-    row(
-        "1.batch",
-        User="",
-        Account="",
-        Timelimit="",
-        ReqMem="",
-        ReqTRES="",
-        Partition="",
-        QOS="",
-        NNodes="1",
-        NCPUS="64",
-    ),
+    row("1.batch", NNodes="1", NCPUS="64", **dict.fromkeys(OF_JOBS, "")),
     row("1.0", Timelimit="", ReqMem=""),
     row("2_7", submit="10:00:05", Timelimit="UNLIMITED", State="TIMEOUT"),
     never("2_[8-9%2]", submit="10:00:05"),
@@ -118,19 +109,8 @@ def test_rows_become_jobs(log: Path) -> None:
     assert jobs.loc["4", "earliest_start"] == 50.0
     assert np.isnan(jobs.loc["1", "earliest_start"])
     assert jobs.loc["4-2", "run_time"] == pytest.approx(60.123)
-    statuses = [
-        "completed",
-        "killed",
-        "cancelled",
-        "completed",
-        "completed",
-        "failed",
-        "running",
-        "unknown",
-        "pending",
-        "completed",
-    ]
-    assert jobs["status"].tolist() == statuses
+    statuses = "completed killed cancelled completed completed failed running unknown pending completed"
+    assert jobs["status"].tolist() == statuses.split()
     for job in ("2_[8-9%2]", "5", "7"):
         assert np.isnan(jobs.loc[job, "run_time"])
     assert np.isnan(jobs.loc["7", "logged_start"])
@@ -184,14 +164,8 @@ def test_files_of_both_clocks_are_one_log(tmp_path: Path) -> None:
 
 
 HARD_NAMES = [
-    "job_0||0002|",
-    "|",
-    "two\nlines",
-    "a|b\n\n|c\nd",
-    "COMPLETED|FAILED",
-    "2021-12-10T10:00:00|1|2",
-    "x\n1 2",
-    'say "x',
+    *("job_0||0002|", "|", "two\nlines", "a|b\n\n|c\nd", "COMPLETED|FAILED", "2021-12-10T10:00:00|1|2"),
+    *("x\n1 2", 'say "x'),
 ]
 
 
@@ -242,39 +216,12 @@ def test_rows_of_a_resized_job_are_its_segments(log: Path) -> None:
 
 
 def test_older_versions_and_fewer_fields(log: Path) -> None:
-    fields = (
-        "JobIDRaw",
-        "Submit",
-        "ElapsedRaw",
-        "End",
-        "TimelimitRaw",
-        "ReqMem",
-        "AllocCPUS",
-        "AllocNodes",
-        "ReqNodes",
-        "State",
-    )
+    older = ("JobIDRaw", "ElapsedRaw", "TimelimitRaw", "ReqMem", "AllocCPUS", "AllocNodes")
     rows = [
-        {
-            **row("1"),
-            "JobIDRaw": "1",
-            "ElapsedRaw": "90",
-            "TimelimitRaw": "30",
-            "ReqMem": "4000Mc",
-            "AllocCPUS": "64",
-            "AllocNodes": "2",
-        },
-        {
-            **never("2"),
-            "JobIDRaw": "2",
-            "ElapsedRaw": "0",
-            "TimelimitRaw": "UNLIMITED",
-            "ReqMem": "2Gn",
-            "AllocCPUS": "0",
-            "AllocNodes": "0",
-        },
+        {**row("1"), **dict(zip(older, ("1", "90", "30", "4000Mc", "64", "2"), strict=True))},
+        {**never("2"), **dict(zip(older, ("2", "0", "UNLIMITED", "2Gn", "0", "0"), strict=True))},
     ]
-    jobs = read(log, table(rows, fields)).table
+    jobs = read(log, table(rows, (*older, "Submit", "End", "ReqNodes", "State"))).table
     assert jobs["time_limit"].tolist()[0] == 1800.0 and np.isnan(jobs["time_limit"][1])
     assert jobs["memory_mib"].tolist() == [128_000.0, 2048.0]
     assert jobs["logged_start"][0] == 60.0 and np.isnan(jobs["logged_start"][1])

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import tracebed.api as tb
-from tests.cli.test_cli_verdicts import call
-from tests.logs import tolerated
+from tests.commands import call
+from tests.logs import read_counted
 from tracebed.ground.errors import InputError
 
 JOBS = """\
@@ -22,13 +22,6 @@ dt;job_id;wall_time;user;wall_limit;n_tasks;ntasks_per_node;account;partition;qo
 """
 
 
-def read(path: Path, **options: object) -> tuple[tb.Workload, dict[str, int]]:
-    """Return the workload and the tolerated defects."""
-    with tolerated() as counts:
-        found = tb.read(path, **options)
-    return found, counts
-
-
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
     path = tmp_path / "jobs.csv"
@@ -37,7 +30,7 @@ def log(tmp_path: Path) -> Path:
 
 
 def test_a_table_of_jobs_is_a_workload(log: Path) -> None:
-    workload, said = read(log)
+    workload, said = read_counted(log)
     assert workload.provenance.steps[0].parameters["format"] == "ub-slurm"
     table = workload.table
     assert table["job_id"].tolist() == ["1001", "1002", "1003", "1007"]
@@ -63,20 +56,20 @@ def test_a_table_of_jobs_is_a_workload(log: Path) -> None:
 
 
 def test_cores_as_nodes_and_kept_columns(log: Path) -> None:
-    workload, said = read(log, by="core", keep_extra=True, keep_names=True)
+    workload, said = read_counted(log, by="core", keep_extra=True, keep_names=True)
     assert workload.table["nodes"].tolist() == [12, 1, 25, 24]
     assert workload.table["cores_per_node"].tolist() == [1, 1, 1, 1]
     assert workload.table["user"].tolist() == ["user5", "user1", "user4", "user4"]
     assert workload.column("fewest_nodes").tolist() == [0, 0, 0, 0]
     assert not [what for what in said if "part of a node" in what]
     with pytest.raises(InputError, match="unknown by 'cores'"):
-        read(log, by="cores")
+        read_counted(log, by="cores")
 
 
 def test_a_missing_column_is_named(log: Path) -> None:
     log.write_text(JOBS.replace("job_id", "id"))
     with pytest.raises(InputError, match="column 'job_id' is missing"):
-        read(log)
+        read_counted(log)
 
 
 EVENTS = """\
@@ -92,7 +85,7 @@ EVENTS = """\
 def test_events_are_read(tmp_path: Path) -> None:
     path = tmp_path / "w.events"
     path.write_text(EVENTS)
-    workload, said = read(path, keep_names=True)
+    workload, said = read_counted(path, keep_names=True)
     table = workload.table
     assert table["job_id"].tolist() == ["1001", "1002", "1003", "1007"]
     assert table["submit_time"].tolist() == [0, 49, 60.5, 594]
@@ -123,7 +116,7 @@ def test_an_invalid_event_is_named_with_its_line(tmp_path: Path, event: str, mes
     path = tmp_path / "w.events"
     path.write_text(EVENTS + event + "\n")
     with pytest.raises(InputError, match=message) as error:
-        read(path)
+        read_counted(path)
     assert str(error.value.where).endswith("w.events:7")
 
 
@@ -134,13 +127,13 @@ def test_an_invalid_event_is_named_with_its_line(tmp_path: Path, event: str, mes
 def test_limits_of_sbatch(tmp_path: Path, text: str, seconds: float) -> None:
     path = tmp_path / "w.events"
     path.write_text(f"-dt 0 -e submit_batch_job | -J jobid_1 -sim-walltime 1 -t {text} -n 1 p.job\n")
-    assert read(path)[0].table["time_limit"].tolist() == [seconds]
+    assert read_counted(path)[0].table["time_limit"].tolist() == [seconds]
 
 
 def test_written_events_are_read_as_the_same_jobs(tmp_path: Path) -> None:
     before, _ = read_table(tmp_path)
     tb.write(before, tmp_path / "again.events")
-    after, _ = read(tmp_path / "again.events", keep_names=True)
+    after, _ = read_counted(tmp_path / "again.events", keep_names=True)
     for name in (
         "job_id",
         "run_time",
@@ -159,7 +152,7 @@ def test_written_events_are_read_as_the_same_jobs(tmp_path: Path) -> None:
 def read_table(folder: Path) -> tuple[tb.Workload, dict[str, int]]:
     path = folder / "jobs.csv"
     path.write_text(JOBS)
-    return read(path, keep_names=True)
+    return read_counted(path, keep_names=True)
 
 
 def test_the_two_real_runs_become_a_case(reference_data: Callable[[str], Path], tmp_path: Path) -> None:

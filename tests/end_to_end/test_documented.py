@@ -24,7 +24,7 @@ import click
 import pytest
 
 import tracebed.api as tb
-from tests.cli.test_cli_verdicts import call
+from tests.commands import call
 from tests.documented import ROOT, blocks, check, inline, of_page, run_all
 from tests.oracles.redecided import virtual
 from tests.patience import GUARD_S

@@ -19,7 +19,7 @@ import yaml
 from tests import packages
 from tests.documented import VERDICTS, blocks, provide
 from tests.oracles.validations import make_validation, write_suite
-from tests.validation.test_ci_jobs import ROOT, github, gitlab
+from tests.validation.test_ci_reports import ROOT, github, gitlab
 from tracebed.orchestrator.testbeds.wheelhouse import wheel
 from tracebed.validation.verdict.baseline import Baseline
 

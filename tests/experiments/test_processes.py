@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +39,16 @@ def jobs_of(**columns: object) -> Workload:
     return Workload(pd.DataFrame(table | columns), Provenance(system=GRID))
 
 
+SCATTERED = [0, 1, 6, 7, 8, 9, 14, 15]
+OTHERS = [node for node in range(16) if node not in SCATTERED]
+
+
+def allocations(**held: Iterable[int]) -> pd.DataFrame:
+    """Return the allocations of jobs that hold both cores of these nodes."""
+    rows = [{"job_id": job, "node": node} for job, nodes in held.items() for node in nodes]
+    return pd.DataFrame(rows).assign(count=1, cores=2, cpus="")
+
+
 @pytest.mark.parametrize("communication", ["asynchronous", "synchronous"])
 def test_jobs_that_run_alone_on_compact_nodes_take_their_run_times(communication: str) -> None:
     run = tb.simulate(jobs_of(), "easy", placement="median", processes=communication)
@@ -51,10 +62,7 @@ def test_jobs_that_run_alone_on_compact_nodes_take_their_run_times(communication
 def test_jobs_on_scattered_nodes_may_last_longer_and_are_cancelled_at_their_deadline() -> None:
     pair = jobs_of(submit_time=0.0, run_time=100.0, nodes=[8, 8, 1], behaviour="bsp", deadline=[100.5, np.nan, 100.0])
     planned = predict(pair, None, "easy", placement="first", grid="4x4")
-    scattered = [0, 1, 6, 7, 8, 9, 14, 15]
-    held = {"a": scattered, "b": [node for node in range(16) if node not in scattered]}
-    rows = [{"job_id": job, "node": node} for job, nodes in held.items() for node in nodes]
-    planned.allocations = pd.DataFrame(rows).assign(count=1, start=0.0, end=100.0, cores=2, cpus="")
+    planned.allocations = allocations(a=SCATTERED, b=OTHERS).assign(start=0.0, end=100.0)
     planned.jobs.loc[2, ["start", "state"]] = [np.nan, "rejected"]
     run = as_processes(planned, pair)
     assert run.jobs["state"].tolist() == ["cancelled", "completed", "rejected"]
@@ -68,10 +76,7 @@ def test_a_reservation_ends_when_the_next_job_starts_on_its_nodes() -> None:
     work = jobs_of(submit_time=0.0, run_time=100.0, nodes=[8, 16, 8], behaviour="bsp", deadline=1000.0)
     planned = tb.simulate(work, "deadline", placement="first")
     assert planned.jobs["start"].tolist() == [0.0, 100.0, 0.0]
-    scattered = [0, 1, 6, 7, 8, 9, 14, 15]
-    held = {"a": scattered, "c": [node for node in range(16) if node not in scattered], "b": range(16)}
-    rows = [{"job_id": job, "node": node} for job, nodes in held.items() for node in nodes]
-    table = pd.DataFrame(rows).assign(count=1, end=1e3, cores=2, cpus="")
+    table = allocations(a=SCATTERED, c=OTHERS, b=range(16)).assign(end=1e3)
     planned.allocations = table.assign(start=np.where(table["job_id"] == "b", 100.0, 0.0))
     run = as_processes(planned, work)
     assert run.jobs["state"].tolist() == ["cancelled", "completed", "completed"]
@@ -151,10 +156,7 @@ def test_a_job_may_be_cancelled_at_the_end_of_its_reservation() -> None:
     work = jobs_of(submit_time=0.0, run_time=100.0, nodes=[8, 8, 1], behaviour="bsp", deadline=[1000.0, 1000.0, 90.0])
     planned = tb.simulate(work, "deadline", placement="first", policy_parameters={"margin_s": 0.25})
     assert planned.jobs["start"].tolist()[:2] == [0.0, 0.0]
-    scattered = [0, 1, 6, 7, 8, 9, 14, 15]
-    held = {"a": scattered, "b": [node for node in range(16) if node not in scattered]}
-    rows = [{"job_id": job, "node": node} for job, nodes in held.items() for node in nodes]
-    planned.allocations = pd.DataFrame(rows).assign(count=1, start=0.0, end=100.0, cores=2, cpus="")
+    planned.allocations = allocations(a=SCATTERED, b=OTHERS).assign(start=0.0, end=100.0)
     assert as_processes(planned, work).jobs["state"].tolist() == ["completed", "completed", "rejected"]
     run = as_processes(planned, work, Processes(cancel="reserved"))
     assert run.jobs["state"][0] == "cancelled"
@@ -216,10 +218,7 @@ def test_a_forked_process_may_keep_its_core_until_its_parent_joins_it() -> None:
 def test_messages_are_what_makes_scattered_jobs_slower() -> None:
     pair = jobs_of(submit_time=0.0, run_time=100.0, nodes=[8, 8, 1], behaviour="bsp")
     planned = predict(pair, None, "easy", placement="first", grid="4x4")
-    scattered = [0, 1, 6, 7, 8, 9, 14, 15]
-    held = {"a": scattered, "b": [node for node in range(16) if node not in scattered]}
-    rows = [{"job_id": job, "node": node} for job, nodes in held.items() for node in nodes]
-    planned.allocations = pd.DataFrame(rows).assign(count=1, start=0.0, end=100.0, cores=2, cpus="")
+    planned.allocations = allocations(a=SCATTERED, b=OTHERS).assign(start=0.0, end=100.0)
     planned.jobs.loc[2, ["start", "state"]] = [np.nan, "rejected"]
     ends = [as_processes(planned, pair, Processes(message=size)).jobs["end"][0] for size in (0.0, 0.05, 0.8)]
     assert ends[0] == pytest.approx(100.0)

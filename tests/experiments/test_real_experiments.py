@@ -10,15 +10,15 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 
 import tracebed.api as tb
+from tests.commands import call
 from tests.patience import GUARD_S, matching
-from tracebed.cli import tracebed
 from tracebed.ground.errors import ExitCode, TracebedError
 from tracebed.validation.experiments.background_command import BackgroundCommand
 
@@ -64,11 +64,7 @@ def finished(folder: Path, made: Path) -> None:
     shutil.copytree(made, folder / "out")
 
 
-def experiment(*arguments: str) -> Result:
-    result = CliRunner().invoke(tracebed, ["experiment", *arguments], standalone_mode=False)
-    if result.exception and not isinstance(result.exception, SystemExit | TracebedError):
-        raise result.exception
-    return result
+experiment = partial(call, "experiment")
 
 
 def document(folder: str) -> dict[str, Any]:

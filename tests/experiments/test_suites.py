@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+import io
 import json
+import runpy
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 import tracebed.api as tb
+from tests.commands import call
 from tests.executables import write_program
 from tests.pages import without_pictures
+from tests.recorders import packing
 from tests.runs import fcfs_run
 from tests.suites import suite_of
-from tracebed.cli import tracebed
-from tracebed.ground.errors import ExitCode, InputError, TracebedError
+from tracebed.ground.errors import ExitCode, InputError
 from tracebed.ground.files import locked_folder
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.validation.experiments import cell as cells
 from tracebed.validation.experiments import runner
+from tracebed.validation.experiments.file import load_experiment
 from tracebed.validation.experiments.simulators import DrivenSimulator
+from tracebed.validation.recorded import RecordedSuite, recorded_runs, recorded_suite, recorded_suites, unpack
 
 SUITE = """\
 workloads: {w: w.csv}
@@ -68,10 +74,7 @@ def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def validate(*arguments: str, case_pages: bool = False) -> Result:
     """Validate; without the pages of cases, which take most of the time."""
     pages = [] if case_pages else ["--no-case-pages"]
-    result = CliRunner().invoke(tracebed, ["validate", *arguments, *pages], standalone_mode=False)
-    if result.exception and not isinstance(result.exception, SystemExit | TracebedError):
-        raise result.exception
-    return result
+    return call("validate", *arguments, *pages)
 
 
 def times(folder: Path, pattern: str) -> dict[str, int]:
@@ -478,7 +481,7 @@ def test_the_options_of_compare(recorded: Path) -> None:
     sides = ("--real", "real/tiny-fcfs", "--predicted", "right/tiny-fcfs")
 
     def compare(*options: str) -> Result:
-        return CliRunner().invoke(tracebed, ["compare", *sides, *options], standalone_mode=False)
+        return call("compare", *sides, *options)
 
     result = compare("--report", "r.html", "--report", "r.md", "--report", "r.xml")
     assert result.return_value == ExitCode.OK, result.output
@@ -491,8 +494,8 @@ def test_the_options_of_compare(recorded: Path) -> None:
     assert "::error file=t.yaml,line=1" in result.stderr
     assert "two results under one name" in str(compare("--report", "r.md", "--report", "r.md").exception)
     one = ["compare", "--real", "real/tiny-fcfs/rep-01", *sides[2:], "--inconclusive"]
-    assert CliRunner().invoke(tracebed, [*one, "fail"], standalone_mode=False).return_value == ExitCode.INCONCLUSIVE
-    assert CliRunner().invoke(tracebed, [*one, "pass"], standalone_mode=False).return_value == ExitCode.OK
+    assert call(*one, "fail").return_value == ExitCode.INCONCLUSIVE
+    assert call(*one, "pass").return_value == ExitCode.OK
 
 
 # -- imported runs
@@ -619,6 +622,126 @@ def test_a_simulator_with_a_policy_of_its_own_has_its_own_interval(logs: Path) -
 
 def test_a_file_without_policy_parameters_is_not_compared_in_them(logs: Path) -> None:
     (logs / "s.yaml").write_text(ON_NINE)
-    done = CliRunner().invoke(tracebed, ["validate", "s.yaml", "-o", "v", "--no-case-pages"], standalone_mode=False)
+    done = call("validate", "s.yaml", "-o", "v", "--no-case-pages")
     assert done.return_value in (ExitCode.INCONCLUSIVE, ExitCode.INACCURATE, ExitCode.UNHEALTHY), done.output
     assert "policy parameters differs" not in done.output
+
+
+# Recorded suites of the package: complete, small, and read back.
+
+ROOT = Path(__file__).resolve().parents[2]
+SUITES = list(recorded_suites())
+
+
+@pytest.mark.parametrize("name", SUITES)
+def test_a_recorded_suite_is_complete_and_small(name: str, tmp_path: Path) -> None:
+    suite = recorded_suite(name)
+    assert len(suite.data) < 2_000_000
+    file = unpack(name, tmp_path / "suite")
+    runs = recorded_runs(name)
+    assert (len(runs), sum(map(len, runs.values()))) == (suite.cases, suite.runs)
+    for case, repetitions in runs.items():
+        workload, _, policy = case.rpartition("-")
+        jobs = tb.read(tmp_path / "suite" / "workloads" / f"{workload}.csv")
+        for run in repetitions:
+            assert (run.info.policy, run.info.workload["sha256"]) == (policy, jobs.sha256)
+            assert run.info.is_real
+            assert not len(run.nodes)
+    experiment = load_experiment(str(file)).experiment
+    assert {experiment.case_name(point) for point in experiment.points()} == set(runs)
+    assert experiment.recorded is not None
+
+
+def test_the_commands_list_and_copy(tmp_path: Path) -> None:
+    listed = json.loads(call("experiment", "--list", "--json").stdout)
+    assert [suite["name"] for suite in listed["recorded"]] == SUITES
+    shown = call("experiment", "--list").stdout
+    assert all(f"\n{name} " in f"\n{shown}" for name in [*SUITES, *listed["experiments"]])
+    copy = ("validate", "--recorded", SUITES[0], "-o")
+    result = call(*copy, tmp_path / "copy")
+    assert str(tmp_path / "copy" / "suite.yaml") in result.stdout
+    facts = json.loads(call(*copy, tmp_path / "second", "--json").stdout)
+    assert (facts["name"], facts["file"]) == (SUITES[0], str(tmp_path / "second" / "suite.yaml"))
+    (tmp_path / "copy" / "mine").mkdir()
+    other = tmp_path / "other"
+    for words, message in (
+        ((*copy, tmp_path / "copy"), "exists and is not empty"),
+        (("validate", "--recorded", "emulatde", "-o", other), "unknown recorded suite 'emulatde'"),
+        ((*copy, other, tmp_path / "copy" / "suite.yaml"), "FILE does not apply with --recorded"),
+        ((*copy, other, "--baseline", tmp_path / "b.yaml"), "--baseline does not apply with --recorded"),
+        (("validate", "-o", other), "no experiment file"),
+    ):
+        failed = call(*words)
+        assert isinstance(failed.exception, InputError)
+        assert message in str(failed.exception)
+    assert (tmp_path / "copy" / "mine").is_dir()
+    assert not other.exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SUITES)
+def test_the_page_on_accuracy_has_the_verdict_of_today(name: str, tmp_path: Path) -> None:
+    """The runs are recorded and the predictions are deterministic: another figure is a change of tracebed."""
+    unpack(name, tmp_path / "suite")
+    call("validate", tmp_path / "suite/suite.yaml", "-o", tmp_path / "found", "--no-case-pages")
+    (verdict,) = json.loads((tmp_path / "found/verdict.json").read_text())["simulators"]
+    tables = runpy.run_path(str(ROOT / "tests/performance/accuracy/tables.py"))
+    head = f"**{verdict['verdict'].capitalize()}**: {verdict['headline']}"
+    expected = "\n\n".join([head, tables["by_metric"](verdict), tables["by_case"](verdict)])
+    page = (ROOT / "docs/accuracy.md").read_text(encoding="utf-8")
+    printed = page.partition(f"<!-- {name.upper()} -->\n")[2].partition("<!-- end -->")[0]
+    assert printed.split() == expected.split()
+
+
+@pytest.mark.slow
+def test_no_command_on_a_recorded_suite_warns_of_what_its_user_cannot_mend(tmp_path: Path) -> None:
+    """The suites have no journals and compressed workloads: both are said once, beside the evidence."""
+    call("validate", "--recorded", "emulated", "-o", tmp_path / "suite")
+    result = call("validate", tmp_path / "suite/suite.yaml", "--no-case-pages", "-o", tmp_path / "out")
+    noise = call("metrics", tmp_path / "suite/real", "--noise", tmp_path / "n.yaml")
+    run = tmp_path / "suite/real/sd-5-easy/rep-01"
+    one = call("compare", "--real", run, "--predicted", tmp_path / "out/predicted/tracebed/sd-5-easy")
+    for each in (result, noise, one):
+        warned = [line for line in each.stderr.splitlines() if "warning" in line]
+        assert not [line for line in warned if "journal" in line or "multiplied" in line], warned
+    assert result.stdout.count("journal") == one.stdout.count("journal") == 1
+    assert "health without a journal (50 of 50 real runs): judged by" in result.stdout
+    assert result.stdout.count("margins in seconds are multiplied by 0.00445") == 1
+
+
+def test_a_changed_suite_is_detected() -> None:
+    facts = vars(recorded_suite(SUITES[0])) | {"sha256": "0" * 64}
+    with pytest.raises(InputError, match="is missing or was changed"):
+        _ = RecordedSuite(**facts).data
+
+
+def test_the_runs_of_an_experiment_are_packed(tmp_path: Path) -> None:
+    tb.write(tb.generate("cirne", jobs=10, nodes=16, seed=1), tmp_path / "w.csv")
+    for number in (1, 2):
+        run = fcfs_run(10, seed=number, created="2024-05-06T07:08:09+00:00")
+        run.save(tmp_path / f"out/real/tiny-fcfs/rep-0{number}")
+    file = tmp_path / "experiment.yaml"
+    file.write_text("workloads: {tiny: w.csv}\npolicies: [fcfs]\ntestbed: {inventory: emulated-4}\n")
+    data, facts = packing.pack(file, tmp_path / "out", "a tiny one")
+    assert (data, facts) == packing.pack(file, tmp_path / "out", "a tiny one")
+    assert facts == {"title": "a tiny one", "cases": 1, "runs": 2, "jobs": 10, "recorded": "2024-05-06"} | {
+        "sha256": facts["sha256"]
+    }
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        archive.extractall(tmp_path / "suite")
+    loaded = load_experiment(str(tmp_path / "suite" / "suite.yaml"))
+    assert loaded.experiment.recorded is not None
+    assert [policy.name for policy in loaded.experiment.policies] == ["fcfs"]
+    for text, message in (
+        ("workloads: {none: w.csv}\npolicies: [fcfs]\n", "case none-fcfs has no runs"),
+        ("workloads: {tiny: {model: cirne}}\npolicies: [fcfs]\n", "workload tiny is not a file"),
+    ):
+        file.write_text(text + "testbed: {inventory: emulated-4}\n")
+        with pytest.raises(InputError, match=message):
+            packing.pack(file, tmp_path / "out", "")
+
+
+def test_new_columns_of_workloads_do_not_change_the_hashes_of_stored_runs(tmp_path: Path) -> None:
+    unpack("emulated", tmp_path)
+    stored = recorded_runs("emulated")["cirne-easy"][0].info.workload["sha256"]
+    assert tb.read(tmp_path / "workloads/cirne.csv").sha256 == stored

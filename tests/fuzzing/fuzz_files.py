@@ -13,12 +13,12 @@ from typing import NamedTuple
 from tests.converters.test_batsim import VALID as BATSIM
 from tests.converters.test_cori import CORI, CORI_ROWS, EAGLE, EAGLE_ROWS
 from tests.converters.test_pbs import LOG as PBS
-from tests.converters.test_recognition import EXAMPLES
 from tests.converters.test_sacct import LATE
 from tests.converters.test_theta import HEADER
 from tests.converters.test_theta import ROWS as THETA_ROWS
-from tests.simulators.test_elastisim_output import FILES as ELASTISIM
+from tests.converters.test_workload_formats import EXAMPLES
 from tests.simulators.test_import_simulators import FIVE, FOUR, batsim
+from tests.simulators.test_simulate_elastisim import FILES as ELASTISIM
 
 Call = Callable[[Path, list[str]], int]
 

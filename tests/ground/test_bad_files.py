@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.converters.test_recognition import EXAMPLES
+from tests.converters.test_workload_formats import EXAMPLES
 from tests.fuzzing import fuzz_harness
 from tests.fuzzing.fuzz import read_or_refuse
 from tracebed.api import import_run

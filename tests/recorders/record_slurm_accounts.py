@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.recorders.record_slurm_shared import USERS
-from tests.servers.ports import free_ports
-from tests.servers.slurmd import Slurm
+from tests.servers.slurmd import Slurm, make_users, settings_of
 
 CONF = """SchedulerParameters=bf_interval=2,bf_resolution=1,sched_min_interval=0,batch_sched_delay=0
 SelectType=select/cons_tres
@@ -84,10 +83,7 @@ class AccountsSlurm(Slurm):
 
     def _configure(self) -> None:
         super()._configure()
-        ports = ",".join(map(str, free_ports(4)))
-        where = f" NodeHostname=localhost NodeAddr=127.0.0.1 Port=[{ports}]"
-        text = re.sub(r"(?m)^(NodeName|PartitionName)=.*\n", "", self.conf.read_text())
-        self.conf.write_text(text + NODES.replace(" Gres=lic:2\n", f" Gres=lic:2{where}\n"))
+        self._replace_nodes(NODES.splitlines())
         (self.folder / "gres.conf").write_text("NodeName=n[1-4] Name=lic Count=2\n")
 
     def _serve_accounting(self) -> None:
@@ -102,7 +98,7 @@ class AccountsSlurm(Slurm):
             text = re.sub(rf"(?m)^{key}=.*\n", "", text)
             text = f"{key}={value}\n{text}"
         self.conf.write_text(text)
-        controller = next(server for server in self.servers if server.args[0] == "slurmctld")  # type: ignore[index]
+        controller = self.controller
         controller.terminate()
         controller.wait()
         self.servers.remove(controller)
@@ -276,9 +272,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("scenarios", nargs="*", help="names of scenarios; all by default")
     given = parser.parse_args()
-    for user in USERS:
-        subprocess.run(["useradd", "-M", user], check=False, capture_output=True)
-    settings = dict(line.split("=", 1) for line in CONF.splitlines())
+    make_users(USERS)
     given.folder.mkdir(exist_ok=True)
 
     def write(name: str, content: Any) -> None:
@@ -289,7 +283,7 @@ def main() -> None:
 
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)  # jobs of users read their scripts
-        slurm = AccountsSlurm(Path(folder), nodes=4, cores=4, accounting=True, settings=settings | OWN)
+        slurm = AccountsSlurm(Path(folder), nodes=4, cores=4, accounting=True, settings=settings_of(CONF) | OWN)
         try:
             slurm.up()
             slurm("sacctmgr", "-i", "-Q", "modify", "qos", "grpmem", "set", "grptres=gres/lic=3")  # slurmctld names it

@@ -22,14 +22,14 @@ import random
 import re
 import shutil
 import signal
-import subprocess
 import tempfile
 import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from tests.servers.slurmd import Slurm
+from tests.recorders.record_slurm_shared import sizes
+from tests.servers.slurmd import Slurm, make_users, settings_of
 
 USERS = {f"tracebed{number}": ("physics", "biology", "chemistry")[(number - 1) % 3] for number in range(1, 11)}
 """User -> account."""
@@ -85,7 +85,7 @@ class MixedSlurm(Slurm):
         The main loop counts ten sleeps, and loses the time of a stop. The backfill thread sleeps until an instant, and
         loses only what is left of the stop then.
         """
-        controller = next(server for server in self.servers if "slurmctld" in str(server.args))
+        controller = self.controller
         time.sleep(random.uniform(0.0, 1.0))
         controller.send_signal(signal.SIGSTOP)
         time.sleep(1.5)
@@ -134,10 +134,7 @@ def drawn(seed: int) -> list[dict[str, Any]]:
 
 def options(job: dict[str, Any], ids: list[str]) -> list[str]:
     """Return the options of sbatch for `job`, after jobs with these ids."""
-    found = [f"--uid={job['user']}", "-A", USERS[job["user"]], "-p", job["partition"], "-n", str(job["cores"])]
-    found += ["-t", str(job["limit"]), "-q", job["qos"]]
-    for name, option in (("per_node", "--ntasks-per-node="), ("feature", "--constraint="), ("memory", "--mem=")):
-        found += [f"{option}{job[name]}"] if job[name] else []
+    found = [*sizes(job, USERS[job["user"]]), "-q", job["qos"]]
     found += [f"--gres=acc:{job['acc']}"] if job["acc"] else []
     found += [f"--dependency={job['how']}:{ids[job['after']]}"] if job["after"] >= 0 else []
     if not job["tasks"]:
@@ -147,8 +144,7 @@ def options(job: dict[str, Any], ids: list[str]) -> list[str]:
 
 def run(folder: Path, jobs: list[dict[str, Any]], log: Path | None) -> dict[str, Any]:
     """Run the jobs once. Return the times by job, and the events and passes of the log."""
-    settings = dict(line.split("=", 1) for line in CONF.splitlines())
-    slurm = MixedSlurm(folder, nodes=8, cores=4, accounting=True, settings=settings | OWN)
+    slurm = MixedSlurm(folder, nodes=8, cores=4, accounting=True, settings=settings_of(CONF) | OWN)
     noted = folder / "noted"
     noted.mkdir()
     noted.chmod(0o777)
@@ -251,8 +247,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--logs", type=Path, help="folder for the logs of slurmctld")
     given = parser.parse_args()
-    for user in USERS:
-        subprocess.run(["useradd", "-M", user], check=False, capture_output=True)
+    make_users(USERS)
     jobs, runs, database = drawn(given.seed), list[dict[str, Any]](), dict[str, str]()
     times = [job["run"] for job in jobs for _ in range(job["tasks"] or 1)]
     for number in range(1, given.runs + 1):

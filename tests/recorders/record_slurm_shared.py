@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from tests.servers.slurmd import Slurm
+from tests.servers.slurmd import Slurm, make_users, settings_of
 
 USERS = {"tracebed1": "first", "tracebed2": "first", "tracebed3": "second", "tracebed4": "second"}
 """User -> account."""
@@ -100,19 +100,25 @@ def drawn(seed: int) -> list[dict[str, Any]]:
     return jobs
 
 
-def options(job: dict[str, Any], account: str) -> list[str]:
-    """Return the options of sbatch that request what `job` of an account needs."""
+def sizes(job: dict[str, Any], account: str) -> list[str]:
+    """Return the options of sbatch for the user, the partition, the size and the limit of `job`."""
     found = [f"--uid={job['user']}", "-A", account, "-p", job["partition"], "-n", str(job["cores"])]
     found += ["-t", str(job["limit"])]
     for name, option in (("per_node", "--ntasks-per-node="), ("feature", "--constraint="), ("memory", "--mem=")):
         found += [f"{option}{job[name]}"] if job[name] else []
-    return [*found, *([f"--gres=lic:{job['lic']}"] if job["lic"] else [])]
+    return found
+
+
+def command(job: dict[str, Any], account: str) -> list[str]:
+    """Return the command that submits `job`."""
+    licences = [f"--gres=lic:{job['lic']}"] if job["lic"] else []
+    own = [*sizes(job, account), *licences, "--wrap", f"exec sleep {job['run']}"]
+    return ["sbatch", "--parsable", "-o", "/dev/null", "-D", "/", *own]
 
 
 def run(folder: Path, jobs: list[dict[str, Any]]) -> dict[str, Any]:
     """Run the jobs once. Return the times by job, and the events and passes of the log."""
-    settings = dict(line.split("=", 1) for line in CONF.splitlines())
-    slurm = SharedSlurm(folder, nodes=8, cores=4, accounting=True, settings=settings | OWN)
+    slurm = SharedSlurm(folder, nodes=8, cores=4, accounting=True, settings=settings_of(CONF) | OWN)
     asked = []
     try:
         slurm.up()
@@ -122,17 +128,7 @@ def run(folder: Path, jobs: list[dict[str, Any]]) -> dict[str, Any]:
             while time.time() < zero + job["submit"]:
                 time.sleep(0.01)
             asked.append(time.time())
-            slurm(
-                "sbatch",
-                "--parsable",
-                "-o",
-                "/dev/null",
-                "-D",
-                "/",
-                *options(job, USERS[job["user"]]),
-                "--wrap",
-                f"exec sleep {job['run']}",
-            )
+            slurm(*command(job, USERS[job["user"]]))
         while slurm("squeue", "-h", "-o", "%i").strip():
             time.sleep(1)
         rows: list[list[str]] = []
@@ -192,8 +188,7 @@ def main() -> None:
     for old, new in given.change:
         assert old in CONF + NODES, old
         CONF, NODES = CONF.replace(old, new), NODES.replace(old, new)
-    for user in USERS:
-        subprocess.run(["useradd", "-M", user], check=False, capture_output=True)
+    make_users(USERS)
     jobs, runs = drawn(given.seed), []
     for _ in range(given.runs):
         with tempfile.TemporaryDirectory() as folder:

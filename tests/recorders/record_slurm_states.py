@@ -17,13 +17,13 @@ import argparse
 import json
 import lzma
 import random
-import subprocess
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
-from tests.recorders.record_slurm_shared import CONF, SharedSlurm, options
+from tests.recorders.record_slurm_shared import CONF, SharedSlurm, command
+from tests.servers.slurmd import make_users, settings_of
 from tracebed.converters.formats.sacct import COMMAND
 
 USERS = {f"tracebed{number}": f"account{(number - 1) % 3 + 1}" for number in range(1, 9)}
@@ -105,23 +105,16 @@ def drawn(seed: int) -> list[dict[str, Any]]:
     return sorted((job for job in found if job["submit"] < SUBMIT_S), key=lambda job: job["submit"])
 
 
-def command(job: dict[str, Any]) -> list[str]:
-    """Return the command that submits a job."""
-    found = ["sbatch", "--parsable", "-o", "/dev/null", "-D", "/", *options(job, USERS[job["user"]])]
-    return [*found, "--wrap", f"exec sleep {job['run']}"]
-
-
 def run(folder: Path, jobs: list[dict[str, Any]]) -> dict[str, Any]:
     """Run the jobs. Return the accounting and the states."""
-    settings = dict(line.split("=", 1) for line in CONF.splitlines())
     own = {"AccountingStorageEnforce": "associations", "MinJobAge": "60"}
-    slurm = SharedSlurm(folder, nodes=8, cores=4, accounting=True, settings=settings | own)
+    slurm = SharedSlurm(folder, nodes=8, cores=4, accounting=True, settings=settings_of(CONF) | own)
     states = []
     try:
         slurm.up()
         slurm.add_users(USERS)
         zero = time.time()
-        due = [(job["submit"], command(job)) for job in jobs]
+        due = [(job["submit"], command(job, USERS[job["user"]])) for job in jobs]
         due += [(float(at), []) for at in range(FIRST_S, LAST_S + 1, STEP_S)]
         for at, submit in sorted(due):
             time.sleep(max(0.0, zero + at - time.time()))
@@ -147,8 +140,7 @@ def main() -> None:
     parser.add_argument("file", type=Path)
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
-    for user in USERS:
-        subprocess.run(["useradd", "-M", user], check=False, capture_output=True)
+    make_users(USERS)
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)  # the users read their scripts there
         recorded = run(Path(folder), drawn(given.seed))

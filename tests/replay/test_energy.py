@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 import tracebed.api as tb
-from tests.cli.test_cli_verdicts import call
+from tests.commands import call
 from tests.oracles.redecided import virtual
 from tests.replay.test_replay_sharing import MATE_AND_GUEST
 from tests.runs import by_node, lending_run, make_run, replaying

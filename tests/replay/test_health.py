@@ -19,7 +19,7 @@ import psutil
 import pytest
 import yaml
 
-from tests.cli.test_cli_verdicts import call
+from tests.commands import call
 from tests.oracles.redecided import emulated, virtual, workload
 from tests.oracles.survival import KEEP, Case, count
 from tests.pages import rendered, without_pictures

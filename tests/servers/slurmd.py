@@ -18,7 +18,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import psutil
@@ -99,6 +99,17 @@ def reason_to_skip(accounting: bool = False) -> str | None:
     return None if os.geteuid() == 0 else "several slurmd on one host need root"
 
 
+def settings_of(lines: str) -> dict[str, str]:
+    """Return the keys and values of lines of slurm.conf."""
+    return dict(line.split("=", 1) for line in lines.splitlines())
+
+
+def make_users(names: Iterable[str]) -> None:
+    """Add users to this machine. Those that exist stay."""
+    for name in names:
+        subprocess.run(["useradd", "-M", name], check=False, capture_output=True)
+
+
 class Slurm:
     """A Slurm cluster in a folder. A call runs a command of Slurm in its environment and returns the output."""
 
@@ -161,6 +172,11 @@ class Slurm:
             )
             assert time.monotonic() < deadline, f"{what} after {seconds} s\n{logs}"
             time.sleep(0.2)
+
+    @property
+    def controller(self) -> subprocess.Popen[bytes]:
+        """The process of slurmctld."""
+        return next(server for server in self.servers if server.args[0] == "slurmctld")  # type: ignore[index]
 
     def up(self) -> None:
         """Start all servers, and wait until the nodes are idle."""

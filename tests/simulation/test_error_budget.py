@@ -23,7 +23,7 @@ import pytest
 from matplotlib.text import Text
 
 import tracebed.api as tb
-from tests.cli.test_cli_verdicts import call
+from tests.commands import call
 from tests.journals import forge
 from tests.oracles.redecided import complete_budget, emulated, virtual, virtual_nodes, workload
 from tests.pages import without_pictures

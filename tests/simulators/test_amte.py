@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 import tracebed.api as tb
-from tests.cli.test_cli_verdicts import call
+from tests.commands import call
 from tests.oracles.amte_prediction import SMALLER, judged, log_of, makespan, prediction, programs
 from tracebed.ground.errors import InputError, Tolerated
 from tracebed.validation.simulators.assembly import workload_of

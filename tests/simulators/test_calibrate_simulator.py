@@ -16,17 +16,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner, Result
 
 import tracebed.api as tb
+from tests.commands import call
 from tests.oracles.elastisim_programs import real as elastisim
 from tests.patience import GUARD_S
 from tests.servers.toy_simulator import LIMIT, main, schedule
 from tests.validation.test_schemas import problems
 from tracebed.api.calibrations import fit_simulator
-from tracebed.cli import tracebed
 from tracebed.converters.workload import FloatArray
-from tracebed.ground.errors import ExitCode, InputError, TracebedError
+from tracebed.ground.errors import ExitCode, InputError
 from tracebed.ground.files import locked_folder
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.prediction import predict
@@ -120,13 +119,6 @@ def in_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def calibrated(output: str = "out", budget: int = 60, **options: Any) -> SimulatorCalibration:
     return fit_simulator("s.yaml", output, budget=budget, workers=1, **options)
-
-
-def call(*arguments: str) -> Result:
-    result = CliRunner().invoke(tracebed, arguments, standalone_mode=False)
-    if result.exception and not isinstance(result.exception, SystemExit | TracebedError):
-        raise result.exception
-    return result
 
 
 RANGES = "{launch: [0.01, 100], end: [0.01, 100], slow: {low: 0.5, high: 2, scale: linear}}"

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import tracebed.api as tb
-from tests.cli.test_cli_verdicts import call
+from tests.commands import call
 from tests.runs import fcfs_run
 from tracebed.converters.workload import Provenance, System, Workload
 from tracebed.ground.errors import ExitCode, InputError

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import tracebed.api as tb
-from tests.cli.test_cli_verdicts import call
+from tests.commands import call
 from tests.simulators.test_import import times, workload
 from tests.testbeds.test_calibrate import calibration
 from tracebed.converters.workload import System

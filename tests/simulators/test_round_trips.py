@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import tracebed.api as tb
-from tests.cli.test_cli_verdicts import call
+from tests.commands import call
 from tests.simulators.test_amte import LOG as AMTE
-from tests.simulators.test_elastisim_output import FILES as ELASTISIM
 from tests.simulators.test_import_simulators import PLAN, gantt
+from tests.simulators.test_simulate_elastisim import FILES as ELASTISIM
 from tracebed.converters.workload import Provenance, System, Workload
 from tracebed.ground.errors import InputError
 from tracebed.validation.export import export

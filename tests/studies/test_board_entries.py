@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 
 import tracebed.api as tb
-from tests.cli.test_cli_verdicts import call
+from tests.commands import call
 from tracebed.converters.workload import Workload
 from tracebed.ground.errors import InputError
 from tracebed.studies.board.board import Board, Score

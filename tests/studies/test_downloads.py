@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_cli_verdicts import call
+from tests.commands import call
 from tracebed.ground.errors import InputError
 from tracebed.studies.board import datasets as fetching
 from tracebed.studies.board.datasets import Dataset, datasets, download, fetch

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 import yaml
-from click.testing import CliRunner, Result
 
+from tests.commands import call
 from tests.logs import CORI, cori_row, write
-from tracebed.cli import tracebed
 from tracebed.converters.cleaning.audit import clean
 from tracebed.converters.cleaning.recipes import load_recipe
 from tracebed.converters.formats.reading import read_raw
@@ -29,9 +29,7 @@ from tracebed.validation.experiments.views.job_plots import distribution, queue
 KASSEL = [name for name in names() if name.startswith("kassel-")]
 
 
-def run(*words: object) -> Result:
-    """Run the command on a study."""
-    return CliRunner().invoke(tracebed, ["experiment", *map(str, words), "--workers", "1"], standalone_mode=False)
+run = partial(call, "experiment", "--workers", "1")
 
 
 def rows_of(folder: Path, study: str, element: str) -> list[dict[str, Any]]:

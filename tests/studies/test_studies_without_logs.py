@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 
+from tests.commands import call
 from tests.logs import curie_log, eagle_log, theta_log
-from tracebed.cli import tracebed
 from tracebed.ground.errors import InputError
 from tracebed.validation.experiments.file import load_experiment
 
@@ -20,9 +20,7 @@ JOBS = {"kassel-eagle": 143_829, "kassel-theta": 2550, "sd-4": 198_509}
 """As the papers print them."""
 
 
-def run(*words: object) -> Result:
-    """Run the command on a study."""
-    return CliRunner().invoke(tracebed, ["experiment", *map(str, words), "--workers", "1"], standalone_mode=False)
+run = partial(call, "experiment", "--workers", "1")
 
 
 def rows_of(folder: Path) -> list[dict[str, Any]]:

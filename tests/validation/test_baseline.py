@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.cli.test_cli_verdicts import call
+from tests.commands import call
 from tests.oracles.validations import make_validation, write_suite
 from tests.pages import without_pictures
 from tracebed.cli.gate import Gating

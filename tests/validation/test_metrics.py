@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import packages
-from tests.cli.test_cli_verdicts import call
+from tests.commands import call
 from tests.oracles import engines, metric_tables
 from tests.runs import NAN, fcfs_run, lending_run, make_run
 from tracebed.converters.workload import FloatArray

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import signal, stats
 
-from tests.cli.test_cli_verdicts import call
+from tests.commands import call
 from tests.pages import plain
 from tests.runs import fcfs_run
 from tests.validation.test_schemas import problems

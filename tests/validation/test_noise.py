@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 import tracebed.api as tb
-from tests.cli.test_cli_verdicts import call
+from tests.commands import call
 from tests.runs import make_run
 from tracebed.ground.errors import InputError
 from tracebed.orchestrator.run import Run

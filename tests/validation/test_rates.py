@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import tracebed.api as tb
-from tests.cli.test_cli_verdicts import call
+from tests.commands import call
 from tests.runs import NAN, make_run
 from tracebed.converters.workload import Workload
 from tracebed.orchestrator.run import Run

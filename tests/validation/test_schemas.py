@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 import referencing
 
-from tests.cli.test_cli_verdicts import call
+from tests.commands import call
 from tests.runs import NAN, fcfs_run, make_run
 from tracebed.orchestrator.run import FORMAT, Run
 from tracebed.validation.metrics import all_metrics

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import tracebed.api as tb
-from tests.cli.test_cli_verdicts import call
+from tests.commands import call
 from tests.runs import fcfs_run, make_run
 from tests.validation.test_validation import predicted, repetitions, validated
 from tracebed.ground.errors import InputError
