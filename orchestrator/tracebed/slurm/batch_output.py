@@ -53,11 +53,7 @@ def _time(text: str) -> float | None:
 
 
 def hosts(text: str) -> list[str]:
-    """Return the hosts of a list such as `n[1-3,07],login`, in its order.
-
-    Raises:
-        TestbedError: the text is not a list of hosts.
-    """
+    """Return the hosts of a list such as `n[1-3,07],login`, in its order."""
     if text in ("", "None assigned", "(null)"):
         return []
     try:
@@ -67,11 +63,7 @@ def hosts(text: str) -> list[str]:
 
 
 def nodes(text: str) -> tuple[list[NodeFacts], dict[str, str]]:
-    """Return the nodes in the output of `sinfo -N -h -o NODE_FORMAT`, each once, and node -> state.
-
-    Raises:
-        TestbedError: a line has no node.
-    """
+    """Return the nodes in the output of `sinfo -N -h -o NODE_FORMAT`, each once, and node -> state."""
     found: dict[str, NodeFacts] = {}
     states = {}
     for line in text.splitlines():

@@ -55,11 +55,7 @@ class SlurmSystem:
     name: ClassVar[str] = "slurm"
 
     def __init__(self, settings: BatchSettings) -> None:
-        """Prepare the options of `sbatch`.
-
-        Raises:
-            InputError: an option is invalid, or the configuration file is missing.
-        """
+        """Prepare the options of `sbatch`."""
         self._partition = settings.partition
         self._options = [option(text, "sbatch", OWN_OPTIONS, "account=physics") for text in settings.options]
         kept = {key: value for key, value in os.environ.items() if key in PASSED_ON or key.startswith("SBATCH_")}

@@ -129,17 +129,14 @@ def read(
 ) -> SlurmConf:
     """Read a slurm.conf with the files that it includes, and the output of sacctmgr. The last value of a key counts.
 
+    A file in which half of the keys are unknown is refused. Fewer unknown keys may belong to a newer version of Slurm.
+
     Args:
-        paths: the slurm.conf, and, if known, the output of `sacctmgr dump CLUSTER` and of `sacctmgr -P show qos`, in
-            any order, and of `scontrol show reservation`. The content says what a file is.
+        paths: the slurm.conf, and, if known, the output of `sacctmgr dump CLUSTER`, of `sacctmgr -P show qos` and of
+            `scontrol show reservation`, in any order. The content says what a file is.
         plain: whether a cluster of equal nodes in one partition is a cluster, too.
         change: a function from the lines of the slurm.conf to those that count.
         zone: time zone of the dates of reservations; empty: UTC, with a sentence.
-
-    Raises:
-        InputError: there is no slurm.conf, or two files of a kind; a file cannot be read, is not a slurm.conf, or has
-            a line that Slurm rejects. A key that is unknown here may belong to a newer version of Slurm. A file in
-            which half of the keys are unknown is refused.
     """
     found = _sorted(paths, zone)
     lines: Sequence[Line] = lines_of(found.conf)
@@ -159,14 +156,8 @@ def of_lines(
 ) -> SlurmConf:
     """Return the scheduling settings of the lines of a slurm.conf.
 
-    Args:
-        path: the file, for messages and for topology.conf beside it.
-        plain: whether a cluster of equal nodes in one partition is a cluster, too.
-        database: accounts, users and QOS.
-        ignored: settings of the database that are not modeled.
-
-    Raises:
-        InputError: as `read`.
+    `path` is for messages and for topology.conf beside it, `plain` as of `read`, and `ignored` has the settings of the
+    database that are not modeled.
     """
     if not lines:
         raise InputError("contains no settings", where=str(path), hint=HINT)
@@ -214,13 +205,7 @@ def of_lines(
 
 
 def read_machine(*paths: Path) -> SlurmMachine:
-    """Return the machine of a slurm.conf and of what Slurm keeps in its database; the arguments are those of `read`.
-
-    What is not modeled is said in a warning each.
-
-    Raises:
-        InputError: as `read`; or the file names no nodes with a known number of cores.
-    """
+    """Return the machine of the files that `read` takes. Warn of each group of settings that is not modeled."""
     conf = read(*paths, plain=True)
     machine = conf.machine
     if machine is None:
@@ -450,12 +435,7 @@ def _of_nodes(nodes: Sequence[Line], sizes: Mapping[int, int], modeled: Collecti
 
 
 def _of_database(machine: SlurmCluster, ignored: Sequence[str]) -> Iterator[str]:
-    """Yield a sentence for each group of settings of the database that is missing or not modeled.
-
-    Args:
-        machine: the cluster.
-        ignored: settings of the database that its readers do not model.
-    """
+    """Yield a sentence for each group of settings of the database that is missing, or not modeled (`ignored`)."""
     database, weights = machine.database, machine.weights
     if weights.fairshare and not database.associations:
         yield EQUAL_SHARES

@@ -32,8 +32,7 @@ class Line:
     """A line of settings.
 
     Attributes:
-        key: first key, as in the file.
-        value: value of the first key.
+        key, value: the first setting, as in the file.
         settings: the other settings of the line, keys in lower case; only lines such as NodeName have any.
         where: `file:line`.
         unknown: settings with a key that is not in `conf_keys`, as `key=value`.
@@ -51,11 +50,7 @@ class Line:
 
 
 def lines_of(path: Path) -> list[Line]:
-    """Return the lines of a slurm.conf and of the files that it includes, in the order in which Slurm reads them.
-
-    Raises:
-        InputError: a file cannot be read or is too large, or a line is not a setting of Slurm.
-    """
+    """Return the lines of a slurm.conf and of the files that it includes, in the order in which Slurm reads them."""
     found: list[Line] = []
     stack, room, included = [_logical(path, None, MAX_BYTES)], MAX_BYTES, 0
     while stack:
@@ -133,11 +128,7 @@ def hosts(text: str) -> int:
 
 
 def hosts_of(text: str, where: str) -> list[str]:
-    """Return the names in a list of hosts.
-
-    Raises:
-        InputError: the list is invalid or too long.
-    """
+    """Return the names in a list of hosts."""
     try:
         return host_names(text)
     except ValueError as error:
@@ -161,11 +152,7 @@ def entries(lines: Sequence[Line], key: str) -> list[Line]:
 
 
 def node_lines(lines: Sequence[Line]) -> list[Line]:
-    """Return the NodeName lines.
-
-    Raises:
-        InputError: a list of nodes is invalid, or a node has two lines, which Slurm refuses.
-    """
+    """Return the NodeName lines. Raise InputError if a node has two lines, which Slurm refuses."""
     found = entries(lines, "NodeName")
     seen: dict[str, str] = {}
     for line in found:
@@ -185,11 +172,7 @@ def partition_lines(lines: Sequence[Line]) -> list[Line]:
 
 
 def state_of(line: Line) -> str:
-    """Return the state of the nodes of a NodeName line in capitals, one of `UNAVAILABLE` and `AVAILABLE`.
-
-    Raises:
-        InputError: the state is another one, with which slurmctld does not start.
-    """
+    """Return the state of the nodes of a NodeName line in capitals. With another state, slurmctld does not start."""
     given = line.of("State").upper() or "UNKNOWN"
     found = next((state for state in PREFIXES if given.startswith(state)), given)
     if found not in UNAVAILABLE + AVAILABLE:
@@ -209,11 +192,7 @@ def features_of(line: Line) -> tuple[str, ...]:
 
 
 def without_node_sets(lines: Sequence[Line]) -> list[Line]:
-    """Return the lines with the nodes of NodeSet lines in place of the names of the sets in partitions.
-
-    Raises:
-        InputError: a list of nodes is invalid, or a set has no nodes.
-    """
+    """Return the lines with the nodes of NodeSet lines in place of the names of the sets in partitions."""
     nodes = node_lines(lines)
     sets: dict[str, str] = {}
     for line in entries(lines, "NodeSet"):
@@ -238,11 +217,7 @@ def without_node_sets(lines: Sequence[Line]) -> list[Line]:
 
 
 def cpus(line: Line) -> int:
-    """Return the CPUs of each node of a NodeName line, as Slurm corrects them.
-
-    Raises:
-        InputError: a setting of the line is not a number.
-    """
+    """Return the CPUs of each node of a NodeName line, as Slurm corrects them."""
     return _layout(line)[0]
 
 

@@ -70,7 +70,6 @@ class Alike(Fact):
         memory_mib: memory that jobs may use, MiB.
         gres: generic resource -> count, such as `{"gpu": 3, "gpu:a100": 2, "gpu:v100": 1}`.
         kept: generic resources that jobs leave to others (`no_consume`).
-        features: the features that a job may demand.
         weight: nodes of smaller weight are allocated first.
     """
 
@@ -89,7 +88,6 @@ class Partition(Fact):
     """A partition.
 
     Attributes:
-        name: the name.
         nodes: its nodes, as a list of hosts; empty: all nodes.
         empty: whether it has no nodes.
         default: whether jobs without a partition belong to it.
@@ -157,16 +155,12 @@ class SlurmCluster(Fact):
 
     Attributes:
         kinds: the nodes by kind, in the order of slurm.conf.
-        partitions: the partitions.
         switches: the switches of `topology/tree`, in the order of topology.conf; empty: there is no topology.
         shared: whether jobs share nodes, by cores; else jobs get whole nodes.
         cons_res: whether they do so with `select/cons_res`, which Slurm had until 23.02.
         memory: whether memory is allocated, too.
-        weights: the weights of priorities.
         kill_wait_s: time from the time limit of a job to its forced end, s.
         kill_invalid_depend: whether a job is cancelled if its dependency can never be satisfied.
-        preempt: how jobs preempt others.
-        licenses: licence -> count.
         bf_licenses: whether a backfill pass reserves licences.
         resv_over_run_s: time after the end of a reservation at which its jobs are killed, s.
         partition_job_depth: number of jobs of a partition in a pass of the main loop; 0: any number.
@@ -178,7 +172,6 @@ class SlurmCluster(Fact):
         bf_max_job_array_resv: most tasks of an array with a reservation in a backfill pass.
         enforced: what Slurm enforces (`AccountingStorageEnforce`): associations, limits, qos.
         exact_cpus: whether Slurm counts the CPUs that a job asked for, not those of its cores (`CR_CPU`).
-        database: accounts, users and QOS.
     """
 
     kinds: tuple[Alike, ...]
@@ -393,13 +386,7 @@ def _same(part: Any, names: Sequence[str]) -> dict[str, Any]:
 def machine_of(
     lines: Sequence[Line], path: Path, database: Database | None = None, switches: Sequence[Switch] = ()
 ) -> SlurmCluster | None:
-    """Return the cluster of the lines of a slurm.conf; None: the file names no nodes with a known number of cores.
-
-    `database` has the accounts, users and QOS, `switches` those of topology.conf.
-
-    Raises:
-        InputError: a list of nodes or a number is invalid, or a partition has a node that no line names.
-    """
+    """Return the cluster of the lines of a slurm.conf; None: the file names no nodes with a known number of cores."""
     lines = without_node_sets(lines)
     values = {line.key.lower(): line.value for line in lines}
     nodes = node_lines(lines)
@@ -508,13 +495,9 @@ def _chosen(selection: Collection[str]) -> dict[str, Any]:
 def _partition(
     line: Line, nodes: Collection[str], threads: int, values: Mapping[str, str], selection: Collection[str]
 ) -> Partition:
-    """Return a partition.
+    """Return the partition of a line, with the settings of the whole cluster: `values`, and `selection` in lower case.
 
-    Args:
-        nodes: the nodes of the cluster.
-        threads: CPUs of what a simulation counts as a core; Slurm counts CPUs.
-        values: the settings of the whole cluster.
-        selection: its SelectTypeParameters, in lower case.
+    Slurm counts CPUs. What a simulation counts as a core has `threads` of them.
     """
     listed = "" if line.of("Nodes").upper() == "ALL" else line.of("Nodes")
     for name in hosts_of(listed, line.where) if listed else ():

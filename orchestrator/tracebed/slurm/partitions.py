@@ -14,11 +14,7 @@ from tracebed.slurm.machine import SlurmCluster, machine_of
 
 
 def cluster_of(path: Path) -> SlurmCluster:
-    """Return the cluster of a slurm.conf.
-
-    Raises:
-        InputError: the file cannot be read, or names no nodes with their CPUs.
-    """
+    """Return the cluster of a slurm.conf."""
     machine = machine_of(lines_of(path), path)
     if machine is None:
         what = "names no nodes with a known number of CPUs"

@@ -34,7 +34,6 @@ class Weights(Fact):
         reset: how often recorded usage is set to zero (`PriorityUsageResetPeriod`); empty: never.
         period_s: time between two computations of all priorities, s.
         favor_small: whether the factor of the size decreases with the size.
-        flags: `PriorityFlags`, in lower case.
         dampening: `FairShareDampeningFactor`, of the classic fair share.
     """
 

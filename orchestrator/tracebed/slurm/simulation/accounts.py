@@ -55,11 +55,7 @@ class Owner(NamedTuple):
 
 
 class Accounting:
-    """What the database of Slurm says about the jobs of a workload.
-
-    Attributes:
-        associations: the associations, the root first. Without a database, those of the workload, with equal shares.
-    """
+    """What the database of Slurm says about the jobs of a workload; without a database, all have equal shares."""
 
     def __init__(
         self, machine: SlurmCluster, kinds: Sequence[str], accounts: Sequence[str], users: Sequence[str]

@@ -31,13 +31,8 @@ SEVERAL_KINDS = "jobs of several nodes whose features have brackets or counts: e
 def as_asked(workload: Workload, machine: SlurmCluster) -> tuple[Workload, dict[str, int]]:
     """Return the jobs with the limit of their partition where they have none, and with the cores that they use.
 
-    CPUs of a log of Slurm become cores, and jobs with a share of their nodes get that share of the cores.
-
-    Returns:
-        The workload, and assumption -> number of jobs.
-
-    Raises:
-        InputError: a node of the workload is one core, so that the nodes of the jobs are unknown.
+    CPUs of a log of Slurm become cores, and jobs with a share of their nodes get that share of the cores. The second
+    value is assumption -> number of jobs. A workload in which a node is one core is refused: its jobs have no nodes.
     """
     reading = [step.parameters for step in workload.provenance.steps if step.name == "read"]
     if any(parameters.get("by") == "core" for parameters in reading):

@@ -18,14 +18,9 @@ from tracebed.slurm.simulation.resources import Request
 def size_factor(
     nodes: int, cores: int, all_nodes: int, all_cores: int, *, favor_small: bool = False, minutes: int = 0
 ) -> float:
-    """Return the factor of the job size, from 0 to 1.
+    """Return the factor of the job size, from 0 to 1, of a job that accepts `nodes` nodes or more.
 
-    Args:
-        nodes: smallest number of nodes that the job accepts.
-        all_nodes: nodes of the cluster.
-        all_cores: cores of the cluster.
-        favor_small: `PriorityFavorSmall`.
-        minutes: time limit of the job, with `PriorityFlags=SMALL_RELATIVE_TO_TIME`; otherwise 0.
+    `minutes` is the time limit of the job with `PriorityFlags=SMALL_RELATIVE_TO_TIME`, and 0 otherwise.
     """
     if minutes:
         size = max(nodes * all_cores / all_nodes, cores) / minutes / all_cores
@@ -40,7 +35,6 @@ class Factors:
 
     Attributes:
         billing: weights of the amounts of a job in its usage, of each partition.
-        most: whether the largest weighted amount is billed, not the sum.
     """
 
     def __init__(self, machine: SlurmCluster, kinds: Sequence[str], accounting: Accounting) -> None:
@@ -99,12 +93,7 @@ def _totals(machine: SlurmCluster, partition: int, kinds: Sequence[str]) -> list
 
 
 def resets(period: str, begin: float) -> list[int]:
-    """Return the instants of 20 years at which the usage is set to zero, Unix time.
-
-    Args:
-        period: `PriorityUsageResetPeriod`: daily, weekly (Sundays), monthly, quarterly or yearly, at midnight in UTC.
-        begin: begin of the simulation, Unix time.
-    """
+    """Return the instants of 20 years at which usage is set to zero, Unix time: midnights in UTC, weekly on Sundays."""
     day = datetime.fromtimestamp(begin, UTC).date()
     found = []
     for number in range(1, 20 * 366):

@@ -25,9 +25,6 @@ def satisfies(features: Sequence[str], demanded: str) -> bool:
     Names are joined by & (all) or | (one); & comes first, and parentheses are evaluated before. The nodes of a job
     with brackets are of several kinds, `[ib*2&big*1]`, or of any one kind, `[rack1|rack2]`: a node has one of these.
     Counts, such as `ib*2`, are left out.
-
-    Raises:
-        InputError: `demanded` is not of this form.
     """
     if not demanded:
         return True
@@ -68,11 +65,7 @@ def _evaluated(features: Sequence[str], tokens: Sequence[str], at: int, closing:
 
 
 def fits(empty: Resources, request: Request) -> bool:
-    """Return whether a job fits on its eligible nodes if all nodes are empty.
-
-    Raises:
-        InputError: the nodes have switches, and the compiled simulation is missing.
-    """
+    """Return whether a job fits on its eligible nodes if all nodes are empty."""
     sizes = [size for node in nodes_of(request.eligible) if (size := empty.capacity(request, node))]
     # on each further node of a job that shares its nodes, one core is left
     enough = request.whole or request.cores >= request.fewest
@@ -84,12 +77,7 @@ def fits(empty: Resources, request: Request) -> bool:
 def lacking(machine: SlurmCluster, empty: Resources, request: Request, nodes: Sequence[int], features: str) -> str:
     """Return what a job that does not fit on the empty `nodes` asks for, and what they have at most.
 
-    Args:
-        machine: the cluster.
-        empty: its resources without jobs.
-        request: what the job requests.
-        nodes: the nodes of the partition that have the features.
-        features: the features that the job demands.
+    `nodes` are the nodes of the partition that have the `features` that the job demands.
     """
     if not nodes:
         return f"no node has the features {features}"

@@ -64,7 +64,6 @@ class Starts:
     """The forecast starts.
 
     Attributes:
-        jobs: the waiting jobs.
         starts: starts in each member, s on the clock of the cluster, shape (jobs, members); NaN: no forecast.
         reasons: why there is no forecast, of each job; empty: there is one.
         notes: what the state has that is not modeled, and what the log lacks, one sentence each.
@@ -79,16 +78,7 @@ class Starts:
 def forecast(state: ClusterState, log: Workload, members: int, seed: int, *, arrivals: bool = True) -> Starts:
     """Forecast the starts of the waiting jobs.
 
-    Args:
-        state: the state of the cluster.
-        log: jobs that ended before. Run times and later jobs are drawn from it.
-        members: number of simulations.
-        seed: seed of all draws.
-        arrivals: whether jobs are submitted later, as in a window of the log.
-
-    Raises:
-        InputError: no job of the log has a run time and a time limit, a job has features that are not modeled, or the
-            compiled simulation is missing.
+    Run times and, with `arrivals`, later jobs are drawn from the log, whose jobs ended before.
     """
     learnt = RunTimes(log)
     if not learnt.jobs:
@@ -368,10 +358,7 @@ def _job_of_log(column: Callable[[str], Sequence[Any]], row: int) -> LiveJob:
 
 
 class _StateInputs:
-    """The requests, users and priorities of the jobs of a cluster whose state is known.
-
-    Time 0 of the inputs is `zero` on the clock of the cluster.
-    """
+    """The requests, users and priorities of the jobs of a cluster. Its instant `zero` is time 0 of the inputs."""
 
     def __init__(self, state: ClusterState, zero: float) -> None:
         self._state, self._zero, machine = state, zero, state.machine
@@ -383,11 +370,7 @@ class _StateInputs:
         self._most = max(partition.factor for partition in machine.partitions) or 1
 
     def request(self, job: LiveJob) -> Request | None:
-        """Return the request of a job; None: no available nodes of its partition can run it.
-
-        Raises:
-            InputError: the features of a waiting job are invalid.
-        """
+        """Return the request of a job; None: no available nodes of its partition can run it."""
         machine, number = self._state.machine, self._state.machine.partition(job.partition)
         if number is None:
             return None

@@ -115,11 +115,7 @@ class SlurmSimulation(Simulation):
         return isinstance(setup.policy(), Slurm)
 
     def execute(self, workload: Workload, machine: Machine, setup: Setup, options: PredictionOptions) -> Run:
-        """Simulate a workload. A member is the seed of all that a slurm.conf leaves open.
-
-        Raises:
-            InputError: as `Simulation.execute` and `simulate`.
-        """
+        """Simulate a workload. A member is the seed of all that a slurm.conf leaves open."""
         if not isinstance(machine, SlurmMachine) and machine.plain:
             if options.member is not None:
                 policy = setup.policy()
@@ -183,16 +179,8 @@ def simulate(
 ) -> tuple[ScheduleRecord, Cluster]:
     """Simulate a workload on a cluster; return the record, and the nodes with the ledger.
 
-    Args:
-        workload: the submission list.
-        machine: the cluster.
-        policy: the parameters of Slurm.
-        setup: the setup of the run.
-        seed: seed of the draws of what is left open.
-
-    Raises:
-        InputError: no job can run on the cluster, a job has an invalid feature, a setting is not modeled, or the
-            compiled simulation is missing.
+    What a slurm.conf leaves open is drawn from `seed`. An InputError says which setting is not modeled, or that no job
+    can run on the cluster.
     """
     own, nodes, reservations = machine.cluster, machine.nodes, machine.reservations
     if (speed := setup.timing.speed) != 1:
@@ -237,11 +225,7 @@ class _Entry(NamedTuple):
 def _inputs(
     workload: Workload, jobs: Jobs, cluster: IdleCluster, setup: Setup, record: ScheduleRecord
 ) -> tuple[Inputs, list[int]]:
-    """Return the inputs of the simulation, and the job of each of its entries. Jobs that never fit are rejected.
-
-    Raises:
-        InputError: no job fits, or a job has an invalid feature.
-    """
+    """Return the inputs of the simulation, and the job of each of its entries. Jobs that never fit are rejected."""
     runnable, _ = workload.runnable()
     machine, kinds, empty, placed = cluster
     columns: dict[str, Sequence[Any]] = {
@@ -448,10 +432,7 @@ def choice_of(partition: Partition, *, in_cpus: bool) -> dict[str, Any]:
 
 
 def placement(machine: SlurmCluster, empty: Resources) -> Callable[[int, str, Request], Request | str]:
-    """Return a function from partition, features and request of a job to the request with its eligible nodes.
-
-    The result is a reason if the job does not fit on the empty cluster.
-    """
+    """Return a function from partition, features and request to the request with its eligible nodes, or to a reason."""
 
     @lru_cache(maxsize=PLACEMENTS)
     def placed(partition: int, features: str, request: Request) -> Request | str:

@@ -68,9 +68,6 @@ def conditions_of(workload: Workload, numbers: Sequence[int], *, kill_invalid: b
 
     `numbers` has the job of each entry. The state of a job is that of its first entry. The name of a job, for
     `singleton`, is its application.
-
-    Raises:
-        InputError: a dependency is invalid.
     """
     jobs = [*dict.fromkeys(numbers)]
     earliest = workload.floats("earliest_start")[jobs]
@@ -109,16 +106,8 @@ def dependencies_of(
 ) -> tuple[list[tuple[Condition, ...]], list[bool]]:
     """Return the conditions of each job, and whether one of them suffices.
 
-    A condition on a job that is unknown, or that is submitted later, is met: Slurm has forgotten the job.
-
-    Args:
-        texts: the dependency of each job, as of `--dependency`.
-        ids: id of each job; that of a task of an array ends with `_` and the number of the task.
-        arrays: array of each job; empty: none.
-        groups: group of the name and the user of each job.
-
-    Raises:
-        InputError: a dependency is invalid.
+    A condition on a job that is unknown, or that is submitted later, is met: Slurm has forgotten the job. `texts` are
+    those of `--dependency`. The id of a task of an array ends with `_` and its number.
     """
     number = {name: job for job, name in enumerate(ids)}
     tasks: dict[str, list[int]] = {}
@@ -164,21 +153,13 @@ def _parsed(
 
 
 def arrays_in(workload: Workload, numbers: Sequence[int]) -> Arrays | None:
-    """Return the arrays of the jobs `numbers` of a workload; None: there are none.
-
-    Raises:
-        InputError: the array of a job is invalid.
-    """
+    """Return the arrays of the jobs `numbers` of a workload; None: there are none."""
     texts = of(workload, "array", numbers)
     return arrays_of(texts, of(workload, "job_id", numbers)) if any(texts) else None
 
 
 def arrays_of(texts: Sequence[str], ids: Sequence[str]) -> Arrays:
-    """Return the arrays of the jobs, from texts such as `12%5`: at most five tasks of array 12 run at once.
-
-    Raises:
-        InputError: a text is not an array.
-    """
+    """Return the arrays of the jobs, from texts such as `12%5`: at most five tasks of array 12 run at once."""
     numbers: dict[str, int] = {}
     of, most = [], list[int]()
     for job, text in enumerate(texts):
@@ -225,13 +206,7 @@ MODES = {"cancel": CANCEL, "requeue": REQUEUE, "suspend": SUSPEND}
 
 
 def preemption_of(machine: SlurmCluster, partitions: Sequence[int], qos: Sequence[str]) -> Preemption | None:
-    """Return which jobs preempt which; None: no job preempts another one.
-
-    Args:
-        machine: the cluster.
-        partitions: partition of each job.
-        qos: QOS of each job.
-    """
+    """Return which jobs preempt which, from partition and QOS of each; None: no job preempts another one."""
     own = machine.preempt
     if own.by_qos and machine.database.qos:
         return _by_qos(own, machine.database.qos, qos)
@@ -274,11 +249,7 @@ def _by_qos(own: Preempt, known: Sequence[Qos], qos: Sequence[str]) -> Preemptio
 
 
 def start_of(workload: Workload, policy: Slurm) -> float:
-    """Return the Unix time of second 0, for the dates of reservations and of resets of usage.
-
-    Raises:
-        InputError: the Unix time is unknown.
-    """
+    """Return the Unix time of second 0, for the dates of reservations and of resets of usage."""
     if policy.epoch_s or workload.provenance.unix_start:
         return policy.epoch_s or float(workload.provenance.unix_start or 0.0)
     what = "reservations and resets of usage have dates, but the Unix time of second 0 of the workload is unknown"
@@ -295,13 +266,8 @@ def with_bookings(
 ) -> Inputs:
     """Return the inputs of a simulation with the advance reservations of a machine, and the one of each job in them.
 
-    Args:
-        names_of: the names of the reservations of each job, joined by commas; empty: none.
-        epoch: Unix time of second 0, s.
-        seed: seed of the delays with which slurmctld notices that one begins or ends.
-
-    Raises:
-        InputError: a reservation has an unknown node.
+    `names_of` has the reservations of each job, joined by commas, `epoch` the Unix time of second 0, s. The delays with
+    which slurmctld notices that one begins or ends are drawn from `seed`.
     """
     known = {name: number for number, (name, _) in enumerate(machine.nodes)}
     rng = np.random.default_rng((seed, 1))  # slurmctld notices a begin and an end late
@@ -343,10 +309,7 @@ EVENTS = ("earliest_start", "dependency", "array", "reservation", "licenses")
 
 
 def ignored(workload: Workload, machine: SlurmMachine | None = None) -> list[str]:
-    """Return a warning for each column of a workload that a simulation of the policy `slurm` ignores or lacks.
-
-    `machine`: the machine that is simulated; None: equal nodes.
-    """
+    """Return a warning for each column of a workload that a simulation ignores or lacks. No `machine`: equal nodes."""
     warnings = []
     for name in EVENTS if machine is None else () if machine.reservations is not None else ("reservation",):
         if name == "earliest_start":

@@ -54,11 +54,7 @@ class Change:
         return (*named, *(name for name, _ in self.nodes))
 
     def applied(self, lines: Sequence[Line]) -> list[Line]:
-        """Return the changed lines.
-
-        Raises:
-            InputError: a change is invalid; see `with_settings` and `with_nodes`.
-        """
+        """Return the changed lines."""
         begun = lines if self.replacement is None else lines_of(self.replacement)
         return with_nodes(with_settings(begun, self.settings), dict(self.nodes))
 
@@ -87,8 +83,7 @@ def machine_in(conf: SlurmConf) -> SlurmMachine:
 def changed_cluster(base: SlurmConf, files: Sequence[Path], change: Change, zone: str) -> tuple[SlurmConf, list[str]]:
     """Return the changed settings, and a note for each part of the change without an effect on the model.
 
-    Raises:
-        InputError: a change is invalid, or the change has no effect on the model.
+    A change without any effect is an InputError: both predictions would be the same.
     """
 
     def settings_of(part: Change) -> SlurmConf:

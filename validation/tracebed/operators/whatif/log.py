@@ -40,7 +40,6 @@ class Log:
     """The jobs of a log.
 
     Attributes:
-        workload: the jobs that are simulated, by submission. `logged_start` is what happened.
         judged: whether a job is judged, shape (jobs,).
         begin: beginning of the log, s.
         wide: number of jobs with more cores on a node than any node has; they are left out.
@@ -65,11 +64,7 @@ class Log:
 
 
 def with_starts(workload: Workload, run: Run) -> Workload:
-    """Return a workload with the starts and ends of a real run of it as the logged ones.
-
-    Raises:
-        InputError: a job of the workload is not in the run.
-    """
+    """Return a workload with the starts and ends of a real run of it as the logged ones."""
     rows = pd.Index(run.jobs["job_id"]).get_indexer(pd.Index(workload.column("job_id")))
     if (rows < 0).any():
         job = workload.column("job_id")[int(np.argmin(rows))]
@@ -82,15 +77,7 @@ def with_starts(workload: Workload, run: Run) -> Workload:
 
 
 def log_of(workload: Workload, machine: SlurmCluster, where: str | None = None) -> Log:
-    """Return the jobs of a log, to be simulated on its cluster.
-
-    Args:
-        workload: the log, read but not scaled.
-        where: file of the log, for messages.
-
-    Raises:
-        InputError: no job has a logged start.
-    """
+    """Return the jobs of a log, read but not scaled, to be simulated on its cluster."""
     workload, task, arrays = _with_tasks(workload)
     start, end, submit = (workload.floats(name) for name in ("logged_start", "logged_end", "submit_time"))
     if not np.isfinite(start).any():

@@ -171,19 +171,8 @@ def whatif(
 ) -> WhatIf:
     """Predict a log under its slurm.conf and under a changed one, and compare both with each other and with the log.
 
-    Args:
-        workload: the log, read but not scaled.
-        files: the slurm.conf, and what else is known of the cluster, as `slurm.conf.read` takes it.
-        name: name of the log, for messages and reports.
-        remedy: what is done with jobs whose time limit exceeds that of the changed cluster.
-        members: members of each ensemble.
-        perturbation: largest changes of their input.
-        workers: number of processes; None: that of the available cores.
-        on_progress: called with the number of finished members.
-
-    Raises:
-        InputError: the log has no starts, the slurm.conf does not describe its cluster, a change is invalid, or it
-            changes nothing.
+    The arguments are those of `tracebed.api.whatif`; `files` is what `slurm.conf.read` takes, and None `workers` are as
+    many as there are cores.
     """
     zone = workload.provenance.time_zone or ""
     clusters = [cluster_of(read(*files, plain=True, zone=zone), files)]
@@ -273,14 +262,8 @@ def _effect_of(
 ) -> _Effect:
     """Return the effect of a change.
 
-    Args:
-        workload: the jobs of the log.
-        base: its members in the cluster as it was.
-        sides: the cluster as it was, and the changed one.
-        predict: a function that returns the members of a workload on a cluster.
-
-    Raises:
-        InputError: no job can run on the changed cluster.
+    `base` are the members of the log in the cluster as it was. `sides` are this cluster, and the changed one. The
+    function `predict` returns the members of a workload on a cluster.
     """
     new = sides[1]
     (probe,) = predict(workload, new, range(1))
@@ -331,11 +314,7 @@ def _check_partitions(log: Log, machine: SlurmCluster, name: str, conf: str) -> 
 
 
 def _misfits(log: Log, member: Predicted, machine: SlurmCluster, name: str, conf: str) -> list[str]:
-    """Return what cannot run on the cluster, as notes.
-
-    Raises:
-        InputError: the share of the jobs is `MISFIT` or more.
-    """
+    """Return what cannot run on the cluster, as notes. A share of the jobs of `MISFIT` or more is an InputError."""
     found = Counter({WIDE: log.wide})
     examples: dict[str, str] = {}
     for (partition, reason), count in member.rejected.most_common():

@@ -54,11 +54,7 @@ OPTIONAL = ("shortest", "deadline", "het_job")
 
 @cache
 def _functions() -> tuple[Any, dict[str, tuple[str, bool]], type[ctypes.Structure]]:
-    """Return the library, the fields of `struct setup`, and the structure.
-
-    Raises:
-        InputError: the library is missing, or belongs to another version.
-    """
+    """Return the library, the fields of `struct setup`, and the structure."""
     if not LIBRARY.exists():
         what = "Slurm on a cluster is simulated in C, and there was no C compiler when tracebed was installed"
         raise InputError(what, hint=INSTALL)
@@ -81,22 +77,12 @@ def _functions() -> tuple[Any, dict[str, tuple[str, bool]], type[ctypes.Structur
 
 
 def simulate(inputs: Inputs, policy: Slurm) -> Outcome:
-    """Simulate the jobs on the cluster.
-
-    Raises:
-        InputError: the library is missing, or belongs to another version.
-        MemoryError: the memory does not suffice.
-    """
+    """Simulate the jobs on the cluster. Raise InputError if the library is missing, or belongs to another version."""
     return _run(inputs, policy, trial=False)
 
 
 def fits(empty: Resources, request: Request) -> bool:
-    """Return whether a job that requests these resources fits on the empty cluster.
-
-    Raises:
-        InputError: the library is missing, or belongs to another version.
-        MemoryError: the memory does not suffice.
-    """
+    """Return whether a job that requests these resources fits on the empty cluster. Errors: those of `simulate`."""
     amounts = GRES + len(request.gres)
     of_job: dict[str, Any] = {name: [0] for name in ("submit", "run_time", "launch_s", "overrun_s", "over_limit_s")}
     of_job |= {name: [0] for name in ("end_s", "partition", "user", "fixed", "tier", "usage_factor", "reserve")}
