@@ -15,7 +15,7 @@ import tracebed.api as tb
 from tracebed.converters.description import ALL_PARTITIONS, Capacity, gpus_of, partition_facts
 from tracebed.converters.workload import Workload
 from tracebed.ground.errors import ExitCode, InputError
-from tracebed.slurm.partitions import cluster_of, node_classes
+from tracebed.slurm.conf import cluster_of, node_classes
 
 CONF = """NodeName=c[1-2] CPUs=8 Sockets=1 CoresPerSocket=4 ThreadsPerCore=2 Feature=ib
 NodeName=g1 CPUs=4 Gres=gpu:a100:2 RealMemory=1000

@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 import warnings
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tracebed.converters.description import Capacity
+from tracebed.converters.description import ALL_PARTITIONS, Capacity
 from tracebed.ground.display import listed
 from tracebed.ground.errors import InputError
+from tracebed.ground.host_lists import host_names
 from tracebed.machine.sources import MachineSource, has_line
 from tracebed.orchestrator.run import RunInfo
 from tracebed.orchestrator.scheduling.policies.registry import load
@@ -50,7 +51,6 @@ from tracebed.slurm.conf_lines import (
 )
 from tracebed.slurm.database import CONF, DUMP, QOS, RESERVATIONS, Database, kind_of, read_dump, read_qos
 from tracebed.slurm.machine import SlurmCluster, SlurmMachine, machine_of
-from tracebed.slurm.partitions import capacities, cluster_of, node_classes
 from tracebed.slurm.reservations import Reservation
 
 NAMES = {
@@ -340,6 +340,49 @@ def slurm_conf(path: Path | str | Sequence[Path | str], nodes: int | None = None
     return conf
 
 
+def cluster_of(path: Path) -> SlurmCluster:
+    """Return the cluster of a slurm.conf."""
+    cluster = machine_of(lines_of(path), path)
+    if cluster is None:
+        what = "names no nodes with a known number of CPUs"
+        raise InputError(what, where=str(path), hint="give the slurm.conf of the cluster, with its NodeName lines")
+    return cluster
+
+
+def capacities(cluster: SlurmCluster) -> dict[str, Capacity]:
+    """Return what each partition has, and the whole cluster, in CPUs as in a log of Slurm."""
+
+    def of(nodes: Iterable[int]) -> Capacity:
+        kinds = [cluster.nodes[node][1] for node in nodes]
+        cpus, gpus = (kind.cores * kind.threads for kind in kinds), (kind.gres.get("gpu", 0) for kind in kinds)
+        return Capacity(len(kinds), sum(cpus), sum(gpus))
+
+    partitions = {part.name: of(cluster.members(number)) for number, part in enumerate(cluster.partitions)}
+    return partitions | {ALL_PARTITIONS: of(range(len(cluster.nodes)))}
+
+
+def node_classes(cluster: SlurmCluster) -> list[dict[str, Any]]:
+    """Return the classes of nodes: names, number, CPUs, memory, generic resources, features and partitions."""
+    members = {part.name: set(cluster.members(number)) for number, part in enumerate(cluster.partitions)}
+    classes, first = [], 0
+    for kind in cluster.kinds:
+        count = len(host_names(kind.names))
+        numbers = set(range(first, first + count))
+        first += count
+        classes.append(
+            {
+                "names": kind.names,
+                "nodes": count,
+                "cpus": kind.cores * kind.threads,
+                "memory_mib": kind.memory_mib,
+                "gres": {name: count for name, count in kind.gres.items() if ":" not in name},
+                "features": list(kind.features),
+                "partitions": [name for name, nodes in members.items() if nodes & numbers],
+            }
+        )
+    return classes
+
+
 class SlurmConfiguration:
     """The files of Slurm: a slurm.conf, and what Slurm keeps in its database."""
 
@@ -401,16 +444,7 @@ def _of_partitions(partitions: Sequence[Line], modeled: Collection[str]) -> Iter
             f"{len(partitions)} partitions ({names}) are not modeled; all jobs wait in one queue for all nodes "
             f"(select the jobs of a partition: {REMEDY})"
         )
-    for group, keys in PARTITION_GROUPS.items():
-        shown = []
-        for key in keys:
-            if key in SHARED_BY_ALL and len({line.of(key) or "1" for line in partitions}) < 2:
-                continue
-            given = ((line.value, _unmodeled(key, line.of(key), modeled)) for line in partitions)
-            off = ("all",) if group == ACCESS else ()
-            shown += [f"{key}={value} ({name})" for name, value in given if value and value.lower() not in off]
-        if shown:
-            yield _group(f"{group} by partition", shown)
+    yield from _by_line("partition", PARTITION_GROUPS, partitions, modeled)
 
 
 def _of_nodes(nodes: Sequence[Line], sizes: Mapping[int, int], modeled: Collection[str]) -> Iterator[str]:
@@ -424,14 +458,24 @@ def _of_nodes(nodes: Sequence[Line], sizes: Mapping[int, int], modeled: Collecti
     for line in nodes:
         if not available(line) and state_of(line) != "FUTURE":
             yield f"nodes {line.value} have State={line.of('State')} in the slurm.conf: no job starts on them"
-    for group, keys in NODE_GROUPS.items():
+    yield from _by_line("node", NODE_GROUPS, nodes, modeled)
+
+
+def _by_line(
+    kind: str, groups: Mapping[str, Sequence[str]], lines: Sequence[Line], modeled: Collection[str]
+) -> Iterator[str]:
+    """Yield a sentence for each group of keys of the lines of partitions or nodes that the policy does not model."""
+    for group, keys in groups.items():
         shown = []
         for key in keys:
-            known = (line for line in nodes if key != "State" or available(line))
+            if key in SHARED_BY_ALL and len({line.of(key) or "1" for line in lines}) < 2:
+                continue
+            known = (line for line in lines if (kind, key) != ("node", "State") or available(line))
             given = ((line.value, _unmodeled(key, line.of(key), modeled)) for line in known)
-            shown += [f"{key}={value} ({name})" for name, value in given if value]
+            off = ("all",) if group == ACCESS else ()
+            shown += [f"{key}={value} ({name})" for name, value in given if value and value.lower() not in off]
         if shown:
-            yield _group(f"{group} by node", shown)
+            yield _group(f"{group} by {kind}", shown)
 
 
 def _of_database(machine: SlurmCluster, ignored: Sequence[str]) -> Iterator[str]:

@@ -6,7 +6,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -127,26 +127,26 @@ class LiveJob:
     """
 
     id: str
-    number: int
     user: str
     account: str
     partition: str
-    waits_since: float
-    eligible: float
-    start: float | None
-    estimate: float | None
     limit_s: float
     cores: int
     per_node: int
     fewest: int
-    whole: bool
     memory_mib: float
-    by_core: bool
     features: str
     gres: str
-    priority: int
-    reason: str
-    held: Mapping[str, int]
+    number: int = 0
+    waits_since: float = 0.0
+    eligible: float = 0.0
+    start: float | None = None
+    estimate: float | None = None
+    whole: bool = False
+    by_core: bool = False
+    priority: int = 0
+    reason: str = ""
+    held: Mapping[str, int] = field(default_factory=dict)
     ending: bool = False
     others: tuple[str, ...] = ()
     qos: str = ""

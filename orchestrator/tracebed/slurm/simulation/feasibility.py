@@ -74,7 +74,7 @@ def fits(empty: Resources, request: Request) -> bool:
     return not empty.switches or request.least_loaded or engine.fits(empty, request)
 
 
-def lacking(machine: SlurmCluster, empty: Resources, request: Request, nodes: Sequence[int], features: str) -> str:
+def lacking(cluster: SlurmCluster, empty: Resources, request: Request, nodes: Sequence[int], features: str) -> str:
     """Return what a job that does not fit on the empty `nodes` asks for, and what they have at most.
 
     `nodes` are the nodes of the partition that have the `features` that the job demands.
@@ -92,8 +92,8 @@ def lacking(machine: SlurmCluster, empty: Resources, request: Request, nodes: Se
         if wanted > most:
             return f"{wanted:,} MiB of memory on a node are demanded, and a node has {most:,} at most"
         able = [node for node in able if empty.total_memory[node] >= wanted]
-    for kind, wanted in zip(machine.gres, request.gres, strict=True):
-        most = max((empty.gres[node][machine.gres.index(kind)] for node in able), default=0)
+    for kind, wanted in zip(cluster.gres, request.gres, strict=True):
+        most = max((empty.gres[node][cluster.gres.index(kind)] for node in able), default=0)
         if wanted > most:
             return f"{wanted:,} of the generic resource {kind} on a node are demanded, and a node has {most:,} at most"
     sizes = [size for node in able if (size := empty.capacity(request, node))]

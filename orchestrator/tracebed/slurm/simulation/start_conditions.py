@@ -25,6 +25,7 @@ from tracebed.slurm.database import Qos
 from tracebed.slurm.gres import licenses_of
 from tracebed.slurm.machine import Partition, Preempt, SlurmCluster, SlurmMachine
 from tracebed.slurm.reservations import DAY_S, Reservation
+from tracebed.slurm.simulation.accounts import NORMAL
 from tracebed.slurm.simulation.inputs import (
     AFTER,
     AFTER_ANY,
@@ -175,23 +176,23 @@ def arrays_of(texts: Sequence[str], ids: Sequence[str]) -> Arrays:
     return Arrays(of, most)
 
 
-def licenses_in(texts: Sequence[str], ids: Sequence[str], machine: SlurmCluster) -> Licenses | None:
+def licenses_in(texts: Sequence[str], ids: Sequence[str], cluster: SlurmCluster) -> Licenses | None:
     """Return the licences of the cluster and of jobs, as of `--licenses`; None: no job wants any.
 
     Licences NAME@SERVER are in Slurm's database, and not counted.
     """
     if not any(texts):
         return None
-    kinds = [*machine.licenses]
+    kinds = [*cluster.licenses]
     named = (licenses_of(text, f"job {job}") for job, text in zip(ids, texts, strict=True))
     wanted = [tuple(own.get(kind, 0) for kind in kinds) for own in named]
-    return Licenses([machine.licenses[kind] for kind in kinds], wanted, machine.bf_licenses)
+    return Licenses([cluster.licenses[kind] for kind in kinds], wanted, cluster.bf_licenses)
 
 
-def excess(text: str, machine: SlurmCluster) -> str:
+def excess(text: str, cluster: SlurmCluster) -> str:
     """Return the licence of which a job wants more than the cluster has; empty: there is none."""
     wanted = licenses_of(text, "") if text else {}
-    return next((name for name, many in wanted.items() if "@" not in name and many > machine.licenses.get(name, 0)), "")
+    return next((name for name, many in wanted.items() if "@" not in name and many > cluster.licenses.get(name, 0)), "")
 
 
 def heterogeneous(names: Sequence[str]) -> list[int]:
@@ -200,17 +201,15 @@ def heterogeneous(names: Sequence[str]) -> list[int]:
     return [number.get(name, -1) for name in names] if number else []
 
 
-NORMAL_QOS = "normal"
-"""QOS of a job without any."""
 MODES = {"cancel": CANCEL, "requeue": REQUEUE, "suspend": SUSPEND}
 
 
-def preemption_of(machine: SlurmCluster, partitions: Sequence[int], qos: Sequence[str]) -> Preemption | None:
+def preemption_of(cluster: SlurmCluster, partitions: Sequence[int], qos: Sequence[str]) -> Preemption | None:
     """Return which jobs preempt which, from partition and QOS of each; None: no job preempts another one."""
-    own = machine.preempt
-    if own.by_qos and machine.database.qos:
-        return _by_qos(own, machine.database.qos, qos)
-    return _by_tier(own, machine.partitions, partitions) if own.by_tier else None
+    own = cluster.preempt
+    if own.by_qos and cluster.database.qos:
+        return _by_qos(own, cluster.database.qos, qos)
+    return _by_tier(own, cluster.partitions, partitions) if own.by_tier else None
 
 
 def _by_tier(own: Preempt, all_of: Sequence[Partition], partitions: Sequence[int]) -> Preemption:
@@ -234,7 +233,7 @@ def _by_qos(own: Preempt, known: Sequence[Qos], qos: Sequence[str]) -> Preemptio
     all_of = [*known, Qos(name="", preempt_mode="off")]
     modes = [each.preempt_mode or own.mode for each in all_of]
     return Preemption(
-        of=[number.get(name or NORMAL_QOS, len(known)) for name in qos],
+        of=[number.get(name or NORMAL, len(known)) for name in qos],
         may=[
             mask_of([number[low] for low in each.preempts if low in number and modes[number[low]] in MODES])
             for each in all_of
@@ -259,7 +258,7 @@ def start_of(workload: Workload, policy: Slurm) -> float:
 def with_bookings(
     inputs: Inputs,
     names_of: Sequence[str],
-    machine: SlurmCluster,
+    cluster: SlurmCluster,
     reservations: Sequence[Reservation],
     epoch: float,
     seed: int = 0,
@@ -269,7 +268,7 @@ def with_bookings(
     `names_of` has the reservations of each job, joined by commas, `epoch` the Unix time of second 0, s. The delays with
     which slurmctld notices that one begins or ends are drawn from `seed`.
     """
-    known = {name: number for number, (name, _) in enumerate(machine.nodes)}
+    known = {name: number for number, (name, _) in enumerate(cluster.nodes)}
     rng = np.random.default_rng((seed, 1))  # slurmctld notices a begin and an end late
     booked, notices, number = list[Booked](), list[float](), dict[str, list[int]]()
     for each in reservations:
@@ -280,7 +279,7 @@ def with_bookings(
         mask = mask_of([known[name] for name in names])
         for begin, end in each.until(int(epoch + max(inputs.submit)) + REPEATED_S):
             number.setdefault(each.name, []).append(len(booked))
-            booked.append(Booked(begin, end, end + machine.resv_over_run_s, mask, each.flexible))
+            booked.append(Booked(begin, end, end + cluster.resv_over_run_s, mask, each.flexible))
             notices += [instant - epoch + rng.uniform(0.0, NOTICE_S) for instant in (begin, end)]
     inside = [
         _chosen(number, names, booked, submit + epoch) for names, submit in zip(names_of, inputs.submit, strict=True)
@@ -332,17 +331,17 @@ def ignored(workload: Workload, machine: SlurmMachine | None = None) -> list[str
     return warnings
 
 
-def _of_all_memory(workload: Workload, machine: SlurmCluster) -> Iterator[str]:
+def _of_all_memory(workload: Workload, cluster: SlurmCluster) -> Iterator[str]:
     """Yield a warning about the jobs that hold all memory of shared nodes because no request and no default is known.
 
     In Slurm, a job without a request does so. A log without requests, such as most of SWF, must not.
     """
-    if not (machine.memory and machine.shared):
+    if not (cluster.memory and cluster.shared):
         return
-    limited = [each.memory_per_core_mib or each.memory_per_node_mib or each.exclusive for each in machine.partitions]
+    limited = [each.memory_per_core_mib or each.memory_per_node_mib or each.exclusive for each in cluster.partitions]
     unknown = np.isnan(workload.floats("memory_mib"))
     by_partition = Counter(names.split(",")[0] for names in workload.texts("partition")[unknown].tolist())
-    numbers = {name: machine.partition(name) for name in by_partition}
+    numbers = {name: cluster.partition(name) for name in by_partition}
     count = sum(by_partition[name] for name, number in numbers.items() if number is not None and not limited[number])
     if count:
         yield (
@@ -352,11 +351,11 @@ def _of_all_memory(workload: Workload, machine: SlurmCluster) -> Iterator[str]:
         )
 
 
-def _partial(reservations: Sequence[Reservation], machine: SlurmCluster) -> Iterator[str]:
+def _partial(reservations: Sequence[Reservation], cluster: SlurmCluster) -> Iterator[str]:
     """Yield a warning for each reservation of some cores of its nodes."""
     cores: dict[str, int] = {}
     for each in reservations:
-        cores = cores or {name: machine.cores_of(kind) for name, kind in machine.nodes}
+        cores = cores or {name: cluster.cores_of(kind) for name, kind in cluster.nodes}
         all_cores = sum(cores.get(name, 0) for name in (host_names(each.nodes) if each.nodes else ()))
         if 0 < each.cores < all_cores:
             yield f"the reservation {each.name} has {each.cores} of {all_cores} cores; all cores are assumed"
