@@ -30,12 +30,9 @@ END_S = 60.0
 
 
 class Allocations:
-    """The allocations with a name and the steps with names that begin with it.
+    """The allocations of a name, and the steps whose names begin with it. `where` is the group, for messages.
 
-    Args:
-        name: name of the allocations, and beginning of the names of their steps.
-        where: the group, for messages.
-        command_s: time in which a command of Slurm must end, s.
+    A command of Slurm must end within `command_s`, s.
     """
 
     def __init__(self, name: str, where: str, command_s: float) -> None:

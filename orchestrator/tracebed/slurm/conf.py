@@ -40,9 +40,9 @@ from tracebed.slurm.conf_lines import (
     HINT,
     Line,
     available,
-    cpus,
     hosts,
     hosts_of,
+    layout_of,
     lines_of,
     node_lines,
     partition_lines,
@@ -106,6 +106,12 @@ class SlurmConf:
         """The machine of the cluster."""
         return None if self.cluster is None else SlurmMachine.of(self.cluster, self.reservations, self.parameters)
 
+    def known_machine(self) -> SlurmMachine:
+        """Return the machine. Raise InputError if the file describes none."""
+        if (machine := self.machine) is None:
+            raise _without_nodes(self.where)
+        return machine
+
     def check_machine(self, nodes: int | None) -> None:
         """Raise InputError if a machine of `nodes` equal nodes contradicts the nodes of the file.
 
@@ -166,7 +172,8 @@ def of_lines(
         what = f"unknown {'keys' if len(unknown) > 1 else 'key'}, such as {unknown[0][:60]!r}: not a slurm.conf"
         raise InputError(what, where=next(line.where for line in lines if line.unknown), hint=HINT)
     values = {line.key.lower(): line.value for line in lines}
-    names = [name for line in node_lines(lines) for name in hosts_of(line.value, line.where)]
+    partitions, nodes = partition_lines(lines), node_lines(lines)
+    names = [name for line in nodes for name in hosts_of(line.value, line.where)]
     switches, gaps = topology.read(values, path, names)
     machine = machine_of(lines, path, database, switches)
     machine = None if machine is None or (machine.plain and not plain) else machine
@@ -178,16 +185,14 @@ def of_lines(
     except InputError as error:
         where = [line.where for line in lines if line.key.lower() == "schedulerparameters"]
         raise InputError(error.what, where=where[-1], hint=error.hint) from error
-    given = {line.key.lower() for line in lines}
     unset = (
         f"{key} is not set, and its default depends on the version of Slurm; {MODELED[key.lower()][0]} is assumed"
         for key in CHANGED_DEFAULTS
-        if key.lower() not in given
+        if key.lower() not in values
     )
-    partitions, nodes = partition_lines(lines), node_lines(lines)
     sizes = Counter[int]()
     for line in filter(available, nodes):
-        sizes[cpus(line)] += hosts(line.value)
+        sizes[layout_of(line).cpus] += hosts(line.value)
     others = [_group("an unknown kind", unknown)] if unknown else []
     known = frozenset[str]() if machine is None else OF_CLUSTER
     differences = (
@@ -207,10 +212,7 @@ def of_lines(
 def read_machine(*paths: Path) -> SlurmMachine:
     """Return the machine of the files that `read` takes. Warn of each group of settings that is not modeled."""
     conf = read(*paths, plain=True)
-    machine = conf.machine
-    if machine is None:
-        what = "the file names no nodes with a known number of cores"
-        raise InputError(what, where=conf.where, hint="add the lines NodeName=... CPUs=...")
+    machine = conf.known_machine()
     for difference in conf.differences:
         warnings.warn(f"{', '.join(map(str, paths))}: {difference}", stacklevel=2)
     return machine
@@ -344,9 +346,13 @@ def cluster_of(path: Path) -> SlurmCluster:
     """Return the cluster of a slurm.conf."""
     cluster = machine_of(lines_of(path), path)
     if cluster is None:
-        what = "names no nodes with a known number of CPUs"
-        raise InputError(what, where=str(path), hint="give the slurm.conf of the cluster, with its NodeName lines")
+        raise _without_nodes(str(path))
     return cluster
+
+
+def _without_nodes(where: str) -> InputError:
+    hint = "give the slurm.conf of the cluster, with its lines NodeName=... CPUs=..."
+    return InputError("names no nodes with a known number of CPUs", where=where, hint=hint)
 
 
 def capacities(cluster: SlurmCluster) -> dict[str, Capacity]:

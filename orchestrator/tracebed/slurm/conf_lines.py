@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from tracebed.ground.errors import InputError
 from tracebed.ground.host_lists import host_names
@@ -216,28 +216,16 @@ def without_node_sets(lines: Sequence[Line]) -> list[Line]:
     return [resolved(line) for line in lines] if sets else [*lines]
 
 
-def cpus(line: Line) -> int:
-    """Return the CPUs of each node of a NodeName line, as Slurm corrects them."""
-    return _layout(line)[0]
+class Layout(NamedTuple):
+    """The CPUs of each node of a NodeName line, the CPUs of a core (1: they are the cores), the cores of a socket."""
+
+    cpus: int
+    threads: int
+    socket_cores: int
 
 
-def threads_per_core(line: Line) -> int:
-    """Return the CPUs of a core of a NodeName line, which Slurm allocates as a whole; 1 if the CPUs are the cores."""
-    number, sockets, cores = _layout(line)
-    return 1 if number in (sockets, sockets * cores) else _count(line, "ThreadsPerCore") or 1
-
-
-def cores_per_socket(line: Line) -> int:
-    """Return the cores of a socket of a NodeName line; if each CPU is a core, in these."""
-    number, sockets, cores = _layout(line)
-    return 1 if number == sockets else cores
-
-
-def _layout(line: Line) -> tuple[int, int, int]:
-    """Return the CPUs and the sockets of each node of a NodeName line, and the cores of a socket.
-
-    Slurm replaces CPUs that contradict the other settings by their product.
-    """
+def layout_of(line: Line) -> Layout:
+    """Return the layout of a node. Slurm replaces CPUs that contradict the other settings by their product."""
     cores, threads = _count(line, "CoresPerSocket") or 1, _count(line, "ThreadsPerCore") or 1
     boards, of_board = _count(line, "Boards") or 1, _count(line, "SocketsPerBoard")
     given = _count(line, "CPUs" if line.of("CPUs") else "Procs")
@@ -247,9 +235,10 @@ def _layout(line: Line) -> tuple[int, int, int]:
         sockets = of_node or 1
     else:
         sockets = given // (cores * threads) if given and given % (cores * threads) == 0 else boards
-    every = sockets * cores * threads
-    number = every if given is None else given or 1
-    return number if number in (sockets, sockets * cores) else every, sockets, cores
+    cpus = sockets * cores * threads if given is None else given or 1
+    if cpus not in (sockets, sockets * cores):
+        return Layout(sockets * cores * threads, threads, cores)
+    return Layout(cpus, 1, 1 if cpus == sockets else cores)
 
 
 def _count(line: Line, key: str) -> int | None:

@@ -23,14 +23,12 @@ from tracebed.machine.nodes import NodeFacts
 from tracebed.slurm.conf_lines import (
     Line,
     available,
-    cores_per_socket,
-    cpus,
     features_of,
     hosts_of,
+    layout_of,
     node_lines,
     partition_lines,
     state_of,
-    threads_per_core,
     whole,
     without_node_sets,
 )
@@ -551,14 +549,14 @@ def _parameters(values: Mapping[str, str], key: str) -> dict[str, str]:
 
 def kind_of(line: Line) -> Alike:
     """Return the nodes of a line."""
-    threads = threads_per_core(line)
+    cpus, threads, socket_cores = layout_of(line)
     special = hosts_of(f"[{line.of('CpuSpecList')}]", line.where) if line.of("CpuSpecList") else []
-    spared, cores = whole(line.of("CoreSpecCount"), -(-len(special) // threads)), cpus(line) // threads
+    spared, cores = whole(line.of("CoreSpecCount"), -(-len(special) // threads)), cpus // threads
     return Alike(
         names=line.value,
         cores=cores - (spared if spared < cores else min(1, cores - 1)),
         threads=threads,
-        socket_cores=cores_per_socket(line),
+        socket_cores=socket_cores,
         memory_mib=max(1, whole(line.of("RealMemory"), 1) - whole(line.of("MemSpecLimit"), 0)),
         gres=gres_of(line.of("Gres")),
         kept=kept_gres(line.of("Gres")),

@@ -130,14 +130,7 @@ def priority_factors(text: str, where: str) -> dict[int, tuple[float, float]]:
 
 @dataclass(frozen=True)
 class Share:
-    """An association of a user with an account.
-
-    Attributes:
-        share: share of the user in the account.
-        account_share: share of the account.
-        usage: decayed usage, core seconds.
-        factor: fair-share factor.
-    """
+    """An association of a user with an account: their shares, decayed usage in core seconds, and fair-share factor."""
 
     account: str
     user: str

@@ -203,17 +203,15 @@ class Accounting:
         done = set[str]()
         found: list[Limit] = []
         for qos in self._own(owner):
-            for name, most, counter, kind, reason in self._of_qos(qos, owner):
-                if name not in done:
-                    found.append(Limit(counter, kind, most, reason))
-            done |= {name for name, *_ in self._of_qos(qos, owner)}
+            limits = [*self._of_qos(qos, owner)]
+            found += [Limit(counter, kind, most, why) for name, most, counter, kind, why in limits if name not in done]
+            done |= {name for name, *_ in limits}
         if done & {"account_jobs", "user_jobs"}:
             done.add("own_jobs")
         if done & {"account_submit", "user_submit"}:
             done.add("own_submit")
-        for name, most, counter, kind, reason in self._of_associations(owner):
-            if name not in done:
-                found.append(Limit(counter, kind, most, reason))
+        limits = [*self._of_associations(owner)]
+        found += [Limit(counter, kind, most, why) for name, most, counter, kind, why in limits if name not in done]
         yield from sorted(found, key=lambda limit: limit.kind >= 0)
 
     def _counted(self, owner: Owner) -> Iterator[tuple[int, int]]:

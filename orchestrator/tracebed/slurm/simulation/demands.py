@@ -40,12 +40,9 @@ def as_asked(workload: Workload, cluster: SlurmCluster) -> tuple[Workload, dict[
         raise InputError(what, hint="read the log again: convert --by node")
     names = workload.texts("partition").tolist()
     number = {name: cluster.partition(name.partition(",")[0]) for name in dict.fromkeys(names)}
-    limit, runs = workload.floats("time_limit"), np.isfinite(workload.floats("run_time"))
-    missing, limit = np.isnan(limit), limit.copy()
-    limit[missing] = [
-        YEAR_S if (part := number[name]) is None else cluster.limit_s(part, run_s) or YEAR_S
-        for name, run_s in zip(np.array(names)[missing], workload.floats("run_time")[missing], strict=True)
-    ]
+    limit, runs = workload.floats("time_limit").copy(), np.isfinite(workload.floats("run_time"))
+    missing = np.isnan(limit)
+    limit[missing] = default_limits(workload, cluster, missing)
     columns: dict[str, Any] = {"time_limit": limit}
     cpus = [step.parameters.get("cpus_per_core", 1) for step in workload.provenance.steps if step.name == IN_CORES]
     columns["cores_per_node"] = workload.ints("cores_per_node") * cpus[0] if cpus else cores_used(workload)
@@ -59,6 +56,16 @@ def as_asked(workload: Workload, cluster: SlurmCluster) -> tuple[Workload, dict[
             (workload.texts("partition").isin(strange).to_numpy() & runs).sum()
         )
     return Workload(workload.columns.assign(**columns), workload.provenance), counts
+
+
+def default_limits(workload: Workload, cluster: SlurmCluster, jobs: BoolArray) -> list[float]:
+    """Return the limits that the partitions of some jobs give to jobs without a limit, s."""
+    names, run_times = workload.partitions().to_numpy()[jobs], workload.floats("run_time")[jobs]
+    number = {name: cluster.partition(name) for name in dict.fromkeys(names)}
+    return [
+        YEAR_S if (partition := number[name]) is None else cluster.limit_s(partition, run_s) or YEAR_S
+        for name, run_s in zip(names, run_times, strict=True)
+    ]
 
 
 def longest_limits(workload: Workload, cluster: SlurmCluster) -> FloatArray:

@@ -31,11 +31,7 @@ def size_factor(
 
 
 class Factors:
-    """The factors of priorities.
-
-    Attributes:
-        billing: weights of the amounts of a job in its usage, of each partition.
-    """
+    """The factors of priorities, and the weights of a job's amounts in its usage, of each partition."""
 
     def __init__(self, cluster: SlurmCluster, kinds: Sequence[str], accounting: Accounting) -> None:
         """Prepare for the jobs of a cluster. `kinds` are the generic resources in the order of the amounts."""

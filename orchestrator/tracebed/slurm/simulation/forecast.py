@@ -69,12 +69,9 @@ UNAVAILABLE = "no available nodes of its partition can run it"
 
 @dataclass(frozen=True)
 class Starts:
-    """The forecast starts.
+    """The starts of the waiting jobs in each member, s on the clock of the cluster, shape (jobs, members).
 
-    Attributes:
-        starts: starts in each member, s on the clock of the cluster, shape (jobs, members); NaN: no forecast.
-        reasons: why there is no forecast, of each job; empty: there is one.
-        notes: what the state has that is not modeled, and what the log lacks, one sentence each.
+    A job without a forecast (NaN) has a reason. The notes say what is not modeled, and what the log lacks.
     """
 
     jobs: tuple[LiveJob, ...]
@@ -135,13 +132,7 @@ def _further(job: LiveJob) -> Iterator[LiveJob]:
 
 
 class _Ensemble:
-    """The simulations of a state.
-
-    Attributes:
-        waiting: the waiting jobs.
-        reasons: why there is no forecast, of each waiting job; empty: there is one.
-        rows: the waiting jobs with a forecast.
-    """
+    """The simulations of a state: its `waiting` jobs, why some have no forecast, and the `rows` of the others."""
 
     def __init__(self, state: ClusterState, learnt: RunTimes, rng: np.random.Generator) -> None:
         self._state, self._learnt, self._rng = state, learnt, rng
@@ -397,14 +388,10 @@ class _StateInputs:
         return accounting, Factors(cluster, self._kinds, accounting)
 
     def of(self, jobs: Sequence[LiveJob], requests: Sequence[Request], live: int, first: Sequence[int]) -> Inputs:
-        """Return the inputs of jobs whose run times are not yet known.
+        """Return the inputs of jobs without run times. The simulation ends when the `live` jobs have started.
 
-        Args:
-            jobs: the jobs: those of the state, then their entries of further partitions, then later ones, whose
-                priorities follow from the rules.
-            requests: the request of each.
-            live: the number of the jobs of the state. The simulation ends when they have started.
-            first: of each job of the state and each entry, the job; the others are jobs of their own.
+        `jobs` are those of the state, then their entries of further partitions, then later ones, whose priorities
+        follow from the rules. `first` has the job of each job of the state and of each entry.
         """
         state, cluster, weights = self._state, self._state.machine, self._state.machine.weights
         users = _Users(state, jobs)
@@ -509,14 +496,7 @@ def _conditions(jobs: Sequence[LiveJob], own: Sequence[int], live: int, *, kill_
 
 
 class _Users:
-    """The associations of a state and of jobs, in the form of `Inputs`.
-
-    Attributes:
-        of_job: association of each job.
-        numbers: number of the user of each job.
-        tree: the accounts, below the root, and their users.
-        usage, factors: of each association.
-    """
+    """The associations of a state and of jobs, in the form of `Inputs`, with the association of each job."""
 
     def __init__(self, state: ClusterState, jobs: Sequence[LiveJob]) -> None:
         shares = {(share.account, share.user): share for share in state.shares}

@@ -60,12 +60,7 @@ class Conditions:
 
 @dataclass(frozen=True)
 class Arrays:
-    """The arrays of jobs.
-
-    Attributes:
-        of: array of each job; -1: none.
-        most: largest number of running tasks of each array; 0: any number.
-    """
+    """The array of each job (-1: none), and the largest number of running tasks of each array (0: any number)."""
 
     of: Sequence[int]
     most: Sequence[int] = ()
@@ -80,10 +75,8 @@ class Arrays:
 class Entries:
     """The entries of each job in Slurm's queue. A job in several partitions (`--partition=cpu,gpu`) has one for each.
 
-    Attributes:
-        first: of each entry, the first entry of its job.
-        following: of each entry, the next one of its job; -1: none.
-        one_reservation: whether one entry of a job at most has a reservation in a pass (`bf_one_resv_per_job`).
+    Of each entry, there are the first entry of its job, and the next one (-1: none). `one_reservation`: one entry of a
+    job at most has a reservation in a pass (`bf_one_resv_per_job`).
     """
 
     first: Sequence[int]
@@ -211,11 +204,9 @@ class Booked(NamedTuple):
 
 @dataclass(frozen=True)
 class Bookings:
-    """The advance reservations.
+    """The advance reservations, and the one in which each job runs (-1: none).
 
-    Attributes:
-        inside: the reservation in which each job runs; -1: none.
-        notices: instants at which slurmctld notices that a reservation has begun or ended, s of the simulation.
+    `notices`: instants at which slurmctld notices that one has begun or ended, s of the simulation.
     """
 
     booked: Sequence[Booked]
@@ -282,13 +273,11 @@ class Inputs:
         kill_wait_s: a job that has passed its expected end is expected to end this much later, s.
         check_s: instant at which slurmctld looks for jobs beyond their limit, as it does every `CHECK_S`, s.
         billing_most: whether the largest weighted amount is billed, not the sum.
-        conditions: conditions of the starts; None: there are none.
         array_reservations: most tasks of an array with a reservation in a backfill pass (`bf_max_job_array_resv`).
         job_depth: number of jobs of a partition in a pass of the main loop; 0: any number (`partition_job_depth`).
         part_test, user_part_test: number of jobs of a partition, and of a user in a partition, in a backfill pass; 0:
             any number (`bf_max_job_part`, `bf_max_job_user_part`).
         complete_wait_s: for how long no job starts while another one is completing, s (`CompleteWait`).
-        licenses: the licences; None: no job wants any.
         begin_s: instant at which the simulation begins, s. Jobs that were submitted before it wait at this instant.
         entries: the entries of jobs in several partitions, each of which is a job here; None: there are no such jobs.
         held: of each job, the cores by node that it holds when the simulation begins; empty: no job runs then.

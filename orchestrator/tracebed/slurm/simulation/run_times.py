@@ -27,8 +27,6 @@ class RunTimes:
 
     Attributes:
         groups: group -> shares; `KILLED`: the limit ended the job.
-        users: the users of the log.
-        jobs: number of jobs with a run time and a limit.
     """
 
     def __init__(self, log: Workload) -> None:

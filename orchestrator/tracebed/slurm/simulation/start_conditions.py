@@ -23,7 +23,7 @@ from tracebed.orchestrator.scheduling.node_masks import mask_of
 from tracebed.orchestrator.scheduling.policies.slurm import Slurm
 from tracebed.slurm.database import Qos
 from tracebed.slurm.gres import licenses_of
-from tracebed.slurm.machine import Partition, Preempt, SlurmCluster, SlurmMachine
+from tracebed.slurm.machine import Partition, SlurmCluster, SlurmMachine
 from tracebed.slurm.reservations import DAY_S, Reservation
 from tracebed.slurm.simulation.accounts import NORMAL
 from tracebed.slurm.simulation.inputs import (
@@ -177,10 +177,7 @@ def arrays_of(texts: Sequence[str], ids: Sequence[str]) -> Arrays:
 
 
 def licenses_in(texts: Sequence[str], ids: Sequence[str], cluster: SlurmCluster) -> Licenses | None:
-    """Return the licences of the cluster and of jobs, as of `--licenses`; None: no job wants any.
-
-    Licences NAME@SERVER are in Slurm's database, and not counted.
-    """
+    """Return the licences of cluster and jobs; None: no job wants any. NAME@SERVER is of the database, not counted."""
     if not any(texts):
         return None
     kinds = [*cluster.licenses]
@@ -205,45 +202,36 @@ MODES = {"cancel": CANCEL, "requeue": REQUEUE, "suspend": SUSPEND}
 
 
 def preemption_of(cluster: SlurmCluster, partitions: Sequence[int], qos: Sequence[str]) -> Preemption | None:
-    """Return which jobs preempt which, from partition and QOS of each; None: no job preempts another one."""
-    own = cluster.preempt
-    if own.by_qos and cluster.database.qos:
-        return _by_qos(own, cluster.database.qos, qos)
-    return _by_tier(own, cluster.partitions, partitions) if own.by_tier else None
+    """Return which jobs preempt which, from partition and QOS of each; None: no job preempts another one.
 
-
-def _by_tier(own: Preempt, all_of: Sequence[Partition], partitions: Sequence[int]) -> Preemption:
-    modes = [partition.preempt_mode or own.mode for partition in all_of]
-    weak = [number for number, mode in enumerate(modes) if mode in MODES]
-    return Preemption(
-        of=partitions,
-        may=[mask_of([low for low in weak if all_of[low].tier < partition.tier]) for partition in all_of],
-        rank=[partition.tier for partition in all_of],
-        mode=[MODES.get(mode, CANCEL) for mode in modes],
-        grace_s=[partition.grace_s for partition in all_of],
-        exempt_s=[own.exempt_s for _ in all_of],
-        youngest=own.youngest,
-        again=own.again,
-    )
-
-
-def _by_qos(own: Preempt, known: Sequence[Qos], qos: Sequence[str]) -> Preemption:
-    """Return the preemption by QOS. The last class has the jobs of an unknown QOS, which neither preempt nor yield."""
+    By QOS, the last class has the jobs of an unknown QOS, which neither preempt nor yield.
+    """
+    rules, known = cluster.preempt, cluster.database.qos
+    by_qos = rules.by_qos and bool(known)
+    if not (by_qos or rules.by_tier):
+        return None
+    classes: Sequence[Qos | Partition] = [*known, Qos(name="", preempt_mode="off")] if by_qos else cluster.partitions
+    modes = [each.preempt_mode or rules.mode for each in classes]
     number = {each.name: at for at, each in enumerate(known)}
-    all_of = [*known, Qos(name="", preempt_mode="off")]
-    modes = [each.preempt_mode or own.mode for each in all_of]
+
+    def weaker(strong: Qos | Partition) -> Iterator[int]:
+        """Yield the classes whose jobs those of a class may preempt."""
+        if isinstance(strong, Qos):
+            yield from (number[name] for name in strong.preempts if name in number)
+        else:
+            yield from (at for at, each in enumerate(cluster.partitions) if each.tier < strong.tier)
+
     return Preemption(
-        of=[number.get(name or NORMAL, len(known)) for name in qos],
-        may=[
-            mask_of([number[low] for low in each.preempts if low in number and modes[number[low]] in MODES])
-            for each in all_of
-        ],
-        rank=[each.priority for each in all_of],
+        of=[number.get(name or NORMAL, len(known)) for name in qos] if by_qos else partitions,
+        may=[mask_of([low for low in weaker(each) if modes[low] in MODES]) for each in classes],
+        rank=[each.priority if isinstance(each, Qos) else each.tier for each in classes],
         mode=[MODES.get(mode, CANCEL) for mode in modes],
-        grace_s=[each.grace_s for each in all_of],
-        exempt_s=[own.exempt_s if each.exempt_s is None else each.exempt_s for each in all_of],
-        youngest=own.youngest,
-        again=own.again,
+        grace_s=[each.grace_s for each in classes],
+        exempt_s=[
+            rules.exempt_s if not isinstance(each, Qos) or each.exempt_s is None else each.exempt_s for each in classes
+        ],
+        youngest=rules.youngest,
+        again=rules.again,
     )
 
 

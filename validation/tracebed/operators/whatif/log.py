@@ -25,7 +25,7 @@ from tracebed.ground.errors import InputError
 from tracebed.orchestrator.run import Run
 from tracebed.slurm.machine import SlurmCluster
 from tracebed.slurm.scontrol import task_numbers
-from tracebed.slurm.simulation.demands import IN_CORES, STARTED, YEAR_S, in_cpus, several_kinds
+from tracebed.slurm.simulation.demands import IN_CORES, STARTED, default_limits, in_cpus, several_kinds
 
 EXPORT = f"export the log with {COMMAND}"
 
@@ -37,13 +37,9 @@ ARRAY = re.compile(r"(\w+)_\[([^\]]*)\]?")
 
 @dataclass(frozen=True)
 class Log:
-    """The jobs of a log.
+    """The jobs of a log, by submission, whether each is judged, the beginning of the log, s, and what was assumed.
 
-    Attributes:
-        judged: whether a job is judged, shape (jobs,).
-        begin: beginning of the log, s.
-        wide: number of jobs with more cores on a node than any node has; they are left out.
-        notes: what was assumed or left out, with its number of jobs.
+    `wide`: number of jobs with more cores on a node than any node has; they are left out.
     """
 
     workload: Workload
@@ -113,7 +109,8 @@ def log_of(workload: Workload, machine: SlurmCluster, where: str | None = None) 
     threads, most = in_log.get("cpus_per_core", 1), max(machine.cores_of(kind) for kind in machine.kinds)
     cores = -(-np.maximum(cores_used(workload), 1) // threads)
     wide = kept & (cores > most)
-    limit = np.where(ran & unlimited, _limits(workload, machine), limit)  # a change of the cluster comes later
+    limit = limit.copy()
+    limit[ran & unlimited] = default_limits(workload, machine, ran & unlimited)  # a change of the cluster comes later
     table = workload.table.assign(submit_time=submit, run_time=run_time, time_limit=limit, cores_per_node=cores)
     table[STARTED] = ran
     notes = [*arrays]
@@ -158,14 +155,6 @@ def _with_tasks(workload: Workload) -> tuple[Workload, BoolArray, list[str]]:
         )
     table = workload.table.iloc[rows].assign(job_id=names).reset_index(drop=True)
     return Workload(table, workload.provenance), np.isin(rows, [*tasks]), notes
-
-
-def _limits(workload: Workload, machine: SlurmCluster) -> FloatArray:
-    """Return the limits that the partitions of jobs give to a job without a limit, s, shape (jobs,)."""
-    numbers = [machine.partition(name) for name in workload.partitions()]
-    run_times = workload.floats("run_time").tolist()
-    limits = [0.0 if at is None else machine.limit_s(at, run_s) for at, run_s in zip(numbers, run_times, strict=True)]
-    return np.array([limit or YEAR_S for limit in limits])
 
 
 def _in_cpus(workload: Workload, machine: SlurmCluster) -> bool:

@@ -77,7 +77,6 @@ class Predicted:
     Attributes:
         wait: wait of each job of the workload, s, shape (jobs,); NaN: it does not start. Of a job in pieces, the sum.
         run_time: run time of each job, s, shape (jobs,); of a job in pieces, the sum.
-        cores: cores of each job, shape (jobs,).
         waiting: mean number of waiting jobs in each bin, shape (bins,).
         busy: mean number of busy cores in each bin, shape (bins,).
         rejected: (partition, reason) of rejected jobs -> their number.

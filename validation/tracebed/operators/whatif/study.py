@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -24,7 +24,7 @@ from tracebed.converters.perturbation import Perturbation
 from tracebed.converters.workload import BoolArray, FloatArray, Workload
 from tracebed.ground.display import counted, json_values
 from tracebed.ground.errors import InputError
-from tracebed.operators.whatif.change import Change, changed_cluster, cluster_of, machine_in
+from tracebed.operators.whatif.change import Change, changed_cluster
 from tracebed.operators.whatif.classes import Changed, JobClass, classes_of, headlines
 from tracebed.operators.whatif.log import Log, log_of
 from tracebed.operators.whatif.members import Predicted, Side, ensemble, mean_of
@@ -175,21 +175,21 @@ def whatif(
     many as there are cores.
     """
     zone = workload.provenance.time_zone or ""
-    clusters = [cluster_of(read(*files, plain=True, zone=zone), files)]
+    clusters = [read(*files, plain=True, zone=zone)]
+    slurm_machines = [clusters[0].known_machine()]
     void: list[str] = []
     if change:
         changed_conf, void = changed_cluster(clusters[0], files, change, zone)
         clusters.append(changed_conf)
+        slurm_machines.append(changed_conf.known_machine())
     conf = clusters[0].where
-    machines = [machine_in(each).cluster for each in clusters]
+    machines = [machine.cluster for machine in slurm_machines]
     log = log_of(workload, machines[0], name)
     _check_partitions(log, machines[0], name, conf)
     origin = workload.provenance.unix_start
     known: dict[str, Any] = {} if origin is None else {"epoch_s": float(origin)}
     edges = np.linspace(log.begin, _end(log), BINS + 1)
-    sides = [
-        Side(machine, known, longest_limits(log.workload, machine.cluster)) for machine in map(machine_in, clusters)
-    ]
+    sides = [Side(machine, known, longest_limits(log.workload, machine.cluster)) for machine in slurm_machines]
     done, total = itertools.count(1), len(sides) * members  # without refused jobs, which need more members
 
     def tick(_: int) -> None:
@@ -206,7 +206,7 @@ def whatif(
     jobs, changed, found = _jobs(log, waits.mean(axis=0))[rows].reset_index(drop=True), None, [base]
     if change:
         effect = _effect_of(log.workload, base, (sides[0], replace(sides[1], remedy=remedy)), predict)
-        changed = effect.of(rows)
+        changed = effect.changed.of(rows)
         jobs = jobs.assign(changed=changed.after.mean(axis=0))
         found.append(effect.members)
     windows, window_s = _windows(jobs, changed)
@@ -230,28 +230,12 @@ def whatif(
     )
 
 
-@dataclass(frozen=True)
-class _Effect:
-    """The members of both clusters, without the refused jobs.
+class _Effect(NamedTuple):
+    """The effect of a change on all jobs of the log, the members of the changed cluster, and what it refuses."""
 
-    Attributes:
-        before, after: waits of all jobs of the log, s, shape (members, jobs); NaN: refused, or never started.
-        members: the members of the changed cluster.
-        lost: core seconds that each job lacks in the changed cluster, shape (jobs,).
-        held: core seconds of each job, shape (jobs,).
-        refused: what is refused.
-    """
-
-    before: FloatArray
-    after: FloatArray
+    changed: Changed
     members: list[Predicted]
-    lost: FloatArray
-    held: FloatArray
     refused: Refused
-
-    def of(self, rows: BoolArray) -> Changed:
-        """Return the effect on some of the jobs."""
-        return Changed(self.before, self.after, self.lost, self.held, self.refused.much).of(rows)
 
 
 def _effect_of(
@@ -292,7 +276,7 @@ def _effect_of(
         float(held[ran].sum() / HOUR_S),
         Counter(probe.reasons.get(job, IN_SOME) for job in np.flatnonzero(refused & ran).tolist()),
     )
-    return _Effect(waits[0], waits[1], after, lost, held, found)
+    return _Effect(Changed(waits[0], waits[1], lost, held, found.much), after, found)
 
 
 def _end(log: Log) -> float:
