@@ -411,10 +411,7 @@ class SlurmConfiguration:
         return capacities(cluster), node_classes(cluster)
 
     def parameters_of(self, info: RunInfo) -> dict[str, str]:
-        """Return the parameters of the configuration and the release of a run of Slurm.
-
-        A warning says if the rules of this release are unknown.
-        """
+        """Return parameters and release of a run of Slurm. Warn if the rules of the release are unknown."""
         config = of_config(info.policy_parameters).parameters
         parameters, unknown = with_release(config, info.batch.get("version", ""))
         for sentence in unknown:

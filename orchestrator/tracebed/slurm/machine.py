@@ -579,10 +579,7 @@ def _chosen(selection: Collection[str]) -> dict[str, Any]:
 def _partition(
     line: Line, nodes: Collection[str], threads: int, values: Mapping[str, str], selection: Collection[str]
 ) -> Partition:
-    """Return the partition of a line, with the settings of the whole cluster: `values`, and `selection` in lower case.
-
-    Slurm counts CPUs. What a simulation counts as a core has `threads` of them.
-    """
+    """Return the partition of a line. Slurm counts CPUs; what a simulation counts as a core has `threads` of them."""
     listed = "" if line.of("Nodes").upper() == "ALL" else line.of("Nodes")
     for name in hosts_of(listed, line.where) if listed else ():
         if name not in nodes:

@@ -72,10 +72,7 @@ def recognized(text: str) -> bool:
 
 
 def read(text: str, file: str, zone: str = "") -> tuple[tuple[Reservation, ...], list[str]]:
-    """Return the reservations of a text, and a sentence for each setting that is not modeled.
-
-    `zone`: the time zone of the clock of the cluster; empty: unknown, UTC is assumed.
-    """
+    """Return the reservations of a text, and a sentence for each unmodeled setting. Without a `zone`, times are UTC."""
     found, unmodeled, local = list[Reservation](), dict[str, list[str]](), False
     for number, part in enumerate(re.split(rf"(?=\b{FIRST})", text)[1:], 1):
         values = dict(re.findall(r"(\w+)=(\S*)", part))

@@ -111,10 +111,8 @@ class LiveJob:
         cores: cores on all nodes.
         per_node: cores on each node (`--ntasks-per-node`); 0: any number.
         fewest: smallest number of nodes.
-        whole: whether the job gets whole nodes.
         memory_mib: memory on each node, or for each core, MiB; 0: all memory.
         by_core: whether the memory is for each core.
-        features, gres: the request, as in a workload.
         held: node -> cores of a running job.
         ending: whether the job has ended, and its nodes are not yet free.
         others: further partitions of a waiting job.
@@ -166,10 +164,8 @@ class ClusterState:
 
     Attributes:
         instant: the instant, s on the clock of the cluster, since 1970.
-        unavailable: names of the nodes on which no job starts.
         jobs: the running and waiting jobs, by number.
         factors: number of a waiting job -> the parts of its priority from age and fair share; empty: unknown.
-        shares: the associations; empty: unknown.
         notes: what the state has that is not modeled, one sentence each.
         reservations: the advance reservations; None: unknown.
     """

@@ -75,10 +75,7 @@ def fits(empty: Resources, request: Request) -> bool:
 
 
 def lacking(cluster: SlurmCluster, empty: Resources, request: Request, nodes: Sequence[int], features: str) -> str:
-    """Return what a job that does not fit on the empty `nodes` asks for, and what they have at most.
-
-    `nodes` are the nodes of the partition that have the `features` that the job demands.
-    """
+    """Return what a job demands beyond the empty `nodes`: those of its partition that have the `features`."""
     if not nodes:
         return f"no node has the features {features}"
     plain = request._replace(gres=(0,) * len(request.gres), memory=0, by_core=False, eligible=mask_of(nodes))

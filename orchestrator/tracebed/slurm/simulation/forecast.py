@@ -81,10 +81,7 @@ class Starts:
 
 
 def forecast(state: ClusterState, log: Workload, members: int, seed: int, *, arrivals: bool = True) -> Starts:
-    """Forecast the starts of the waiting jobs.
-
-    Run times and, with `arrivals`, later jobs are drawn from the log, whose jobs ended before.
-    """
+    """Forecast the starts of the waiting jobs. Run times and, with `arrivals`, later jobs are drawn from the log."""
     learnt = RunTimes(log)
     if not learnt.jobs:
         hint = "give the accounting of a month or more, with Timelimit"

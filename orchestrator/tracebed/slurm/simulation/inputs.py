@@ -39,7 +39,6 @@ class Conditions:
 
     Attributes:
         earliest: earliest start of each job, s; -inf: none.
-        dependencies: conditions of each job.
         any_of: whether one of the conditions suffices, for each job.
         group: jobs of one name and one user, if a job waits for its group; -1: other jobs.
         kill_invalid: whether a job whose condition is impossible is cancelled (`kill_invalid_depend`).
@@ -133,10 +132,8 @@ class Limits:
     the same user, account, QOS and partition are a group with the same limits.
 
     Attributes:
-        group: group of each job.
         limits: limits of each group, in the order in which Slurm checks them; those of jobs before those of resources.
         counted: (counter, kind) of each counter in which the jobs of a group count.
-        counters: number of counters.
     """
 
     group: Sequence[int] = ()

@@ -113,7 +113,6 @@ class Resources:
     Attributes:
         memory: free memory of each node, MiB.
         gres: free generic resources of each node, by kind.
-        total: cores of each node.
         total_memory: memory of each node, MiB.
         switches: the switches of `topology/tree`; None: there is no topology.
         threads: CPUs of a core of each node, where cores are CPUs since the nodes differ; empty: 1.
