@@ -46,7 +46,7 @@ from tracebed.orchestrator.replay.thresholds import HealthThresholds
 from tracebed.orchestrator.run import JOURNAL, Run, RunInfo
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.testbeds.nodes import Group, Node
-from tracebed.slurm import batch_output as slurm_output
+from tracebed.slurm import batch_system as slurm_output
 from tracebed.slurm.batch_system import SlurmSystem
 from tracebed.slurm.job_states import STATES, is_permanent, meaning
 from tracebed.slurm.provider import SlurmProvider, SlurmSettings
@@ -132,18 +132,18 @@ def test_lists_of_hosts_are_expanded(groups: list[tuple[str, list[tuple[int, int
             shown = len(f"{first:0{width}d}")
             expected += [f"{name}{number:0{shown}d}" for number in range(first, first + more + 1)]
         parts.append(f"{name}[{','.join(texts)}]")
-    assert slurm_output.hosts(",".join(parts)) == expected
+    assert slurm_output.hosts_in(",".join(parts)) == expected
 
 
 def test_hosts_with_several_ranges_and_none() -> None:
-    assert slurm_output.hosts("a[1-2]b[08,10],c,d.e-f_1") == ["a1b08", "a1b10", "a2b08", "a2b10", "c", "d.e-f_1"]
-    assert slurm_output.hosts("None assigned") == slurm_output.hosts("") == []
+    assert slurm_output.hosts_in("a[1-2]b[08,10],c,d.e-f_1") == ["a1b08", "a1b10", "a2b08", "a2b10", "c", "d.e-f_1"]
+    assert slurm_output.hosts_in("None assigned") == slurm_output.hosts_in("") == []
 
 
 @given(st.text(st.sampled_from("n[]-,0123 \n|"), max_size=20))
 def test_a_text_is_a_list_of_hosts_or_an_error(text: str) -> None:
     try:
-        hosts = slurm_output.hosts(text)
+        hosts = slurm_output.hosts_in(text)
     except TestbedError as error:
         assert "hosts" in str(error)
     else:
@@ -153,22 +153,22 @@ def test_a_text_is_a_list_of_hosts_or_an_error(text: str) -> None:
 def test_a_huge_list_of_hosts_is_an_error() -> None:
     for text in ("n[1-999999999]", "n[1-1000]m[1-1000]", ",".join(["n[1-60000]"] * 2)):
         with pytest.raises(TestbedError, match="more than 100,000 hosts"):
-            slurm_output.hosts(text)
+            slurm_output.hosts_in(text)
 
 
 def test_nodes_are_listed_once() -> None:
-    nodes, states = slurm_output.nodes("n1|2|2|idle\nn1|2|2|idle\nn2|48|2|drained*\n")
+    nodes, states = slurm_output.nodes_in("n1|2|2|idle\nn1|2|2|idle\nn2|48|2|drained*\n")
     assert nodes == [NodeFacts("n1", 2, 2), NodeFacts("n2", 48, 2)]
     assert states == {"n1": "idle", "n2": "drained*"}
     with pytest.raises(TestbedError, match="not a node"):
-        slurm_output.nodes("slurm is down")
+        slurm_output.nodes_in("slurm is down")
 
 
 def test_configuration_is_read() -> None:
     text = (
         "Configuration data as of now\nAuthInfo = (null)\nSchedulerParameters  = bf_interval=1,x\nKillWait = 30 sec\n"
     )
-    assert slurm_output.configuration(text) == {"SchedulerParameters": "bf_interval=1,x", "KillWait": "30 sec"}
+    assert slurm_output.configuration_in(text) == {"SchedulerParameters": "bf_interval=1,x", "KillWait": "30 sec"}
 
 
 @pytest.mark.parametrize("option", ["partition", "partition=", "--partition=main", "program"])

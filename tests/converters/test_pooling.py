@@ -20,7 +20,7 @@ from tracebed.machine.machine import Machine
 from tracebed.machine.sources import MachineSource
 from tracebed.orchestrator import configurations
 from tracebed.orchestrator.run import Run
-from tracebed.slurm.partitions import cluster_of, node_classes
+from tracebed.slurm.conf import cluster_of, node_classes
 
 LOG = str(Path(__file__).parents[1] / "operator_logs" / "sacct.txt")
 POOLED = (

@@ -30,20 +30,13 @@ END_S = 60.0
 
 
 class Allocations:
-    """The allocations with a name and the steps with names that begin with it.
+    """The allocations of a name, and the steps whose names begin with it. `where` is the group, for messages.
 
-    Args:
-        name: name of the allocations, and beginning of the names of their steps.
-        where: the group, for messages.
-        command_s: time in which a command of Slurm must end, s.
+    A command of Slurm must end within `command_s`, s.
     """
 
     def __init__(self, name: str, where: str, command_s: float) -> None:
-        """Describe the allocations without a command of Slurm.
-
-        Raises:
-            InputError: the configuration of Slurm is missing.
-        """
+        """Describe the allocations without a command of Slurm. Raise InputError if the configuration is missing."""
         self.name, self.where, self.command_s = name, where, command_s
         self.environment = {
             name: value
@@ -60,11 +53,7 @@ class Allocations:
         return int(found[0]) if found else None
 
     def allocate(self, nodes: int, comment: str, options: Sequence[str], wait_s: float) -> int:
-        """Wait for a new allocation, and return its ID.
-
-        Raises:
-            TestbedError: Slurm refuses the allocation, cannot grant it, or does not grant it within `wait_s`.
-        """
+        """Wait for a new allocation, at most `wait_s`, and return its ID."""
         own = (f"--nodes={nodes}", f"--job-name={self.name}", f"--comment={comment}")
         ended, reason = threading.Event(), [""]
         looking = threading.Thread(target=self._look, args=(ended, reason), daemon=True)
@@ -111,11 +100,7 @@ class Allocations:
         self.slurm("scancel", "--me", f"--name={self.name}", "--state=PENDING")
 
     def describe(self, job: int) -> tuple[list[str], float | None]:
-        """Return the hosts of an allocation, and the time left, s; None: unlimited.
-
-        Raises:
-            TestbedError: the allocation does not run.
-        """
+        """Return the hosts of a running allocation, and the time left, s; None: unlimited."""
         shown = self.slurm("squeue", "--noheader", f"--jobs={job}", "--format=%T|%N|%L", missing="")
         state, names, left = (shown.strip() or "unknown to Slurm||").split("|")
         if state != "RUNNING":
@@ -196,14 +181,7 @@ class Allocations:
     ) -> bytes:
         """Run a command on this machine until its end, and return its output.
 
-        Args:
-            command: the program and its arguments.
-            data: its standard input.
-            most_s: time in which the command must end, s; None: `command_s`.
-            output: file for the output. The time limit then applies to the growth of the file.
-
-        Raises:
-            TestbedError: the command fails, or does not end in time.
+        `most_s` (default: `command_s`) is the time in which the command ends, s, or the file `output` grows.
         """
         program, most_s = command[0], most_s or self.command_s
         try:

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property
 from typing import ClassVar
 
 from tracebed.ground.errors import InputError, TestbedError
+from tracebed.ground.host_lists import host_names
 from tracebed.machine.nodes import NodeFacts
 from tracebed.orchestrator.replay.batch.base import (
     BatchSettings,
     JobObservation,
     JobRequest,
     NodeState,
+    Phase,
     Refused,
     SystemFacts,
 )
 from tracebed.orchestrator.replay.batch.commands import option, run
-from tracebed.slurm import batch_output as slurm_output
 from tracebed.slurm.environment import check_conf, explained
-from tracebed.slurm.job_states import is_held, is_usable
+from tracebed.slurm.job_states import is_held, is_permanent, is_usable, meaning
 
 IDS_PER_COMMAND = 1000
 """Maximum number of job IDs in a command line."""
@@ -54,6 +56,11 @@ TRANSIENT = (
     *("already in completing state", "configuration for this", "in standby mode", "try again"),
 )
 """Parts of messages of Slurm after which a retry may succeed."""
+QUEUE_FORMAT = "%i|%j|%T|%S|%e|%N|%r"
+"""Format of `squeue`. The reason is last, because it may contain any character."""
+ACCOUNTING_FIELDS = "JobID,JobName,State,Start,End,NodeList,Reason"
+"""Fields of `sacct`, in the order of `QUEUE_FORMAT`."""
+NODE_FORMAT = "%N|%c|%X|%T"
 
 
 class SlurmSystem:
@@ -62,11 +69,7 @@ class SlurmSystem:
     name: ClassVar[str] = "slurm"
 
     def __init__(self, settings: BatchSettings) -> None:
-        """Prepare the options of `sbatch`.
-
-        Raises:
-            InputError: an option is invalid, or the configuration file is missing.
-        """
+        """Prepare the options of `sbatch`."""
         self._partition = settings.partition
         self._options = [option(text, "sbatch", OWN_OPTIONS, "account=physics") for text in settings.options]
         kept = {key: value for key, value in os.environ.items() if key in PASSED_ON or key.startswith("SBATCH_")}
@@ -125,14 +128,14 @@ class SlurmSystem:
 
     def poll(self, prefix: str, known: Collection[str]) -> dict[str, JobObservation]:
         """Return the jobs of the replay from one `squeue`, and the jobs purged by slurmctld from one `sacct`."""
-        printed = self._run("squeue", "-h", "-a", "-t", "all", "--me", "-o", slurm_output.QUEUE_FORMAT)
-        found = {each.id: each for each in slurm_output.observations(printed, prefix)}
+        printed = self._run("squeue", "-h", "-a", "-t", "all", "--me", "-o", QUEUE_FORMAT)
+        found = {each.id: each for each in observations(printed, prefix)}
         forgotten = sorted(set(known) - found.keys())
         if self._accounts:
             for some in _batches(forgotten):
-                fields = ("-o", slurm_output.ACCOUNTING_FIELDS)
+                fields = ("-o", ACCOUNTING_FIELDS)
                 past = self._run("sacct", "-n", "-P", "-X", "-j", ",".join(some), *fields)
-                found |= {each.id: each for each in slurm_output.observations(past, prefix)}
+                found |= {each.id: each for each in observations(past, prefix)}
         return found
 
     def cancel(self, ids: Sequence[str]) -> None:
@@ -222,8 +225,8 @@ class SlurmSystem:
 
     def _nodes(self) -> tuple[list[NodeFacts], dict[str, str]]:
         """Return the nodes of the partition, and node -> state."""
-        listed = self._run("sinfo", "-N", "-h", "-p", self._chosen_partition, "-o", slurm_output.NODE_FORMAT)
-        return slurm_output.nodes(listed)
+        listed = self._run("sinfo", "-N", "-h", "-p", self._chosen_partition, "-o", NODE_FORMAT)
+        return nodes_in(listed)
 
     @cached_property
     def _chosen_partition(self) -> str:
@@ -231,7 +234,7 @@ class SlurmSystem:
 
     @cached_property
     def _configuration(self) -> dict[str, str]:
-        return slurm_output.configuration(self._run("scontrol", "show", "config"))
+        return configuration_in(self._run("scontrol", "show", "config"))
 
     @property
     def _accounts(self) -> bool:
@@ -259,3 +262,70 @@ def _batches(ids: Sequence[str]) -> Iterator[Sequence[str]]:
     """Yield the IDs in parts that fit in a command line."""
     for first in range(0, len(ids), IDS_PER_COMMAND):
         yield ids[first : first + IDS_PER_COMMAND]
+
+
+# -- the output of the commands ------------------------------------------------------------------------------------
+
+
+def observations(text: str, prefix: str) -> Iterator[JobObservation]:
+    """Yield the jobs in the output of `squeue` (`QUEUE_FORMAT`) or `sacct -n -P` (`ACCOUNTING_FIELDS`).
+
+    Jobs whose names do not begin with `prefix` are not parsed: they may have any name and any state.
+
+    Times must be in seconds since 1970 (`SLURM_TIME_FORMAT=%s`). Lines with fewer fields are ignored: they belong
+    to a name with a line break, which no job of a replay has.
+    """
+    for line in text.splitlines():
+        fields = line.split("|", 6)
+        if len(fields) < 7 or not fields[1].startswith(prefix):
+            continue
+        job, name, word, start, end, nodes, reason = fields
+        phase, state = meaning(word)
+        names = tuple(hosts_in(nodes)) if phase not in (Phase.WAITING, Phase.UNKNOWN) else ()
+        yield JobObservation(
+            id=job,
+            name=name,
+            phase=phase,
+            word=word,
+            state=state,
+            reason="" if reason in ("None", "(null)") else reason,
+            start=_time(start) if names else None,  # a pending job has a forecast, a cancelled one its end
+            end=_time(end) if phase in (Phase.ENDING, Phase.ENDED) else None,  # a running job has its limit there
+            nodes=names,
+            hopeless=phase is Phase.WAITING and is_permanent(reason),
+        )
+
+
+def _time(text: str) -> float | None:
+    """Return a time in s since 1970, or None for `N/A`, `Unknown` and `None`."""
+    return float(text) if re.fullmatch(r"[0-9]{1,12}", text) else None
+
+
+def hosts_in(text: str) -> list[str]:
+    """Return the hosts of a list such as `n[1-3,07],login`, in its order."""
+    if text in ("", "None assigned", "(null)"):
+        return []
+    try:
+        return host_names(text)
+    except ValueError as error:
+        raise TestbedError(str(error)) from error
+
+
+def nodes_in(text: str) -> tuple[list[NodeFacts], dict[str, str]]:
+    """Return the nodes in the output of `sinfo -N -h -o NODE_FORMAT`, each once, and node -> state."""
+    found: dict[str, NodeFacts] = {}
+    states = {}
+    for line in text.splitlines():
+        fields = line.split("|", 3)
+        if len(fields) < 4 or not (fields[1].isdigit() and fields[2].isdigit()):
+            raise TestbedError(f"sinfo printed {line[:80]!r}, which is not a node")
+        name, cores, sockets, state = fields
+        found[name] = NodeFacts(name, max(1, int(cores)), max(1, int(sockets)))
+        states[name] = state
+    return list(found.values()), states
+
+
+def configuration_in(text: str) -> dict[str, str]:
+    """Return the parameters in the output of `scontrol show config`."""
+    pairs = re.findall(r"^(\w+)\s*= (.*?)\s*$", text, re.MULTILINE)
+    return {name: value for name, value in pairs if value not in ("(null)", "")}

@@ -83,24 +83,14 @@ OWN = ("port", "nodeaddr", "nodehostname", "bcastaddr", "reason", "state")
 
 @dataclass(frozen=True)
 class Addition:
-    """Nodes that are added to a partition.
-
-    Attributes:
-        count: their number.
-        like: a node whose class they have; empty: the class of most nodes of the partition.
-    """
+    """Nodes for a partition: their number, and a node whose class they have; empty: that of most of its nodes."""
 
     count: int
     like: str = ""
 
 
 def with_settings(lines: Sequence[Line], settings: Iterable[str]) -> list[Line]:
-    """Return the lines with changed settings; the grammar is that of this module.
-
-    Raises:
-        InputError: a setting has another form or an unknown key, a partition or node does not exist, a value is no
-            number where a number is needed, or the setting has this value already.
-    """
+    """Return the lines with changed settings, in the grammar of this module; one that changes nothing is an error."""
     found = list(lines)
     for text in settings:
         changed = _changed(found, text)
@@ -197,14 +187,7 @@ def _in_entries(lines: list[Line], kind: str, name: str, key: str, value: str, t
 
 
 def with_nodes(lines: Sequence[Line], more: Mapping[str, Addition]) -> list[Line]:
-    """Return the lines with more nodes in partitions, each of the class that `class_of` returns.
-
-    Args:
-        more: partition -> the additional nodes.
-
-    Raises:
-        InputError: as `class_of`, or a number is out of range.
-    """
+    """Return the lines with more nodes in partitions (`more`), each of the class that `class_of` returns."""
     found = list(lines)
     for name, addition in more.items():
         bounds.check("number of additional nodes", addition.count, 1, bounds.MAX_MACHINE)
@@ -226,10 +209,7 @@ def with_nodes(lines: Sequence[Line], more: Mapping[str, Addition]) -> list[Line
 def class_of(lines: Sequence[Line], name: str, addition: Addition) -> list[str]:
     """Return the class of nodes that are added to a partition, as the lists of hosts of its NodeName lines.
 
-    Lines are of one class if their nodes are alike for the scheduler.
-
-    Raises:
-        InputError: a partition or node does not exist, a partition has no nodes, or two classes have most nodes.
+    Lines are of one class if their nodes are alike for the scheduler. Two classes with most nodes are an error.
     """
     where = f"{name}={addition.count}"
     partitions = partition_lines(without_node_sets(lines))

@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 import warnings
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tracebed.converters.description import Capacity
+from tracebed.converters.description import ALL_PARTITIONS, Capacity
 from tracebed.ground.display import listed
 from tracebed.ground.errors import InputError
+from tracebed.ground.host_lists import host_names
 from tracebed.machine.sources import MachineSource, has_line
 from tracebed.orchestrator.run import RunInfo
 from tracebed.orchestrator.scheduling.policies.registry import load
@@ -39,9 +40,9 @@ from tracebed.slurm.conf_lines import (
     HINT,
     Line,
     available,
-    cpus,
     hosts,
     hosts_of,
+    layout_of,
     lines_of,
     node_lines,
     partition_lines,
@@ -50,7 +51,6 @@ from tracebed.slurm.conf_lines import (
 )
 from tracebed.slurm.database import CONF, DUMP, QOS, RESERVATIONS, Database, kind_of, read_dump, read_qos
 from tracebed.slurm.machine import SlurmCluster, SlurmMachine, machine_of
-from tracebed.slurm.partitions import capacities, cluster_of, node_classes
 from tracebed.slurm.reservations import Reservation
 
 NAMES = {
@@ -106,6 +106,12 @@ class SlurmConf:
         """The machine of the cluster."""
         return None if self.cluster is None else SlurmMachine.of(self.cluster, self.reservations, self.parameters)
 
+    def known_machine(self) -> SlurmMachine:
+        """Return the machine. Raise InputError if the file describes none."""
+        if (machine := self.machine) is None:
+            raise _without_nodes(self.where)
+        return machine
+
     def check_machine(self, nodes: int | None) -> None:
         """Raise InputError if a machine of `nodes` equal nodes contradicts the nodes of the file.
 
@@ -129,17 +135,14 @@ def read(
 ) -> SlurmConf:
     """Read a slurm.conf with the files that it includes, and the output of sacctmgr. The last value of a key counts.
 
+    A file in which half of the keys are unknown is refused. Fewer unknown keys may belong to a newer version of Slurm.
+
     Args:
-        paths: the slurm.conf, and, if known, the output of `sacctmgr dump CLUSTER` and of `sacctmgr -P show qos`, in
-            any order, and of `scontrol show reservation`. The content says what a file is.
+        paths: the slurm.conf, and, if known, the output of `sacctmgr dump CLUSTER`, of `sacctmgr -P show qos` and of
+            `scontrol show reservation`, in any order. The content says what a file is.
         plain: whether a cluster of equal nodes in one partition is a cluster, too.
         change: a function from the lines of the slurm.conf to those that count.
         zone: time zone of the dates of reservations; empty: UTC, with a sentence.
-
-    Raises:
-        InputError: there is no slurm.conf, or two files of a kind; a file cannot be read, is not a slurm.conf, or has
-            a line that Slurm rejects. A key that is unknown here may belong to a newer version of Slurm. A file in
-            which half of the keys are unknown is refused.
     """
     found = _sorted(paths, zone)
     lines: Sequence[Line] = lines_of(found.conf)
@@ -159,14 +162,8 @@ def of_lines(
 ) -> SlurmConf:
     """Return the scheduling settings of the lines of a slurm.conf.
 
-    Args:
-        path: the file, for messages and for topology.conf beside it.
-        plain: whether a cluster of equal nodes in one partition is a cluster, too.
-        database: accounts, users and QOS.
-        ignored: settings of the database that are not modeled.
-
-    Raises:
-        InputError: as `read`.
+    `path` is for messages and for topology.conf beside it, `plain` as of `read`, and `ignored` has the settings of the
+    database that are not modeled.
     """
     if not lines:
         raise InputError("contains no settings", where=str(path), hint=HINT)
@@ -175,7 +172,8 @@ def of_lines(
         what = f"unknown {'keys' if len(unknown) > 1 else 'key'}, such as {unknown[0][:60]!r}: not a slurm.conf"
         raise InputError(what, where=next(line.where for line in lines if line.unknown), hint=HINT)
     values = {line.key.lower(): line.value for line in lines}
-    names = [name for line in node_lines(lines) for name in hosts_of(line.value, line.where)]
+    partitions, nodes = partition_lines(lines), node_lines(lines)
+    names = [name for line in nodes for name in hosts_of(line.value, line.where)]
     switches, gaps = topology.read(values, path, names)
     machine = machine_of(lines, path, database, switches)
     machine = None if machine is None or (machine.plain and not plain) else machine
@@ -187,16 +185,14 @@ def of_lines(
     except InputError as error:
         where = [line.where for line in lines if line.key.lower() == "schedulerparameters"]
         raise InputError(error.what, where=where[-1], hint=error.hint) from error
-    given = {line.key.lower() for line in lines}
     unset = (
         f"{key} is not set, and its default depends on the version of Slurm; {MODELED[key.lower()][0]} is assumed"
         for key in CHANGED_DEFAULTS
-        if key.lower() not in given
+        if key.lower() not in values
     )
-    partitions, nodes = partition_lines(lines), node_lines(lines)
     sizes = Counter[int]()
     for line in filter(available, nodes):
-        sizes[cpus(line)] += hosts(line.value)
+        sizes[layout_of(line).cpus] += hosts(line.value)
     others = [_group("an unknown kind", unknown)] if unknown else []
     known = frozenset[str]() if machine is None else OF_CLUSTER
     differences = (
@@ -214,18 +210,9 @@ def of_lines(
 
 
 def read_machine(*paths: Path) -> SlurmMachine:
-    """Return the machine of a slurm.conf and of what Slurm keeps in its database; the arguments are those of `read`.
-
-    What is not modeled is said in a warning each.
-
-    Raises:
-        InputError: as `read`; or the file names no nodes with a known number of cores.
-    """
+    """Return the machine of the files that `read` takes. Warn of each group of settings that is not modeled."""
     conf = read(*paths, plain=True)
-    machine = conf.machine
-    if machine is None:
-        what = "the file names no nodes with a known number of cores"
-        raise InputError(what, where=conf.where, hint="add the lines NodeName=... CPUs=...")
+    machine = conf.known_machine()
     for difference in conf.differences:
         warnings.warn(f"{', '.join(map(str, paths))}: {difference}", stacklevel=2)
     return machine
@@ -355,6 +342,53 @@ def slurm_conf(path: Path | str | Sequence[Path | str], nodes: int | None = None
     return conf
 
 
+def cluster_of(path: Path) -> SlurmCluster:
+    """Return the cluster of a slurm.conf."""
+    cluster = machine_of(lines_of(path), path)
+    if cluster is None:
+        raise _without_nodes(str(path))
+    return cluster
+
+
+def _without_nodes(where: str) -> InputError:
+    hint = "give the slurm.conf of the cluster, with its lines NodeName=... CPUs=..."
+    return InputError("names no nodes with a known number of CPUs", where=where, hint=hint)
+
+
+def capacities(cluster: SlurmCluster) -> dict[str, Capacity]:
+    """Return what each partition has, and the whole cluster, in CPUs as in a log of Slurm."""
+
+    def of(nodes: Iterable[int]) -> Capacity:
+        kinds = [cluster.nodes[node][1] for node in nodes]
+        cpus, gpus = (kind.cores * kind.threads for kind in kinds), (kind.gres.get("gpu", 0) for kind in kinds)
+        return Capacity(len(kinds), sum(cpus), sum(gpus))
+
+    partitions = {part.name: of(cluster.members(number)) for number, part in enumerate(cluster.partitions)}
+    return partitions | {ALL_PARTITIONS: of(range(len(cluster.nodes)))}
+
+
+def node_classes(cluster: SlurmCluster) -> list[dict[str, Any]]:
+    """Return the classes of nodes: names, number, CPUs, memory, generic resources, features and partitions."""
+    members = {part.name: set(cluster.members(number)) for number, part in enumerate(cluster.partitions)}
+    classes, first = [], 0
+    for kind in cluster.kinds:
+        count = len(host_names(kind.names))
+        numbers = set(range(first, first + count))
+        first += count
+        classes.append(
+            {
+                "names": kind.names,
+                "nodes": count,
+                "cpus": kind.cores * kind.threads,
+                "memory_mib": kind.memory_mib,
+                "gres": {name: count for name, count in kind.gres.items() if ":" not in name},
+                "features": list(kind.features),
+                "partitions": [name for name, nodes in members.items() if nodes & numbers],
+            }
+        )
+    return classes
+
+
 class SlurmConfiguration:
     """The files of Slurm: a slurm.conf, and what Slurm keeps in its database."""
 
@@ -377,10 +411,7 @@ class SlurmConfiguration:
         return capacities(cluster), node_classes(cluster)
 
     def parameters_of(self, info: RunInfo) -> dict[str, str]:
-        """Return the parameters of the configuration and the release of a run of Slurm.
-
-        A warning says if the rules of this release are unknown.
-        """
+        """Return parameters and release of a run of Slurm. Warn if the rules of the release are unknown."""
         config = of_config(info.policy_parameters).parameters
         parameters, unknown = with_release(config, info.batch.get("version", ""))
         for sentence in unknown:
@@ -416,16 +447,7 @@ def _of_partitions(partitions: Sequence[Line], modeled: Collection[str]) -> Iter
             f"{len(partitions)} partitions ({names}) are not modeled; all jobs wait in one queue for all nodes "
             f"(select the jobs of a partition: {REMEDY})"
         )
-    for group, keys in PARTITION_GROUPS.items():
-        shown = []
-        for key in keys:
-            if key in SHARED_BY_ALL and len({line.of(key) or "1" for line in partitions}) < 2:
-                continue
-            given = ((line.value, _unmodeled(key, line.of(key), modeled)) for line in partitions)
-            off = ("all",) if group == ACCESS else ()
-            shown += [f"{key}={value} ({name})" for name, value in given if value and value.lower() not in off]
-        if shown:
-            yield _group(f"{group} by partition", shown)
+    yield from _by_line("partition", PARTITION_GROUPS, partitions, modeled)
 
 
 def _of_nodes(nodes: Sequence[Line], sizes: Mapping[int, int], modeled: Collection[str]) -> Iterator[str]:
@@ -439,23 +461,28 @@ def _of_nodes(nodes: Sequence[Line], sizes: Mapping[int, int], modeled: Collecti
     for line in nodes:
         if not available(line) and state_of(line) != "FUTURE":
             yield f"nodes {line.value} have State={line.of('State')} in the slurm.conf: no job starts on them"
-    for group, keys in NODE_GROUPS.items():
+    yield from _by_line("node", NODE_GROUPS, nodes, modeled)
+
+
+def _by_line(
+    kind: str, groups: Mapping[str, Sequence[str]], lines: Sequence[Line], modeled: Collection[str]
+) -> Iterator[str]:
+    """Yield a sentence for each group of keys of the lines of partitions or nodes that the policy does not model."""
+    for group, keys in groups.items():
         shown = []
         for key in keys:
-            known = (line for line in nodes if key != "State" or available(line))
+            if key in SHARED_BY_ALL and len({line.of(key) or "1" for line in lines}) < 2:
+                continue
+            known = (line for line in lines if (kind, key) != ("node", "State") or available(line))
             given = ((line.value, _unmodeled(key, line.of(key), modeled)) for line in known)
-            shown += [f"{key}={value} ({name})" for name, value in given if value]
+            off = ("all",) if group == ACCESS else ()
+            shown += [f"{key}={value} ({name})" for name, value in given if value and value.lower() not in off]
         if shown:
-            yield _group(f"{group} by node", shown)
+            yield _group(f"{group} by {kind}", shown)
 
 
 def _of_database(machine: SlurmCluster, ignored: Sequence[str]) -> Iterator[str]:
-    """Yield a sentence for each group of settings of the database that is missing or not modeled.
-
-    Args:
-        machine: the cluster.
-        ignored: settings of the database that its readers do not model.
-    """
+    """Yield a sentence for each group of settings of the database that is missing, or not modeled (`ignored`)."""
     database, weights = machine.database, machine.weights
     if weights.fairshare and not database.associations:
         yield EQUAL_SHARES

@@ -124,15 +124,8 @@ OF_CLUSTER = frozenset(
 """Keys, in lower case, that a simulation of a cluster models. With Fair Tree, the dampening factor has no effect."""
 SCHEDULER_OF_CLUSTER = frozenset(
     (
-        *(
-            "bf_licenses",
-            "bf_max_job_array_resv",
-            "bf_one_resv_per_job",
-            "bf_max_job_part",
-            "bf_max_job_user_part",
-            "partition_job_depth",
-        ),
-        *("preempt_youngest_first", "preempt_reorder_count"),
+        *("bf_licenses", "bf_max_job_array_resv", "bf_max_job_part", "bf_max_job_user_part", "bf_one_resv_per_job"),
+        *("partition_job_depth", "preempt_reorder_count", "preempt_youngest_first"),
     )
 )
 """SchedulerParameters that a simulation of a cluster models, beside those of the policy."""

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from tracebed.ground.errors import InputError
 from tracebed.ground.host_lists import host_names
@@ -32,8 +32,7 @@ class Line:
     """A line of settings.
 
     Attributes:
-        key: first key, as in the file.
-        value: value of the first key.
+        key, value: the first setting, as in the file.
         settings: the other settings of the line, keys in lower case; only lines such as NodeName have any.
         where: `file:line`.
         unknown: settings with a key that is not in `conf_keys`, as `key=value`.
@@ -51,11 +50,7 @@ class Line:
 
 
 def lines_of(path: Path) -> list[Line]:
-    """Return the lines of a slurm.conf and of the files that it includes, in the order in which Slurm reads them.
-
-    Raises:
-        InputError: a file cannot be read or is too large, or a line is not a setting of Slurm.
-    """
+    """Return the lines of a slurm.conf and of the files that it includes, in the order in which Slurm reads them."""
     found: list[Line] = []
     stack, room, included = [_logical(path, None, MAX_BYTES)], MAX_BYTES, 0
     while stack:
@@ -133,11 +128,7 @@ def hosts(text: str) -> int:
 
 
 def hosts_of(text: str, where: str) -> list[str]:
-    """Return the names in a list of hosts.
-
-    Raises:
-        InputError: the list is invalid or too long.
-    """
+    """Return the names in a list of hosts."""
     try:
         return host_names(text)
     except ValueError as error:
@@ -161,11 +152,7 @@ def entries(lines: Sequence[Line], key: str) -> list[Line]:
 
 
 def node_lines(lines: Sequence[Line]) -> list[Line]:
-    """Return the NodeName lines.
-
-    Raises:
-        InputError: a list of nodes is invalid, or a node has two lines, which Slurm refuses.
-    """
+    """Return the NodeName lines. Raise InputError if a node has two lines, which Slurm refuses."""
     found = entries(lines, "NodeName")
     seen: dict[str, str] = {}
     for line in found:
@@ -185,11 +172,7 @@ def partition_lines(lines: Sequence[Line]) -> list[Line]:
 
 
 def state_of(line: Line) -> str:
-    """Return the state of the nodes of a NodeName line in capitals, one of `UNAVAILABLE` and `AVAILABLE`.
-
-    Raises:
-        InputError: the state is another one, with which slurmctld does not start.
-    """
+    """Return the state of the nodes of a NodeName line in capitals. With another state, slurmctld does not start."""
     given = line.of("State").upper() or "UNKNOWN"
     found = next((state for state in PREFIXES if given.startswith(state)), given)
     if found not in UNAVAILABLE + AVAILABLE:
@@ -209,11 +192,7 @@ def features_of(line: Line) -> tuple[str, ...]:
 
 
 def without_node_sets(lines: Sequence[Line]) -> list[Line]:
-    """Return the lines with the nodes of NodeSet lines in place of the names of the sets in partitions.
-
-    Raises:
-        InputError: a list of nodes is invalid, or a set has no nodes.
-    """
+    """Return the lines with the nodes of NodeSet lines in place of the names of the sets in partitions."""
     nodes = node_lines(lines)
     sets: dict[str, str] = {}
     for line in entries(lines, "NodeSet"):
@@ -237,32 +216,16 @@ def without_node_sets(lines: Sequence[Line]) -> list[Line]:
     return [resolved(line) for line in lines] if sets else [*lines]
 
 
-def cpus(line: Line) -> int:
-    """Return the CPUs of each node of a NodeName line, as Slurm corrects them.
+class Layout(NamedTuple):
+    """The CPUs of each node of a NodeName line, the CPUs of a core (1: they are the cores), the cores of a socket."""
 
-    Raises:
-        InputError: a setting of the line is not a number.
-    """
-    return _layout(line)[0]
-
-
-def threads_per_core(line: Line) -> int:
-    """Return the CPUs of a core of a NodeName line, which Slurm allocates as a whole; 1 if the CPUs are the cores."""
-    number, sockets, cores = _layout(line)
-    return 1 if number in (sockets, sockets * cores) else _count(line, "ThreadsPerCore") or 1
+    cpus: int
+    threads: int
+    socket_cores: int
 
 
-def cores_per_socket(line: Line) -> int:
-    """Return the cores of a socket of a NodeName line; if each CPU is a core, in these."""
-    number, sockets, cores = _layout(line)
-    return 1 if number == sockets else cores
-
-
-def _layout(line: Line) -> tuple[int, int, int]:
-    """Return the CPUs and the sockets of each node of a NodeName line, and the cores of a socket.
-
-    Slurm replaces CPUs that contradict the other settings by their product.
-    """
+def layout_of(line: Line) -> Layout:
+    """Return the layout of a node. Slurm replaces CPUs that contradict the other settings by their product."""
     cores, threads = _count(line, "CoresPerSocket") or 1, _count(line, "ThreadsPerCore") or 1
     boards, of_board = _count(line, "Boards") or 1, _count(line, "SocketsPerBoard")
     given = _count(line, "CPUs" if line.of("CPUs") else "Procs")
@@ -272,9 +235,10 @@ def _layout(line: Line) -> tuple[int, int, int]:
         sockets = of_node or 1
     else:
         sockets = given // (cores * threads) if given and given % (cores * threads) == 0 else boards
-    every = sockets * cores * threads
-    number = every if given is None else given or 1
-    return number if number in (sockets, sockets * cores) else every, sockets, cores
+    cpus = sockets * cores * threads if given is None else given or 1
+    if cpus not in (sockets, sockets * cores):
+        return Layout(sockets * cores * threads, threads, cores)
+    return Layout(cpus, 1, 1 if cpus == sockets else cores)
 
 
 def _count(line: Line, key: str) -> int | None:

@@ -92,16 +92,13 @@ class Association(Fact):
     """An account, or a user of an account.
 
     Attributes:
-        account: name of the account.
         user: name of the user; empty: the association is an account.
         partition: partition of the association; empty: each.
-        parent: parent of an account.
         shares: shares among its siblings; -1: those of its parent.
         priority: priority of the association; None: that of its parent.
         default: whether the account is the default of the user.
         default_qos: QOS of jobs that name none; empty: that of the parent.
         qos: names of the QOS that its jobs may use; empty: those of the parent.
-        limits: the limits set on this association.
     """
 
     account: str
@@ -120,11 +117,7 @@ class Qos(Fact):
     """A quality of service.
 
     Attributes:
-        name: the name.
         priority: its priority, relative to the largest one.
-        usage_factor: factor of the usage of its jobs.
-        flags: its flags.
-        limits: its limits.
         preempts: the QOS whose jobs its jobs preempt.
         preempt_mode: what happens to its jobs if they are preempted; empty: as in the whole cluster.
         grace_s: time from the preemption to the end of its jobs, s.
@@ -175,9 +168,6 @@ def kind_of(path: Path) -> tuple[str, str]:
     """Return what a file is: `CONF`, `DUMP`, `QOS` or `RESERVATIONS`; and its text, unless it is a slurm.conf.
 
     A pipe can be read only once, and is taken for a slurm.conf.
-
-    Raises:
-        InputError: the file cannot be read or is too large.
     """
     if not path.is_file():
         return CONF, ""
@@ -192,11 +182,7 @@ def kind_of(path: Path) -> tuple[str, str]:
 
 
 def read_dump(text: str, where: str) -> tuple[tuple[Association, ...], list[str]]:
-    """Return the associations of a dump, the root first, and the settings that are not modeled, such as `GrpWall=5`.
-
-    Raises:
-        InputError: a line is not one of a dump, or an account has an unknown parent.
-    """
+    """Return the associations of a dump, the root first, and the settings that are not modeled, such as `GrpWall=5`."""
     found: list[Association] = []
     ignored: list[str] = []
     qos_of: dict[str, tuple[str, ...]] = {}
@@ -251,11 +237,7 @@ ASSOCIATIONS = (
 
 
 def read_associations(text: str, where: str) -> tuple[tuple[Association, ...], list[str]]:
-    """Return the associations of a table, the root first, and the settings that are not modeled.
-
-    Raises:
-        InputError: a line has another number of columns than the header, or an account comes before its parent.
-    """
+    """Return the associations of a table, the root first, and the settings that are not modeled."""
     found: list[Association] = []
     ignored: list[str] = []
     accounts = {""}
@@ -319,11 +301,7 @@ def _qos(inherited: Sequence[str], text: str) -> tuple[str, ...]:
 
 
 def read_qos(text: str, where: str) -> tuple[tuple[Qos, ...], list[str]]:
-    """Return the QOS of a table, and the settings that are not modeled.
-
-    Raises:
-        InputError: a line has another number of columns than the header.
-    """
+    """Return the QOS of a table, and the settings that are not modeled."""
     found: list[Qos] = []
     ignored: list[str] = []
     for values, here in _rows(text, where, "sacctmgr -P show qos"):
@@ -378,11 +356,7 @@ def _limits(values: Mapping[str, str], where: str) -> Limits:
 
 
 def tres_of(text: str, where: str) -> dict[str, int]:
-    """Return trackable resources such as `cpu=4,mem=5G,gres/gpu=2`: name -> amount; memory in MiB.
-
-    Raises:
-        InputError: an amount is not a number.
-    """
+    """Return trackable resources such as `cpu=4,mem=5G,gres/gpu=2`: name -> amount; memory in MiB."""
     found = {}
     for item in filter(None, text.split(",")):
         name, _, amount = item.partition("=")

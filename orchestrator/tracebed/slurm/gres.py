@@ -55,11 +55,7 @@ def _plain(name: str) -> str:
 
 
 def licenses_of(text: str, where: str) -> dict[str, int]:
-    """Return the licences of a text such as `matlab:2,abaqus`: name -> count.
-
-    Raises:
-        InputError: the text is not a list of licences.
-    """
+    """Return the licences of a text such as `matlab:2,abaqus`: name -> count."""
     found: dict[str, int] = {}
     for item in filter(None, (part.strip() for part in re.split("[,;]", text))):
         own = re.fullmatch(r"([^:*|]+)(?:[:*](\d{1,9}))?", item)

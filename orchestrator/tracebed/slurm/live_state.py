@@ -14,12 +14,7 @@ PASSED_ON = ("PATH", "HOME", "USER", "LOGNAME", "SLURM_CONF", "SLURM_JWT", "TZ")
 
 
 def ask() -> dict[str, str]:
-    """Return the output of `COMMANDS` by name. Optional parts that Slurm does not print are left out.
-
-    Raises:
-        InputError: Slurm is not installed, or `SLURM_CONF` is not a file.
-        TestbedError: Slurm does not answer.
-    """
+    """Return the output of `COMMANDS` by name. Optional parts that Slurm does not print are left out."""
     environment = {name: os.environ[name] for name in PASSED_ON if name in os.environ} | {"LC_ALL": "C"}
     check_conf(environment)
     texts: dict[str, str] = {}

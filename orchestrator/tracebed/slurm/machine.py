@@ -23,18 +23,16 @@ from tracebed.machine.nodes import NodeFacts
 from tracebed.slurm.conf_lines import (
     Line,
     available,
-    cores_per_socket,
-    cpus,
     features_of,
     hosts_of,
+    layout_of,
     node_lines,
     partition_lines,
     state_of,
-    threads_per_core,
     whole,
     without_node_sets,
 )
-from tracebed.slurm.database import Database, in_cores, mode_of
+from tracebed.slurm.database import SCALES, Database, in_cores, mode_of
 from tracebed.slurm.gres import counted_gres, demanded_gres, gres_of, kept_gres, licenses_of
 from tracebed.slurm.reservations import LIST as RESERVATIONS
 from tracebed.slurm.reservations import Reservation
@@ -43,8 +41,6 @@ from tracebed.slurm.values import MINUTE_S as MINUTE_S
 from tracebed.slurm.values import UNLIMITED
 from tracebed.slurm.values import Fact as Fact
 from tracebed.slurm.values import duration_s as duration_s
-from tracebed.slurm.weights import Weights as Weights
-from tracebed.slurm.weights import tres_weights, weights_of
 
 FOREVER_S = 10**9
 OVER_S = 60.0
@@ -57,6 +53,10 @@ WITH_MEMORY = ("cr_core_memory", "cr_cpu_memory", "cr_socket_memory", "cr_memory
 WHOLE = ("NODE", "TOPO")
 """Values of `Exclusive` with which a job has whole nodes."""
 NO_TIME = ("", "NONE")
+RESETS = ("daily", "weekly", "monthly", "quarterly", "yearly")
+"""Values of `PriorityUsageResetPeriod`, in lower case, that set the usage to zero regularly."""
+FLAGS_WITHOUT_EFFECT = ("calculate_running", "fair_tree")
+"""`PriorityFlags` that change no decision. Priorities of running jobs matter to preemption only."""
 
 
 class Alike(Fact):
@@ -70,7 +70,6 @@ class Alike(Fact):
         memory_mib: memory that jobs may use, MiB.
         gres: generic resource -> count, such as `{"gpu": 3, "gpu:a100": 2, "gpu:v100": 1}`.
         kept: generic resources that jobs leave to others (`no_consume`).
-        features: the features that a job may demand.
         weight: nodes of smaller weight are allocated first.
     """
 
@@ -89,7 +88,6 @@ class Partition(Fact):
     """A partition.
 
     Attributes:
-        name: the name.
         nodes: its nodes, as a list of hosts; empty: all nodes.
         empty: whether it has no nodes.
         default: whether jobs without a partition belong to it.
@@ -152,21 +150,57 @@ class Preempt(Fact):
     again: int = 1
 
 
+class Weights(Fact):
+    """The parameters of priority/multifactor. All weights 0: priority/basic, the order of submission.
+
+    Attributes:
+        age, fairshare, job_size, partition, qos, association: weights of the factors (`PriorityWeightAge`, ...).
+        tres: weight of each trackable resource (`PriorityWeightTRES`).
+        max_age_s: waiting time at which the factor of the age is 1, s.
+        half_life_s: time in which recorded usage decays to one half, s; 0: no decay.
+        reset: how often recorded usage is set to zero (`PriorityUsageResetPeriod`); empty: never.
+        period_s: time between two computations of all priorities, s.
+        favor_small: whether the factor of the size decreases with the size.
+        flags: `PriorityFlags`, in lower case.
+        dampening: `FairShareDampeningFactor`, of the classic fair share.
+    """
+
+    age: int = 0
+    fairshare: int = 0
+    job_size: int = 0
+    partition: int = 0
+    qos: int = 0
+    association: int = 0
+    tres: dict[str, float] = Field(default_factory=dict)
+    max_age_s: float = 7 * 86400.0
+    half_life_s: float = 7 * 86400.0
+    reset: str = ""
+    period_s: float = 300.0
+    favor_small: bool = False
+    flags: tuple[str, ...] = ()
+    dampening: int = 1
+
+    def normal(self, factor: str) -> bool:
+        """Return whether a factor is divided by its largest value: no flag `NO_NORMAL_...` says otherwise."""
+        return "no_normal_all" not in self.flags and f"no_normal_{factor}" not in self.flags
+
+    @property
+    def classic(self) -> int:
+        """The dampening factor of the classic fair share; 0: Fair Tree."""
+        return self.dampening if "no_fair_tree" in self.flags else 0
+
+
 class SlurmCluster(Fact):
     """The cluster.
 
     Attributes:
         kinds: the nodes by kind, in the order of slurm.conf.
-        partitions: the partitions.
         switches: the switches of `topology/tree`, in the order of topology.conf; empty: there is no topology.
         shared: whether jobs share nodes, by cores; else jobs get whole nodes.
         cons_res: whether they do so with `select/cons_res`, which Slurm had until 23.02.
         memory: whether memory is allocated, too.
-        weights: the weights of priorities.
         kill_wait_s: time from the time limit of a job to its forced end, s.
         kill_invalid_depend: whether a job is cancelled if its dependency can never be satisfied.
-        preempt: how jobs preempt others.
-        licenses: licence -> count.
         bf_licenses: whether a backfill pass reserves licences.
         resv_over_run_s: time after the end of a reservation at which its jobs are killed, s.
         partition_job_depth: number of jobs of a partition in a pass of the main loop; 0: any number.
@@ -178,7 +212,6 @@ class SlurmCluster(Fact):
         bf_max_job_array_resv: most tasks of an array with a reservation in a backfill pass.
         enforced: what Slurm enforces (`AccountingStorageEnforce`): associations, limits, qos.
         exact_cpus: whether Slurm counts the CPUs that a job asked for, not those of its cores (`CR_CPU`).
-        database: accounts, users and QOS.
     """
 
     kinds: tuple[Alike, ...]
@@ -393,13 +426,7 @@ def _same(part: Any, names: Sequence[str]) -> dict[str, Any]:
 def machine_of(
     lines: Sequence[Line], path: Path, database: Database | None = None, switches: Sequence[Switch] = ()
 ) -> SlurmCluster | None:
-    """Return the cluster of the lines of a slurm.conf; None: the file names no nodes with a known number of cores.
-
-    `database` has the accounts, users and QOS, `switches` those of topology.conf.
-
-    Raises:
-        InputError: a list of nodes or a number is invalid, or a partition has a node that no line names.
-    """
+    """Return the cluster of the lines of a slurm.conf; None: the file names no nodes with a known number of cores."""
     lines = without_node_sets(lines)
     values = {line.key.lower(): line.value for line in lines}
     nodes = node_lines(lines)
@@ -444,6 +471,50 @@ def machine_of(
     )
 
 
+def weights_of(values: Mapping[str, str]) -> Weights:
+    """Return the weights in the settings of a slurm.conf, keys in lower case."""
+    given = set(re.split(r"[,\s]+", values.get("priorityflags", "").lower())) - {"", *FLAGS_WITHOUT_EFFECT}
+    flags = tuple(sorted(given))
+    if "depth_oblivious" in flags:
+        flags = (*flags, "no_fair_tree")
+
+    reset = values.get("priorityusageresetperiod", "").lower()
+
+    def weight(name: str) -> int:
+        return whole(values.get(f"priorityweight{name}", ""), 0)
+
+    def period(name: str, default: str) -> float:
+        return duration_s(values.get(name, default), "")
+
+    return Weights(
+        age=weight("age"),
+        fairshare=weight("fairshare"),
+        job_size=weight("jobsize"),
+        partition=weight("partition"),
+        qos=weight("qos"),
+        association=weight("assoc"),
+        tres=tres_weights(values.get("priorityweighttres", ""), ""),
+        max_age_s=period("prioritymaxage", "7-0"),
+        half_life_s=period("prioritydecayhalflife", "7-0"),
+        period_s=period("prioritycalcperiod", "5"),
+        favor_small=values.get("priorityfavorsmall", "no").lower() == "yes",
+        reset=reset if reset in RESETS else "",
+        flags=flags,
+        dampening=whole(values.get("fairsharedampeningfactor", ""), 1) or 1,
+    )
+
+
+def tres_weights(text: str, where: str) -> dict[str, float]:
+    """Return the weights of a text such as `CPU=1.0,Mem=0.25G,GRES/gpu=2.0`: name -> weight, of memory for each MiB."""
+    found = {}
+    for item in filter(None, text.split(",")):
+        match = re.fullmatch(r"\s*([\w/:.-]+)\s*=\s*(-?[0-9]*\.?[0-9]+)([KMGTP]?)\s*", item, re.IGNORECASE)
+        if match is None:
+            raise InputError(f"{item[:40]!r} is not a weight", where=where, hint="write CPU=1.0,Mem=0.25G")
+        found[match[1].lower()] = float(match[2]) / (SCALES[match[3].upper()] if match[3] else 1)
+    return found
+
+
 def _preempt(values: Mapping[str, str], scheduler: Mapping[str, str]) -> Preempt:
     exempt, own = values.get("preemptexempttime", "-1"), _parameters(values, "preemptparameters")  # from Slurm 24.11 on
     return Preempt(
@@ -478,14 +549,14 @@ def _parameters(values: Mapping[str, str], key: str) -> dict[str, str]:
 
 def kind_of(line: Line) -> Alike:
     """Return the nodes of a line."""
-    threads = threads_per_core(line)
+    cpus, threads, socket_cores = layout_of(line)
     special = hosts_of(f"[{line.of('CpuSpecList')}]", line.where) if line.of("CpuSpecList") else []
-    spared, cores = whole(line.of("CoreSpecCount"), -(-len(special) // threads)), cpus(line) // threads
+    spared, cores = whole(line.of("CoreSpecCount"), -(-len(special) // threads)), cpus // threads
     return Alike(
         names=line.value,
         cores=cores - (spared if spared < cores else min(1, cores - 1)),
         threads=threads,
-        socket_cores=cores_per_socket(line),
+        socket_cores=socket_cores,
         memory_mib=max(1, whole(line.of("RealMemory"), 1) - whole(line.of("MemSpecLimit"), 0)),
         gres=gres_of(line.of("Gres")),
         kept=kept_gres(line.of("Gres")),
@@ -508,14 +579,7 @@ def _chosen(selection: Collection[str]) -> dict[str, Any]:
 def _partition(
     line: Line, nodes: Collection[str], threads: int, values: Mapping[str, str], selection: Collection[str]
 ) -> Partition:
-    """Return a partition.
-
-    Args:
-        nodes: the nodes of the cluster.
-        threads: CPUs of what a simulation counts as a core; Slurm counts CPUs.
-        values: the settings of the whole cluster.
-        selection: its SelectTypeParameters, in lower case.
-    """
+    """Return the partition of a line. Slurm counts CPUs; what a simulation counts as a core has `threads` of them."""
     listed = "" if line.of("Nodes").upper() == "ALL" else line.of("Nodes")
     for name in hosts_of(listed, line.where) if listed else ():
         if name not in nodes:

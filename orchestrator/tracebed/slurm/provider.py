@@ -67,13 +67,7 @@ class SlurmSettings(ProviderSettings):
 
 
 class StepChannel(LocalChannel):
-    """An agent in a job step, and the pipes to its srun.
-
-    Args:
-        command: srun and its arguments.
-        log: file for the standard error of the agent and of srun.
-        end: kills the steps of the node.
-    """
+    """An agent in a job step, and the pipes to its srun. The function `end` kills the steps of the node."""
 
     def __init__(
         self, command: Sequence[str], log: Path, environment: Mapping[str, str], end: Callable[[], None]
@@ -125,9 +119,6 @@ class SlurmProvider:
         """Request an allocation unless one exists, and prepare its nodes.
 
         An allocation is requested once: after a failure, only an allocation that another process has taken is used.
-
-        Raises:
-            TestbedError: Slurm grants no allocation in time, it has too few nodes, or tracebed cannot run on its nodes.
         """
         with self._lock:
             if self._job is None:
@@ -231,11 +222,7 @@ class SlurmProvider:
         """Do nothing: there are no connections."""
 
     def run(self, node: Node, arguments: Sequence[str]) -> StepChannel:
-        """Run the agent of a node as a job step.
-
-        Raises:
-            TestbedError: there is no allocation, or the step cannot be started.
-        """
+        """Run the agent of a node as a job step."""
         job, installation = self._place(node)
         host, stamp = self._hosts[node.name], next_stamp()
         agent = ["env", f"TMPDIR={self._temporary}", *AGENT, *arguments]

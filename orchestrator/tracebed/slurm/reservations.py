@@ -36,7 +36,6 @@ class Reservation(Fact):
     """An advance reservation.
 
     Attributes:
-        name: its name.
         begin, end: its first and last instant, s since 1970.
         nodes: its nodes, as a list of hosts; empty: none.
         cores: number of its cores; 0: unknown.
@@ -73,13 +72,7 @@ def recognized(text: str) -> bool:
 
 
 def read(text: str, file: str, zone: str = "") -> tuple[tuple[Reservation, ...], list[str]]:
-    """Return the reservations of a text, and a sentence for each setting that is not modeled.
-
-    `zone`: the time zone of the clock of the cluster; empty: unknown, UTC is assumed.
-
-    Raises:
-        InputError: a reservation has no begin or end, or an invalid list of nodes.
-    """
+    """Return the reservations of a text, and a sentence for each unmodeled setting. Without a `zone`, times are UTC."""
     found, unmodeled, local = list[Reservation](), dict[str, list[str]](), False
     for number, part in enumerate(re.split(rf"(?=\b{FIRST})", text)[1:], 1):
         values = dict(re.findall(r"(\w+)=(\S*)", part))

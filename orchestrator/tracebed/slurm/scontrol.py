@@ -25,13 +25,7 @@ YEAR_S = 365 * 86400.0
 
 @dataclass(frozen=True)
 class Record:
-    """A job, node or partition.
-
-    Attributes:
-        fields: the first value of each field.
-        text: the whole record.
-        where: the file and line.
-    """
+    """A job, node or partition: the first value of each field, the whole record, and its file and line."""
 
     fields: Mapping[str, str]
     text: str
@@ -72,16 +66,7 @@ class Record:
 
 
 def records(text: str, first: str, where: str) -> list[Record]:
-    """Return the records of `scontrol show`, also without `-o`.
-
-    Args:
-        text: the output.
-        first: the first field of each record, such as `JobId`.
-        where: the file, for messages.
-
-    Raises:
-        InputError: a record begins otherwise.
-    """
+    """Return the records of `scontrol show`, also without `-o`. `first`: the first field of each, such as `JobId`."""
     found = []
     line = 1
     for part in re.split(r"\n(?=\S)", text):
@@ -107,11 +92,7 @@ def records(text: str, first: str, where: str) -> list[Record]:
 
 
 def configuration(text: str, where: str) -> tuple[float, dict[str, str]]:
-    """Return the instant of `scontrol show config`, on the clock of the cluster, and the settings without units.
-
-    Raises:
-        InputError: the text is not the output of this command.
-    """
+    """Return the instant of `scontrol show config`, on the clock of the cluster, and the settings without units."""
     begun = re.match(r"Configuration data as of (\S+)\s", text)
     if begun is None:
         raise InputError("is not the output of scontrol show config", where=f"{where}:1", hint="save it as it is")
@@ -121,11 +102,7 @@ def configuration(text: str, where: str) -> tuple[float, dict[str, str]]:
 
 
 def instant(text: str, where: str) -> float:
-    """Return a time such as 2026-01-31T12:00:00 on the clock of the cluster, s. The zone does not matter.
-
-    Raises:
-        InputError: the text is not such a time.
-    """
+    """Return a time such as 2026-01-31T12:00:00 on the clock of the cluster, s. The zone does not matter."""
     try:
         return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
     except ValueError:
@@ -134,11 +111,7 @@ def instant(text: str, where: str) -> float:
 
 
 def priority_factors(text: str, where: str) -> dict[int, tuple[float, float]]:
-    """Return job -> the parts of its priority that come from its age and from the fair share, from `sprio -l`.
-
-    Raises:
-        InputError: the text is not the output of this command.
-    """
+    """Return job -> the parts of its priority that come from its age and from the fair share, from `sprio -l`."""
     lines = text.splitlines()
     names = lines[0].split() if lines else []
     if not {"JOBID", "AGE", "FAIRSHARE"} <= {*names}:
@@ -157,15 +130,7 @@ def priority_factors(text: str, where: str) -> dict[int, tuple[float, float]]:
 
 @dataclass(frozen=True)
 class Share:
-    """An association of a user with an account.
-
-    Attributes:
-        account, user: the names.
-        share: share of the user in the account.
-        account_share: share of the account.
-        usage: decayed usage, core seconds.
-        factor: fair-share factor.
-    """
+    """An association of a user with an account: their shares, decayed usage in core seconds, and fair-share factor."""
 
     account: str
     user: str
@@ -179,9 +144,6 @@ def shares(text: str, where: str) -> list[Share]:
     """Return the associations in the output of `sshare -a -l -P`.
 
     There are none if accounts lie below accounts, or if Slurm computes no factors (`PriorityType=priority/basic`).
-
-    Raises:
-        InputError: the text is not the output of this command.
     """
     lines = [line.split("|") for line in text.splitlines()]
     names = lines[0] if lines else []

@@ -6,7 +6,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -104,21 +104,15 @@ class LiveJob:
     Attributes:
         id: the id, of a task of an array with its number: `12_3`.
         number: the id as a number, which breaks ties of priorities.
-        user, account, partition: the names.
         waits_since: since when the job gains priority by its age.
         eligible: earliest start.
         start: start of a running job; None: the job waits.
         estimate: Slurm's own estimate of the start of a waiting job; None: there is none.
-        limit_s: time limit, s.
         cores: cores on all nodes.
         per_node: cores on each node (`--ntasks-per-node`); 0: any number.
         fewest: smallest number of nodes.
-        whole: whether the job gets whole nodes.
         memory_mib: memory on each node, or for each core, MiB; 0: all memory.
         by_core: whether the memory is for each core.
-        features, gres: the request, as in a workload.
-        priority: the present priority.
-        reason: why the job waits.
         held: node -> cores of a running job.
         ending: whether the job has ended, and its nodes are not yet free.
         others: further partitions of a waiting job.
@@ -131,26 +125,26 @@ class LiveJob:
     """
 
     id: str
-    number: int
     user: str
     account: str
     partition: str
-    waits_since: float
-    eligible: float
-    start: float | None
-    estimate: float | None
     limit_s: float
     cores: int
     per_node: int
     fewest: int
-    whole: bool
     memory_mib: float
-    by_core: bool
     features: str
     gres: str
-    priority: int
-    reason: str
-    held: Mapping[str, int]
+    number: int = 0
+    waits_since: float = 0.0
+    eligible: float = 0.0
+    start: float | None = None
+    estimate: float | None = None
+    whole: bool = False
+    by_core: bool = False
+    priority: int = 0
+    reason: str = ""
+    held: Mapping[str, int] = field(default_factory=dict)
     ending: bool = False
     others: tuple[str, ...] = ()
     qos: str = ""
@@ -170,12 +164,8 @@ class ClusterState:
 
     Attributes:
         instant: the instant, s on the clock of the cluster, since 1970.
-        conf: the parameters of the scheduler and the cluster.
-        machine: the cluster.
-        unavailable: names of the nodes on which no job starts.
         jobs: the running and waiting jobs, by number.
         factors: number of a waiting job -> the parts of its priority from age and fair share; empty: unknown.
-        shares: the associations; empty: unknown.
         notes: what the state has that is not modeled, one sentence each.
         reservations: the advance reservations; None: unknown.
     """
@@ -192,11 +182,7 @@ class ClusterState:
 
 
 def read_folder(folder: Path) -> dict[str, str]:
-    """Return the texts of the files of a folder: the output of `COMMANDS`, by name.
-
-    Raises:
-        InputError: the folder or a file is missing, or a file is not text.
-    """
+    """Return the texts of the files of a folder: the output of `COMMANDS`, by name."""
     texts: dict[str, str] = {}
     for name, command in COMMANDS.items():
         file = folder / f"{name}.txt"
@@ -213,15 +199,7 @@ def read_folder(folder: Path) -> dict[str, str]:
 
 
 def state_of(texts: Mapping[str, str], folder: Path) -> ClusterState:
-    """Return the state in the output of `COMMANDS`.
-
-    Args:
-        texts: the output by name.
-        folder: the folder of the files, for messages and for topology.conf.
-
-    Raises:
-        InputError: an output is not that of its command, or a job has an unknown partition or node.
-    """
+    """Return the state in the output of `COMMANDS`. `folder`: that of the files, for messages and topology.conf."""
 
     def where(name: str) -> str:
         return str(folder / f"{name}.txt")
@@ -415,11 +393,7 @@ def _job(record: Record, state: str, threads: int) -> LiveJob:
 
 
 def _held(record: Record, threads: int) -> dict[str, int]:
-    """Return the cores of a running job by node. Without `scontrol -d`, its nodes have equal shares.
-
-    Raises:
-        InputError: a list of nodes is invalid.
-    """
+    """Return the cores of a running job by node. Without `scontrol -d`, its nodes have equal shares."""
     try:
         held: dict[str, int] = {}
         for nodes, listed in re.findall(r" Nodes=(\S+) CPU_IDs=([\d,-]+) ", record.text):

@@ -22,13 +22,7 @@ MOST_SHOWN = 12
 
 
 class Switch(Fact):
-    """A switch.
-
-    Attributes:
-        name: its name.
-        nodes: the nodes that are attached to it, as a list of hosts.
-        below: names of the switches below it.
-    """
+    """A switch, with the nodes that are attached to it, as a list of hosts, and the names of the switches below it."""
 
     name: str
     nodes: str = ""
@@ -38,13 +32,7 @@ class Switch(Fact):
 def read(values: Mapping[str, str], path: Path, nodes: Sequence[str]) -> tuple[tuple[Switch, ...], list[str]]:
     """Return the switches of a cluster, in their order, and sentences about what they leave out.
 
-    Args:
-        values: key of slurm.conf, in lower case -> value.
-        path: the slurm.conf, or the folder of topology.conf.
-        nodes: all nodes of the slurm.conf.
-
-    Raises:
-        InputError: topology.conf has a line with which Slurm does not start.
+    `values`: key of slurm.conf, in lower case -> value. `path`: the slurm.conf, or the folder of topology.conf.
     """
     folder = path if path.is_dir() else path.parent
     sentences = []

@@ -19,11 +19,7 @@ class Fact(BaseModel):
 
 
 def duration_s(text: str, where: str) -> float:
-    """Return a time of Slurm, s; 0: no limit. Forms: minutes, min:s, h:min:s, days-h, days-h:min, days-h:min:s.
-
-    Raises:
-        InputError: the text is not such a time.
-    """
+    """Return a time of Slurm, s; 0: no limit. Forms: minutes, min:s, h:min:s, days-h, days-h:min, days-h:min:s."""
     if text.lower() in UNLIMITED:
         return 0.0
     found = re.fullmatch(r"(?:(\d{1,6})-)?(\d{1,9})(?::(\d{1,9}))?(?::(\d{1,9}))?", text)

@@ -155,6 +155,9 @@ INTERVAL = (0.05, 0.95)
 """Quantiles of the ensemble between which 80 % of the starts lie. Members differ less than the future of a cluster: on
 recorded runs of Slurm, 82 % of the starts are where 90 % of further members would be (`docs/how-to/forecast.md`)."""
 MEMBERS = 16
+OF_JOBS = {"job_id": "id", "user": "user", "account": "account", "partition": "partition", "nodes": "fewest"}
+OF_JOBS |= {"cores": "cores", "limit_s": "limit_s", "priority": "priority"}
+"""Column of a forecast -> the attribute of a job."""
 
 
 @dataclass(frozen=True)
@@ -240,14 +243,7 @@ def _starts_table(starts: Starts) -> pd.DataFrame:
     jobs = starts.jobs
     table = pd.DataFrame(
         {
-            "job_id": [job.id for job in jobs],
-            "user": [job.user for job in jobs],
-            "account": [job.account for job in jobs],
-            "partition": [job.partition for job in jobs],
-            "nodes": [job.fewest for job in jobs],
-            "cores": [job.cores for job in jobs],
-            "limit_s": [job.limit_s for job in jobs],
-            "priority": [job.priority for job in jobs],
+            **{column: [getattr(job, name) for job in jobs] for column, name in OF_JOBS.items()},
             "start": _times(middle),
             "earliest": _times(low),
             "latest": _times(high),

@@ -55,25 +55,21 @@ class Owner(NamedTuple):
 
 
 class Accounting:
-    """What the database of Slurm says about the jobs of a workload.
-
-    Attributes:
-        associations: the associations, the root first. Without a database, those of the workload, with equal shares.
-    """
+    """What the database of Slurm says about the jobs of a workload; without a database, all have equal shares."""
 
     def __init__(
-        self, machine: SlurmCluster, kinds: Sequence[str], accounts: Sequence[str], users: Sequence[str]
+        self, cluster: SlurmCluster, kinds: Sequence[str], accounts: Sequence[str], users: Sequence[str]
     ) -> None:
         """Prepare for a workload whose jobs have these accounts and users, and these kinds of generic resources."""
-        self._machine, self._kinds = machine, kinds
-        self.associations = [*machine.database.associations] or _equal(accounts, users)
+        self._cluster, self._kinds = cluster, kinds
+        self.associations = [*cluster.database.associations] or _equal(accounts, users)
         self._index: dict[tuple[str, str, str], int] = {}
         self._default: dict[str, str] = {}
         for number, each in enumerate(self.associations):
             self._index.setdefault((each.account, each.user, each.partition), number)
             if each.default:
                 self._default.setdefault(each.user, each.account)
-        self._qos = {each.name: each for each in machine.database.qos}
+        self._qos = {each.name: each for each in cluster.database.qos}
         self._counters: dict[tuple[str, object, int], int] = {}
         self._groups: dict[Owner, int] = {}
         self.of = cache(lambda owner: [*self._of(owner)])
@@ -93,8 +89,8 @@ class Accounting:
 
     def owner(self, account: str, user: str, qos: str, number: int) -> Owner | str:
         """Return the association and QOS of a job of partition `number`, or why Slurm refuses the job."""
-        partition = self._machine.partitions[number]
-        enforced, database = self._machine.enforced, self._machine.database
+        partition = self._cluster.partitions[number]
+        enforced, database = self._cluster.enforced, self._cluster.database
         account, user = account or self._default.get(user, ""), user or ("" if database.associations else UNKNOWN)
         own = next(
             (self._index[key] for key in ((account, user, partition.name), (account, user, "")) if key in self._index),
@@ -135,7 +131,7 @@ class Accounting:
 
     def priority(self, owner: Owner) -> float:
         """Return the part of the priority that comes from the QOS and the association."""
-        weights = self._machine.weights
+        weights = self._cluster.weights
         qos: float = self._qos[owner.qos].priority if owner.qos in self._qos else 0
         association: float = self._inherited(owner.association, "priority") or 0
         if weights.normal("qos"):
@@ -188,7 +184,7 @@ class Accounting:
 
     def _sources(self, owner: Owner) -> Iterator[tuple[LimitsOf, str, Mapping[str, str]]]:
         """Yield the limits of single jobs, without those that a QOS replaces, with the words of the reasons."""
-        if "limits" not in self._machine.enforced:
+        if "limits" not in self._cluster.enforced:
             return
         wall, named = False, set[str]()
         chain = [self.associations[each].limits for each in self._chain(owner.association)]
@@ -202,27 +198,25 @@ class Accounting:
 
     def _of(self, owner: Owner) -> Iterator[Limit]:
         """Yield the limits that apply to the jobs of `owner`, in the order in which Slurm checks them."""
-        if "limits" not in self._machine.enforced:
+        if "limits" not in self._cluster.enforced:
             return
         done = set[str]()
         found: list[Limit] = []
         for qos in self._own(owner):
-            for name, most, counter, kind, reason in self._of_qos(qos, owner):
-                if name not in done:
-                    found.append(Limit(counter, kind, most, reason))
-            done |= {name for name, *_ in self._of_qos(qos, owner)}
+            limits = [*self._of_qos(qos, owner)]
+            found += [Limit(counter, kind, most, why) for name, most, counter, kind, why in limits if name not in done]
+            done |= {name for name, *_ in limits}
         if done & {"account_jobs", "user_jobs"}:
             done.add("own_jobs")
         if done & {"account_submit", "user_submit"}:
             done.add("own_submit")
-        for name, most, counter, kind, reason in self._of_associations(owner):
-            if name not in done:
-                found.append(Limit(counter, kind, most, reason))
+        limits = [*self._of_associations(owner)]
+        found += [Limit(counter, kind, most, why) for name, most, counter, kind, why in limits if name not in done]
         yield from sorted(found, key=lambda limit: limit.kind >= 0)
 
     def _counted(self, owner: Owner) -> Iterator[tuple[int, int]]:
         """Yield the counters in which the jobs of `owner` count."""
-        if "limits" not in self._machine.enforced:
+        if "limits" not in self._cluster.enforced:
             return
         for qos in self._own(owner):
             yield from ((counter, kind) for _, _, counter, kind, _ in self._of_qos(qos, owner))

@@ -14,14 +14,9 @@ Numbers = npt.NDArray[np.int32]
 
 
 class AllocatedRanges(Sequence[Parts]):
-    """Job -> node -> number of cores that the job held.
+    """Job -> node -> number of cores that the job held, as ranges of nodes with the same number of cores.
 
-    Attributes:
-        first: first node of each range.
-        nodes: number of nodes of each range.
-        cores: cores that the job held on each node of the range.
-        begin: job -> its first range.
-        size: job -> number of its ranges, which follow each other in the order of the nodes.
+    A job has `size` ranges from its first one `begin` on, in the order of the nodes.
     """
 
     def __init__(self, ranges: Numbers, begin: IntArray, size: Numbers) -> None:

@@ -28,34 +28,26 @@ NO_LIMIT = "jobs without a time limit: DefaultTime or MaxTime of their partition
 SEVERAL_KINDS = "jobs of several nodes whose features have brackets or counts: each node has any of these features"
 
 
-def as_asked(workload: Workload, machine: SlurmCluster) -> tuple[Workload, dict[str, int]]:
+def as_asked(workload: Workload, cluster: SlurmCluster) -> tuple[Workload, dict[str, int]]:
     """Return the jobs with the limit of their partition where they have none, and with the cores that they use.
 
-    CPUs of a log of Slurm become cores, and jobs with a share of their nodes get that share of the cores.
-
-    Returns:
-        The workload, and assumption -> number of jobs.
-
-    Raises:
-        InputError: a node of the workload is one core, so that the nodes of the jobs are unknown.
+    CPUs of a log of Slurm become cores, and jobs with a share of their nodes get that share of the cores. The second
+    value is assumption -> number of jobs. A workload in which a node is one core is refused: its jobs have no nodes.
     """
     reading = [step.parameters for step in workload.provenance.steps if step.name == "read"]
     if any(parameters.get("by") == "core" for parameters in reading):
         what = "each node of the workload is one core, but jobs share the nodes of a slurm.conf by themselves"
         raise InputError(what, hint="read the log again: convert --by node")
     names = workload.texts("partition").tolist()
-    number = {name: machine.partition(name.partition(",")[0]) for name in dict.fromkeys(names)}
-    limit, runs = workload.floats("time_limit"), np.isfinite(workload.floats("run_time"))
-    missing, limit = np.isnan(limit), limit.copy()
-    limit[missing] = [
-        YEAR_S if (part := number[name]) is None else machine.limit_s(part, run_s) or YEAR_S
-        for name, run_s in zip(np.array(names)[missing], workload.floats("run_time")[missing], strict=True)
-    ]
+    number = {name: cluster.partition(name.partition(",")[0]) for name in dict.fromkeys(names)}
+    limit, runs = workload.floats("time_limit").copy(), np.isfinite(workload.floats("run_time"))
+    missing = np.isnan(limit)
+    limit[missing] = default_limits(workload, cluster, missing)
     columns: dict[str, Any] = {"time_limit": limit}
     cpus = [step.parameters.get("cpus_per_core", 1) for step in workload.provenance.steps if step.name == IN_CORES]
     columns["cores_per_node"] = workload.ints("cores_per_node") * cpus[0] if cpus else cores_used(workload)
     if in_cpus(workload):
-        columns["cores_per_node"] = -(-columns["cores_per_node"] // machine.cpus_per_core)
+        columns["cores_per_node"] = -(-columns["cores_per_node"] // cluster.cpus_per_core)
     counts = {NO_LIMIT: int((missing & runs).sum()), SEVERAL_KINDS: int((several_kinds(workload) & runs).sum())}
     strange = [name for name, part in number.items() if part is None]
     if strange:
@@ -66,20 +58,30 @@ def as_asked(workload: Workload, machine: SlurmCluster) -> tuple[Workload, dict[
     return Workload(workload.columns.assign(**columns), workload.provenance), counts
 
 
-def longest_limits(workload: Workload, machine: SlurmCluster) -> FloatArray:
+def default_limits(workload: Workload, cluster: SlurmCluster, jobs: BoolArray) -> list[float]:
+    """Return the limits that the partitions of some jobs give to jobs without a limit, s."""
+    names, run_times = workload.partitions().to_numpy()[jobs], workload.floats("run_time")[jobs]
+    number = {name: cluster.partition(name) for name in dict.fromkeys(names)}
+    return [
+        YEAR_S if (partition := number[name]) is None else cluster.limit_s(partition, run_s) or YEAR_S
+        for name, run_s in zip(names, run_times, strict=True)
+    ]
+
+
+def longest_limits(workload: Workload, cluster: SlurmCluster) -> FloatArray:
     """Return the longest time limit with which each job may start on a cluster, s, shape (jobs,); infinity: any."""
     owners = [workload.texts(name).tolist() for name in ("partition", "group", "user", "queue")]
-    accounting = Accounting(machine, (), owners[1], owners[2])
-    choose = min if machine.all_partitions else max
+    accounting = Accounting(cluster, (), owners[1], owners[2])
+    choose = min if cluster.all_partitions else max
 
     @cache
     def longest(listed: str, group: str, user: str, queue: str) -> float:
         limits = []
         for name in listed.split(","):
-            number = machine.partition(name)
+            number = cluster.partition(name)
             owner = "" if number is None else accounting.owner(group, user, queue, number)
             if number is not None and not isinstance(owner, str):
-                own = 0.0 if accounting.beyond_partition(owner) else machine.partitions[number].limit_s
+                own = 0.0 if accounting.beyond_partition(owner) else cluster.partitions[number].limit_s
                 limits.append(min(own or math.inf, accounting.wall_s(owner)))
         return choose(limits, default=math.inf)
 

@@ -18,14 +18,9 @@ from tracebed.slurm.simulation.resources import Request
 def size_factor(
     nodes: int, cores: int, all_nodes: int, all_cores: int, *, favor_small: bool = False, minutes: int = 0
 ) -> float:
-    """Return the factor of the job size, from 0 to 1.
+    """Return the factor of the job size, from 0 to 1, of a job that accepts `nodes` nodes or more.
 
-    Args:
-        nodes: smallest number of nodes that the job accepts.
-        all_nodes: nodes of the cluster.
-        all_cores: cores of the cluster.
-        favor_small: `PriorityFavorSmall`.
-        minutes: time limit of the job, with `PriorityFlags=SMALL_RELATIVE_TO_TIME`; otherwise 0.
+    `minutes` is the time limit of the job with `PriorityFlags=SMALL_RELATIVE_TO_TIME`, and 0 otherwise.
     """
     if minutes:
         size = max(nodes * all_cores / all_nodes, cores) / minutes / all_cores
@@ -36,24 +31,19 @@ def size_factor(
 
 
 class Factors:
-    """The factors of priorities.
+    """The factors of priorities, and the weights of a job's amounts in its usage, of each partition."""
 
-    Attributes:
-        billing: weights of the amounts of a job in its usage, of each partition.
-        most: whether the largest weighted amount is billed, not the sum.
-    """
-
-    def __init__(self, machine: SlurmCluster, kinds: Sequence[str], accounting: Accounting) -> None:
+    def __init__(self, cluster: SlurmCluster, kinds: Sequence[str], accounting: Accounting) -> None:
         """Prepare for the jobs of a cluster. `kinds` are the generic resources in the order of the amounts."""
-        self._weights, self._accounting = machine.weights, accounting
-        self._nodes, self._cores = len(machine.nodes), sum(machine.cores_of(kind) for _, kind in machine.nodes)
-        self._partitions = machine.partitions
-        largest = max(partition.factor for partition in machine.partitions) or 1
-        self._largest = largest if machine.weights.normal("part") else 1
-        self._totals = [_totals(machine, number, kinds) for number in range(len(machine.partitions))]
-        self._tres = _by_kind(machine.weights.tres, kinds)
-        self.billing = [_by_kind(partition.billing or {"cpu": 1.0}, kinds) for partition in machine.partitions]
-        self.most = "max_tres" in machine.weights.flags
+        self._weights, self._accounting = cluster.weights, accounting
+        self._nodes, self._cores = len(cluster.nodes), sum(cluster.cores_of(kind) for _, kind in cluster.nodes)
+        self._partitions = cluster.partitions
+        largest = max(partition.factor for partition in cluster.partitions) or 1
+        self._largest = largest if cluster.weights.normal("part") else 1
+        self._totals = [_totals(cluster, number, kinds) for number in range(len(cluster.partitions))]
+        self._tres = _by_kind(cluster.weights.tres, kinds)
+        self.billing = [_by_kind(partition.billing or {"cpu": 1.0}, kinds) for partition in cluster.partitions]
+        self.most = "max_tres" in cluster.weights.flags
 
     def fixed(self, request: Request, amounts: Sequence[int], partition: int, owner: Owner, limit: int) -> float:
         """Return the part of the priority of a job that does not change."""
@@ -86,11 +76,11 @@ def _by_kind(values: Mapping[str, float], kinds: Sequence[str]) -> list[float]:
     return found
 
 
-def _totals(machine: SlurmCluster, partition: int, kinds: Sequence[str]) -> list[float]:
+def _totals(cluster: SlurmCluster, partition: int, kinds: Sequence[str]) -> list[float]:
     """Return the trackable resources of a partition in the order of the amounts of a job."""
-    nodes = [machine.nodes[number][1] for number in machine.members(partition)]
+    nodes = [cluster.nodes[number][1] for number in cluster.members(partition)]
     values: dict[str, float] = {
-        "cpu": sum(machine.cores_of(node) for node in nodes),
+        "cpu": sum(cluster.cores_of(node) for node in nodes),
         "mem": sum(node.memory_mib for node in nodes),
         "node": len(nodes),
     }
@@ -99,12 +89,7 @@ def _totals(machine: SlurmCluster, partition: int, kinds: Sequence[str]) -> list
 
 
 def resets(period: str, begin: float) -> list[int]:
-    """Return the instants of 20 years at which the usage is set to zero, Unix time.
-
-    Args:
-        period: `PriorityUsageResetPeriod`: daily, weekly (Sundays), monthly, quarterly or yearly, at midnight in UTC.
-        begin: begin of the simulation, Unix time.
-    """
+    """Return the instants of 20 years at which usage is set to zero, Unix time: midnights in UTC, weekly on Sundays."""
     day = datetime.fromtimestamp(begin, UTC).date()
     found = []
     for number in range(1, 20 * 366):

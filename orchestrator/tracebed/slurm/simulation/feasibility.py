@@ -25,9 +25,6 @@ def satisfies(features: Sequence[str], demanded: str) -> bool:
     Names are joined by & (all) or | (one); & comes first, and parentheses are evaluated before. The nodes of a job
     with brackets are of several kinds, `[ib*2&big*1]`, or of any one kind, `[rack1|rack2]`: a node has one of these.
     Counts, such as `ib*2`, are left out.
-
-    Raises:
-        InputError: `demanded` is not of this form.
     """
     if not demanded:
         return True
@@ -68,11 +65,7 @@ def _evaluated(features: Sequence[str], tokens: Sequence[str], at: int, closing:
 
 
 def fits(empty: Resources, request: Request) -> bool:
-    """Return whether a job fits on its eligible nodes if all nodes are empty.
-
-    Raises:
-        InputError: the nodes have switches, and the compiled simulation is missing.
-    """
+    """Return whether a job fits on its eligible nodes if all nodes are empty."""
     sizes = [size for node in nodes_of(request.eligible) if (size := empty.capacity(request, node))]
     # on each further node of a job that shares its nodes, one core is left
     enough = request.whole or request.cores >= request.fewest
@@ -81,16 +74,8 @@ def fits(empty: Resources, request: Request) -> bool:
     return not empty.switches or request.least_loaded or engine.fits(empty, request)
 
 
-def lacking(machine: SlurmCluster, empty: Resources, request: Request, nodes: Sequence[int], features: str) -> str:
-    """Return what a job that does not fit on the empty `nodes` asks for, and what they have at most.
-
-    Args:
-        machine: the cluster.
-        empty: its resources without jobs.
-        request: what the job requests.
-        nodes: the nodes of the partition that have the features.
-        features: the features that the job demands.
-    """
+def lacking(cluster: SlurmCluster, empty: Resources, request: Request, nodes: Sequence[int], features: str) -> str:
+    """Return what a job demands beyond the empty `nodes`: those of its partition that have the `features`."""
     if not nodes:
         return f"no node has the features {features}"
     plain = request._replace(gres=(0,) * len(request.gres), memory=0, by_core=False, eligible=mask_of(nodes))
@@ -104,8 +89,8 @@ def lacking(machine: SlurmCluster, empty: Resources, request: Request, nodes: Se
         if wanted > most:
             return f"{wanted:,} MiB of memory on a node are demanded, and a node has {most:,} at most"
         able = [node for node in able if empty.total_memory[node] >= wanted]
-    for kind, wanted in zip(machine.gres, request.gres, strict=True):
-        most = max((empty.gres[node][machine.gres.index(kind)] for node in able), default=0)
+    for kind, wanted in zip(cluster.gres, request.gres, strict=True):
+        most = max((empty.gres[node][cluster.gres.index(kind)] for node in able), default=0)
         if wanted > most:
             return f"{wanted:,} of the generic resource {kind} on a node are demanded, and a node has {most:,} at most"
     sizes = [size for node in able if (size := empty.capacity(request, node))]

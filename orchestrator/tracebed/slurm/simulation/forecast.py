@@ -26,13 +26,12 @@ from tracebed.ground.errors import InputError
 from tracebed.orchestrator.scheduling.node_masks import mask_of
 from tracebed.orchestrator.scheduling.policies.registry import resolve
 from tracebed.orchestrator.scheduling.policies.slurm import Slurm
-from tracebed.slurm.machine import MINUTE_S
 from tracebed.slurm.simulation import engine
 from tracebed.slurm.simulation.accounts import NONE, Accounting, Owner
 from tracebed.slurm.simulation.factors import Factors, size_factor
 from tracebed.slurm.simulation.feasibility import fits
 from tracebed.slurm.simulation.inputs import CHECK_S, Associations, Conditions, Entries, Inputs, amounts_of
-from tracebed.slurm.simulation.prediction import choice_of, memory_of, placement, resources_of
+from tracebed.slurm.simulation.prediction import IdleCluster, choice_of, memory_of, rules, whole_minutes
 from tracebed.slurm.simulation.resources import ALL, Request
 from tracebed.slurm.simulation.run_times import Draws, RunTimes
 from tracebed.slurm.simulation.start_conditions import (
@@ -52,6 +51,15 @@ OF_JOBS = (
     *("held", "since", "association", "usage_factor", "reserve", "shortest", "deadline"),
 )
 """The fields of `Inputs` with a value for each job, except those that a member draws."""
+OF_PARTS = {
+    "limits": ("group",),
+    "conditions": ("earliest", "dependencies", "any_of", "group", "fails"),
+    "arrays": ("of",),
+    "licenses": ("wanted",),
+    "bookings": ("inside",),
+    "preemption": ("of",),
+}
+"""Parts of `Inputs`, each of which may be None -> their fields with a value for each job."""
 HORIZON = 2.0
 """Later jobs are submitted until this multiple of the time after which the last waiting job starts without them."""
 UNKNOWN_RESERVATION = "Reservation: unknown (no reservation.txt, or not in it)"
@@ -61,13 +69,9 @@ UNAVAILABLE = "no available nodes of its partition can run it"
 
 @dataclass(frozen=True)
 class Starts:
-    """The forecast starts.
+    """The starts of the waiting jobs in each member, s on the clock of the cluster, shape (jobs, members).
 
-    Attributes:
-        jobs: the waiting jobs.
-        starts: starts in each member, s on the clock of the cluster, shape (jobs, members); NaN: no forecast.
-        reasons: why there is no forecast, of each job; empty: there is one.
-        notes: what the state has that is not modeled, and what the log lacks, one sentence each.
+    A job without a forecast (NaN) has a reason. The notes say what is not modeled, and what the log lacks.
     """
 
     jobs: tuple[LiveJob, ...]
@@ -77,19 +81,7 @@ class Starts:
 
 
 def forecast(state: ClusterState, log: Workload, members: int, seed: int, *, arrivals: bool = True) -> Starts:
-    """Forecast the starts of the waiting jobs.
-
-    Args:
-        state: the state of the cluster.
-        log: jobs that ended before. Run times and later jobs are drawn from it.
-        members: number of simulations.
-        seed: seed of all draws.
-        arrivals: whether jobs are submitted later, as in a window of the log.
-
-    Raises:
-        InputError: no job of the log has a run time and a time limit, a job has features that are not modeled, or the
-            compiled simulation is missing.
-    """
+    """Forecast the starts of the waiting jobs. Run times and, with `arrivals`, later jobs are drawn from the log."""
     learnt = RunTimes(log)
     if not learnt.jobs:
         hint = "give the accounting of a month or more, with Timelimit"
@@ -137,13 +129,7 @@ def _further(job: LiveJob) -> Iterator[LiveJob]:
 
 
 class _Ensemble:
-    """The simulations of a state.
-
-    Attributes:
-        waiting: the waiting jobs.
-        reasons: why there is no forecast, of each waiting job; empty: there is one.
-        rows: the waiting jobs with a forecast.
-    """
+    """The simulations of a state: its `waiting` jobs, why some have no forecast, and the `rows` of the others."""
 
     def __init__(self, state: ClusterState, learnt: RunTimes, rng: np.random.Generator) -> None:
         self._state, self._learnt, self._rng = state, learnt, rng
@@ -229,7 +215,7 @@ class _Ensemble:
     def _run_times(self, job: LiveJob, draws: Draws) -> FloatArray:
         """Draw the run time of a job of the state in each member."""
         elapsed = 0.0 if job.start is None else max(0.0, self._state.instant - job.start)
-        drawn = draws.of(job.user, _minutes(job.limit_s), sum(job.held.values()) or job.cores, elapsed)
+        drawn = draws.of(job.user, whole_minutes(job.limit_s), sum(job.held.values()) or job.cores, elapsed)
         return drawn * 0.0 if job.ending else drawn
 
     def _drawn(self, inputs: Inputs, run_times: FloatArray, later: _Later) -> tuple[Inputs, Slurm]:
@@ -305,26 +291,16 @@ def _rows_of(inputs: Inputs, which: Sequence[int], own: int) -> dict[str, Any]:
     def of(values: Sequence[Any]) -> list[Any]:
         return [values[job] for job in which]
 
-    found: dict[str, Any] = {"limits": replace(inputs.limits, group=of(inputs.limits.group))}
+    rows: dict[str, Any] = {}
+    for part, names in OF_PARTS.items():
+        if (whole := getattr(inputs, part)) is not None:
+            rows[part] = replace(whole, **{name: of(getattr(whole, name)) for name in names})
     if inputs.het_job:
-        found["het_job"] = of(inputs.het_job)
-    if each := inputs.entries:
-        later = range(own, len(which))
-        jobs = [*each.first[:own], *later]
-        found["entries"] = Entries.of(jobs, one_reservation=each.one_reservation) if each.several else None
-    if conditions := inputs.conditions:
-        names = ("earliest", "dependencies", "any_of", "group", "fails")
-        columns: dict[str, Any] = {name: of(getattr(conditions, name)) for name in names}
-        found["conditions"] = replace(conditions, **columns)
-    if arrays := inputs.arrays:
-        found["arrays"] = replace(arrays, of=of(arrays.of))
-    if licenses := inputs.licenses:
-        found["licenses"] = replace(licenses, wanted=of(licenses.wanted))
-    if bookings := inputs.bookings:
-        found["bookings"] = replace(bookings, inside=of(bookings.inside))
-    if preemption := inputs.preemption:
-        found["preemption"] = replace(preemption, of=of(preemption.of))
-    return found
+        rows["het_job"] = of(inputs.het_job)
+    if entries := inputs.entries:
+        jobs = [*entries.first[:own], *range(own, len(which))]
+        rows["entries"] = Entries.of(jobs, one_reservation=entries.one_reservation) if entries.several else None
+    return rows
 
 
 def _job_of_log(column: Callable[[str], Sequence[Any]], row: int) -> LiveJob:
@@ -339,26 +315,16 @@ def _job_of_log(column: Callable[[str], Sequence[Any]], row: int) -> LiveJob:
     cores, nodes = int(of("cores_per_node")), int(of("nodes"))
     return LiveJob(
         id="",
-        number=0,
         user=text("user"),
         account=text("group"),
         partition=text("partition").partition(",")[0],
-        waits_since=0.0,
-        eligible=0.0,
-        start=None,
-        estimate=None,
         limit_s=float(of("time_limit")),
         cores=nodes * cores,
         per_node=0 if of("spread") else cores,
         fewest=int(of("fewest_nodes")) or nodes,
-        whole=False,
         memory_mib=float(of("memory_mib")),
-        by_core=False,
         features=text("features"),
         gres=text("gres"),
-        priority=0,
-        reason="",
-        held={},
         qos=text("queue"),
         licenses=text("licenses"),
     )
@@ -368,38 +334,30 @@ def _job_of_log(column: Callable[[str], Sequence[Any]], row: int) -> LiveJob:
 
 
 class _StateInputs:
-    """The requests, users and priorities of the jobs of a cluster whose state is known.
-
-    Time 0 of the inputs is `zero` on the clock of the cluster.
-    """
+    """The requests, users and priorities of the jobs of a cluster. Its instant `zero` is time 0 of the inputs."""
 
     def __init__(self, state: ClusterState, zero: float) -> None:
-        self._state, self._zero, machine = state, zero, state.machine
-        self._kinds = machine.gres
-        self._empty = resources_of(machine, self._kinds)
-        self._placed = placement(machine, self._empty)
-        self._nodes = {name: number for number, (name, _) in enumerate(machine.nodes)}
+        self._state, self._zero, cluster = state, zero, state.machine
+        self._idle = IdleCluster.of(cluster)
+        _, self._kinds, self._empty, self._placed = self._idle
+        self._nodes = {name: number for number, (name, _) in enumerate(cluster.nodes)}
         self._down = mask_of([self._nodes[name] for name in state.unavailable])
-        self._most = max(partition.factor for partition in machine.partitions) or 1
+        self._most = max(partition.factor for partition in cluster.partitions) or 1
 
     def request(self, job: LiveJob) -> Request | None:
-        """Return the request of a job; None: no available nodes of its partition can run it.
-
-        Raises:
-            InputError: the features of a waiting job are invalid.
-        """
-        machine, number = self._state.machine, self._state.machine.partition(job.partition)
+        """Return the request of a job; None: no available nodes of its partition can run it."""
+        cluster, number = self._state.machine, self._state.machine.partition(job.partition)
         if number is None:
             return None
-        partition, wanted = machine.partitions[number], machine.demanded(job.gres)
+        partition, wanted = cluster.partitions[number], cluster.demanded(job.gres)
         memory = {"memory": int(job.memory_mib or ALL), "by_core": job.by_core} if math.isfinite(job.memory_mib) else {}
         request = Request(
             cores=sum(job.held.values()) or job.cores,
             per_node=0 if job.held else job.per_node,
             fewest=len(job.held) or job.fewest,
-            whole=job.whole or partition.exclusive or not machine.shared,
+            whole=job.whole or partition.exclusive or not cluster.shared,
             gres=tuple(wanted.get(kind, 0) for kind in self._kinds),
-            **({**memory_of(math.nan, partition, machine), **memory} if machine.memory else {}),
+            **({**memory_of(math.nan, partition, cluster), **memory} if cluster.memory else {}),
             **choice_of(partition, in_cpus=job.start is not None),
         )
         if job.held:
@@ -422,27 +380,23 @@ class _StateInputs:
     @cached_property
     def _rules(self) -> tuple[Accounting, Factors]:
         """The limits and factors for the jobs of the state."""
-        machine, jobs = self._state.machine, self._state.jobs
-        accounting = Accounting(machine, self._kinds, [job.account for job in jobs], [job.user for job in jobs])
-        return accounting, Factors(machine, self._kinds, accounting)
+        cluster, jobs = self._state.machine, self._state.jobs
+        accounting = Accounting(cluster, self._kinds, [job.account for job in jobs], [job.user for job in jobs])
+        return accounting, Factors(cluster, self._kinds, accounting)
 
     def of(self, jobs: Sequence[LiveJob], requests: Sequence[Request], live: int, first: Sequence[int]) -> Inputs:
-        """Return the inputs of jobs whose run times are not yet known.
+        """Return the inputs of jobs without run times. The simulation ends when the `live` jobs have started.
 
-        Args:
-            jobs: the jobs: those of the state, then their entries of further partitions, then later ones, whose
-                priorities follow from the rules.
-            requests: the request of each.
-            live: the number of the jobs of the state. The simulation ends when they have started.
-            first: of each job of the state and each entry, the job; the others are jobs of their own.
+        `jobs` are those of the state, then their entries of further partitions, then later ones, whose priorities
+        follow from the rules. `first` has the job of each job of the state and of each entry.
         """
-        state, machine, weights = self._state, self._state.machine, self._state.machine.weights
+        state, cluster, weights = self._state, self._state.machine, self._state.machine.weights
         users = _Users(state, jobs)
-        accounting = Accounting(machine, self._kinds, [job.account for job in jobs], [job.user for job in jobs])
-        factors = Factors(machine, self._kinds, accounting)
+        accounting = Accounting(cluster, self._kinds, [job.account for job in jobs], [job.user for job in jobs])
+        factors = Factors(cluster, self._kinds, accounting)
         known = len(first)
         fair = weights.fairshare if state.shares else 0
-        partition = [machine.partition(job.partition) or 0 for job in jobs]
+        partition = [cluster.partition(job.partition) or 0 for job in jobs]
         static = [self._static(request, number) for request, number in zip(requests, partition, strict=True)]
         fixed = [
             self._fixed(job, fair * users.factors[users.of_job[k]], static[k] - static[first[k]])
@@ -461,58 +415,39 @@ class _StateInputs:
         count = len(jobs)
         own = [*first, *range(known, count)]
         owners = [_owner(accounting, job, number) for job, number in zip(jobs, partition, strict=True)]
-        group = [accounting.group(owner) for owner in owners]
         ids = [job.id for job in jobs]
         inputs = Inputs(
+            **rules(self._idle, accounting, factors, owners, partition),
             submit=[max(job.waits_since, job.eligible) - self._zero for job in jobs],
             run_time=[math.nan] * count,
-            limit=[_minutes(job.limit_s) for job in jobs],
+            limit=[whole_minutes(job.limit_s) for job in jobs],
             launch_s=[0.0] * count,
             overrun_s=[math.nan] * count,
-            over_limit_s=[float(machine.partitions[number].over_limit_s) for number in partition],
             end_s=[0.0] * count,
             requests=requests,
-            partition=partition,
             user=users.numbers,
             fixed=fixed,
-            tier=[each.tier for each in machine.partitions],
-            free=self._empty,
             associations=replace(users.tree, half_life_s=weights.half_life_s),
             association=users.of_job,
-            usage_factor=[accounting.usage_factor(owner) for owner in owners],
-            billing=factors.billing,
-            billing_most=factors.most,
-            limits=accounting.limits(group),
-            reserve=[accounting.reserves(owner) for owner in owners],
-            age=weights.age,
-            max_age_s=weights.max_age_s,
             fairshare=fair,
-            period_s=weights.period_s,
-            first_period_s=0.0,
-            kill_wait_s=machine.kill_wait_s,
-            job_depth=machine.partition_job_depth,
-            part_test=machine.bf_max_job_part,
-            user_part_test=machine.bf_max_job_user_part,
-            preemption=preemption_of(machine, partition, [job.qos for job in jobs]),
-            conditions=_conditions(jobs, own, live, kill_invalid=machine.kill_invalid_depend),
+            conditions=_conditions(jobs, own, live, kill_invalid=cluster.kill_invalid_depend),
             arrays=arrays_of([job.array for job in jobs], ids) if any(job.array for job in jobs) else None,
-            array_reservations=machine.bf_max_job_array_resv,
-            complete_wait_s=machine.complete_wait_s,
-            licenses=licenses_in([job.licenses for job in jobs], ids, machine),
-            entries=Entries.of(own, one_reservation=machine.bf_one_resv_per_job),
+            preemption=preemption_of(cluster, partition, [job.qos for job in jobs]),
+            licenses=licenses_in([job.licenses for job in jobs], ids, cluster),
+            entries=Entries.of(own, one_reservation=cluster.bf_one_resv_per_job),
             begin_s=state.instant - self._zero,
             held=[{self._nodes[name]: cores for name, cores in job.held.items()} for job in jobs],
             since=[math.nan if job.start is None else job.start - self._zero for job in jobs],
             usage=users.usage,
             factors=users.factors,
-            shortest=[_minutes(job.shortest_s) if job.shortest_s else 0 for job in jobs],
+            shortest=[whole_minutes(job.shortest_s) if job.shortest_s else 0 for job in jobs],
             deadline=[math.inf if job.deadline is None else job.deadline - self._zero for job in jobs],
             het_job=heterogeneous([job.whole_id if job.start is None else "" for job in jobs]),
             watched=live,
         )
         if state.reservations is None:
             return inputs
-        return with_bookings(inputs, [job.reservation for job in jobs], machine, state.reservations, self._zero)
+        return with_bookings(inputs, [job.reservation for job in jobs], cluster, state.reservations, self._zero)
 
     def _static(self, request: Request, partition: int) -> float:
         """Return the parts of a priority that come from the partition and the size of the job."""
@@ -557,20 +492,8 @@ def _conditions(jobs: Sequence[LiveJob], own: Sequence[int], live: int, *, kill_
     )
 
 
-def _minutes(limit_s: float) -> int:
-    """Return a time limit in whole minutes, s."""
-    return max(1, math.ceil(limit_s / MINUTE_S - 1e-6)) * MINUTE_S
-
-
 class _Users:
-    """The associations of a state and of jobs, in the form of `Inputs`.
-
-    Attributes:
-        of_job: association of each job.
-        numbers: number of the user of each job.
-        tree: the accounts, below the root, and their users.
-        usage, factors: of each association.
-    """
+    """The associations of a state and of jobs, in the form of `Inputs`, with the association of each job."""
 
     def __init__(self, state: ClusterState, jobs: Sequence[LiveJob]) -> None:
         shares = {(share.account, share.user): share for share in state.shares}

@@ -39,10 +39,8 @@ class Conditions:
 
     Attributes:
         earliest: earliest start of each job, s; -inf: none.
-        dependencies: conditions of each job.
         any_of: whether one of the conditions suffices, for each job.
         group: jobs of one name and one user, if a job waits for its group; -1: other jobs.
-        fails: whether the job fails, for each job.
         kill_invalid: whether a job whose condition is impossible is cancelled (`kill_invalid_depend`).
     """
 
@@ -61,12 +59,7 @@ class Conditions:
 
 @dataclass(frozen=True)
 class Arrays:
-    """The arrays of jobs.
-
-    Attributes:
-        of: array of each job; -1: none.
-        most: largest number of running tasks of each array; 0: any number.
-    """
+    """The array of each job (-1: none), and the largest number of running tasks of each array (0: any number)."""
 
     of: Sequence[int]
     most: Sequence[int] = ()
@@ -81,10 +74,8 @@ class Arrays:
 class Entries:
     """The entries of each job in Slurm's queue. A job in several partitions (`--partition=cpu,gpu`) has one for each.
 
-    Attributes:
-        first: of each entry, the first entry of its job.
-        following: of each entry, the next one of its job; -1: none.
-        one_reservation: whether one entry of a job at most has a reservation in a pass (`bf_one_resv_per_job`).
+    Of each entry, there are the first entry of its job, and the next one (-1: none). `one_reservation`: one entry of a
+    job at most has a reservation in a pass (`bf_one_resv_per_job`).
     """
 
     first: Sequence[int]
@@ -111,13 +102,7 @@ class Entries:
 
 @dataclass(frozen=True)
 class Licenses:
-    """The licences of the cluster and the jobs.
-
-    Attributes:
-        total: licences of the cluster, by kind.
-        wanted: licences of each job, by kind.
-        planned: whether a backfill pass reserves licences (`bf_licenses`).
-    """
+    """The licences of the cluster and of each job by kind; whether a backfill pass reserves them (`bf_licenses`)."""
 
     total: Sequence[int]
     wanted: Sequence[Sequence[int]]
@@ -147,10 +132,8 @@ class Limits:
     the same user, account, QOS and partition are a group with the same limits.
 
     Attributes:
-        group: group of each job.
         limits: limits of each group, in the order in which Slurm checks them; those of jobs before those of resources.
         counted: (counter, kind) of each counter in which the jobs of a group count.
-        counters: number of counters.
     """
 
     group: Sequence[int] = ()
@@ -162,14 +145,7 @@ class Limits:
 def amounts_of(
     request: Request, parts: Parts | None, nodes: Resources, weights: Sequence[float], most: bool
 ) -> list[int]:
-    """Return the amounts of a job by kind: of its cores `parts`, or, if None, the requested ones.
-
-    Args:
-        request: what the job requests.
-        parts: the cores of each node that the job gets.
-        weights: see `billed`.
-        most: see `billed`.
-    """
+    """Return the amounts of a job by kind: of its cores `parts`; None: of the requested ones. Weights: see `billed`."""
     if parts is None:
         cores, count = request.cores, request.fewest
         memory = max(0, request.memory) * (cores if request.by_core else count)
@@ -197,7 +173,6 @@ class Associations:
     Attributes:
         parent: parent of each association; that of the root is the root.
         shares: shares of each association among its siblings, or `OF_PARENT`.
-        is_user: whether the association is a user, not an account.
         half_life_s: time in which usage decays to one half, s; 0: no decay.
         resets: instants at which usage is set to zero, whole seconds, in ascending order.
         dampening: 0: Fair Tree; otherwise `FairShareDampeningFactor` of the classic fair share.
@@ -226,12 +201,9 @@ class Booked(NamedTuple):
 
 @dataclass(frozen=True)
 class Bookings:
-    """The advance reservations.
+    """The advance reservations, and the one in which each job runs (-1: none).
 
-    Attributes:
-        booked: the reservations.
-        inside: the reservation in which each job runs; -1: none.
-        notices: instants at which slurmctld notices that a reservation has begun or ended, s of the simulation.
+    `notices`: instants at which slurmctld notices that one has begun or ended, s of the simulation.
     """
 
     booked: Sequence[Booked]
@@ -289,33 +261,20 @@ class Inputs:
         overrun_s: time from the limit of each job until slurmctld kills it, s; NaN: until the next check.
         over_limit_s: time that each job may run beyond its limit, s (`OverTimeLimit`).
         end_s: time from the end of the processes to the release of the nodes, for each job, s.
-        requests: the resources that each job requests.
-        partition: partition of each job.
         user: user of each job, for `bf_max_job_user`.
         fixed: part of the priority of each job that does not change.
-        tier: tier of each partition.
-        free: the resources of the empty cluster.
-        associations: the tree of accounts and users.
         association: association of each job; -1: none.
-        usage_factor: factor of the usage of each job.
         billing: weights of the amounts of a job in its usage (`billed`), of each partition.
-        reserve: whether backfill reserves nodes for each job.
         age, max_age_s, fairshare, period_s: of priority/multifactor, see `machine.Weights`.
         first_period_s: instant of the first computation of priorities, s.
         kill_wait_s: a job that has passed its expected end is expected to end this much later, s.
         check_s: instant at which slurmctld looks for jobs beyond their limit, as it does every `CHECK_S`, s.
         billing_most: whether the largest weighted amount is billed, not the sum.
-        limits: the limits of the jobs.
-        conditions: conditions of the starts; None: there are none.
-        arrays: the arrays of the jobs; None: there are none.
         array_reservations: most tasks of an array with a reservation in a backfill pass (`bf_max_job_array_resv`).
         job_depth: number of jobs of a partition in a pass of the main loop; 0: any number (`partition_job_depth`).
         part_test, user_part_test: number of jobs of a partition, and of a user in a partition, in a backfill pass; 0:
             any number (`bf_max_job_part`, `bf_max_job_user_part`).
         complete_wait_s: for how long no job starts while another one is completing, s (`CompleteWait`).
-        licenses: the licences; None: no job wants any.
-        bookings: the advance reservations; None: there are none.
-        preemption: which jobs preempt which; None: no job preempts another one.
         begin_s: instant at which the simulation begins, s. Jobs that were submitted before it wait at this instant.
         entries: the entries of jobs in several partitions, each of which is a job here; None: there are no such jobs.
         held: of each job, the cores by node that it holds when the simulation begins; empty: no job runs then.

@@ -84,17 +84,17 @@ PLACEMENTS = 10_000
 class IdleCluster(NamedTuple):
     """An idle cluster: its kinds of generic resources, its resources, and the function `placement`."""
 
-    machine: SlurmCluster
+    cluster: SlurmCluster
     kinds: Sequence[str]
     resources: Resources
     placed: Callable[[int, str, Request], Request | str]
 
     @classmethod
-    def of(cls, machine: SlurmCluster) -> IdleCluster:
-        """Return the idle cluster of a machine."""
-        kinds = machine.gres
-        empty = resources_of(machine, kinds)
-        return cls(machine, kinds, empty, placement(machine, empty))
+    def of(cls, cluster: SlurmCluster) -> IdleCluster:
+        """Return a cluster with its idle resources."""
+        kinds = cluster.gres
+        empty = resources_of(cluster, kinds)
+        return cls(cluster, kinds, empty, placement(cluster, empty))
 
 
 @lru_cache(maxsize=2)
@@ -115,11 +115,7 @@ class SlurmSimulation(Simulation):
         return isinstance(setup.policy(), Slurm)
 
     def execute(self, workload: Workload, machine: Machine, setup: Setup, options: PredictionOptions) -> Run:
-        """Simulate a workload. A member is the seed of all that a slurm.conf leaves open.
-
-        Raises:
-            InputError: as `Simulation.execute` and `simulate`.
-        """
+        """Simulate a workload. A member is the seed of all that a slurm.conf leaves open."""
         if not isinstance(machine, SlurmMachine) and machine.plain:
             if options.member is not None:
                 policy = setup.policy()
@@ -183,18 +179,10 @@ def simulate(
 ) -> tuple[ScheduleRecord, Cluster]:
     """Simulate a workload on a cluster; return the record, and the nodes with the ledger.
 
-    Args:
-        workload: the submission list.
-        machine: the cluster.
-        policy: the parameters of Slurm.
-        setup: the setup of the run.
-        seed: seed of the draws of what is left open.
-
-    Raises:
-        InputError: no job can run on the cluster, a job has an invalid feature, a setting is not modeled, or the
-            compiled simulation is missing.
+    What a slurm.conf leaves open is drawn from `seed`. An InputError says which setting is not modeled, or that no job
+    can run on the cluster.
     """
-    own, nodes, reservations = machine.cluster, machine.nodes, machine.reservations
+    slurm_cluster, nodes, reservations = machine.cluster, machine.nodes, machine.reservations
     if (speed := setup.timing.speed) != 1:
         hint = f"without the speed, the intervals of Slurm last {speed:g} times as long as in the run"
         if machine.plain:
@@ -203,13 +191,13 @@ def simulate(
     if setup.scheduling.over_limit not in (OverLimit.KILL, OverLimit.EXTEND):
         what = f"--over-limit {setup.scheduling.over_limit} is not modeled for a cluster of a slurm.conf"
         raise InputError(what, hint="use kill, as Slurm does, or extend")
-    workload, counts = as_asked(workload, own)
+    workload, counts = as_asked(workload, slurm_cluster)
     jobs = Jobs.of(workload, over_limit=setup.scheduling.over_limit)
     jobs.counts.update({what: count for what, count in counts.items() if count})
     record, cluster = ScheduleRecord(jobs), Cluster([node.cores for node in nodes])
     inputs, numbers = _inputs(workload, jobs, _idle(machine), setup, record)
     record.submit = list(jobs.submit)
-    reset = own.weights.reset
+    reset = slurm_cluster.weights.reset
     if reservations is not None or reset:
         policy = replace(policy, epoch_s=start_of(workload, policy))
     policy, inputs = _drawn(policy, inputs, seed)
@@ -218,7 +206,7 @@ def simulate(
         inputs = replace(inputs, associations=replace(inputs.associations, resets=resets(reset, begin)))
     if reservations is not None:
         names = of(workload.runnable()[0], "reservation", numbers)
-        inputs = with_bookings(inputs, names, own, reservations, policy.epoch_s, seed)
+        inputs = with_bookings(inputs, names, slurm_cluster, reservations, policy.epoch_s, seed)
     _enter(record, cluster, numbers, inputs, engine.simulate(inputs, policy), setup)
     return record, cluster
 
@@ -235,46 +223,42 @@ class _Entry(NamedTuple):
 
 
 def _inputs(
-    workload: Workload, jobs: Jobs, cluster: IdleCluster, setup: Setup, record: ScheduleRecord
+    workload: Workload, jobs: Jobs, idle: IdleCluster, setup: Setup, record: ScheduleRecord
 ) -> tuple[Inputs, list[int]]:
-    """Return the inputs of the simulation, and the job of each of its entries. Jobs that never fit are rejected.
-
-    Raises:
-        InputError: no job fits, or a job has an invalid feature.
-    """
+    """Return the inputs of the simulation, and the job of each of its entries. Jobs that never fit are rejected."""
     runnable, _ = workload.runnable()
-    machine, kinds, empty, placed = cluster
+    cluster, kinds, empty, placed = idle
     columns: dict[str, Sequence[Any]] = {
         name: runnable.texts(name).tolist()
         for name in ("features", "gres", "group", "licenses", "partition", "queue", "user")
     }
     fewest, spread = runnable.ints("fewest_nodes").tolist(), runnable.ints("spread").tolist()
     memory = runnable.floats("memory_mib").tolist()
-    accounting = Accounting(machine, kinds, columns["group"], columns["user"])
-    factors, owner_of = Factors(machine, kinds, accounting), cache(accounting.owner)
-    own_limit, weights = runnable.floats("time_limit").tolist(), machine.weights
+    accounting = Accounting(cluster, kinds, columns["group"], columns["user"])
+    factors, owner_of = Factors(cluster, kinds, accounting), cache(accounting.owner)
+    own_limit, weights = runnable.floats("time_limit").tolist(), cluster.weights
     extend = setup.scheduling.over_limit is OverLimit.EXTEND
     started = runnable.column(STARTED).tolist() if STARTED in runnable.columns else [False] * len(jobs)
     of_slurm = in_cpus(workload)
 
     def entry(job: int, name: str) -> _Entry | str:
         """Return the entry of a job in the queue of a partition, or why it has none."""
-        number = machine.partition(name)
+        number = cluster.partition(name)
         if number is None:
             return f"the cluster has no partition {name}"
-        partition = machine.partitions[number]
+        partition = cluster.partitions[number]
         if partition.empty:
             return f"partition {partition.name} has no nodes"
         nodes, cores = jobs.nodes[job], jobs.cores[job]
-        wanted = machine.demanded(columns["gres"][job])
+        wanted = cluster.demanded(columns["gres"][job])
         request = Request(
             cores=nodes * cores,
             per_node=0 if spread[job] else cores,
             fewest=fewest[job] or nodes,
-            whole=partition.exclusive or not machine.shared,
+            whole=partition.exclusive or not cluster.shared,
             gres=tuple(wanted.get(kind, 0) for kind in kinds),
             one_thread=bool(empty.threads) and not of_slurm,
-            **memory_of(memory[job], partition, machine),
+            **memory_of(memory[job], partition, cluster),
             **choice_of(partition, in_cpus=of_slurm),
         )
         if lacking := wanted.keys() - set(kinds):
@@ -282,13 +266,13 @@ def _inputs(
         fitting = placed(number, columns["features"][job], request)
         if isinstance(fitting, str):
             return fitting
-        if name := excess(columns["licenses"][job], machine):
+        if name := excess(columns["licenses"][job], cluster):
             return f"the cluster has fewer licences {name}"
         owner = owner_of(columns["group"][job], columns["user"][job], columns["queue"][job], number)
         if isinstance(owner, str):
             return owner
         longest = 0.0 if started[job] or accounting.beyond_partition(owner) else partition.limit_s
-        limit = _limit(jobs.limit[job], longest, extend)
+        limit = whole_minutes(jobs.limit[job] if extend or not longest else min(jobs.limit[job], longest))
         amounts = amounts_of(request, None, empty, factors.billing[number], factors.most)
         if longest and own_limit[job] > longest:
             return "PartitionTimeLimit: the time limit exceeds that of the partition"
@@ -303,7 +287,7 @@ def _inputs(
     for job, listed in enumerate(columns["partition"]):
         of_job = [entry(job, name) for name in listed.split(",")]
         reasons = [each for each in of_job if isinstance(each, str)]
-        if reasons and (machine.all_partitions or len(reasons) == len(of_job)):
+        if reasons and (cluster.all_partitions or len(reasons) == len(of_job)):
             record.refuse(job, JobState.REJECTED, reasons[0])
         else:
             found += [(begun[job], place, each) for place, each in enumerate(of_job) if isinstance(each, _Entry)]
@@ -325,49 +309,58 @@ def _inputs(
     release = runnable.floats("extra_release_s").tolist() if known else [0.0] * len(jobs)  # of SIGTERM ignored
     overheads, overrun = setup.timing.overheads, _overruns(runnable, kill=not extend)
     users: dict[str, int] = {}
-    group = [accounting.group(owner) for owner in owners]
     inputs = Inputs(
+        **rules(idle, accounting, factors, owners, partitions),
         submit=[jobs.submit[job] for job in numbers],
         run_time=[jobs.run_time[job] for job in numbers],
         limit=[each.limit for each in entries],
         launch_s=[overheads.launch(jobs.nodes[job]) for job in numbers],
         overrun_s=[overrun[job] for job in numbers],
-        over_limit_s=[float(machine.partitions[number].over_limit_s) for number in partitions],
         end_s=[overheads.end(jobs.nodes[job]) + release[job] for job in numbers],
         requests=[each.request for each in entries],
-        partition=partitions,
         user=[users.setdefault(owner.user, len(users)) for owner in owners],
         fixed=[each.fixed for each in entries],
-        tier=[partition.tier for partition in machine.partitions],
-        free=empty,
         associations=accounting.tree(weights.half_life_s, (), weights.classic),
         association=[owner.association for owner in owners],
-        usage_factor=[accounting.usage_factor(owner) for owner in owners],
-        billing=factors.billing,
-        billing_most=factors.most,
-        limits=accounting.limits(group),
-        reserve=[accounting.reserves(owner) for owner in owners],
-        age=weights.age,
-        max_age_s=weights.max_age_s,
         fairshare=weights.fairshare,
-        period_s=weights.period_s,
-        first_period_s=0.0,
-        kill_wait_s=machine.kill_wait_s,
-        conditions=conditions_of(runnable, numbers, kill_invalid=machine.kill_invalid_depend),
+        conditions=conditions_of(runnable, numbers, kill_invalid=cluster.kill_invalid_depend),
         arrays=arrays_in(runnable, numbers),
-        licenses=licenses_in(of(runnable, "licenses", numbers), of(runnable, "job_id", numbers), machine),
+        licenses=licenses_in(of(runnable, "licenses", numbers), of(runnable, "job_id", numbers), cluster),
         het_job=heterogeneous(of(runnable, HET_JOB, numbers)) if HET_JOB in runnable.columns else (),
-        preemption=preemption_of(machine, partitions, [owner.qos for owner in owners]),
-        array_reservations=machine.bf_max_job_array_resv,
-        job_depth=machine.partition_job_depth,
-        part_test=machine.bf_max_job_part,
-        user_part_test=machine.bf_max_job_user_part,
-        complete_wait_s=machine.complete_wait_s,
-        entries=Entries.of(numbers, one_reservation=machine.bf_one_resv_per_job)
+        preemption=preemption_of(cluster, partitions, [owner.qos for owner in owners]),
+        entries=Entries.of(numbers, one_reservation=cluster.bf_one_resv_per_job)
         if len(found) > len({*numbers})
         else None,
     )
     return inputs, numbers
+
+
+def rules(
+    idle: IdleCluster, accounting: Accounting, factors: Factors, owners: Sequence[Owner], partitions: Sequence[int]
+) -> dict[str, Any]:
+    """Return the fields of `Inputs` that follow from a cluster, and from owner and partition of each job."""
+    cluster = idle.cluster
+    return {
+        "partition": partitions,
+        "tier": [partition.tier for partition in cluster.partitions],
+        "over_limit_s": [float(cluster.partitions[number].over_limit_s) for number in partitions],
+        "free": idle.resources,
+        "usage_factor": [accounting.usage_factor(owner) for owner in owners],
+        "billing": factors.billing,
+        "billing_most": factors.most,
+        "limits": accounting.limits([accounting.group(owner) for owner in owners]),
+        "reserve": [accounting.reserves(owner) for owner in owners],
+        "age": cluster.weights.age,
+        "max_age_s": cluster.weights.max_age_s,
+        "period_s": cluster.weights.period_s,
+        "first_period_s": 0.0,
+        "kill_wait_s": cluster.kill_wait_s,
+        "array_reservations": cluster.bf_max_job_array_resv,
+        "job_depth": cluster.partition_job_depth,
+        "part_test": cluster.bf_max_job_part,
+        "user_part_test": cluster.bf_max_job_user_part,
+        "complete_wait_s": cluster.complete_wait_s,
+    }
 
 
 def _overruns(workload: Workload, *, kill: bool) -> list[float]:
@@ -387,9 +380,9 @@ def _begins(arrays: Sequence[str], submit: Sequence[float]) -> list[int]:
     return begins
 
 
-def memory_of(memory_mib: float, partition: Any, machine: SlurmCluster) -> dict[str, Any]:
+def memory_of(memory_mib: float, partition: Any, cluster: SlurmCluster) -> dict[str, Any]:
     """Return the fields `memory` and `by_core` of a request."""
-    if not machine.memory:
+    if not cluster.memory:
         return {}
     if not math.isnan(memory_mib):
         return {"memory": math.ceil(memory_mib)}
@@ -398,17 +391,16 @@ def memory_of(memory_mib: float, partition: Any, machine: SlurmCluster) -> dict[
     return {"memory": partition.memory_per_node_mib or ALL}
 
 
-def _limit(limit: float, most: float, extend: bool) -> int:
+def whole_minutes(limit_s: float) -> int:
     """Return a time limit in whole minutes, s."""
-    allowed = limit if extend or not most else min(limit, most)
-    return max(1, math.ceil(allowed / MINUTE_S - 1e-6)) * MINUTE_S
+    return max(1, math.ceil(limit_s / MINUTE_S - 1e-6)) * MINUTE_S
 
 
-def resources_of(machine: SlurmCluster, kinds: Sequence[str]) -> Resources:
+def resources_of(cluster: SlurmCluster, kinds: Sequence[str]) -> Resources:
     """Return the resources of the empty cluster, with generic resources of these kinds."""
-    nodes = [kind for _, kind in machine.nodes]
-    cores, memory = [machine.cores_of(node) for node in nodes], [node.memory_mib for node in nodes]
-    per_core = machine.cpus_per_core
+    nodes = [kind for _, kind in cluster.nodes]
+    cores, memory = [cluster.cores_of(node) for node in nodes], [node.memory_mib for node in nodes]
+    per_core = cluster.cpus_per_core
     threads = [node.threads // per_core for node in nodes]
     kept = [tuple(kind in node.kept for kind in kinds) for node in nodes]
     return Resources(
@@ -417,27 +409,27 @@ def resources_of(machine: SlurmCluster, kinds: Sequence[str]) -> Resources:
         [tuple(node.gres.get(kind, 0) for kind in kinds) for node in nodes],
         cores,
         memory,
-        _switches_of(machine),
+        _switches_of(cluster),
         [node.weight for node in nodes],
         threads=threads if max(threads) > 1 else (),
         sockets=[node.socket_cores * own for node, own in zip(nodes, threads, strict=True)]
-        if any(partition.sockets for partition in machine.partitions)
+        if any(partition.sockets for partition in cluster.partitions)
         else (),
         kept=kept if any(map(any, kept)) else (),
     )
 
 
-def _switches_of(machine: SlurmCluster) -> Switches | None:
+def _switches_of(cluster: SlurmCluster) -> Switches | None:
     """Return the switches of the nodes; None: there is no topology."""
-    if not machine.switches:
+    if not cluster.switches:
         return None
-    node = {name: number for number, (name, _) in enumerate(machine.nodes)}
-    switch = {each.name: number for number, each in enumerate(machine.switches)}
-    attached = [host_names(each.nodes) if each.nodes else [] for each in machine.switches]
+    node = {name: number for number, (name, _) in enumerate(cluster.nodes)}
+    switch = {each.name: number for number, each in enumerate(cluster.switches)}
+    attached = [host_names(each.nodes) if each.nodes else [] for each in cluster.switches]
     return Switches.of(
         [mask_of([node[name] for name in names if name in node]) for names in attached],
-        [[switch[name] for name in each.below] for each in machine.switches],
-        CONS_RES if machine.cons_res else CONS_TRES if machine.shared else LINEAR,
+        [[switch[name] for name in each.below] for each in cluster.switches],
+        CONS_RES if cluster.cons_res else CONS_TRES if cluster.shared else LINEAR,
     )
 
 
@@ -447,11 +439,8 @@ def choice_of(partition: Partition, *, in_cpus: bool) -> dict[str, Any]:
     return {"sockets": whole if partition.sockets else 0, "least_loaded": partition.least_loaded}
 
 
-def placement(machine: SlurmCluster, empty: Resources) -> Callable[[int, str, Request], Request | str]:
-    """Return a function from partition, features and request of a job to the request with its eligible nodes.
-
-    The result is a reason if the job does not fit on the empty cluster.
-    """
+def placement(cluster: SlurmCluster, empty: Resources) -> Callable[[int, str, Request], Request | str]:
+    """Return a function from partition, features and request to the request with its eligible nodes, or to a reason."""
 
     @lru_cache(maxsize=PLACEMENTS)
     def placed(partition: int, features: str, request: Request) -> Request | str:
@@ -461,12 +450,12 @@ def placement(machine: SlurmCluster, empty: Resources) -> Callable[[int, str, Re
         suited = request._replace(eligible=mask_of(able))
         if fits(empty, suited):
             return suited
-        return f"{NEVER_RUN}: {lacking(machine, empty, request, of_partition, features)}"
+        return f"{NEVER_RUN}: {lacking(cluster, empty, request, of_partition, features)}"
 
     @cache
     def members(partition: int, features: str) -> list[int]:
-        of_kind = {kind.names: satisfies(kind.features, features) for kind in machine.kinds}
-        return [node for node in machine.members(partition) if of_kind[machine.nodes[node][1].names]]
+        of_kind = {kind.names: satisfies(kind.features, features) for kind in cluster.kinds}
+        return [node for node in cluster.members(partition) if of_kind[cluster.nodes[node][1].names]]
 
     return placed
 

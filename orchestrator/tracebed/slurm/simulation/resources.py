@@ -111,13 +111,10 @@ class Resources:
     """The free resources of the nodes.
 
     Attributes:
-        cores: free cores of each node.
         memory: free memory of each node, MiB.
         gres: free generic resources of each node, by kind.
-        total: cores of each node.
         total_memory: memory of each node, MiB.
         switches: the switches of `topology/tree`; None: there is no topology.
-        weights: weight of each node.
         threads: CPUs of a core of each node, where cores are CPUs since the nodes differ; empty: 1.
         sockets: cores of a socket of each node; empty: no job gets whole sockets.
         kept: whether jobs leave each generic resource of a node to others (`no_consume`); empty: none.

@@ -27,16 +27,10 @@ class RunTimes:
 
     Attributes:
         groups: group -> shares; `KILLED`: the limit ended the job.
-        users: the users of the log.
-        jobs: number of jobs with a run time and a limit.
     """
 
     def __init__(self, log: Workload) -> None:
-        """Learn from the jobs of a log that have a run time and a time limit.
-
-        Args:
-            log: the log. Users must have their own names, or all jobs count as those of other users.
-        """
+        """Learn from the jobs of a log with a run time and a limit. Without names, users count as other users."""
         limit, run_time = log.floats("time_limit"), log.floats("run_time")
         known = np.isfinite(limit) & (limit > 0) & np.isfinite(run_time) & (run_time > 0)
         killed = (log.texts("status") == JobState.KILLED).to_numpy(dtype=bool)
@@ -66,10 +60,7 @@ class Draws:
     def of(self, user: str, limit: float, cores: int, elapsed: float = 0.0) -> FloatArray:
         """Return the run times of a job, s, shape (members,); more than the limit: the limit ends the job.
 
-        Args:
-            limit: time limit, s.
-            cores: number of cores.
-            elapsed: time that the job has run, s. Its run time is larger.
+        They are longer than `elapsed`, the time that the job has run, s. `limit` is in s.
         """
         least = min(elapsed / limit, 1.0)
         every = self._learnt.groups

@@ -23,8 +23,9 @@ from tracebed.orchestrator.scheduling.node_masks import mask_of
 from tracebed.orchestrator.scheduling.policies.slurm import Slurm
 from tracebed.slurm.database import Qos
 from tracebed.slurm.gres import licenses_of
-from tracebed.slurm.machine import Partition, Preempt, SlurmCluster, SlurmMachine
+from tracebed.slurm.machine import Partition, SlurmCluster, SlurmMachine
 from tracebed.slurm.reservations import DAY_S, Reservation
+from tracebed.slurm.simulation.accounts import NORMAL
 from tracebed.slurm.simulation.inputs import (
     AFTER,
     AFTER_ANY,
@@ -68,9 +69,6 @@ def conditions_of(workload: Workload, numbers: Sequence[int], *, kill_invalid: b
 
     `numbers` has the job of each entry. The state of a job is that of its first entry. The name of a job, for
     `singleton`, is its application.
-
-    Raises:
-        InputError: a dependency is invalid.
     """
     jobs = [*dict.fromkeys(numbers)]
     earliest = workload.floats("earliest_start")[jobs]
@@ -109,16 +107,8 @@ def dependencies_of(
 ) -> tuple[list[tuple[Condition, ...]], list[bool]]:
     """Return the conditions of each job, and whether one of them suffices.
 
-    A condition on a job that is unknown, or that is submitted later, is met: Slurm has forgotten the job.
-
-    Args:
-        texts: the dependency of each job, as of `--dependency`.
-        ids: id of each job; that of a task of an array ends with `_` and the number of the task.
-        arrays: array of each job; empty: none.
-        groups: group of the name and the user of each job.
-
-    Raises:
-        InputError: a dependency is invalid.
+    A condition on a job that is unknown, or that is submitted later, is met: Slurm has forgotten the job. `texts` are
+    those of `--dependency`. The id of a task of an array ends with `_` and its number.
     """
     number = {name: job for job, name in enumerate(ids)}
     tasks: dict[str, list[int]] = {}
@@ -164,21 +154,13 @@ def _parsed(
 
 
 def arrays_in(workload: Workload, numbers: Sequence[int]) -> Arrays | None:
-    """Return the arrays of the jobs `numbers` of a workload; None: there are none.
-
-    Raises:
-        InputError: the array of a job is invalid.
-    """
+    """Return the arrays of the jobs `numbers` of a workload; None: there are none."""
     texts = of(workload, "array", numbers)
     return arrays_of(texts, of(workload, "job_id", numbers)) if any(texts) else None
 
 
 def arrays_of(texts: Sequence[str], ids: Sequence[str]) -> Arrays:
-    """Return the arrays of the jobs, from texts such as `12%5`: at most five tasks of array 12 run at once.
-
-    Raises:
-        InputError: a text is not an array.
-    """
+    """Return the arrays of the jobs, from texts such as `12%5`: at most five tasks of array 12 run at once."""
     numbers: dict[str, int] = {}
     of, most = [], list[int]()
     for job, text in enumerate(texts):
@@ -194,23 +176,20 @@ def arrays_of(texts: Sequence[str], ids: Sequence[str]) -> Arrays:
     return Arrays(of, most)
 
 
-def licenses_in(texts: Sequence[str], ids: Sequence[str], machine: SlurmCluster) -> Licenses | None:
-    """Return the licences of the cluster and of jobs, as of `--licenses`; None: no job wants any.
-
-    Licences NAME@SERVER are in Slurm's database, and not counted.
-    """
+def licenses_in(texts: Sequence[str], ids: Sequence[str], cluster: SlurmCluster) -> Licenses | None:
+    """Return the licences of cluster and jobs; None: no job wants any. NAME@SERVER is of the database, not counted."""
     if not any(texts):
         return None
-    kinds = [*machine.licenses]
+    kinds = [*cluster.licenses]
     named = (licenses_of(text, f"job {job}") for job, text in zip(ids, texts, strict=True))
     wanted = [tuple(own.get(kind, 0) for kind in kinds) for own in named]
-    return Licenses([machine.licenses[kind] for kind in kinds], wanted, machine.bf_licenses)
+    return Licenses([cluster.licenses[kind] for kind in kinds], wanted, cluster.bf_licenses)
 
 
-def excess(text: str, machine: SlurmCluster) -> str:
+def excess(text: str, cluster: SlurmCluster) -> str:
     """Return the licence of which a job wants more than the cluster has; empty: there is none."""
     wanted = licenses_of(text, "") if text else {}
-    return next((name for name, many in wanted.items() if "@" not in name and many > machine.licenses.get(name, 0)), "")
+    return next((name for name, many in wanted.items() if "@" not in name and many > cluster.licenses.get(name, 0)), "")
 
 
 def heterogeneous(names: Sequence[str]) -> list[int]:
@@ -219,66 +198,45 @@ def heterogeneous(names: Sequence[str]) -> list[int]:
     return [number.get(name, -1) for name in names] if number else []
 
 
-NORMAL_QOS = "normal"
-"""QOS of a job without any."""
 MODES = {"cancel": CANCEL, "requeue": REQUEUE, "suspend": SUSPEND}
 
 
-def preemption_of(machine: SlurmCluster, partitions: Sequence[int], qos: Sequence[str]) -> Preemption | None:
-    """Return which jobs preempt which; None: no job preempts another one.
+def preemption_of(cluster: SlurmCluster, partitions: Sequence[int], qos: Sequence[str]) -> Preemption | None:
+    """Return which jobs preempt which, from partition and QOS of each; None: no job preempts another one.
 
-    Args:
-        machine: the cluster.
-        partitions: partition of each job.
-        qos: QOS of each job.
+    By QOS, the last class has the jobs of an unknown QOS, which neither preempt nor yield.
     """
-    own = machine.preempt
-    if own.by_qos and machine.database.qos:
-        return _by_qos(own, machine.database.qos, qos)
-    return _by_tier(own, machine.partitions, partitions) if own.by_tier else None
-
-
-def _by_tier(own: Preempt, all_of: Sequence[Partition], partitions: Sequence[int]) -> Preemption:
-    modes = [partition.preempt_mode or own.mode for partition in all_of]
-    weak = [number for number, mode in enumerate(modes) if mode in MODES]
-    return Preemption(
-        of=partitions,
-        may=[mask_of([low for low in weak if all_of[low].tier < partition.tier]) for partition in all_of],
-        rank=[partition.tier for partition in all_of],
-        mode=[MODES.get(mode, CANCEL) for mode in modes],
-        grace_s=[partition.grace_s for partition in all_of],
-        exempt_s=[own.exempt_s for _ in all_of],
-        youngest=own.youngest,
-        again=own.again,
-    )
-
-
-def _by_qos(own: Preempt, known: Sequence[Qos], qos: Sequence[str]) -> Preemption:
-    """Return the preemption by QOS. The last class has the jobs of an unknown QOS, which neither preempt nor yield."""
+    rules, known = cluster.preempt, cluster.database.qos
+    by_qos = rules.by_qos and bool(known)
+    if not (by_qos or rules.by_tier):
+        return None
+    classes: Sequence[Qos | Partition] = [*known, Qos(name="", preempt_mode="off")] if by_qos else cluster.partitions
+    modes = [each.preempt_mode or rules.mode for each in classes]
     number = {each.name: at for at, each in enumerate(known)}
-    all_of = [*known, Qos(name="", preempt_mode="off")]
-    modes = [each.preempt_mode or own.mode for each in all_of]
+
+    def weaker(strong: Qos | Partition) -> Iterator[int]:
+        """Yield the classes whose jobs those of a class may preempt."""
+        if isinstance(strong, Qos):
+            yield from (number[name] for name in strong.preempts if name in number)
+        else:
+            yield from (at for at, each in enumerate(cluster.partitions) if each.tier < strong.tier)
+
     return Preemption(
-        of=[number.get(name or NORMAL_QOS, len(known)) for name in qos],
-        may=[
-            mask_of([number[low] for low in each.preempts if low in number and modes[number[low]] in MODES])
-            for each in all_of
-        ],
-        rank=[each.priority for each in all_of],
+        of=[number.get(name or NORMAL, len(known)) for name in qos] if by_qos else partitions,
+        may=[mask_of([low for low in weaker(each) if modes[low] in MODES]) for each in classes],
+        rank=[each.priority if isinstance(each, Qos) else each.tier for each in classes],
         mode=[MODES.get(mode, CANCEL) for mode in modes],
-        grace_s=[each.grace_s for each in all_of],
-        exempt_s=[own.exempt_s if each.exempt_s is None else each.exempt_s for each in all_of],
-        youngest=own.youngest,
-        again=own.again,
+        grace_s=[each.grace_s for each in classes],
+        exempt_s=[
+            rules.exempt_s if not isinstance(each, Qos) or each.exempt_s is None else each.exempt_s for each in classes
+        ],
+        youngest=rules.youngest,
+        again=rules.again,
     )
 
 
 def start_of(workload: Workload, policy: Slurm) -> float:
-    """Return the Unix time of second 0, for the dates of reservations and of resets of usage.
-
-    Raises:
-        InputError: the Unix time is unknown.
-    """
+    """Return the Unix time of second 0, for the dates of reservations and of resets of usage."""
     if policy.epoch_s or workload.provenance.unix_start:
         return policy.epoch_s or float(workload.provenance.unix_start or 0.0)
     what = "reservations and resets of usage have dates, but the Unix time of second 0 of the workload is unknown"
@@ -288,22 +246,17 @@ def start_of(workload: Workload, policy: Slurm) -> float:
 def with_bookings(
     inputs: Inputs,
     names_of: Sequence[str],
-    machine: SlurmCluster,
+    cluster: SlurmCluster,
     reservations: Sequence[Reservation],
     epoch: float,
     seed: int = 0,
 ) -> Inputs:
     """Return the inputs of a simulation with the advance reservations of a machine, and the one of each job in them.
 
-    Args:
-        names_of: the names of the reservations of each job, joined by commas; empty: none.
-        epoch: Unix time of second 0, s.
-        seed: seed of the delays with which slurmctld notices that one begins or ends.
-
-    Raises:
-        InputError: a reservation has an unknown node.
+    `names_of` has the reservations of each job, joined by commas, `epoch` the Unix time of second 0, s. The delays with
+    which slurmctld notices that one begins or ends are drawn from `seed`.
     """
-    known = {name: number for number, (name, _) in enumerate(machine.nodes)}
+    known = {name: number for number, (name, _) in enumerate(cluster.nodes)}
     rng = np.random.default_rng((seed, 1))  # slurmctld notices a begin and an end late
     booked, notices, number = list[Booked](), list[float](), dict[str, list[int]]()
     for each in reservations:
@@ -314,7 +267,7 @@ def with_bookings(
         mask = mask_of([known[name] for name in names])
         for begin, end in each.until(int(epoch + max(inputs.submit)) + REPEATED_S):
             number.setdefault(each.name, []).append(len(booked))
-            booked.append(Booked(begin, end, end + machine.resv_over_run_s, mask, each.flexible))
+            booked.append(Booked(begin, end, end + cluster.resv_over_run_s, mask, each.flexible))
             notices += [instant - epoch + rng.uniform(0.0, NOTICE_S) for instant in (begin, end)]
     inside = [
         _chosen(number, names, booked, submit + epoch) for names, submit in zip(names_of, inputs.submit, strict=True)
@@ -343,10 +296,7 @@ EVENTS = ("earliest_start", "dependency", "array", "reservation", "licenses")
 
 
 def ignored(workload: Workload, machine: SlurmMachine | None = None) -> list[str]:
-    """Return a warning for each column of a workload that a simulation of the policy `slurm` ignores or lacks.
-
-    `machine`: the machine that is simulated; None: equal nodes.
-    """
+    """Return a warning for each column of a workload that a simulation ignores or lacks. No `machine`: equal nodes."""
     warnings = []
     for name in EVENTS if machine is None else () if machine.reservations is not None else ("reservation",):
         if name == "earliest_start":
@@ -369,17 +319,17 @@ def ignored(workload: Workload, machine: SlurmMachine | None = None) -> list[str
     return warnings
 
 
-def _of_all_memory(workload: Workload, machine: SlurmCluster) -> Iterator[str]:
+def _of_all_memory(workload: Workload, cluster: SlurmCluster) -> Iterator[str]:
     """Yield a warning about the jobs that hold all memory of shared nodes because no request and no default is known.
 
     In Slurm, a job without a request does so. A log without requests, such as most of SWF, must not.
     """
-    if not (machine.memory and machine.shared):
+    if not (cluster.memory and cluster.shared):
         return
-    limited = [each.memory_per_core_mib or each.memory_per_node_mib or each.exclusive for each in machine.partitions]
+    limited = [each.memory_per_core_mib or each.memory_per_node_mib or each.exclusive for each in cluster.partitions]
     unknown = np.isnan(workload.floats("memory_mib"))
     by_partition = Counter(names.split(",")[0] for names in workload.texts("partition")[unknown].tolist())
-    numbers = {name: machine.partition(name) for name in by_partition}
+    numbers = {name: cluster.partition(name) for name in by_partition}
     count = sum(by_partition[name] for name, number in numbers.items() if number is not None and not limited[number])
     if count:
         yield (
@@ -389,11 +339,11 @@ def _of_all_memory(workload: Workload, machine: SlurmCluster) -> Iterator[str]:
         )
 
 
-def _partial(reservations: Sequence[Reservation], machine: SlurmCluster) -> Iterator[str]:
+def _partial(reservations: Sequence[Reservation], cluster: SlurmCluster) -> Iterator[str]:
     """Yield a warning for each reservation of some cores of its nodes."""
     cores: dict[str, int] = {}
     for each in reservations:
-        cores = cores or {name: machine.cores_of(kind) for name, kind in machine.nodes}
+        cores = cores or {name: cluster.cores_of(kind) for name, kind in cluster.nodes}
         all_cores = sum(cores.get(name, 0) for name in (host_names(each.nodes) if each.nodes else ()))
         if 0 < each.cores < all_cores:
             yield f"the reservation {each.name} has {each.cores} of {all_cores} cores; all cores are assumed"

@@ -13,7 +13,6 @@ from tracebed.orchestrator.setup import Setup
 from tracebed.slurm.changes import Addition, class_of, modeled, with_nodes, with_settings
 from tracebed.slurm.conf import SlurmConf, read
 from tracebed.slurm.conf_lines import Line, lines_of
-from tracebed.slurm.machine import SlurmMachine
 
 
 @dataclass(frozen=True)
@@ -54,11 +53,7 @@ class Change:
         return (*named, *(name for name, _ in self.nodes))
 
     def applied(self, lines: Sequence[Line]) -> list[Line]:
-        """Return the changed lines.
-
-        Raises:
-            InputError: a change is invalid; see `with_settings` and `with_nodes`.
-        """
+        """Return the changed lines."""
         begun = lines if self.replacement is None else lines_of(self.replacement)
         return with_nodes(with_settings(begun, self.settings), dict(self.nodes))
 
@@ -68,31 +63,16 @@ def _more(name: str, addition: Addition) -> str:
     return f"{addition.count:,} more {'node' if addition.count == 1 else 'nodes'} of {name}"
 
 
-def cluster_of(conf: SlurmConf, files: Sequence[Path]) -> SlurmConf:
-    """Return the settings. Raise InputError if they describe no cluster."""
-    if conf.cluster is None:
-        hint = "give the slurm.conf with the NodeName lines of the cluster"
-        where = conf.where or ", ".join(map(str, files))
-        raise InputError("names no nodes with a known number of CPUs", where=where, hint=hint)
-    return conf
-
-
-def machine_in(conf: SlurmConf) -> SlurmMachine:
-    """Return the machine of settings that describe one."""
-    machine = conf.machine
-    assert machine is not None
-    return machine
-
-
 def changed_cluster(base: SlurmConf, files: Sequence[Path], change: Change, zone: str) -> tuple[SlurmConf, list[str]]:
     """Return the changed settings, and a note for each part of the change without an effect on the model.
 
-    Raises:
-        InputError: a change is invalid, or the change has no effect on the model.
+    A change without any effect is an InputError: both predictions would be the same.
     """
 
     def settings_of(part: Change) -> SlurmConf:
-        return cluster_of(read(*files, plain=True, change=part.applied, zone=zone), files)
+        conf = read(*files, plain=True, change=part.applied, zone=zone)
+        conf.known_machine()
+        return conf
 
     changed = settings_of(change)
     Setup.of("slurm", policy_parameters=changed.parameters).policy()  # checks the values
@@ -123,7 +103,7 @@ def _alike(one: SlurmConf, other: SlurmConf) -> bool:
     """Return whether two files are one cluster for the model, however their lines divide the nodes."""
 
     def facts(conf: SlurmConf) -> list[Any]:
-        machine = machine_in(conf).cluster
+        machine = conf.known_machine().cluster
         nodes = [(name, kind.model_dump(exclude={"names"})) for name, kind in machine.nodes]
         partitions = [
             (each.model_dump(exclude={"nodes"}), machine.members(number))

@@ -206,10 +206,7 @@ class JobClass:
 def classes_of(jobs: pd.DataFrame, base: FloatArray, changed: Changed | None) -> list[JobClass]:
     """Return the classes of jobs: all jobs, then by partition, QOS, account and size.
 
-    Args:
-        jobs: the judged jobs: `submit`, `logged` (wait, s) and the columns of `BY`.
-        base: waits in the cluster as it was, s, shape (members, jobs).
-        changed: what a change does to them; None: there is no change.
+    `base`: waits in the cluster as it was, s, shape (members, jobs).
     """
     return [
         _class(by, name, jobs[rows], base[:, rows], None if changed is None else changed.of(rows))
@@ -271,13 +268,7 @@ def _shares(before: FloatArray, after: FloatArray) -> tuple[float, float, float]
 
 
 def headlines(classes: Sequence[JobClass], changed: Collection[str] = (), most: int = MOST) -> list[JobClass]:
-    """Return the classes whose answers come first.
-
-    Args:
-        classes: the classes, all jobs first.
-        changed: the partitions that were changed; they precede all jobs.
-        most: most further partitions; those whose waits change most.
-    """
+    """Return the classes whose answers come first: the `changed` partitions, all jobs, `most` with large effects."""
     every, *others = [each for each in classes if each.by in ("all", BY["partition"])]
     first = [each for each in others if each.name in changed]
     rest = [each for each in others if each not in first]

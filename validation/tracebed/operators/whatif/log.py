@@ -25,7 +25,7 @@ from tracebed.ground.errors import InputError
 from tracebed.orchestrator.run import Run
 from tracebed.slurm.machine import SlurmCluster
 from tracebed.slurm.scontrol import task_numbers
-from tracebed.slurm.simulation.demands import IN_CORES, STARTED, YEAR_S, in_cpus, several_kinds
+from tracebed.slurm.simulation.demands import IN_CORES, STARTED, default_limits, in_cpus, several_kinds
 
 EXPORT = f"export the log with {COMMAND}"
 
@@ -37,14 +37,9 @@ ARRAY = re.compile(r"(\w+)_\[([^\]]*)\]?")
 
 @dataclass(frozen=True)
 class Log:
-    """The jobs of a log.
+    """The jobs of a log, by submission, whether each is judged, the beginning of the log, s, and what was assumed.
 
-    Attributes:
-        workload: the jobs that are simulated, by submission. `logged_start` is what happened.
-        judged: whether a job is judged, shape (jobs,).
-        begin: beginning of the log, s.
-        wide: number of jobs with more cores on a node than any node has; they are left out.
-        notes: what was assumed or left out, with its number of jobs.
+    `wide`: number of jobs with more cores on a node than any node has; they are left out.
     """
 
     workload: Workload
@@ -65,11 +60,7 @@ class Log:
 
 
 def with_starts(workload: Workload, run: Run) -> Workload:
-    """Return a workload with the starts and ends of a real run of it as the logged ones.
-
-    Raises:
-        InputError: a job of the workload is not in the run.
-    """
+    """Return a workload with the starts and ends of a real run of it as the logged ones."""
     rows = pd.Index(run.jobs["job_id"]).get_indexer(pd.Index(workload.column("job_id")))
     if (rows < 0).any():
         job = workload.column("job_id")[int(np.argmin(rows))]
@@ -82,15 +73,7 @@ def with_starts(workload: Workload, run: Run) -> Workload:
 
 
 def log_of(workload: Workload, machine: SlurmCluster, where: str | None = None) -> Log:
-    """Return the jobs of a log, to be simulated on its cluster.
-
-    Args:
-        workload: the log, read but not scaled.
-        where: file of the log, for messages.
-
-    Raises:
-        InputError: no job has a logged start.
-    """
+    """Return the jobs of a log, read but not scaled, to be simulated on its cluster."""
     workload, task, arrays = _with_tasks(workload)
     start, end, submit = (workload.floats(name) for name in ("logged_start", "logged_end", "submit_time"))
     if not np.isfinite(start).any():
@@ -126,7 +109,8 @@ def log_of(workload: Workload, machine: SlurmCluster, where: str | None = None) 
     threads, most = in_log.get("cpus_per_core", 1), max(machine.cores_of(kind) for kind in machine.kinds)
     cores = -(-np.maximum(cores_used(workload), 1) // threads)
     wide = kept & (cores > most)
-    limit = np.where(ran & unlimited, _limits(workload, machine), limit)  # a change of the cluster comes later
+    limit = limit.copy()
+    limit[ran & unlimited] = default_limits(workload, machine, ran & unlimited)  # a change of the cluster comes later
     table = workload.table.assign(submit_time=submit, run_time=run_time, time_limit=limit, cores_per_node=cores)
     table[STARTED] = ran
     notes = [*arrays]
@@ -171,14 +155,6 @@ def _with_tasks(workload: Workload) -> tuple[Workload, BoolArray, list[str]]:
         )
     table = workload.table.iloc[rows].assign(job_id=names).reset_index(drop=True)
     return Workload(table, workload.provenance), np.isin(rows, [*tasks]), notes
-
-
-def _limits(workload: Workload, machine: SlurmCluster) -> FloatArray:
-    """Return the limits that the partitions of jobs give to a job without a limit, s, shape (jobs,)."""
-    numbers = [machine.partition(name) for name in workload.partitions()]
-    run_times = workload.floats("run_time").tolist()
-    limits = [0.0 if at is None else machine.limit_s(at, run_s) for at, run_s in zip(numbers, run_times, strict=True)]
-    return np.array([limit or YEAR_S for limit in limits])
 
 
 def _in_cpus(workload: Workload, machine: SlurmCluster) -> bool:

@@ -38,13 +38,9 @@ ALONE = 20_000
 
 @dataclass(frozen=True)
 class Side:
-    """A cluster.
+    """A machine, with further parameters of the policy, and the remedy for jobs beyond the longest limits.
 
-    Attributes:
-        machine: the machine, with the parameters of its slurm.conf.
-        parameters: further parameters of the policy `slurm`.
-        longest: the longest time limit with which each job may start on it, s, shape (jobs,); infinity: any.
-        remedy: what is done with jobs with longer ones.
+    `longest`: the longest time limit with which each job may start on it, s, shape (jobs,); infinity: any.
     """
 
     machine: SlurmMachine
@@ -81,7 +77,6 @@ class Predicted:
     Attributes:
         wait: wait of each job of the workload, s, shape (jobs,); NaN: it does not start. Of a job in pieces, the sum.
         run_time: run time of each job, s, shape (jobs,); of a job in pieces, the sum.
-        cores: cores of each job, shape (jobs,).
         waiting: mean number of waiting jobs in each bin, shape (bins,).
         busy: mean number of busy cores in each bin, shape (bins,).
         rejected: (partition, reason) of rejected jobs -> their number.
@@ -107,19 +102,7 @@ def ensemble(
     workers: int | None = None,
     on_progress: Callable[[int], None] | None = None,
 ) -> list[Predicted]:
-    """Predict a workload on a cluster; return the members by seed.
-
-    Args:
-        side: the cluster.
-        seeds: seeds of the members.
-        perturbation: the largest changes of the input.
-        edges: edges of bins of time, s.
-        workers: number of processes; None: that of the available cores.
-        on_progress: called with the number of finished members of this ensemble.
-
-    Raises:
-        InputError: no job can run on the cluster, or a parameter is invalid.
-    """
+    """Predict a workload on a cluster; return the members by seed. `edges` of bins of time are in s."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "log.parquet"
         write_workload(workload, path)

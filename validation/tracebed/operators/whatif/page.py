@@ -20,11 +20,7 @@ from tracebed.validation.report.templates import fill
 
 
 def write(found: WhatIf, folder: Path) -> Path:
-    """Write the page, the document, the jobs and the pictures to a folder, and return the path of the page.
-
-    Raises:
-        InputError: the folder has other content, or cannot be written.
-    """
+    """Write the page, the document, the jobs and the pictures to a folder, and return the path of the page."""
     with WHATIF.folder(folder, WHATIF.parts) as scratch:
         (scratch / PAGE).write_text(render(found), encoding="utf-8")
         (scratch / DOCUMENT).write_text(document(found), encoding="utf-8")

@@ -118,8 +118,7 @@ class Refused:
 def beyond(workload: Workload, longest: FloatArray) -> BoolArray:
     """Return which jobs may not start because of their time limit, or would end at a limit that they do not have.
 
-    Args:
-        longest: the longest time limit of each job, s, shape (jobs,); infinity: any.
+    `longest`: the longest time limit of each job, s, shape (jobs,); infinity: any.
     """
     limit = workload.floats("time_limit")
     limit = np.where(np.isnan(limit), workload.floats("run_time"), limit)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -24,7 +24,7 @@ from tracebed.converters.perturbation import Perturbation
 from tracebed.converters.workload import BoolArray, FloatArray, Workload
 from tracebed.ground.display import counted, json_values
 from tracebed.ground.errors import InputError
-from tracebed.operators.whatif.change import Change, changed_cluster, cluster_of, machine_in
+from tracebed.operators.whatif.change import Change, changed_cluster
 from tracebed.operators.whatif.classes import Changed, JobClass, classes_of, headlines
 from tracebed.operators.whatif.log import Log, log_of
 from tracebed.operators.whatif.members import Predicted, Side, ensemble, mean_of
@@ -171,36 +171,25 @@ def whatif(
 ) -> WhatIf:
     """Predict a log under its slurm.conf and under a changed one, and compare both with each other and with the log.
 
-    Args:
-        workload: the log, read but not scaled.
-        files: the slurm.conf, and what else is known of the cluster, as `slurm.conf.read` takes it.
-        name: name of the log, for messages and reports.
-        remedy: what is done with jobs whose time limit exceeds that of the changed cluster.
-        members: members of each ensemble.
-        perturbation: largest changes of their input.
-        workers: number of processes; None: that of the available cores.
-        on_progress: called with the number of finished members.
-
-    Raises:
-        InputError: the log has no starts, the slurm.conf does not describe its cluster, a change is invalid, or it
-            changes nothing.
+    The arguments are those of `tracebed.api.whatif`; `files` is what `slurm.conf.read` takes, and None `workers` are as
+    many as there are cores.
     """
     zone = workload.provenance.time_zone or ""
-    clusters = [cluster_of(read(*files, plain=True, zone=zone), files)]
+    clusters = [read(*files, plain=True, zone=zone)]
+    slurm_machines = [clusters[0].known_machine()]
     void: list[str] = []
     if change:
         changed_conf, void = changed_cluster(clusters[0], files, change, zone)
         clusters.append(changed_conf)
+        slurm_machines.append(changed_conf.known_machine())
     conf = clusters[0].where
-    machines = [machine_in(each).cluster for each in clusters]
+    machines = [machine.cluster for machine in slurm_machines]
     log = log_of(workload, machines[0], name)
     _check_partitions(log, machines[0], name, conf)
     origin = workload.provenance.unix_start
     known: dict[str, Any] = {} if origin is None else {"epoch_s": float(origin)}
     edges = np.linspace(log.begin, _end(log), BINS + 1)
-    sides = [
-        Side(machine, known, longest_limits(log.workload, machine.cluster)) for machine in map(machine_in, clusters)
-    ]
+    sides = [Side(machine, known, longest_limits(log.workload, machine.cluster)) for machine in slurm_machines]
     done, total = itertools.count(1), len(sides) * members  # without refused jobs, which need more members
 
     def tick(_: int) -> None:
@@ -217,7 +206,7 @@ def whatif(
     jobs, changed, found = _jobs(log, waits.mean(axis=0))[rows].reset_index(drop=True), None, [base]
     if change:
         effect = _effect_of(log.workload, base, (sides[0], replace(sides[1], remedy=remedy)), predict)
-        changed = effect.of(rows)
+        changed = effect.changed.of(rows)
         jobs = jobs.assign(changed=changed.after.mean(axis=0))
         found.append(effect.members)
     windows, window_s = _windows(jobs, changed)
@@ -241,28 +230,12 @@ def whatif(
     )
 
 
-@dataclass(frozen=True)
-class _Effect:
-    """The members of both clusters, without the refused jobs.
+class _Effect(NamedTuple):
+    """The effect of a change on all jobs of the log, the members of the changed cluster, and what it refuses."""
 
-    Attributes:
-        before, after: waits of all jobs of the log, s, shape (members, jobs); NaN: refused, or never started.
-        members: the members of the changed cluster.
-        lost: core seconds that each job lacks in the changed cluster, shape (jobs,).
-        held: core seconds of each job, shape (jobs,).
-        refused: what is refused.
-    """
-
-    before: FloatArray
-    after: FloatArray
+    changed: Changed
     members: list[Predicted]
-    lost: FloatArray
-    held: FloatArray
     refused: Refused
-
-    def of(self, rows: BoolArray) -> Changed:
-        """Return the effect on some of the jobs."""
-        return Changed(self.before, self.after, self.lost, self.held, self.refused.much).of(rows)
 
 
 def _effect_of(
@@ -273,14 +246,8 @@ def _effect_of(
 ) -> _Effect:
     """Return the effect of a change.
 
-    Args:
-        workload: the jobs of the log.
-        base: its members in the cluster as it was.
-        sides: the cluster as it was, and the changed one.
-        predict: a function that returns the members of a workload on a cluster.
-
-    Raises:
-        InputError: no job can run on the changed cluster.
+    `base` are the members of the log in the cluster as it was. `sides` are this cluster, and the changed one. The
+    function `predict` returns the members of a workload on a cluster.
     """
     new = sides[1]
     (probe,) = predict(workload, new, range(1))
@@ -309,7 +276,7 @@ def _effect_of(
         float(held[ran].sum() / HOUR_S),
         Counter(probe.reasons.get(job, IN_SOME) for job in np.flatnonzero(refused & ran).tolist()),
     )
-    return _Effect(waits[0], waits[1], after, lost, held, found)
+    return _Effect(Changed(waits[0], waits[1], lost, held, found.much), after, found)
 
 
 def _end(log: Log) -> float:
@@ -331,11 +298,7 @@ def _check_partitions(log: Log, machine: SlurmCluster, name: str, conf: str) -> 
 
 
 def _misfits(log: Log, member: Predicted, machine: SlurmCluster, name: str, conf: str) -> list[str]:
-    """Return what cannot run on the cluster, as notes.
-
-    Raises:
-        InputError: the share of the jobs is `MISFIT` or more.
-    """
+    """Return what cannot run on the cluster, as notes. A share of the jobs of `MISFIT` or more is an InputError."""
     found = Counter({WIDE: log.wide})
     examples: dict[str, str] = {}
     for (partition, reason), count in member.rejected.most_common():

@@ -48,17 +48,15 @@ FROM_INPUTS = (
     *("job_depth", "part_test", "user_part_test", "complete_wait_s"),
 )
 
+RENAMED = {"cores": "wanted_cores", "memory": "wanted_memory", "gres": "wanted_gres", "sockets": "by_socket"}
+"""Fields of `Request` -> their names in the structure, where those of the nodes have the name."""
 OPTIONAL = ("shortest", "deadline", "het_job")
 """Fields of `Inputs` that are null in the structure if they are empty."""
 
 
 @cache
 def _functions() -> tuple[Any, dict[str, tuple[str, bool]], type[ctypes.Structure]]:
-    """Return the library, the fields of `struct setup`, and the structure.
-
-    Raises:
-        InputError: the library is missing, or belongs to another version.
-    """
+    """Return the library, the fields of `struct setup`, and the structure."""
     if not LIBRARY.exists():
         what = "Slurm on a cluster is simulated in C, and there was no C compiler when tracebed was installed"
         raise InputError(what, hint=INSTALL)
@@ -81,22 +79,12 @@ def _functions() -> tuple[Any, dict[str, tuple[str, bool]], type[ctypes.Structur
 
 
 def simulate(inputs: Inputs, policy: Slurm) -> Outcome:
-    """Simulate the jobs on the cluster.
-
-    Raises:
-        InputError: the library is missing, or belongs to another version.
-        MemoryError: the memory does not suffice.
-    """
+    """Simulate the jobs on the cluster. Raise InputError if the library is missing, or belongs to another version."""
     return _run(inputs, policy, trial=False)
 
 
 def fits(empty: Resources, request: Request) -> bool:
-    """Return whether a job that requests these resources fits on the empty cluster.
-
-    Raises:
-        InputError: the library is missing, or belongs to another version.
-        MemoryError: the memory does not suffice.
-    """
+    """Return whether a job that requests these resources fits on the empty cluster. Errors: those of `simulate`."""
     amounts = GRES + len(request.gres)
     of_job: dict[str, Any] = {name: [0] for name in ("submit", "run_time", "launch_s", "overrun_s", "over_limit_s")}
     of_job |= {name: [0] for name in ("end_s", "partition", "user", "fixed", "tier", "usage_factor", "reserve")}
@@ -119,6 +107,7 @@ def _run(inputs: Inputs, policy: Slurm, *, trial: bool) -> Outcome:
     times |= {name: np.zeros(jobs, dtype=np.int32) for name in ("fate", "restarts")}
     times["refused"] = np.full(jobs, -1, dtype=np.int32)
     results = {**times, "range_first": np.zeros(jobs, np.int64), "range_size": np.zeros(jobs, np.int32)}
+    wanted = [[*column] for column in zip(*requests, strict=True)]
     masks, sets = _numbered([request.eligible for request in requests])
     classes, numbers = _numbered([request._replace(cores=0, fewest=0) for request in requests])
     values: dict[str, Any] = {
@@ -133,16 +122,7 @@ def _run(inputs: Inputs, policy: Slurm, *, trial: bool) -> Outcome:
         **{"cores": free.total, "memory": free.total_memory, "gres": free.gres},
         "weights": free.weights,
         **_of_switches(free.switches, nodes),
-        "wanted_cores": [request.cores for request in requests],
-        "per_node": [request.per_node for request in requests],
-        "fewest": [request.fewest for request in requests],
-        "whole": [request.whole for request in requests],
-        "wanted_memory": [request.memory for request in requests],
-        "by_core": [request.by_core for request in requests],
-        "wanted_gres": [request.gres for request in requests],
-        "by_socket": [request.sockets for request in requests],
-        "least_loaded": [request.least_loaded for request in requests],
-        "one_thread": [request.one_thread for request in requests],
+        **{RENAMED.get(name, name): column for name, column in zip(Request._fields, wanted, strict=True)},
         **{name: getattr(free, name) or None for name in ("threads", "sockets", "kept")},
         **{"sets": len(masks), "eligible": _masks(masks, nodes), "set": sets},
         **{"classes": len(classes), "class": numbers},
