@@ -26,7 +26,7 @@ from tests.patience import GUARD_S, patience
 from tests.replay.test_replay_sharing import MATE_AND_GUEST
 from tests.runs import replaying
 from tests.servers.ports import free_ports
-from tracebed.api.measures import resizes
+from tracebed.api.runs import resizes
 from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.workload import Provenance, System, Workload
 from tracebed.ground.errors import InputError, TestbedError
