@@ -139,9 +139,7 @@ def part_jobs(workload: Workload) -> int:
 
 
 def cores_used(workload: Workload) -> IntArray:
-    """Return the cores of each job on a node, shape (jobs,): of a job with a share of its nodes (`extra_node_share`),
-    that share, rounded up.
-    """
+    """Return the cores of each job on a node, shape (jobs,): its share of the node, if it has one, rounded up."""
     cores = workload.ints("cores_per_node")
     if "extra_node_share" not in workload.columns:
         return cores
@@ -178,16 +176,10 @@ def run_time_histogram(run: FloatArray) -> list[tuple[float, float | None, int]]
 def cumulative(values: FloatArray, work: FloatArray, *, known: Any, points: FloatArray) -> dict[str, Any] | None:
     """Return the shares of the jobs and of their node hours with at most each of `points`.
 
-    Args:
-        values: value of each job, shape (jobs,).
-        work: node seconds of each job, shape (jobs,).
-        known: mask of the jobs with a known value, shape (jobs,).
-        points: values at which to evaluate the distributions, ascending.
-
-    Returns:
-        `at_most` (`points`), `jobs` and `node_hours` (the shares at each point), and `jobs_within` and
-        `node_hours_within` (the smallest values that cover each of `SHARES`). None if no job has a known value. The
-        entries of the node hours are None if their sum is 0.
+    `values`, the node seconds `work` and the mask `known` have shape (jobs,); `points` ascend. The result has `at_most`
+    (`points`), `jobs` and `node_hours` (the shares at each point), and `jobs_within` and `node_hours_within` (the
+    smallest values that cover each of `SHARES`). It is None if no job has a known value; its node hours are, if their
+    sum is 0.
     """
     order = np.argsort(values[known])
     if not len(order):
@@ -231,11 +223,8 @@ def occupied_nodes(workload: Workload) -> tuple[FloatArray, IntArray]:
     """Return the number of allocated nodes of a log over time, as an exact step function.
 
     A job holds its requested nodes from `logged_start` until just before `logged_end`. Jobs without these times,
-    without nodes or with a duration of 0 are ignored.
-
-    Returns:
-        The distinct times of starts and ends (s, ascending), and the nodes held from each of them until the next (the
-        last is 0). Both have shape (instants,) and are empty if no job held nodes.
+    without nodes or with a duration of 0 are ignored. The result is the distinct times of starts and ends (s,
+    ascending), and the nodes held from each of them until the next (the last is 0). Both have shape (instants,).
     """
     holds = _logged(workload) & (workload.floats("logged_start") != workload.floats("logged_end"))
     nodes = workload.ints("nodes")[holds]
@@ -284,10 +273,7 @@ def _window(instants: FloatArray, held: IntArray) -> tuple[float, float]:
 
 
 def occupation(workload: Workload, bins: int = OCCUPATION_BINS) -> tuple[FloatArray, FloatArray, IntArray] | None:
-    """Return time bin edges (s) and the mean and maximum of allocated nodes in each bin; None without logged times.
-
-    The bins cover the whole log, or the shortest window with `MOST` of the node hours if this is less than half of it.
-    """
+    """Return time bin edges (s) in `_window` and the mean and maximum of allocated nodes; None without logged times."""
     instants, held = occupied_nodes(workload)
     return _drawn(instants, held, bins) if len(held) else None
 
@@ -344,14 +330,9 @@ def local_clock(workload: Workload) -> pd.DatetimeIndex | None:
 
 
 def local_dates(seconds: FloatArray, unix_start: float | None, zone: str | None) -> pd.DatetimeIndex | None:
-    """Return the dates of submissions in the time zone `zone` or in UTC, or None if they are unknown.
+    """Return the dates of `seconds` after time 0 (Unix time `unix_start`) in `zone` or UTC, None if they are unknown.
 
     Submissions before 1970 or after 2260 are a defect. They are reported, and all dates count as unknown.
-
-    Args:
-        seconds: submissions, s after time 0; shape (jobs,).
-        unix_start: Unix time of time 0, s; None: unknown.
-        zone: name of the time zone; None: UTC.
     """
     import pandas as pd
 
@@ -425,10 +406,8 @@ def partition_facts(workload: Workload, capacities: Mapping[str, Capacity] | Non
     """Return a description of each partition, most jobs first, and of all (name `ALL_PARTITIONS`), in JSON types.
 
     The demand is the work of the jobs (core seconds, GPU seconds) over what the partition could do between the first
-    and the last submission of the log. Partitions that share nodes are each compared with all of their nodes.
-
-    Args:
-        capacities: partition -> what it has; unknown partitions have no demand.
+    and the last submission of the log. Partitions that share nodes are each compared with all of their nodes. A
+    partition without a capacity has no demand.
     """
     cores = workload.ints("nodes") * cores_used(workload)
     run, gpus = np.nan_to_num(workload.floats("run_time")), gpus_of(workload)

@@ -194,9 +194,8 @@ NEEDED = tuple(name for name, column in SCHEMA.items() if column.default is None
 def pseudonyms(labels: Any, kind: str, key: bytes) -> pd.Categorical:
     """Replace names by keyed hashes. Equal names get equal pseudonyms; the empty name stays empty.
 
-    The key is a hash of the log's files, so the same files always give the same pseudonyms. Anyone with access to the
-    files can compute the pseudonym of any name: pseudonyms do not protect the users of a public log.
-    Pseudonyms have 40 bits: two of 10,000 names collide with probability 5e-5.
+    The key is a hash of the log's files: the same files give the same pseudonyms, and whoever has the files can compute
+    the pseudonym of any name. Pseudonyms have 40 bits: two of 10,000 names collide with probability 5e-5.
     """
     import pandas as pd
 

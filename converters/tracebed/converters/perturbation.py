@@ -17,11 +17,7 @@ from tracebed.ground.errors import InputError
 
 @dataclass(frozen=True)
 class Perturbation:
-    """The largest changes.
-
-    Raises:
-        InputError: a number is negative or not finite.
-    """
+    """The largest changes."""
 
     submit_s: float = 10.0
     """Each submission moves by at most this time, s, earlier or later. 0: only the order of ties changes."""
@@ -36,16 +32,12 @@ class Perturbation:
 
 
 def perturbed(workload: Workload, seed: int, perturbation: Perturbation | None = None) -> Workload:
-    """Return `workload` with other submit times, an other order of ties, and other time limits.
+    """Return `workload` with other submit times, another order of ties, and other time limits.
 
     Submissions move by a uniformly distributed time. If all submit times are whole seconds, as in most logs, this time
     is too, so that ties remain. Jobs that are submitted at once are in random order. All limits are rounded up to the
     same multiple, a whole number of seconds. Deadlines and earliest starts move with the submission. Logged times are
     left out, because they belong to the submission in the log.
-
-    Args:
-        seed: seed of the numpy Generator.
-        perturbation: the largest changes.
     """
     perturbation = perturbation or Perturbation()
     rng = np.random.default_rng(seed)

@@ -68,13 +68,7 @@ def _has_cores(workload: Workload) -> bool:
 
 
 def check_machine(workload: Workload, where: str | None = None, *, most: int | None = None) -> None:
-    """Raise InputError if the jobs of a log held more nodes at once than the machine has, with causes and remedies.
-
-    Args:
-        workload: the log, with its machine.
-        where: the file.
-        most: nodes held at once, if known.
-    """
+    """Raise InputError, with remedies, if the jobs of a log held more nodes at once (`most`) than its machine has."""
     system = workload.provenance.system
     most = peak_nodes(workload) if most is None else most
     if system.nodes is None or most <= system.nodes:

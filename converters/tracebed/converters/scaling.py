@@ -48,18 +48,10 @@ def scale(
 ) -> Workload:
     """Scale a workload to a smaller machine or a shorter time. The module docstring lists the steps.
 
-    Args:
-        nodes: nodes of the target machine.
-        cores_per_node: cores per node of the target machine.
-        window: length of the window, s.
-        start: start of the window, s since time 0; by default the first submission.
-        run_time: factor on run times, above 0.
-        longest: longest run time after scaling, s, in place of `run_time`. Shorter run times are never stretched.
-        arrivals: factor on the times between submissions, above 0; 0.5 doubles the offered load.
-        system: machine of the workload, if the provenance lacks it or is wrong.
-
-    Raises:
-        InputError: an argument is out of range, the size of the system is unknown, or the window is empty.
+    `window` and `start` are in s; `run_time` and `arrivals` are factors above 0 (arrivals of 0.5 double the offered
+    load). `longest` is the longest run time after scaling, s, in place of `run_time`; shorter run times are never
+    stretched. Raises InputError if an argument is out of range, the size of the system is unknown, or the window is
+    empty.
     """
     for name, value in (
         ("nodes", nodes),
@@ -120,12 +112,7 @@ def scale(
 
 
 def to_load(workload: Workload, load: float) -> Workload:
-    """Stretch or compress the arrivals of a workload so that its offered load is `load`.
-
-    Raises:
-        InputError: `load` is not above 0, or the offered load is unknown: the size of the system, the run times or
-            the sizes are unknown, or all submit times are equal.
-    """
+    """Scale the times between submissions such that the offered load is `load`. Raises InputError if it is unknown."""
     if not 0 < load < np.inf:
         raise InputError(f"load {load} is out of range", hint="must be above 0")
     offered = workload.offered_load
@@ -145,9 +132,6 @@ def seconds_since_start(text: str, provenance: Provenance) -> float:
     """Convert a date such as `2010-09-01` or `2010-09-01 08:30` to s since time 0 of a workload.
 
     The date is in the workload's time zone, or in UTC if the time zone is unknown, unless `text` has an offset.
-
-    Raises:
-        InputError: `text` is not a date, or the date of time 0 is unknown.
     """
     try:
         instant = datetime.fromisoformat(text)
@@ -170,22 +154,13 @@ def seconds_since_start(text: str, provenance: Provenance) -> float:
 
 
 def map_sizes(values: IntArray, original: int, target: int) -> IntArray:
-    """Return values * target / original, rounded half up, at least 1 and at most `target`.
-
-    The value 0, an unknown size, stays 0.
-    """
+    """Return values * target / original, rounded half up, from 1 to `target`; an unknown size, 0, stays 0."""
     scaled = np.clip((2 * values * target + original) // (2 * original), 1, target)
     return np.where(values > 0, scaled, 0)
 
 
 def with_system(workload: Workload, system: System) -> Workload:
-    """Set the system of a workload and record this as a step.
-
-    Missing values of `system` keep the known values. Jobs larger than the system do not change, with a warning.
-
-    Raises:
-        InputError: the jobs of the log held more nodes at once than the system has.
-    """
+    """Set the known values of `system` as a step. Jobs larger than the system do not change, with a warning."""
     known = _with_known(workload, system)
     check_machine(known)
     merged = known.provenance.system
@@ -214,10 +189,7 @@ def _with_known(workload: Workload, system: System | None) -> Workload:
 def _cut(
     table: pd.DataFrame, start: float | None, window: float | None, provenance: Provenance
 ) -> tuple[pd.DataFrame, float, int]:
-    """Return the jobs submitted in [start, start + window), `start`, and the number of dropped dependencies.
-
-    The times of the jobs are relative to `start`.
-    """
+    """Return the jobs submitted in [start, start + window), relative to it, `start`, and the dropped dependencies."""
     submit = table["submit_time"].to_numpy()
     start = float(submit[0]) if start is None else start
     end = np.inf if window is None else start + window

@@ -91,13 +91,7 @@ REQUIRED = tuple(name for name, column in SCHEMA.items() if column.default is No
 
 
 class RowError(InputError):
-    """Invalid value in one row of a table. A reader of text files may add the line number.
-
-    Args:
-        what: the defect.
-        row: number of the row, from 0.
-        where: the file.
-    """
+    """Invalid value in one row (from 0) of a table. A reader of text files may add the line number."""
 
     def __init__(self, what: str, row: int, where: str | None) -> None:
         super().__init__(
@@ -235,11 +229,7 @@ def duplicated(ids: Texts) -> BoolArray:
 
 
 def dtype_of(values: Any) -> str:
-    """Return the dtype of an extra column with these values: bool, int64, float64 or str.
-
-    Args:
-        values: a pandas Series, or an array of NumPy or Arrow.
-    """
+    """Return the dtype of an extra column (pandas, NumPy or Arrow): bool, int64, float64 or str."""
     if isinstance(values, pa.ChunkedArray):
         fitting = [dtype for dtype in ("bool", "int64", "float64", "str") if column(values, dtype) is not None]
         return fitting[0] if fitting else dtype_of(values.to_pandas())

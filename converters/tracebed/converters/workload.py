@@ -253,10 +253,7 @@ def _canonical_default(name: str, count: int) -> bytes:
 
 
 def _canonical(column: Any) -> bytes:
-    """Return bytes that are equal for equal columns. A constant column, such as a default, becomes one value.
-
-    A text is its length in bytes, a colon and the text.
-    """
+    """Return bytes that are equal for equal columns. A constant column, such as a default, becomes one value."""
     if isinstance(column, pa.ChunkedArray):
         return _canonical_texts(column)
     values = column

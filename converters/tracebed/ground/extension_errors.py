@@ -103,14 +103,7 @@ def last_line(trace: TracebackType | None, file: str) -> int | None:
 
 
 def checked(value: Any, kind: type | tuple[type, ...], what: str, function: Any) -> Any:
-    """Return `value`, which a function of an extension has returned. Raises ExtensionError if it has another type.
-
-    Args:
-        value: the value.
-        kind: the type that it must have, or several types.
-        what: the extension, for messages.
-        function: the function that has returned the value.
-    """
+    """Return `value`, which `function` of an extension (`what`) has returned. Raises ExtensionError if not a `kind`."""
     if isinstance(value, kind):
         return value
     code = getattr(function, "__code__", None)

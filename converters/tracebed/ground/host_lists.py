@@ -9,11 +9,7 @@ MOST_HOSTS = 100_000
 
 
 def host_names(text: str) -> list[str]:
-    """Return the hosts of a list, in its order.
-
-    Raises:
-        ValueError: the text is not a list of hosts, or the list is too long.
-    """
+    """Return the hosts of a list, in its order. Raises ValueError if the text is not a list of hosts, or too long."""
     found: list[str] = []
     for part in re.split(r",(?![^\[]*\])", text):
         if not re.fullmatch(r"(?:[\w.-]+|\[[0-9,-]+\])+", part):

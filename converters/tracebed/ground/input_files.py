@@ -34,15 +34,10 @@ KINDS = {stat.S_ISCHR: "device", stat.S_ISBLK: "device", stat.S_ISSOCK: "socket"
 
 
 def open_file(path: Path, what: str = "", *, hint: str = "check the path") -> BinaryIO:
-    """Open a regular file or a pipe (`<(...)`, `/dev/stdin`) for reading. The caller closes the file.
+    """Open a regular file or a pipe (`<(...)`, `/dev/stdin`) for reading. `what` is the kind of file, for messages.
 
-    Args:
-        what: the kind of file, for messages: `verdict`; empty: unknown.
-        hint: how to correct a wrong path.
-
-    Raises:
-        InputError: the file does not exist, cannot be read, or is a device, socket or folder. A read from a pipe
-            raises it too, if no program opens the pipe within `WRITER_S` or writes within `SILENCE_S`.
+    Raises InputError if the file does not exist, cannot be read, or is a device, socket or folder. A read from a pipe
+    raises it too, if no program opens the pipe within `WRITER_S` or writes within `SILENCE_S`.
     """
     try:
         _check_kind(path, path.stat().st_mode, hint)  # before the open: that of a device may have effects
@@ -65,16 +60,7 @@ def open_file(path: Path, what: str = "", *, hint: str = "check the path") -> Bi
 
 
 def read_file(path: Path, what: str, *, hint: str = "check the path", most: int = MAX_TEXT) -> bytes:
-    """Return the content of a file that is small by nature.
-
-    Args:
-        what: the kind of file, for messages: `verdict`.
-        hint: how to correct a wrong path.
-        most: largest accepted size in bytes.
-
-    Raises:
-        InputError: the file cannot be opened (see `open_file`) or read, or is larger than `most`.
-    """
+    """Return the content of a small file. Raises InputError as `open_file`, and if it is larger than `most` bytes."""
     with open_file(path, what, hint=hint) as file:
         try:
             data = file.read(most + 1)
@@ -86,17 +72,7 @@ def read_file(path: Path, what: str, *, hint: str = "check the path", most: int 
 
 
 def read_text(file: Traversable, what: str, *, hint: str = "check the path", most: int = MAX_TEXT) -> str:
-    """Return the content of a small text file in UTF-8, without a byte order mark.
-
-    Args:
-        file: a path, or a package resource.
-        what: the kind of file, for messages.
-        hint: how to correct a wrong path.
-        most: largest accepted size in bytes.
-
-    Raises:
-        InputError: the file cannot be read (see `read_file`), or is not UTF-8.
-    """
+    """Return a small UTF-8 text without byte order mark. Raises InputError as `read_file`, or if it is not UTF-8."""
     data = read_file(file, what, hint=hint, most=most) if isinstance(file, Path) else file.read_bytes()
     try:
         return io.TextIOWrapper(io.BytesIO(data), encoding="utf-8-sig").read()
@@ -107,25 +83,15 @@ def read_text(file: Traversable, what: str, *, hint: str = "check the path", mos
 
 
 def read_json(path: Path, what: str, *, hint: str = "check the path", most: int = MAX_TEXT) -> Any:
-    """Return the content of a small JSON file.
-
-    Args:
-        what: the kind of file, for messages.
-        hint: how to correct a wrong path, or an invalid file.
-        most: largest accepted size in bytes.
-
-    Raises:
-        InputError: the file cannot be read (see `read_text`), or `parse_json` refuses its content.
-    """
+    """Return the content of a small JSON file. Raises InputError as `read_text` and `parse_json`."""
     return parse_json(read_text(path, what, hint=hint, most=most), where=str(path), hint=hint)
 
 
 def parse_json(text: str, *, where: str, hint: str) -> Any:
     """Return the value of a JSON text.
 
-    Raises:
-        InputError: the text is not JSON (NaN, Infinity, and numbers beyond a float are not), repeats a key, or is
-            nested more than `DEEPEST` deep.
+    Raises InputError if the text is not JSON (NaN, Infinity, and numbers beyond a float are not), repeats a key, or is
+    nested more than `DEEPEST` deep.
     """
     try:
         value = json.loads(text, parse_constant=not_json, parse_float=_number, object_pairs_hook=_unique)
@@ -188,11 +154,7 @@ class _Pipe(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Read into `buffer` and return the number of bytes, 0 at the end.
-
-        Raises:
-            InputError: no program has opened the pipe to write within `WRITER_S`, or has written within `SILENCE_S`.
-        """
+        """Read into `buffer` and return the number of bytes, 0 at the end. Raises InputError if no program writes."""
         start = system.monotonic()
         if not self._poll.poll(1000 * WRITER_S):
             try:

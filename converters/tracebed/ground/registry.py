@@ -84,7 +84,7 @@ class Registry(Generic[Extension]):
         return self.entries[name]
 
     def summary(self, name: str) -> str:
-        """Return the first line of the documentation of an extension; empty if unknown.
+        """Return the first line of an extension's documentation, or an empty text.
 
         The line is parsed from the source file, because help texts must not import the extensions.
         """
@@ -128,15 +128,7 @@ def unknown(noun: str, name: Any, known: list[str]) -> InputError:
 
 
 def one_of(noun: str, name: Any, known: Iterable[str]) -> None:
-    """Raise InputError unless `name` is a known name.
-
-    Args:
-        noun: what the name denotes, for the message.
-        known: the known names.
-
-    Raises:
-        InputError: `name` is unknown.
-    """
+    """Raise InputError unless `name` is one of the `known` names. `noun` is what the name denotes, for the message."""
     names = list(known)
     if name not in names:
         raise unknown(noun, name, names)

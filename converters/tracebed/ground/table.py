@@ -117,12 +117,7 @@ class Table:
 
 
 def column(values: Any, dtype: str) -> Any | None:
-    """Return values as the column of a table, or None if they do not have the type `dtype`.
-
-    Args:
-        values: a pandas Series, or an array of NumPy or Arrow.
-        dtype: bool, int64, float64 or str.
-    """
+    """Return values of pandas, NumPy or Arrow as the column of a table, or None if they are not of the type `dtype`."""
     if isinstance(values, pa.Array | pa.ChunkedArray):
         kind = str(values.type)
         if dtype == "str":
@@ -250,12 +245,7 @@ def missing(column: Texts) -> BoolArray:
 
 
 def rows_of(ids: Any, known: Any) -> IntArray:
-    """Return the row of each of `ids` in `known`, whose ids are unique, shape (ids,); -1: absent.
-
-    Args:
-        ids: texts, as the argument of `texts`.
-        known: the same.
-    """
+    """Return the row of each of `ids` in `known`, which are unique texts, shape (ids,); -1: absent."""
     return _numbered(pc.index_in(texts(ids), value_set=texts(known)))
 
 

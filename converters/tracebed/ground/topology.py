@@ -29,9 +29,7 @@ Vector = tuple[int, int]
 class Grid:
     """A grid of nodes of one to three dimensions. Nodes are numbered with the last coordinate running fastest.
 
-    Args:
-        sides: number of nodes along each dimension.
-        torus: whether the first and the last node of each row are neighbours.
+    In a torus, the first and the last node of each row are neighbours.
     """
 
     sides: tuple[int, ...]
@@ -39,14 +37,7 @@ class Grid:
 
     @classmethod
     def parse(cls, text: str, nodes: int | None = None) -> Grid:
-        """Return the grid written as `8x16`, `4x4x8` or `torus:8x16`.
-
-        Args:
-            nodes: the number of nodes that it must have; None: any.
-
-        Raises:
-            InputError: the text is not a grid, or the grid has another number of nodes.
-        """
+        """Return the grid written as `8x16`, `4x4x8` or `torus:8x16`. Raises InputError unless it has `nodes` nodes."""
         found = GRID.fullmatch(text)
         if found is None:
             raise InputError(f"invalid grid {text!r}", hint=HINT)

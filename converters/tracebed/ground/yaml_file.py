@@ -151,17 +151,7 @@ class YamlFile:
 
     @classmethod
     def read(cls, file: Traversable, what: str, *, hint: str, unreadable: str) -> YamlFile:
-        """Read a file.
-
-        Args:
-            file: a path, or a package resource.
-            what: the kind of file, for messages.
-            hint: how to correct the content.
-            unreadable: hint for a file that cannot be read.
-
-        Raises:
-            InputError: the file cannot be read, is too long, is not YAML, or repeats a key.
-        """
+        """Read a file. Raises InputError, with the hint `unreadable` if it cannot be read, otherwise as `parse`."""
         return cls.parse(read_text(file, what, hint=unreadable), str(file), hint=hint)
 
     @classmethod

@@ -59,16 +59,10 @@ def clean(
     system: System | None = None,
     explain: bool = False,
 ) -> Cleaned:
-    """Clean a log.
+    """Clean a log by steps, each the name (a key of `STEPS`) and its parameters; `explain` lists every affected record.
 
-    Args:
-        log: the log, or a workload.
-        steps: name (a key of `STEPS`) and parameters of each step, in order.
-        system: the system of the clean workload; None: the one in the provenance of `log`.
-        explain: whether to return every affected record with the reason.
-
-    Raises:
-        InputError: no job is left, the job ids are not unique after the last step, or a parameter is invalid.
+    The system of the clean workload is `system`, or the one in the provenance. Raises InputError if no job is left, the
+    job ids are not unique after the last step, or a parameter is invalid.
     """
     where = log.where if isinstance(log, Log) else ""
     provenance = log.provenance

@@ -35,10 +35,7 @@ class Records:
         return np.asarray(column_of(self.table, name), dtype=np.float64)
 
     def codes(self, name: str) -> tuple[Any, list[str]]:
-        """Return a text column as codes, shape (records,), and the text of each code.
-
-        Of several partitions of a job, such as `cpu,gpu`, the first counts.
-        """
+        """Return a text column as codes, shape (records,), and their texts; of several partitions, the first counts."""
         if name not in self.table:
             return np.zeros(len(self.table), np.int64), [""]
         values = self.table[name]
@@ -91,10 +88,7 @@ def texts(values: Any, before: str, after: str = "") -> Reason:
 
 
 def node_hours(table: pd.DataFrame) -> tuple[float, float]:
-    """Return node hours and hours of run time. An unknown run time counts as 0.
-
-    A shared node counts by the job's share (`extra_node_share`) if the share is known.
-    """
+    """Return node hours (of shared nodes, the job's share) and hours of run time. An unknown run time counts as 0."""
     run = np.nan_to_num(np.asarray(table["run_time"], dtype=np.float64))
     nodes = np.asarray(table["nodes"], dtype=np.float64)
     if SHARE in table:

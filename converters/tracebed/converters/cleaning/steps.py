@@ -121,10 +121,7 @@ def _largest_groups(groups: IntArray, times: FloatArray, within: float) -> IntAr
 
 
 def _highest(counts: IntArray, first: IntArray) -> IntArray:
-    """Return max(counts[first[i]:i + 1]) for each i with a sparse table (range maximum query).
-
-    `first` is in ascending order.
-    """
+    """Return max(counts[first[i]:i + 1]) for each i with a sparse table (range maximum query). `first` ascends."""
     table = [counts]
     width = 1
     while 2 * width <= len(counts):
@@ -404,11 +401,7 @@ STEPS: dict[str, Callable[..., Effect]] = {
 
 
 def checked(name: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the checked parameters of the step `name`. A single text is accepted for a list of texts.
-
-    Raises:
-        InputError: the step or a parameter is unknown, or a value has the wrong type.
-    """
+    """Return the checked parameters of the step `name`. A single text is accepted for a list of texts."""
     if name not in STEPS:
         raise InputError(f"unknown cleaning step {name!r}", hint=f"one of {', '.join(STEPS)}")
     taken = dict(inspect.signature(STEPS[name], eval_str=True).parameters)

@@ -75,11 +75,7 @@ def recognizes(file: Input) -> bool:
 
 
 def logged_jobs(file: Input) -> list[LoggedJob]:
-    """Return the jobs of a log in the order of their starts. Other lines are left out with a warning.
-
-    Raises:
-        InputError: a job starts or ends twice, or changes or ends before its start.
-    """
+    """Return the jobs of a log in the order of their starts. Other lines are left out with a warning."""
     jobs: dict[str, LoggedJob] = {}
     strange = 0
     for number, text in enumerate(file.data.decode("utf-8", "replace").splitlines(), 1):
@@ -115,9 +111,6 @@ def scripts_beside(log: Path, jobs: int) -> list[Script] | None:
 
     The malleable script of a job is preferred. A script may be a link, or a file with the path of another one, as a
     file system without links keeps it.
-
-    Raises:
-        InputError: a script has no class or bounds.
     """
     folders = sorted(path for path in log.parent.glob("job_*") if path.is_dir())
     found = [next((path / name for name in SCRIPTS if (path / name).is_file()), None) for path in folders]
@@ -147,9 +140,6 @@ def read(file: Input) -> Workload:
 
     All jobs are submitted at time 0. The size of a job is that at its start, and its run time that of the log. A job
     with a malleable script is malleable within the bounds of the script.
-
-    Raises:
-        InputError: as for `logged_jobs` and `scripts_beside`, or a size is outside the bounds of the script.
     """
     jobs = logged_jobs(file)
     sizes = [len(job.hosts) for job in jobs]

@@ -66,16 +66,7 @@ def recognizes(file: Input) -> bool:
 
 
 def write(workload: Workload, file: BinaryIO, *, version: str = "5") -> None:
-    """Write the workload file without a platform.
-
-    Args:
-        workload: the jobs. Jobs without run time or nodes are left out; the first submission becomes time 0.
-        file: the open file.
-        version: the version of Batsim, `4` (also for 3) or `5`, which sets the name of the profile type.
-
-    Raises:
-        InputError: no job can be run, or `version` is invalid.
-    """
+    """Write the workload file without a platform, for Batsim `4` (also 3) or `5`, which renamed the profile types."""
     if version not in DELAY:
         raise InputError(f"unknown Batsim version {version}", hint=f"use {' or '.join(DELAY)}")
     workload, counts = simulated_jobs(workload, "Batsim")
@@ -147,15 +138,7 @@ def _losses(workload: Workload, machine: int) -> dict[str, int]:
 
 
 def read(file: Input, *, keep_extra: bool = False) -> Workload:
-    """Read a workload. The run time of a job is unknown unless its profile is a delay.
-
-    Args:
-        file: the JSON file.
-        keep_extra: keep `extra_data` and other keys of jobs as columns `extra_...`.
-
-    Raises:
-        InputError: the file is not a workload, the profile of a job is missing, or a value is invalid.
-    """
+    """Read a workload. The run time of a job is unknown unless its profile is a delay."""
     document = load(file)
     items, profiles, counts = document.items("jobs"), document.item("profiles"), Counter[str]()
     if not items:

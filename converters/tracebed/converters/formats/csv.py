@@ -37,11 +37,7 @@ def recognizes(file: Input) -> bool:
 
 
 def read(file: Input) -> Workload:
-    """Read a workload. Lines above the header that begin with `#` are comments.
-
-    Raises:
-        InputError: the file is broken or is not a workload; the error names the line.
-    """
+    """Read a workload. Lines above the header that begin with `#` are comments."""
     if b"\0" in file.head:
         raise InputError("binary data, not CSV", where=file.where, hint="check the file")
     provenance = Provenance(sources=(file.source,), steps=(Step("read", {"format": "csv"}),))
@@ -92,8 +88,8 @@ def _named(content: pa.Table) -> bool:
 def _place(file: Input, above: int, record: int) -> str:
     """Return `file:line` of a record; record 0 is the header, which follows the first `above` lines.
 
-    Line numbers are computed lazily, only for error messages. Empty lines are not records, and a quoted value may
-    span lines. If quotes inside values mislead the count, return `file, row N`.
+    Empty lines are not records, and a quoted value may span lines. If quotes inside values mislead the count, return
+    `file, row N`.
     """
     records, quotes = -1, 0
     for number, line in file.lines():
@@ -117,10 +113,7 @@ def _content(file: Input, above: int, types: Mapping[str, pa.DataType], *, caref
 
 
 def _refuse_hexadecimal(file: Input, above: int, types: Mapping[str, pa.DataType]) -> None:
-    """Raise InputError for a hexadecimal number, which Arrow reads as an integer.
-
-    The values are read as texts only if the file has the prefix of such a number anywhere.
-    """
+    """Raise InputError for a hexadecimal number, which Arrow reads as an integer, if the file has `0x` anywhere."""
     if not _has_prefix(file):
         return
     texts = _content(file, above, dict.fromkeys(types, pa.string()), careful=True)

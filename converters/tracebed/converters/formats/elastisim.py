@@ -117,16 +117,9 @@ def recognizes(file: Input) -> bool:
 def write_folder(workload: Workload, folder: Path, *, iterations: int = 10, kassel_inflation: bool = False) -> None:
     """Write jobs.json, platform.xml, configuration.json, application models, and mapping.csv (ElastiSim id, job_id).
 
-    Args:
-        workload: the jobs. Jobs without run time or nodes are left out; the first submission becomes time 0.
-        folder: the folder to write to. Run `elastisim configuration.json` in this folder.
-        iterations: the number of iterations of a malleable job, which can be resized between iterations.
-        kassel_inflation: set the sequential work of a job to run time x requested nodes, without correction for
-            the parallel efficiency, as in Kassel's conversion. Jobs with a speedup below linear then run longer
-            than in the workload.
-
-    Raises:
-        InputError: no job can be run, a speedup is invalid, or `iterations` is below 1.
+    `elastisim configuration.json` runs in the folder. A malleable job can be resized between its `iterations`. With
+    `kassel_inflation`, the sequential work of a job is run time x requested nodes, without correction for the parallel
+    efficiency, as in Kassel's conversion: jobs with a speedup below linear run longer than in the workload.
     """
     if iterations < 1:
         raise InputError(f"invalid number of iterations {iterations}", hint="use at least 1")
@@ -294,13 +287,7 @@ def read(file: Input, *, keep_extra: bool = False) -> Workload:
 
     The run time is computed from the application model on the preferred nodes (arguments.num_nodes_pref, or else the
     maximum) if the model only waits and computes; otherwise it is unknown. Job ids are ElastiSim's numbers, the ranks
-    by submit time.
-
-    Args:
-        keep_extra: keep attributes, arguments and GPUs as columns `extra_...`.
-
-    Raises:
-        InputError: the file is not a list of jobs, or a value is invalid.
+    by submit time. `keep_extra` keeps attributes, arguments and GPUs.
     """
     document = load(file)
     items = document.items("jobs")

@@ -38,17 +38,7 @@ def recognizes(file: Input) -> bool:
 def read_log(
     files: Sequence[Input], *, keep_extra: bool = False, keep_names: bool = False, time_zone: str | None = None
 ) -> Log:
-    """Read one or several files.
-
-    Args:
-        files: the text files.
-        keep_extra: keep executables, submission sites, projects, virtual organizations and resources.
-        keep_names: keep the names of users, groups, projects and virtual organizations.
-        time_zone: the time zone of the grid, used for hours of the day.
-
-    Raises:
-        InputError: a line does not have 29 fields, or a value is not a number.
-    """
+    """Read one or several files; `keep_extra` keeps executables, sites, projects, organizations and resources."""
     f = read_fields(files, FIELDS, str.split, "#", len(FIELDS))
     submit, wait, run = f.known("SubmitTime"), f.numbers("WaitTime"), f.known("RunTime")
     requested, allocated = f.known("ReqNProcs"), f.known("NProc")

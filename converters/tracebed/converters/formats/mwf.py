@@ -49,17 +49,7 @@ def recognizes(file: Input) -> bool:
 def read_log(
     files: Sequence[Input], *, keep_extra: bool = False, keep_names: bool = False, time_zone: str | None = None
 ) -> Log:
-    """Read one or several files.
-
-    Args:
-        files: the text files.
-        keep_extra: keep names, memory, frequency, power, network, licenses, ... as `extra_...`.
-        keep_names: has no effect, since the format has no user names; accepted as in the other readers.
-        time_zone: the time zone of the machine.
-
-    Raises:
-        InputError: a line does not have 41 or 42 fields, or a value is not a number.
-    """
+    """Read one or several files. `keep_names` has no effect: the format has no user names."""
     f = read_fields(files, FIELDS, _split, ";#", FEWEST)
     submit, run, wait = f.known("submit"), f.known("run"), f.known("component_wait")
     wait = np.where(np.isnan(wait), f.known("wait"), wait)

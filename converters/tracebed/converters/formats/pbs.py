@@ -243,15 +243,8 @@ def read_log(
 ) -> Log:
     """Read accounting files in the order of their names; a job may be submitted in one file and end in another.
 
-    Args:
-        files: the accounting files of one server.
-        keep_extra: keep the other values of the records as text columns `extra_...`.
-        keep_names: keep the names of users and groups.
-        time_zone: the server's time zone, which the timestamps of the lines use. None: UTC, with a warning if a
-            timestamp is used.
-
-    Raises:
-        InputError: a line is not a record, or a value is invalid. An incomplete last line is left out instead.
+    Timestamps are in the time zone of the server. Without one they count as UTC, with a warning if one is used. An
+    incomplete last line is left out.
     """
     records = PbsRecords()
     for file in files:

@@ -45,18 +45,10 @@ def read_workload(path: Path | str, format: str | None = None, *, equal_nodes: b
     """Read a workload. The format is `format`, or is recognized by the content or else by the name of the file.
 
     A file written by tracebed contains its provenance and gives an identical workload. For any other file, the
-    provenance is the file (name, SHA-256) and a step `read` with the tolerated defects. The records of a job in a
-    log are merged into one job with a unique id (see `cleaning.audit.jobs_of`). What the jobs lose of the log
-    (partitions, GPUs, shared nodes) is counted in warnings if `equal_nodes`.
-
-    Args:
-        path: the file, optionally compressed (gzip, zstd, bzip2, zip), or the folder with the files of a log.
-        equal_nodes: whether the workload is for a machine of equal nodes, each held by one job.
-        options: options of the format's reader, such as `by="core"` for swf.
-
-    Raises:
-        InputError: a file does not exist, is broken, has an unknown format, has no jobs or occurs twice, or the
-            reader does not accept an option.
+    provenance is the file (name, SHA-256) and a step `read` with the tolerated defects. The records of a job in a log
+    are merged into one job with a unique id (see `cleaning.audit.jobs_of`). What the jobs lose of the log (partitions,
+    GPUs, shared nodes) is counted in warnings if `equal_nodes`: the machine has equal nodes, each held by one job.
+    `path` may be compressed (gzip, zstd, bzip2, zip), or the folder of a log; `options` are those of the reader.
     """
     found = read_raw([Path(path)], format, **options)
     from tracebed.converters.pooling import BY_CORE, pooled

@@ -109,19 +109,10 @@ def read_log(
     machine: str | None = None,
     by: Literal["node", "core"] = "node",
 ) -> Log:
-    """Read one or several tables.
+    """Read the output of sacct -P, with its header, or of sacct --json, of the cluster `machine` if there are several.
 
-    Args:
-        files: the output of sacct -P, with its header, or of sacct --json.
-        keep_extra: keep every other column as `extra_...`.
-        keep_names: keep the names of users and accounts.
-        time_zone: the time zone of ISO times; sacct uses that of the machine it runs on. None: UTC, with a warning.
-        machine: the cluster to read, if the files have several (sacct -M).
-        by: `node`: jobs hold whole nodes. `core`: a node of the workload is one core, for nodes shared by jobs.
-
-    Raises:
-        InputError: a column is missing, a value or line is invalid, or the files have several clusters and
-            `machine` is None.
+    `by` core: a node of the workload is one core, for nodes shared by jobs. ISO times are in the time zone of the
+    machine on which sacct ran; by default UTC, with a warning.
     """
     repaired = Counter[str]()
     whole = []
@@ -359,10 +350,7 @@ MEMORY = re.compile(r"(\d+(?:\.\d*)?)([KMGTP]?)[cn?]?$")
 
 
 def _memory(c: Columns, nodes: FloatArray, cores: FloatArray, requested: FloatArray) -> FloatArray:
-    """Return MiB per node: of the allocated memory, else of the requested memory on the `requested` nodes.
-
-    Before Slurm 21.08, ReqMem is `4000Mc` per CPU or `16Gn` per node.
-    """
+    """Return MiB per node: of the allocated, else of the requested memory (until Slurm 21.08 `4000Mc` or `16Gn`)."""
 
     def mib(text: str) -> float | None:
         found = MEMORY.match(text)

@@ -60,16 +60,9 @@ def recognizes(file: Input) -> bool:
 
 
 def write(workload: Workload, file: BinaryIO, *, speed: float = 1.0, demands: bool = False) -> None:
-    """Write the submission script.
+    """Write the submission script. The first job is submitted at once; all times are divided by `speed`.
 
-    Args:
-        workload: the jobs. Jobs without run time or nodes are left out; the first job is submitted at once.
-        file: the open file.
-        speed: trace seconds per second. Submit times, run times and limits are divided by this speed.
-        demands: write `DEMANDS` and the memory of a node, too, for the cluster of the workload or one like it.
-
-    Raises:
-        InputError: no job can be run, or `speed` is not above 0.
+    `demands` writes `DEMANDS` and the memory of a node, too, for the cluster of the workload or one like it.
     """
     if not 0 < speed < np.inf:
         raise InputError(f"invalid speed {speed}", hint="use a number above 0")

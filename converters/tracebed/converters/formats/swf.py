@@ -47,15 +47,7 @@ def recognizes(file: Input) -> bool:
 
 
 def read(file: Input, *, by: str = "node") -> Workload:
-    """Read a log, or a workload written by tracebed.
-
-    Args:
-        by: `node` converts processors to whole nodes with the cores per node of the header; `core` converts
-            each processor to a node with one core.
-
-    Raises:
-        InputError: a line is invalid.
-    """
+    """Read a log, or a workload written by tracebed. `by` core converts each processor to a node with one core."""
     if by not in ("node", "core"):
         raise InputError(f"invalid option by={by!r}", hint="use node or core")
     if b"\0" in file.text:
@@ -95,10 +87,8 @@ def read(file: Input, *, by: str = "node") -> Workload:
 def write(workload: Workload, file: BinaryIO, *, whole_seconds: bool = False) -> None:
     """Write a workload, and warn about columns that only tracebed can read back.
 
-    Args:
-        file: the open file.
-        whole_seconds: round times and memory in the job lines to integers, for programs that read only integers
-            (AccaSim, AleaNG). The exact values are kept in comments.
+    `whole_seconds` rounds times and memory in the job lines to integers, for programs that read only integers (AccaSim,
+    AleaNG). The exact values are kept in comments.
     """
     provenance, table = workload.provenance, workload.table
     fields = encode(workload)

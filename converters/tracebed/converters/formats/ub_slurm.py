@@ -101,17 +101,7 @@ def read_log(
     keep_names: bool = False,
     by: Literal["node", "core"] = "node",
 ) -> Log:
-    """Read one or several tables of jobs, or files of events.
-
-    Args:
-        files: the tables, or the files of events.
-        keep_extra: keep the other columns of a table.
-        keep_names: keep the names of users and accounts.
-        by: `node`: jobs hold whole nodes. `core`: a node of the workload is one core, for nodes shared by jobs.
-
-    Raises:
-        InputError: a column is missing, or a line or value is invalid.
-    """
+    """Read one or several tables of jobs, or files of events. `by` core: a node of the workload is one core."""
     one_of("by", by, ("node", "core"))
     jobs = _events(files) if EVENT.match(first_line(files[0], COMMENTS.encode())) else _table(files, keep_extra)
     to_limit = np.isnan(jobs.run)
@@ -247,11 +237,7 @@ def _mib(text: str) -> str:
 
 
 def write(workload: Workload, file: BinaryIO) -> None:
-    """Write the events. Jobs without run time or nodes are left out; the first submission becomes time 0.
-
-    Raises:
-        InputError: no job can be run.
-    """
+    """Write the events of the jobs with run time and nodes; the first submission becomes time 0."""
     workload, counts = simulated_jobs(workload, "the Slurm simulator")
     options = NAMES | DEMANDS
     names = {name: [STRANGE[name].sub("_", text) for text in workload.column(name)] for name in options}

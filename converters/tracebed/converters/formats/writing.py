@@ -17,17 +17,8 @@ def write_workload(
 ) -> None:
     """Write a workload in `format`, or in the format given by the name of `path`; compressed if it ends in `.gz`.
 
-    The file (or folder, for a format with several files) is written atomically.
-
-    Args:
-        path: the file or folder.
-        format: name of the format; None: that of the name of `path`.
-        replace: whether a workload that tracebed wrote to `path` earlier is replaced by the complete new one.
-        options: options of the writer.
-
-    Raises:
-        InputError: `path` exists and may not be replaced or is not writable, its name has no format that can be
-            written, or the writer does not accept an option.
+    The file (or folder, for a format with several files) is written atomically; `options` are those of the writer.
+    Raises InputError if `path` exists and may not be replaced, or as `writer_for`.
     """
     path = Path(path)
     chosen, writer = writer_for(path, format)
@@ -42,11 +33,7 @@ def write_workload(
 
 
 def check_output(path: Path, format: str | None = None, *, replace: bool = False) -> None:
-    """Check that `write_workload` can write to `path`, before a long log is read.
-
-    Raises:
-        InputError: as `write_workload`, except that the options of the writer are not checked.
-    """
+    """Check that `write_workload` can write to `path`, before a long log is read. Options are not checked."""
     chosen, writer = writer_for(path, format)
     (folder_kind(chosen) if writer is chosen.write_folder else WORKLOAD).check(path, replace=replace)
 
@@ -57,11 +44,7 @@ def folder_kind(format: Format) -> OutputKind:
 
 
 def writer_for(path: Path, name: str | None = None) -> tuple[Format, Callable[..., None]]:
-    """Return the format that `write_workload` would use, and its writer, to check a path before reading a long log.
-
-    Raises:
-        InputError: the name has no format that can be written.
-    """
+    """Return the format that `write_workload` would use, and its writer. Raises InputError if it cannot be written."""
     chosen = named(name) if name else by_name(path)
     writer = (chosen.write if path.suffix else None) or chosen.write_folder or chosen.write if chosen else None
     if chosen is None or writer is None:

@@ -98,16 +98,9 @@ def feitelson96(
     time limits.
 
     Args:
-        jobs: number of runs; every run of a job counts.
         nodes: nodes of the machine, 128 by default; no job is larger.
-        cores_per_node: cores of each node; every job uses all cores of its nodes.
-        seed: seed of the numpy Generator.
-        parameters: constants of the model.
         repeats: when a job is submitted again: at the next arrival, or at the end of its previous run.
         gaps: distribution of the times between arrivals.
-
-    Raises:
-        InputError: an argument is out of range.
     """
     parameters, machine = parameters or Feitelson96Parameters(), nodes or 128
     require_sizes(jobs, nodes, cores_per_node)

@@ -169,16 +169,8 @@ def lublin99(
     it to interactive jobs. Sizes are at most P, which matters if P is not a power of two.
 
     Args:
-        jobs: number of jobs.
-        nodes: nodes of the machine, 128 by default.
-        cores_per_node: cores of each node; every job uses all cores of its nodes.
-        seed: seed of the numpy Generator, or of drand48.
-        parameters: constants of the model.
         untyped: draw jobs of one type, in place of interactive and batch jobs.
         exact: draw from drand48 in the order of the reference program, to verify the model (slow).
-
-    Raises:
-        InputError: an argument is out of range.
     """
     require_sizes(jobs, nodes, cores_per_node)
     p, machine = parameters or Lublin99Parameters(), nodes or PUBLISHED_NODES
@@ -209,11 +201,7 @@ def lublin99(
 
 
 def cycle(of: JobType) -> FloatArray:
-    """Return the weights of the half hours of the day from midnight, shape (48,), with mean 1.
-
-    Raises:
-        InputError: a half hour has no arrivals.
-    """
+    """Return the weights of the half hours of the day from midnight, shape (48,), with mean 1."""
     edges = np.arange(CYCLE_BEGINS + 0.5, CYCLE_BEGINS + BUCKETS + 1)
     mass = np.diff(gammainc(of.cycle_shape, edges / of.cycle_scale))
     require(

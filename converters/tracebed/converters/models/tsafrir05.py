@@ -67,12 +67,8 @@ class Histogram(NamedTuple):
 def with_estimates(workload: Workload, seed: int = 0, parameters: Tsafrir05Parameters | None = None) -> Workload:
     """Replace the time limit of each job of known run time by a user estimate.
 
-    Args:
-        seed: seed of the numpy Generator. The draws are independent of those of a model with the same seed.
-        parameters: constants of the estimates.
-
-    Raises:
-        InputError: no run time is known, or the estimates are too short for the run times; see `estimates`.
+    The draws are independent of those of a model with the same seed. Raises InputError if no run time is known, or as
+    `estimates`.
     """
     run = workload.floats("run_time")
     known = np.isfinite(run)
@@ -97,17 +93,10 @@ def longest_of(run_times: FloatArray) -> float:
 def estimates(
     run_times: FloatArray, rng: np.random.Generator, parameters: Tsafrir05Parameters | None = None
 ) -> FloatArray:
-    """Draw an estimate for each job, at least its run time (s).
+    """Draw an estimate for each job, at least its run time (s), shape (jobs,).
 
-    Fewer than 200 jobs get evenly spaced quantiles of the estimates of 200 jobs. The authors' program requires more
-    jobs.
-
-    Args:
-        run_times: s, shape (jobs,).
-        parameters: constants of the estimates.
-
-    Raises:
-        InputError: the estimates are too short: for some n, more than n jobs need one of the n largest estimates.
+    Fewer than 200 jobs get evenly spaced quantiles of the estimates of 200 jobs; the authors' program requires more
+    jobs. Raises InputError if for some n, more than n jobs need one of the n largest estimates.
     """
     p = parameters or Tsafrir05Parameters()
     jobs = len(run_times)

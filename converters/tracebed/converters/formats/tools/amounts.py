@@ -29,22 +29,13 @@ def span(text: str) -> float | None:
 
 
 def amount(text: str) -> float | None:
-    """Return a number with a suffix K, M, G, T, P or E as a float; None if the text is not an amount.
-
-    Suffixes are powers of 1024, as in Slurm, which uses them for numbers of nodes too.
-    """
+    """Return a number with a suffix K, M, ... E (powers of 1024, for Slurm's numbers of nodes too); None: no amount."""
     found = AMOUNT.match(text)
     return float(found[1]) * 1024.0 ** POWERS[found[2].lower()] if found else None
 
 
 def parsed(columns: Columns, name: str, read: Callable[[str], float | None], what: str) -> FloatArray:
-    """Return a column of labels as numbers, shape (records,), NaN where a value is missing.
-
-    Each distinct label is parsed once.
-
-    Raises:
-        InputError: `read` returns None for a label, which then is not `what`.
-    """
+    """Return labels as numbers, shape (records,), NaN if missing. Raises InputError for one that `read` rejects."""
     labels = columns.labels(name)
     values = np.full(len(labels.categories) + 1, np.nan)  # the last value belongs to code -1
     for code, label in enumerate(labels.categories):

@@ -17,11 +17,7 @@ FAR = 1e11
 
 
 def cast(column: pa.ChunkedArray, kind: str, file: Input, name: str) -> tuple[pa.ChunkedArray, bool]:
-    """Convert a column to its kind; return it and whether its times are instants.
-
-    Raises:
-        InputError: a value does not match the kind; the error names the first.
-    """
+    """Convert a column to its kind; return it and whether times are instants. Raises InputError for an invalid one."""
     type = column.type
     if pa.types.is_dictionary(type) and kind != "label":
         column = column.cast(type.value_type)
@@ -108,10 +104,7 @@ def abbreviated(value: object) -> str:
 
 
 def place_in(file: Input, row: int) -> str:
-    """Return `file:line` of record `row` of a file (`file, row N` for Parquet).
-
-    Line numbers are computed lazily, only for error messages. Empty lines are not records.
-    """
+    """Return `file:line` of record `row` (`file, row N` for Parquet), for errors: lines are counted only then."""
     if file.head.startswith(PARQUET):
         return f"{file.where}, row {row + 1}"
     filled = (number for number, line in file.lines() if line.strip())

@@ -37,14 +37,8 @@ if TYPE_CHECKING:
 def one_machine(labels: pd.Categorical, chosen: str | None, where: str) -> tuple[str, BoolArray]:
     """Return the name of the machine (empty if unknown) and the mask of its records, shape (records,).
 
-    Args:
-        labels: the name of the machine of each record, shape (records,); empty if unknown.
-        chosen: the name of the chosen machine, case-insensitive; None selects the only machine.
-        where: the file or folder.
-
-    Raises:
-        InputError: the log has several machines and `chosen` is None, or has no records of `chosen`, or names no
-            machine.
+    `chosen` is case-insensitive. Raises InputError if the log has several machines and `chosen` is None, or if it has
+    not the chosen one.
     """
     counts = np.bincount(labels.codes[labels.codes >= 0], minlength=len(labels.categories))
     present = {str(name): code for code, name in enumerate(labels.categories) if name and counts[code]}
@@ -152,13 +146,7 @@ def check_zone(zone: str) -> None:
 
 
 def utc(seconds: FloatArray, zone: str, first: bool = False) -> FloatArray:
-    """Convert wall-clock times, in s since 1970 local time, to s since 1970 UTC.
-
-    Times in an hour that occurs twice are in the second hour, or in the `first`.
-
-    Raises:
-        InputError: the time zone is unknown.
-    """
+    """Convert wall-clock times, in s since 1970, to UTC; in an hour that occurs twice, to the second or the `first`."""
     import pandas as pd
 
     check_zone(zone)
@@ -181,17 +169,11 @@ def read_columns(
     quoted: bool = True,
     skip: Sequence[str] = (),
 ) -> Columns:
-    """Read the wanted columns of all files and concatenate the records.
+    """Read the wanted columns (our name -> specification) of all CSV or Parquet files and concatenate the records.
 
-    Args:
-        files: CSV files (the delimiter is detected in the header) or Parquet files.
-        wanted: our name -> the column to read.
-        extras: also read every other column.
-        quoted: whether values may be in double quotes.
-        skip: columns to ignore, in the spelling of the file; too large to be useful as extras.
-
-    Raises:
-        InputError: a required column is missing, a line has too few values, or a value does not match its kind.
+    `extras` reads every other column except `skip`, whose spelling is that of the file; `quoted`: values may be in
+    double quotes. Raises InputError if a needed column is missing, a line has too few values, or a value is not of its
+    kind.
     """
     tables, absolute, unread = [], [], dict[str, None]()
     for file in files:
@@ -311,12 +293,7 @@ ARROW_KINDS = {"double": "a number", "int64": "a whole number", "bool": "true or
 def unreadable(
     error: Exception, file: Input, names: Sequence[str] = (), place: Callable[[int], str] | None = None
 ) -> InputError:
-    """Return an error of Arrow about a CSV file as an InputError that names the line.
-
-    Args:
-        names: the column names, if the message refers to columns by number.
-        place: function from Arrow's row number to `file:line`; by default, each line that is not empty is a row.
-    """
+    """Return an error of Arrow about a CSV file as an InputError that names the line, and the column by `names`."""
     text = str(error).splitlines()[0][:400]
     number = re.search(r"Row #(\d+)", text)
     where = file.where
@@ -397,12 +374,8 @@ def in_order(
 ) -> tuple[dict[str, FloatArray], BoolArray]:
     """Return times in s since 1970 UTC, and the records that leave open which of two hours a time was in.
 
-    The hours are chosen such that the times are in order and the last two are `elapsed` apart (more, if the job was
-    suspended). Of hours that are equally likely, the second one counts, in standard time.
-
-    Args:
-        names: columns of times, in the order in which the events happen. The last two are the start and the end.
-        elapsed: the time between start and end, s, shape (records,); NaN if unknown.
+    The hours are chosen such that the times, in the order of `names`, are in order and the last two are `elapsed` s
+    apart (more, if the job was suspended). Of hours that are equally likely, the second one counts, in standard time.
     """
     times = {name: c.instants(name, zone) for name in names}
     return times, settle(times, {name: c.instants(name, zone, first=True) for name in names}, elapsed)
@@ -411,13 +384,7 @@ def in_order(
 def settle(
     times: Mapping[str, FloatArray], first: Mapping[str, FloatArray], elapsed: FloatArray | None = None
 ) -> BoolArray:
-    """Choose the hours of `times` in place, as `in_order` does, and return the records that leave them open.
-
-    Args:
-        times: the times with the second of two hours, s, in the order in which the events happen.
-        first: the times with the first of two hours.
-        elapsed: as for `in_order`.
-    """
+    """Choose the second (`times`) or the `first` hours in place, as `in_order` does, and return the unclear records."""
     names = list(times)
     twice = np.logical_or.reduce([first[name] < times[name] for name in names])
     unclear = np.zeros(len(twice), dtype=bool)

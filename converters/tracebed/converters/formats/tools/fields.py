@@ -57,11 +57,7 @@ class Fields:
         return relabel(codes, names.tolist())
 
     def numbers(self, name: str) -> FloatArray:
-        """Return a field as numbers, shape (rows,), NaN if unknown.
-
-        Raises:
-            InputError: a value is not a number, or is too large.
-        """
+        """Return a field as numbers, shape (rows,), NaN if unknown. Raises InputError if a value is invalid."""
         texts = self.known_texts(name)
         numbers: FloatArray
         try:
@@ -93,17 +89,7 @@ class Fields:
 def read_fields(
     files: Sequence[Input], names: Sequence[str], split: Callable[[str], list[str]], comments: str, fewest: int
 ) -> Fields:
-    """Read all lines of all files.
-
-    Args:
-        names: the names of the fields, in order.
-        split: function from a line to its fields.
-        comments: characters that begin a comment line.
-        fewest: minimum number of fields in a line.
-
-    Raises:
-        InputError: a line has too few fields or more fields than `names`, or there are no lines.
-    """
+    """Read all lines except comments. A line is `split` into at least `fewest` and at most all fields of `names`."""
     fields = Fields(names)
     rows: list[list[str]] = []
     for file in files:

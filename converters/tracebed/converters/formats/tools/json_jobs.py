@@ -73,14 +73,7 @@ class Item:
 
 
 def load(file: Input) -> Item:
-    """Return a JSON document that is an object.
-
-    The document may be a single line of any length. Reading stops if `MAX_LINE` bytes contain no comma.
-
-    Raises:
-        InputError: the file is not JSON (NaN and Infinity are not), is incomplete, is nested too deeply, or is
-            not an object.
-    """
+    """Return a JSON document that is an object; it may be a single line of any length."""
     try:
         text = file.bounded(b",", "value").decode("utf-8-sig")
         document = json.loads(text, parse_constant=_refuse_constant)

@@ -52,11 +52,7 @@ def is_json(file: Input) -> bool:
 
 
 def as_columns(file: Input) -> Input:
-    """Return the file as a table of the columns of `sacct -P` (Parquet), a row for each job; steps are left out.
-
-    Raises:
-        InputError: the file is not JSON, or a value has not the type that Slurm writes.
-    """
+    """Return the file as a table of the columns of `sacct -P` (Parquet), a row for each job; steps are left out."""
     rows = [_row(job) for job in load(file).items("jobs")]
     if not rows:
         raise InputError("contains no jobs", where=file.where, hint="check the time that sacct was asked for")

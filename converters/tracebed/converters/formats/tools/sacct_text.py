@@ -134,14 +134,8 @@ def _quoted(data: bytes, width: int) -> bool:
 def one_line_each(file: Input, header: SacctHeader, used: Container[str]) -> tuple[Input, Counter[str]]:
     """Return the file with one record per line and tabs between fields, and the counts of repairs.
 
-    Line numbers do not change: a record that filled several lines is followed by empty lines.
-
-    Args:
-        file: the output of sacct.
-        used: the columns to read, in lower case. A record is reassembled only if their values are unambiguous.
-
-    Raises:
-        InputError: a line has too few fields, or too many and the columns do not determine which belong together.
+    Line numbers do not change: a record that filled several lines is followed by empty lines. It is reassembled only if
+    the values of the columns `used` (in lower case) are unambiguous; otherwise, InputError is raised.
     """
     data = file.text
     if header.delimiter == b"," and _quoted(data, len(header.names)):

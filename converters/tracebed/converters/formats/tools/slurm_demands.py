@@ -81,12 +81,7 @@ def evidence(lines: pd.Categorical) -> dict[str, pd.Categorical]:
 
 
 def arrays_of(job: pd.Series[str], said: pd.Categorical) -> Any:
-    """Return the array of each job, such as `12` or `12%5`, shape (jobs,); empty: no array.
-
-    Args:
-        job: the job ids, `12_3` or `12_[5-9%2]`.
-        said: the option `--array` of each job, such as `0-9%5`.
-    """
+    """Return the array of each job, such as `12` or `12%5`, empty if none, by its id and its option `--array`."""
     arrays, most = np.full(len(job), "", dtype=object), dict[str, str]()
     tasks = np.flatnonzero(job.str.contains("_", regex=False).to_numpy(dtype=bool)).tolist()
     ids, options = job.to_numpy(), np.asarray(said)
@@ -109,12 +104,7 @@ def earliest_starts(
 
     A job is eligible when it is not held, its `--begin` has come, its dependencies are satisfied, and its array may
     run one more task. Where the last two are known, the time of eligibility is a result, not a demand. Of an array it
-    is a demand until its first task is eligible.
-
-    Args:
-        submit, eligible: s since 1970, shape (jobs,).
-        array: the arrays of the jobs, from `arrays_of`.
-        said: the options of the jobs, from `evidence`.
+    is a demand until its first task is eligible. Times are in s since 1970, shape (jobs,).
     """
     waits = (np.asarray(said["dependency"]) != "") & (np.asarray(said["begin"]) == "")
     result = np.where((eligible > submit) & ~waits, eligible, np.nan)
@@ -183,16 +173,9 @@ def _as_requested(gres: dict[str, int], requested: str) -> dict[str, int]:
 def gres_per_node(
     resources: pd.Categorical, nodes: FloatArray, requested: pd.Categorical | None = None
 ) -> tuple[Any, BoolArray]:
-    """Return the generic resources on each node, as `--gres` writes them, and the mask of the uneven ones.
+    """Return the generic resources on each node, as `--gres` writes them, and the mask of the uneven ones, rounded up.
 
-    Args:
-        resources: the trackable resources of each job, shape (jobs,).
-        nodes: the nodes to which these resources belong, shape (jobs,).
-        requested: those that the jobs requested: a type that a job got, but did not request, is left out.
-
-    Returns:
-        Texts, empty where there are none, and the jobs whose count is not a multiple of the nodes and is rounded up.
-        Both have shape (jobs,).
+    `resources` belong to `nodes`, both of shape (jobs,). A type that a job got, but did not request, is left out.
     """
     held = [gres_of(str(text)) if "gres/" in str(text) else {} for text in resources.categories]
     texts, uneven = np.full(len(nodes), "", dtype=object), np.zeros(len(nodes), dtype=bool)

@@ -521,11 +521,7 @@ def _same(ours: Any, theirs: Any) -> bool:
 
 
 def restored(decoded: pd.DataFrame, header: SwfHeader, where: str) -> pd.DataFrame:
-    """Return the table that tracebed wrote, with columns from the comments or else from the job lines.
-
-    Raises:
-        InputError: the comments do not match the job lines.
-    """
+    """Return the table that tracebed wrote, with columns from the comments or else from the job lines."""
     for name, values in header.values.items():
         if len(values) != len(decoded):
             raise InputError(

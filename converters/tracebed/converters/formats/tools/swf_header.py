@@ -49,10 +49,7 @@ class SwfHeader:
     values: dict[str, pd.Series[Any]] = field(default_factory=dict)
 
     def number(self, label: str) -> int | None:
-        """Return the first value of `label` if it is a positive whole number, otherwise None.
-
-        A text that merely begins with digits, such as a date or `4x16`, is no number.
-        """
+        """Return the first value of `label` if it is a positive whole number (not a date or `4x16`), otherwise None."""
         found = WHOLE.match(self.text(label).strip())
         return int(re.sub(r"\D", "", found[1])) or None if found else None
 
@@ -110,11 +107,7 @@ class SwfHeader:
 
 
 def parse(lines: Iterable[tuple[int, str]], where: str) -> SwfHeader:
-    """Parse comments, given as (line number, text after the semicolon).
-
-    Raises:
-        InputError: a comment written by tracebed is broken.
-    """
+    """Parse comments, given as (line number, text after the semicolon)."""
     header = SwfHeader()
     ours: dict[str, list[Any]] = {}
     label = ""

@@ -16,11 +16,7 @@ from tracebed.ground.errors import InputError, tolerate
 
 
 def simulated_jobs(workload: Workload, format: str) -> tuple[Workload, dict[str, int]]:
-    """Return the jobs that a simulator can run, with time 0 at the first submission, and counts of the other jobs.
-
-    Raises:
-        InputError: no job can be run.
-    """
+    """Return the jobs that can run, from time 0 on, and counts of the others. Raises InputError if no job can run."""
     found, counts = workload.runnable()
     if not len(found):
         raise InputError(f"no job with a run time and nodes to write for {format}", hint="check the workload")
@@ -53,11 +49,7 @@ def notes_of(workload: Workload, held: Collection[str]) -> list[dict[str, Any]]:
 
 
 def columns_of(notes: Sequence[Item], held: Collection[str], nodes: Sequence[int]) -> dict[str, Any]:
-    """Return the columns stored by `notes_of`, for jobs on `nodes` nodes.
-
-    Raises:
-        InputError: a value does not have the type of its column.
-    """
+    """Return the columns stored by `notes_of`, for jobs on `nodes` nodes."""
     names = dict.fromkeys(name for note in notes for name in note.values)
     known = [name for name in names if name in SCHEMA and name not in held]
     columns: dict[str, Any] = {}
