@@ -64,9 +64,15 @@ def check_name(path: Path) -> None:
 
 
 def plot(facts: Facts, path: Path | str, *, before: Facts | None = None) -> None:
-    """Draw facts of `description.describe` as PNG, SVG or PDF, with those `before` cleaning on the left.
+    """Draw the facts of a workload as PNG, SVG or PDF. The same facts give the same bytes.
 
-    The same facts give the same bytes. Raises InputError if the suffix is unknown, or the file cannot be written.
+    Args:
+        facts: result of `description.describe`.
+        path: file to write; its suffix sets the format.
+        before: facts of the workload before cleaning, to be drawn on the left.
+
+    Raises:
+        InputError: the format is not supported, or the file cannot be written.
     """
     import matplotlib
 

@@ -118,7 +118,11 @@ def names() -> list[str]:
 
 
 def load_recipe(name: Path | str) -> Recipe:
-    """Read a recipe: a shipped one by name, or a YAML file by path. Raises InputError if it is missing or invalid."""
+    """Read a recipe, given by the name of a shipped recipe or by the path of a YAML file.
+
+    Raises:
+        InputError: the recipe does not exist, is not valid YAML, or has an invalid key, step or parameter.
+    """
     path = SHIPPED / f"{name}.yaml" if name in names() else Path(name)
     source = YamlFile.read(
         path, "recipe", hint=HINT, unreadable=f"one of {', '.join(names())}, or the path of a YAML file"

@@ -33,7 +33,11 @@ def write_workload(
 
 
 def check_output(path: Path, format: str | None = None, *, replace: bool = False) -> None:
-    """Check that `write_workload` can write to `path`, before a long log is read. Options are not checked."""
+    """Check that `write_workload` can write to `path`, before a long log is read.
+
+    Raises:
+        InputError: as `write_workload`, except that the options of the writer are not checked.
+    """
     chosen, writer = writer_for(path, format)
     (folder_kind(chosen) if writer is chosen.write_folder else WORKLOAD).check(path, replace=replace)
 
