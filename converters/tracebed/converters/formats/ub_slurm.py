@@ -27,14 +27,9 @@ from tracebed.converters.formats.tools.amounts import amount, first_positive
 from tracebed.converters.formats.tools.columns import column_spec, read_columns
 from tracebed.converters.formats.tools.fields import first_line, read_fields
 from tracebed.converters.formats.tools.files import Input
-from tracebed.converters.formats.tools.unsupported_columns import (
-    simulated_jobs,
-    unsupported_columns,
-    warn_of_unsupported,
-)
+from tracebed.converters.formats.tools.unsupported_columns import NOT_RIGID, simulated_jobs, warn_of_losses
 from tracebed.converters.log import Log, make_log
 from tracebed.converters.workload import BoolArray, FloatArray, Kind, Workload
-from tracebed.ground.errors import tolerate
 from tracebed.ground.registry import one_of
 
 HELD = {
@@ -244,20 +239,16 @@ def write(workload: Workload, file: BinaryIO) -> None:
     changed = sum(bool(STRANGE[name].search(text)) for name in options for text in workload.column(name))
     numbers, renumbered = _numbers(workload)
     submit, run, limit = (workload.floats(name) for name in ("submit_time", "run_time", "time_limit"))
-    tolerate(
-        {
-            **counts,
-            "jobs that are not rigid, written at their requested size": int(
-                (workload.column("kind") != Kind.RIGID).sum()
-            ),
-            "job ids that are not numbers, written as 1, 2, ...": renumbered,
-            "submissions and run times rounded to whole seconds": int(((submit % 1 != 0) | (run % 1 != 0)).sum()),
-            "time limits rounded up to whole seconds": int((limit % 1 != 0)[~np.isnan(limit)].sum()),
-            "names with unsupported characters, written with _": changed,
-            f"jobs without a user, submitted by {DEFAULT_USER}": names["user"].count(""),
-        }
-    )
-    warn_of_unsupported(list(unsupported_columns(workload, HELD)), "the events file", "left out")
+    losses = {
+        **counts,
+        NOT_RIGID: workload.column("kind") != Kind.RIGID,
+        "job ids that are not numbers, written as 1, 2, ...": renumbered,
+        "submissions and run times rounded to whole seconds": (submit % 1 != 0) | (run % 1 != 0),
+        "time limits rounded up to whole seconds": (limit % 1 != 0) & ~np.isnan(limit),
+        "names with unsupported characters, written with _": changed,
+        f"jobs without a user, submitted by {DEFAULT_USER}": names["user"].count(""),
+    }
+    warn_of_losses(workload, losses, "the events file", HELD, "left out")
     names["user"] = [name or DEFAULT_USER for name in names["user"]]
     columns: list[Any] = [numbers, np.rint(submit).astype(int).tolist(), np.rint(run).astype(int).tolist()]
     columns += [np.ceil(limit).tolist(), workload.ints("nodes").tolist(), workload.ints("cores_per_node").tolist()]

@@ -1,8 +1,8 @@
-"""Columns without a field in a simulator's format, stored as extra values of each job if the format allows them."""
+"""What a simulator's format loses: jobs that cannot run, and columns without a field, which may be stored apart."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -34,9 +34,23 @@ def unsupported_columns(workload: Workload, held: Collection[str]) -> dict[str, 
     return {name: of for name, of in differing.items() if of.any()}
 
 
-def warn_of_unsupported(names: Collection[str], format: str, fate: str) -> None:
-    """Warn that a format has no field for these columns; `fate` says what happens to their values."""
-    tolerate({f"columns without a field in {format} ({', '.join(names)}), {fate}": len(names)})
+def warn_of_losses(
+    workload: Workload, losses: Mapping[str, BoolArray | int], format: str, held: Collection[str], fate: str
+) -> None:
+    """Warn of losses (of masks, their jobs) and of columns not in `held`; `fate` is what happens to their values."""
+    names = unsupported_columns(workload, held)
+    losses = {**losses, f"columns without a field in {format} ({', '.join(names)}), {fate}": len(names)}
+    tolerate({what: int(np.sum(jobs)) for what, jobs in losses.items()})
+
+
+def on_parts_of_nodes(workload: Workload) -> BoolArray:
+    """Return the mask of the jobs that use fewer cores of a node than it has, or than another job."""
+    cores = workload.ints("cores_per_node")
+    return cores < (workload.provenance.system.cores_per_node or cores.max())
+
+
+NOT_RIGID = "jobs that are not rigid, written at their requested size"
+PART_OF_NODE = "jobs on part of the cores of a node, written as whole nodes"
 
 
 def notes_of(workload: Workload, held: Collection[str]) -> list[dict[str, Any]]:
