@@ -272,13 +272,8 @@ def _window(instants: FloatArray, held: IntArray) -> tuple[float, float]:
     return (low, high) if 0.0 < high - low < 0.5 * (whole[1] - whole[0]) else whole
 
 
-def occupation(workload: Workload, bins: int = OCCUPATION_BINS) -> tuple[FloatArray, FloatArray, IntArray] | None:
-    """Return time bin edges (s) in `_window` and the mean and maximum of allocated nodes; None without logged times."""
-    instants, held = occupied_nodes(workload)
-    return _drawn(instants, held, bins) if len(held) else None
-
-
-def _drawn(instants: FloatArray, held: IntArray, bins: int) -> tuple[FloatArray, FloatArray, IntArray]:
+def occupation(instants: FloatArray, held: IntArray, bins: int) -> tuple[FloatArray, FloatArray, IntArray]:
+    """Return time bin edges (s) in `_window`, and the mean and maximum of allocated nodes in each bin."""
     edges = np.unique(np.linspace(*_window(instants, held), bins + 1))
     return edges, *resample(instants, held, edges)
 
@@ -288,7 +283,7 @@ def _occupation_facts(workload: Workload) -> dict[str, Any] | None:
     if not len(held):
         return None
     capacity = workload.provenance.system.nodes
-    edges, mean, highest = _drawn(instants, held, OCCUPATION_BINS)
+    edges, mean, highest = occupation(instants, held, OCCUPATION_BINS)
     shown = np.diff(np.clip(instants, edges[0], edges[-1]))
     span = float(edges[-1] - edges[0])
     beyond = None if capacity is None else np.maximum(held[:-1] - capacity, 0)
@@ -393,13 +388,9 @@ def gpus_of(workload: Workload) -> FloatArray:
     if "extra_gpus" in workload.columns:
         return np.nan_to_num(workload.floats("extra_gpus"))
     texts = workload.texts("gres")
-    on_node = {text: float(_gpus_on_node(text)) for text in texts.unique().tolist()}
+    items = {text: gres_items(text) for text in texts.unique().tolist()}
+    on_node = {text: float(sum(count for name, _, count in of if name == "gpu")) for text, of in items.items()}
     return np.asarray(texts.map(on_node), dtype=np.float64) * workload.ints("nodes")
-
-
-def _gpus_on_node(gres: str) -> int:
-    """Return the GPUs in generic resources such as `gpu:a100:2,nvme:1`."""
-    return sum(count for name, _, count in gres_items(gres) if name == "gpu")
 
 
 def partition_facts(workload: Workload, capacities: Mapping[str, Capacity] | None = None) -> list[dict[str, Any]]:

@@ -68,11 +68,6 @@ def amdahl_speedup(nodes: FloatArray | float, fraction: FloatArray | float) -> F
     return 1.0 / ((1.0 - fraction) + fraction / nodes)
 
 
-def efficiency(nodes: FloatArray | float, fraction: FloatArray | float) -> FloatArray | float:
-    """Return S(n) / n by Amdahl's law."""
-    return amdahl_speedup(nodes, fraction) / nodes
-
-
 def largest_efficient_size(fraction: float, threshold: float) -> int:
     """Return the largest number of nodes with an efficiency above `threshold` by Amdahl's law, or 0.
 

@@ -11,7 +11,6 @@ import json
 import os
 import select
 import stat
-from collections.abc import Iterable
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
@@ -101,12 +100,20 @@ def parse_json(text: str, *, where: str, hint: str) -> Any:
         raise InputError(f"is not JSON: {error.msg}", where=f"{where}:{error.lineno}", hint=hint) from None
     except ValueError as error:  # also a whole number of thousands of digits
         raise InputError(f"is not JSON: {str(error).splitlines()[0][:200]}", where=where, hint=hint) from None
-    level = [value]
-    for _ in range(DEEPEST + 1):
-        level = [inner for outer in level if isinstance(outer, dict | list) for inner in _elements(outer)]
-    if level:
+    if is_deeper(value, DEEPEST):
         raise InputError(f"is nested more than {DEEPEST} deep", where=where, hint=hint)
     return value
+
+
+def is_deeper(value: Any, most: int) -> bool:
+    """Return whether a value of JSON has an element within more than `most` mappings and lists."""
+    level = [value]
+    for _ in range(most + 1):
+        containers = (
+            part.values() if isinstance(part, dict) else part for part in level if isinstance(part, dict | list)
+        )
+        level = [part for container in containers for part in container]
+    return bool(level)
 
 
 def _check_kind(path: Path, mode: int, hint: str) -> None:
@@ -134,10 +141,6 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
         raise ValueError(f"key {twice[:40]!r} occurs twice")
     return found
-
-
-def _elements(value: dict[str, Any] | list[Any]) -> Iterable[Any]:
-    return value.values() if isinstance(value, dict) else value
 
 
 class _Pipe(io.RawIOBase):

@@ -119,10 +119,10 @@ class Table:
 def column(values: Any, dtype: str) -> Any | None:
     """Return values of pandas, NumPy or Arrow as the column of a table, or None if they are not of the type `dtype`."""
     if isinstance(values, pa.Array | pa.ChunkedArray):
-        kind = str(values.type)
         if dtype == "str":
-            return texts(values) if kind in ("string", "large_string") else None
-        return numbers(values) if kind == _ARROW[dtype] and (dtype == "float64" or not values.null_count) else None
+            return texts(values) if str(values.type) in ("string", "large_string") else None
+        fits = values.type == pa.type_for_alias(dtype) and (dtype == "float64" or not values.null_count)
+        return numbers(values) if fits else None
     if isinstance(values, np.ndarray) and values.dtype.kind == "i" and dtype in ("int64", "float64"):
         return values.astype(dtype, copy=False)
     if values.dtype != dtype:
@@ -156,7 +156,7 @@ def arrow(values: npt.NDArray[Any]) -> pa.Array:
         content = values
         if values.dtype.kind == "f" and (missing := np.isnan(values)).any():
             valid = pa.py_buffer(np.packbits(~missing, bitorder="little"))
-    return pa.Array.from_buffers(_TYPES[str(values.dtype)], len(values), [valid, pa.py_buffer(content)])
+    return pa.Array.from_buffers(pa.type_for_alias(str(values.dtype)), len(values), [valid, pa.py_buffer(content)])
 
 
 def texts(values: Any) -> Texts:
@@ -307,12 +307,3 @@ def _kept(values: Any) -> Any:
     view = values.view()
     view.flags.writeable = False
     return view
-
-
-_ARROW = {"bool": "bool", "int64": "int64", "float64": "double"}
-_TYPES = {
-    "bool": pa.bool_(),
-    "int32": pa.int32(),
-    "int64": pa.int64(),
-    "float64": pa.float64(),
-}

@@ -24,32 +24,26 @@ MAX_CHARACTERS = 2**22
 MAX_VALUES = 1_000_000
 """Largest accepted number of keys and values, each alias counted as what it stands for: nested aliases grow
 exponentially in everything that walks over the values."""
-SAYS = {
-    **dict.fromkeys(("extra_forbidden", "unexpected_keyword_argument"), "unknown key"),
-    "missing": "required key is missing",
-    "dict_type": "must be a mapping of keys to values",
-    **dict.fromkeys(("model_type", "dataclass_type"), "must be a mapping of keys to values"),
-    "list_type": "must be a list",
-    "tuple_type": "must be a list",
-    "string_type": "must be text",
-    "bool_type": "must be true or false",
-    "bool_parsing": "must be true or false",
-    "int_type": "must be a whole number",
-    "int_from_float": "must be a whole number",
-    "int_parsing": "must be a whole number",
-    "float_type": "must be a number",
-    "float_parsing": "must be a number",
-    "finite_number": "must be a finite number",
-    "literal_error": "must be {expected}",
-    "greater_than": "must be more than {gt}",
-    "greater_than_equal": "must be at least {ge}",
-    "less_than": "must be less than {lt}",
-    "less_than_equal": "must be at most {le}",
-    "too_short": "must not be empty",
-    "string_too_short": "must not be empty",
-    "string_too_long": "must have at most {max_length} characters",
-    "string_pattern_mismatch": "must match {pattern}",
+MESSAGES = {
+    "unknown key": ("extra_forbidden", "unexpected_keyword_argument"),
+    "required key is missing": ("missing",),
+    "must be a mapping of keys to values": ("dict_type", "model_type", "dataclass_type"),
+    "must be a list": ("list_type", "tuple_type"),
+    "must be text": ("string_type",),
+    "must be true or false": ("bool_type", "bool_parsing"),
+    "must be a whole number": ("int_type", "int_from_float", "int_parsing"),
+    "must be a number": ("float_type", "float_parsing"),
+    "must be a finite number": ("finite_number",),
+    "must be {expected}": ("literal_error",),
+    "must be more than {gt}": ("greater_than",),
+    "must be at least {ge}": ("greater_than_equal",),
+    "must be less than {lt}": ("less_than",),
+    "must be at most {le}": ("less_than_equal",),
+    "must not be empty": ("too_short", "string_too_short"),
+    "must have at most {max_length} characters": ("string_too_long",),
+    "must match {pattern}": ("string_pattern_mismatch",),
 }
+SAYS = {kind: message for message, kinds in MESSAGES.items() for kind in kinds}
 """Kind of error -> message, where the message of pydantic uses terms of Python."""
 
 _SHORT = Repr()
