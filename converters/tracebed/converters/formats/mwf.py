@@ -17,7 +17,7 @@ import pandas as pd
 from tracebed.converters.formats.format import Format, Marks
 from tracebed.converters.formats.tools.fields import Fields, first_line, read_fields
 from tracebed.converters.formats.tools.files import Input
-from tracebed.converters.formats.tools.states import SWF, statuses
+from tracebed.converters.formats.tools.states import SWF_TEXTS, statuses
 from tracebed.converters.formats.tools.swf_columns import EPOCH
 from tracebed.converters.log import Log, make_log
 from tracebed.converters.workload import FloatArray
@@ -37,7 +37,6 @@ OTHERS = (
     *("network", "constraint", "hint", "licenses", "module", "average_power", "dependency", "api_call_time"),
 )
 """Fields kept as text by `keep_extra`."""
-STATES = {str(code): word for code, word in SWF.items() if word}
 
 
 def recognizes(file: Input) -> bool:
@@ -74,7 +73,7 @@ def read_log(
             "nodes": nodes,
             "cores_per_node": cores,
             "partition": f.texts("partitions").where(f.texts("partitions") != "", f.texts("partition")),
-            "status": statuses(f.labels("status"), STATES),
+            "status": statuses(f.labels("status"), SWF_TEXTS),
             "after": after,
             "think_time": np.where(after != "", f.known("think"), np.nan),
             "logged_start": start,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -25,28 +25,26 @@ from tracebed.converters.formats.tools.columns import ASSUMED_UTC, utc
 from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.formats.tools.states import RecordState, pbs_exit
 from tracebed.converters.log import Log, make_log
-from tracebed.converters.workload import System
+from tracebed.converters.workload import MAX_SIZE, System
 from tracebed.ground.errors import InputError
 from tracebed.ground.states import JobState
 
 LINE = re.compile(r"(\d\d/\d\d/\d{4}) (\d\d:\d\d:\d\d);(\w);([^;]*);(.*)", re.ASCII | re.DOTALL)
 BETWEEN = re.compile(r" +(?=[A-Za-z_][\w.]*=)")
 NUMBER = re.compile(r"-?\d{1,15}(\.\d*)?$")
-MEMORY = re.compile(r"(\d{1,18})([kmgtp]?)([bw]?)$", re.IGNORECASE)
+AMOUNT = re.compile(r"(\d{1,18})([kmgtp]?)([bw]?)$", re.IGNORECASE)
 SLOTS = re.compile(r"(\d{1,9})(?:-(\d{1,9})|\*(\d{1,9}))?$")
 NCPUS = re.compile(r"[:+(]ncpus=(\d{1,9})(?=[:+)]|$)")
 SPELLINGS = (("ncpus", "ppn"), ("ngpus", "gpus"))
 """Names of cores and GPUs in a request, of PBS Pro and of Torque."""
-MOST = 10**8
-"""Largest accepted number of nodes or cores of one job."""
-RESOURCES = ("nodes", "select", "nodect", "ncpus", "ngpus", "walltime", "mem", "pmem")
-USED = frozenset(
-    (
-        *("user", "group", "account", "queue", "ctime", "qtime", "etime", "start", "end", "Exit_status"),
-        *("exec_host", "exec_vnode"),
-        *(f"Resource_List.{name}" for name in RESOURCES),
-    )
-)
+MEMORY = ("mem", "pmem")
+"""Memory of a job, and of a process."""
+RESOURCES = ("nodes", "select", "nodect", "ncpus", "ngpus", "walltime", *MEMORY)
+USED = {
+    *("user", "group", "account", "queue", "ctime", "qtime", "etime", "start", "end", "Exit_status"),
+    *("exec_host", "exec_vnode"),
+    *(f"Resource_List.{name}" for name in RESOURCES),
+}
 """Keys of a record that are read; other keys are kept by `keep_extra`."""
 
 
@@ -64,54 +62,37 @@ class PbsRecord:
     ended: float = math.nan
     """End in s since 1970 in the server's time zone, if the record has no end."""
 
+    def amount(self, name: str, read: Callable[[str], float | None], what: str) -> float:
+        """Return a value as `read` parses it (None: it is not `what`), NaN if it is missing or 0 (unknown)."""
+        text = self.values.get(name, "")
+        value = read(text) if text else math.nan
+        if value is None:
+            raise self.error(name, what)
+        return value or math.nan
+
     def number(self, name: str) -> float:
         """Return a value as a number, NaN if it is missing or 0 (unknown)."""
-        text = self.values.get(name, "")
-        if not text:
-            return math.nan
-        if not NUMBER.match(text):
-            raise self.error(name, "a number")
-        return float(text) or math.nan
+        return self.amount(name, lambda text: float(text) if NUMBER.match(text) else None, "a number")
 
     def error(self, name: str, what: str) -> InputError:
         """Return the error for an invalid value."""
-        text = self.values[name][:40]
-        return InputError(f"{name}={text} is not {what}", where=self.place, hint="correct or remove the line")
+        return self.refusal(f"{name}={self.values[name][:40]} is not {what}")
 
-    def limit(self) -> float:
-        """Return the requested wall time in s, NaN if missing."""
-        text = self.values.get("Resource_List.walltime", "")
-        limit = span(text) if text else math.nan
-        if limit is None:
-            raise self.error("Resource_List.walltime", "a time such as 12:00:00")
-        return limit or math.nan
-
-    def memory(self, name: str) -> float:
-        """Return an amount of memory in MiB, NaN if missing."""
-        text = self.values.get(name, "")
-        if not text:
-            return math.nan
-        found = MEMORY.match(text)
-        if not found:
-            raise self.error(name, "an amount of memory such as 16gb")
-        scale = 1024.0 ** " kmgtp".index(found[2].lower() or " ") * (8.0 if found[3].lower() == "w" else 1.0)
-        return float(found[1]) * scale / 2.0**20 or math.nan
+    def refusal(self, what: str) -> InputError:
+        """Return an error about the line."""
+        return InputError(what, where=self.place, hint="correct or remove the line")
 
     def size(self) -> tuple[int, int]:
         """Return the allocated, or else the requested, nodes and cores; 0 nodes if unknown."""
         if self.values.get("exec_host"):
             nodes, cores = self.allocated()
-        elif "Resource_List.select" in self.values:
-            nodes, cores, _ = self.requested("Resource_List.select")
-        elif "Resource_List.nodes" in self.values:
-            nodes, cores, _ = self.requested("Resource_List.nodes")
+        elif requests := [name for name in ("Resource_List.select", "Resource_List.nodes") if name in self.values]:
+            nodes, cores, _ = self.requested(requests[0])
         else:
             known = (self.number("Resource_List.nodect"), self.number("Resource_List.ncpus"))
             nodes, cores = (int(value) if value > 0 else 0 for value in known)
-        if nodes > MOST or cores > MOST:
-            raise InputError(
-                f"invalid size of {nodes} nodes, {cores} cores", where=self.place, hint="correct or remove the line"
-            )
+        if nodes > MAX_SIZE or cores > MAX_SIZE:
+            raise self.refusal(f"invalid size of {nodes} nodes, {cores} cores")
         return nodes, cores
 
     def allocated(self) -> tuple[int, int]:
@@ -216,7 +197,7 @@ class PbsRecords:
         """Add the jobs that did not end or did not start."""
         for job, last in self.deleted.items():
             begun, queued = self.started.pop(job, None), self.queued.pop(job, None)
-            if begun is None and any(True for name in ("ctime", "qtime") if name in last.values):
+            if begun is None and {"ctime", "qtime"} & last.values.keys():
                 queued = queued or last
             if begun is not None:
                 begun.status, begun.ended = last.status, last.stamp
@@ -264,8 +245,9 @@ def read_log(
     submit = _first_known(queued, utc(np.array([job.stamp for job in jobs]), zone))
     local = (np.isfinite(ended) | np.isnan(queued)) & (time_zone is None)
     eligible = _numbers(jobs, "etime")
-    limit = np.array([job.limit() for job in jobs])
-    memory = [np.array([job.memory(f"Resource_List.{name}") for job in jobs]) for name in ("mem", "pmem")]
+    limit = np.array([job.amount("Resource_List.walltime", span, "a time such as 12:00:00") for job in jobs])
+    what = "an amount of memory such as 16gb"
+    whole, of_process = (np.array([job.amount(f"Resource_List.{name}", _mib, what) for job in jobs]) for name in MEMORY)
     servers = {job.job.partition(".")[2] for job in jobs}
     return make_log(
         files,
@@ -276,7 +258,7 @@ def read_log(
             "time_limit": limit,
             "nodes": nodes.astype(np.int64),
             "cores_per_node": each.astype(np.int64),
-            "memory_mib": _first_known(memory[0] / np.maximum(nodes, 1.0), memory[1] * each),
+            "memory_mib": _first_known(whole / np.maximum(nodes, 1.0), of_process * each),
             "user": _labels(jobs, "user"),
             "group": _labels(jobs, "account", "group"),
             "queue": _labels(jobs, "queue"),
@@ -350,6 +332,15 @@ def _midnight(date: str) -> float | None:
         return datetime.strptime(date, "%m/%d/%Y").replace(tzinfo=UTC).timestamp()
     except ValueError:
         return None
+
+
+def _mib(text: str) -> float | None:
+    """Return an amount of memory in MiB; None: it is none. A word, `w`, has eight bytes."""
+    found = AMOUNT.match(text)
+    if not found:
+        return None
+    scale = 1024.0 ** " kmgtp".index(found[2].lower() or " ") * (8.0 if found[3].lower() == "w" else 1.0)
+    return float(found[1]) * scale / 2.0**20
 
 
 def _numbers(jobs: Sequence[PbsRecord], name: str) -> Any:

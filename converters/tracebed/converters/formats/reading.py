@@ -61,10 +61,8 @@ def read_workload(path: Path | str, format: str | None = None, *, equal_nodes: b
         return workload
     origin = found.provenance
     is_log = bool(origin.steps) and origin.steps[-1].parameters.get("format") in BY_CORE
-    if (
-        equal_nodes and is_log and [source.name for source in origin.sources] == [Path(path).name]
-    ):  # no file made of a log by tracebed
-        tolerate(pooled(found), where=str(path))
+    is_source = [source.name for source in origin.sources] == [Path(path).name]  # no file made of a log by tracebed
+    tolerate(pooled(found) if equal_nodes and is_log and is_source else {}, where=str(path))
     return found
 
 

@@ -47,6 +47,7 @@ SWF: dict[int, str] = {
     5: JobState.CANCELLED,
 }
 """Job status in SWF and in the formats derived from it -> status of a workload."""
+SWF_TEXTS = {str(code): word for code, word in SWF.items() if word}
 SLURM: dict[str, str] = {
     "COMPLETED": JobState.COMPLETED,
     "FAILED": JobState.FAILED,
