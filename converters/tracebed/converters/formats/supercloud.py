@@ -95,7 +95,7 @@ SITE = Site(
         "allocated": column_spec("label", "tres_alloc", needed=True),
         "requested": column_spec("label", "tres_req"),
     },
-    _derive,
     System(name="MIT Supercloud"),
+    _derive,
 )
 FORMAT = SITE.format
