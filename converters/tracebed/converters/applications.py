@@ -60,7 +60,6 @@ class Bounds:
     medium: float
 
     def __post_init__(self) -> None:
-        """Raise InputError if the bounds are not in ascending order."""
         if not self.small <= self.medium:
             raise InputError(
                 f"class bounds {self.small} and {self.medium} are invalid", hint="give them in ascending order"

@@ -15,7 +15,7 @@ import numpy as np
 
 from tracebed.converters.formats.tools.columns import check_zone, relabel
 from tracebed.converters.formats.tools.files import Input
-from tracebed.converters.workload import MAX_SIZE, SCHEMA, BoolArray, IntArray, Provenance, Step, System
+from tracebed.converters.workload import MAX_SIZE, REQUIRED, BoolArray, IntArray, Provenance, Step, System
 from tracebed.ground.errors import InputError, tolerate
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def make_log(
         key = hashlib.blake2b(b"".join(file.key for file in files), digest_size=32).digest()
         found |= {name: pseudonyms(found[name], name, key) for name in names if name in found}
     table = pd.DataFrame(
-        {name: values for name, values in found.items() if name in NEEDED or _has_values(values)}, copy=False
+        {name: values for name, values in found.items() if name in REQUIRED or has_values(values)}, copy=False
     )
     if not known.all():
         table = table[known].reset_index(drop=True)
@@ -188,9 +188,6 @@ def _repair_sizes(found: dict[str, Any], system: System | None) -> dict[str, Boo
     return noted
 
 
-NEEDED = tuple(name for name, column in SCHEMA.items() if column.default is None)
-
-
 def pseudonyms(labels: Any, kind: str, key: bytes) -> pd.Categorical:
     """Replace names by keyed hashes. Equal names get equal pseudonyms; the empty name stays empty.
 
@@ -209,7 +206,7 @@ def pseudonyms(labels: Any, kind: str, key: bytes) -> pd.Categorical:
     return relabel(names.codes, hidden)
 
 
-def _has_values(values: Any) -> bool:
+def has_values(values: Any) -> bool:
     """Return whether any record has a value in this column."""
     import pandas as pd
 

@@ -54,7 +54,6 @@ class Thresholds:
     most the machine), the speedup is linear, and the thresholds do not apply."""
 
     def __post_init__(self) -> None:
-        """Raise InputError if a threshold or the number of doublings is out of range."""
         for name in ("preferred", "most", "least"):
             if not 0.0 < getattr(self, name) <= 1.0:
                 what = f"threshold {name} {getattr(self, name)} is out of range"

@@ -25,7 +25,6 @@ class Perturbation:
     """Limits are rounded up to multiples of a time drawn up to this one, s. Below 1: they do not change."""
 
     def __post_init__(self) -> None:
-        """Check the numbers."""
         for name, value in asdict(self).items():
             if not 0.0 <= value < np.inf:
                 raise InputError(f"{name} {value} is out of range", hint="give 0 or more seconds")

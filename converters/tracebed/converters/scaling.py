@@ -24,13 +24,12 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import pandas as pd
 
-from tracebed.converters.log import TOO_LARGE
+from tracebed.converters.log import INSTANTS, TOO_LARGE
 from tracebed.converters.pooling import check_machine, with_shared_nodes
 from tracebed.converters.requests import Request, format_requests, parse_requests
 from tracebed.converters.workload import FloatArray, IntArray, Provenance, RowError, Step, System, Workload
 from tracebed.ground.errors import InputError, tolerate
 
-INSTANTS = ["submit_time", "deadline", "earliest_start", "logged_start", "logged_end", "extra_eligible"]
 SIZES = ["nodes", "nodes_min", "nodes_max", "nodes_pref"]
 
 
@@ -199,7 +198,7 @@ def _cut(
             f"no job is submitted from {start:,.0f} s to {end:,.0f} s",
             hint=f"submit times are from {_span(submit, provenance)}",
         )
-    for name in table.columns.intersection(INSTANTS):
+    for name in table.columns.intersection([*INSTANTS]):
         table[name] -= start
     dropped = 0
     if "after" in table:

@@ -106,7 +106,6 @@ class Workload:
         return self._columns if frame is None else Table({str(name): column_in(frame, name) for name in frame})
 
     def __len__(self) -> int:
-        """Return the number of jobs."""
         return len(vars(self).get("table", self._columns))
 
     def column(self, name: str) -> npt.NDArray[Any]:

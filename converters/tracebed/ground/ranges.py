@@ -35,7 +35,6 @@ class NameRange:
         return self.last - self.first + 1
 
     def __iter__(self) -> Iterator[str]:
-        """Yield the names."""
         if self.width is None:
             yield self.before
             return

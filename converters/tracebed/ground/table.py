@@ -38,15 +38,12 @@ class Table:
         self._whole: pd.DataFrame | None = None
 
     def __len__(self) -> int:
-        """Return the number of rows."""
         return len(next(iter(self._columns.values()), ()))
 
     def __contains__(self, name: object) -> bool:
-        """Return whether there is a column with this name."""
         return name in self._columns
 
     def __iter__(self) -> Iterator[str]:
-        """Return the names of the columns."""
         return iter(self._columns)
 
     def __getitem__(self, name: str) -> npt.NDArray[Any]:

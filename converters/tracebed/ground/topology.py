@@ -51,7 +51,6 @@ class Grid:
         return "torus:" * self.torus + "x".join(map(str, self.sides))
 
     def __len__(self) -> int:
-        """Return the number of nodes."""
         return math.prod(self.sides)
 
     @cached_property

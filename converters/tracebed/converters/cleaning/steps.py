@@ -17,7 +17,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tracebed.converters.scaling import seconds_since_start
+from tracebed.converters.scaling import SIZES, seconds_since_start
 from tracebed.converters.workload import MAX_EXACT, BoolArray, FloatArray, IntArray, Provenance, column_of
 from tracebed.ground.errors import InputError
 from tracebed.ground.states import JobState
@@ -468,8 +468,6 @@ def keep_first(records: Records, jobs: int, start: str | float | None = None) ->
     late = submit >= (-np.inf if start is None else _instant(start, records))
     return Effect(drop=~(late & (np.cumsum(late) <= jobs)), reason="not among the first")
 
-
-SIZES = ("nodes", "nodes_min", "nodes_max", "nodes_pref")
 
 STEPS: dict[str, Callable[..., Effect]] = {
     step.__name__: step

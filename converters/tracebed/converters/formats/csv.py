@@ -19,7 +19,7 @@ import pyarrow.csv as pc
 from tracebed.converters.formats.format import Format, Marks
 from tracebed.converters.formats.tools.cast import abbreviated
 from tracebed.converters.formats.tools.columns import unreadable
-from tracebed.converters.formats.tools.files import MAX_LINE, PARQUET, Input
+from tracebed.converters.formats.tools.files import MAX_LINE, PARQUET, Input, bad_line
 from tracebed.converters.workload import SCHEMA, Provenance, RowError, Step, Workload, dtype_of
 from tracebed.ground.errors import InputError, tolerate
 
@@ -72,9 +72,7 @@ def read(file: Input) -> Workload:
     try:
         return Workload(content.to_pandas(), provenance, where=file.where)
     except RowError as error:
-        raise InputError(
-            error.what, where=_place(file, above, error.row + 1), hint="correct or remove the line"
-        ) from None
+        raise bad_line(error.what, _place(file, above, error.row + 1)) from None
 
 
 def _named(content: pa.Table) -> bool:

@@ -22,7 +22,7 @@ import pandas as pd
 from tracebed.converters.formats.format import Format, Marks
 from tracebed.converters.formats.tools.amounts import span
 from tracebed.converters.formats.tools.columns import ASSUMED_UTC, utc
-from tracebed.converters.formats.tools.files import Input
+from tracebed.converters.formats.tools.files import Input, bad_line
 from tracebed.converters.formats.tools.states import RecordState, pbs_exit
 from tracebed.converters.log import Log, make_log
 from tracebed.converters.workload import MAX_SIZE, System
@@ -76,11 +76,7 @@ class PbsRecord:
 
     def error(self, name: str, what: str) -> InputError:
         """Return the error for an invalid value."""
-        return self.refusal(f"{name}={self.values[name][:40]} is not {what}")
-
-    def refusal(self, what: str) -> InputError:
-        """Return an error about the line."""
-        return InputError(what, where=self.place, hint="correct or remove the line")
+        return bad_line(f"{name}={self.values[name][:40]} is not {what}", self.place)
 
     def size(self) -> tuple[int, int]:
         """Return the allocated, or else the requested, nodes and cores; 0 nodes if unknown."""
@@ -92,7 +88,7 @@ class PbsRecord:
             known = (self.number("Resource_List.nodect"), self.number("Resource_List.ncpus"))
             nodes, cores = (int(value) if value > 0 else 0 for value in known)
         if nodes > MAX_SIZE or cores > MAX_SIZE:
-            raise self.refusal(f"invalid size of {nodes} nodes, {cores} cores")
+            raise bad_line(f"invalid size of {nodes} nodes, {cores} cores", self.place)
         return nodes, cores
 
     def allocated(self) -> tuple[int, int]:
@@ -319,7 +315,7 @@ def _record(line: str, place: str, keep_extra: bool) -> tuple[str, PbsRecord]:
     except ValueError:  # a value contains blanks
         values = dict(item.split("=", 1) for item in BETWEEN.split(body.strip()) if "=" in item)
         if kind in "ES" and not values:
-            raise InputError("record without values", where=place, hint="correct or remove the line") from None
+            raise bad_line("record without values", place) from None
     if not keep_extra:
         values = {name: values[name] for name in USED & values.keys()}
     return kind, PbsRecord(job, day + second, values, place)

@@ -160,7 +160,6 @@ class CirneParameters:
     """1 or 2. With 2, twice as many jobs of half the size arrive, at the same load."""
 
     def __post_init__(self) -> None:
-        """Raise InputError if a constant is out of range."""
         for name in ("power_of_two", "cancelled"):
             require(0.0 <= getattr(self, name) <= 1.0, f"{name} {getattr(self, name)}", "a probability")
         for name in ("size_slope", "limit_slope", "lag_slope", "accuracy_scale", "accuracy_min"):

@@ -42,7 +42,6 @@ class DeadlineParameters:
     importance and 1 + importance. 0: slack by size only."""
 
     def __post_init__(self) -> None:
-        """Raise InputError if a constant is out of range."""
         for name, value in asdict(self).items():
             high = 1.0 if name == "importance" else 1e12
             require(0.0 <= value <= high, f"{name} {value}", f"from 0 to {high:g}")

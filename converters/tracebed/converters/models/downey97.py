@@ -40,7 +40,6 @@ class Downey97Parameters:
     """Start of the busy half of the day, s since midnight. Time 0 is a midnight."""
 
     def __post_init__(self) -> None:
-        """Raise InputError if a constant is out of range."""
         for name in ("work_min", "day_gap", "night_gap"):
             require(1e-6 <= getattr(self, name) <= 1e12, f"{name} {getattr(self, name)}", "from 1e-6 to 1e12")
         require(self.work_min <= self.work_max <= 1e12, f"work_max {self.work_max}", "at least work_min, at most 1e12")

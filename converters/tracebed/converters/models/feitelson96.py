@@ -60,7 +60,6 @@ class Feitelson96Parameters:
     """P(r runs of a job) is proportional to r^-order, r = 1, 2, ... Not verified."""
 
     def __post_init__(self) -> None:
-        """Raise InputError if a constant is out of range."""
         for name in ("factor", "power_of_two", "small", "short_mean", "long_ratio"):
             require(0.0 < getattr(self, name) <= 1e12, f"{name} {getattr(self, name)}", "above 0, at most 1e12")
         for name in ("short", "short_slope"):

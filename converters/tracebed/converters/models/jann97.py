@@ -33,7 +33,6 @@ class Jann97Parameters:
     """Fewest jobs of a size class. Smaller classes are merged, because three moments of a few values are unreliable."""
 
     def __post_init__(self) -> None:
-        """Raise InputError if a constant is out of range."""
         require(1 <= self.order_max <= 100_000, f"order_max {self.order_max}", "from 1 to 100,000")
         require(self.fewest >= 4, f"fewest {self.fewest}", "at least 4")
 

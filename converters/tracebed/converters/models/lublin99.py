@@ -94,7 +94,6 @@ class JobType:
     """Gamma distribution of the daily cycle, in half hours since 05:00."""
 
     def __post_init__(self) -> None:
-        """Raise InputError if a constant is out of range."""
         for name in ("serial", "power_of_two", "small"):
             require(0.0 <= getattr(self, name) <= 1.0, f"{name} {getattr(self, name)}", "a probability")
         above_0 = ("short", "long", "gap", "cycle")

@@ -64,7 +64,6 @@ class MoldabilityParameters:
     average_offset_rise: float = -0.01877
 
     def __post_init__(self) -> None:
-        """Raise InputError if a constant is out of range."""
         for name in ("least_slope", "requests_slope", "average_slope"):
             require(getattr(self, name) > 0.0, f"{name} {getattr(self, name)}", "above 0")
         require(self.average_slope_rise >= 0.0, f"average_slope_rise {self.average_slope_rise}", "at least 0")

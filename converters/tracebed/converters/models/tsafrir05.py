@@ -51,7 +51,6 @@ class Tsafrir05Parameters:
     """Percentage of the jobs with the largest estimate. 0: the published 21.7."""
 
     def __post_init__(self) -> None:
-        """Raise InputError if a value is out of range."""
         longest, share = self.longest, self.longest_share
         require(longest == 0.0 or HOUR <= longest <= 1e9, f"longest {longest}", "3600 s to 10^9 s, or 0")
         require(0.0 <= share < HEAD_SHARE, f"longest_share {share}", "a percentage below 89, or 0")

@@ -9,8 +9,8 @@ import numpy as np
 
 from tracebed.converters.formats.tools.cast import NOTHING
 from tracebed.converters.formats.tools.columns import Columns
+from tracebed.converters.formats.tools.files import bad_line
 from tracebed.converters.workload import FloatArray
-from tracebed.ground.errors import InputError
 
 POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5, "e": 6}
 SPAN = re.compile(r"(?:(\d+)[-:](?=\d+:\d+:))?(?:(\d+):)?(\d+):(\d+(?:\.\d*)?)$")
@@ -45,9 +45,7 @@ def parsed(columns: Columns, name: str, read: Callable[[str], float | None], wha
         value = read(text)
         if value is None:
             row = int(np.argmax(labels.codes == code))
-            raise InputError(
-                f"{name} {text[:40]!r} is not {what}", where=columns.place(row), hint="correct or remove the line"
-            )
+            raise bad_line(f"{name} {text[:40]!r} is not {what}", columns.place(row))
         values[code] = value
     result: FloatArray = values[labels.codes]
     return result

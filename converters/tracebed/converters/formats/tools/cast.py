@@ -7,7 +7,7 @@ from typing import NoReturn
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tracebed.converters.formats.tools.files import PARQUET, Input
+from tracebed.converters.formats.tools.files import PARQUET, Input, bad_line
 from tracebed.ground.errors import InputError
 
 NOTHING = ["", "None", "none", "NULL", "null", "Unknown", "NaN", "nan", "NaT", "N/A", "NA"]
@@ -90,11 +90,7 @@ def _first_not(column: pa.ChunkedArray, type: pa.DataType) -> int:
 
 def _refuse(column: pa.ChunkedArray, row: int, wanted: str, file: Input, name: str) -> NoReturn:
     """Raise InputError for the value in `row`, which is not `wanted`."""
-    raise InputError(
-        f"{name[:40]} {abbreviated(column[row].as_py())} is not {wanted}",
-        where=place_in(file, row),
-        hint="correct or remove the line",
-    )
+    raise bad_line(f"{name[:40]} {abbreviated(column[row].as_py())} is not {wanted}", place_in(file, row))
 
 
 def abbreviated(value: object) -> str:

@@ -251,6 +251,17 @@ def too_long(where: str, piece: str = "line") -> InputError:
     return InputError(f"{piece} longer than {MAX_LINE // 2**20} MiB", where=where, hint="check that the file is a log")
 
 
+def bad_line(what: str, where: str) -> InputError:
+    """Return the error about a line or a value in it."""
+    return InputError(what, where=where, hint="correct or remove the line")
+
+
+def wrong_fields(count: int, wanted: int, where: str) -> InputError:
+    """Return the error about a line with `count` fields."""
+    hint = "complete or remove the line, or name the format: convert --from FORMAT"
+    return InputError(f"line has {count} fields instead of {wanted}", where=where, hint=hint)
+
+
 def inputs_at(path: Path) -> list[Input]:
     """Return the files of a log: the file at `path`, or all files below that folder except hidden ones, sorted."""
     return [Input.at(file) for file in paths_at(path)]
