@@ -76,8 +76,8 @@ class Bounds:
 
     def of(self, values: FloatArray) -> IntArray:
         """Return the class of each value as an index into `CLASSES`, or -1 for NaN."""
-        found = np.searchsorted([self.small, self.medium], values)
-        return np.where(np.isfinite(values), found, -1)
+        classes = np.searchsorted([self.small, self.medium], values)
+        return np.where(np.isfinite(values), classes, -1)
 
 
 def with_applications(

@@ -154,8 +154,8 @@ def quantiles(values: FloatArray | IntArray) -> dict[str, float | None]:
     finite = finite[np.isfinite(finite)]
     if not len(finite):
         return dict.fromkeys([*QUANTILES, "mean"])
-    found = np.quantile(finite, list(QUANTILES.values()))
-    return {**dict(zip(QUANTILES, found.tolist(), strict=True)), "mean": float(finite.mean())}
+    values_at = np.quantile(finite, list(QUANTILES.values()))
+    return {**dict(zip(QUANTILES, values_at.tolist(), strict=True)), "mean": float(finite.mean())}
 
 
 def size_histogram(nodes: IntArray) -> list[tuple[int, int, int]]:
@@ -404,27 +404,27 @@ def partition_facts(workload: Workload, capacities: Mapping[str, Capacity] | Non
     run, gpus = np.nan_to_num(workload.floats("run_time")), gpus_of(workload)
     wait = workload.floats("logged_start") - workload.floats("submit_time")
     names = workload.partitions().to_numpy()
-    found = []
+    rows = []
     for name in [*partitions_of(workload), ALL_PARTITIONS]:
-        of = names == name if name != ALL_PARTITIONS else np.ones(len(names), dtype=bool)
-        has = (capacities or {}).get(name)
-        sizes = {size: None if has is None else getattr(has, size) for size in ("nodes", "cores", "gpus")}
-        hours = {"core_hours": float(cores[of] @ run[of]) / HOUR, "gpu_hours": float(gpus[of] @ run[of]) / HOUR}
-        found.append(
+        own = names == name if name != ALL_PARTITIONS else np.ones(len(names), dtype=bool)
+        capacity = (capacities or {}).get(name)
+        sizes = {size: None if capacity is None else getattr(capacity, size) for size in ("nodes", "cores", "gpus")}
+        hours = {"core_hours": float(cores[own] @ run[own]) / HOUR, "gpu_hours": float(gpus[own] @ run[own]) / HOUR}
+        rows.append(
             {
                 "partition": name,
-                "jobs": int(of.sum()),
-                "gpu_jobs": int((gpus[of] > 0).sum()),
+                "jobs": int(own.sum()),
+                "gpu_jobs": int((gpus[own] > 0).sum()),
                 **sizes,
                 **hours,
                 "core_demand": _demand(hours["core_hours"], sizes["cores"], workload.span),
                 "gpu_demand": _demand(hours["gpu_hours"], sizes["gpus"], workload.span),
-                "largest_job_nodes": int(workload.ints("nodes")[of].max(initial=0)),
-                "run_time_s": quantiles(workload.floats("run_time")[of]),
-                "wait_s": quantiles(wait[of]),
+                "largest_job_nodes": int(workload.ints("nodes")[own].max(initial=0)),
+                "run_time_s": quantiles(workload.floats("run_time")[own]),
+                "wait_s": quantiles(wait[own]),
             }
         )
-    return found
+    return rows
 
 
 def _demand(hours: float, capacity: int | None, span: float) -> float | None:

@@ -26,8 +26,8 @@ def downey_speedup(nodes: Numbers, average: Numbers, sigma: Numbers) -> FloatArr
     n, a, s = nodes, average, sigma
     even = a * n / np.maximum(a + s / 2 * (n - 1), s * (a - 0.5) + n * (1 - s / 2))
     uneven = n * a * (s + 1) / (s * (n + a - 1) + a)
-    found: FloatArray = np.minimum(a, np.where(np.less_equal(s, 1.0), even, uneven))
-    return found
+    speedup: FloatArray = np.minimum(a, np.where(np.less_equal(s, 1.0), even, uneven))
+    return speedup
 
 
 def downey_useful_nodes(average: Numbers, sigma: Numbers) -> FloatArray:

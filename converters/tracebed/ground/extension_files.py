@@ -34,8 +34,8 @@ class ExtensionFile:
 
         A relative path belongs to `folder`. Raises InputError if `text` is a file without the name of an extension.
         """
-        if found := PLACE.fullmatch(text):
-            return cls(noun, Path(folder or "", found["path"]).absolute(), found["name"])
+        if place := PLACE.fullmatch(text):
+            return cls(noun, Path(folder or "", place["path"]).absolute(), place["name"])
         if text.endswith((".py", ".py:")):
             hint = f"write {text.rstrip(':')}:CLASS"
             raise InputError(f"{noun} {text!r} is a file without a class", hint=hint)

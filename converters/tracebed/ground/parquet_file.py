@@ -28,9 +28,9 @@ MAX_RATIO = 200
 
 def read_frame(path: Path, *, hint: str) -> pd.DataFrame:
     """Return the table in a file as a pandas frame, without regard to metadata of pandas; errors as of `read`."""
-    found = read(path, hint=hint)
+    content = read(path, hint=hint)
     with refusing(str(path), hint):
-        table: pd.DataFrame = found.to_pandas(ignore_metadata=True, use_threads=found.nbytes > MANY_BYTES)
+        table: pd.DataFrame = content.to_pandas(ignore_metadata=True, use_threads=content.nbytes > MANY_BYTES)
         return table
     raise AssertionError("unreachable")
 

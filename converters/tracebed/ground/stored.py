@@ -46,8 +46,8 @@ class StoredFile(Part):
         expected = str(cls.model_fields["file_schema"].default)
         name = file.raw.get("schema") if isinstance(file.raw, Mapping) else None
         if name != expected:
-            found = f"schema is {name!r}" if name else "schema is missing"
-            raise file.error(f"{found}, not {expected!r}", "schema")
+            stated = f"schema is {name!r}" if name else "schema is missing"
+            raise file.error(f"{stated}, not {expected!r}", "schema")
         return file.checked(cls)
 
     def save(self, path: Path | str, *, replace: bool = False) -> Path:

@@ -140,8 +140,8 @@ def numbers(values: pa.Array | pa.ChunkedArray, missing: float = np.nan) -> npt.
         return np.empty(0, dtype=str(values.type))
     if pa.types.is_boolean(values.type):
         return _bits(content, first, last)
-    found: npt.NDArray[Any] = np.frombuffer(content, dtype=str(values.type), count=last)[first:]
-    return np.where(_bits(valid, first, last), found, missing) if values.null_count else found
+    known: npt.NDArray[Any] = np.frombuffer(content, dtype=str(values.type), count=last)[first:]
+    return np.where(_bits(valid, first, last), known, missing) if values.null_count else known
 
 
 def arrow(values: npt.NDArray[Any]) -> pa.Array:
@@ -161,12 +161,12 @@ def texts(values: Any) -> Texts:
     if isinstance(values, pa.ChunkedArray) and pa.types.is_large_string(values.type):
         return values
     if isinstance(values, pa.Array | pa.ChunkedArray):
-        found = values if pa.types.is_large_string(values.type) else values.cast(pa.large_string())
+        array = values if pa.types.is_large_string(values.type) else values.cast(pa.large_string())
     elif hasattr(values, "__arrow_array__") or hasattr(values, "array"):
-        found = pa.array(values, type=pa.large_string(), from_pandas=True)
+        array = pa.array(values, type=pa.large_string(), from_pandas=True)
     else:
-        found = _joined([*values])
-    return found if isinstance(found, pa.ChunkedArray) else pa.chunked_array([found])
+        array = _joined([*values])
+    return array if isinstance(array, pa.ChunkedArray) else pa.chunked_array([array])
 
 
 def _joined(words: list[str]) -> pa.Array:
@@ -181,7 +181,7 @@ def _joined(words: list[str]) -> pa.Array:
 
 def strings(column: Texts) -> list[Any]:
     """Return the texts of a column as a list, None where they are missing."""
-    found: list[Any] = []
+    all_words: list[Any] = []
     for part in column.chunks:
         if not len(part):
             continue
@@ -196,8 +196,8 @@ def strings(column: Texts) -> list[Any]:
             words = [whole[first:last].decode() for first, last in pairwise(places)]
         for row in np.flatnonzero(~_bits(valid, part.offset, part.offset + len(part))) if part.null_count else ():
             words[row] = None
-        found += words
-    return found
+        all_words += words
+    return all_words
 
 
 def concatenated(parts: Sequence[Any]) -> Any:
@@ -253,18 +253,18 @@ def ascending(column: Texts) -> IntArray:
 
 def codes_of(column: Texts) -> tuple[IntArray, list[str]]:
     """Return the number of each text, in the order in which they occur first (-1: missing), and the different texts."""
-    found = pc.dictionary_encode(column)
-    found = found.unify_dictionaries() if found.num_chunks > 1 else found
-    if not found.num_chunks:
+    encoded = pc.dictionary_encode(column)
+    encoded = encoded.unify_dictionaries() if encoded.num_chunks > 1 else encoded
+    if not encoded.num_chunks:
         return np.empty(0, dtype=np.int64), []
-    codes = _numbered(pa.chunked_array([part.indices for part in found.chunks]))
-    return codes, strings(texts(found.chunk(0).dictionary))
+    codes = _numbered(pa.chunked_array([part.indices for part in encoded.chunks]))
+    return codes, strings(texts(encoded.chunk(0).dictionary))
 
 
 def counts_of(column: Texts) -> dict[str, int]:
     """Return the number of rows with each text, in the order in which the texts occur first; none may be missing."""
-    codes, found = codes_of(column)
-    return dict(zip(found, np.bincount(codes, minlength=len(found)).tolist(), strict=True))
+    codes, words = codes_of(column)
+    return dict(zip(words, np.bincount(codes, minlength=len(words)).tolist(), strict=True))
 
 
 def _numbered(indices: pa.Array | pa.ChunkedArray) -> IntArray:
@@ -278,14 +278,14 @@ def word(text: str) -> pa.Scalar:
     return _joined([text])[0]
 
 
-def _mask(found: pa.ChunkedArray) -> BoolArray:
+def _mask(truths: pa.ChunkedArray) -> BoolArray:
     """Return a column of truth values as an array; missing ones as false."""
     return np.concatenate(
         [np.empty(0, dtype=bool)]
         + [
             _bits(part.buffers()[1], part.offset, part.offset + len(part))
             & (_bits(part.buffers()[0], part.offset, part.offset + len(part)) if part.null_count else True)
-            for part in found.chunks
+            for part in truths.chunks
         ]
     )
 

@@ -106,20 +106,20 @@ class Invalid(NamedTuple):
 def invalid(error: ValidationError, raw: Any) -> Invalid:
     """Return the error to report for `raw`. A misspelled key is also a missing key: the misspelled one is reported."""
     errors = error.errors()
-    first = next((found for found in errors if found["type"] == "extra_forbidden"), errors[0])
+    first = next((entry for entry in errors if entry["type"] == "extra_forbidden"), errors[0])
     path = _path(first["loc"], raw, missing=first["type"] == "missing")
     # A value of several possible types has an error for each of them.
-    alike = [found for found in errors if _path(found["loc"], raw) == path] if path else []
-    says = dict.fromkeys(SAYS.get(found["type"], "{msg}").format(**_context(found)) for found in alike or [first])
+    alike = [entry for entry in errors if _path(entry["loc"], raw) == path] if path else []
+    says = dict.fromkeys(SAYS.get(entry["type"], "{msg}").format(**_context(entry)) for entry in alike or [first])
     what = " or ".join(says).replace(" or must be ", " or ")
     field = ".".join(map(str, path))[:100]
     return Invalid(path, f"{field}: {what}" if field else what, first["type"])
 
 
-def _context(found: Mapping[str, Any]) -> dict[str, Any]:
+def _context(error: Mapping[str, Any]) -> dict[str, Any]:
     """Return the bounds and the message of an error."""
-    bounds = {name: f"{bound:g}" if isinstance(bound, float) else bound for name, bound in found.get("ctx", {}).items()}
-    return bounds | {"msg": found["msg"].removeprefix("Value error, ")}
+    bounds = {name: f"{bound:g}" if isinstance(bound, float) else bound for name, bound in error.get("ctx", {}).items()}
+    return bounds | {"msg": error["msg"].removeprefix("Value error, ")}
 
 
 def _path(loc: Sequence[int | str], raw: Any, *, missing: bool = False) -> list[int | str]:
@@ -178,8 +178,8 @@ class YamlFile:
         try:
             return model.model_validate(self.raw)
         except ValidationError as error:
-            found = invalid(error, self.raw)
-            raise self.error(found.what, *found.path) from error
+            first = invalid(error, self.raw)
+            raise self.error(first.what, *first.path) from error
 
     def part(self, *loc: int | str, hint: str | None = None) -> YamlFile:
         """Return the value at path `loc` as a file of its own, whose errors have the lines of this file."""
@@ -204,14 +204,14 @@ class YamlFile:
         line: int = node.start_mark.line + 1 if node is not None else 1
         for part in loc:
             if isinstance(node, yaml.MappingNode):
-                found = [(key, value) for key, value in node.value if key.value == str(part)]
+                entries = [(key, value) for key, value in node.value if key.value == str(part)]
             elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
-                found = [(node.value[part], node.value[part])]
+                entries = [(node.value[part], node.value[part])]
             else:
                 break
-            if not found:
+            if not entries:
                 break
-            key, node = found[0]
+            key, node = entries[0]
             line = key.start_mark.line + 1
         return line
 

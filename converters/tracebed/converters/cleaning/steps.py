@@ -127,8 +127,8 @@ def flag_gaps(records: Records, longer: float = 2 * HOUR, drop: bool = False) ->
     hit = (which < len(gaps)) & ran if len(gaps) else np.zeros(len(records), bool)
     if len(gaps):
         hit &= start >= high[np.minimum(which, len(gaps) - 1)]
-    found = [f"no job ran for {(b - a) / HOUR:.1f} h from {a:,.0f} s" for a, b in zip(low, high, strict=True)]
-    return flagged(records, hit, "gap", drop, "waited while no job ran", found)
+    findings = [f"no job ran for {(b - a) / HOUR:.1f} h from {a:,.0f} s" for a, b in zip(low, high, strict=True)]
+    return flagged(records, hit, "gap", drop, "waited while no job ran", findings)
 
 
 def flag_bursts(records: Records, jobs: int = 100, within: float = 60.0, drop: bool = False) -> Effect:
@@ -167,11 +167,11 @@ def flag_flurries(
     usual = _median_count(stretch)
     pairs, place, count = np.unique(np.stack([stretch, user]), axis=1, return_inverse=True, return_counts=True)
     many = (count >= jobs) & (count > times * usual)
-    found = [
+    findings = [
         f"{names[pairs[1, i]] or 'one user'}: {count[i]:,} jobs within {within:g} s from {pairs[0, i] * within:,.0f} s"
         for i in np.flatnonzero(many)
     ]
-    return flagged(records, many[place.reshape(-1)], "flurry", drop, "jobs of one user dominate the log", found)
+    return flagged(records, many[place.reshape(-1)], "flurry", drop, "jobs of one user dominate the log", findings)
 
 
 def _median_count(places: IntArray) -> float:
@@ -298,9 +298,7 @@ def unique_ids(records: Records) -> Effect:
 def _on_last_runs(dependency: pd.Series[Any], last: Mapping[str, str]) -> pd.Series[str]:
     """Return dependencies on the last runs of requeued jobs, given job -> its last run."""
     number = re.compile(r"(?<=:)\d+(?:_\d+)?")
-    known = {
-        text: number.sub(lambda found: last.get(found[0], found[0]), text) for text in map(str, dependency.unique())
-    }
+    known = {text: number.sub(lambda job: last.get(job[0], job[0]), text) for text in map(str, dependency.unique())}
     return dependency.astype(object).map(known).astype("str")
 
 

@@ -117,8 +117,8 @@ def _refuse_hexadecimal(file: Input, above: int, types: Mapping[str, pa.DataType
     texts = _content(file, above, dict.fromkeys(types, pa.string()), careful=True)
     for name in texts.column_names:
         if pa.types.is_integer(types.get(name, pa.string())):
-            found = pyarrow.compute.match_substring_regex(texts.column(name), r"^\s*[-+]?0[xX]")
-            row = found.index(pa.scalar(True)).as_py()
+            hexadecimal = pyarrow.compute.match_substring_regex(texts.column(name), r"^\s*[-+]?0[xX]")
+            row = hexadecimal.index(pa.scalar(True)).as_py()
             if row >= 0:
                 value = texts.column(name)[row].as_py()
                 what = f"{name} {abbreviated(value)} is not a whole number"

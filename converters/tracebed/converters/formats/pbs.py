@@ -101,10 +101,10 @@ class PbsRecord:
             host, _, slots = piece.partition("/")
             hosts.add(host)
             for part in slots.split(",") if slots else ["0"]:
-                found = SLOTS.match(part)
-                if not found:
+                match = SLOTS.match(part)
+                if not match:
                     raise self.error("exec_host", "a list of nodes and cores such as n1/0-15+n2/0*16")
-                first, last, times = found.groups()
+                first, last, times = match.groups()
                 in_vnodes |= times == "0"
                 cores += int(times) if times else max(int(last) - int(first), 0) + 1 if last else 1
         if in_vnodes:
@@ -120,10 +120,10 @@ class PbsRecord:
             first, *rest = chunk.split(":")
             count = int(first[:18]) if re.match(r"\d+$", first) else 1  # otherwise the name of a node
             resources = dict(item.split("=", 1) for item in [first, *rest] if "=" in item)
-            each = [resources.get(pbs) or resources.get(torque) or "" for pbs, torque in SPELLINGS]
-            if not all(re.match(r"\d{0,9}$", text) for text in each):
+            texts = [resources.get(pbs) or resources.get(torque) or "" for pbs, torque in SPELLINGS]
+            if not all(re.match(r"\d{0,9}$", text) for text in texts):
                 raise self.error(name, "chunks such as 2:ncpus=16")
-            nodes, cores, gpus = nodes + count, cores + count * int(each[0] or 1), gpus + count * int(each[1] or 0)
+            nodes, cores, gpus = nodes + count, cores + count * int(texts[0] or 1), gpus + count * int(texts[1] or 0)
         return nodes, cores, gpus
 
     def gpus(self) -> float:
@@ -232,7 +232,7 @@ def read_log(
     jobs = records.jobs
     nodes, cores = np.array([job.size() for job in jobs], dtype=np.float64).T
     with np.errstate(divide="ignore", invalid="ignore"):
-        each = np.nan_to_num(np.ceil(cores / nodes), nan=1.0, posinf=1.0).clip(1.0, None)
+        cores_per_node = np.nan_to_num(np.ceil(cores / nodes), nan=1.0, posinf=1.0).clip(1.0, None)
     start = _numbers(jobs, "start")
     zone = "UTC" if time_zone is None else time_zone
     ended = utc(np.array([job.ended for job in jobs]), zone)
@@ -253,8 +253,8 @@ def read_log(
             "submit_time": submit,
             "time_limit": limit,
             "nodes": nodes.astype(np.int64),
-            "cores_per_node": each.astype(np.int64),
-            "memory_mib": _first_known(whole / np.maximum(nodes, 1.0), of_process * each),
+            "cores_per_node": cores_per_node.astype(np.int64),
+            "memory_mib": _first_known(whole / np.maximum(nodes, 1.0), of_process * cores_per_node),
             "user": _labels(jobs, "user"),
             "group": _labels(jobs, "account", "group"),
             "queue": _labels(jobs, "queue"),
@@ -301,12 +301,12 @@ def _read(file: Input, records: PbsRecords, keep_extra: bool) -> None:
 
 def _record(line: str, place: str, keep_extra: bool) -> tuple[str, PbsRecord]:
     """Return the kind of record and the record of a line."""
-    found = LINE.match(line)
-    if not found or not found[4]:
+    match = LINE.match(line)
+    if not match or not match[4]:
         raise InputError(
             f"not a record: {line[:40]!r}", where=place, hint="the format is MM/DD/YYYY HH:MM:SS;KIND;job;key=value ..."
         )
-    date, clock, kind, job, body = found.groups()
+    date, clock, kind, job, body = match.groups()
     day, second = _midnight(date), span(clock)
     if day is None or second is None or second >= 86_401:
         raise InputError(f"'{date} {clock}' is not MM/DD/YYYY HH:MM:SS", where=place, hint="correct the line")
@@ -332,11 +332,11 @@ def _midnight(date: str) -> float | None:
 
 def _mib(text: str) -> float | None:
     """Return an amount of memory in MiB; None: it is none. A word, `w`, has eight bytes."""
-    found = AMOUNT.match(text)
-    if not found:
+    match = AMOUNT.match(text)
+    if not match:
         return None
-    scale = 1024.0 ** " kmgtp".index(found[2].lower() or " ") * (8.0 if found[3].lower() == "w" else 1.0)
-    return float(found[1]) * scale / 2.0**20
+    scale = 1024.0 ** " kmgtp".index(match[2].lower() or " ") * (8.0 if match[3].lower() == "w" else 1.0)
+    return float(match[1]) * scale / 2.0**20
 
 
 def _numbers(jobs: Sequence[PbsRecord], name: str) -> Any:

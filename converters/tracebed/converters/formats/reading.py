@@ -50,20 +50,20 @@ def read_workload(path: Path | str, format: str | None = None, *, equal_nodes: b
     GPUs, shared nodes) is counted in warnings if `equal_nodes`: the machine has equal nodes, each held by one job.
     `path` may be compressed (gzip, zstd, bzip2, zip), or the folder of a log; `options` are those of the reader.
     """
-    found = read_raw([Path(path)], format, **options)
+    content = read_raw([Path(path)], format, **options)
     from tracebed.converters.pooling import BY_CORE, pooled
 
-    if isinstance(found, Log):
+    if isinstance(content, Log):
         from tracebed.converters.cleaning.audit import jobs_of
 
-        workload = jobs_of(found)
-        tolerate(pooled(workload) if equal_nodes else {}, where=found.where)
+        workload = jobs_of(content)
+        tolerate(pooled(workload) if equal_nodes else {}, where=content.where)
         return workload
-    origin = found.provenance
+    origin = content.provenance
     is_log = bool(origin.steps) and origin.steps[-1].parameters.get("format") in BY_CORE
     is_source = [source.name for source in origin.sources] == [Path(path).name]  # no file made of a log by tracebed
-    tolerate(pooled(found) if equal_nodes and is_log and is_source else {}, where=str(path))
-    return found
+    tolerate(pooled(content) if equal_nodes and is_log and is_source else {}, where=str(path))
+    return content
 
 
 def read_raw(paths: Sequence[Path], format: str | None = None, **options: Any) -> Workload | Log:
@@ -83,19 +83,19 @@ def read_raw(paths: Sequence[Path], format: str | None = None, **options: Any) -
     if reader is None:
         raise InputError(f"format {chosen.name} is write-only", where=files[0].where, hint="use another format")
     check_options(reader, options, f"reading {chosen.name}", files[0].where)
-    found: Workload | Log
+    content: Workload | Log
     if chosen.read_log is not None:
-        found = chosen.read_log(files, **options)
+        content = chosen.read_log(files, **options)
     elif len(files) == 1:
-        found = reader(files[0], **options)
+        content = reader(files[0], **options)
     else:
         raise InputError(
             f"{len(files)} files in format {chosen.name}", where=str(paths[0]), hint="read one file at a time"
         )
-    checked(found, (Workload, Log), f"format {chosen.name}", chosen.read_log or reader)
-    if not (len(found) if isinstance(found, Workload) else len(found.table)):
+    checked(content, (Workload, Log), f"format {chosen.name}", chosen.read_log or reader)
+    if not (len(content) if isinstance(content, Workload) else len(content.table)):
         raise InputError("contains no jobs", where=files[0].where, hint="check that the file is complete")
-    return found
+    return content
 
 
 def _chosen(files: list[Input], format: str | None) -> tuple[Format, list[Input]]:
@@ -103,31 +103,31 @@ def _chosen(files: list[Input], format: str | None) -> tuple[Format, list[Input]
     if format:
         return named(format), files
     formats = [recognized(file) for file in files]
-    for file, found in zip(files, formats, strict=True):
-        if found is None and _utf16(file.head):
+    for file, guess in zip(files, formats, strict=True):
+        if guess is None and _utf16(file.head):
             hint = "convert it to UTF-8 first: iconv -f UTF-16 -t UTF-8"
             raise InputError("the file is UTF-16 text", where=file.where, hint=hint)
     if not any(formats) and (kind := foreign_kind_of(files[0])):
         raise InputError(f"is {kind}, which is no format of tracebed", where=files[0].where, hint=AS_TABLE)
     if not any(formats):  # names are less reliable: a folder may contain unrelated tables next to a log
         formats = [by_name(Path(file.name)) for file in files]
-    first = next((found for found in formats if found is not None), None)
+    first = next((guess for guess in formats if guess is not None), None)
     if first is None:
         raise InputError(
             "the format is not recognized by content or name",
             where=files[0].where,
             hint=f"name it: convert --from {', '.join(FORMATS.names())}; of any other file, {AS_TABLE}",
         )
-    for file, found in zip(files, formats, strict=True):
-        if found is not None and found != first:
+    for file, guess in zip(files, formats, strict=True):
+        if guess is not None and guess != first:
             raise InputError(
-                f"is in format {found.name}, but {files[formats.index(first)].where} is in format {first.name}",
+                f"is in format {guess.name}, but {files[formats.index(first)].where} is in format {first.name}",
                 where=file.where,
                 hint="read the files one at a time",
             )
-    strange = sum(found is None for found in formats)
+    strange = sum(guess is None for guess in formats)
     tolerate({f"files that are not in format {first.name}, ignored": strange})
-    return first, [file for file, found in zip(files, formats, strict=True) if found is not None]
+    return first, [file for file, guess in zip(files, formats, strict=True) if guess is not None]
 
 
 def _utf16(head: bytes) -> bool:

@@ -111,9 +111,9 @@ def read_log(
             whole.append(as_columns(file))
             continue
         header = _checked(file)
-        text, found = one_line_each(file, header, USED)
+        text, repairs = one_line_each(file, header, USED)
         whole.append(text)
-        repaired += found
+        repaired += repairs
         quoted |= SacctHeader.of(text).delimiter == b","
     c = read_columns(whole, WANTED, extras=keep_extra, quoted=quoted)
     zone = "UTC" if time_zone is None else time_zone
@@ -324,8 +324,8 @@ def _resource(name: str) -> Any:
     pattern = re.compile(rf"(?:^|,){name}=([\d.]+[KMGTPE]?)")
 
     def read(text: str) -> float | None:
-        found = pattern.search(text)
-        return np.nan if found is None and "=" in text else amount(found[1]) if found else None
+        match = pattern.search(text)
+        return np.nan if match is None and "=" in text else amount(match[1]) if match else None
 
     return read
 
@@ -342,8 +342,8 @@ def _memory(c: Columns, nodes: FloatArray, cores: FloatArray, requested: FloatAr
     """Return MiB per node: of the allocated, else of the requested memory (until Slurm 21.08 `4000Mc` or `16Gn`)."""
 
     def mib(text: str) -> float | None:
-        found = MEMORY.match(text)
-        return (amount(found[1] + (found[2] or "M")) or 0.0) / 2.0**20 if found else None
+        match = MEMORY.match(text)
+        return (amount(match[1] + (match[2] or "M")) or 0.0) / 2.0**20 if match else None
 
     value = parsed(c, "memory", mib, "an amount of memory")
     each = parsed(c, "memory", lambda text: float("cn".find(text[-1])), "")

@@ -98,10 +98,10 @@ def write(workload: Workload, file: BinaryIO, *, whole_seconds: bool = False) ->
 
 
 def _mismatch(header: swf_header.SwfHeader, lines: swf_columns.FieldLines) -> dict[str, int]:
-    stated, found = header.number("MaxJobs"), len(lines.fields)
-    if stated in (None, found):
+    stated, jobs = header.number("MaxJobs"), len(lines.fields)
+    if stated in (None, jobs):
         return {}
-    return {f"header with MaxJobs {stated}, but {found} job lines": 1}
+    return {f"header with MaxJobs {stated}, but {jobs} job lines": 1}
 
 
 FORMAT = Format(

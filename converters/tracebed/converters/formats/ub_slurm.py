@@ -198,7 +198,7 @@ def _fields_of(line: str) -> list[str]:
     event = EVENT.match(line)
     if event is None:
         return [line]
-    found = {"submit_time": event[1]}
+    values = {"submit_time": event[1]}
     words = iter(event[2].split())
     for word in words:
         if not word.startswith("-"):
@@ -207,8 +207,8 @@ def _fields_of(line: str) -> list[str]:
         name = OPTIONS.get(option, "others")
         if not equals and (name != "others" or not option.startswith("--")):
             value = next(words, "")
-        found[name] = {"limit": _seconds, "memory": _mib}[name](value) if name in ("limit", "memory") else value or "-"
-    return [found.get(name, "") for name in EVENT_FIELDS]
+        values[name] = {"limit": _seconds, "memory": _mib}[name](value) if name in ("limit", "memory") else value or "-"
+    return [values.get(name, "") for name in EVENT_FIELDS]
 
 
 def _seconds(text: str) -> str:
@@ -227,8 +227,8 @@ def _seconds(text: str) -> str:
 
 def _mib(text: str) -> str:
     """Return an amount of memory of sbatch in MiB; a number without a unit is in MiB. Else return the text."""
-    found = amount(text if text[-1:].isalpha() else f"{text}M")
-    return repr(found / 2**20) if found is not None else text or "?"
+    size = amount(text if text[-1:].isalpha() else f"{text}M")
+    return repr(size / 2**20) if size is not None else text or "?"
 
 
 def write(workload: Workload, file: BinaryIO) -> None:

@@ -250,8 +250,8 @@ def instants(gaps: FloatArray, weights: FloatArray) -> FloatArray:
     day, points = np.divmod(np.cumsum(gaps / BUCKET), ends[-1])
     bucket = np.minimum(np.searchsorted(ends, points), BUCKETS - 1)
     part = (points - ends[bucket]) / weights[bucket] + 1.0
-    found: FloatArray = BUCKET * (BUCKETS * day + bucket + part)
-    return found
+    times: FloatArray = BUCKET * (BUCKETS * day + bucket + part)
+    return times
 
 
 def sizes(jobs: int, of: JobType, rng: np.random.Generator) -> IntArray:

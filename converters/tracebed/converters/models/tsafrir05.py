@@ -150,12 +150,12 @@ def histogram(jobs: int, longest: float, rng: np.random.Generator, longest_share
 
 def head_seconds(longest: float) -> list[int]:
     """Return the twenty popular estimates (s): the largest, then ascending."""
-    found = [second for second in ROUND if second < longest]
+    popular = [second for second in ROUND if second < longest]
     for unit in UNITS:
         multiples = range(math.floor(longest / unit) * unit, 0, -unit)
-        fresh = [second for second in multiples if second < longest and second not in found]
-        found += fresh[: HEAD - 1 - len(found)]
-    return [int(longest), *sorted(found)]
+        fresh = [second for second in multiples if second < longest and second not in popular]
+        popular += fresh[: HEAD - 1 - len(popular)]
+    return [int(longest), *sorted(popular)]
 
 
 def head_shares(longest_share: float = 0.0) -> FloatArray:
@@ -187,7 +187,7 @@ def popularity(rng: np.random.Generator) -> IntArray:
 def tail_seconds(bins: int, longest: float, head: set[int]) -> list[int]:
     """Return the estimates of the tail (s): whole minutes, shifted by up to 30 s if the minute is taken."""
     a, count = 1.0 + 12.1039 * bins**-0.6026, bins - HEAD
-    found: list[int] = []
+    tail: list[int] = []
     taken = set(head)
     for i in range(1, count + 1):
         x = i / count
@@ -195,9 +195,9 @@ def tail_seconds(bins: int, longest: float, head: set[int]) -> list[int]:
         near = (minute + aside for aside in (0, 30, -30, 20, -20, 10, -10))
         second = next((second for second in near if 0 < second < longest and second not in taken), None)
         if second is not None:
-            found.append(second)
+            tail.append(second)
             taken.add(second)
-    return found
+    return tail
 
 
 def repaired(counts: IntArray, jobs: int) -> IntArray:

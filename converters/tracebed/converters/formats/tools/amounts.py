@@ -21,17 +21,17 @@ def span(text: str) -> float | None:
     """Return `[D-]HH:MM:SS`, `D:HH:MM:SS`, `MM:SS.mmm` or plain seconds in s; None if the text is none of these."""
     if text.isdecimal() and text.isascii():
         return float(text)
-    found = SPAN.match(text)
-    if not found:
+    match = SPAN.match(text)
+    if not match:
         return None
-    days, hours, minutes, seconds = (float(part or 0) for part in found.groups())
+    days, hours, minutes, seconds = (float(part or 0) for part in match.groups())
     return ((days * 24.0 + hours) * 60.0 + minutes) * 60.0 + seconds
 
 
 def amount(text: str) -> float | None:
     """Return a number with a suffix K, M, ... E (powers of 1024, for Slurm's numbers of nodes too); None: no amount."""
-    found = AMOUNT.match(text)
-    return float(found[1]) * 1024.0 ** POWERS[found[2].lower()] if found else None
+    match = AMOUNT.match(text)
+    return float(match[1]) * 1024.0 ** POWERS[match[2].lower()] if match else None
 
 
 def parsed(columns: Columns, name: str, read: Callable[[str], float | None], what: str) -> FloatArray:

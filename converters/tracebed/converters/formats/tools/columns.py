@@ -105,8 +105,8 @@ class Columns:
 
     def numbers(self, name: str) -> FloatArray:
         """Return a column of numbers, shape (records,); all NaN if no file has the column."""
-        found: FloatArray = self.values[name] if name in self.values else np.full(len(self), np.nan)
-        return found
+        values: FloatArray = self.values[name] if name in self.values else np.full(len(self), np.nan)
+        return values
 
     def labels(self, name: str) -> Any:
         """Return a column of labels, shape (records,); all empty if no file has the column."""
@@ -178,10 +178,10 @@ def read_columns(
     tables, absolute, unread = [], [], dict[str, None]()
     for file in files:
         spelt = _original_names(file)
-        found = _names(file, spelt, wanted)
-        others = [name for name in spelt if name not in found.values() and name not in skip]
+        spellings = _names(file, spelt, wanted)
+        others = [name for name in spelt if name not in spellings.values() and name not in skip]
         unread.update(dict.fromkeys(others if not extras else []))
-        table, zoned = _read(file, wanted, found, others if extras else [], quoted)
+        table, zoned = _read(file, wanted, spellings, others if extras else [], quoted)
         absolute.append(zoned)
         tables.append(table)
     rows = [len(table) for table in tables]
@@ -211,14 +211,14 @@ def _original_names(file: Input) -> list[str]:
 def _names(file: Input, spelt: Sequence[str], wanted: Mapping[str, ColumnSpec]) -> dict[str, str]:
     """Return our name -> the file's name, one of `spelt`, for each wanted column that the file has."""
     by_lower = {name.lower(): name for name in reversed(spelt)}
-    found = {}
+    spellings = {}
     for ours, (_, names, needed) in wanted.items():
         theirs = next((by_lower[name] for name in names if name in by_lower), None)
         if theirs is not None:
             if [name.lower() for name in spelt].count(theirs.lower()) > 1:
                 twice = f"column {theirs!r} occurs twice"
                 raise InputError(twice, where=f"{file.where}:1", hint="remove or rename one of them")
-            found[ours] = theirs
+            spellings[ours] = theirs
         elif needed:
             shown = ", ".join(repr(name[:20]) for name in spelt[:8])
             raise InputError(
@@ -226,21 +226,21 @@ def _names(file: Input, spelt: Sequence[str], wanted: Mapping[str, ColumnSpec]) 
                 where=f"{file.where}:1",
                 hint=f"add it, or rename one of {shown}, ...",
             )
-    return found
+    return spellings
 
 
 def _read(
-    file: Input, wanted: Mapping[str, ColumnSpec], found: Mapping[str, str], others: Sequence[str], quoted: bool
+    file: Input, wanted: Mapping[str, ColumnSpec], spellings: Mapping[str, str], others: Sequence[str], quoted: bool
 ) -> tuple[pa.Table, set[str]]:
     """Return the columns of one file, renamed and converted to their kinds, and the time columns that hold instants."""
     if file.head.startswith(PARQUET):
-        names = list(dict.fromkeys([*found.values(), *others]))
+        names = list(dict.fromkeys([*spellings.values(), *others]))
         table = read_table(file.seekable(), where=file.where, hint=PARQUET_HINT, columns=names)
     else:
-        kinds = {theirs: wanted[ours].kind for ours, theirs in found.items()}
+        kinds = {theirs: wanted[ours].kind for ours, theirs in spellings.items()}
         table = _read_csv(file, kinds, others, quoted)
     columns, absolute = {}, set()
-    for ours, theirs in found.items():
+    for ours, theirs in spellings.items():
         try:
             columns[ours], instant = cast(table.column(theirs), wanted[ours].kind, file, theirs)
         except pa.ArrowException:  # of a column of lists, of bytes, ...

@@ -294,7 +294,7 @@ def _walk(folder: Path) -> Iterator[Path]:
 
 
 def _only(archive: zipfile.ZipFile) -> zipfile.ZipInfo:
-    found = [info for info in archive.infolist() if not info.is_dir()]
-    if len(found) != 1:
-        raise zipfile.BadZipFile(f"the archive has {len(found)} files instead of one")
-    return found[0]
+    files = [info for info in archive.infolist() if not info.is_dir()]
+    if len(files) != 1:
+        raise zipfile.BadZipFile(f"the archive has {len(files)} files instead of one")
+    return files[0]

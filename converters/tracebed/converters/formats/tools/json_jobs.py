@@ -71,10 +71,10 @@ class Item:
 
     def refuse(self, name: str, wanted: str) -> NoReturn:
         """Raise InputError: the value `name` is missing or not `wanted`."""
-        found = (
+        what = (
             f"{name} is {abbreviated(self.values[name])}, not {wanted}" if name in self.values else f"{name} is missing"
         )
-        raise InputError(found, where=self.where, hint=f"give {wanted}")
+        raise InputError(what, where=self.where, hint=f"give {wanted}")
 
 
 def load(file: Input) -> Item:

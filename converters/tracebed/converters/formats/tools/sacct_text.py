@@ -279,13 +279,13 @@ class _Search:
         """
         if (column, at) in self.memo:
             return self.memo[column, at]
-        text, found, surplus = self.text, Ways(), len(self.parts) - at - (self.text.width - column)
+        text, ways, surplus = self.text, Ways(), len(self.parts) - at - (self.text.width - column)
         if column == text.width:
             return {(): []} if not surplus else {}
         follows = column > 0 and self.loose(column) and self.loose(column - 1)
         for more in range(surplus + 1) if self.free[column] and not follows else range(1):
             value = text.header.delimiter.join(self.parts[at : at + 1 + more])
-            if len(found) > 1:
+            if len(ways) > 1:
                 break
             if not self.loose(column) and not text.shapes[column].fullmatch(value):
                 continue
@@ -293,9 +293,9 @@ class _Search:
                 continue
             meaning = (self.meaning(column, value),) if text.used[column] else ()
             for key, rest in self.ways(column + 1, at + 1 + more).items():
-                found[*meaning, *key] = [value, *rest]
-        self.memo[column, at] = found
-        return found
+                ways[*meaning, *key] = [value, *rest]
+        self.memo[column, at] = ways
+        return ways
 
     def loose(self, column: int) -> bool:
         """Return whether a column holds free text without a shape that is not used."""

@@ -61,13 +61,13 @@ def read_extension(rests: Sequence[str]) -> Extension:
     cluster, queue, node_list = [""] * jobs, [""] * jobs, [""] * jobs
     strange, in_bytes = np.zeros(jobs, bool), np.zeros(jobs, bool)
     for job, rest in enumerate(rests):
-        if found := ALEA.fullmatch(rest):
-            gpus[job], soft[job] = float(found[1]), float(found[2])
-            cluster[job], nodes[job], cores[job] = found[3], int(found[4]), int(found[5])
-        elif found := METACENTRUM.fullmatch(rest):
+        if match := ALEA.fullmatch(rest):
+            gpus[job], soft[job] = float(match[1]), float(match[2])
+            cluster[job], nodes[job], cores[job] = match[3], int(match[4]), int(match[5])
+        elif match := METACENTRUM.fullmatch(rest):
             in_bytes[job] = True
-            node_list[job], queue[job] = found[1][1:-1].strip(), found[2] or ""
-            nodes[job], cores[job] = _chunks(found[3] or "")
+            node_list[job], queue[job] = match[1][1:-1].strip(), match[2] or ""
+            nodes[job], cores[job] = _chunks(match[3] or "")
         else:
             strange[job] = bool(rest)
     known = (nodes > 0) & (cores > 0)
@@ -86,10 +86,10 @@ def read_extension(rests: Sequence[str]) -> Extension:
 
 def _chunks(text: str) -> tuple[int, int]:
     """Return the nodes of a request and its maximum of cores per node; 0 nodes if the request is invalid."""
-    found = [CHUNK.fullmatch(chunk) for chunk in text.split("+")]
-    if not all(found):
+    chunks = [CHUNK.fullmatch(chunk) for chunk in text.split("+")]
+    if not all(chunks):
         return 0, 1
-    return sum(int(chunk[1]) for chunk in found if chunk), max(int(chunk[2] or 1) for chunk in found if chunk)
+    return sum(int(chunk[1]) for chunk in chunks if chunk), max(int(chunk[2] or 1) for chunk in chunks if chunk)
 
 
 FIELDS = (

@@ -17,15 +17,15 @@ from tracebed.ground.errors import InputError, tolerate
 
 def simulated_jobs(workload: Workload, format: str) -> tuple[Workload, dict[str, int]]:
     """Return the jobs that can run, from time 0 on, and counts of the others. Raises InputError if no job can run."""
-    found, counts = workload.runnable()
-    if not len(found):
+    runnable, counts = workload.runnable()
+    if not len(runnable):
         raise InputError(f"no job with a run time and nodes to write for {format}", hint="check the workload")
-    first = float(found.floats("submit_time")[0])
+    first = float(runnable.floats("submit_time")[0])
     if not first:
-        return found, counts
-    table = found.table.assign(**{name: found.table[name] - first for name in INSTANTS if name in found.table})
-    start = found.provenance.unix_start
-    return Workload(table, replace(found.provenance, unix_start=None if start is None else start + first)), counts
+        return runnable, counts
+    table = runnable.table.assign(**{name: runnable.table[name] - first for name in INSTANTS if name in runnable.table})
+    start = runnable.provenance.unix_start
+    return Workload(table, replace(runnable.provenance, unix_start=None if start is None else start + first)), counts
 
 
 def unsupported_columns(workload: Workload, held: Collection[str]) -> dict[str, BoolArray]:
