@@ -72,7 +72,7 @@ class PbsRecord:
 
     def number(self, name: str) -> float:
         """Return a value as a number, NaN if it is missing or 0 (unknown)."""
-        return self.amount(name, lambda text: float(text) if NUMBER.match(text) else None, "a number")
+        return self.amount(name, _number, "a number")
 
     def error(self, name: str, what: str) -> InputError:
         """Return the error for an invalid value."""
@@ -330,6 +330,10 @@ def _midnight(date: str) -> float | None:
         return None
 
 
+def _number(text: str) -> float | None:
+    return float(text) if NUMBER.match(text) else None
+
+
 def _mib(text: str) -> float | None:
     """Return an amount of memory in MiB; None: it is none. A word, `w`, has eight bytes."""
     match = AMOUNT.match(text)
@@ -340,7 +344,7 @@ def _mib(text: str) -> float | None:
 
 
 def _numbers(jobs: Sequence[PbsRecord], name: str) -> Any:
-    return np.array([job.number(name) for job in jobs])
+    return np.array([job.amount(name, _number, "a number") for job in jobs])
 
 
 def _first_known(*choices: Any) -> Any:
