@@ -212,7 +212,7 @@ def has_values(values: Any) -> bool:
 
     if isinstance(values, pd.Categorical):
         return list(values.categories) not in ([], [""])
-    values = values.to_numpy() if isinstance(values, pd.Series) else np.asarray(values)
+    values = values if isinstance(values, pd.Series) else np.asarray(values)  # to convert texts takes long
     if values.dtype.kind == "f":
-        return not np.isnan(values).all()
+        return not bool(np.isnan(values).all())
     return values.dtype.kind in "iub" or bool((values != "").any())

@@ -64,8 +64,10 @@ class PbsRecord:
 
     def amount(self, name: str, read: Callable[[str], float | None], what: str) -> float:
         """Return a value as `read` parses it (None: it is not `what`), NaN if it is missing or 0 (unknown)."""
-        text = self.values.get(name, "")
-        value = read(text) if text else math.nan
+        text = self.values.get(name)
+        if not text:
+            return math.nan
+        value = read(text)
         if value is None:
             raise self.error(name, what)
         return value or math.nan
