@@ -249,7 +249,7 @@ def test_each_column_is_held_or_warned_of_and_comes_back(tmp_path: Path) -> None
     _, tolerated = written(workload, tmp_path / "es")
     (warning,) = (what for what in tolerated if what.startswith("columns without a field in ElastiSim"))
     warned = set(re.search(r"\((.*)\),", warning)[1].split(", "))  # type: ignore[index]
-    assert warned == {*SCHEMA, "extra_colour", "extra_n"} - elastisim.HELD
+    assert warned == {*SCHEMA, "extra_colour", "extra_n"}.difference(elastisim.HELD)
     assert "jobs on part of the cores of a node, written as whole nodes" in tolerated
     back, _ = read_counted(tmp_path / "es" / "jobs.json")
     for name in workload.table:

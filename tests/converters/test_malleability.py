@@ -16,7 +16,6 @@ from tracebed.converters.malleability import (
     FRACTIONS,
     Thresholds,
     amdahl_speedup,
-    efficiency,
     largest_efficient_size,
     malleable_sizes,
     to_malleable,
@@ -133,14 +132,14 @@ def test_amdahl() -> None:
     assert amdahl_speedup(1, 0.9) == 1
     assert amdahl_speedup(10, 1.0) == 10
     assert amdahl_speedup(np.array([2.0, 1e12]), 0.5) == pytest.approx([4 / 3, 2.0])
-    assert efficiency(21, 0.95) == pytest.approx(0.5)
+    assert amdahl_speedup(21, 0.95) / 21 == pytest.approx(0.5)
 
 
 @given(st.sampled_from(FRACTIONS), st.sampled_from([0.1, 0.5, 0.8, 0.99, 1.0]))
 def test_reach_is_the_last_efficient_size(fraction: float, threshold: float) -> None:
     n = largest_efficient_size(fraction, threshold)
-    assert n == 0 or efficiency(n, fraction) > threshold
-    assert efficiency(n + 1, fraction) <= threshold + 1e-12
+    assert n == 0 or amdahl_speedup(n, fraction) / n > threshold
+    assert amdahl_speedup(n + 1, fraction) / (n + 1) <= threshold + 1e-12
 
 
 @given(

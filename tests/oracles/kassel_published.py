@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tracebed.converters.formats.reading import read_workload
-from tracebed.converters.malleability import efficiency, to_malleable
+from tracebed.converters.malleability import amdahl_speedup, to_malleable
 from tracebed.converters.workload import Workload
 from tracebed.orchestrator.simulation.prediction import predict
 
@@ -62,7 +62,8 @@ def slowed(cleaned: Workload) -> Workload:
     """Return the cleaned log with the run times of their application model."""
     every = to_malleable(cleaned, 1.0)
     fractions = np.array([float(text) for text in every.column("speedup_parameters")])
-    run_time = cleaned.floats("run_time") / efficiency(cleaned.ints("nodes"), fractions)
+    nodes = cleaned.ints("nodes")
+    run_time = cleaned.floats("run_time") / (amdahl_speedup(nodes, fractions) / nodes)
     return Workload(cleaned.columns.assign(run_time=run_time), cleaned.provenance)
 
 

@@ -60,7 +60,6 @@ class Bounds:
     medium: float
 
     def __post_init__(self) -> None:
-        """Raise InputError if the bounds are not in ascending order."""
         if not self.small <= self.medium:
             raise InputError(
                 f"class bounds {self.small} and {self.medium} are invalid", hint="give them in ascending order"
@@ -77,8 +76,8 @@ class Bounds:
 
     def of(self, values: FloatArray) -> IntArray:
         """Return the class of each value as an index into `CLASSES`, or -1 for NaN."""
-        found = np.searchsorted([self.small, self.medium], values)
-        return np.where(np.isfinite(values), found, -1)
+        classes = np.searchsorted([self.small, self.medium], values)
+        return np.where(np.isfinite(values), classes, -1)
 
 
 def with_applications(
@@ -91,19 +90,11 @@ def with_applications(
 ) -> Workload:
     """Set `application` of each job, without parameters.
 
-    Each application gets its share of the jobs, rounded by largest remainders. Its jobs are drawn at random from its
-    classes. The application with the fewest classes draws first. If the classes have too few jobs, the application also
-    gets jobs of other classes, and a warning counts them.
-
-    Args:
-        seed: seed of the numpy Generator.
-        applications: applications with their classes and their shares, which are relative to the sum of the shares.
-        sizes: bounds of the size classes, nodes; by default the thirds of the workload.
-        times: bounds of the run time classes, s; by default the thirds of the workload.
-
-    Raises:
-        InputError: there is no application, the shares are invalid, or the thirds are undefined because no job has a
-            known size and run time.
+    Each application gets its share of the jobs (relative to the sum of the shares), rounded by largest remainders. Its
+    jobs are drawn at random from its classes of sizes (nodes) and run times (s), by default the thirds of the workload.
+    The application with the fewest classes draws first. If the classes have too few jobs, the application also gets
+    jobs of other classes, and a warning counts them. Raises InputError if the shares are invalid, or thirds are
+    undefined because no job has a known size and run time.
     """
     nodes, run = workload.floats("nodes"), workload.floats("run_time")
     nodes = np.where(nodes > 0, nodes, np.nan)
@@ -130,14 +121,8 @@ def with_parallel_shares(workload: Workload, shares: Mapping[str, float]) -> Wor
     """Set the speedup of jobs by Amdahl's law, such that more cores of a node help in a share of the run time only.
 
     In the rest of the run time on the requested nodes, more cores do not help: one core works, or the memory of the
-    node is as fast as it can be. On half of the cores, a job with the share p is 1 / (1 + p) as fast.
-
-    Args:
-        workload: any workload. Jobs of other applications do not change.
-        shares: application -> share of the run time on the requested nodes in which all cores work, 0 to 1.
-
-    Raises:
-        InputError: a share is out of range.
+    node is as fast as it can be. On half of the cores, a job with the share p is 1 / (1 + p) as fast. `shares` maps
+    applications to shares from 0 to 1; jobs of other applications do not change.
     """
     for name, share in shares.items():
         if not 0.0 <= share <= 1.0:
@@ -155,11 +140,7 @@ def with_parallel_shares(workload: Workload, shares: Mapping[str, float]) -> Wor
 
 
 def exact_counts(jobs: int, shares: Sequence[float]) -> list[int]:
-    """Split `jobs` in proportion to `shares`, rounded by largest remainders.
-
-    Raises:
-        InputError: there is no share, a share is negative, or the sum of the shares is 0.
-    """
+    """Split `jobs` in proportion to `shares`, rounded by largest remainders. Raises InputError if one is invalid."""
     total = sum(shares)
     if not shares or not all(0 <= share < math.inf for share in shares) or total == 0:
         raise InputError(

@@ -139,9 +139,7 @@ def part_jobs(workload: Workload) -> int:
 
 
 def cores_used(workload: Workload) -> IntArray:
-    """Return the cores of each job on a node, shape (jobs,): of a job with a share of its nodes (`extra_node_share`),
-    that share, rounded up.
-    """
+    """Return the cores of each job on a node, shape (jobs,): its share of the node, if it has one, rounded up."""
     cores = workload.ints("cores_per_node")
     if "extra_node_share" not in workload.columns:
         return cores
@@ -156,8 +154,8 @@ def quantiles(values: FloatArray | IntArray) -> dict[str, float | None]:
     finite = finite[np.isfinite(finite)]
     if not len(finite):
         return dict.fromkeys([*QUANTILES, "mean"])
-    found = np.quantile(finite, list(QUANTILES.values()))
-    return {**dict(zip(QUANTILES, found.tolist(), strict=True)), "mean": float(finite.mean())}
+    values_at = np.quantile(finite, list(QUANTILES.values()))
+    return {**dict(zip(QUANTILES, values_at.tolist(), strict=True)), "mean": float(finite.mean())}
 
 
 def size_histogram(nodes: IntArray) -> list[tuple[int, int, int]]:
@@ -178,16 +176,10 @@ def run_time_histogram(run: FloatArray) -> list[tuple[float, float | None, int]]
 def cumulative(values: FloatArray, work: FloatArray, *, known: Any, points: FloatArray) -> dict[str, Any] | None:
     """Return the shares of the jobs and of their node hours with at most each of `points`.
 
-    Args:
-        values: value of each job, shape (jobs,).
-        work: node seconds of each job, shape (jobs,).
-        known: mask of the jobs with a known value, shape (jobs,).
-        points: values at which to evaluate the distributions, ascending.
-
-    Returns:
-        `at_most` (`points`), `jobs` and `node_hours` (the shares at each point), and `jobs_within` and
-        `node_hours_within` (the smallest values that cover each of `SHARES`). None if no job has a known value. The
-        entries of the node hours are None if their sum is 0.
+    `values`, the node seconds `work` and the mask `known` have shape (jobs,); `points` ascend. The result has `at_most`
+    (`points`), `jobs` and `node_hours` (the shares at each point), and `jobs_within` and `node_hours_within` (the
+    smallest values that cover each of `SHARES`). It is None if no job has a known value; its node hours are, if their
+    sum is 0.
     """
     order = np.argsort(values[known])
     if not len(order):
@@ -231,11 +223,8 @@ def occupied_nodes(workload: Workload) -> tuple[FloatArray, IntArray]:
     """Return the number of allocated nodes of a log over time, as an exact step function.
 
     A job holds its requested nodes from `logged_start` until just before `logged_end`. Jobs without these times,
-    without nodes or with a duration of 0 are ignored.
-
-    Returns:
-        The distinct times of starts and ends (s, ascending), and the nodes held from each of them until the next (the
-        last is 0). Both have shape (instants,) and are empty if no job held nodes.
+    without nodes or with a duration of 0 are ignored. The result is the distinct times of starts and ends (s,
+    ascending), and the nodes held from each of them until the next (the last is 0). Both have shape (instants,).
     """
     holds = _logged(workload) & (workload.floats("logged_start") != workload.floats("logged_end"))
     nodes = workload.ints("nodes")[holds]
@@ -283,16 +272,8 @@ def _window(instants: FloatArray, held: IntArray) -> tuple[float, float]:
     return (low, high) if 0.0 < high - low < 0.5 * (whole[1] - whole[0]) else whole
 
 
-def occupation(workload: Workload, bins: int = OCCUPATION_BINS) -> tuple[FloatArray, FloatArray, IntArray] | None:
-    """Return time bin edges (s) and the mean and maximum of allocated nodes in each bin; None without logged times.
-
-    The bins cover the whole log, or the shortest window with `MOST` of the node hours if this is less than half of it.
-    """
-    instants, held = occupied_nodes(workload)
-    return _drawn(instants, held, bins) if len(held) else None
-
-
-def _drawn(instants: FloatArray, held: IntArray, bins: int) -> tuple[FloatArray, FloatArray, IntArray]:
+def occupation(instants: FloatArray, held: IntArray, bins: int) -> tuple[FloatArray, FloatArray, IntArray]:
+    """Return time bin edges (s) in `_window`, and the mean and maximum of allocated nodes in each bin."""
     edges = np.unique(np.linspace(*_window(instants, held), bins + 1))
     return edges, *resample(instants, held, edges)
 
@@ -302,7 +283,7 @@ def _occupation_facts(workload: Workload) -> dict[str, Any] | None:
     if not len(held):
         return None
     capacity = workload.provenance.system.nodes
-    edges, mean, highest = _drawn(instants, held, OCCUPATION_BINS)
+    edges, mean, highest = occupation(instants, held, OCCUPATION_BINS)
     shown = np.diff(np.clip(instants, edges[0], edges[-1]))
     span = float(edges[-1] - edges[0])
     beyond = None if capacity is None else np.maximum(held[:-1] - capacity, 0)
@@ -344,14 +325,9 @@ def local_clock(workload: Workload) -> pd.DatetimeIndex | None:
 
 
 def local_dates(seconds: FloatArray, unix_start: float | None, zone: str | None) -> pd.DatetimeIndex | None:
-    """Return the dates of submissions in the time zone `zone` or in UTC, or None if they are unknown.
+    """Return the dates of `seconds` after time 0 (Unix time `unix_start`) in `zone` or UTC, None if they are unknown.
 
     Submissions before 1970 or after 2260 are a defect. They are reported, and all dates count as unknown.
-
-    Args:
-        seconds: submissions, s after time 0; shape (jobs,).
-        unix_start: Unix time of time 0, s; None: unknown.
-        zone: name of the time zone; None: UTC.
     """
     import pandas as pd
 
@@ -412,49 +388,43 @@ def gpus_of(workload: Workload) -> FloatArray:
     if "extra_gpus" in workload.columns:
         return np.nan_to_num(workload.floats("extra_gpus"))
     texts = workload.texts("gres")
-    on_node = {text: float(_gpus_on_node(text)) for text in texts.unique().tolist()}
+    items = {text: gres_items(text) for text in texts.unique().tolist()}
+    on_node = {text: float(sum(count for name, _, count in of if name == "gpu")) for text, of in items.items()}
     return np.asarray(texts.map(on_node), dtype=np.float64) * workload.ints("nodes")
-
-
-def _gpus_on_node(gres: str) -> int:
-    """Return the GPUs in generic resources such as `gpu:a100:2,nvme:1`."""
-    return sum(count for name, _, count in gres_items(gres) if name == "gpu")
 
 
 def partition_facts(workload: Workload, capacities: Mapping[str, Capacity] | None = None) -> list[dict[str, Any]]:
     """Return a description of each partition, most jobs first, and of all (name `ALL_PARTITIONS`), in JSON types.
 
     The demand is the work of the jobs (core seconds, GPU seconds) over what the partition could do between the first
-    and the last submission of the log. Partitions that share nodes are each compared with all of their nodes.
-
-    Args:
-        capacities: partition -> what it has; unknown partitions have no demand.
+    and the last submission of the log. Partitions that share nodes are each compared with all of their nodes. A
+    partition without a capacity has no demand.
     """
     cores = workload.ints("nodes") * cores_used(workload)
     run, gpus = np.nan_to_num(workload.floats("run_time")), gpus_of(workload)
     wait = workload.floats("logged_start") - workload.floats("submit_time")
     names = workload.partitions().to_numpy()
-    found = []
+    rows = []
     for name in [*partitions_of(workload), ALL_PARTITIONS]:
-        of = names == name if name != ALL_PARTITIONS else np.ones(len(names), dtype=bool)
-        has = (capacities or {}).get(name)
-        sizes = {size: None if has is None else getattr(has, size) for size in ("nodes", "cores", "gpus")}
-        hours = {"core_hours": float(cores[of] @ run[of]) / HOUR, "gpu_hours": float(gpus[of] @ run[of]) / HOUR}
-        found.append(
+        own = names == name if name != ALL_PARTITIONS else np.ones(len(names), dtype=bool)
+        capacity = (capacities or {}).get(name)
+        sizes = {size: None if capacity is None else getattr(capacity, size) for size in ("nodes", "cores", "gpus")}
+        hours = {"core_hours": float(cores[own] @ run[own]) / HOUR, "gpu_hours": float(gpus[own] @ run[own]) / HOUR}
+        rows.append(
             {
                 "partition": name,
-                "jobs": int(of.sum()),
-                "gpu_jobs": int((gpus[of] > 0).sum()),
+                "jobs": int(own.sum()),
+                "gpu_jobs": int((gpus[own] > 0).sum()),
                 **sizes,
                 **hours,
                 "core_demand": _demand(hours["core_hours"], sizes["cores"], workload.span),
                 "gpu_demand": _demand(hours["gpu_hours"], sizes["gpus"], workload.span),
-                "largest_job_nodes": int(workload.ints("nodes")[of].max(initial=0)),
-                "run_time_s": quantiles(workload.floats("run_time")[of]),
-                "wait_s": quantiles(wait[of]),
+                "largest_job_nodes": int(workload.ints("nodes")[own].max(initial=0)),
+                "run_time_s": quantiles(workload.floats("run_time")[own]),
+                "wait_s": quantiles(wait[own]),
             }
         )
-    return found
+    return rows
 
 
 def _demand(hours: float, capacity: int | None, span: float) -> float | None:

@@ -15,7 +15,7 @@ import numpy as np
 
 from tracebed.converters.formats.tools.columns import check_zone, relabel
 from tracebed.converters.formats.tools.files import Input
-from tracebed.converters.workload import MAX_SIZE, SCHEMA, BoolArray, IntArray, Provenance, Step, System
+from tracebed.converters.workload import MAX_SIZE, REQUIRED, BoolArray, IntArray, Provenance, Step, System
 from tracebed.ground.errors import InputError, tolerate
 
 if TYPE_CHECKING:
@@ -83,24 +83,24 @@ def make_log(
     where = place_of(files)
     if time_zone is not None:
         check_zone(time_zone)
-    found = dict(columns)
-    masks = {what: found for what, found in (defects or {}).items() if not isinstance(found, int)}
-    counts = {what: found for what, found in (defects or {}).items() if isinstance(found, int)}
+    columns = dict(columns)
+    masks = {what: mask for what, mask in (defects or {}).items() if not isinstance(mask, int)}
+    counts = {what: count for what, count in (defects or {}).items() if isinstance(count, int)}
     rows: IntArray | None = None
     if only is not None and not only.all():
         rows = np.flatnonzero(only)
-        found = {name: _selected(values, rows) for name, values in found.items()}
+        columns = {name: _selected(values, rows) for name, values in columns.items()}
         masks = {what: mask[rows] for what, mask in masks.items()}
         counts = {"records of other machines, left out": len(only) - len(rows), **counts}
-    noted = {**masks, **_repair_times(found), **_repair_sizes(found, system)}
-    submit = found["submit_time"]
+    noted = {**masks, **_repair_times(columns), **_repair_sizes(columns, system)}
+    submit = columns["submit_time"]
     known = np.isfinite(submit)
     if not known.any():
         raise InputError("contains no jobs with a submit time", where=where, hint="check that the file is complete")
     origin = float(np.floor(submit[known].min())) if since_1970 else 0.0
     for name in INSTANTS:
-        if name in found:
-            found[name] = np.asarray(found[name], dtype=np.float64) - origin
+        if name in columns:
+            columns[name] = np.asarray(columns[name], dtype=np.float64) - origin
     tallies = {what: int(mask.sum()) for what, mask in noted.items()} | counts
     for what, count in tallies.items():
         first = where
@@ -111,9 +111,9 @@ def make_log(
     tolerate({f"columns left out (convert --keep extra keeps them): {', '.join(unread)}": len(unread)}, where=where)
     if not (parameters or {}).get("keep_names"):
         key = hashlib.blake2b(b"".join(file.key for file in files), digest_size=32).digest()
-        found |= {name: pseudonyms(found[name], name, key) for name in names if name in found}
+        columns |= {name: pseudonyms(columns[name], name, key) for name in names if name in columns}
     table = pd.DataFrame(
-        {name: values for name, values in found.items() if name in NEEDED or _has_values(values)}, copy=False
+        {name: values for name, values in columns.items() if name in REQUIRED or has_values(values)}, copy=False
     )
     if not known.all():
         table = table[known].reset_index(drop=True)
@@ -145,58 +145,54 @@ def place_of(files: Sequence[Input]) -> str:
     return files[0].where if len(files) == 1 else str(files[0].path.parent)
 
 
-def _repair_times(found: dict[str, Any]) -> dict[str, BoolArray]:
+def _repair_times(columns: dict[str, Any]) -> dict[str, BoolArray]:
     """Repair invalid times in place; return defect -> affected records, shape (records,)."""
-    submit = np.asarray(found["submit_time"], dtype=np.float64)
-    start = np.asarray(found.get("logged_start", np.full(len(submit), np.nan)))
+    submit = np.asarray(columns["submit_time"], dtype=np.float64)
+    start = np.asarray(columns.get("logged_start", np.full(len(submit), np.nan)))
     late = start < submit
     noted = {
         "records without a submit time, left out": ~np.isfinite(submit),
         "records submitted after their start, submit time set to the start": late,
     }
-    found["submit_time"] = np.where(late, start, submit)
-    if "run_time" not in found:
-        found["run_time"] = np.asarray(found["logged_end"]) - start
+    columns["submit_time"] = np.where(late, start, submit)
+    if "run_time" not in columns:
+        columns["run_time"] = np.asarray(columns["logged_end"]) - start
     for name, what in (("run_time", "run times"), ("time_limit", "time limits")):
-        if name in found:
-            values = np.asarray(found[name], dtype=np.float64)
+        if name in columns:
+            values = np.asarray(columns[name], dtype=np.float64)
             bad = (values < 0) | (values > MAX_SPAN_S)
             noted[f"{what} that are negative or longer than 300 years, set to unknown"] = bad
-            found[name] = np.where(bad, np.nan, values)
-    if "logged_end" in found:
-        end = np.asarray(found["logged_end"])
+            columns[name] = np.where(bad, np.nan, values)
+    if "logged_end" in columns:
+        end = np.asarray(columns["logged_end"])
         backwards = end < start
         noted["records that end before their start, end set to unknown"] = backwards
-        found["logged_end"] = np.where(backwards | (end - start > MAX_SPAN_S), np.nan, end)
+        columns["logged_end"] = np.where(backwards | (end - start > MAX_SPAN_S), np.nan, end)
     return noted
 
 
-def _repair_sizes(found: dict[str, Any], system: System | None) -> dict[str, BoolArray]:
+def _repair_sizes(columns: dict[str, Any], system: System | None) -> dict[str, BoolArray]:
     """Round sizes up to integers in place; return defect -> affected records, shape (records,)."""
     noted: dict[str, BoolArray] = {}
     for name, least in (("nodes", 0), ("cores_per_node", 1)):
-        values = np.asarray(found.get(name, np.zeros(0, np.int64)))
+        values = np.asarray(columns.get(name, np.zeros(0, np.int64)))
         if values.dtype.kind == "f":
             sound = (values >= least) & (values <= MAX_SIZE)
-            found[name] = np.where(sound, np.ceil(values), least).astype(np.int64)
+            columns[name] = np.where(sound, np.ceil(values), least).astype(np.int64)
             if name == "nodes":
                 noted["jobs of unknown size"] = ~sound
             else:
                 noted["jobs with an invalid number of cores per node, set to 1"] = ~sound & ~np.isnan(values)
-    if system is not None and system.nodes is not None and "nodes" in found:
-        noted[TOO_LARGE] = np.asarray(found["nodes"]) > system.nodes
+    if system is not None and system.nodes is not None and "nodes" in columns:
+        noted[TOO_LARGE] = np.asarray(columns["nodes"]) > system.nodes
     return noted
-
-
-NEEDED = tuple(name for name, column in SCHEMA.items() if column.default is None)
 
 
 def pseudonyms(labels: Any, kind: str, key: bytes) -> pd.Categorical:
     """Replace names by keyed hashes. Equal names get equal pseudonyms; the empty name stays empty.
 
-    The key is a hash of the log's files, so the same files always give the same pseudonyms. Anyone with access to the
-    files can compute the pseudonym of any name: pseudonyms do not protect the users of a public log.
-    Pseudonyms have 40 bits: two of 10,000 names collide with probability 5e-5.
+    The key is a hash of the log's files: the same files give the same pseudonyms, and whoever has the files can compute
+    the pseudonym of any name. Pseudonyms have 40 bits: two of 10,000 names collide with probability 5e-5.
     """
     import pandas as pd
 
@@ -210,13 +206,13 @@ def pseudonyms(labels: Any, kind: str, key: bytes) -> pd.Categorical:
     return relabel(names.codes, hidden)
 
 
-def _has_values(values: Any) -> bool:
+def has_values(values: Any) -> bool:
     """Return whether any record has a value in this column."""
     import pandas as pd
 
     if isinstance(values, pd.Categorical):
         return list(values.categories) not in ([], [""])
-    values = values.to_numpy() if isinstance(values, pd.Series) else np.asarray(values)
+    values = values if isinstance(values, pd.Series) else np.asarray(values)  # to convert texts takes long
     if values.dtype.kind == "f":
-        return not np.isnan(values).all()
+        return not bool(np.isnan(values).all())
     return values.dtype.kind in "iub" or bool((values != "").any())

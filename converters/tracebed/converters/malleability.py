@@ -24,7 +24,6 @@ from typing import NamedTuple
 import numpy as np
 
 from tracebed.converters.requests import Request, format_requests
-from tracebed.converters.speedup import amdahl_speedup
 from tracebed.converters.workload import FloatArray, IntArray, Kind, Step, Workload
 from tracebed.ground.errors import InputError, tolerate
 
@@ -55,18 +54,12 @@ class Thresholds:
     most the machine), the speedup is linear, and the thresholds do not apply."""
 
     def __post_init__(self) -> None:
-        """Raise InputError if a threshold or the number of doublings is out of range."""
         for name in ("preferred", "most", "least"):
             if not 0.0 < getattr(self, name) <= 1.0:
                 what = f"threshold {name} {getattr(self, name)} is out of range"
                 raise InputError(what, hint="above 0, at most 1")
         if not 0 <= self.doublings <= MOST_DOUBLINGS:
             raise InputError(f"{self.doublings} doublings are out of range", hint=f"0 to {MOST_DOUBLINGS}")
-
-
-def efficiency(nodes: FloatArray | float, fraction: FloatArray | float) -> FloatArray | float:
-    """Return S(n) / n by Amdahl's law."""
-    return amdahl_speedup(nodes, fraction) / nodes
 
 
 def largest_efficient_size(fraction: float, threshold: float) -> int:
@@ -79,12 +72,9 @@ def largest_efficient_size(fraction: float, threshold: float) -> int:
 
 
 def malleable_sizes(preferred: IntArray, machine: int, thresholds: Thresholds) -> tuple[FloatArray, IntArray, IntArray]:
-    """Return the parallel fractions and the smallest and largest sizes of jobs that prefer `preferred` nodes.
+    """Return the parallel fractions, smallest and largest sizes of jobs that prefer `preferred` nodes, shape (jobs,).
 
-    Args:
-        preferred: preferred sizes, nodes, at least 1, shape (jobs,).
-        machine: nodes of the machine. A largest size exceeds the machine only if the preferred size does.
-        thresholds: thresholds of the efficiency, or the number of doublings.
+    A largest size exceeds the nodes of the machine only if the preferred size does.
     """
     if thresholds.doublings:
         factor = 2**thresholds.doublings
@@ -99,17 +89,12 @@ def malleable_sizes(preferred: IntArray, machine: int, thresholds: Thresholds) -
 
 
 def drawn_requests(least: IntArray, preferred: IntArray, most: IntArray, phases: int, seed: int) -> list[str]:
-    """Return the requests of evolving jobs, as texts for the column `requests`.
+    """Return the requests of evolving jobs, as texts for the column `requests`; sizes are in nodes, shape (jobs,).
 
     After a quarter of each of the equal phases, a job forks: it asks for a number of nodes that is uniform from its
     preferred to its largest size. After three quarters it joins: uniform from its smallest to its preferred size. These
     rules are tracebed's own; no study prints such a distribution. The requests of a job depend on its number and `seed`
     only.
-
-    Args:
-        least, preferred, most: sizes of the jobs, nodes, each of shape (jobs,).
-        phases: number of phases.
-        seed: seed of the numpy Generators.
     """
     texts = []
     for job, sizes in enumerate(zip(least.tolist(), preferred.tolist(), most.tolist(), strict=True)):
@@ -132,11 +117,7 @@ def machine_of(workload: Workload, nodes: int | None = None) -> int:
 
 
 def rigid_share(workload: Workload, share: float, seed: int = 0) -> IntArray:
-    """Return the rows of a share of the rigid jobs of known size: the first of a permutation drawn with `seed`.
-
-    Raises:
-        InputError: `share` is out of range.
-    """
+    """Return the rows of a share of the rigid jobs of known size: the first of a permutation drawn with `seed`."""
     if not 0.0 <= share <= 1.0:
         raise InputError(f"share {share} is out of range", hint="0 to 1")
     kind, size = workload.column("kind").astype(object), workload.ints("nodes")
@@ -155,22 +136,11 @@ def to_malleable(
     kind: Kind = Kind.MALLEABLE,
     phases: int = PHASES,
 ) -> Workload:
-    """Convert a share of the rigid jobs to malleable jobs, or to evolving jobs that ask for nodes.
+    """Convert a share of the rigid jobs to malleable jobs, or to evolving jobs that ask for nodes in each of `phases`.
 
     Exactly round(share * n) of the n rigid jobs of known size are converted: the first of a permutation drawn with
-    `seed`. With the same seed, a larger share converts the same jobs and more.
-
-    Args:
-        workload: any workload. Jobs that are not rigid or have an unknown size do not change.
-        share: share of the rigid jobs, 0 to 1.
-        seed: seed of the numpy Generator.
-        nodes: nodes of the machine, by default those of the workload's system.
-        thresholds: thresholds of the efficiency, or the number of doublings.
-        kind: malleable or evolving.
-        phases: of evolving jobs: number of phases, in each of which a job asks for more nodes, then for fewer.
-
-    Raises:
-        InputError: `share` or `phases` is out of range, or the size of the machine is unknown.
+    `seed`. With the same seed, a larger share converts the same jobs and more. Raises InputError if `share` or `phases`
+    is out of range, or the nodes of the machine are neither given nor known.
     """
     if not 1 <= phases <= MOST_PHASES:
         raise InputError(f"{phases} phases are out of range", hint=f"1 to {MOST_PHASES}")
@@ -205,11 +175,7 @@ def to_malleable(
 
 
 def with_application(workload: Workload, rows: IntArray, application: str) -> Workload:
-    """Return the workload with another application of the jobs `rows`, without parameters.
-
-    Raises:
-        InputError: the name is empty or has a space.
-    """
+    """Return the workload with another application of the jobs `rows`, without parameters."""
     if not application or len(application.split()) != 1:
         raise InputError(f"the application {application!r} is not a name", hint="give a name without spaces")
     names, parameters = (workload.column(name).astype(object) for name in ("application", "application_parameters"))
@@ -227,14 +193,7 @@ class Sizes(NamedTuple):
 
 
 def gain_slopes(times: Mapping[int, float]) -> dict[int, float]:
-    """Return the gain slope (t_(i-1) - t_i) / t_0 of each size except the smallest.
-
-    Args:
-        times: measured run times, nodes -> s.
-
-    Raises:
-        InputError: there are no times, a size is below 1, or a time is not positive.
-    """
+    """Return the gain slope (t_(i-1) - t_i) / t_0 of each size except the smallest, for measured times, nodes -> s."""
     if not times or min(times) < 1 or not all(0 < time < float("inf") for time in times.values()):
         raise InputError(f"measured times {dict(times)} are invalid", hint="give nodes -> seconds, all above 0")
     sizes = sorted(times)

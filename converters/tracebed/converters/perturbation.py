@@ -17,11 +17,7 @@ from tracebed.ground.errors import InputError
 
 @dataclass(frozen=True)
 class Perturbation:
-    """The largest changes.
-
-    Raises:
-        InputError: a number is negative or not finite.
-    """
+    """The largest changes."""
 
     submit_s: float = 10.0
     """Each submission moves by at most this time, s, earlier or later. 0: only the order of ties changes."""
@@ -29,23 +25,18 @@ class Perturbation:
     """Limits are rounded up to multiples of a time drawn up to this one, s. Below 1: they do not change."""
 
     def __post_init__(self) -> None:
-        """Check the numbers."""
         for name, value in asdict(self).items():
             if not 0.0 <= value < np.inf:
                 raise InputError(f"{name} {value} is out of range", hint="give 0 or more seconds")
 
 
 def perturbed(workload: Workload, seed: int, perturbation: Perturbation | None = None) -> Workload:
-    """Return `workload` with other submit times, an other order of ties, and other time limits.
+    """Return `workload` with other submit times, another order of ties, and other time limits.
 
     Submissions move by a uniformly distributed time. If all submit times are whole seconds, as in most logs, this time
     is too, so that ties remain. Jobs that are submitted at once are in random order. All limits are rounded up to the
     same multiple, a whole number of seconds. Deadlines and earliest starts move with the submission. Logged times are
     left out, because they belong to the submission in the log.
-
-    Args:
-        seed: seed of the numpy Generator.
-        perturbation: the largest changes.
     """
     perturbation = perturbation or Perturbation()
     rng = np.random.default_rng(seed)

@@ -24,30 +24,30 @@ def peak_nodes(workload: Workload) -> int:
 
 def pooled(workload: Workload) -> dict[str, int]:
     """Return what differs from jobs of whole nodes of one partition without GPUs -> number of jobs."""
-    found: dict[str, int] = {}
+    losses: dict[str, int] = {}
     partitions, gpus = partitions_of(workload), gpu_jobs(workload)
     if len(partitions) > 1:
         what = f"jobs in {len(partitions)} partitions ({_named(partitions)}), which count as jobs of one machine of "
-        found[f"{what}equal nodes (clean --only partition=NAME{AS_IS})"] = sum(partitions.values())
-    found[
+        losses[f"{what}equal nodes (clean --only partition=NAME{AS_IS})"] = sum(partitions.values())
+    losses[
         f"jobs with GPUs, which count as jobs of nodes without GPUs (clean: drop_gpu, --only partition=NAME{AS_IS})"
     ] = gpus
-    return found | with_shared_nodes(workload)
+    return losses | with_shared_nodes(workload)
 
 
 def with_shared_nodes(workload: Workload) -> dict[str, int]:
     """Return what differs from jobs of whole nodes of the machine -> number of jobs, as far as the machine is known."""
-    found: dict[str, int] = {}
+    losses: dict[str, int] = {}
     system = workload.provenance.system
     shares = "extra_node_share" in workload.columns
     remedy = " (clean: drop_shared)" if shares else " (convert --by core)" if _has_cores(workload) else ""
     if system.cores_per_node is not None:
         wide = int((workload.ints("cores_per_node") > system.cores_per_node).sum())
-        found[f"jobs with more than the {system.cores_per_node:,} cores per node of the machine"] = wide
-    found[f"jobs on a part of a node, which count as jobs of the whole node{remedy}"] = part_jobs(workload)
+        losses[f"jobs with more than the {system.cores_per_node:,} cores per node of the machine"] = wide
+    losses[f"jobs on a part of a node, which count as jobs of the whole node{remedy}"] = part_jobs(workload)
     if system.nodes is not None and (most := peak_nodes(workload)) > system.nodes:
-        found[f"up to {most:,} nodes held at once, more than the {system.nodes:,} nodes of the machine"] = 1
-    return found
+        losses[f"up to {most:,} nodes held at once, more than the {system.nodes:,} nodes of the machine"] = 1
+    return losses
 
 
 def _has_cores(workload: Workload) -> bool:
@@ -57,13 +57,7 @@ def _has_cores(workload: Workload) -> bool:
 
 
 def check_machine(workload: Workload, where: str | None = None, *, most: int | None = None) -> None:
-    """Raise InputError if the jobs of a log held more nodes at once than the machine has, with causes and remedies.
-
-    Args:
-        workload: the log, with its machine.
-        where: the file.
-        most: nodes held at once, if known.
-    """
+    """Raise InputError, with remedies, if the jobs of a log held more nodes at once (`most`) than its machine has."""
     system = workload.provenance.system
     most = peak_nodes(workload) if most is None else most
     if system.nodes is None or most <= system.nodes:

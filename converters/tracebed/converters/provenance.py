@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, is_dataclass
-from itertools import chain
 from pathlib import Path
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from tracebed.ground.bounds import MAX_EXACT, MAX_SIZE
 from tracebed.ground.errors import InputError, reason_of
+from tracebed.ground.files import sha256_of
+from tracebed.ground.input_files import is_deeper
 from tracebed.ground.topology import Grid
 from tracebed.ground.version import version
 
@@ -55,9 +55,7 @@ class Source:
     @classmethod
     def of(cls, path: Path) -> Source:
         """Return name, hash and size of the file at `path`, as stored (compressed files are not unpacked)."""
-        with path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-        return cls(path.name, digest, path.stat().st_size)
+        return cls(path.name, sha256_of(path), path.stat().st_size)
 
 
 @dataclass(frozen=True)
@@ -97,7 +95,8 @@ class Provenance:
         """Parse the output of `to_json`. Raise InputError, naming `where`, if `text` is not such a record."""
         try:
             raw = json.loads(text)
-            _check_depth(raw)
+            if is_deeper(raw, MAX_DEPTH):  # copying and writing a record are recursive
+                raise RecursionError
             record = cls(
                 system=System(**raw["system"]),
                 time_zone=raw["time_zone"],
@@ -106,29 +105,13 @@ class Provenance:
                 steps=tuple(Step(**step) for step in raw["steps"]),
                 header=raw["header"],
             )
-            record._check_types()
+            for name, kind in get_type_hints(Provenance).items():  # a record may be edited by hand
+                if not fits(getattr(record, name), kind):
+                    raise TypeError(f"{name} has the wrong type")
             return record
         except (ValueError, TypeError, KeyError, InputError, RecursionError) as error:
             what = f"not a provenance record of tracebed: {reason_of(error)}"
             raise InputError(what, where=where, hint="remove it: the provenance is then unknown") from error
-
-    def _check_types(self) -> None:
-        """Raise TypeError if a value has the wrong type, as in a record edited by hand."""
-        for name, kind in get_type_hints(Provenance).items():
-            if not fits(getattr(self, name), kind):
-                raise TypeError(f"{name} has the wrong type")
-
-
-def _check_depth(raw: Any) -> None:
-    """Raise RecursionError if JSON is nested deeper than `MAX_DEPTH`. Copying and writing a record are recursive."""
-    level: list[Any] = [[raw]]
-    depth = 0
-    while level:
-        parts = chain.from_iterable(each.values() if isinstance(each, dict) else each for each in level)
-        level = [part for part in parts if isinstance(part, dict | list)]
-        depth += 1
-        if depth > MAX_DEPTH:
-            raise RecursionError
 
 
 def fits(value: Any, kind: Any) -> bool:

@@ -28,15 +28,11 @@ HINT = "write share:nodes with ascending shares between 0 and 1, as in 0.25:6 0.
 
 
 def parse_requests(text: str) -> tuple[Request, ...]:
-    """Return the requests in a text such as `0.25:6 0.5:2`: 6 nodes after a quarter of the work, then 2 after half.
-
-    Raises:
-        InputError: a request is invalid, or the shares do not ascend.
-    """
-    found = tuple(map(_parse_request, text.split()))
-    if any(after.share <= before.share for before, after in pairwise(found)):
+    """Return the requests in a text such as `0.25:6 0.5:2`: 6 nodes after a quarter of the work, then 2 after half."""
+    requests = tuple(map(_parse_request, text.split()))
+    if any(after.share <= before.share for before, after in pairwise(requests)):
         raise InputError(f"the shares of the requests {text[:40]!r} do not ascend", hint=HINT)
-    return found
+    return requests
 
 
 def _parse_request(text: str) -> Request:

@@ -24,13 +24,12 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import pandas as pd
 
-from tracebed.converters.log import TOO_LARGE
+from tracebed.converters.log import INSTANTS, TOO_LARGE
 from tracebed.converters.pooling import check_machine, with_shared_nodes
 from tracebed.converters.requests import Request, format_requests, parse_requests
 from tracebed.converters.workload import FloatArray, IntArray, Provenance, RowError, Step, System, Workload
 from tracebed.ground.errors import InputError, tolerate
 
-INSTANTS = ["submit_time", "deadline", "earliest_start", "logged_start", "logged_end", "extra_eligible"]
 SIZES = ["nodes", "nodes_min", "nodes_max", "nodes_pref"]
 
 
@@ -131,12 +130,7 @@ def scale(
 
 
 def to_load(workload: Workload, load: float) -> Workload:
-    """Stretch or compress the arrivals of a workload so that its offered load is `load`.
-
-    Raises:
-        InputError: `load` is not above 0, or the offered load is unknown: the size of the system, the run times or
-            the sizes are unknown, or all submit times are equal.
-    """
+    """Scale the times between submissions such that the offered load is `load`. Raises InputError if it is unknown."""
     if not 0 < load < np.inf:
         raise InputError(f"load {load} is out of range", hint="must be above 0")
     offered = workload.offered_load
@@ -156,9 +150,6 @@ def seconds_since_start(text: str, provenance: Provenance) -> float:
     """Convert a date such as `2010-09-01` or `2010-09-01 08:30` to s since time 0 of a workload.
 
     The date is in the workload's time zone, or in UTC if the time zone is unknown, unless `text` has an offset.
-
-    Raises:
-        InputError: `text` is not a date, or the date of time 0 is unknown.
     """
     try:
         instant = datetime.fromisoformat(text)
@@ -181,22 +172,13 @@ def seconds_since_start(text: str, provenance: Provenance) -> float:
 
 
 def map_sizes(values: IntArray, original: int, target: int) -> IntArray:
-    """Return values * target / original, rounded half up, at least 1 and at most `target`.
-
-    The value 0, an unknown size, stays 0.
-    """
+    """Return values * target / original, rounded half up, from 1 to `target`; an unknown size, 0, stays 0."""
     scaled = np.clip((2 * values * target + original) // (2 * original), 1, target)
     return np.where(values > 0, scaled, 0)
 
 
 def with_system(workload: Workload, system: System) -> Workload:
-    """Set the system of a workload and record this as a step.
-
-    Missing values of `system` keep the known values. Jobs larger than the system do not change, with a warning.
-
-    Raises:
-        InputError: the jobs of the log held more nodes at once than the system has.
-    """
+    """Set the known values of `system` as a step. Jobs larger than the system do not change, with a warning."""
     known = _with_known(workload, system)
     check_machine(known)
     merged = known.provenance.system
@@ -225,10 +207,7 @@ def _with_known(workload: Workload, system: System | None) -> Workload:
 def _cut(
     table: pd.DataFrame, start: float | None, window: float | None, provenance: Provenance
 ) -> tuple[pd.DataFrame, float, int]:
-    """Return the jobs submitted in [start, start + window), `start`, and the number of dropped dependencies.
-
-    The times of the jobs are relative to `start`.
-    """
+    """Return the jobs submitted in [start, start + window), relative to it, `start`, and the dropped dependencies."""
     submit = table["submit_time"].to_numpy()
     start = float(submit[0]) if start is None else start
     end = np.inf if window is None else start + window
@@ -238,7 +217,7 @@ def _cut(
             f"no job is submitted from {start:,.0f} s to {end:,.0f} s",
             hint=f"submit times are from {_span(submit, provenance)}",
         )
-    for name in table.columns.intersection(INSTANTS):
+    for name in table.columns.intersection([*INSTANTS]):
         table[name] -= start
     dropped = 0
     if "after" in table:

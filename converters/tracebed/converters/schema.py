@@ -91,13 +91,7 @@ REQUIRED = tuple(name for name, column in SCHEMA.items() if column.default is No
 
 
 class RowError(InputError):
-    """Invalid value in one row of a table. A reader of text files may add the line number.
-
-    Args:
-        what: the defect.
-        row: number of the row, from 0.
-        where: the file.
-    """
+    """Invalid value in one row (from 0) of a table. A reader of text files may add the line number."""
 
     def __init__(self, what: str, row: int, where: str | None) -> None:
         super().__init__(
@@ -183,20 +177,20 @@ def column_in(table: Any, name: Any, where: str | None = None) -> Any:
     values: Any = table.raw(name) if isinstance(table, Table) else table[name]
     dtype = SCHEMA[name].dtype if name in SCHEMA else dtype_of(values)
     default = SCHEMA[name].default if name in SCHEMA else None
-    found = column(values, dtype)
-    if found is None:
+    converted = column(values, dtype)
+    if converted is None:
         series = values.to_pandas() if isinstance(values, pa.ChunkedArray) else values
         if dtype == "int64" and default is not None and series.isna().any():
             # The default of a column, such as `nodes_min`, may be another column.
             usual: Any = column_in(table, default, where) if isinstance(default, str) else default
             series = series.where(series.notna(), usual)
-        found = _converted(series, name, dtype, where)
+        converted = _converted(series, name, dtype, where)
     if dtype == "str":
-        found = pc.fill_null(found, word("")) if found.null_count else found
-        return _named(found, str(default)) if default else found
-    if dtype == "float64" and default is not None and np.isnan(found).any():
-        return np.where(np.isnan(found), np.float64(str(default)), found)
-    return found
+        converted = pc.fill_null(converted, word("")) if converted.null_count else converted
+        return _named(converted, str(default)) if default else converted
+    if dtype == "float64" and default is not None and np.isnan(converted).any():
+        return np.where(np.isnan(converted), np.float64(str(default)), converted)
+    return converted
 
 
 def _named(values: Texts, default: str) -> Texts:
@@ -235,11 +229,7 @@ def duplicated(ids: Texts) -> BoolArray:
 
 
 def dtype_of(values: Any) -> str:
-    """Return the dtype of an extra column with these values: bool, int64, float64 or str.
-
-    Args:
-        values: a pandas Series, or an array of NumPy or Arrow.
-    """
+    """Return the dtype of an extra column (pandas, NumPy or Arrow): bool, int64, float64 or str."""
     if isinstance(values, pa.ChunkedArray):
         fitting = [dtype for dtype in ("bool", "int64", "float64", "str") if column(values, dtype) is not None]
         return fitting[0] if fitting else dtype_of(values.to_pandas())
@@ -264,17 +254,17 @@ def _converted(values: pd.Series[Any], name: str, dtype: str, where: str | None)
     if values.dtype.kind in "mM":
         hint = "use numbers: seconds since time 0"
         raise InputError(f"{name} contains dates or time spans, not numbers", where=where, hint=hint)
-    found = pd.to_numeric(values, errors="coerce").astype("float64")
-    bad = (found.isna() & values.notna()) | (found.isna() if dtype == "int64" else False)
+    numeric = pd.to_numeric(values, errors="coerce").astype("float64")
+    bad = (numeric.isna() & values.notna()) | (numeric.isna() if dtype == "int64" else False)
     if dtype == "int64":
-        bad |= found != np.floor(found)
+        bad |= numeric != np.floor(numeric)
     if bad.any():
         row = int(np.argmax(bad.to_numpy()))
         wanted = "a whole number" if dtype == "int64" else "a number"
         given = str(values.iloc[row])[:40] if values.notna().iloc[row] else None
         what = f"{name} is missing" if given is None else f"{name} {given!r} is not {wanted}"
         raise RowError(what, row, where)
-    return found.to_numpy(dtype=dtype)
+    return numeric.to_numpy(dtype=dtype)
 
 
 def _refuse(table: Table, bad: Any, what: str, where: str | None) -> None:

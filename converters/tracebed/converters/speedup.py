@@ -22,21 +22,16 @@ def amdahl_speedup(nodes: FloatArray | float, fraction: FloatArray | float) -> F
 
 
 def downey_speedup(nodes: Numbers, average: Numbers, sigma: Numbers) -> FloatArray:
-    """Return S(n; A, sigma) elementwise, from 1 on one node to A on many.
+    """Return S(n; A, sigma) elementwise for n, A >= 1 and sigma >= 0, from 1 on one node to A on many.
 
     For sigma <= 1 the paper has two pieces, which meet where their denominators are equal. The piece with the greater
     denominator applies. The result is clipped to A.
-
-    Args:
-        nodes: number of nodes n, at least 1.
-        average: average parallelism A, at least 1.
-        sigma: variance of the parallelism, at least 0.
     """
     n, a, s = nodes, average, sigma
     even = a * n / np.maximum(a + s / 2 * (n - 1), s * (a - 0.5) + n * (1 - s / 2))
     uneven = n * a * (s + 1) / (s * (n + a - 1) + a)
-    found: FloatArray = np.minimum(a, np.where(np.less_equal(s, 1.0), even, uneven))
-    return found
+    speedup: FloatArray = np.minimum(a, np.where(np.less_equal(s, 1.0), even, uneven))
+    return speedup
 
 
 def downey_useful_nodes(average: Numbers, sigma: Numbers) -> FloatArray:
@@ -60,12 +55,9 @@ class Speedup(NamedTuple):
 
     @classmethod
     def parse(cls, name: str, parameters: str, where: str | None = None) -> Speedup:
-        """Return the speedup model for the values of the two columns.
+        """Return the speedup model for the values of the two columns. Raises InputError if they are invalid.
 
         Parameters of linear: empty; amdahl: `f`; downey: `A sigma`; table: `nodes:seconds nodes:seconds ...`.
-
-        Raises:
-            InputError: the model is unknown or its parameters are invalid.
         """
         words = parameters.split()
         try:
@@ -124,10 +116,6 @@ class Speedup(NamedTuple):
 
 
 def speedup_function(name: str, parameters: str, *, where: str | None = None) -> SpeedupFunction:
-    """Return S(n) for a workload's `speedup` and `speedup_parameters`. The function caches its values.
-
-    Raises:
-        InputError: the model is unknown or its parameters are invalid.
-    """
+    """Return S(n), which caches its values, for a workload's `speedup` and `speedup_parameters`."""
     parsed = Speedup.parse(name, parameters, where)
     return float if name == "linear" else cache(parsed.of)

@@ -112,7 +112,6 @@ class Workload:
         return self._columns if frame is None else Table({str(name): column_in(frame, name) for name in frame})
 
     def __len__(self) -> int:
-        """Return the number of jobs."""
         return len(vars(self).get("table", self._columns))
 
     def column(self, name: str) -> npt.NDArray[Any]:
@@ -271,10 +270,7 @@ def _canonical_default(name: str, count: int) -> bytes:
 
 
 def _canonical(column: Any) -> bytes:
-    """Return bytes that are equal for equal columns. A constant column, such as a default, becomes one value.
-
-    A text is its length in bytes, a colon and the text.
-    """
+    """Return bytes that are equal for equal columns. A constant column, such as a default, becomes one value."""
     if isinstance(column, pa.ChunkedArray):
         return _canonical_texts(column)
     values = column

@@ -21,15 +21,6 @@ MAX_MACHINE = 10_000_000
 
 
 def check(name: str, value: float, least: float, most: float) -> None:
-    """Raise InputError unless a value is a number within its bounds.
-
-    Args:
-        name: name of the value, for the message.
-        least: smallest accepted number.
-        most: largest accepted number.
-
-    Raises:
-        InputError: `value` is not a number from `least` to `most`.
-    """
+    """Raise InputError unless the value called `name` is a number from `least` to `most`."""
     if isinstance(value, bool) or not isinstance(value, Real) or not least <= value <= most:
         raise InputError(f"{name} is {value!r}", hint=f"give a number from {least:g} to {most:,.0f}")

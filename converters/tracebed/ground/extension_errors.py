@@ -29,8 +29,8 @@ class ExtensionError(InputError):
 def note(extension: str, module: str) -> None:
     """Note that `module` has an extension, named as in messages: `policy best-fit`."""
     if not module.startswith("tracebed."):
-        found = _EXTENSIONS.setdefault(module.partition(".")[0], [])
-        found += [] if extension in found else [extension]
+        extensions = _EXTENSIONS.setdefault(module.partition(".")[0], [])
+        extensions += [] if extension in extensions else [extension]
 
 
 def place_of(at: CodeType | FrameType) -> str:
@@ -44,18 +44,18 @@ def extension_error(error: BaseException) -> ExtensionError | None:
 
     The line is the last one of an extension on the way to the exception, also if it called tracebed or another package.
     """
-    found, name, trace = None, "", error.__traceback__
+    origin, name, trace = None, "", error.__traceback__
     while trace is not None:
         name = str(trace.tb_frame.f_globals.get("__name__", ""))
         file, package = trace.tb_frame.f_code.co_filename, name.partition(".")[0]
         if package in _EXTENSIONS and not file.startswith("<"):  # the methods of a dataclass have no file
-            found = package, f"{file}:{trace.tb_lineno}"
+            origin = package, f"{file}:{trace.tb_lineno}"
         trace = trace.tb_next
     if name.startswith("tracebed.testing."):  # a check of an extension has failed, not its code
         return None
-    if found is None or isinstance(error, TracebedError | MemoryError) or getattr(error, "errno", None) in _OF_MACHINE:
+    if origin is None or isinstance(error, TracebedError | MemoryError) or getattr(error, "errno", None) in _OF_MACHINE:
         return None
-    package, place = found
+    package, place = origin
     # Which of several extensions has failed is in the line, and not known otherwise.
     what = _EXTENSIONS[package][0] if len(_EXTENSIONS[package]) == 1 else f"package {package}"
     return ExtensionError(f"{what} failed: {in_words(error)}", where=place, hint=f"correct the file; {VERBOSE}")
@@ -69,9 +69,9 @@ def of_extension(*others: type[Exception]) -> Iterator[None]:
     except others:
         raise
     except (Exception, SystemExit) as error:
-        if (found := extension_error(error)) is None:
+        if (failure := extension_error(error)) is None:
             raise
-        raise found from error
+        raise failure from error
 
 
 def line_of(factory: Any, name: str = "") -> str | None:
@@ -83,8 +83,8 @@ def line_of(factory: Any, name: str = "") -> str | None:
     except (OSError, TypeError):
         return None
     field = re.compile(rf"\s*{re.escape(name)}\s*:")
-    found = (number for number, line in enumerate(lines, first) if name and field.match(line))
-    return f"{file}:{next(found, first)}"
+    numbers = (number for number, line in enumerate(lines, first) if name and field.match(line))
+    return f"{file}:{next(numbers, first)}"
 
 
 def in_words(error: BaseException) -> str:
@@ -94,23 +94,16 @@ def in_words(error: BaseException) -> str:
 
 def last_line(trace: TracebackType | None, file: str) -> int | None:
     """Return the last line of `file` in a traceback; None: the traceback has no such line."""
-    found = None
+    line = None
     while trace is not None:
         if trace.tb_frame.f_code.co_filename == file:
-            found = trace.tb_lineno
+            line = trace.tb_lineno
         trace = trace.tb_next
-    return found
+    return line
 
 
 def checked(value: Any, kind: type | tuple[type, ...], what: str, function: Any) -> Any:
-    """Return `value`, which a function of an extension has returned. Raises ExtensionError if it has another type.
-
-    Args:
-        value: the value.
-        kind: the type that it must have, or several types.
-        what: the extension, for messages.
-        function: the function that has returned the value.
-    """
+    """Return `value`, which `function` of an extension (`what`) has returned. Raises ExtensionError if not a `kind`."""
     if isinstance(value, kind):
         return value
     code = getattr(function, "__code__", None)

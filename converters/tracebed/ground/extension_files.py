@@ -22,12 +22,7 @@ DIGITS = 12
 
 @dataclass(frozen=True)
 class ExtensionFile:
-    """A Python file that has an extension.
-
-    Args:
-        noun: kind of the extension, for messages.
-        path: the file, an absolute path.
-    """
+    """A Python file, with an absolute path, that has an extension. `noun` is the kind of the extension."""
 
     noun: str
     path: Path
@@ -37,15 +32,10 @@ class ExtensionFile:
     def of(cls, noun: str, text: str, folder: Path | None = None) -> ExtensionFile | None:
         """Return the file that `text` names as `FILE.py:NAME`; None: `text` is the name of an installed extension.
 
-        Args:
-            noun: kind of the extension.
-            folder: folder to which a relative path belongs; None: the current one.
-
-        Raises:
-            InputError: `text` is a file without the name of an extension.
+        A relative path belongs to `folder`. Raises InputError if `text` is a file without the name of an extension.
         """
-        if found := PLACE.fullmatch(text):
-            return cls(noun, Path(folder or "", found["path"]).absolute(), found["name"])
+        if place := PLACE.fullmatch(text):
+            return cls(noun, Path(folder or "", place["path"]).absolute(), place["name"])
         if text.endswith((".py", ".py:")):
             hint = f"write {text.rstrip(':')}:CLASS"
             raise InputError(f"{noun} {text!r} is a file without a class", hint=hint)
@@ -67,11 +57,7 @@ class ExtensionFile:
         return read_file(self.path, f"file of a {self.noun}", hint="give an existing file as FILE.py:CLASS")
 
     def load(self) -> Any:
-        """Import the file and return the extension. The same content is imported once.
-
-        Raises:
-            InputError: the file is not valid Python, cannot be imported, or has no such name.
-        """
+        """Import the file, the same content once, and return the extension. Raises InputError if this fails."""
         module = self._module()
         if not hasattr(module, self.name):
             known = [name for name, value in vars(module).items() if _defined(value, module)]

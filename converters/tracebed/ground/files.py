@@ -30,14 +30,8 @@ def sha256_of(path: Path) -> str:
 def replacing(path: Path, guard: Guard | None = None) -> Iterator[BinaryIO]:
     """Open a file that replaces `path` when the block succeeds; compressed if the name ends in `.gz` or `.zst`.
 
-    If the block fails, `path` is unchanged. Equal content gives equal bytes: the gzip header has no time stamp.
-
-    Args:
-        guard: called with a file that exists when the block has succeeded; None: any file is replaced. The outputs
-            that a user names are guarded by `outputs.Kind`.
-
-    Raises:
-        InputError: the folder is missing or not writable, or the disk is full.
+    If the block fails, `path` is unchanged. Equal content gives equal bytes: the gzip header has no time stamp. `guard`
+    is called with a file that exists when the block has succeeded. Raises InputError if `path` cannot be written.
     """
     target = Path(os.path.realpath(path))
     if target.is_dir():
@@ -85,15 +79,8 @@ def check_folder(
 ) -> Path:
     """Return `path` with links resolved if it can be replaced, and create its parent folder.
 
-    Args:
-        path: the output folder.
-        ours: names of the files in every folder of this kind. Only a folder with these files, or an empty folder, may
-            be replaced.
-        kind: description of such a folder, for messages.
-        guard: called with a folder that exists and is not empty.
-
-    Raises:
-        InputError: `path` is another file or folder, contains the current folder, or cannot be written.
+    A folder is replaced if it is empty or has all files of `ours`, and if `guard` allows it. Raises InputError for any
+    other file or folder, for one that contains the current folder, and if `path` cannot be written.
     """
     hint = "name another folder with -o"
     target = Path(os.path.realpath(path))
@@ -117,13 +104,8 @@ def check_folder(
 def locked_folder(path: Path, process: str) -> Iterator[None]:
     """Create and lock an output folder that a process fills step by step, so that no other process fills it too.
 
-    The lock file has the name of the process. A folder of another process, or with other content, is refused.
-
-    Args:
-        process: what fills the folder, for messages: `experiment`.
-
-    Raises:
-        InputError: the folder has other content, another process has locked it, or it cannot be written.
+    The lock file has the name of the process, such as `experiment`. Raises InputError if the folder is that of another
+    process, has other content, is locked, or cannot be written.
     """
     hint = "name another folder with -o"
     try:
@@ -160,21 +142,10 @@ def replacing_folder(
     kind: str = "a folder of this kind",
     guard: Guard | None = None,
 ) -> Iterator[Path]:
-    """Create a folder that replaces `path` when the block succeeds.
+    """Create a folder that replaces `path` when the block succeeds; `guard` is called before the block and after it.
 
     Files of `ours` and `parts` in the previous folder are removed, as are files that the new folder has under the same
-    name. All other files were not written by tracebed and move to the new folder.
-
-    Args:
-        path: the output folder.
-        ours: names of the files in every folder of this kind. Only a folder with these files, or an empty folder, is
-            replaced.
-        parts: names of further files in such folders.
-        kind: description of such a folder, for messages.
-        guard: called with a folder that exists and is not empty, before the block and after it.
-
-    Raises:
-        InputError: `path` is another file or folder, or cannot be written.
+    name. All other files were not written by tracebed and move to the new folder. Errors are those of `check_folder`.
     """
     target = check_folder(path, ours, kind, guard)
     unique = f".{target.name[:40]}.{system.token_hex(4)}"
@@ -230,10 +201,7 @@ def _replaceable(folder: Path, ours: Collection[str]) -> bool:
 
 
 def _carry_over(earlier: Path, successor: Path, replaced: Collection[str]) -> None:
-    """Move the entries of `earlier` to `successor`, except those in `replaced` and those that exist there.
-
-    Entries that cannot be moved or removed stay in `earlier`.
-    """
+    """Move entries of `earlier` to `successor` unless replaced or there; what cannot be moved or removed stays."""
     for entry in list(earlier.iterdir()):
         with suppress(OSError):
             if entry.name not in replaced and not os.path.lexists(successor / entry.name):

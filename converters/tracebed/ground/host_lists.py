@@ -9,23 +9,19 @@ MOST_HOSTS = 100_000
 
 
 def host_names(text: str) -> list[str]:
-    """Return the hosts of a list, in its order.
-
-    Raises:
-        ValueError: the text is not a list of hosts, or the list is too long.
-    """
-    found: list[str] = []
+    """Return the hosts of a list, in its order. Raises ValueError if the text is not a list of hosts, or too long."""
+    hosts: list[str] = []
     for part in re.split(r",(?![^\[]*\])", text):
         if not re.fullmatch(r"(?:[\w.-]+|\[[0-9,-]+\])+", part):
             raise ValueError(f"{text[:80]!r} is not a list of hosts")
         names = [""]
         for plain, ranges in re.findall(r"([\w.-]+)|\[([0-9,-]+)\]", part):
             choices = [plain] if plain else [number for item in ranges.split(",") for number in _numbers(item, text)]
-            if len(found) + len(names) * len(choices) > MOST_HOSTS:
+            if len(hosts) + len(names) * len(choices) > MOST_HOSTS:
                 raise ValueError(_too_long(text))
             names = [name + choice for name in names for choice in choices]
-        found += names
-    return found
+        hosts += names
+    return hosts
 
 
 def _numbers(item: str, text: str) -> list[str]:

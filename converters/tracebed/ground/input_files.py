@@ -11,7 +11,6 @@ import json
 import os
 import select
 import stat
-from collections.abc import Iterable
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
@@ -34,15 +33,10 @@ KINDS = {stat.S_ISCHR: "device", stat.S_ISBLK: "device", stat.S_ISSOCK: "socket"
 
 
 def open_file(path: Path, what: str = "", *, hint: str = "check the path") -> BinaryIO:
-    """Open a regular file or a pipe (`<(...)`, `/dev/stdin`) for reading. The caller closes the file.
+    """Open a regular file or a pipe (`<(...)`, `/dev/stdin`) for reading. `what` is the kind of file, for messages.
 
-    Args:
-        what: the kind of file, for messages: `verdict`; empty: unknown.
-        hint: how to correct a wrong path.
-
-    Raises:
-        InputError: the file does not exist, cannot be read, or is a device, socket or folder. A read from a pipe
-            raises it too, if no program opens the pipe within `WRITER_S` or writes within `SILENCE_S`.
+    Raises InputError if the file does not exist, cannot be read, or is a device, socket or folder. A read from a pipe
+    raises it too, if no program opens the pipe within `WRITER_S` or writes within `SILENCE_S`.
     """
     try:
         _check_kind(path, path.stat().st_mode, hint)  # before the open: that of a device may have effects
@@ -65,16 +59,7 @@ def open_file(path: Path, what: str = "", *, hint: str = "check the path") -> Bi
 
 
 def read_file(path: Path, what: str, *, hint: str = "check the path", most: int = MAX_TEXT) -> bytes:
-    """Return the content of a file that is small by nature.
-
-    Args:
-        what: the kind of file, for messages: `verdict`.
-        hint: how to correct a wrong path.
-        most: largest accepted size in bytes.
-
-    Raises:
-        InputError: the file cannot be opened (see `open_file`) or read, or is larger than `most`.
-    """
+    """Return the content of a small file. Raises InputError as `open_file`, and if it is larger than `most` bytes."""
     with open_file(path, what, hint=hint) as file:
         try:
             data = file.read(most + 1)
@@ -86,17 +71,7 @@ def read_file(path: Path, what: str, *, hint: str = "check the path", most: int 
 
 
 def read_text(file: Traversable, what: str, *, hint: str = "check the path", most: int = MAX_TEXT) -> str:
-    """Return the content of a small text file in UTF-8, without a byte order mark.
-
-    Args:
-        file: a path, or a package resource.
-        what: the kind of file, for messages.
-        hint: how to correct a wrong path.
-        most: largest accepted size in bytes.
-
-    Raises:
-        InputError: the file cannot be read (see `read_file`), or is not UTF-8.
-    """
+    """Return a small UTF-8 text without byte order mark. Raises InputError as `read_file`, or if it is not UTF-8."""
     data = read_file(file, what, hint=hint, most=most) if isinstance(file, Path) else file.read_bytes()
     try:
         return io.TextIOWrapper(io.BytesIO(data), encoding="utf-8-sig").read()
@@ -107,25 +82,15 @@ def read_text(file: Traversable, what: str, *, hint: str = "check the path", mos
 
 
 def read_json(path: Path, what: str, *, hint: str = "check the path", most: int = MAX_TEXT) -> Any:
-    """Return the content of a small JSON file.
-
-    Args:
-        what: the kind of file, for messages.
-        hint: how to correct a wrong path, or an invalid file.
-        most: largest accepted size in bytes.
-
-    Raises:
-        InputError: the file cannot be read (see `read_text`), or `parse_json` refuses its content.
-    """
+    """Return the content of a small JSON file. Raises InputError as `read_text` and `parse_json`."""
     return parse_json(read_text(path, what, hint=hint, most=most), where=str(path), hint=hint)
 
 
 def parse_json(text: str, *, where: str, hint: str) -> Any:
     """Return the value of a JSON text.
 
-    Raises:
-        InputError: the text is not JSON (NaN, Infinity, and numbers beyond a float are not), repeats a key, or is
-            nested more than `DEEPEST` deep.
+    Raises InputError if the text is not JSON (NaN, Infinity, and numbers beyond a float are not), repeats a key, or is
+    nested more than `DEEPEST` deep.
     """
     try:
         value = json.loads(text, parse_constant=not_json, parse_float=_number, object_pairs_hook=_unique)
@@ -135,12 +100,20 @@ def parse_json(text: str, *, where: str, hint: str) -> Any:
         raise InputError(f"is not JSON: {error.msg}", where=f"{where}:{error.lineno}", hint=hint) from None
     except ValueError as error:  # also a whole number of thousands of digits
         raise InputError(f"is not JSON: {str(error).splitlines()[0][:200]}", where=where, hint=hint) from None
-    level = [value]
-    for _ in range(DEEPEST + 1):
-        level = [inner for outer in level if isinstance(outer, dict | list) for inner in _elements(outer)]
-    if level:
+    if is_deeper(value, DEEPEST):
         raise InputError(f"is nested more than {DEEPEST} deep", where=where, hint=hint)
     return value
+
+
+def is_deeper(value: Any, most: int) -> bool:
+    """Return whether a value of JSON has an element within more than `most` mappings and lists."""
+    level = [value]
+    for _ in range(most + 1):
+        containers = (
+            part.values() if isinstance(part, dict) else part for part in level if isinstance(part, dict | list)
+        )
+        level = [part for container in containers for part in container]
+    return bool(level)
 
 
 def _check_kind(path: Path, mode: int, hint: str) -> None:
@@ -162,16 +135,12 @@ def _number(text: str) -> float:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    mapping = dict(pairs)
+    if len(mapping) < len(pairs):
         seen: set[str] = set()
         twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
         raise ValueError(f"key {twice[:40]!r} occurs twice")
-    return found
-
-
-def _elements(value: dict[str, Any] | list[Any]) -> Iterable[Any]:
-    return value.values() if isinstance(value, dict) else value
+    return mapping
 
 
 class _Pipe(io.RawIOBase):
@@ -188,11 +157,7 @@ class _Pipe(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Read into `buffer` and return the number of bytes, 0 at the end.
-
-        Raises:
-            InputError: no program has opened the pipe to write within `WRITER_S`, or has written within `SILENCE_S`.
-        """
+        """Read into `buffer` and return the number of bytes, 0 at the end. Raises InputError if no program writes."""
         start = system.monotonic()
         if not self._poll.poll(1000 * WRITER_S):
             try:

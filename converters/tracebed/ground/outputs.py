@@ -59,11 +59,7 @@ class OutputKind:
             return False
 
     def check(self, path: Path, *, replace: bool = False) -> None:
-        """Check that an output of this kind can be written to `path`.
-
-        Raises:
-            InputError: `path` exists and may not be replaced, or it cannot be written.
-        """
+        """Raise InputError if `path` exists and may not be replaced by an output of this kind, or cannot be written."""
         if self.parts:
             check_folder(path, self.parts, self.noun, self.guard(path, replace))
         else:
@@ -84,32 +80,20 @@ class OutputKind:
 
     @contextmanager
     def file(self, path: Path, *, replace: bool = False) -> Iterator[BinaryIO]:
-        """Open a file that becomes the output `path` when the block succeeds, as `files.replacing`.
-
-        Raises:
-            InputError: `path` exists and may not be replaced, or it cannot be written.
-        """
+        """Open a file that becomes the output `path`, as `files.replacing`. Raises InputError as `check`."""
         self.check(path, replace=replace)
         with replacing(path, self.guard(path, replace)) as file:
             yield file
 
     @contextmanager
     def folder(self, path: Path, ours: Collection[str], *, replace: bool = False) -> Iterator[Path]:
-        """Create a folder that becomes the output `path` when the block succeeds, as `files.replacing_folder`.
-
-        Raises:
-            InputError: `path` exists and may not be replaced, or it cannot be written.
-        """
+        """Create a folder that becomes the output `path`, as `files.replacing_folder`. Raises InputError as `check`."""
         with replacing_folder(path, ours, kind=self.noun, guard=self.guard(path, replace)) as folder:
             yield folder
 
 
 def _check_file(path: Path, *, parent: bool) -> None:
-    """Check that a file can be written to `path`, and that its folder exists if `parent`.
-
-    Raises:
-        InputError: the file cannot be written.
-    """
+    """Raise InputError if a file cannot be written to `path`, or if its folder is missing and `parent`."""
     try:
         target = Path(os.path.realpath(path))
         if target.is_dir():

@@ -18,15 +18,8 @@ HINTS = {bool: "true or false", int: "a whole number", float: "a number", str: "
 def with_parameters(noun: str, name: str, factory: Any, parameters: Mapping[str, Any]) -> Any:
     """Return an instance of the dataclass `factory` with `parameters`. Values may be strings.
 
-    Args:
-        noun: kind of the extension, for messages.
-        name: name of the extension.
-        factory: the dataclass. Its fields are of type bool, int, float, str, or a `Literal` of strings.
-        parameters: name -> value.
-
-    Raises:
-        InputError: a parameter is unknown, or lacks a value, or a value is invalid.
-        ExtensionError: the code of an extension that tracebed does not provide has failed.
+    The fields of `factory` are of type bool, int, float, str, or a `Literal` of strings. Raises InputError if a
+    parameter is unknown, lacks a value, or is invalid, and ExtensionError if code of another package has failed.
     """
     try:
         known = _types(factory)

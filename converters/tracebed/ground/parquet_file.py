@@ -28,19 +28,15 @@ MAX_RATIO = 200
 
 def read_frame(path: Path, *, hint: str) -> pd.DataFrame:
     """Return the table in a file as a pandas frame, without regard to metadata of pandas; errors as of `read`."""
-    found = read(path, hint=hint)
+    content = read(path, hint=hint)
     with refusing(str(path), hint):
-        table: pd.DataFrame = found.to_pandas(ignore_metadata=True, use_threads=found.nbytes > MANY_BYTES)
+        table: pd.DataFrame = content.to_pandas(ignore_metadata=True, use_threads=content.nbytes > MANY_BYTES)
         return table
     raise AssertionError("unreachable")
 
 
 def read(path: Path, *, hint: str) -> pa.Table:
-    """Return the table in a file.
-
-    Raises:
-        InputError: the file cannot be read, is not Parquet, is damaged, or its table is too large (see `read_table`).
-    """
+    """Return the table in a file. Raises InputError if the file cannot be read, or as `read_table`."""
     with open_file(path, hint=hint) as file:
         if not file.seekable():
             raise InputError("is a pipe: Parquet needs a file", where=str(path), hint=hint)
@@ -50,17 +46,10 @@ def read(path: Path, *, hint: str) -> pa.Table:
 
 
 def read_table(source: pa.NativeFile, *, where: str, hint: str, columns: Sequence[str] | None = None) -> pa.Table:
-    """Return the table in `source`, validated: all texts are UTF-8.
+    """Return some or all columns of the table in `source`, validated: all texts are UTF-8.
 
-    Args:
-        source: the content of the file.
-        where: the name of the file, for messages.
-        hint: how to correct a damaged file.
-        columns: the names of the columns to read; None: all.
-
-    Raises:
-        InputError: the content is not Parquet, is damaged, or the table is larger than `FREE_BYTES` and than
-            `MAX_RATIO` times the file.
+    Raises InputError if the content is not Parquet or damaged, or the table is larger than `FREE_BYTES` and than
+    `MAX_RATIO` times the file.
     """
     with refusing(where, hint):
         file = pq.ParquetFile(source)  # without pyarrow.dataset, which takes 20 ms to import

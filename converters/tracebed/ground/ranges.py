@@ -35,7 +35,6 @@ class NameRange:
         return self.last - self.first + 1
 
     def __iter__(self) -> Iterator[str]:
-        """Yield the names."""
         if self.width is None:
             yield self.before
             return
@@ -46,12 +45,7 @@ class NameRange:
 def parse_names(text: str, *, most: int) -> NameRange:
     """Return the names of `n`, `n[1-64]`, `n[01-64]` (zero-padded to two digits) or `n[1-*]` (no end).
 
-    Args:
-        text: the name or the range.
-        most: largest accepted number of names. It does not apply to a range without end.
-
-    Raises:
-        InputError: the name or the range is invalid, or has more than `most` names.
+    Raises InputError if the name or the range is invalid, or has an end and more than `most` names.
     """
     hint = "a name consists of letters, digits, `_`, `.`, `-` and at most one range like [1-64]"
     if len(text.encode(errors="replace")) > LONGEST_NAME:

@@ -42,12 +42,12 @@ class Registry(Generic[Extension]):
     @cached_property
     def entries(self) -> dict[str, EntryPoint]:
         """Name -> entry point, in natural order of names. Extensions of tracebed have precedence over others."""
-        found: dict[str, EntryPoint] = {}
+        entries: dict[str, EntryPoint] = {}
         for entry in _installed()(group=self.group):
             ours = entry.value.startswith("tracebed.")
-            if entry.name not in found or ours:
-                found[entry.name] = entry
-        return dict(sorted(found.items(), key=lambda item: _natural(item[0])))
+            if entry.name not in entries or ours:
+                entries[entry.name] = entry
+        return dict(sorted(entries.items(), key=lambda item: _natural(item[0])))
 
     def names(self) -> list[str]:
         """Return the names of all installed extensions in natural order."""
@@ -69,8 +69,8 @@ class Registry(Generic[Extension]):
             with of_extension(ImportError, AttributeError, SyntaxError):
                 extension: Extension = load()
         except (ImportError, AttributeError) as error:
-            found = extension_error(error)
-            where = found.where if found is not None else module
+            failure = extension_error(error)
+            where = failure.where if failure is not None else module
             raise InputError(f"{self.noun} {name} cannot be loaded: {error}", where=where) from error
         except SyntaxError as error:
             where = f"{error.filename}:{error.lineno}"
@@ -84,7 +84,7 @@ class Registry(Generic[Extension]):
         return self.entries[name]
 
     def summary(self, name: str) -> str:
-        """Return the first line of the documentation of an extension; empty if unknown.
+        """Return the first line of an extension's documentation, or an empty text.
 
         The line is parsed from the source file, because help texts must not import the extensions.
         """
@@ -128,15 +128,7 @@ def unknown(noun: str, name: Any, known: list[str]) -> InputError:
 
 
 def one_of(noun: str, name: Any, known: Iterable[str]) -> None:
-    """Raise InputError unless `name` is a known name.
-
-    Args:
-        noun: what the name denotes, for the message.
-        known: the known names.
-
-    Raises:
-        InputError: `name` is unknown.
-    """
+    """Raise InputError unless `name` is one of the `known` names. `noun` is what the name denotes, for the message."""
     names = list(known)
     if name not in names:
         raise unknown(noun, name, names)

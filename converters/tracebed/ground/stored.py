@@ -33,11 +33,7 @@ class StoredFile(Part):
 
     @classmethod
     def load(cls, path: Path | str) -> Self:
-        """Read a file.
-
-        Raises:
-            InputError: the file cannot be read, or its content is invalid. The error has the file and the line.
-        """
+        """Read a file. Raises InputError, with file and line, if it cannot be read or its content is invalid."""
         return cls._checked(YamlFile.read(Path(path), cls.KIND, hint=cls.HINT, unreadable=cls.HINT))
 
     @classmethod
@@ -50,18 +46,14 @@ class StoredFile(Part):
         expected = str(cls.model_fields["file_schema"].default)
         name = file.raw.get("schema") if isinstance(file.raw, Mapping) else None
         if name != expected:
-            found = f"schema is {name!r}" if name else "schema is missing"
-            raise file.error(f"{found}, not {expected!r}", "schema")
+            stated = f"schema is {name!r}" if name else "schema is missing"
+            raise file.error(f"{stated}, not {expected!r}", "schema")
         return file.checked(cls)
 
     def save(self, path: Path | str, *, replace: bool = False) -> Path:
         """Write the file atomically and return its path: JSON if its name ends in .json, otherwise YAML.
 
-        Args:
-            replace: whether an existing file of this kind is replaced.
-
-        Raises:
-            InputError: the file exists and may not be replaced, or it cannot be written.
+        Raises InputError if the file exists and is not of this kind or not to be replaced, or cannot be written.
         """
         path = Path(path)
         family = str(type(self).model_fields["file_schema"].default).partition("/")[0]

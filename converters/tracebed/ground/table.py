@@ -38,15 +38,12 @@ class Table:
         self._whole: pd.DataFrame | None = None
 
     def __len__(self) -> int:
-        """Return the number of rows."""
         return len(next(iter(self._columns.values()), ()))
 
     def __contains__(self, name: object) -> bool:
-        """Return whether there is a column with this name."""
         return name in self._columns
 
     def __iter__(self) -> Iterator[str]:
-        """Return the names of the columns."""
         return iter(self._columns)
 
     def __getitem__(self, name: str) -> npt.NDArray[Any]:
@@ -117,17 +114,12 @@ class Table:
 
 
 def column(values: Any, dtype: str) -> Any | None:
-    """Return values as the column of a table, or None if they do not have the type `dtype`.
-
-    Args:
-        values: a pandas Series, or an array of NumPy or Arrow.
-        dtype: bool, int64, float64 or str.
-    """
+    """Return values of pandas, NumPy or Arrow as the column of a table, or None if they are not of the type `dtype`."""
     if isinstance(values, pa.Array | pa.ChunkedArray):
-        kind = str(values.type)
         if dtype == "str":
-            return texts(values) if kind in ("string", "large_string") else None
-        return numbers(values) if kind == _ARROW[dtype] and (dtype == "float64" or not values.null_count) else None
+            return texts(values) if str(values.type) in ("string", "large_string") else None
+        fits = values.type == pa.type_for_alias(dtype) and (dtype == "float64" or not values.null_count)
+        return numbers(values) if fits else None
     if isinstance(values, np.ndarray) and values.dtype.kind == "i" and dtype in ("int64", "float64"):
         return values.astype(dtype, copy=False)
     if values.dtype != dtype:
@@ -148,8 +140,8 @@ def numbers(values: pa.Array | pa.ChunkedArray, missing: float = np.nan) -> npt.
         return np.empty(0, dtype=str(values.type))
     if pa.types.is_boolean(values.type):
         return _bits(content, first, last)
-    found: npt.NDArray[Any] = np.frombuffer(content, dtype=str(values.type), count=last)[first:]
-    return np.where(_bits(valid, first, last), found, missing) if values.null_count else found
+    known: npt.NDArray[Any] = np.frombuffer(content, dtype=str(values.type), count=last)[first:]
+    return np.where(_bits(valid, first, last), known, missing) if values.null_count else known
 
 
 def arrow(values: npt.NDArray[Any]) -> pa.Array:
@@ -161,7 +153,7 @@ def arrow(values: npt.NDArray[Any]) -> pa.Array:
         content = values
         if values.dtype.kind == "f" and (missing := np.isnan(values)).any():
             valid = pa.py_buffer(np.packbits(~missing, bitorder="little"))
-    return pa.Array.from_buffers(_TYPES[str(values.dtype)], len(values), [valid, pa.py_buffer(content)])
+    return pa.Array.from_buffers(pa.type_for_alias(str(values.dtype)), len(values), [valid, pa.py_buffer(content)])
 
 
 def texts(values: Any) -> Texts:
@@ -169,12 +161,12 @@ def texts(values: Any) -> Texts:
     if isinstance(values, pa.ChunkedArray) and pa.types.is_large_string(values.type):
         return values
     if isinstance(values, pa.Array | pa.ChunkedArray):
-        found = values if pa.types.is_large_string(values.type) else values.cast(pa.large_string())
+        array = values if pa.types.is_large_string(values.type) else values.cast(pa.large_string())
     elif hasattr(values, "__arrow_array__") or hasattr(values, "array"):
-        found = pa.array(values, type=pa.large_string(), from_pandas=True)
+        array = pa.array(values, type=pa.large_string(), from_pandas=True)
     else:
-        found = _joined([*values])
-    return found if isinstance(found, pa.ChunkedArray) else pa.chunked_array([found])
+        array = _joined([*values])
+    return array if isinstance(array, pa.ChunkedArray) else pa.chunked_array([array])
 
 
 def _joined(words: list[str]) -> pa.Array:
@@ -189,7 +181,7 @@ def _joined(words: list[str]) -> pa.Array:
 
 def strings(column: Texts) -> list[Any]:
     """Return the texts of a column as a list, None where they are missing."""
-    found: list[Any] = []
+    all_words: list[Any] = []
     for part in column.chunks:
         if not len(part):
             continue
@@ -204,8 +196,8 @@ def strings(column: Texts) -> list[Any]:
             words = [whole[first:last].decode() for first, last in pairwise(places)]
         for row in np.flatnonzero(~_bits(valid, part.offset, part.offset + len(part))) if part.null_count else ():
             words[row] = None
-        found += words
-    return found
+        all_words += words
+    return all_words
 
 
 def concatenated(parts: Sequence[Any]) -> Any:
@@ -250,12 +242,7 @@ def missing(column: Texts) -> BoolArray:
 
 
 def rows_of(ids: Any, known: Any) -> IntArray:
-    """Return the row of each of `ids` in `known`, whose ids are unique, shape (ids,); -1: absent.
-
-    Args:
-        ids: texts, as the argument of `texts`.
-        known: the same.
-    """
+    """Return the row of each of `ids` in `known`, which are unique texts, shape (ids,); -1: absent."""
     return _numbered(pc.index_in(texts(ids), value_set=texts(known)))
 
 
@@ -266,18 +253,18 @@ def ascending(column: Texts) -> IntArray:
 
 def codes_of(column: Texts) -> tuple[IntArray, list[str]]:
     """Return the number of each text, in the order in which they occur first (-1: missing), and the different texts."""
-    found = pc.dictionary_encode(column)
-    found = found.unify_dictionaries() if found.num_chunks > 1 else found
-    if not found.num_chunks:
+    encoded = pc.dictionary_encode(column)
+    encoded = encoded.unify_dictionaries() if encoded.num_chunks > 1 else encoded
+    if not encoded.num_chunks:
         return np.empty(0, dtype=np.int64), []
-    codes = _numbered(pa.chunked_array([part.indices for part in found.chunks]))
-    return codes, strings(texts(found.chunk(0).dictionary))
+    codes = _numbered(pa.chunked_array([part.indices for part in encoded.chunks]))
+    return codes, strings(texts(encoded.chunk(0).dictionary))
 
 
 def counts_of(column: Texts) -> dict[str, int]:
     """Return the number of rows with each text, in the order in which the texts occur first; none may be missing."""
-    codes, found = codes_of(column)
-    return dict(zip(found, np.bincount(codes, minlength=len(found)).tolist(), strict=True))
+    codes, words = codes_of(column)
+    return dict(zip(words, np.bincount(codes, minlength=len(words)).tolist(), strict=True))
 
 
 def _numbered(indices: pa.Array | pa.ChunkedArray) -> IntArray:
@@ -291,14 +278,14 @@ def word(text: str) -> pa.Scalar:
     return _joined([text])[0]
 
 
-def _mask(found: pa.ChunkedArray) -> BoolArray:
+def _mask(truths: pa.ChunkedArray) -> BoolArray:
     """Return a column of truth values as an array; missing ones as false."""
     return np.concatenate(
         [np.empty(0, dtype=bool)]
         + [
             _bits(part.buffers()[1], part.offset, part.offset + len(part))
             & (_bits(part.buffers()[0], part.offset, part.offset + len(part)) if part.null_count else True)
-            for part in found.chunks
+            for part in truths.chunks
         ]
     )
 
@@ -317,12 +304,3 @@ def _kept(values: Any) -> Any:
     view = values.view()
     view.flags.writeable = False
     return view
-
-
-_ARROW = {"bool": "bool", "int64": "int64", "float64": "double"}
-_TYPES = {
-    "bool": pa.bool_(),
-    "int32": pa.int32(),
-    "int64": pa.int64(),
-    "float64": pa.float64(),
-}

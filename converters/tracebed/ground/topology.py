@@ -29,9 +29,7 @@ Vector = tuple[int, int]
 class Grid:
     """A grid of nodes of one to three dimensions. Nodes are numbered with the last coordinate running fastest.
 
-    Args:
-        sides: number of nodes along each dimension.
-        torus: whether the first and the last node of each row are neighbours.
+    In a torus, the first and the last node of each row are neighbours.
     """
 
     sides: tuple[int, ...]
@@ -39,18 +37,11 @@ class Grid:
 
     @classmethod
     def parse(cls, text: str, nodes: int | None = None) -> Grid:
-        """Return the grid written as `8x16`, `4x4x8` or `torus:8x16`.
-
-        Args:
-            nodes: the number of nodes that it must have; None: any.
-
-        Raises:
-            InputError: the text is not a grid, or the grid has another number of nodes.
-        """
-        found = GRID.fullmatch(text)
-        if found is None:
+        """Return the grid written as `8x16`, `4x4x8` or `torus:8x16`. Raises InputError unless it has `nodes` nodes."""
+        match = GRID.fullmatch(text)
+        if match is None:
             raise InputError(f"invalid grid {text!r}", hint=HINT)
-        grid = cls(tuple(map(int, found[2].split("x"))), torus=bool(found[1]))
+        grid = cls(tuple(map(int, match[2].split("x"))), torus=bool(match[1]))
         if nodes is not None and len(grid) != nodes:
             raise InputError(f"grid {text} has {len(grid):,} nodes, the machine has {nodes:,}", hint=HINT)
         return grid
@@ -60,7 +51,6 @@ class Grid:
         return "torus:" * self.torus + "x".join(map(str, self.sides))
 
     def __len__(self) -> int:
-        """Return the number of nodes."""
         return math.prod(self.sides)
 
     @cached_property
@@ -71,7 +61,7 @@ class Grid:
     @cached_property
     def neighbours(self) -> list[tuple[int, ...]]:
         """The neighbours of each node, in the order of the dimensions, the lower one first."""
-        found: list[list[int]] = [[] for _ in range(len(self))]
+        beside: list[list[int]] = [[] for _ in range(len(self))]
         numbers = np.arange(len(self)).reshape(self.sides)
         for axis, side in enumerate(self.sides):
             for step in (1, -1):
@@ -84,8 +74,8 @@ class Grid:
                     np.compress(inside, there, axis).ravel().tolist(),
                     strict=True,
                 ):
-                    found[node].append(other)
-        return [tuple(others) for others in found]
+                    beside[node].append(other)
+        return [tuple(others) for others in beside]
 
     def distance(self, node: int, other: int) -> int:
         """Return the Manhattan distance of two nodes, in links."""
@@ -109,7 +99,7 @@ class Grid:
     def parts(self, nodes: Iterable[int]) -> list[list[int]]:
         """Return the connected parts of `nodes`, each ascending, in the order of their first nodes."""
         left = dict.fromkeys(sorted(nodes))
-        found = []
+        parts = []
         while left:
             part = [next(iter(left))]
             del left[part[0]]
@@ -118,8 +108,8 @@ class Grid:
                     if other in left:
                         del left[other]
                         part.append(other)
-            found.append(sorted(part))
-        return found
+            parts.append(sorted(part))
+        return parts
 
     @cached_property
     def curve(self) -> IntArray:

@@ -28,23 +28,20 @@ def version() -> str:
 @cache
 def own_entry_points() -> dict[str, dict[str, str]]:
     """Return the entry points of tracebed itself: group -> name -> `module:object`. Empty if they are unknown."""
-    found: dict[str, dict[str, str]] = {}
+    entries: dict[str, dict[str, str]] = {}
     group, folder = "", _metadata()
     for line in (folder / "entry_points.txt").read_text(encoding="utf-8").splitlines() if folder else ():
         name, equals, value = (part.strip() for part in line.partition("="))
         if line.startswith("["):
             group = line.strip().strip("[]")
         elif equals:
-            found.setdefault(group, {})[name] = value
-    return found
+            entries.setdefault(group, {})[name] = value
+    return entries
 
 
 @cache
 def others_installed(group: str) -> bool:
-    """Return whether a package other than tracebed has entry points of a group.
-
-    The search of 130 packages takes 1.4 ms. `importlib.metadata` would take 30 ms.
-    """
+    """Return whether another package has entry points of a group. It takes 1.4 ms; `importlib.metadata` takes 30 ms."""
     header = f"[{group}]".encode()
     for folder in filter(os.path.isdir, sys.path):
         for name in os.listdir(folder):  # noqa: PTH208 - pathlib takes three times as long
@@ -58,5 +55,5 @@ def others_installed(group: str) -> bool:
 @cache
 def _metadata() -> Path | None:
     """Return the folder of the metadata: the first one in the search path, as for `importlib.metadata`."""
-    found = (path for folder in sys.path for path in Path(folder).glob(f"{PREFIX}*{SUFFIX}"))
-    return next(found, None)
+    folders = (path for folder in sys.path for path in Path(folder).glob(f"{PREFIX}*{SUFFIX}"))
+    return next(folders, None)

@@ -24,32 +24,26 @@ MAX_CHARACTERS = 2**22
 MAX_VALUES = 1_000_000
 """Largest accepted number of keys and values, each alias counted as what it stands for: nested aliases grow
 exponentially in everything that walks over the values."""
-SAYS = {
-    **dict.fromkeys(("extra_forbidden", "unexpected_keyword_argument"), "unknown key"),
-    "missing": "required key is missing",
-    "dict_type": "must be a mapping of keys to values",
-    **dict.fromkeys(("model_type", "dataclass_type"), "must be a mapping of keys to values"),
-    "list_type": "must be a list",
-    "tuple_type": "must be a list",
-    "string_type": "must be text",
-    "bool_type": "must be true or false",
-    "bool_parsing": "must be true or false",
-    "int_type": "must be a whole number",
-    "int_from_float": "must be a whole number",
-    "int_parsing": "must be a whole number",
-    "float_type": "must be a number",
-    "float_parsing": "must be a number",
-    "finite_number": "must be a finite number",
-    "literal_error": "must be {expected}",
-    "greater_than": "must be more than {gt}",
-    "greater_than_equal": "must be at least {ge}",
-    "less_than": "must be less than {lt}",
-    "less_than_equal": "must be at most {le}",
-    "too_short": "must not be empty",
-    "string_too_short": "must not be empty",
-    "string_too_long": "must have at most {max_length} characters",
-    "string_pattern_mismatch": "must match {pattern}",
+MESSAGES = {
+    "unknown key": ("extra_forbidden", "unexpected_keyword_argument"),
+    "required key is missing": ("missing",),
+    "must be a mapping of keys to values": ("dict_type", "model_type", "dataclass_type"),
+    "must be a list": ("list_type", "tuple_type"),
+    "must be text": ("string_type",),
+    "must be true or false": ("bool_type", "bool_parsing"),
+    "must be a whole number": ("int_type", "int_from_float", "int_parsing"),
+    "must be a number": ("float_type", "float_parsing"),
+    "must be a finite number": ("finite_number",),
+    "must be {expected}": ("literal_error",),
+    "must be more than {gt}": ("greater_than",),
+    "must be at least {ge}": ("greater_than_equal",),
+    "must be less than {lt}": ("less_than",),
+    "must be at most {le}": ("less_than_equal",),
+    "must not be empty": ("too_short", "string_too_short"),
+    "must have at most {max_length} characters": ("string_too_long",),
+    "must match {pattern}": ("string_pattern_mismatch",),
 }
+SAYS = {kind: message for message, kinds in MESSAGES.items() for kind in kinds}
 """Kind of error -> message, where the message of pydantic uses terms of Python."""
 
 _SHORT = Repr()
@@ -112,20 +106,20 @@ class Invalid(NamedTuple):
 def invalid(error: ValidationError, raw: Any) -> Invalid:
     """Return the error to report for `raw`. A misspelled key is also a missing key: the misspelled one is reported."""
     errors = error.errors()
-    first = next((found for found in errors if found["type"] == "extra_forbidden"), errors[0])
+    first = next((entry for entry in errors if entry["type"] == "extra_forbidden"), errors[0])
     path = _path(first["loc"], raw, missing=first["type"] == "missing")
     # A value of several possible types has an error for each of them.
-    alike = [found for found in errors if _path(found["loc"], raw) == path] if path else []
-    says = dict.fromkeys(SAYS.get(found["type"], "{msg}").format(**_context(found)) for found in alike or [first])
+    alike = [entry for entry in errors if _path(entry["loc"], raw) == path] if path else []
+    says = dict.fromkeys(SAYS.get(entry["type"], "{msg}").format(**_context(entry)) for entry in alike or [first])
     what = " or ".join(says).replace(" or must be ", " or ")
     field = ".".join(map(str, path))[:100]
     return Invalid(path, f"{field}: {what}" if field else what, first["type"])
 
 
-def _context(found: Mapping[str, Any]) -> dict[str, Any]:
+def _context(error: Mapping[str, Any]) -> dict[str, Any]:
     """Return the bounds and the message of an error."""
-    bounds = {name: f"{bound:g}" if isinstance(bound, float) else bound for name, bound in found.get("ctx", {}).items()}
-    return bounds | {"msg": found["msg"].removeprefix("Value error, ")}
+    bounds = {name: f"{bound:g}" if isinstance(bound, float) else bound for name, bound in error.get("ctx", {}).items()}
+    return bounds | {"msg": error["msg"].removeprefix("Value error, ")}
 
 
 def _path(loc: Sequence[int | str], raw: Any, *, missing: bool = False) -> list[int | str]:
@@ -151,17 +145,7 @@ class YamlFile:
 
     @classmethod
     def read(cls, file: Traversable, what: str, *, hint: str, unreadable: str) -> YamlFile:
-        """Read a file.
-
-        Args:
-            file: a path, or a package resource.
-            what: the kind of file, for messages.
-            hint: how to correct the content.
-            unreadable: hint for a file that cannot be read.
-
-        Raises:
-            InputError: the file cannot be read, is too long, is not YAML, or repeats a key.
-        """
+        """Read a file. Raises InputError, with the hint `unreadable` if it cannot be read, otherwise as `parse`."""
         return cls.parse(read_text(file, what, hint=unreadable), str(file), hint=hint)
 
     @classmethod
@@ -194,8 +178,8 @@ class YamlFile:
         try:
             return model.model_validate(self.raw)
         except ValidationError as error:
-            found = invalid(error, self.raw)
-            raise self.error(found.what, *found.path) from error
+            first = invalid(error, self.raw)
+            raise self.error(first.what, *first.path) from error
 
     def part(self, *loc: int | str, hint: str | None = None) -> YamlFile:
         """Return the value at path `loc` as a file of its own, whose errors have the lines of this file."""
@@ -220,14 +204,14 @@ class YamlFile:
         line: int = node.start_mark.line + 1 if node is not None else 1
         for part in loc:
             if isinstance(node, yaml.MappingNode):
-                found = [(key, value) for key, value in node.value if key.value == str(part)]
+                entries = [(key, value) for key, value in node.value if key.value == str(part)]
             elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
-                found = [(node.value[part], node.value[part])]
+                entries = [(node.value[part], node.value[part])]
             else:
                 break
-            if not found:
+            if not entries:
                 break
-            key, node = found[0]
+            key, node = entries[0]
             line = key.start_mark.line + 1
         return line
 

@@ -54,11 +54,11 @@ class OarSystem:
     def facts(self) -> SystemFacts:
         """Return the nodes. Their cores are their resources."""
         resources = _parsed(self._run("oarnodes", "-J"), "oarnodes")
-        usable = [each for each in resources.values() if each.get("type", "default") == "default"]
-        cores = Counter(str(each["network_address"]) for each in usable)
+        usable = [resource for resource in resources.values() if resource.get("type", "default") == "default"]
+        cores = Counter(str(resource["network_address"]) for resource in usable)
         if not cores:
             raise InputError("OAR has no nodes", hint="`oarnodes` lists them")
-        first = {str(each["network_address"]): int(each["resource_id"]) for each in reversed(usable)}
+        first = {str(resource["network_address"]): int(resource["resource_id"]) for resource in reversed(usable)}
         nodes = tuple(NodeFacts(name, cores[name]) for name in sorted(cores, key=lambda name: first[name]))
         version = re.search(r"\d+(\.\d+)+", self._run("oarstat", "--version"))
         return SystemFacts(
@@ -82,17 +82,17 @@ class OarSystem:
         command += ["-q", self._queue] if self._queue else []
         job = shlex.join([str(request.script), *request.arguments])  # OAR gives this text to a shell on the node
         printed = self._run(*command, *self._options, job, refusing=True)
-        found = re.search(r"^OAR_JOB_ID=([0-9]+)$", printed, re.MULTILINE)
-        if found is None:
+        printed_id = re.search(r"^OAR_JOB_ID=([0-9]+)$", printed, re.MULTILINE)
+        if printed_id is None:
             raise TestbedError(f"oarsub printed {printed[-80:]!r}, not a job id", transient=True)
-        return found[1]
+        return printed_id[1]
 
     def poll(self, prefix: str, known: Collection[str]) -> dict[str, JobObservation]:
         """Return the jobs of the replay from one `oarstat`, which also lists past jobs."""
         if not re.fullmatch(r"[a-z0-9-]+", prefix):
             raise InputError(f"{prefix!r} is not the beginning of a name")
         printed = self._run("oarstat", "-J", "-f", "--sql", f"job_name like '{prefix}%'")
-        return {each.id: each for each in observations(printed)}
+        return {job.id: job for job in observations(printed)}
 
     def cancel(self, ids: Sequence[str]) -> None:
         """Cancel jobs by `oardel`."""
@@ -139,9 +139,9 @@ def _final(word: str, events: Sequence[str], exit_code: Any) -> JobState:
 def _parsed(text: str, command: str) -> dict[str, Any]:
     """Return the JSON object that a command of OAR printed; empty if it printed nothing."""
     try:
-        found = json.loads(text) if text.strip() else {}
+        document = json.loads(text) if text.strip() else {}
     except ValueError as error:
         raise TestbedError(f"{command} printed {text[:80]!r}, which is not JSON", transient=True) from error
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         raise TestbedError(f"{command} printed {text[:80]!r}, not a JSON object", transient=True)
-    return found
+    return document

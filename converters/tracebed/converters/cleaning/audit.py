@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from tracebed.converters.cleaning.effect import Effect, Records, node_hours
-from tracebed.converters.cleaning.steps import STEPS, checked
+from tracebed.converters.cleaning.steps import STEPS, Effect, Records, checked, node_hours
 from tracebed.converters.log import Log
 from tracebed.converters.workload import IntArray, Provenance, Step, System, Workload
 from tracebed.ground.errors import InputError, tolerate
@@ -59,24 +58,18 @@ def clean(
     system: System | None = None,
     explain: bool = False,
 ) -> Cleaned:
-    """Clean a log.
+    """Clean a log by steps, each the name (a key of `STEPS`) and its parameters; `explain` lists every affected record.
 
-    Args:
-        log: the log, or a workload.
-        steps: name (a key of `STEPS`) and parameters of each step, in order.
-        system: the system of the clean workload; None: the one in the provenance of `log`.
-        explain: whether to return every affected record with the reason.
-
-    Raises:
-        InputError: no job is left, the job ids are not unique after the last step, or a parameter is invalid.
+    The system of the clean workload is `system`, or the one in the provenance. Raises InputError if no job is left, the
+    job ids are not unique after the last step, or a parameter is invalid.
     """
     where = log.where if isinstance(log, Log) else ""
     provenance = log.provenance
     if system is not None:
         provenance = replace(provenance, system=replace(system, name=system.name or provenance.system.name))
-    if isinstance(log, Log) and not _of_one_machine(log.provenance.system.name, provenance.system.name):
-        named = f"the recipe is for {provenance.system.name}, the log is from {log.provenance.system.name}"
-        tolerate({named: 1}, where=where)
+    stated, logged = provenance.system.name, log.provenance.system.name
+    if isinstance(log, Log) and stated not in logged and logged not in stated:
+        tolerate({f"the recipe is for {stated}, the log is from {logged}": 1}, where=where)
     table = _sorted(log.table)
     del log  # frees the memory of a large log
     record: IntArray = np.arange(1, len(table) + 1)
@@ -89,7 +82,8 @@ def clean(
             touched += _touched(table, record, name, effect)
         before, hours_before = len(table), hours
         table, record = _apply(table, record, effect)
-        hours = node_hours(table) if _touches(effect) else hours
+        tally = {action: 0 if mask is None else int(mask.sum()) for action, mask in _masks(effect).items()}
+        hours = node_hours(table) if any(tally.values()) else hours
         row = Audited(
             name,
             dict(parameters),
@@ -99,7 +93,7 @@ def clean(
             hours[0],
             hours_before[1],
             hours[1],
-            **_tally(effect),
+            **tally,
             found=list(effect.found),
         )
         audit.append(row)
@@ -109,11 +103,6 @@ def clean(
     workload = _workload(table, provenance, where)
     columns = ["record", "job_id", "submit_time", "step", "action", "reason"]
     return Cleaned(workload, audit, pd.concat(touched, ignore_index=True) if touched else pd.DataFrame(columns=columns))
-
-
-def _of_one_machine(one: str, other: str) -> bool:
-    """Return whether two names may denote the same machine: one is part of the other, or empty."""
-    return one in other or other in one
 
 
 def _sorted(table: pd.DataFrame) -> pd.DataFrame:
@@ -147,14 +136,6 @@ def _effect(name: str, parameters: Mapping[str, Any], records: Records) -> Effec
 
 def _masks(effect: Effect) -> dict[str, Any]:
     return dict(zip(ACTIONS, (effect.merge, effect.drop, effect.change, effect.flag), strict=True))
-
-
-def _tally(effect: Effect) -> dict[str, int]:
-    return {action: 0 if mask is None else int(mask.sum()) for action, mask in _masks(effect).items()}
-
-
-def _touches(effect: Effect) -> bool:
-    return any(_tally(effect).values())
 
 
 def _apply(table: pd.DataFrame, record: IntArray, effect: Effect) -> tuple[pd.DataFrame, IntArray]:

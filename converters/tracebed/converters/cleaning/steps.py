@@ -1,6 +1,6 @@
-"""The cleaning steps. Each step is a function of the records and its parameters, and returns an `Effect`.
+"""The cleaning steps. Each step is a function of the `Records` and its parameters, and returns an `Effect`.
 
-A new step must be added to `STEPS`; recipes use its function name.
+A new step must be added to `STEPS`; recipes use its function name. The module `audit` applies the effects.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, get_args
 
@@ -16,14 +17,95 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tracebed.converters.cleaning.effect import HOUR, Effect, Records, flagged, texts
-from tracebed.converters.scaling import seconds_since_start
-from tracebed.converters.workload import MAX_EXACT, BoolArray, FloatArray, IntArray
+from tracebed.converters.scaling import SIZES, seconds_since_start
+from tracebed.converters.workload import MAX_EXACT, BoolArray, FloatArray, IntArray, Provenance, column_of
 from tracebed.ground.errors import InputError
 from tracebed.ground.states import JobState
 from tracebed.ground.yaml_file import abbreviated
 
-DAY = 86_400.0
+HOUR, DAY = 3600.0, 86_400.0
+SHARE = "extra_node_share"
+"""Share of its nodes that a job used, from 0 to 1."""
+FLAG = "extra_flag"
+"""Flags of a job, separated by spaces."""
+
+
+@dataclass(frozen=True)
+class Records:
+    """Input of a step: the table, sorted by submit time and then by start, and its provenance."""
+
+    table: pd.DataFrame
+    provenance: Provenance
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def floats(self, name: str) -> FloatArray:
+        """Return a numeric column, shape (records,). A missing column is NaN, or the default of the schema."""
+        if name.startswith("extra_") and name not in self.table:
+            return np.full(len(self.table), np.nan)
+        return np.asarray(column_of(self.table, name), dtype=np.float64)
+
+    def codes(self, name: str) -> tuple[Any, list[str]]:
+        """Return a text column as codes, shape (records,), and their texts; of several partitions, the first counts."""
+        if name not in self.table:
+            return np.zeros(len(self.table), np.int64), [""]
+        values = self.table[name]
+        if isinstance(values.dtype, pd.CategoricalDtype):
+            return values.cat.codes.to_numpy(), [str(label) for label in values.cat.categories]
+        if name == "partition":
+            values = values.str.partition(",")[0]
+        codes, labels = pd.factorize(values)
+        return codes, [str(label) for label in labels]
+
+    def is_in(self, name: str, wanted: Sequence[str]) -> BoolArray:
+        """Return which records have one of these texts in the column `name`, shape (records,)."""
+        codes, labels = self.codes(name)
+        chosen = [code for code, label in enumerate(labels) if label in wanted]
+        return np.isin(codes, chosen)
+
+
+Reason = str | Callable[[Any], Sequence[str]]
+"""Reason for an effect: one text for all records, or a function from row numbers to texts."""
+
+
+@dataclass(frozen=True)
+class Effect:
+    """Effect of a step: masks of shape (records,), where `None` means no record, and new columns."""
+
+    drop: BoolArray | None = None
+    merge: BoolArray | None = None
+    """Records whose content another record takes over; they are dropped as well."""
+    change: BoolArray | None = None
+    flag: BoolArray | None = None
+    columns: Mapping[str, Any] = field(default_factory=dict)
+    """New columns: name -> values, shape (records,)."""
+    reason: Reason = ""
+    found: Sequence[str] = ()
+    """Findings that do not concern a single record, such as gaps and their lengths."""
+
+
+def flagged(records: Records, mask: BoolArray, name: str, drop: bool, reason: Reason, found: Sequence[str]) -> Effect:
+    """Return the effect of a step that flags jobs, or drops them if `drop`."""
+    if drop:
+        return Effect(drop=mask, reason=reason, found=found)
+    before = records.table[FLAG].astype(object) if FLAG in records.table else pd.Series("", records.table.index)
+    marked = before.where(~mask, (before + f" {name}").str.strip())
+    return Effect(flag=mask, columns={FLAG: marked} if mask.any() else {}, reason=reason, found=found)
+
+
+def texts(values: Any, before: str, after: str = "") -> Reason:
+    """Return a reason that shows the value of each record."""
+    return lambda rows: [f"{before}{value}{after}" for value in np.asarray(values)[rows]]
+
+
+def node_hours(table: pd.DataFrame) -> tuple[float, float]:
+    """Return node hours (of shared nodes, the job's share) and hours of run time. An unknown run time counts as 0."""
+    run = np.nan_to_num(np.asarray(table["run_time"], dtype=np.float64))
+    nodes = np.asarray(table["nodes"], dtype=np.float64)
+    if SHARE in table:
+        nodes = nodes * np.nan_to_num(np.asarray(table[SHARE], dtype=np.float64), nan=1.0)
+    return float(run @ nodes) / HOUR, float(run.sum()) / HOUR
 
 
 def flag_gaps(records: Records, longer: float = 2 * HOUR, drop: bool = False) -> Effect:
@@ -45,8 +127,8 @@ def flag_gaps(records: Records, longer: float = 2 * HOUR, drop: bool = False) ->
     hit = (which < len(gaps)) & ran if len(gaps) else np.zeros(len(records), bool)
     if len(gaps):
         hit &= start >= high[np.minimum(which, len(gaps) - 1)]
-    found = [f"no job ran for {(b - a) / HOUR:.1f} h from {a:,.0f} s" for a, b in zip(low, high, strict=True)]
-    return flagged(records, hit, "gap", drop, "waited while no job ran", found)
+    findings = [f"no job ran for {(b - a) / HOUR:.1f} h from {a:,.0f} s" for a, b in zip(low, high, strict=True)]
+    return flagged(records, hit, "gap", drop, "waited while no job ran", findings)
 
 
 def flag_bursts(records: Records, jobs: int = 100, within: float = 60.0, drop: bool = False) -> Effect:
@@ -85,11 +167,11 @@ def flag_flurries(
     usual = _median_count(stretch)
     pairs, place, count = np.unique(np.stack([stretch, user]), axis=1, return_inverse=True, return_counts=True)
     many = (count >= jobs) & (count > times * usual)
-    found = [
+    findings = [
         f"{names[pairs[1, i]] or 'one user'}: {count[i]:,} jobs within {within:g} s from {pairs[0, i] * within:,.0f} s"
         for i in np.flatnonzero(many)
     ]
-    return flagged(records, many[place.reshape(-1)], "flurry", drop, "jobs of one user dominate the log", found)
+    return flagged(records, many[place.reshape(-1)], "flurry", drop, "jobs of one user dominate the log", findings)
 
 
 def _median_count(places: IntArray) -> float:
@@ -121,10 +203,7 @@ def _largest_groups(groups: IntArray, times: FloatArray, within: float) -> IntAr
 
 
 def _highest(counts: IntArray, first: IntArray) -> IntArray:
-    """Return max(counts[first[i]:i + 1]) for each i with a sparse table (range maximum query).
-
-    `first` is in ascending order.
-    """
+    """Return max(counts[first[i]:i + 1]) for each i with a sparse table (range maximum query). `first` ascends."""
     table = [counts]
     width = 1
     while 2 * width <= len(counts):
@@ -219,9 +298,7 @@ def unique_ids(records: Records) -> Effect:
 def _on_last_runs(dependency: pd.Series[Any], last: Mapping[str, str]) -> pd.Series[str]:
     """Return dependencies on the last runs of requeued jobs, given job -> its last run."""
     number = re.compile(r"(?<=:)\d+(?:_\d+)?")
-    known = {
-        text: number.sub(lambda found: last.get(found[0], found[0]), text) for text in map(str, dependency.unique())
-    }
+    known = {text: number.sub(lambda job: last.get(job[0], job[0]), text) for text in map(str, dependency.unique())}
     return dependency.astype(object).map(known).astype("str")
 
 
@@ -390,8 +467,6 @@ def keep_first(records: Records, jobs: int, start: str | float | None = None) ->
     return Effect(drop=~(late & (np.cumsum(late) <= jobs)), reason="not among the first")
 
 
-SIZES = ("nodes", "nodes_min", "nodes_max", "nodes_pref")
-
 STEPS: dict[str, Callable[..., Effect]] = {
     step.__name__: step
     for step in (
@@ -404,11 +479,7 @@ STEPS: dict[str, Callable[..., Effect]] = {
 
 
 def checked(name: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the checked parameters of the step `name`. A single text is accepted for a list of texts.
-
-    Raises:
-        InputError: the step or a parameter is unknown, or a value has the wrong type.
-    """
+    """Return the checked parameters of the step `name`. A single text is accepted for a list of texts."""
     if name not in STEPS:
         raise InputError(f"unknown cleaning step {name!r}", hint=f"one of {', '.join(STEPS)}")
     taken = dict(inspect.signature(STEPS[name], eval_str=True).parameters)

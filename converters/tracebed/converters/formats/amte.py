@@ -70,25 +70,21 @@ class Script(NamedTuple):
 
 def recognizes(file: Input) -> bool:
     """Return whether the first line is the start of a job."""
-    found = LINE.fullmatch(file.head.decode("utf-8", "replace").split("\n", 1)[0].strip())
-    return found is not None and found["event"] == "started"
+    match = LINE.fullmatch(file.head.decode("utf-8", "replace").split("\n", 1)[0].strip())
+    return match is not None and match["event"] == "started"
 
 
 def logged_jobs(file: Input) -> list[LoggedJob]:
-    """Return the jobs of a log in the order of their starts. Other lines are left out with a warning.
-
-    Raises:
-        InputError: a job starts or ends twice, or changes or ends before its start.
-    """
+    """Return the jobs of a log in the order of their starts. Other lines are left out with a warning."""
     jobs: dict[str, LoggedJob] = {}
     strange = 0
     for number, text in enumerate(file.data.decode("utf-8", "replace").splitlines(), 1):
-        found = LINE.fullmatch(text.strip())
-        if found is None:
+        match = LINE.fullmatch(text.strip())
+        if match is None:
             strange += bool(text.strip()) and LAST.fullmatch(text.strip()) is None
             continue
-        name, event, time = found["job"].strip(), found["event"], int(found["time"]) / NANOSECONDS
-        hosts = tuple(host.strip() for host in (found["hosts"] or "").split(",") if host.strip())
+        name, event, time = match["job"].strip(), match["event"], int(match["time"]) / NANOSECONDS
+        hosts = tuple(host.strip() for host in (match["hosts"] or "").split(",") if host.strip())
         job, where = jobs.get(name), f"{file.where}:{number}"
         if (job is None) != (event == "started") or (job is not None and job.end == job.end):
             raise InputError(f"job {name} starts or ends twice, or changes before its start", where=where, hint=HINT)
@@ -106,7 +102,7 @@ def logged_jobs(file: Input) -> list[LoggedJob]:
 
 def hosts_of(jobs: Sequence[LoggedJob]) -> set[str]:
     """Return the hosts on which jobs started or to which they expanded."""
-    parts = [part for job in jobs for part in (job.hosts, *(each.hosts for each in job.changes if each.expands))]
+    parts = [part for job in jobs for part in (job.hosts, *(change.hosts for change in job.changes if change.expands))]
     return {host for part in parts for host in part}
 
 
@@ -115,13 +111,10 @@ def scripts_beside(log: Path, jobs: int) -> list[Script] | None:
 
     The malleable script of a job is preferred. A script may be a link, or a file with the path of another one, as a
     file system without links keeps it.
-
-    Raises:
-        InputError: a script has no class or bounds.
     """
     folders = sorted(path for path in log.parent.glob("job_*") if path.is_dir())
-    found = [next((path / name for name in SCRIPTS if (path / name).is_file()), None) for path in folders]
-    files = [path for path in found if path is not None]
+    scripts = [next((path / name for name in SCRIPTS if (path / name).is_file()), None) for path in folders]
+    files = [path for path in scripts if path is not None]
     if len(files) != jobs:
         tolerate({"folders with job scripts, left out: the log has another number of jobs": len(files)}, where=str(log))
         return None
@@ -147,9 +140,6 @@ def read(file: Input) -> Workload:
 
     All jobs are submitted at time 0. The size of a job is that at its start, and its run time that of the log. A job
     with a malleable script is malleable within the bounds of the script.
-
-    Raises:
-        InputError: as for `logged_jobs` and `scripts_beside`, or a size is outside the bounds of the script.
     """
     jobs = logged_jobs(file)
     sizes = [len(job.hosts) for job in jobs]

@@ -9,27 +9,17 @@ from __future__ import annotations
 import io
 import json
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
-import pandas as pd
 
 from tracebed.converters.formats.format import Format
+from tracebed.converters.formats.tools import unsupported_columns as unsupported
 from tracebed.converters.formats.tools.files import Input
-from tracebed.converters.formats.tools.json_jobs import Item, load, plain
-from tracebed.converters.formats.tools.unsupported_columns import (
-    columns_of,
-    extras_of,
-    notes_of,
-    simulated_jobs,
-    unsupported_columns,
-    warn_of_unsupported,
-)
+from tracebed.converters.formats.tools.json_jobs import OURS, Item, load_jobs, plain, workload_of
 from tracebed.converters.workload import Kind, Provenance, Step, System, Workload
-from tracebed.ground.errors import InputError, tolerate
+from tracebed.ground.errors import InputError
 
 DELAY = {"4": "delay", "5": "DelayProfile"}
 """Version of Batsim -> name of the delay profile type."""
@@ -37,8 +27,6 @@ HELD = {"job_id", "submit_time", "run_time", "time_limit", "nodes"}
 FIELDS = ("id", "subtime", "res", "profile", "walltime")
 SHORTEST = 0.001
 """Shortest delay and time limit written, in s: Batsim rejects 0 s."""
-OURS = "tracebed"
-"""Key of the provenance in the JSON file; Batsim ignores it."""
 PLATFORM = """<?xml version='1.0'?>
 <!DOCTYPE platform SYSTEM "https://simgrid.org/simgrid.dtd">
 <platform version="4.1">
@@ -66,24 +54,13 @@ def recognizes(file: Input) -> bool:
 
 
 def write(workload: Workload, file: BinaryIO, *, version: str = "5") -> None:
-    """Write the workload file without a platform.
-
-    Args:
-        workload: the jobs. Jobs without run time or nodes are left out; the first submission becomes time 0.
-        file: the open file.
-        version: the version of Batsim, `4` (also for 3) or `5`, which sets the name of the profile type.
-
-    Raises:
-        InputError: no job can be run, or `version` is invalid.
-    """
+    """Write the workload file without a platform, for Batsim `4` (also 3) or `5`, which renamed the profile types."""
     if version not in DELAY:
         raise InputError(f"unknown Batsim version {version}", hint=f"use {' or '.join(DELAY)}")
-    workload, counts = simulated_jobs(workload, "Batsim")
+    workload, counts = unsupported.simulated_jobs(workload, "Batsim")
     machine = _machine(workload)
-    tolerate({**counts, **_losses(workload, machine)})
-    warn_of_unsupported(
-        list(unsupported_columns(workload, HELD)), "Batsim", "kept in extra_data, which Batsim passes to the scheduler"
-    )
+    fate = "kept in extra_data, which Batsim passes to the scheduler"
+    unsupported.warn_of_losses(workload, counts | _losses(workload, machine), "Batsim", HELD, fate)
     delays = {time: f"delay_{time:g}_{number}" for number, time in enumerate(np.unique(_delays(workload)).tolist())}
     names = ("job_id", "submit_time", "nodes", "time_limit")
     rows = zip(*(workload.column(name).tolist() for name in names), _delays(workload).tolist(), strict=True)
@@ -96,7 +73,7 @@ def write(workload: Workload, file: BinaryIO, *, version: str = "5") -> None:
             **({"walltime": plain(max(limit, SHORTEST))} if limit == limit else {}),
             **({"extra_data": json.dumps(notes)} if notes else {}),
         }
-        for (job_id, submit, nodes, limit, delay), notes in zip(rows, notes_of(workload, HELD), strict=True)
+        for (job_id, submit, nodes, limit, delay), notes in zip(rows, unsupported.notes_of(workload, HELD), strict=True)
     ]
     profiles = {name: {"type": DELAY[version], "delay": plain(time)} for time, name in delays.items()}
     text = io.TextIOWrapper(file, encoding="utf-8", write_through=True)
@@ -124,19 +101,16 @@ def _delays(workload: Workload) -> Any:
     return np.maximum(workload.floats("run_time"), SHORTEST)
 
 
-def _losses(workload: Workload, machine: int) -> dict[str, int]:
-    """Return information that is lost or changed in the file -> number of occurrences."""
-    kind, nodes = workload.column("kind"), workload.ints("nodes")
-    cores, known = workload.ints("cores_per_node"), workload.provenance.system
+def _losses(workload: Workload, machine: int) -> dict[str, Any]:
+    """Return information that is lost or changed in the file -> number of occurrences, or the jobs."""
+    unknown = not workload.provenance.system.nodes
     return {
-        f"unknown number of nodes of the system, set to the size of the largest job, {machine:,}": int(not known.nodes),
-        f"jobs larger than the machine's {machine:,} nodes": int((nodes > machine).sum()),
-        "jobs that are not rigid, written at their requested size": int((kind != Kind.RIGID).sum()),
-        "jobs on part of the cores of a node, written as whole nodes": int(
-            (cores < (known.cores_per_node or cores.max())).sum()
-        ),
-        "run times below 1 ms, written as 1 ms": int((workload.floats("run_time") < SHORTEST).sum()),
-        "time limits below 1 ms, written as 1 ms": int((workload.floats("time_limit") < SHORTEST).sum()),
+        f"unknown number of nodes of the system, set to the size of the largest job, {machine:,}": unknown,
+        f"jobs larger than the machine's {machine:,} nodes": workload.ints("nodes") > machine,
+        unsupported.NOT_RIGID: workload.column("kind") != Kind.RIGID,
+        unsupported.PART_OF_NODE: unsupported.on_parts_of_nodes(workload),
+        "run times below 1 ms, written as 1 ms": workload.floats("run_time") < SHORTEST,
+        "time limits below 1 ms, written as 1 ms": workload.floats("time_limit") < SHORTEST,
         "job ids with '!', which Batsim uses as the separator after a workload name": sum(
             "!" in job_id for job_id in workload.column("job_id")
         ),
@@ -147,20 +121,9 @@ def _losses(workload: Workload, machine: int) -> dict[str, int]:
 
 
 def read(file: Input, *, keep_extra: bool = False) -> Workload:
-    """Read a workload. The run time of a job is unknown unless its profile is a delay.
-
-    Args:
-        file: the JSON file.
-        keep_extra: keep `extra_data` and other keys of jobs as columns `extra_...`.
-
-    Raises:
-        InputError: the file is not a workload, the profile of a job is missing, or a value is invalid.
-    """
-    document = load(file)
-    items, profiles, counts = document.items("jobs"), document.item("profiles"), Counter[str]()
-    if not items:
-        raise InputError("contains no jobs", where=file.where, hint="check that the file is complete")
-    ours = document.item(OURS).values
+    """Read a workload. The run time of a job is unknown unless its profile is a delay."""
+    document, items, ours = load_jobs(file)
+    profiles, counts = document.item("profiles"), Counter[str]()
     columns: dict[str, Any] = {
         "job_id": [job.text("id") for job in items],
         "submit_time": [job.number("subtime") for job in items],
@@ -169,20 +132,16 @@ def read(file: Input, *, keep_extra: bool = False) -> Workload:
         "nodes": [job.whole("res") for job in items],
     }
     if ours:
-        columns |= columns_of([_notes(job) for job in items], HELD, columns["nodes"])
+        columns |= unsupported.columns_of([_notes(job) for job in items], HELD, columns["nodes"])
     elif keep_extra:
         names = dict.fromkeys(name for job in items for name in job.values if name not in FIELDS)
-        columns |= extras_of(items, list(names), "extra_")
+        columns |= unsupported.extras_of(items, list(names), "extra_")
     else:
-        counts["jobs with additional keys, not kept"] = _more(items)
-    tolerate(counts, where=file.where)
-    size = document.whole("nb_res", 0) or None
-    before = Provenance.from_json(json.dumps(ours), where=file.where) if ours else Provenance(System(size))
-    found = {what: count for what, count in counts.items() if count}
-    step = Step("read", {"format": "batsim", "keep_extra": keep_extra}, found)
-    provenance = replace(before, sources=(*before.sources, file.source), steps=(*before.steps, step))
-    table = pd.DataFrame({name: pd.Series(values) for name, values in columns.items()})
-    return Workload(table, provenance, where=file.where)
+        counts["jobs with additional keys, not kept"] = sum(
+            any(name not in FIELDS for name in job.values) for job in items
+        )
+    made = Provenance(System(document.whole("nb_res", 0) or None))
+    return workload_of(columns, file, ours, made, Step("read", {"format": "batsim", "keep_extra": keep_extra}, counts))
 
 
 def _run_time(job: Item, profiles: Item, counts: Counter[str]) -> float:
@@ -212,10 +171,6 @@ def _notes(job: Item) -> Item:
         return Item({"extra_data": json.loads(str(text))}, job.where).item("extra_data")
     except (ValueError, RecursionError):
         raise InputError("extra_data is not JSON", where=job.where, hint="restore or rewrite the file") from None
-
-
-def _more(items: Sequence[Item]) -> int:
-    return sum(any(name not in FIELDS for name in job.values) for job in items)
 
 
 FORMAT = Format(

@@ -19,12 +19,7 @@ SHARED = 0.99
 
 def _derive(c: Columns, system: System, zone: str) -> Derived:
     share = c.numbers("hours") * 3600.0 / (c.numbers("elapsed") * c.numbers("nodes"))
-    return Derived(
-        {
-            "cores_per_node": np.full(len(c), system.cores_per_node or 1),
-            "extra_node_share": np.where(share < SHARED, share, np.nan),
-        }
-    )
+    return Derived({"extra_node_share": np.where(share < SHARED, share, np.nan)})
 
 
 SITE = Site(
@@ -45,9 +40,10 @@ SITE = Site(
         "elapsed": column_spec("number", "elapsed secs"),
         "nodes": column_spec("number", "nodes allocated", needed=True),
         "hours": column_spec("number", "raw hours"),
+        "cores_per_node": column_spec("whole nodes"),
     },
-    _derive,
     System(),
+    _derive,
     machines={
         "cori haswell": System(2388, 32, "NERSC Cori Haswell"),
         "cori knl": System(9688, 68, "NERSC Cori KNL"),

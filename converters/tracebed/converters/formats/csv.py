@@ -19,7 +19,7 @@ import pyarrow.csv as pc
 from tracebed.converters.formats.format import Format, Marks
 from tracebed.converters.formats.tools.cast import abbreviated
 from tracebed.converters.formats.tools.columns import unreadable
-from tracebed.converters.formats.tools.files import MAX_LINE, PARQUET, PROVENANCE_LINE, Input
+from tracebed.converters.formats.tools.files import MAX_LINE, PARQUET, PROVENANCE_LINE, Input, bad_line
 from tracebed.converters.workload import SCHEMA, Provenance, RowError, Step, Workload, dtype_of
 from tracebed.ground.errors import InputError, tolerate
 
@@ -36,11 +36,7 @@ def recognizes(file: Input) -> bool:
 
 
 def read(file: Input) -> Workload:
-    """Read a workload. Lines above the header that begin with `#` are comments.
-
-    Raises:
-        InputError: the file is broken or is not a workload; the error names the line.
-    """
+    """Read a workload. Lines above the header that begin with `#` are comments."""
     if b"\0" in file.head:
         raise InputError("binary data, not CSV", where=file.where, hint="check the file")
     provenance = Provenance(sources=(file.source,), steps=(Step("read", {"format": "csv"}),))
@@ -75,9 +71,7 @@ def read(file: Input) -> Workload:
     try:
         return Workload(content.to_pandas(), provenance, where=file.where)
     except RowError as error:
-        raise InputError(
-            error.what, where=_place(file, above, error.row + 1), hint="correct or remove the line"
-        ) from None
+        raise bad_line(error.what, _place(file, above, error.row + 1)) from None
 
 
 def _named(content: pa.Table) -> bool:
@@ -91,8 +85,8 @@ def _named(content: pa.Table) -> bool:
 def _place(file: Input, above: int, record: int) -> str:
     """Return `file:line` of a record; record 0 is the header, which follows the first `above` lines.
 
-    Line numbers are computed lazily, only for error messages. Empty lines are not records, and a quoted value may
-    span lines. If quotes inside values mislead the count, return `file, row N`.
+    Empty lines are not records, and a quoted value may span lines. If quotes inside values mislead the count, return
+    `file, row N`.
     """
     records, quotes = -1, 0
     for number, line in file.lines():
@@ -116,17 +110,14 @@ def _content(file: Input, above: int, types: Mapping[str, pa.DataType], *, caref
 
 
 def _refuse_hexadecimal(file: Input, above: int, types: Mapping[str, pa.DataType]) -> None:
-    """Raise InputError for a hexadecimal number, which Arrow reads as an integer.
-
-    The values are read as texts only if the file has the prefix of such a number anywhere.
-    """
+    """Raise InputError for a hexadecimal number, which Arrow reads as an integer, if the file has `0x` anywhere."""
     if not _has_prefix(file):
         return
     texts = _content(file, above, dict.fromkeys(types, pa.string()), careful=True)
     for name in texts.column_names:
         if pa.types.is_integer(types.get(name, pa.string())):
-            found = pyarrow.compute.match_substring_regex(texts.column(name), r"^\s*[-+]?0[xX]")
-            row = found.index(pa.scalar(True)).as_py()
+            hexadecimal = pyarrow.compute.match_substring_regex(texts.column(name), r"^\s*[-+]?0[xX]")
+            row = hexadecimal.index(pa.scalar(True)).as_py()
             if row >= 0:
                 value = texts.column(name)[row].as_py()
                 what = f"{name} {abbreviated(value)} is not a whole number"

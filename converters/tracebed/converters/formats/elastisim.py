@@ -11,36 +11,25 @@ import json
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from tracebed.converters.formats.format import Format
 from tracebed.converters.formats.tools import elastisim_models as models
+from tracebed.converters.formats.tools import unsupported_columns as unsupported
 from tracebed.converters.formats.tools.files import Input
-from tracebed.converters.formats.tools.json_jobs import Item, load, plain
-from tracebed.converters.formats.tools.unsupported_columns import (
-    columns_of,
-    extras_of,
-    notes_of,
-    simulated_jobs,
-    unsupported_columns,
-    warn_of_unsupported,
-)
+from tracebed.converters.formats.tools.json_jobs import OURS, Item, load, load_jobs, plain, workload_of
 from tracebed.converters.speedup import Speedup
 from tracebed.converters.workload import Kind, Provenance, Step, System, Workload
-from tracebed.ground.errors import InputError, tolerate
+from tracebed.ground.errors import InputError
 
-HELD = {
-    *("job_id", "submit_time", "run_time", "time_limit", "nodes", "kind", "nodes_min", "nodes_max", "nodes_pref"),
-    *("speedup", "speedup_parameters"),
-}
-"""Columns that ElastiSim uses; job_id is stored in mapping.csv."""
-SPEEDUP = {"speedup", "speedup_parameters"}
+FIELDS = ("job_id", "submit_time", "run_time", "time_limit", "nodes", "kind", "nodes_min", "nodes_max", "nodes_pref")
+HELD = (*FIELDS, "speedup", "speedup_parameters")
+"""Columns that ElastiSim uses; job_id is stored in mapping.csv. A speedup becomes a formula, and attributes."""
 RESIZABLE = (Kind.MOLDABLE.value, Kind.MALLEABLE.value)
 LONGEST_WALLTIME = 2**31 - 1
 """Longest time limit in s: ElastiSim uses 32 bits."""
@@ -48,8 +37,6 @@ LONGEST_RUN = 9e9
 """Longest run time in s: nanoseconds must fit 64 bits."""
 EPOCH = 5e8
 """If the first submit time exceeds this (s; nearly 16 years), times are since 1970."""
-OURS = "tracebed"
-"""Key of the provenance in the jobs file; ElastiSim reads only `jobs`."""
 CONFIGURATION = {
     "jobs_file": "jobs.json",
     "platform_file": "platform.xml",
@@ -117,25 +104,17 @@ def recognizes(file: Input) -> bool:
 def write_folder(workload: Workload, folder: Path, *, iterations: int = 10, kassel_inflation: bool = False) -> None:
     """Write jobs.json, platform.xml, configuration.json, application models, and mapping.csv (ElastiSim id, job_id).
 
-    Args:
-        workload: the jobs. Jobs without run time or nodes are left out; the first submission becomes time 0.
-        folder: the folder to write to. Run `elastisim configuration.json` in this folder.
-        iterations: the number of iterations of a malleable job, which can be resized between iterations.
-        kassel_inflation: set the sequential work of a job to run time x requested nodes, without correction for
-            the parallel efficiency, as in Kassel's conversion. Jobs with a speedup below linear then run longer
-            than in the workload.
-
-    Raises:
-        InputError: no job can be run, a speedup is invalid, or `iterations` is below 1.
+    `elastisim configuration.json` runs in the folder. A malleable job can be resized between its `iterations`. With
+    `kassel_inflation`, the sequential work of a job is run time x requested nodes, without correction for the parallel
+    efficiency, as in Kassel's conversion: jobs with a speedup below linear run longer than in the workload.
     """
     if iterations < 1:
         raise InputError(f"invalid number of iterations {iterations}", hint="use at least 1")
-    workload, counts = simulated_jobs(workload, "ElastiSim")
+    workload, counts = unsupported.simulated_jobs(workload, "ElastiSim")
     jobs, files = _jobs(workload, iterations, kassel_inflation)
     machine = _machine(workload)
-    tolerate({**counts, **_losses(workload, machine)})
-    beyond = unsupported_columns(workload, HELD)
-    warn_of_unsupported(list(beyond), "ElastiSim", "kept as attributes, which ElastiSim only passes to the scheduler")
+    fate = "kept as attributes, which ElastiSim only passes to the scheduler"
+    unsupported.warn_of_losses(workload, counts | _losses(workload, machine), "ElastiSim", HELD, fate)
     lines = ",\n".join(json.dumps(job) for job in jobs)
     (folder / "jobs.json").write_text(f'{{"jobs": [\n{lines}\n],\n"{OURS}": {workload.provenance.to_json()}}}\n')
     (folder / "platform.xml").write_text(PLATFORM.format(last=machine - 1))
@@ -156,16 +135,12 @@ def _machine(workload: Workload) -> int:
 
 def _jobs(workload: Workload, iterations: int, inflated: bool) -> tuple[list[dict[str, Any]], dict[str, str]]:
     """Return the jobs in ElastiSim's format, and the formula of each application model file."""
-    names = (
-        *("job_id", "submit_time", "run_time", "time_limit", "nodes", "kind", "nodes_min", "nodes_max", "nodes_pref"),
-        *("speedup", "speedup_parameters"),
-    )
-    columns = {name: workload.column(name).tolist() for name in names}
+    columns = [workload.column(name).tolist() for name in HELD]
     tables: dict[str, str] = {}
     files: dict[str, str] = {}
     parse = cache(Speedup.parse)
     jobs = []
-    for row, notes in zip(zip(*columns.values(), strict=True), notes_of(workload, HELD - SPEEDUP), strict=True):
+    for row, notes in zip(zip(*columns, strict=True), unsupported.notes_of(workload, FIELDS), strict=True):
         job_id, submit, run_time, limit, nodes, kind, least, most, preferred, name, parameters = row
         speedup = parse(name, parameters, f"speedup of job {job_id!r}")
         if run_time > LONGEST_RUN:
@@ -203,30 +178,22 @@ def _attribute(value: Any) -> Any:
     return int(value) if isinstance(value, bool) else value
 
 
-def _losses(workload: Workload, machine: int) -> dict[str, int]:
-    """Return information that is lost or changed in the files -> number of occurrences."""
+def _losses(workload: Workload, machine: int) -> dict[str, Any]:
+    """Return information that is lost or changed in the files -> number of occurrences, or the jobs."""
     nodes, least, most = (workload.ints(name) for name in ("nodes", "nodes_min", "nodes_max"))
-    kind, cores, limit = workload.column("kind"), workload.ints("cores_per_node"), workload.floats("time_limit")
-    resizable = np.isin(kind.astype(str), RESIZABLE)
-    rigid, known = kind == Kind.RIGID, workload.provenance.system
+    kind, limit = workload.column("kind"), workload.floats("time_limit")
+    resizable, bounded = np.isin(kind.astype(str), RESIZABLE), (least != nodes) | (most != nodes)
+    larger, unknown = np.where(resizable, least, nodes) > machine, not workload.provenance.system.nodes
     return {
-        f"jobs larger than the machine's {machine:,} nodes, which deadlock ElastiSim": int(
-            (np.where(resizable, least, nodes) > machine).sum()
-        ),
-        f"unknown number of nodes of the system, set to the size of the largest job, {machine:,}": int(not known.nodes),
-        "evolving jobs, written as rigid since ElastiSim requires a formula for their requests": int(
-            (kind == Kind.EVOLVING).sum()
-        ),
-        "rigid jobs with bounds that differ from their size, bounds left out": int(
-            (rigid & ((least != nodes) | (most != nodes))).sum()
-        ),
-        "minimum sizes of 0 nodes, written as 1": int((resizable & (least < 1)).sum()),
-        "time limits rounded up to whole seconds": int((np.ceil(limit) != limit)[~np.isnan(limit)].sum()),
-        "time limits of 0 s, written as 1 s": int((limit == 0).sum()),
-        "time limits longer than 68 years, left out": int((limit > LONGEST_WALLTIME).sum()),
-        "jobs on part of the cores of a node, written as whole nodes": int(
-            (cores < (known.cores_per_node or cores.max())).sum()
-        ),
+        f"jobs larger than the machine's {machine:,} nodes, which deadlock ElastiSim": larger,
+        f"unknown number of nodes of the system, set to the size of the largest job, {machine:,}": unknown,
+        "evolving jobs, written as rigid since ElastiSim requires a formula for their requests": kind == Kind.EVOLVING,
+        "rigid jobs with bounds that differ from their size, bounds left out": (kind == Kind.RIGID) & bounded,
+        "minimum sizes of 0 nodes, written as 1": resizable & (least < 1),
+        "time limits rounded up to whole seconds": (np.ceil(limit) != limit) & ~np.isnan(limit),
+        "time limits of 0 s, written as 1 s": limit == 0,
+        "time limits longer than 68 years, left out": limit > LONGEST_WALLTIME,
+        unsupported.PART_OF_NODE: unsupported.on_parts_of_nodes(workload),
     }
 
 
@@ -294,58 +261,37 @@ def read(file: Input, *, keep_extra: bool = False) -> Workload:
 
     The run time is computed from the application model on the preferred nodes (arguments.num_nodes_pref, or else the
     maximum) if the model only waits and computes; otherwise it is unknown. Job ids are ElastiSim's numbers, the ranks
-    by submit time.
-
-    Args:
-        keep_extra: keep attributes, arguments and GPUs as columns `extra_...`.
-
-    Raises:
-        InputError: the file is not a list of jobs, or a value is invalid.
+    by submit time. `keep_extra` keeps attributes, arguments and GPUs.
     """
-    document = load(file)
-    items = document.items("jobs")
-    if not items:
-        raise InputError("contains no jobs", where=file.where, hint="check that the file is complete")
+    _, items, ours = load_jobs(file)
     neighbors, counts = Neighbors.of(file), Counter[str]()
-    ours = document.item(OURS).values
     rows = [_row(job, neighbors, counts, bool(ours)) for job in items]
     notes = [job.item("attributes") for job in items]
     columns = {name: [row[name] for row in rows] for name in rows[0]}
     if ours:
-        columns |= columns_of(notes, HELD - SPEEDUP, columns["nodes"])
+        columns |= unsupported.columns_of(notes, FIELDS, columns["nodes"])
         columns["job_id"] = [note.text("job_id") for note in notes]
     else:
         order = np.argsort(columns["submit_time"], kind="stable")
         columns["job_id"] = [str(rank) for rank in np.argsort(order, kind="stable")]
     if keep_extra and not ours:
-        columns |= extras_of(notes, _names(notes), "extra_")
+        columns |= unsupported.extras_of(notes, _names(notes), "extra_")
         arguments = [job.item("arguments") for job in items]
-        columns |= extras_of(arguments, _names(arguments), "extra_argument_")
+        columns |= unsupported.extras_of(arguments, _names(arguments), "extra_argument_")
     if keep_extra and any(columns["extra_gpus_per_node"]):
         counts.pop("jobs that request GPUs, request left out", None)
     else:
         columns.pop("extra_gpus_per_node", None)
-    tolerate(counts, where=file.where)
-    table = pd.DataFrame({name: pd.Series(values) for name, values in columns.items()})
-    return Workload(*_dated(table, file, neighbors, ours, dict(counts), keep_extra), where=file.where)
+    first = min(columns["submit_time"])
+    if first >= EPOCH:
+        columns["submit_time"] = [submit - first for submit in columns["submit_time"]]
+    made = Provenance(System(neighbors.nodes), None, first if first >= EPOCH else None)
+    step = Step("read", {"format": "elastisim", "keep_extra": keep_extra}, counts)
+    return workload_of(columns, file, ours, made, step)
 
 
 def _names(items: Sequence[Item]) -> list[str]:
     return list(dict.fromkeys(name for item in items for name in item.values))
-
-
-def _dated(
-    table: pd.DataFrame, file: Input, neighbors: Neighbors, ours: Any, counts: dict[str, int], keep_extra: bool
-) -> tuple[pd.DataFrame, Provenance]:
-    """Return the jobs and their provenance; times since 1970 are shifted to the first submission."""
-    first = float(table["submit_time"].min())
-    start = first if first >= EPOCH else None
-    if start is not None:
-        table = table.assign(submit_time=table["submit_time"] - first)
-    system = System(neighbors.nodes)
-    before = Provenance.from_json(json.dumps(ours), where=file.where) if ours else Provenance(system, None, start)
-    step = Step("read", {"format": "elastisim", "keep_extra": keep_extra}, {k: n for k, n in counts.items() if n})
-    return table, replace(before, sources=(*before.sources, file.source), steps=(*before.steps, step))
 
 
 def _row(job: Item, neighbors: Neighbors, counts: Counter[str], ours: bool) -> dict[str, Any]:

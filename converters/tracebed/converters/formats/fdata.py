@@ -49,8 +49,8 @@ SITE = Site(
         "allocated nodes": column_spec("number", "nnuma"),
         "state": column_spec("label", "exit state"),
     },
-    _derive,
     System(158_976, 48, "RIKEN Fugaku"),
+    _derive,
     skip=("embedding",),
 )
 FORMAT = SITE.format

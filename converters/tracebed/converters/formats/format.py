@@ -78,13 +78,13 @@ FORMATS: Registry[Format] = Registry("tracebed.formats", "format")
 
 def known() -> list[Format]:
     """Return all formats, the most reliable marks first; warn about formats that cannot be loaded."""
-    found = []
+    formats = []
     for name in FORMATS.names():
         try:
-            found.append(named(name))
+            formats.append(named(name))
         except InputError as error:
             tolerate({str(error): 1})
-    return sorted(found, key=lambda format: format.marks)
+    return sorted(formats, key=lambda format: format.marks)
 
 
 def named(name: str) -> Format:

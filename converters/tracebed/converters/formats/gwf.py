@@ -13,7 +13,7 @@ import numpy as np
 from tracebed.converters.formats.format import Format, Marks
 from tracebed.converters.formats.tools.fields import first_line, read_fields
 from tracebed.converters.formats.tools.files import Input
-from tracebed.converters.formats.tools.states import SWF, statuses
+from tracebed.converters.formats.tools.states import SWF_TEXTS, statuses
 from tracebed.converters.formats.tools.swf_columns import KIB_PER_MIB
 from tracebed.converters.log import Log, make_log
 
@@ -26,7 +26,6 @@ FIELDS = (
 )
 OTHERS = ("ExecutableID", "OrigSiteID", "JobStructureParams", "ReqPlatform", "UsedResources", "ReqResources")
 """Fields kept as text by `keep_extra`."""
-STATES = {str(code): word for code, word in SWF.items() if word}
 
 
 def recognizes(file: Input) -> bool:
@@ -38,17 +37,7 @@ def recognizes(file: Input) -> bool:
 def read_log(
     files: Sequence[Input], *, keep_extra: bool = False, keep_names: bool = False, time_zone: str | None = None
 ) -> Log:
-    """Read one or several files.
-
-    Args:
-        files: the text files.
-        keep_extra: keep executables, submission sites, projects, virtual organizations and resources.
-        keep_names: keep the names of users, groups, projects and virtual organizations.
-        time_zone: the time zone of the grid, used for hours of the day.
-
-    Raises:
-        InputError: a line does not have 29 fields, or a value is not a number.
-    """
+    """Read one or several files; `keep_extra` keeps executables, sites, projects, organizations and resources."""
     f = read_fields(files, FIELDS, str.split, "#", len(FIELDS))
     submit, wait, run = f.known("SubmitTime"), f.numbers("WaitTime"), f.known("RunTime")
     requested, allocated = f.known("ReqNProcs"), f.known("NProc")
@@ -68,7 +57,7 @@ def read_log(
         "group": f.labels("GroupID"),
         "queue": f.labels("QueueID"),
         "partition": f.labels("PartitionID"),
-        "status": statuses(f.labels("Status"), STATES),
+        "status": statuses(f.labels("Status"), SWF_TEXTS),
         "logged_start": submit + wait,
         "logged_end": submit + wait + run,
         "extra_site": f.labels("LastRunSiteID"),

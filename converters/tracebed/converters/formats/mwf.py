@@ -17,7 +17,7 @@ import pandas as pd
 from tracebed.converters.formats.format import Format, Marks
 from tracebed.converters.formats.tools.fields import Fields, first_line, read_fields
 from tracebed.converters.formats.tools.files import Input
-from tracebed.converters.formats.tools.states import SWF, statuses
+from tracebed.converters.formats.tools.states import SWF_TEXTS, statuses
 from tracebed.converters.formats.tools.swf_columns import EPOCH
 from tracebed.converters.log import Log, make_log
 from tracebed.converters.workload import FloatArray
@@ -37,7 +37,6 @@ OTHERS = (
     *("network", "constraint", "hint", "licenses", "module", "average_power", "dependency", "api_call_time"),
 )
 """Fields kept as text by `keep_extra`."""
-STATES = {str(code): word for code, word in SWF.items() if word}
 
 
 def recognizes(file: Input) -> bool:
@@ -49,17 +48,7 @@ def recognizes(file: Input) -> bool:
 def read_log(
     files: Sequence[Input], *, keep_extra: bool = False, keep_names: bool = False, time_zone: str | None = None
 ) -> Log:
-    """Read one or several files.
-
-    Args:
-        files: the text files.
-        keep_extra: keep names, memory, frequency, power, network, licenses, ... as `extra_...`.
-        keep_names: has no effect, since the format has no user names; accepted as in the other readers.
-        time_zone: the time zone of the machine.
-
-    Raises:
-        InputError: a line does not have 41 or 42 fields, or a value is not a number.
-    """
+    """Read one or several files. `keep_names` has no effect: the format has no user names."""
     f = read_fields(files, FIELDS, _split, ";#", FEWEST)
     submit, run, wait = f.known("submit"), f.known("run"), f.known("component_wait")
     wait = np.where(np.isnan(wait), f.known("wait"), wait)
@@ -84,7 +73,7 @@ def read_log(
             "nodes": nodes,
             "cores_per_node": cores,
             "partition": f.texts("partitions").where(f.texts("partitions") != "", f.texts("partition")),
-            "status": statuses(f.labels("status"), STATES),
+            "status": statuses(f.labels("status"), SWF_TEXTS),
             "after": after,
             "think_time": np.where(after != "", f.known("think"), np.nan),
             "logged_start": start,

@@ -40,11 +40,7 @@ def read(file: Input) -> Workload:
 
 
 def _texts(content: pa.Table) -> pa.Table:
-    """Return the table with binary columns, which older writers use for text, as text.
-
-    Raises:
-        pa.ArrowInvalid: a value is not UTF-8.
-    """
+    """Return the table with binary columns, which older writers use for text, as text; ArrowInvalid: not UTF-8."""
     binary = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary)
     fields = [
         field.with_type(pa.string()) if any(is_(field.type) for is_ in binary) else field for field in content.schema

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -22,31 +22,29 @@ import pandas as pd
 from tracebed.converters.formats.format import Format, Marks
 from tracebed.converters.formats.tools.amounts import span
 from tracebed.converters.formats.tools.columns import ASSUMED_UTC, utc
-from tracebed.converters.formats.tools.files import Input
+from tracebed.converters.formats.tools.files import Input, bad_line
 from tracebed.converters.formats.tools.states import RecordState, pbs_exit
 from tracebed.converters.log import Log, make_log
-from tracebed.converters.workload import System
+from tracebed.converters.workload import MAX_SIZE, System
 from tracebed.ground.errors import InputError
 from tracebed.ground.states import JobState
 
 LINE = re.compile(r"(\d\d/\d\d/\d{4}) (\d\d:\d\d:\d\d);(\w);([^;]*);(.*)", re.ASCII | re.DOTALL)
 BETWEEN = re.compile(r" +(?=[A-Za-z_][\w.]*=)")
 NUMBER = re.compile(r"-?\d{1,15}(\.\d*)?$")
-MEMORY = re.compile(r"(\d{1,18})([kmgtp]?)([bw]?)$", re.IGNORECASE)
+AMOUNT = re.compile(r"(\d{1,18})([kmgtp]?)([bw]?)$", re.IGNORECASE)
 SLOTS = re.compile(r"(\d{1,9})(?:-(\d{1,9})|\*(\d{1,9}))?$")
 NCPUS = re.compile(r"[:+(]ncpus=(\d{1,9})(?=[:+)]|$)")
 SPELLINGS = (("ncpus", "ppn"), ("ngpus", "gpus"))
 """Names of cores and GPUs in a request, of PBS Pro and of Torque."""
-MOST = 10**8
-"""Largest accepted number of nodes or cores of one job."""
-RESOURCES = ("nodes", "select", "nodect", "ncpus", "ngpus", "walltime", "mem", "pmem")
-USED = frozenset(
-    (
-        *("user", "group", "account", "queue", "ctime", "qtime", "etime", "start", "end", "Exit_status"),
-        *("exec_host", "exec_vnode"),
-        *(f"Resource_List.{name}" for name in RESOURCES),
-    )
-)
+MEMORY = ("mem", "pmem")
+"""Memory of a job, and of a process."""
+RESOURCES = ("nodes", "select", "nodect", "ncpus", "ngpus", "walltime", *MEMORY)
+USED = {
+    *("user", "group", "account", "queue", "ctime", "qtime", "etime", "start", "end", "Exit_status"),
+    *("exec_host", "exec_vnode"),
+    *(f"Resource_List.{name}" for name in RESOURCES),
+}
 """Keys of a record that are read; other keys are kept by `keep_extra`."""
 
 
@@ -64,54 +62,35 @@ class PbsRecord:
     ended: float = math.nan
     """End in s since 1970 in the server's time zone, if the record has no end."""
 
-    def number(self, name: str) -> float:
-        """Return a value as a number, NaN if it is missing or 0 (unknown)."""
-        text = self.values.get(name, "")
+    def amount(self, name: str, read: Callable[[str], float | None], what: str) -> float:
+        """Return a value as `read` parses it (None: it is not `what`), NaN if it is missing or 0 (unknown)."""
+        text = self.values.get(name)
         if not text:
             return math.nan
-        if not NUMBER.match(text):
-            raise self.error(name, "a number")
-        return float(text) or math.nan
+        value = read(text)
+        if value is None:
+            raise self.error(name, what)
+        return value or math.nan
+
+    def number(self, name: str) -> float:
+        """Return a value as a number, NaN if it is missing or 0 (unknown)."""
+        return self.amount(name, _number, "a number")
 
     def error(self, name: str, what: str) -> InputError:
         """Return the error for an invalid value."""
-        text = self.values[name][:40]
-        return InputError(f"{name}={text} is not {what}", where=self.place, hint="correct or remove the line")
-
-    def limit(self) -> float:
-        """Return the requested wall time in s, NaN if missing."""
-        text = self.values.get("Resource_List.walltime", "")
-        limit = span(text) if text else math.nan
-        if limit is None:
-            raise self.error("Resource_List.walltime", "a time such as 12:00:00")
-        return limit or math.nan
-
-    def memory(self, name: str) -> float:
-        """Return an amount of memory in MiB, NaN if missing."""
-        text = self.values.get(name, "")
-        if not text:
-            return math.nan
-        found = MEMORY.match(text)
-        if not found:
-            raise self.error(name, "an amount of memory such as 16gb")
-        scale = 1024.0 ** " kmgtp".index(found[2].lower() or " ") * (8.0 if found[3].lower() == "w" else 1.0)
-        return float(found[1]) * scale / 2.0**20 or math.nan
+        return bad_line(f"{name}={self.values[name][:40]} is not {what}", self.place)
 
     def size(self) -> tuple[int, int]:
         """Return the allocated, or else the requested, nodes and cores; 0 nodes if unknown."""
         if self.values.get("exec_host"):
             nodes, cores = self.allocated()
-        elif "Resource_List.select" in self.values:
-            nodes, cores, _ = self.requested("Resource_List.select")
-        elif "Resource_List.nodes" in self.values:
-            nodes, cores, _ = self.requested("Resource_List.nodes")
+        elif requests := [name for name in ("Resource_List.select", "Resource_List.nodes") if name in self.values]:
+            nodes, cores, _ = self.requested(requests[0])
         else:
             known = (self.number("Resource_List.nodect"), self.number("Resource_List.ncpus"))
             nodes, cores = (int(value) if value > 0 else 0 for value in known)
-        if nodes > MOST or cores > MOST:
-            raise InputError(
-                f"invalid size of {nodes} nodes, {cores} cores", where=self.place, hint="correct or remove the line"
-            )
+        if nodes > MAX_SIZE or cores > MAX_SIZE:
+            raise bad_line(f"invalid size of {nodes} nodes, {cores} cores", self.place)
         return nodes, cores
 
     def allocated(self) -> tuple[int, int]:
@@ -124,10 +103,10 @@ class PbsRecord:
             host, _, slots = piece.partition("/")
             hosts.add(host)
             for part in slots.split(",") if slots else ["0"]:
-                found = SLOTS.match(part)
-                if not found:
+                match = SLOTS.match(part)
+                if not match:
                     raise self.error("exec_host", "a list of nodes and cores such as n1/0-15+n2/0*16")
-                first, last, times = found.groups()
+                first, last, times = match.groups()
                 in_vnodes |= times == "0"
                 cores += int(times) if times else max(int(last) - int(first), 0) + 1 if last else 1
         if in_vnodes:
@@ -143,10 +122,10 @@ class PbsRecord:
             first, *rest = chunk.split(":")
             count = int(first[:18]) if re.match(r"\d+$", first) else 1  # otherwise the name of a node
             resources = dict(item.split("=", 1) for item in [first, *rest] if "=" in item)
-            each = [resources.get(pbs) or resources.get(torque) or "" for pbs, torque in SPELLINGS]
-            if not all(re.match(r"\d{0,9}$", text) for text in each):
+            texts = [resources.get(pbs) or resources.get(torque) or "" for pbs, torque in SPELLINGS]
+            if not all(re.match(r"\d{0,9}$", text) for text in texts):
                 raise self.error(name, "chunks such as 2:ncpus=16")
-            nodes, cores, gpus = nodes + count, cores + count * int(each[0] or 1), gpus + count * int(each[1] or 0)
+            nodes, cores, gpus = nodes + count, cores + count * int(texts[0] or 1), gpus + count * int(texts[1] or 0)
         return nodes, cores, gpus
 
     def gpus(self) -> float:
@@ -216,7 +195,7 @@ class PbsRecords:
         """Add the jobs that did not end or did not start."""
         for job, last in self.deleted.items():
             begun, queued = self.started.pop(job, None), self.queued.pop(job, None)
-            if begun is None and any(True for name in ("ctime", "qtime") if name in last.values):
+            if begun is None and {"ctime", "qtime"} & last.values.keys():
                 queued = queued or last
             if begun is not None:
                 begun.status, begun.ended = last.status, last.stamp
@@ -243,15 +222,8 @@ def read_log(
 ) -> Log:
     """Read accounting files in the order of their names; a job may be submitted in one file and end in another.
 
-    Args:
-        files: the accounting files of one server.
-        keep_extra: keep the other values of the records as text columns `extra_...`.
-        keep_names: keep the names of users and groups.
-        time_zone: the server's time zone, which the timestamps of the lines use. None: UTC, with a warning if a
-            timestamp is used.
-
-    Raises:
-        InputError: a line is not a record, or a value is invalid. An incomplete last line is left out instead.
+    Timestamps are in the time zone of the server. Without one they count as UTC, with a warning if one is used. An
+    incomplete last line is left out.
     """
     records = PbsRecords()
     for file in files:
@@ -262,7 +234,7 @@ def read_log(
     jobs = records.jobs
     nodes, cores = np.array([job.size() for job in jobs], dtype=np.float64).T
     with np.errstate(divide="ignore", invalid="ignore"):
-        each = np.nan_to_num(np.ceil(cores / nodes), nan=1.0, posinf=1.0).clip(1.0, None)
+        cores_per_node = np.nan_to_num(np.ceil(cores / nodes), nan=1.0, posinf=1.0).clip(1.0, None)
     start = _numbers(jobs, "start")
     zone = "UTC" if time_zone is None else time_zone
     ended = utc(np.array([job.ended for job in jobs]), zone)
@@ -271,8 +243,9 @@ def read_log(
     submit = _first_known(queued, utc(np.array([job.stamp for job in jobs]), zone))
     local = (np.isfinite(ended) | np.isnan(queued)) & (time_zone is None)
     eligible = _numbers(jobs, "etime")
-    limit = np.array([job.limit() for job in jobs])
-    memory = [np.array([job.memory(f"Resource_List.{name}") for job in jobs]) for name in ("mem", "pmem")]
+    limit = np.array([job.amount("Resource_List.walltime", span, "a time such as 12:00:00") for job in jobs])
+    what = "an amount of memory such as 16gb"
+    whole, of_process = (np.array([job.amount(f"Resource_List.{name}", _mib, what) for job in jobs]) for name in MEMORY)
     servers = {job.job.partition(".")[2] for job in jobs}
     return make_log(
         files,
@@ -282,8 +255,8 @@ def read_log(
             "submit_time": submit,
             "time_limit": limit,
             "nodes": nodes.astype(np.int64),
-            "cores_per_node": each.astype(np.int64),
-            "memory_mib": _first_known(memory[0] / np.maximum(nodes, 1.0), memory[1] * each),
+            "cores_per_node": cores_per_node.astype(np.int64),
+            "memory_mib": _first_known(whole / np.maximum(nodes, 1.0), of_process * cores_per_node),
             "user": _labels(jobs, "user"),
             "group": _labels(jobs, "account", "group"),
             "queue": _labels(jobs, "queue"),
@@ -330,12 +303,12 @@ def _read(file: Input, records: PbsRecords, keep_extra: bool) -> None:
 
 def _record(line: str, place: str, keep_extra: bool) -> tuple[str, PbsRecord]:
     """Return the kind of record and the record of a line."""
-    found = LINE.match(line)
-    if not found or not found[4]:
+    match = LINE.match(line)
+    if not match or not match[4]:
         raise InputError(
             f"not a record: {line[:40]!r}", where=place, hint="the format is MM/DD/YYYY HH:MM:SS;KIND;job;key=value ..."
         )
-    date, clock, kind, job, body = found.groups()
+    date, clock, kind, job, body = match.groups()
     day, second = _midnight(date), span(clock)
     if day is None or second is None or second >= 86_401:
         raise InputError(f"'{date} {clock}' is not MM/DD/YYYY HH:MM:SS", where=place, hint="correct the line")
@@ -344,7 +317,7 @@ def _record(line: str, place: str, keep_extra: bool) -> tuple[str, PbsRecord]:
     except ValueError:  # a value contains blanks
         values = dict(item.split("=", 1) for item in BETWEEN.split(body.strip()) if "=" in item)
         if kind in "ES" and not values:
-            raise InputError("record without values", where=place, hint="correct or remove the line") from None
+            raise bad_line("record without values", place) from None
     if not keep_extra:
         values = {name: values[name] for name in USED & values.keys()}
     return kind, PbsRecord(job, day + second, values, place)
@@ -359,8 +332,21 @@ def _midnight(date: str) -> float | None:
         return None
 
 
+def _number(text: str) -> float | None:
+    return float(text) if NUMBER.match(text) else None
+
+
+def _mib(text: str) -> float | None:
+    """Return an amount of memory in MiB; None: it is none. A word, `w`, has eight bytes."""
+    match = AMOUNT.match(text)
+    if not match:
+        return None
+    scale = 1024.0 ** " kmgtp".index(match[2].lower() or " ") * (8.0 if match[3].lower() == "w" else 1.0)
+    return float(match[1]) * scale / 2.0**20
+
+
 def _numbers(jobs: Sequence[PbsRecord], name: str) -> Any:
-    return np.array([job.number(name) for job in jobs])
+    return np.array([job.amount(name, _number, "a number") for job in jobs])
 
 
 def _first_known(*choices: Any) -> Any:

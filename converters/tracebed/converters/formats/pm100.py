@@ -60,7 +60,7 @@ SITE = Site(
         "logged_end": column_spec("time", "end_time", needed=True),
         "state": column_spec("label", "job_state"),
     },
-    _derive,
     System(980, CORES, "CINECA Marconi100"),
+    _derive,
 )
 FORMAT = SITE.format

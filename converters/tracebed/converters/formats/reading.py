@@ -79,21 +79,20 @@ def read_workload(
         from tracebed.converters.scaling import with_system
 
         return with_system(read_workload(path, format, equal_nodes=equal_nodes, **options), system)
-    found = read_raw([Path(path)], format, **options)
-    if not isinstance(found, Workload):
+    content = read_raw([Path(path)], format, **options)
+    if not isinstance(content, Workload):
         from tracebed.converters.cleaning.audit import jobs_of
 
-        workload = jobs_of(found)
+        workload = jobs_of(content)
         if equal_nodes:
-            _tolerate_pooling(workload, found.where)
+            _tolerate_pooling(workload, content.where)
         return workload
-    origin = found.provenance
+    origin = content.provenance
     is_log = bool(origin.steps) and origin.steps[-1].parameters.get("format") in BY_CORE
-    if (
-        equal_nodes and is_log and [source.name for source in origin.sources] == [Path(path).name]
-    ):  # no file made of a log by tracebed
-        _tolerate_pooling(found, str(path))
-    return found
+    is_source = [source.name for source in origin.sources] == [Path(path).name]  # no file made of a log by tracebed
+    if equal_nodes and is_log and is_source:
+        _tolerate_pooling(content, str(path))
+    return content
 
 
 def _tolerate_pooling(workload: Workload, where: str) -> None:
@@ -120,23 +119,23 @@ def read_raw(paths: Sequence[Path], format: str | None = None, **options: Any) -
     if reader is None:
         raise InputError(f"format {chosen.name} is write-only", where=files[0].where, hint="use another format")
     check_options(reader, options, f"reading {chosen.name}", files[0].where)
-    found: Workload | Log
+    content: Workload | Log
     kinds: tuple[type[Any], ...] = (Workload,)
     if chosen.read_log is not None:
         from tracebed.converters.log import Log  # with the parsers of columns, which most formats need, and Parquet not
 
         kinds = (Workload, Log)
-        found = chosen.read_log(files, **options)
+        content = chosen.read_log(files, **options)
     elif len(files) == 1:
-        found = reader(files[0], **options)
+        content = reader(files[0], **options)
     else:
         raise InputError(
             f"{len(files)} files in format {chosen.name}", where=str(paths[0]), hint="read one file at a time"
         )
-    checked(found, kinds, f"format {chosen.name}", chosen.read_log or reader)
-    if not (len(found) if isinstance(found, Workload) else len(found.table)):
+    checked(content, kinds, f"format {chosen.name}", chosen.read_log or reader)
+    if not (len(content) if isinstance(content, Workload) else len(content.table)):
         raise InputError("contains no jobs", where=files[0].where, hint="check that the file is complete")
-    return found
+    return content
 
 
 def _chosen(files: list[Input], format: str | None) -> tuple[Format, list[Input]]:
@@ -144,31 +143,31 @@ def _chosen(files: list[Input], format: str | None) -> tuple[Format, list[Input]
     if format:
         return named(format), files
     formats = [recognized(file) for file in files]
-    for file, found in zip(files, formats, strict=True):
-        if found is None and _utf16(file.head):
+    for file, guess in zip(files, formats, strict=True):
+        if guess is None and _utf16(file.head):
             hint = "convert it to UTF-8 first: iconv -f UTF-16 -t UTF-8"
             raise InputError("the file is UTF-16 text", where=file.where, hint=hint)
     if not any(formats) and (kind := foreign_kind_of(files[0])):
         raise InputError(f"is {kind}, which is no format of tracebed", where=files[0].where, hint=AS_TABLE)
     if not any(formats):  # names are less reliable: a folder may contain unrelated tables next to a log
         formats = [by_name(Path(file.name)) for file in files]
-    first = next((found for found in formats if found is not None), None)
+    first = next((guess for guess in formats if guess is not None), None)
     if first is None:
         raise InputError(
             "the format is not recognized by content or name",
             where=files[0].where,
             hint=f"name it: convert --from {', '.join(FORMATS.names())}; of any other file, {AS_TABLE}",
         )
-    for file, found in zip(files, formats, strict=True):
-        if found is not None and found != first:
+    for file, guess in zip(files, formats, strict=True):
+        if guess is not None and guess != first:
             raise InputError(
-                f"is in format {found.name}, but {files[formats.index(first)].where} is in format {first.name}",
+                f"is in format {guess.name}, but {files[formats.index(first)].where} is in format {first.name}",
                 where=file.where,
                 hint="read the files one at a time",
             )
-    strange = sum(found is None for found in formats)
+    strange = sum(guess is None for guess in formats)
     tolerate({f"files that are not in format {first.name}, ignored": strange})
-    return first, [file for file, found in zip(files, formats, strict=True) if found is not None]
+    return first, [file for file, guess in zip(files, formats, strict=True) if guess is not None]
 
 
 def _utf16(head: bytes) -> bool:

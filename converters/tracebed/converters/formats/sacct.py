@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 
 from tracebed.converters.formats.format import Format
+from tracebed.converters.formats.tools import slurm_demands as demands
 from tracebed.converters.formats.tools.amounts import amount, first_positive, parsed, span
 from tracebed.converters.formats.tools.columns import (
     ASSUMED_UTC,
@@ -32,18 +33,6 @@ from tracebed.converters.formats.tools.columns import (
 from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.formats.tools.sacct_json import as_columns, is_json
 from tracebed.converters.formats.tools.sacct_text import FIELDS, SacctHeader, lacks_header, one_line_each
-from tracebed.converters.formats.tools.slurm_demands import (
-    arrays_of,
-    by_label,
-    earliest_starts,
-    evidence,
-    first_text,
-    gres_of,
-    gres_per_node,
-    licences_of,
-    partitions_of,
-    plain_gres,
-)
 from tracebed.converters.formats.tools.states import UNFINISHED, slurm_states
 from tracebed.converters.log import Log, make_log, place_of
 from tracebed.converters.workload import BoolArray, FloatArray, System
@@ -109,19 +98,10 @@ def read_log(
     machine: str | None = None,
     by: Literal["node", "core"] = "node",
 ) -> Log:
-    """Read one or several tables.
+    """Read the output of sacct -P, with its header, or of sacct --json, of the cluster `machine` if there are several.
 
-    Args:
-        files: the output of sacct -P, with its header, or of sacct --json.
-        keep_extra: keep every other column as `extra_...`.
-        keep_names: keep the names of users and accounts.
-        time_zone: the time zone of ISO times; sacct uses that of the machine it runs on. None: UTC, with a warning.
-        machine: the cluster to read, if the files have several (sacct -M).
-        by: `node`: jobs hold whole nodes. `core`: a node of the workload is one core, for nodes shared by jobs.
-
-    Raises:
-        InputError: a column is missing, a value or line is invalid, or the files have several clusters and
-            `machine` is None.
+    `by` core: a node of the workload is one core, for nodes shared by jobs. ISO times are in the time zone of the
+    machine on which sacct ran; by default UTC, with a warning.
     """
     repaired = Counter[str]()
     whole = []
@@ -131,9 +111,9 @@ def read_log(
             whole.append(as_columns(file))
             continue
         header = _checked(file)
-        text, found = one_line_each(file, header, USED)
+        text, repairs = one_line_each(file, header, USED)
         whole.append(text)
-        repaired += found
+        repaired += repairs
         quoted |= SacctHeader.of(text).delimiter == b","
     c = read_columns(whole, WANTED, extras=keep_extra, quoted=quoted)
     zone = "UTC" if time_zone is None else time_zone
@@ -219,9 +199,9 @@ def _columns(c: Columns, zone: str) -> tuple[dict[str, Any], dict[str, BoolArray
     )
     cores = np.maximum(np.nan_to_num(np.ceil(cpus / nodes), nan=1.0), 1.0)
     gpus = first_positive(parsed(c, "resources", _gpus, "resources"), parsed(c, "requested resources", _gpus, ""))
-    said = evidence(c.labels("submit line"))
-    array = arrays_of(c["job"], said["array"])
-    earliest, staggered = earliest_starts(submit, eligible, array, said)
+    said = demands.evidence(c.labels("submit line"))
+    array = demands.arrays_of(c["job"], said["array"])
+    earliest, staggered = demands.earliest_starts(submit, eligible, array, said)
     gres, uneven = _gres(c, nodes, first_positive(requested, nodes), said)
     more = requested < nodes
     spread = more & (np.asarray(said["per node"]) == "")
@@ -246,7 +226,7 @@ def _columns(c: Columns, zone: str) -> tuple[dict[str, Any], dict[str, BoolArray
         "reservation": c.labels("reservation"),
         "licenses": _licences(c, said),
         "queue": c.labels("qos"),
-        "partition": partitions_of(c.labels("partition"), said["partition"]),
+        "partition": demands.partitions_of(c.labels("partition"), said["partition"]),
         "status": status,
         "earliest_start": earliest,
         "logged_start": start,
@@ -267,17 +247,17 @@ def _columns(c: Columns, zone: str) -> tuple[dict[str, Any], dict[str, BoolArray
 
 def _gres(c: Columns, nodes: FloatArray, requested: FloatArray, said: Mapping[str, Any]) -> tuple[Any, BoolArray]:
     """Return the generic resources on each node of a job, as `--gres` writes them, and the mask of the uneven ones."""
-    held, uneven = gres_per_node(c.labels("resources"), nodes, c.labels("requested resources"))
-    wanted, _ = gres_per_node(c.labels("requested resources"), requested)
-    per_node = by_label(c.labels("requested gres"), plain_gres)
-    gpus = by_label(said["gpus"], lambda text: f"gpu:{text}" if text else "")
-    return first_text(held, wanted, per_node, by_label(said["gres"], plain_gres), gpus), uneven
+    held, uneven = demands.gres_per_node(c.labels("resources"), nodes, c.labels("requested resources"))
+    wanted, _ = demands.gres_per_node(c.labels("requested resources"), requested)
+    per_node = demands.by_label(c.labels("requested gres"), demands.plain_gres)
+    gpus = demands.by_label(said["gpus"], lambda text: f"gpu:{text}" if text else "")
+    return demands.first_text(held, wanted, per_node, demands.by_label(said["gres"], demands.plain_gres), gpus), uneven
 
 
 def _licences(c: Columns, said: Mapping[str, Any]) -> Any:
     """Return the licences of each job, as `--licenses` writes them."""
-    tracked = (by_label(c.labels(name), licences_of) for name in ("resources", "requested resources"))
-    return first_text(c.labels("licenses"), said["licenses"], *tracked)
+    tracked = (demands.by_label(c.labels(name), demands.licences_of) for name in ("resources", "requested resources"))
+    return demands.first_text(c.labels("licenses"), said["licenses"], *tracked)
 
 
 def _count_cores(columns: dict[str, Any]) -> None:
@@ -344,29 +324,26 @@ def _resource(name: str) -> Any:
     pattern = re.compile(rf"(?:^|,){name}=([\d.]+[KMGTPE]?)")
 
     def read(text: str) -> float | None:
-        found = pattern.search(text)
-        return np.nan if found is None and "=" in text else amount(found[1]) if found else None
+        match = pattern.search(text)
+        return np.nan if match is None and "=" in text else amount(match[1]) if match else None
 
     return read
 
 
 def _gpus(text: str) -> float | None:
     """Return the GPUs in TRES such as `cpu=4,gres/gpu:a100=2,gres/gpu=2`: the total, or else the sum over types."""
-    return float(sum(count for name, count in gres_of(text).items() if name.partition(":")[0] == "gpu"))
+    return float(sum(count for name, count in demands.gres_of(text).items() if name.partition(":")[0] == "gpu"))
 
 
 MEMORY = re.compile(r"(\d+(?:\.\d*)?)([KMGTP]?)[cn?]?$")
 
 
 def _memory(c: Columns, nodes: FloatArray, cores: FloatArray, requested: FloatArray) -> FloatArray:
-    """Return MiB per node: of the allocated memory, else of the requested memory on the `requested` nodes.
-
-    Before Slurm 21.08, ReqMem is `4000Mc` per CPU or `16Gn` per node.
-    """
+    """Return MiB per node: of the allocated, else of the requested memory (until Slurm 21.08 `4000Mc` or `16Gn`)."""
 
     def mib(text: str) -> float | None:
-        found = MEMORY.match(text)
-        return (amount(found[1] + (found[2] or "M")) or 0.0) / 2.0**20 if found else None
+        match = MEMORY.match(text)
+        return (amount(match[1] + (match[2] or "M")) or 0.0) / 2.0**20 if match else None
 
     value = parsed(c, "memory", mib, "an amount of memory")
     each = parsed(c, "memory", lambda text: float("cn".find(text[-1])), "")

@@ -8,19 +8,15 @@ from __future__ import annotations
 
 import re
 import shlex
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from tracebed.converters.formats.format import Format
 from tracebed.converters.formats.tools.files import Input
-from tracebed.converters.formats.tools.unsupported_columns import (
-    simulated_jobs,
-    unsupported_columns,
-    warn_of_unsupported,
-)
-from tracebed.converters.workload import Kind, Workload
-from tracebed.ground.errors import InputError, tolerate
+from tracebed.converters.formats.tools.unsupported_columns import NOT_RIGID, simulated_jobs, warn_of_losses
+from tracebed.converters.workload import FloatArray, Kind, Workload
+from tracebed.ground.errors import InputError
 
 HELD = {
     *("job_id", "submit_time", "run_time", "time_limit", "nodes", "cores_per_node"),
@@ -60,25 +56,17 @@ def recognizes(file: Input) -> bool:
 
 
 def write(workload: Workload, file: BinaryIO, *, speed: float = 1.0, demands: bool = False) -> None:
-    """Write the submission script.
+    """Write the submission script. The first job is submitted at once; all times are divided by `speed`.
 
-    Args:
-        workload: the jobs. Jobs without run time or nodes are left out; the first job is submitted at once.
-        file: the open file.
-        speed: trace seconds per second. Submit times, run times and limits are divided by this speed.
-        demands: write `DEMANDS` and the memory of a node, too, for the cluster of the workload or one like it.
-
-    Raises:
-        InputError: no job can be run, or `speed` is not above 0.
+    `demands` writes `DEMANDS` and the memory of a node, too, for the cluster of the workload or one like it.
     """
     if not 0 < speed < np.inf:
         raise InputError(f"invalid speed {speed}", hint="use a number above 0")
     workload, counts = simulated_jobs(workload, "Slurm")
     submit, run, limit = (workload.floats(name) / speed for name in ("submit_time", "run_time", "time_limit"))
     minutes = np.maximum(1.0, np.ceil(limit / 60.0))
-    tolerate({**counts, **_losses(workload, limit)})
     held = HELD | {*DEMANDS, "memory_mib"} if demands else HELD
-    warn_of_unsupported(list(unsupported_columns(workload, held)), "the script", "left out")
+    warn_of_losses(workload, counts | _losses(workload, limit), "the script", held, "left out")
     more = _demands(workload) if demands else [[]] * len(workload)
     file.write(SCRIPT.format(jobs=f"{len(workload):,}", span=submit[-1], speed=speed).encode())
     names = ("job_id", "nodes", "cores_per_node", "application", "application_parameters")
@@ -111,13 +99,13 @@ def _plain(seconds: float) -> str:
     return f"{seconds:.3f}".rstrip("0").rstrip(".")
 
 
-def _losses(workload: Workload, limit: np.ndarray[tuple[int], np.dtype[np.float64]]) -> dict[str, int]:
-    """Return information that is lost or changed in the script -> number of occurrences."""
-    run = workload.floats("run_time")
+def _losses(workload: Workload, limit: FloatArray) -> dict[str, Any]:
+    """Return information that is lost or changed in the script -> number of occurrences, or the jobs."""
+    over = workload.floats("run_time") > workload.floats("time_limit")
     return {
-        "jobs that are not rigid, written at their requested size": int((workload.column("kind") != Kind.RIGID).sum()),
-        "time limits rounded up to whole minutes": int((limit % 60 != 0)[~np.isnan(limit)].sum()),
-        "jobs that run longer than their limit, which Slurm kills": int((run > workload.floats("time_limit")).sum()),
+        NOT_RIGID: workload.column("kind") != Kind.RIGID,
+        "time limits rounded up to whole minutes": (limit % 60 != 0) & ~np.isnan(limit),
+        "jobs that run longer than their limit, which Slurm kills": over,
         "job ids with control characters, written as _": sum(
             bool(CONTROL.search(job_id)) for job_id in workload.column("job_id")
         ),

@@ -58,7 +58,7 @@ def _resource(labels: pd.Categorical, number: int) -> FloatArray:
     """Return the amount of a resource in each text, shape (records,), NaN if missing: 1 for number 4 in `1=20,4=1`."""
     pattern = re.compile(rf"(?:^|,)\s*{number}=(\d{{1,15}})\s*(?=,|$)")
     amounts = [
-        float(found[1]) if (found := pattern.search(str(text).strip("\"' "))) else np.nan for text in labels.categories
+        float(match[1]) if (match := pattern.search(str(text).strip("\"' "))) else np.nan for text in labels.categories
     ]
     amount: FloatArray = np.array([*amounts, np.nan])[labels.codes]
     return amount
@@ -95,7 +95,7 @@ SITE = Site(
         "allocated": column_spec("label", "tres_alloc", needed=True),
         "requested": column_spec("label", "tres_req"),
     },
-    _derive,
     System(name="MIT Supercloud"),
+    _derive,
 )
 FORMAT = SITE.format

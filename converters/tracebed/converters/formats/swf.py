@@ -20,18 +20,8 @@ import pyarrow as pa
 import pyarrow.csv as pc
 
 from tracebed.converters.formats.format import Format, Marks
-from tracebed.converters.formats.tools import swf_header
+from tracebed.converters.formats.tools import swf_columns, swf_header
 from tracebed.converters.formats.tools.files import Input
-from tracebed.converters.formats.tools.swf_columns import (
-    FieldLines,
-    decode,
-    encode,
-    lossy_columns,
-    read_lines,
-    refuse_unreadable,
-    restored,
-)
-from tracebed.converters.formats.tools.swf_header import SwfHeader
 from tracebed.converters.log import TOO_LARGE
 from tracebed.converters.workload import Provenance, Step, Workload
 from tracebed.ground.errors import InputError, tolerate
@@ -47,20 +37,12 @@ def recognizes(file: Input) -> bool:
 
 
 def read(file: Input, *, by: str = "node") -> Workload:
-    """Read a log, or a workload written by tracebed.
-
-    Args:
-        by: `node` converts processors to whole nodes with the cores per node of the header; `core` converts
-            each processor to a node with one core.
-
-    Raises:
-        InputError: a line is invalid.
-    """
+    """Read a log, or a workload written by tracebed. `by` core converts each processor to a node with one core."""
     if by not in ("node", "core"):
         raise InputError(f"invalid option by={by!r}", hint="use node or core")
     if b"\0" in file.text:
         raise InputError("binary data, not SWF", where=file.where, hint="check the file")
-    lines = read_lines(file)
+    lines = swf_columns.read_lines(file)
     header = swf_header.parse(lines.comments, file.where)
     if header.provenance is not None:
         if by == "core":
@@ -69,11 +51,11 @@ def read(file: Input, *, by: str = "node") -> Workload:
                 where=file.where,
                 hint="read the original log by core",
             )
-        decoded = decode(lines, header.system(by).cores_per_node or 1)
-        return Workload(restored(decoded.table, header, file.where), header.provenance, where=file.where)
-    refuse_unreadable(lines, file.where)
+        decoded = swf_columns.decode(lines, header.system(by).cores_per_node or 1)
+        return Workload(swf_columns.restored(decoded.table, header, file.where), header.provenance, where=file.where)
+    swf_columns.refuse_unreadable(lines, file.where)
     system = header.system(by)
-    decoded = decode(lines, system.cores_per_node or 1, by)
+    decoded = swf_columns.decode(lines, system.cores_per_node or 1, by)
     if decoded.has_sizes and system.nodes is None and by == "node":
         system = replace(system, cores_per_node=None)  # the jobs have nodes and cores, the header has no machine
     counts = {**lines.counts, **decoded.counts, **header.defects(), **_mismatch(header, lines)}
@@ -95,19 +77,17 @@ def read(file: Input, *, by: str = "node") -> Workload:
 def write(workload: Workload, file: BinaryIO, *, whole_seconds: bool = False) -> None:
     """Write a workload, and warn about columns that only tracebed can read back.
 
-    Args:
-        file: the open file.
-        whole_seconds: round times and memory in the job lines to integers, for programs that read only integers
-            (AccaSim, AleaNG). The exact values are kept in comments.
+    `whole_seconds` rounds times and memory in the job lines to integers, for programs that read only integers (AccaSim,
+    AleaNG). The exact values are kept in comments.
     """
     provenance, table = workload.provenance, workload.table
-    fields = encode(workload)
+    fields = swf_columns.encode(workload)
     if whole_seconds:
         fields = fields.apply(lambda values: np.rint(values).astype(np.int64) if values.dtype.kind == "f" else values)
     header = list(swf_header.lines_of(provenance, len(table)))
     labels = swf_header.parse(((0, line[1:]) for line in header), "")
-    decoded = decode(FieldLines(fields), labels.system("node").cores_per_node or 1).table
-    lost = lossy_columns(table, decoded)
+    decoded = swf_columns.decode(swf_columns.FieldLines(fields), labels.system("node").cores_per_node or 1).table
+    lost = swf_columns.lossy_columns(table, decoded)
     if lost:
         what = f"columns without a field in SWF ({', '.join(lost)}), kept in comments that only tracebed reads"
         tolerate({what: len(lost)})
@@ -117,11 +97,11 @@ def write(workload: Workload, file: BinaryIO, *, whole_seconds: bool = False) ->
     pc.write_csv(pa.Table.from_pandas(fields, preserve_index=False), file, plain)
 
 
-def _mismatch(header: SwfHeader, lines: FieldLines) -> dict[str, int]:
-    stated, found = header.number("MaxJobs"), len(lines.fields)
-    if stated in (None, found):
+def _mismatch(header: swf_header.SwfHeader, lines: swf_columns.FieldLines) -> dict[str, int]:
+    stated, jobs = header.number("MaxJobs"), len(lines.fields)
+    if stated in (None, jobs):
         return {}
-    return {f"header with MaxJobs {stated}, but {found} job lines": 1}
+    return {f"header with MaxJobs {stated}, but {jobs} job lines": 1}
 
 
 FORMAT = Format(

@@ -60,8 +60,8 @@ SITE = Site(
         "extra_gpus": column_spec("number", "gpus_requested"),
         "exit": column_spec("number", "exit_status", "exit_code"),
     },
-    _derive,
     System(name="ALCF"),
+    _derive,
     machines={"theta": System(4392, 64, "ALCF Theta")},
 )
 FORMAT = SITE.format

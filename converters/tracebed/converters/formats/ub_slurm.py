@@ -27,14 +27,9 @@ from tracebed.converters.formats.tools.amounts import amount, first_positive
 from tracebed.converters.formats.tools.columns import column_spec, read_columns
 from tracebed.converters.formats.tools.fields import first_line, read_fields
 from tracebed.converters.formats.tools.files import Input
-from tracebed.converters.formats.tools.unsupported_columns import (
-    simulated_jobs,
-    unsupported_columns,
-    warn_of_unsupported,
-)
+from tracebed.converters.formats.tools.unsupported_columns import NOT_RIGID, simulated_jobs, warn_of_losses
 from tracebed.converters.log import Log, make_log
 from tracebed.converters.workload import BoolArray, FloatArray, Kind, Workload
-from tracebed.ground.errors import tolerate
 from tracebed.ground.registry import one_of
 
 HELD = {
@@ -101,17 +96,7 @@ def read_log(
     keep_names: bool = False,
     by: Literal["node", "core"] = "node",
 ) -> Log:
-    """Read one or several tables of jobs, or files of events.
-
-    Args:
-        files: the tables, or the files of events.
-        keep_extra: keep the other columns of a table.
-        keep_names: keep the names of users and accounts.
-        by: `node`: jobs hold whole nodes. `core`: a node of the workload is one core, for nodes shared by jobs.
-
-    Raises:
-        InputError: a column is missing, or a line or value is invalid.
-    """
+    """Read one or several tables of jobs, or files of events. `by` core: a node of the workload is one core."""
     one_of("by", by, ("node", "core"))
     jobs = _events(files) if EVENT.match(first_line(files[0], COMMENTS.encode())) else _table(files, keep_extra)
     to_limit = np.isnan(jobs.run)
@@ -213,7 +198,7 @@ def _fields_of(line: str) -> list[str]:
     event = EVENT.match(line)
     if event is None:
         return [line]
-    found = {"submit_time": event[1]}
+    values = {"submit_time": event[1]}
     words = iter(event[2].split())
     for word in words:
         if not word.startswith("-"):
@@ -222,8 +207,8 @@ def _fields_of(line: str) -> list[str]:
         name = OPTIONS.get(option, "others")
         if not equals and (name != "others" or not option.startswith("--")):
             value = next(words, "")
-        found[name] = {"limit": _seconds, "memory": _mib}[name](value) if name in ("limit", "memory") else value or "-"
-    return [found.get(name, "") for name in EVENT_FIELDS]
+        values[name] = {"limit": _seconds, "memory": _mib}[name](value) if name in ("limit", "memory") else value or "-"
+    return [values.get(name, "") for name in EVENT_FIELDS]
 
 
 def _seconds(text: str) -> str:
@@ -242,36 +227,28 @@ def _seconds(text: str) -> str:
 
 def _mib(text: str) -> str:
     """Return an amount of memory of sbatch in MiB; a number without a unit is in MiB. Else return the text."""
-    found = amount(text if text[-1:].isalpha() else f"{text}M")
-    return repr(found / 2**20) if found is not None else text or "?"
+    size = amount(text if text[-1:].isalpha() else f"{text}M")
+    return repr(size / 2**20) if size is not None else text or "?"
 
 
 def write(workload: Workload, file: BinaryIO) -> None:
-    """Write the events. Jobs without run time or nodes are left out; the first submission becomes time 0.
-
-    Raises:
-        InputError: no job can be run.
-    """
+    """Write the events of the jobs with run time and nodes; the first submission becomes time 0."""
     workload, counts = simulated_jobs(workload, "the Slurm simulator")
     options = NAMES | DEMANDS
     names = {name: [STRANGE[name].sub("_", text) for text in workload.column(name)] for name in options}
     changed = sum(bool(STRANGE[name].search(text)) for name in options for text in workload.column(name))
     numbers, renumbered = _numbers(workload)
     submit, run, limit = (workload.floats(name) for name in ("submit_time", "run_time", "time_limit"))
-    tolerate(
-        {
-            **counts,
-            "jobs that are not rigid, written at their requested size": int(
-                (workload.column("kind") != Kind.RIGID).sum()
-            ),
-            "job ids that are not numbers, written as 1, 2, ...": renumbered,
-            "submissions and run times rounded to whole seconds": int(((submit % 1 != 0) | (run % 1 != 0)).sum()),
-            "time limits rounded up to whole seconds": int((limit % 1 != 0)[~np.isnan(limit)].sum()),
-            "names with unsupported characters, written with _": changed,
-            f"jobs without a user, submitted by {DEFAULT_USER}": names["user"].count(""),
-        }
-    )
-    warn_of_unsupported(list(unsupported_columns(workload, HELD)), "the events file", "left out")
+    losses = {
+        **counts,
+        NOT_RIGID: workload.column("kind") != Kind.RIGID,
+        "job ids that are not numbers, written as 1, 2, ...": renumbered,
+        "submissions and run times rounded to whole seconds": (submit % 1 != 0) | (run % 1 != 0),
+        "time limits rounded up to whole seconds": (limit % 1 != 0) & ~np.isnan(limit),
+        "names with unsupported characters, written with _": changed,
+        f"jobs without a user, submitted by {DEFAULT_USER}": names["user"].count(""),
+    }
+    warn_of_losses(workload, losses, "the events file", HELD, "left out")
     names["user"] = [name or DEFAULT_USER for name in names["user"]]
     columns: list[Any] = [numbers, np.rint(submit).astype(int).tolist(), np.rint(run).astype(int).tolist()]
     columns += [np.ceil(limit).tolist(), workload.ints("nodes").tolist(), workload.ints("cores_per_node").tolist()]

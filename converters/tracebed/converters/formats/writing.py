@@ -62,11 +62,7 @@ def folder_kind(format: Format) -> OutputKind:
 
 
 def writer_for(path: Path, name: str | None = None) -> tuple[Format, Callable[..., None]]:
-    """Return the format that `write_workload` would use, and its writer, to check a path before reading a long log.
-
-    Raises:
-        InputError: the name has no format that can be written.
-    """
+    """Return the format that `write_workload` would use, and its writer. Raises InputError if it cannot be written."""
     chosen = named(name) if name else by_name(path)
     writer = (chosen.write if path.suffix else None) or chosen.write_folder or chosen.write if chosen else None
     if chosen is None or writer is None:

@@ -160,7 +160,6 @@ class CirneParameters:
     """1 or 2. With 2, twice as many jobs of half the size arrive, at the same load."""
 
     def __post_init__(self) -> None:
-        """Raise InputError if a constant is out of range."""
         for name in ("power_of_two", "cancelled"):
             require(0.0 <= getattr(self, name) <= 1.0, f"{name} {getattr(self, name)}", "a probability")
         for name in ("size_slope", "limit_slope", "lag_slope", "accuracy_scale", "accuracy_min"):
@@ -212,18 +211,11 @@ def cirne(
     reference simulator. Time 0 is midnight before the first submission.
 
     Args:
-        jobs: number of jobs.
         nodes: nodes of the machine, by default those of the site. The arrival rate is proportional to them, and no
             job is larger.
-        cores_per_node: cores of each node; every job uses all cores of its nodes.
-        seed: seed of the numpy Generator, or of RANDLIB.
-        parameters: constants of the model.
         site: site whose daily cycle of arrivals is used.
         poisson: draw arrivals from a Poisson process of the same rate, in place of the reference's regular arrivals.
         exact: draw from RANDLIB in the order of the reference program, to verify the model (slow).
-
-    Raises:
-        InputError: an argument is out of range.
     """
     parameters = parameters or CirneParameters()
     require_sizes(jobs, nodes, cores_per_node)
@@ -306,20 +298,12 @@ def draw_exactly(jobs: int, site: CirneSite, machine: int, seed: int, p: CirnePa
 def arrivals(
     jobs: int, site: CirneSite, machine: int, begin: float, p: CirneParameters, rng: np.random.Generator | None = None
 ) -> IntArray:
-    """Return the submit times (s since midnight) of the first `jobs` jobs after time of day `begin`.
+    """Return the submit times (s since midnight) of the first `jobs` jobs after time of day `begin`, -0.5 to 0.5.
 
-    The rate is summed over the seconds, and a job arrives each time the sum has grown by `JOB`. All days are
-    alike, so the sums of one day give every arrival: job j arrives on the first day whose greatest sum reaches
-    j * JOB. The sums need a running maximum, because the reference does not clip the rate of kth, which is negative
-    before dawn.
-
-    Args:
-        jobs: number of jobs.
-        site: site of the rate.
-        machine: nodes of the machine; the rate is proportional to them.
-        begin: time of day, -0.5 (midnight) to 0.5.
-        p: constants of the model (`load`, `reduction`).
-        rng: generator of a Poisson process: the growth of the sum per job is then exponential with mean `JOB`.
+    The rate, in proportion to the nodes of the machine, is summed over the seconds, and a job arrives each time the sum
+    has grown by `JOB`, or with `rng` (a Poisson process) by an exponential of this mean. All days are alike, so the
+    sums of one day give every arrival: job j arrives on the first day whose greatest sum reaches j * JOB. The sums need
+    a running maximum, because the reference does not clip the rate of kth, which is negative before dawn.
     """
     x = begin + np.arange(1, DAY + 1) / DAY
     rate = np.polyval(site.rate, np.where(x > 0.5, x - 1.0, x))

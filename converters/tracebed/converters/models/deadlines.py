@@ -42,7 +42,6 @@ class DeadlineParameters:
     importance and 1 + importance. 0: slack by size only."""
 
     def __post_init__(self) -> None:
-        """Raise InputError if a constant is out of range."""
         for name, value in asdict(self).items():
             high = 1.0 if name == "importance" else 1e12
             require(0.0 <= value <= high, f"{name} {value}", f"from 0 to {high:g}")
@@ -56,19 +55,10 @@ def with_deadlines(
     parameters: DeadlineParameters | None = None,
     behaviour: Behaviour = "uniform",
 ) -> Workload:
-    """Give each job a `behaviour`, an `earliest_start` and a `deadline`.
+    """Give each job a `behaviour` (one of `TYPES`, or uniformly drawn), an `earliest_start` and a `deadline`.
 
-    The deadline is earliest start + run time x (1 + slack), which every job meets on an empty machine.
-
-    Args:
-        workload: a workload with known run times and sizes.
-        nodes: nodes of the machine. Jobs of this size have the greatest slack.
-        seed: seed of the numpy Generator.
-        parameters: constants of the distributions.
-        behaviour: one of `TYPES` for all jobs, or "uniform".
-
-    Raises:
-        InputError: `behaviour` is invalid.
+    The deadline is earliest start + run time x (1 + slack), which every job meets on an empty machine. Jobs with all
+    `nodes` of the machine have the greatest slack.
     """
     p = parameters or DeadlineParameters()
     require(behaviour in get_args(Behaviour), f"behaviour {behaviour!r}", f"one of {', '.join(get_args(Behaviour))}")

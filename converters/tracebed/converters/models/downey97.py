@@ -40,7 +40,6 @@ class Downey97Parameters:
     """Start of the busy half of the day, s since midnight. Time 0 is a midnight."""
 
     def __post_init__(self) -> None:
-        """Raise InputError if a constant is out of range."""
         for name in ("work_min", "day_gap", "night_gap"):
             require(1e-6 <= getattr(self, name) <= 1e12, f"{name} {getattr(self, name)}", "from 1e-6 to 1e12")
         require(self.work_min <= self.work_max <= 1e12, f"work_max {self.work_max}", "at least work_min, at most 1e12")
@@ -72,16 +71,6 @@ def downey97(
     The model does not define requested sizes. Here a job requests ceil(A) nodes, at most the machine, because at the
     average parallelism A speedup and efficiency are in balance. A job can run on 1 to `nodes_max` nodes; more nodes
     do not add to its speedup. Its run time is work / S(nodes). Jobs have no time limits.
-
-    Args:
-        jobs: number of jobs.
-        nodes: nodes of the machine, 128 by default.
-        cores_per_node: cores of each node; every job uses all cores of its nodes.
-        seed: seed of the numpy Generator.
-        parameters: constants of the model.
-
-    Raises:
-        InputError: an argument is out of range.
     """
     p, machine = parameters or Downey97Parameters(), nodes or 128
     require_sizes(jobs, nodes, cores_per_node)

@@ -60,7 +60,6 @@ class Feitelson96Parameters:
     """P(r runs of a job) is proportional to r^-order, r = 1, 2, ... Not verified."""
 
     def __post_init__(self) -> None:
-        """Raise InputError if a constant is out of range."""
         for name in ("factor", "power_of_two", "small", "short_mean", "long_ratio"):
             require(0.0 < getattr(self, name) <= 1e12, f"{name} {getattr(self, name)}", "above 0, at most 1e12")
         for name in ("short", "short_slope"):
@@ -98,16 +97,9 @@ def feitelson96(
     time limits.
 
     Args:
-        jobs: number of runs; every run of a job counts.
         nodes: nodes of the machine, 128 by default; no job is larger.
-        cores_per_node: cores of each node; every job uses all cores of its nodes.
-        seed: seed of the numpy Generator.
-        parameters: constants of the model.
         repeats: when a job is submitted again: at the next arrival, or at the end of its previous run.
         gaps: distribution of the times between arrivals.
-
-    Raises:
-        InputError: an argument is out of range.
     """
     parameters, machine = parameters or Feitelson96Parameters(), nodes or 128
     require_sizes(jobs, nodes, cores_per_node)

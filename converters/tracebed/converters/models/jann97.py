@@ -33,7 +33,6 @@ class Jann97Parameters:
     """Fewest jobs of a size class. Smaller classes are merged, because three moments of a few values are unreliable."""
 
     def __post_init__(self) -> None:
-        """Raise InputError if a constant is out of range."""
         require(1 <= self.order_max <= 100_000, f"order_max {self.order_max}", "from 1 to 100,000")
         require(self.fewest >= 4, f"fewest {self.fewest}", "at least 4")
 
@@ -82,13 +81,10 @@ def jann97(
     """Draw rigid jobs from a model that is fitted to a log (Jann et al. 1997).
 
     Args:
-        jobs: number of jobs.
         log: log or workload to fit, in any format.
         nodes: nodes of the machine, by default those of the log; no job is larger.
         cores_per_node: cores of each node, by default those of the log. Jobs request as many cores per node as in the
             log, at most these.
-        seed: seed of the numpy Generator.
-        parameters: constants of the fit.
 
     Raises:
         InputError: an argument is out of range, or the log cannot be read or fitted.
@@ -116,10 +112,8 @@ def fit(
 ) -> tuple[SizeClass, ...]:
     """Return the size classes of a log, smallest first, with distributions that have the moments of the log.
 
-    The classes are 1, 2, 3-4, 5-8, 9-16, ... cores. Jobs without a run time or a size are ignored.
-
-    Raises:
-        InputError: there are too few jobs, or all jobs of a class have the same submit time.
+    The classes are 1, 2, 3-4, 5-8, 9-16, ... cores. Jobs without a run time or a size are ignored. Raises InputError if
+    there are too few jobs, or all jobs of a class have the same submit time.
     """
     p = parameters or Jann97Parameters()
     runnable, counts = log.runnable()

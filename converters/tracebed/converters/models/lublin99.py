@@ -94,7 +94,6 @@ class JobType:
     """Gamma distribution of the daily cycle, in half hours since 05:00."""
 
     def __post_init__(self) -> None:
-        """Raise InputError if a constant is out of range."""
         for name in ("serial", "power_of_two", "small"):
             require(0.0 <= getattr(self, name) <= 1.0, f"{name} {getattr(self, name)}", "a probability")
         above_0 = ("short", "long", "gap", "cycle")
@@ -169,16 +168,8 @@ def lublin99(
     it to interactive jobs. Sizes are at most P, which matters if P is not a power of two.
 
     Args:
-        jobs: number of jobs.
-        nodes: nodes of the machine, 128 by default.
-        cores_per_node: cores of each node; every job uses all cores of its nodes.
-        seed: seed of the numpy Generator, or of drand48.
-        parameters: constants of the model.
         untyped: draw jobs of one type, in place of interactive and batch jobs.
         exact: draw from drand48 in the order of the reference program, to verify the model (slow).
-
-    Raises:
-        InputError: an argument is out of range.
     """
     require_sizes(jobs, nodes, cores_per_node)
     p, machine = parameters or Lublin99Parameters(), nodes or PUBLISHED_NODES
@@ -209,11 +200,7 @@ def lublin99(
 
 
 def cycle(of: JobType) -> FloatArray:
-    """Return the weights of the half hours of the day from midnight, shape (48,), with mean 1.
-
-    Raises:
-        InputError: a half hour has no arrivals.
-    """
+    """Return the weights of the half hours of the day from midnight, shape (48,), with mean 1."""
     edges = np.arange(CYCLE_BEGINS + 0.5, CYCLE_BEGINS + BUCKETS + 1)
     mass = np.diff(gammainc(of.cycle_shape, edges / of.cycle_scale))
     require(
@@ -263,8 +250,8 @@ def instants(gaps: FloatArray, weights: FloatArray) -> FloatArray:
     day, points = np.divmod(np.cumsum(gaps / BUCKET), ends[-1])
     bucket = np.minimum(np.searchsorted(ends, points), BUCKETS - 1)
     part = (points - ends[bucket]) / weights[bucket] + 1.0
-    found: FloatArray = BUCKET * (BUCKETS * day + bucket + part)
-    return found
+    times: FloatArray = BUCKET * (BUCKETS * day + bucket + part)
+    return times
 
 
 def sizes(jobs: int, of: JobType, rng: np.random.Generator) -> IntArray:

@@ -64,7 +64,6 @@ class MoldabilityParameters:
     average_offset_rise: float = -0.01877
 
     def __post_init__(self) -> None:
-        """Raise InputError if a constant is out of range."""
         for name in ("least_slope", "requests_slope", "average_slope"):
             require(getattr(self, name) > 0.0, f"{name} {getattr(self, name)}", "above 0")
         require(self.average_slope_rise >= 0.0, f"average_slope_rise {self.average_slope_rise}", "at least 0")
@@ -111,19 +110,9 @@ def with_moldability(
     The model is drawn for each job until the job's size n satisfies the constraint and lies between the smallest and
     the largest useful size (at most the machine). After 100 draws, or if the model draws a rigid job, the job stays
     rigid. A moldable job requests n and other sizes drawn from the model; `extra_sizes` lists these sizes, and
-    `nodes_min` and `nodes_max` are their range. A malleable job can run on every size from the smallest to the
-    largest useful one. Run times and time limits do not change.
-
-    Args:
-        workload: any workload. Jobs that are not rigid or have an unknown size do not change.
-        seed: seed of the numpy Generator. The draws are independent of those of a model with the same seed.
-        kind: MOLDABLE or MALLEABLE.
-        share: share of the rigid jobs, 0 to 1, selected as in `malleability.to_malleable`.
-        nodes: nodes of the machine, by default those of the workload's system.
-        parameters: constants of the model.
-
-    Raises:
-        InputError: an argument is out of range, or the size of the machine is unknown.
+    `nodes_min` and `nodes_max` are their range. A malleable job can run on every size from the smallest to the largest
+    useful one. Run times and time limits do not change. The share is selected as by `malleability.to_malleable`; the
+    draws are independent of those of a model with the same seed.
     """
     require(kind in (Kind.MOLDABLE, Kind.MALLEABLE), f"kind {kind!r}", "moldable or malleable")
     p, machine = parameters or MoldabilityParameters(), machine_of(workload, nodes)
@@ -253,8 +242,7 @@ def _sizes_text(named: IntArray) -> npt.NDArray[np.object_]:
 def subsets(counts: IntArray, wanted: IntArray, rng: np.random.Generator) -> IntArray:
     """Draw for each row `wanted` of the numbers 0 ... `counts` - 1, all subsets equally likely (Floyd's algorithm).
 
-    Returns:
-        Shape (rows, largest `wanted`), padded with -1.
+    The result has shape (rows, largest `wanted`) and is padded with -1.
     """
     width = int(wanted.max(initial=0))
     chosen = np.full((len(counts), width), -1, dtype=np.int64)

@@ -52,17 +52,9 @@ def sd(
     1 (docs/reference/models/papers.md).
 
     Args:
-        jobs: number of jobs.
-        nodes: nodes of the machine.
-        cores_per_node: cores of each node; every job uses all cores of its nodes.
-        seed: seed of the numpy Generator.
-        parameters: constants of Cirne's model.
         largest: largest size of a job, nodes; larger draws are cut to it.
         exact_limits: set the requested times to the run times.
         arrivals: whether the arrival rate is proportional to the nodes or to the cores of the machine.
-
-    Raises:
-        InputError: an argument is out of range.
     """
     require(nodes >= 1, f"{nodes} nodes", "at least 1")
     require(cores_per_node >= 1, f"{cores_per_node} cores per node", "at least 1")
@@ -103,15 +95,7 @@ def sd_5(
     model was adapted to the 48 hours of the run. By nodes, 2000 jobs would arrive in 50 days.
 
     Args:
-        jobs: number of jobs.
-        nodes: nodes of the machine.
-        cores_per_node: cores of each node; every job uses all cores of its nodes.
-        seed: seed of the numpy Generator.
-        parameters: constants of Cirne's model.
         largest: largest size of a job, nodes; larger draws are cut to it.
-
-    Raises:
-        InputError: an argument is out of range.
     """
     workload = sd(
         jobs,
@@ -142,17 +126,10 @@ def dmr(
     of these sizes, as the study's fixed jobs do. Only the arrivals are drawn; sizes and run times are measured.
 
     Args:
-        jobs: number of jobs.
-        nodes: nodes of the machine.
-        cores_per_node: cores of each node; every job uses all cores of its nodes.
-        seed: seed of the numpy Generator.
         factor: mean time between arrivals, s.
         dataset: input of the measured runs: 40 million reads (table 1) or 80 million longer reads (table 3).
         gaps: distribution of the times between arrivals.
         fixed: draw rigid jobs, the study's baseline.
-
-    Raises:
-        InputError: an argument is out of range.
     """
     require(dataset in HPG_ALIGNER, f"dataset {dataset!r}", f"one of {', '.join(HPG_ALIGNER)}")
     times = HPG_ALIGNER[dataset]
@@ -201,19 +178,12 @@ def deadline(
     submit times as fixed instants, without `after`, because the study's system decides on a job at submission.
 
     Args:
-        jobs: number of requests.
         nodes: nodes of the machine. The study's 128 form a grid of 8 x 16.
-        cores_per_node: cores of each node; every job uses all cores of its nodes.
-        seed: seed of the numpy Generator.
-        parameters: constants of slack and earliest start.
         factor: mean time between arrivals, s. 1500 is a normal, 150 a heavy, 1 a very heavy load.
         behaviour: runtime behavior of the jobs' processes.
         short: probability of a short run time, for the smallest jobs.
         short_mean: mean of the short run times, s.
         long_ratio: mean of the long run times / mean of the short ones.
-
-    Raises:
-        InputError: an argument is out of range.
     """
     requests = feitelson96.feitelson96(
         jobs,

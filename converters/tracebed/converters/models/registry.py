@@ -5,10 +5,11 @@ To add a model, write a function and add its entry point to the `pyproject.toml`
     [project.entry-points."tracebed.models"]
     mine = "my_package.mine:mine"
 
-The function is `mine(jobs, *, nodes=None, cores_per_node=1, seed=0, parameters=None, ...) -> Workload`. `parameters`
-is a frozen dataclass of the constants. Every other argument (bool, int, float, str, Path or a Literal) becomes an
-option of `tracebed generate`; the docstring is its help text. A workload with a fixed number of jobs has a default for
-`jobs`. A model can also be a `functools.partial` with a docstring below its assignment.
+The function is `mine(jobs, *, nodes=None, cores_per_node=1, seed=0, parameters=None, ...) -> Workload`. Every job uses
+all cores of its nodes. `parameters` is a frozen dataclass of the constants. Every other argument (bool, int, float,
+str, Path or a Literal) becomes an option of `tracebed generate`; the docstring is its help text. A value out of range
+raises InputError. A workload with a fixed number of jobs has a default for `jobs`. A model can also be a
+`functools.partial` with a docstring below its assignment.
 """
 
 from __future__ import annotations
@@ -39,16 +40,10 @@ def models() -> dict[str, str]:
 
 
 def draw(model: str, jobs: int | None = None, **options: Any) -> Workload:
-    """Draw a workload from a model.
+    """Draw a workload from a model of `MODELS`; the workloads of papers have a default number of jobs.
 
-    Args:
-        model: name of the model in `MODELS`.
-        jobs: number of jobs; the workloads of papers have a default.
-        options: other arguments of the model's function. `parameters` may be a mapping: constant -> value. The other
-            constants are the function's defaults.
-
-    Raises:
-        InputError: the model is unknown, or an option is out of range.
+    `options` are other arguments of the model's function. `parameters` may be a mapping: constant -> value; the other
+    constants are the function's defaults. Raises InputError if the model is unknown, or an option is out of range.
     """
     from tracebed.converters.workload import Workload
 

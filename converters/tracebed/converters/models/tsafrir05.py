@@ -51,7 +51,6 @@ class Tsafrir05Parameters:
     """Percentage of the jobs with the largest estimate. 0: the published 21.7."""
 
     def __post_init__(self) -> None:
-        """Raise InputError if a value is out of range."""
         longest, share = self.longest, self.longest_share
         require(longest == 0.0 or HOUR <= longest <= 1e9, f"longest {longest}", "3600 s to 10^9 s, or 0")
         require(0.0 <= share < HEAD_SHARE, f"longest_share {share}", "a percentage below 89, or 0")
@@ -67,12 +66,8 @@ class Histogram(NamedTuple):
 def with_estimates(workload: Workload, seed: int = 0, parameters: Tsafrir05Parameters | None = None) -> Workload:
     """Replace the time limit of each job of known run time by a user estimate.
 
-    Args:
-        seed: seed of the numpy Generator. The draws are independent of those of a model with the same seed.
-        parameters: constants of the estimates.
-
-    Raises:
-        InputError: no run time is known, or the estimates are too short for the run times; see `estimates`.
+    The draws are independent of those of a model with the same seed. Raises InputError if no run time is known, or as
+    `estimates`.
     """
     run = workload.floats("run_time")
     known = np.isfinite(run)
@@ -97,17 +92,10 @@ def longest_of(run_times: FloatArray) -> float:
 def estimates(
     run_times: FloatArray, rng: np.random.Generator, parameters: Tsafrir05Parameters | None = None
 ) -> FloatArray:
-    """Draw an estimate for each job, at least its run time (s).
+    """Draw an estimate for each job, at least its run time (s), shape (jobs,).
 
-    Fewer than 200 jobs get evenly spaced quantiles of the estimates of 200 jobs. The authors' program requires more
-    jobs.
-
-    Args:
-        run_times: s, shape (jobs,).
-        parameters: constants of the estimates.
-
-    Raises:
-        InputError: the estimates are too short: for some n, more than n jobs need one of the n largest estimates.
+    Fewer than 200 jobs get evenly spaced quantiles of the estimates of 200 jobs; the authors' program requires more
+    jobs. Raises InputError if for some n, more than n jobs need one of the n largest estimates.
     """
     p = parameters or Tsafrir05Parameters()
     jobs = len(run_times)
@@ -162,12 +150,12 @@ def histogram(jobs: int, longest: float, rng: np.random.Generator, longest_share
 
 def head_seconds(longest: float) -> list[int]:
     """Return the twenty popular estimates (s): the largest, then ascending."""
-    found = [second for second in ROUND if second < longest]
+    popular = [second for second in ROUND if second < longest]
     for unit in UNITS:
         multiples = range(math.floor(longest / unit) * unit, 0, -unit)
-        fresh = [second for second in multiples if second < longest and second not in found]
-        found += fresh[: HEAD - 1 - len(found)]
-    return [int(longest), *sorted(found)]
+        fresh = [second for second in multiples if second < longest and second not in popular]
+        popular += fresh[: HEAD - 1 - len(popular)]
+    return [int(longest), *sorted(popular)]
 
 
 def head_shares(longest_share: float = 0.0) -> FloatArray:
@@ -199,7 +187,7 @@ def popularity(rng: np.random.Generator) -> IntArray:
 def tail_seconds(bins: int, longest: float, head: set[int]) -> list[int]:
     """Return the estimates of the tail (s): whole minutes, shifted by up to 30 s if the minute is taken."""
     a, count = 1.0 + 12.1039 * bins**-0.6026, bins - HEAD
-    found: list[int] = []
+    tail: list[int] = []
     taken = set(head)
     for i in range(1, count + 1):
         x = i / count
@@ -207,9 +195,9 @@ def tail_seconds(bins: int, longest: float, head: set[int]) -> list[int]:
         near = (minute + aside for aside in (0, 30, -30, 20, -20, 10, -10))
         second = next((second for second in near if 0 < second < longest and second not in taken), None)
         if second is not None:
-            found.append(second)
+            tail.append(second)
             taken.add(second)
-    return found
+    return tail
 
 
 def repaired(counts: IntArray, jobs: int) -> IntArray:

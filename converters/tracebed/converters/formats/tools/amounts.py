@@ -9,8 +9,8 @@ import numpy as np
 
 from tracebed.converters.formats.tools.cast import NOTHING
 from tracebed.converters.formats.tools.columns import Columns
+from tracebed.converters.formats.tools.files import bad_line
 from tracebed.converters.workload import FloatArray
-from tracebed.ground.errors import InputError
 
 POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5, "e": 6}
 SPAN = re.compile(r"(?:(\d+)[-:](?=\d+:\d+:))?(?:(\d+):)?(\d+):(\d+(?:\.\d*)?)$")
@@ -21,30 +21,21 @@ def span(text: str) -> float | None:
     """Return `[D-]HH:MM:SS`, `D:HH:MM:SS`, `MM:SS.mmm` or plain seconds in s; None if the text is none of these."""
     if text.isdecimal() and text.isascii():
         return float(text)
-    found = SPAN.match(text)
-    if not found:
+    match = SPAN.match(text)
+    if not match:
         return None
-    days, hours, minutes, seconds = (float(part or 0) for part in found.groups())
+    days, hours, minutes, seconds = (float(part or 0) for part in match.groups())
     return ((days * 24.0 + hours) * 60.0 + minutes) * 60.0 + seconds
 
 
 def amount(text: str) -> float | None:
-    """Return a number with a suffix K, M, G, T, P or E as a float; None if the text is not an amount.
-
-    Suffixes are powers of 1024, as in Slurm, which uses them for numbers of nodes too.
-    """
-    found = AMOUNT.match(text)
-    return float(found[1]) * 1024.0 ** POWERS[found[2].lower()] if found else None
+    """Return a number with a suffix K, M, ... E (powers of 1024, for Slurm's numbers of nodes too); None: no amount."""
+    match = AMOUNT.match(text)
+    return float(match[1]) * 1024.0 ** POWERS[match[2].lower()] if match else None
 
 
 def parsed(columns: Columns, name: str, read: Callable[[str], float | None], what: str) -> FloatArray:
-    """Return a column of labels as numbers, shape (records,), NaN where a value is missing.
-
-    Each distinct label is parsed once.
-
-    Raises:
-        InputError: `read` returns None for a label, which then is not `what`.
-    """
+    """Return labels as numbers, shape (records,), NaN if missing. Raises InputError for one that `read` rejects."""
     labels = columns.labels(name)
     values = np.full(len(labels.categories) + 1, np.nan)  # the last value belongs to code -1
     for code, label in enumerate(labels.categories):
@@ -54,9 +45,7 @@ def parsed(columns: Columns, name: str, read: Callable[[str], float | None], wha
         value = read(text)
         if value is None:
             row = int(np.argmax(labels.codes == code))
-            raise InputError(
-                f"{name} {text[:40]!r} is not {what}", where=columns.place(row), hint="correct or remove the line"
-            )
+            raise bad_line(f"{name} {text[:40]!r} is not {what}", columns.place(row))
         values[code] = value
     result: FloatArray = values[labels.codes]
     return result

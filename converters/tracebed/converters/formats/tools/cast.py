@@ -7,7 +7,7 @@ from typing import NoReturn
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tracebed.converters.formats.tools.files import PARQUET, Input
+from tracebed.converters.formats.tools.files import PARQUET, Input, bad_line
 from tracebed.ground.errors import InputError
 
 NOTHING = ["", "None", "none", "NULL", "null", "Unknown", "NaN", "nan", "NaT", "N/A", "NA"]
@@ -17,11 +17,7 @@ FAR = 1e11
 
 
 def cast(column: pa.ChunkedArray, kind: str, file: Input, name: str) -> tuple[pa.ChunkedArray, bool]:
-    """Convert a column to its kind; return it and whether its times are instants.
-
-    Raises:
-        InputError: a value does not match the kind; the error names the first.
-    """
+    """Convert a column to its kind; return it and whether times are instants. Raises InputError for an invalid one."""
     type = column.type
     if pa.types.is_dictionary(type) and kind != "label":
         column = column.cast(type.value_type)
@@ -94,11 +90,7 @@ def _first_not(column: pa.ChunkedArray, type: pa.DataType) -> int:
 
 def _refuse(column: pa.ChunkedArray, row: int, wanted: str, file: Input, name: str) -> NoReturn:
     """Raise InputError for the value in `row`, which is not `wanted`."""
-    raise InputError(
-        f"{name[:40]} {abbreviated(column[row].as_py())} is not {wanted}",
-        where=place_in(file, row),
-        hint="correct or remove the line",
-    )
+    raise bad_line(f"{name[:40]} {abbreviated(column[row].as_py())} is not {wanted}", place_in(file, row))
 
 
 def abbreviated(value: object) -> str:
@@ -108,10 +100,7 @@ def abbreviated(value: object) -> str:
 
 
 def place_in(file: Input, row: int) -> str:
-    """Return `file:line` of record `row` of a file (`file, row N` for Parquet).
-
-    Line numbers are computed lazily, only for error messages. Empty lines are not records.
-    """
+    """Return `file:line` of record `row` (`file, row N` for Parquet), for errors: lines are counted only then."""
     if file.head.startswith(PARQUET):
         return f"{file.where}, row {row + 1}"
     filled = (number for number, line in file.lines() if line.strip())

@@ -37,14 +37,8 @@ if TYPE_CHECKING:
 def one_machine(labels: pd.Categorical, chosen: str | None, where: str) -> tuple[str, BoolArray]:
     """Return the name of the machine (empty if unknown) and the mask of its records, shape (records,).
 
-    Args:
-        labels: the name of the machine of each record, shape (records,); empty if unknown.
-        chosen: the name of the chosen machine, case-insensitive; None selects the only machine.
-        where: the file or folder.
-
-    Raises:
-        InputError: the log has several machines and `chosen` is None, or has no records of `chosen`, or names no
-            machine.
+    `chosen` is case-insensitive. Raises InputError if the log has several machines and `chosen` is None, or if it has
+    not the chosen one.
     """
     counts = np.bincount(labels.codes[labels.codes >= 0], minlength=len(labels.categories))
     present = {str(name): code for code, name in enumerate(labels.categories) if name and counts[code]}
@@ -111,8 +105,8 @@ class Columns:
 
     def numbers(self, name: str) -> FloatArray:
         """Return a column of numbers, shape (records,); all NaN if no file has the column."""
-        found: FloatArray = self.values[name] if name in self.values else np.full(len(self), np.nan)
-        return found
+        values: FloatArray = self.values[name] if name in self.values else np.full(len(self), np.nan)
+        return values
 
     def labels(self, name: str) -> Any:
         """Return a column of labels, shape (records,); all empty if no file has the column."""
@@ -152,13 +146,7 @@ def check_zone(zone: str) -> None:
 
 
 def utc(seconds: FloatArray, zone: str, first: bool = False) -> FloatArray:
-    """Convert wall-clock times, in s since 1970 local time, to s since 1970 UTC.
-
-    Times in an hour that occurs twice are in the second hour, or in the `first`.
-
-    Raises:
-        InputError: the time zone is unknown.
-    """
+    """Convert wall-clock times, in s since 1970, to UTC; in an hour that occurs twice, to the second or the `first`."""
     import pandas as pd
 
     check_zone(zone)
@@ -181,25 +169,19 @@ def read_columns(
     quoted: bool = True,
     skip: Sequence[str] = (),
 ) -> Columns:
-    """Read the wanted columns of all files and concatenate the records.
+    """Read the wanted columns (our name -> specification) of all CSV or Parquet files and concatenate the records.
 
-    Args:
-        files: CSV files (the delimiter is detected in the header) or Parquet files.
-        wanted: our name -> the column to read.
-        extras: also read every other column.
-        quoted: whether values may be in double quotes.
-        skip: columns to ignore, in the spelling of the file; too large to be useful as extras.
-
-    Raises:
-        InputError: a required column is missing, a line has too few values, or a value does not match its kind.
+    `extras` reads every other column except `skip`, whose spelling is that of the file; `quoted`: values may be in
+    double quotes. Raises InputError if a needed column is missing, a line has too few values, or a value is not of its
+    kind.
     """
     tables, absolute, unread = [], [], dict[str, None]()
     for file in files:
         spelt = _original_names(file)
-        found = _names(file, spelt, wanted)
-        others = [name for name in spelt if name not in found.values() and name not in skip]
+        spellings = _names(file, spelt, wanted)
+        others = [name for name in spelt if name not in spellings.values() and name not in skip]
         unread.update(dict.fromkeys(others if not extras else []))
-        table, zoned = _read(file, wanted, found, others if extras else [], quoted)
+        table, zoned = _read(file, wanted, spellings, others if extras else [], quoted)
         absolute.append(zoned)
         tables.append(table)
     rows = [len(table) for table in tables]
@@ -229,14 +211,14 @@ def _original_names(file: Input) -> list[str]:
 def _names(file: Input, spelt: Sequence[str], wanted: Mapping[str, ColumnSpec]) -> dict[str, str]:
     """Return our name -> the file's name, one of `spelt`, for each wanted column that the file has."""
     by_lower = {name.lower(): name for name in reversed(spelt)}
-    found = {}
+    spellings = {}
     for ours, (_, names, needed) in wanted.items():
         theirs = next((by_lower[name] for name in names if name in by_lower), None)
         if theirs is not None:
             if [name.lower() for name in spelt].count(theirs.lower()) > 1:
                 twice = f"column {theirs!r} occurs twice"
                 raise InputError(twice, where=f"{file.where}:1", hint="remove or rename one of them")
-            found[ours] = theirs
+            spellings[ours] = theirs
         elif needed:
             shown = ", ".join(repr(name[:20]) for name in spelt[:8])
             raise InputError(
@@ -244,21 +226,21 @@ def _names(file: Input, spelt: Sequence[str], wanted: Mapping[str, ColumnSpec]) 
                 where=f"{file.where}:1",
                 hint=f"add it, or rename one of {shown}, ...",
             )
-    return found
+    return spellings
 
 
 def _read(
-    file: Input, wanted: Mapping[str, ColumnSpec], found: Mapping[str, str], others: Sequence[str], quoted: bool
+    file: Input, wanted: Mapping[str, ColumnSpec], spellings: Mapping[str, str], others: Sequence[str], quoted: bool
 ) -> tuple[pa.Table, set[str]]:
     """Return the columns of one file, renamed and converted to their kinds, and the time columns that hold instants."""
     if file.head.startswith(PARQUET):
-        names = list(dict.fromkeys([*found.values(), *others]))
+        names = list(dict.fromkeys([*spellings.values(), *others]))
         table = read_table(file.seekable(), where=file.where, hint=PARQUET_HINT, columns=names)
     else:
-        kinds = {theirs: wanted[ours].kind for ours, theirs in found.items()}
+        kinds = {theirs: wanted[ours].kind for ours, theirs in spellings.items()}
         table = _read_csv(file, kinds, others, quoted)
     columns, absolute = {}, set()
-    for ours, theirs in found.items():
+    for ours, theirs in spellings.items():
         try:
             columns[ours], instant = cast(table.column(theirs), wanted[ours].kind, file, theirs)
         except pa.ArrowException:  # of a column of lists, of bytes, ...
@@ -311,12 +293,7 @@ ARROW_KINDS = {"double": "a number", "int64": "a whole number", "bool": "true or
 def unreadable(
     error: Exception, file: Input, names: Sequence[str] = (), place: Callable[[int], str] | None = None
 ) -> InputError:
-    """Return an error of Arrow about a CSV file as an InputError that names the line.
-
-    Args:
-        names: the column names, if the message refers to columns by number.
-        place: function from Arrow's row number to `file:line`; by default, each line that is not empty is a row.
-    """
+    """Return an error of Arrow about a CSV file as an InputError that names the line, and the column by `names`."""
     text = str(error).splitlines()[0][:400]
     number = re.search(r"Row #(\d+)", text)
     where = file.where
@@ -397,12 +374,8 @@ def in_order(
 ) -> tuple[dict[str, FloatArray], BoolArray]:
     """Return times in s since 1970 UTC, and the records that leave open which of two hours a time was in.
 
-    The hours are chosen such that the times are in order and the last two are `elapsed` apart (more, if the job was
-    suspended). Of hours that are equally likely, the second one counts, in standard time.
-
-    Args:
-        names: columns of times, in the order in which the events happen. The last two are the start and the end.
-        elapsed: the time between start and end, s, shape (records,); NaN if unknown.
+    The hours are chosen such that the times, in the order of `names`, are in order and the last two are `elapsed` s
+    apart (more, if the job was suspended). Of hours that are equally likely, the second one counts, in standard time.
     """
     times = {name: c.instants(name, zone) for name in names}
     return times, settle(times, {name: c.instants(name, zone, first=True) for name in names}, elapsed)
@@ -411,13 +384,7 @@ def in_order(
 def settle(
     times: Mapping[str, FloatArray], first: Mapping[str, FloatArray], elapsed: FloatArray | None = None
 ) -> BoolArray:
-    """Choose the hours of `times` in place, as `in_order` does, and return the records that leave them open.
-
-    Args:
-        times: the times with the second of two hours, s, in the order in which the events happen.
-        first: the times with the first of two hours.
-        elapsed: as for `in_order`.
-    """
+    """Choose the second (`times`) or the `first` hours in place, as `in_order` does, and return the unclear records."""
     names = list(times)
     twice = np.logical_or.reduce([first[name] < times[name] for name in names])
     unclear = np.zeros(len(twice), dtype=bool)

@@ -34,10 +34,7 @@ class ApplicationModel(NamedTuple):
 
 
 def application(speedup: Speedup, run_time: float, requested: int, table_file: str) -> ApplicationModel:
-    """Return the model of a job that runs `run_time` s on `requested` nodes.
-
-    The file of the model is `table_file` if the speedup is a table.
-    """
+    """Return the model of a job of `run_time` s on `requested` nodes; of a speedup table, in the file `table_file`."""
     work = round(run_time * NANO)
     if speedup.name == "table":
         requested_curve = _curve(speedup.points, "requested")
@@ -85,10 +82,7 @@ def _curve(points: tuple[tuple[int, float], ...], nodes: str) -> str:
 
 
 def document(formula: str) -> dict[str, Any]:
-    """Return an application model with one phase, whose iterations take `formula` nanoseconds in total.
-
-    ElastiSim reconfigures jobs between iterations. The model has no reconfiguration cost.
-    """
+    """Return an application model of one phase, whose iterations take `formula` ns in total. Resizes cost nothing."""
     task = {
         "type": "busy_wait",
         "name": "run",
@@ -126,17 +120,7 @@ class UnsupportedModelError(Exception):
 
 
 def run_time(model: Item, arguments: Mapping[str, Any], nodes: int, speed: float | None) -> float:
-    """Return the run time of a job of `model` on `nodes` nodes, in s.
-
-    Args:
-        model: the application model.
-        nodes: the number of nodes, constant over the run.
-        speed: the speed of a node in flop/s; None if unknown.
-
-    Raises:
-        UnsupportedModelError: the model communicates, or has an unsupported formula.
-        InputError: the model is not a valid ElastiSim model.
-    """
+    """Return the run time of a job of `model` on a constant number of nodes, in s; `speed` of a node is in flop/s."""
     names = {"num_nodes": float(nodes), "num_gpus": 0.0, "num_gpus_per_node": 0.0}
     for name, value in arguments.items():
         try:
@@ -184,11 +168,7 @@ def _value(item: Item, name: str, names: Mapping[str, float], default: float | N
 
 
 def evaluate(formula: str, names: Mapping[str, float]) -> float:
-    """Return the value of a formula of numbers, names, + - * / % ^, parentheses and functions.
-
-    Raises:
-        UnsupportedModelError: the formula is invalid, uses other operations or unknown names, or has no finite value.
-    """
+    """Return the value of a formula of numbers, names, + - * / % ^, parentheses and functions, or raise."""
     try:
         return float(_parsed(formula)(names))
     except (ArithmeticError, ValueError, TypeError, KeyError, RecursionError):

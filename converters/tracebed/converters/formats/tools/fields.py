@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tracebed.converters.formats.tools.columns import relabel
-from tracebed.converters.formats.tools.files import Input
+from tracebed.converters.formats.tools.files import Input, bad_line, wrong_fields
 from tracebed.converters.workload import MAX_EXACT, FloatArray
 from tracebed.ground.errors import InputError
 
@@ -57,11 +57,7 @@ class Fields:
         return relabel(codes, names.tolist())
 
     def numbers(self, name: str) -> FloatArray:
-        """Return a field as numbers, shape (rows,), NaN if unknown.
-
-        Raises:
-            InputError: a value is not a number, or is too large.
-        """
+        """Return a field as numbers, shape (rows,), NaN if unknown. Raises InputError if a value is invalid."""
         texts = self.known_texts(name)
         numbers: FloatArray
         try:
@@ -72,11 +68,8 @@ class Fields:
         if bad.any():
             row = int(np.argmax(bad))
             why = "too large" if np.isfinite(numbers[row]) else "not a number"
-            raise InputError(
-                f"field {self.names.index(name) + 1} ({name}) is {texts[row].as_py()[:40]!r}, {why}",
-                where=self.place(row),
-                hint="correct or remove the line",
-            )
+            what = f"field {self.names.index(name) + 1} ({name}) is {texts[row].as_py()[:40]!r}, {why}"
+            raise bad_line(what, self.place(row))
         return numbers
 
     def known(self, name: str) -> FloatArray:
@@ -93,17 +86,7 @@ class Fields:
 def read_fields(
     files: Sequence[Input], names: Sequence[str], split: Callable[[str], list[str]], comments: str, fewest: int
 ) -> Fields:
-    """Read all lines of all files.
-
-    Args:
-        names: the names of the fields, in order.
-        split: function from a line to its fields.
-        comments: characters that begin a comment line.
-        fewest: minimum number of fields in a line.
-
-    Raises:
-        InputError: a line has too few fields or more fields than `names`, or there are no lines.
-    """
+    """Read all lines except comments. A line is `split` into at least `fewest` and at most all fields of `names`."""
     fields = Fields(names)
     rows: list[list[str]] = []
     for file in files:
@@ -113,11 +96,7 @@ def read_fields(
                 continue
             row = split(line)
             if not fewest <= len(row) <= len(names):
-                raise InputError(
-                    f"line has {len(row)} fields instead of {fewest}",
-                    where=f"{file.where}:{number}",
-                    hint="complete or remove the line, or name the format: convert --from FORMAT",
-                )
+                raise wrong_fields(len(row), fewest, f"{file.where}:{number}")
             rows.append(row)
             fields.lines.append((file, number))
             if len(rows) == BLOCK:

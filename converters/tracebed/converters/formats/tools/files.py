@@ -32,13 +32,7 @@ MAX_BYTES = 2**32
 
 
 class Bounded(io.RawIOBase):
-    """The content of a compressed file, read as far as the expansion is plausible.
-
-    Args:
-        inner: the decompressed content.
-        used: returns the number of compressed bytes read so far.
-        where: the file, for messages.
-    """
+    """The decompressed content `inner` of a file, as far as its ratio to the bytes `used` of the file is plausible."""
 
     def __init__(self, inner: Any, used: Callable[[], int], where: str) -> None:
         super().__init__()
@@ -50,12 +44,7 @@ class Bounded(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Read into `buffer` and return the number of bytes, 0 at the end.
-
-        Raises:
-            InputError: the content is larger than `MAX_BYTES`, or than `FREE_BYTES` and `MAX_RATIO` times what was
-                read of the file.
-        """
+        """Read into `buffer` and return the number of bytes, 0 at the end. Raises InputError above the bounds."""
         data = self._inner.read(len(buffer))
         buffer[: len(data)] = data
         self._size += len(data)
@@ -101,11 +90,7 @@ class Input:
 
     @classmethod
     def at(cls, path: Path) -> Input:
-        """Identify the file at `path`.
-
-        Raises:
-            InputError: the file does not exist, cannot be read, is empty, or has a broken compression.
-        """
+        """Identify the file at `path`. Raises InputError if it cannot be read or decompressed, or is empty."""
         where, key = str(path), hashlib.blake2b(digest_size=32)
         digest, size, pieces = hashlib.sha256(), 0, []
         try:
@@ -184,15 +169,7 @@ class Input:
         return self.bounded(b"\n", "line")
 
     def bounded(self, mark: bytes, piece: str) -> bytes:
-        """Return the whole content; stop reading if `mark` does not occur in `MAX_LINE` bytes.
-
-        Args:
-            mark: the byte that ends each piece of the file.
-            piece: the word for a piece in messages.
-
-        Raises:
-            InputError: a piece is longer than `MAX_LINE`.
-        """
+        """Return the whole content. Raises InputError if a `piece` that ends with `mark` is longer than `MAX_LINE`."""
         blocks, lines, length = [], 1, 0
         with self.open() as file:
             while block := file.read(2**22):
@@ -226,11 +203,7 @@ class Input:
         return pa.memory_map(os.fsencode(self.path)) if plain else pa.BufferReader(self.data)
 
     def lines(self) -> Iterator[tuple[int, str]]:
-        """Yield (line number, line) of a text file, without line ends; bytes that are not UTF-8 are replaced.
-
-        Raises:
-            InputError: a line is longer than `MAX_LINE`.
-        """
+        """Yield (line number, line) of a text file, without line ends; bytes that are not UTF-8 are replaced."""
         with self.open() as file:
             reader = io.BufferedReader(cast(Any, file), 2**20)
             for number in range(1, 2**62):
@@ -282,12 +255,19 @@ def too_long(where: str, piece: str = "line") -> InputError:
     return InputError(f"{piece} longer than {MAX_LINE // 2**20} MiB", where=where, hint="check that the file is a log")
 
 
-def inputs_at(path: Path) -> list[Input]:
-    """Return the files of a log: the file at `path`, or all files below that folder except hidden ones, sorted.
+def bad_line(what: str, where: str) -> InputError:
+    """Return the error about a line or a value in it."""
+    return InputError(what, where=where, hint="correct or remove the line")
 
-    Raises:
-        InputError: the path does not exist, the folder is empty, or a file cannot be read (see `Input.at`).
-    """
+
+def wrong_fields(count: int, wanted: int, where: str) -> InputError:
+    """Return the error about a line with `count` fields."""
+    hint = "complete or remove the line, or name the format: convert --from FORMAT"
+    return InputError(f"line has {count} fields instead of {wanted}", where=where, hint=hint)
+
+
+def inputs_at(path: Path) -> list[Input]:
+    """Return the files of a log: the file at `path`, or all files below that folder except hidden ones, sorted."""
     return [Input.at(file) for file in paths_at(path)]
 
 
@@ -318,7 +298,7 @@ def _walk(folder: Path) -> Iterator[Path]:
 
 
 def _only(archive: zipfile.ZipFile) -> zipfile.ZipInfo:
-    found = [info for info in archive.infolist() if not info.is_dir()]
-    if len(found) != 1:
-        raise zipfile.BadZipFile(f"the archive has {len(found)} files instead of one")
-    return found[0]
+    files = [info for info in archive.infolist() if not info.is_dir()]
+    if len(files) != 1:
+        raise zipfile.BadZipFile(f"the archive has {len(files)} files instead of one")
+    return files[0]

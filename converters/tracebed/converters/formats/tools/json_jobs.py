@@ -1,4 +1,4 @@
-"""Typed access to job lists in JSON; errors name the file, the job and the key."""
+"""Job lists of simulators in JSON: typed access, whose errors name the file, the job and the key, and workloads."""
 
 from __future__ import annotations
 
@@ -6,13 +6,18 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
-from tracebed.converters.formats.tools.files import Input
-from tracebed.converters.workload import MAX_EXACT
-from tracebed.ground.errors import InputError
+import pandas as pd
 
+from tracebed.converters.formats.tools.files import Input
+from tracebed.converters.workload import MAX_EXACT, Provenance, Step, Workload
+from tracebed.ground.errors import InputError, tolerate
+from tracebed.ground.input_files import not_json
+
+OURS = "tracebed"
+"""Key of the provenance in a list that tracebed wrote; simulators ignore it."""
 HALF = re.compile(r"\\u[dD][89a-fA-F]")
 """Half of a surrogate pair. A lone surrogate is not a character and cannot be encoded."""
 
@@ -66,24 +71,17 @@ class Item:
 
     def refuse(self, name: str, wanted: str) -> NoReturn:
         """Raise InputError: the value `name` is missing or not `wanted`."""
-        found = (
+        what = (
             f"{name} is {abbreviated(self.values[name])}, not {wanted}" if name in self.values else f"{name} is missing"
         )
-        raise InputError(found, where=self.where, hint=f"give {wanted}")
+        raise InputError(what, where=self.where, hint=f"give {wanted}")
 
 
 def load(file: Input) -> Item:
-    """Return a JSON document that is an object.
-
-    The document may be a single line of any length. Reading stops if `MAX_LINE` bytes contain no comma.
-
-    Raises:
-        InputError: the file is not JSON (NaN and Infinity are not), is incomplete, is nested too deeply, or is
-            not an object.
-    """
+    """Return a JSON document that is an object; it may be a single line of any length."""
     try:
         text = file.bounded(b",", "value").decode("utf-8-sig")
-        document = json.loads(text, parse_constant=_refuse_constant)
+        document = json.loads(text, parse_constant=not_json)
     except RecursionError:
         raise InputError("is nested too deeply", where=file.where, hint="check the file") from None
     except json.JSONDecodeError as error:
@@ -105,8 +103,25 @@ def load(file: Input) -> Item:
     return Item(document, file.where)
 
 
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a JSON number")
+def load_jobs(file: Input) -> tuple[Item, list[Item], Mapping[str, Any]]:
+    """Return a document, its jobs, at least one, and the provenance; empty: another program wrote the file."""
+    document = load(file)
+    jobs = document.items("jobs")
+    if not jobs:
+        raise InputError("contains no jobs", where=file.where, hint="check that the file is complete")
+    return document, jobs, document.item(OURS).values
+
+
+def workload_of(
+    columns: Mapping[str, Any], file: Input, ours: Mapping[str, Any], other: Provenance, step: Step
+) -> Workload:
+    """Return the workload of a list, which the step `step` read; its provenance is `ours`, or `other` if empty."""
+    tolerate(step.counts, where=file.where)
+    before = Provenance.from_json(json.dumps(ours), where=file.where) if ours else other
+    step = replace(step, counts={what: count for what, count in step.counts.items() if count})
+    provenance = replace(before, sources=(*before.sources, file.source), steps=(*before.steps, step))
+    table = pd.DataFrame({name: pd.Series(values) for name, values in columns.items()})
+    return Workload(table, provenance, where=file.where)
 
 
 def abbreviated(value: object) -> str:

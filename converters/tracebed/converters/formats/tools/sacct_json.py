@@ -52,11 +52,7 @@ def is_json(file: Input) -> bool:
 
 
 def as_columns(file: Input) -> Input:
-    """Return the file as a table of the columns of `sacct -P` (Parquet), a row for each job; steps are left out.
-
-    Raises:
-        InputError: the file is not JSON, or a value has not the type that Slurm writes.
-    """
+    """Return the file as a table of the columns of `sacct -P` (Parquet), a row for each job; steps are left out."""
     rows = [_row(job) for job in load(file).items("jobs")]
     if not rows:
         raise InputError("contains no jobs", where=file.where, hint="check the time that sacct was asked for")
@@ -93,16 +89,16 @@ def _row(job: Item) -> dict[str, Any]:
 
 def _others(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
     """Return the texts and numbers below an object that `_row` does not read, by their keys joined with slashes."""
-    found: dict[str, str] = {}
+    others: dict[str, str] = {}
     for key, value in values.items():
         name = f"{prefix}{key}"
         if name in LEFT_OUT or name in READ.values() or name in ("tres", "array", "het", "state", "job_id"):
             continue
         if isinstance(value, dict) and name not in ("time", "required", "reservation"):
-            found |= _others(value, f"{name}/")
+            others |= _others(value, f"{name}/")
         elif isinstance(value, str) or (isinstance(value, (int, float)) and name != "allocation_nodes"):
-            found[name] = str(value)
-    return found
+            others[name] = str(value)
+    return others
 
 
 def _text(item: Item, key: str) -> str:
@@ -149,8 +145,8 @@ def _state(state: Item) -> str:
 def _resources(tres: Item, key: str) -> str:
     """Return trackable resources as sacct -P writes them."""
     parts = []
-    for each in tres.items(key) if tres.values.get(key) else []:
-        kind, name, count = _text(each, "type"), _text(each, "name"), _whole(each, "count")
+    for resource in tres.items(key) if tres.values.get(key) else []:
+        kind, name, count = _text(resource, "type"), _text(resource, "name"), _whole(resource, "count")
         if count:
             parts.append(f"{kind}{'/' if name else ''}{name}={count}{'M' if kind == 'mem' else ''}")
     return ",".join(parts)

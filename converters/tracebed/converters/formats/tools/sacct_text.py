@@ -134,14 +134,8 @@ def _quoted(data: bytes, width: int) -> bool:
 def one_line_each(file: Input, header: SacctHeader, used: Container[str]) -> tuple[Input, Counter[str]]:
     """Return the file with one record per line and tabs between fields, and the counts of repairs.
 
-    Line numbers do not change: a record that filled several lines is followed by empty lines.
-
-    Args:
-        file: the output of sacct.
-        used: the columns to read, in lower case. A record is reassembled only if their values are unambiguous.
-
-    Raises:
-        InputError: a line has too few fields, or too many and the columns do not determine which belong together.
+    Line numbers do not change: a record that filled several lines is followed by empty lines. It is reassembled only if
+    the values of the columns `used` (in lower case) are unambiguous; otherwise, InputError is raised.
     """
     data = file.text
     if header.delimiter == b"," and _quoted(data, len(header.names)):
@@ -285,13 +279,13 @@ class _Search:
         """
         if (column, at) in self.memo:
             return self.memo[column, at]
-        text, found, surplus = self.text, Ways(), len(self.parts) - at - (self.text.width - column)
+        text, ways, surplus = self.text, Ways(), len(self.parts) - at - (self.text.width - column)
         if column == text.width:
             return {(): []} if not surplus else {}
         follows = column > 0 and self.loose(column) and self.loose(column - 1)
         for more in range(surplus + 1) if self.free[column] and not follows else range(1):
             value = text.header.delimiter.join(self.parts[at : at + 1 + more])
-            if len(found) > 1:
+            if len(ways) > 1:
                 break
             if not self.loose(column) and not text.shapes[column].fullmatch(value):
                 continue
@@ -299,9 +293,9 @@ class _Search:
                 continue
             meaning = (self.meaning(column, value),) if text.used[column] else ()
             for key, rest in self.ways(column + 1, at + 1 + more).items():
-                found[*meaning, *key] = [value, *rest]
-        self.memo[column, at] = found
-        return found
+                ways[*meaning, *key] = [value, *rest]
+        self.memo[column, at] = ways
+        return ways
 
     def loose(self, column: int) -> bool:
         """Return whether a column holds free text without a shape that is not used."""

@@ -1,8 +1,14 @@
 """The log of one site: a table of columns, and a function for what is not a column.
 
 A site declares its columns by the names of the workload's columns, which are then taken as they are: times as instants
-in the time zone of the site, numbers, labels and texts. Numbers of `extra_...` that are not positive are unknown.
-Any other name is a column that only the logic of the site reads.
+in the time zone of the site, numbers, labels and texts. Any other name is a column that only the logic of the site
+reads. Beside the kinds of `columns`, a site has columns of these kinds:
+
+    positive     numbers; those that are not positive are unknown, as in all columns `extra_...`
+    state        labels: states of Slurm, as the status of a workload
+    exit         numbers: exit codes, as the status of a workload
+    cores        numbers: the cores of a job on all its nodes, as cores per node
+    whole nodes  no column of a file: jobs have all cores of their nodes
 """
 
 from __future__ import annotations
@@ -22,12 +28,17 @@ from tracebed.converters.formats.tools.columns import (
     in_order,
     one_machine,
     read_columns,
+    relabel,
 )
 from tracebed.converters.formats.tools.files import Input
+from tracebed.converters.formats.tools.states import slurm_states
 from tracebed.converters.log import Log, make_log, place_of
 from tracebed.converters.workload import SCHEMA, BoolArray, System
+from tracebed.ground.states import JobState
 
 TIMES = ("submit_time", "logged_start", "logged_end")
+READ_AS = {**dict.fromkeys(("positive", "exit", "cores"), "number"), "state": "label"}
+"""Kind of a site's column -> kind of the column that is read."""
 
 
 @dataclass(frozen=True)
@@ -51,10 +62,10 @@ class Site:
     zone: str
     """Time zone of times without one."""
     columns: Mapping[str, ColumnSpec]
-    derive: Callable[[Columns, System, str], Derived]
-    """The logic of the site: columns read, machine whose records are read, time zone -> what is added."""
     system: System
     """The machine; of a site with several, the start of the name of a machine that is not in `machines`."""
+    derive: Callable[[Columns, System, str], Derived] | None = None
+    """The logic of the site: columns read, machine whose records are read, time zone -> what is added."""
     machines: Mapping[str, System] = field(default_factory=dict)
     """Name in lower case -> machine."""
     skip: tuple[str, ...] = ()
@@ -111,15 +122,18 @@ class Site:
 
     def _read(self, files: Sequence[Input], options: dict[str, Any], machine: str | None) -> Log:
         zone: str = options["time_zone"]
-        c = read_columns(files, self.columns, extras=options["keep_extra"], skip=self.skip)
+        wanted = {name: spec._replace(kind=READ_AS.get(spec.kind, spec.kind)) for name, spec in self.columns.items()}
+        c = read_columns(files, wanted, extras=options["keep_extra"], skip=self.skip)
         system, only = self.system, None
         if "machine" in self.columns:
             name, only = one_machine(c.labels("machine"), machine, place_of(files))
             unknown = System(name=f"{self.system.name} {name}".strip() if name else "")
             system = self.machines.get(name.lower(), unknown)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            derived = self.derive(c, system, zone)
-        taken = {name: self._column(c, name, zone) for name in c.values if name in SCHEMA or name.startswith("extra_")}
+            derived = self.derive(c, system, zone) if self.derive else Derived({})
+            known = {name for name in self.columns if name in SCHEMA or name.startswith("extra_")}
+            made = [name for name in self.columns if name in known and (name in c or name == "cores_per_node")]
+            taken = {name: self._column(c, name, system, zone) for name in made}
         defects = dict(derived.defects)
         if set(TIMES) <= set(c.values):
             times, defects[WHICH_HOUR] = in_order(c, TIMES, zone, c.numbers("run_time" if "run_time" in c else "run"))
@@ -138,9 +152,21 @@ class Site:
             unread=c.unread,
         )
 
-    def _column(self, c: Columns, name: str, zone: str) -> Any:
-        """Return a column as it is."""
-        kind = self.columns[name].kind
-        if kind == "time":
-            return c.instants(name, zone)
-        return first_positive(c[name]) if kind == "number" and name.startswith("extra_") else c[name]
+    def _column(self, c: Columns, name: str, system: System, zone: str) -> Any:
+        """Return a column as its kind says."""
+        match self.columns[name].kind:
+            case "time":
+                return c.instants(name, zone)
+            case "state":
+                return slurm_states(c[name])
+            case "exit":
+                codes = np.where(np.isnan(c[name]), -1, c[name] != 0).astype(np.int64)
+                return relabel(codes, [JobState.COMPLETED, JobState.FAILED])
+            case "cores":
+                nodes = c.numbers("nodes")
+                return np.where(nodes > 0, np.ceil(c.numbers(name) / nodes).clip(1.0, None), np.nan)
+            case "whole nodes":
+                return np.full(len(c), system.cores_per_node or 1)
+            case kind:
+                positive = kind == "positive" or (kind == "number" and name.startswith("extra_"))
+                return first_positive(c[name]) if positive else c[name]

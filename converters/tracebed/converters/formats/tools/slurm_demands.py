@@ -52,7 +52,7 @@ def options_of(line: str) -> dict[str, str]:
     """Return those of `OPTIONS` that a command line has before the script, without quotes as Slurm stores it."""
     if not TELLING.search(line):
         return {}
-    found = dict[str, str]()
+    options = dict[str, str]()
     words = iter(line.split()[1:])
     for word in words:
         if word == ":" or not word.startswith("-") or word == "-":
@@ -67,8 +67,8 @@ def options_of(line: str) -> dict[str, str]:
                 continue
             value = value or next(words, "")
         if name := OPTIONS.get(option):
-            found[name] = value.strip("'\"")
-    return found
+            options[name] = value.strip("'\"")
+    return options
 
 
 def evidence(lines: pd.Categorical) -> dict[str, pd.Categorical]:
@@ -81,21 +81,16 @@ def evidence(lines: pd.Categorical) -> dict[str, pd.Categorical]:
 
 
 def arrays_of(job: pd.Series[str], said: pd.Categorical) -> Any:
-    """Return the array of each job, such as `12` or `12%5`, shape (jobs,); empty: no array.
-
-    Args:
-        job: the job ids, `12_3` or `12_[5-9%2]`.
-        said: the option `--array` of each job, such as `0-9%5`.
-    """
+    """Return the array of each job, such as `12` or `12%5`, empty if none, by its id and its option `--array`."""
     arrays, most = np.full(len(job), "", dtype=object), dict[str, str]()
     tasks = np.flatnonzero(job.str.contains("_", regex=False).to_numpy(dtype=bool)).tolist()
     ids, options = job.to_numpy(), np.asarray(said)
     for row in tasks:
-        if found := ARRAY.match(ids[row]):
-            arrays[row] = number = found[1]
+        if match := ARRAY.match(ids[row]):
+            arrays[row] = number = match[1]
             _, throttled, limit = str(options[row]).rpartition("%")
-            if found[2] or (throttled and limit.isdecimal()):
-                most[number] = found[2] or limit
+            if match[2] or (throttled and limit.isdecimal()):
+                most[number] = match[2] or limit
     for row in tasks:
         if arrays[row] in most:
             arrays[row] += f"%{most[arrays[row]]}"
@@ -109,12 +104,7 @@ def earliest_starts(
 
     A job is eligible when it is not held, its `--begin` has come, its dependencies are satisfied, and its array may
     run one more task. Where the last two are known, the time of eligibility is a result, not a demand. Of an array it
-    is a demand until its first task is eligible.
-
-    Args:
-        submit, eligible: s since 1970, shape (jobs,).
-        array: the arrays of the jobs, from `arrays_of`.
-        said: the options of the jobs, from `evidence`.
+    is a demand until its first task is eligible. Times are in s since 1970, shape (jobs,).
     """
     waits = (np.asarray(said["dependency"]) != "") & (np.asarray(said["begin"]) == "")
     result = np.where((eligible > submit) & ~waits, eligible, np.nan)
@@ -134,13 +124,13 @@ def earliest_starts(
 
 def partitions_of(ran: pd.Categorical, said: pd.Categorical) -> Any:
     """Return the partitions of each job, shape (jobs,): where it ran, and the others that the command line names."""
-    found = np.asarray(ran, dtype=object).copy()
+    partitions = np.asarray(ran, dtype=object).copy()
     several = np.array(["," in str(text) for text in said.categories], dtype=bool)[said.codes]
     for row in np.flatnonzero(several).tolist():
         names = str(said[row]).split(",")
-        if found[row] in names:
-            found[row] = ",".join(dict.fromkeys([found[row], *filter(None, names)]))
-    return found
+        if partitions[row] in names:
+            partitions[row] = ",".join(dict.fromkeys([partitions[row], *filter(None, names)]))
+    return partitions
 
 
 def licences_of(text: str) -> str:
@@ -162,37 +152,30 @@ def gres_of(text: str) -> dict[str, int]:
             typed.setdefault(name, {})[f"{name}:{kind}"] = count
         else:
             totals[name] = count
-    found = dict[str, int]()
+    gres = dict[str, int]()
     for name in dict.fromkeys([*totals, *typed]):
         kinds = typed.get(name, {})
         whole = sum(kinds.values())
-        found |= kinds if kinds and totals.get(name, whole) == whole else {name: totals.get(name, whole)}
-    return {name: count for name, count in found.items() if count}
+        gres |= kinds if kinds and totals.get(name, whole) == whole else {name: totals.get(name, whole)}
+    return {name: count for name, count in gres.items() if count}
 
 
 def _as_requested(gres: dict[str, int], requested: str) -> dict[str, int]:
     """Return generic resources without types if the requested resources name them without types."""
-    wanted, found = gres_of(requested), dict[str, int]()
+    wanted, untyped = gres_of(requested), dict[str, int]()
     for name, count in gres.items():
         plain = name.partition(":")[0]
         own = plain if plain in wanted else name
-        found[own] = found.get(own, 0) + count
-    return found
+        untyped[own] = untyped.get(own, 0) + count
+    return untyped
 
 
 def gres_per_node(
     resources: pd.Categorical, nodes: FloatArray, requested: pd.Categorical | None = None
 ) -> tuple[Any, BoolArray]:
-    """Return the generic resources on each node, as `--gres` writes them, and the mask of the uneven ones.
+    """Return the generic resources on each node, as `--gres` writes them, and the mask of the uneven ones, rounded up.
 
-    Args:
-        resources: the trackable resources of each job, shape (jobs,).
-        nodes: the nodes to which these resources belong, shape (jobs,).
-        requested: those that the jobs requested: a type that a job got, but did not request, is left out.
-
-    Returns:
-        Texts, empty where there are none, and the jobs whose count is not a multiple of the nodes and is rounded up.
-        Both have shape (jobs,).
+    `resources` belong to `nodes`, both of shape (jobs,). A type that a job got, but did not request, is left out.
     """
     held = [gres_of(str(text)) if "gres/" in str(text) else {} for text in resources.categories]
     texts, uneven = np.full(len(nodes), "", dtype=object), np.zeros(len(nodes), dtype=bool)

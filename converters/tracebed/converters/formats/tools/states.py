@@ -47,6 +47,7 @@ SWF: dict[int, str] = {
     5: JobState.CANCELLED,
 }
 """Job status in SWF and in the formats derived from it -> status of a workload."""
+SWF_TEXTS = {str(code): word for code, word in SWF.items() if word}
 SLURM: dict[str, str] = {
     "COMPLETED": JobState.COMPLETED,
     "FAILED": JobState.FAILED,
@@ -92,14 +93,9 @@ True is Torque, False is PBS Pro.
 
 
 def pbs_exit(code: int, *, torque: bool, deleted: bool, over: bool) -> JobState:
-    """Return the status of a PBS job that ran.
+    """Return the status of a PBS job that ran. `over`: it ran at least as long as its limit.
 
-    Args:
-        code: `Exit_status`: the exit code of the script, 128 or 256 plus a signal number, or below 0 if PBS ended
-            the job.
-        torque: whether the log is from Torque, otherwise from PBS Pro.
-        deleted: whether the log records a deletion of the job.
-        over: whether the job ran at least as long as its limit.
+    `Exit_status` is the exit code of the script, 128 or 256 plus a signal number, or below 0 if PBS ended the job.
     """
     if code == 0:
         return JobState.COMPLETED

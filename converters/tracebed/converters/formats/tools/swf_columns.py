@@ -13,9 +13,9 @@ import numpy as np
 import pandas as pd
 
 from tracebed.converters.formats.tools import states
-from tracebed.converters.formats.tools.files import Input
+from tracebed.converters.formats.tools.files import Input, bad_line, wrong_fields
 from tracebed.converters.formats.tools.swf_header import SwfHeader
-from tracebed.converters.log import MAX_SPAN_S
+from tracebed.converters.log import MAX_SPAN_S, has_values
 from tracebed.converters.workload import (
     MAX_EXACT,
     MAX_SIZE,
@@ -61,13 +61,13 @@ def read_extension(rests: Sequence[str]) -> Extension:
     cluster, queue, node_list = [""] * jobs, [""] * jobs, [""] * jobs
     strange, in_bytes = np.zeros(jobs, bool), np.zeros(jobs, bool)
     for job, rest in enumerate(rests):
-        if found := ALEA.fullmatch(rest):
-            gpus[job], soft[job] = float(found[1]), float(found[2])
-            cluster[job], nodes[job], cores[job] = found[3], int(found[4]), int(found[5])
-        elif found := METACENTRUM.fullmatch(rest):
+        if match := ALEA.fullmatch(rest):
+            gpus[job], soft[job] = float(match[1]), float(match[2])
+            cluster[job], nodes[job], cores[job] = match[3], int(match[4]), int(match[5])
+        elif match := METACENTRUM.fullmatch(rest):
             in_bytes[job] = True
-            node_list[job], queue[job] = found[1][1:-1].strip(), found[2] or ""
-            nodes[job], cores[job] = _chunks(found[3] or "")
+            node_list[job], queue[job] = match[1][1:-1].strip(), match[2] or ""
+            nodes[job], cores[job] = _chunks(match[3] or "")
         else:
             strange[job] = bool(rest)
     known = (nodes > 0) & (cores > 0)
@@ -86,10 +86,10 @@ def read_extension(rests: Sequence[str]) -> Extension:
 
 def _chunks(text: str) -> tuple[int, int]:
     """Return the nodes of a request and its maximum of cores per node; 0 nodes if the request is invalid."""
-    found = [CHUNK.fullmatch(chunk) for chunk in text.split("+")]
-    if not all(found):
+    chunks = [CHUNK.fullmatch(chunk) for chunk in text.split("+")]
+    if not all(chunks):
         return 0, 1
-    return sum(int(chunk[1]) for chunk in found if chunk), max(int(chunk[2] or 1) for chunk in found if chunk)
+    return sum(int(chunk[1]) for chunk in chunks if chunk), max(int(chunk[2] or 1) for chunk in chunks if chunk)
 
 
 FIELDS = (
@@ -184,11 +184,7 @@ def _read_one_by_one(file: Input) -> FieldLines:
             comment = next((i for i, token in enumerate(tokens) if token.startswith(";")), len(tokens))
             tokens = tokens[:comment]
             if len(tokens) < 17:
-                raise InputError(
-                    f"line has {len(tokens)} fields instead of 18",
-                    where=f"{file.where}:{number}",
-                    hint="complete or remove the line, or name the format: convert --from FORMAT",
-                )
+                raise wrong_fields(len(tokens), 18, f"{file.where}:{number}")
             short += len(tokens) == 17
             more.append(" ".join(tokens[18:]))
             rows.append(tokens[:18] if len(tokens) > 17 else [*tokens, "-1"])
@@ -223,11 +219,8 @@ def _numbers(values: list[str], name: str, lines: list[int], where: str) -> np.n
         except ValueError:
             result[row] = np.nan
         if not np.isfinite(result[row]):
-            raise InputError(
-                f"field {FIELDS.index(name) + 1} ({name}) is {value[:40]!r}, not a number",
-                where=f"{where}:{lines[row]}",
-                hint="correct or remove the line",
-            )
+            what = f"field {FIELDS.index(name) + 1} ({name}) is {value[:40]!r}, not a number"
+            raise bad_line(what, f"{where}:{lines[row]}")
     whole = (result == np.floor(result)) & (np.abs(result) < MAX_EXACT)
     return result.astype(np.int64) if whole.all() else result
 
@@ -251,12 +244,8 @@ def refuse_unreadable(lines: FieldLines, where: str) -> None:
         ("allocated", "invalid number of processors", vast["allocated"]),
     ):
         if bad.any():
-            raise InputError(
-                f"{what}: field {FIELDS.index(name) + 1} is {f[name][bad][0]}",
-                where=f"{where}:{lines.numbers[bad][0]}",
-                hint="correct or remove the line",
-            )
-
+            what = f"{what}: field {FIELDS.index(name) + 1} is {f[name][bad][0]}"
+            raise bad_line(what, f"{where}:{lines.numbers[bad][0]}")
     jobs = lines.fields["job"][~is_superfluous(lines.fields)]
     if not jobs.is_unique:
         row = jobs.index[jobs.duplicated()][0]
@@ -358,7 +347,7 @@ def decode(lines: FieldLines, cores: int, by: str = "node") -> Decoded:
             "extra_node_list": further.node_list,
         }
     needed = ("job_id", "submit_time", "run_time", "nodes", "cores_per_node")
-    table = pd.DataFrame({name: values for name, values in columns.items() if name in needed or _has_values(values)})
+    table = pd.DataFrame({name: values for name, values in columns.items() if name in needed or has_values(values)})
     words = {name: fields[name] for name in NAMES if fields[name].dtype.kind not in "iu"}
     counts = {
         "times since 1970, shifted to the first submission": int(unix_start is not None),
@@ -458,11 +447,6 @@ def _words(values: pd.Series[Any]) -> pd.Series[Any]:
     return texts.where(texts != "-1", "")
 
 
-def _has_values(values: Any) -> bool:
-    """Return whether any job has a value in this column."""
-    return bool((values != "").any()) if isinstance(values, pd.Series) else not np.isnan(values).all()
-
-
 def _plain(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Return a field of times or amounts, as integers if all are whole; unknown and negative values become -1."""
     values = np.where(values >= 0, values, -1.0)
@@ -478,14 +462,10 @@ def _amount(table: pd.DataFrame, name: str) -> np.ndarray[Any, Any]:
     return np.where((values >= 0) & (values < MAX_EXACT), values, np.nan)
 
 
-def _canonical(texts: pd.Series[Any]) -> bool:
-    """Return whether every text is the canonical decimal form of an integer that fits a field."""
-    return bool(texts.str.fullmatch("0|[1-9][0-9]{0,17}").all())
-
-
 def _numbers_of(texts: pd.Series[Any]) -> Any:
-    """Return texts as numbers if all are numbers, otherwise 1, 2, 3, ..."""
-    return texts.astype("int64").to_numpy() if _canonical(texts) else np.arange(1, len(texts) + 1)
+    """Return texts as numbers if all are canonical decimal integers that fit a field, otherwise 1, 2, 3, ..."""
+    canonical = bool(texts.str.fullmatch("0|[1-9][0-9]{0,17}").all())
+    return texts.astype("int64").to_numpy() if canonical else np.arange(1, len(texts) + 1)
 
 
 def _name_numbers(names: pd.Series[Any] | None) -> Any:
@@ -521,11 +501,7 @@ def _same(ours: Any, theirs: Any) -> bool:
 
 
 def restored(decoded: pd.DataFrame, header: SwfHeader, where: str) -> pd.DataFrame:
-    """Return the table that tracebed wrote, with columns from the comments or else from the job lines.
-
-    Raises:
-        InputError: the comments do not match the job lines.
-    """
+    """Return the table that tracebed wrote, with columns from the comments or else from the job lines."""
     for name, values in header.values.items():
         if len(values) != len(decoded):
             raise InputError(

@@ -49,12 +49,9 @@ class SwfHeader:
     values: dict[str, pd.Series[Any]] = field(default_factory=dict)
 
     def number(self, label: str) -> int | None:
-        """Return the first value of `label` if it is a positive whole number, otherwise None.
-
-        A text that merely begins with digits, such as a date or `4x16`, is no number.
-        """
-        found = WHOLE.match(self.text(label).strip())
-        return int(re.sub(r"\D", "", found[1])) or None if found else None
+        """Return the first value of `label` if it is a positive whole number (not a date or `4x16`), otherwise None."""
+        match = WHOLE.match(self.text(label).strip())
+        return int(re.sub(r"\D", "", match[1])) or None if match else None
 
     def size(self, label: str) -> int | None:
         """Return the number in `label`, or None if it exceeds `MAX_SIZE`."""
@@ -83,19 +80,19 @@ class SwfHeader:
 
     def defects(self) -> dict[str, int]:
         """Return warnings about labels with invalid numbers."""
-        found = {}
+        defects = {}
         for label in ("MaxNodes", "MaxProcs", "MaxJobs", "UnixStartTime"):
             text = self.text(label).strip()
             if label == "UnixStartTime":
                 known, assumed = self.start()
-                found["header with a date as UnixStartTime, taken as UTC"] = int(assumed)
+                defects["header with a date as UnixStartTime, taken as UTC"] = int(assumed)
             else:
                 known = self.number(label)
                 if label != "MaxJobs" and known != self.size(label):
-                    found[f"header with {label} above {MAX_SIZE:,}, set to unknown"] = 1
+                    defects[f"header with {label} above {MAX_SIZE:,}, set to unknown"] = 1
             if known is None and not UNKNOWN.match(text) and not re.fullmatch(r"0+", text):
-                found[f"header with {label} {text.splitlines()[0][:40]!r}, not a number, set to unknown"] = 1
-        return found
+                defects[f"header with {label} {text.splitlines()[0][:40]!r}, not a number, set to unknown"] = 1
+        return defects
 
     def text(self, label: str) -> str:
         """Return the first value of `label`, or an empty string."""
@@ -110,28 +107,24 @@ class SwfHeader:
 
 
 def parse(lines: Iterable[tuple[int, str]], where: str) -> SwfHeader:
-    """Parse comments, given as (line number, text after the semicolon).
-
-    Raises:
-        InputError: a comment written by tracebed is broken.
-    """
+    """Parse comments, given as (line number, text after the semicolon)."""
     header = SwfHeader()
     ours: dict[str, list[Any]] = {}
     label = ""
     for number, line in lines:
-        found = LABEL.match(line)
-        if found and found[1].startswith(OURS):
+        match = LABEL.match(line)
+        if match and match[1].startswith(OURS):
             try:
-                ours.setdefault(found[1], []).append(json.loads(found[2]))
+                ours.setdefault(match[1], []).append(json.loads(match[2]))
             except (ValueError, RecursionError) as error:
                 raise InputError(
-                    f"broken {found[1]} comment: {reason_of(error)}",
+                    f"broken {match[1]} comment: {reason_of(error)}",
                     where=f"{where}:{number}",
                     hint="write the file again, or remove all Tracebed- comments to read it as plain SWF",
                 ) from None
-        elif found:
-            label = found[1]
-            header.labels.setdefault(label, []).append(found[2].strip())
+        elif match:
+            label = match[1]
+            header.labels.setdefault(label, []).append(match[2].strip())
         elif line.strip():
             values = header.labels.setdefault(label or "Note", [])
             if label and values:

@@ -1,8 +1,8 @@
-"""Columns without a field in a simulator's format, stored as extra values of each job if the format allows them."""
+"""What a simulator's format loses: jobs that cannot run, and columns without a field, which may be stored apart."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,20 +16,16 @@ from tracebed.ground.errors import InputError, tolerate
 
 
 def simulated_jobs(workload: Workload, format: str) -> tuple[Workload, dict[str, int]]:
-    """Return the jobs that a simulator can run, with time 0 at the first submission, and counts of the other jobs.
-
-    Raises:
-        InputError: no job can be run.
-    """
-    found, counts = workload.runnable()
-    if not len(found):
+    """Return the jobs that can run, from time 0 on, and counts of the others. Raises InputError if no job can run."""
+    runnable, counts = workload.runnable()
+    if not len(runnable):
         raise InputError(f"no job with a run time and nodes to write for {format}", hint="check the workload")
-    first = float(found.floats("submit_time")[0])
+    first = float(runnable.floats("submit_time")[0])
     if not first:
-        return found, counts
-    table = found.table.assign(**{name: found.table[name] - first for name in INSTANTS if name in found.table})
-    start = found.provenance.unix_start
-    return Workload(table, replace(found.provenance, unix_start=None if start is None else start + first)), counts
+        return runnable, counts
+    table = runnable.table.assign(**{name: runnable.table[name] - first for name in INSTANTS if name in runnable.table})
+    start = runnable.provenance.unix_start
+    return Workload(table, replace(runnable.provenance, unix_start=None if start is None else start + first)), counts
 
 
 def unsupported_columns(workload: Workload, held: Collection[str]) -> dict[str, BoolArray]:
@@ -38,9 +34,23 @@ def unsupported_columns(workload: Workload, held: Collection[str]) -> dict[str, 
     return {name: of for name, of in differing.items() if of.any()}
 
 
-def warn_of_unsupported(names: Collection[str], format: str, fate: str) -> None:
-    """Warn that a format has no field for these columns; `fate` says what happens to their values."""
-    tolerate({f"columns without a field in {format} ({', '.join(names)}), {fate}": len(names)})
+def warn_of_losses(
+    workload: Workload, losses: Mapping[str, BoolArray | int], format: str, held: Collection[str], fate: str
+) -> None:
+    """Warn of losses (of masks, their jobs) and of columns not in `held`; `fate` is what happens to their values."""
+    names = unsupported_columns(workload, held)
+    losses = {**losses, f"columns without a field in {format} ({', '.join(names)}), {fate}": len(names)}
+    tolerate({what: int(np.sum(jobs)) for what, jobs in losses.items()})
+
+
+def on_parts_of_nodes(workload: Workload) -> BoolArray:
+    """Return the mask of the jobs that use fewer cores of a node than it has, or than another job."""
+    cores = workload.ints("cores_per_node")
+    return cores < (workload.provenance.system.cores_per_node or cores.max())
+
+
+NOT_RIGID = "jobs that are not rigid, written at their requested size"
+PART_OF_NODE = "jobs on part of the cores of a node, written as whole nodes"
 
 
 def notes_of(workload: Workload, held: Collection[str]) -> list[dict[str, Any]]:
@@ -53,11 +63,7 @@ def notes_of(workload: Workload, held: Collection[str]) -> list[dict[str, Any]]:
 
 
 def columns_of(notes: Sequence[Item], held: Collection[str], nodes: Sequence[int]) -> dict[str, Any]:
-    """Return the columns stored by `notes_of`, for jobs on `nodes` nodes.
-
-    Raises:
-        InputError: a value does not have the type of its column.
-    """
+    """Return the columns stored by `notes_of`, for jobs on `nodes` nodes."""
     names = dict.fromkeys(name for note in notes for name in note.values)
     known = [name for name in names if name in SCHEMA and name not in held]
     columns: dict[str, Any] = {}
