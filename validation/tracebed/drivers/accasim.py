@@ -69,11 +69,7 @@ def _plan(path: Path) -> Path | None:
 
 
 def read(path: Path, workload: Workload | None, options: ReadOptions) -> Run:
-    """Read a dispatching plan, or a folder with one (`sched-*`), as a run.
-
-    Raises:
-        InputError: a line is not in the default format of AccaSim, or the jobs are not those of the workload.
-    """
+    """Read a dispatching plan, or a folder with one (`sched-*`), in the default format of AccaSim."""
     plan = _plan(path)
     if plan is None:
         raise InputError("has no dispatching plan", where=str(path), hint="give the file sched-... of AccaSim")
@@ -81,11 +77,7 @@ def read(path: Path, workload: Workload | None, options: ReadOptions) -> Run:
 
 
 def observed(plan: Path, options: ReadOptions) -> Observed:
-    """Return the jobs of a dispatching plan; dates are in the time zone of the options, by default UTC.
-
-    Raises:
-        InputError: a line is not in the default format of AccaSim.
-    """
+    """Return the jobs of a dispatching plan; dates are in the time zone of the options, by default UTC."""
     file = Input.at(plan)
     found, places = [], []
     for number, line in file.lines():
@@ -135,13 +127,7 @@ def _dates(texts: pd.Series[str], file: Input, places: Sequence[int], zone: str)
 
 
 def simulate(workload: Workload, nodes: Sequence[NodeFacts], setup: Setup, options: SimulateOptions) -> Run:
-    """Run AccaSim on `workload` in a separate process.
-
-    Times are rounded to whole seconds. Jobs that are not rigid are simulated at their requested size.
-
-    Raises:
-        InputError: AccaSim is not installed, lacks the policy, exceeds the time-out, or fails.
-    """
+    """Run AccaSim in a separate process. Times are whole seconds, and each job has its requested size."""
     scheduling = setup.scheduling
     policy, over_limit = scheduling.policy, scheduling.over_limit
     if policy not in POLICIES:

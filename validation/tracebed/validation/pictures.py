@@ -133,11 +133,7 @@ def save_all(pictures: Mapping[str, Picture], folder: Path) -> list[Path]:
 def save(figure: Figure, data: pd.DataFrame, folder: Path, stem: str) -> Path:
     """Write `stem`.svg, .png, .pdf and .csv into `folder`, and return the path of the PNG file.
 
-    Args:
-        figure: the picture.
-        data: what the picture shows, a row per bar, mark, cell or point of a line.
-        folder: the folder; it is made if it does not exist.
-        stem: name of the files without suffix.
+    `data` is what the picture shows, a row per bar, mark, cell or point of a line.
     """
     folder.mkdir(parents=True, exist_ok=True)
     _write_all(figure, folder, stem)
@@ -168,11 +164,7 @@ def _write_csv(data: pd.DataFrame, path: Path) -> Path:
 
 
 def drawn_in(figure: Figure) -> pd.DataFrame:
-    """Return the lines, marks and bars of a figure.
-
-    Returns:
-        A row per point or bar: panel, series, x and y in the units of the axes. Bars and segments have x_end and y_end.
-    """
+    """Return points and bars of a figure: panel, series, x, y (axis units); x_end and y_end of bars and segments."""
     rows: list[tuple[Any, ...]] = []
     for axes in figure.axes:
         over = " over ".join(filter(None, (axes.get_ylabel(), axes.get_xlabel())))
@@ -209,16 +201,10 @@ def _label_of(artist: Any) -> str:
 def panels(
     count: int, title: str, *, height: float = 2.0, wide: bool = False, width: float | None = None
 ) -> tuple[Figure, list[Axes]]:
-    """Return a figure of `count` panels, and the panels.
+    """Return a figure of `count` panels of `height` inches with their labels, and the panels.
 
-    A single panel is as wide as a column, or as a page if `wide`. Several are side by side, two in a row of a page,
-    or below each other if `wide` or if the figure is as wide as a column.
-
-    Args:
-        count: number of panels.
-        height: height of a panel with its labels, in.
-        wide: whether a panel needs the width of a page.
-        width: width of the figure, in; by default by the number of panels.
+    A single panel is as wide as a column, or as a page if `wide`. Several are side by side, two in a row of a page, or
+    below each other if `wide` or if the figure is as wide as a column.
     """
     width = width or (COLUMN if count == 1 and not wide else PAGE)
     columns = 1 if wide or count == 1 or width == COLUMN else 2
@@ -234,9 +220,7 @@ def panels(
 def legend(figure: Figure, axes_of: Iterable[Axes], more: Mapping[str, Artist] | None = None) -> None:
     """Draw the legend of all panels below them, and make the figure higher by its height.
 
-    Args:
-        axes_of: the panels. A label of several is drawn once, bars first.
-        more: further entries, by their labels.
+    A label of several panels is drawn once, bars first. `more`: further entries, by their labels.
     """
     found = [pair for axes in axes_of for pair in zip(*axes.get_legend_handles_labels(), strict=True)]
     handles = {label: handle for handle, label in sorted(found, key=lambda pair: isinstance(pair[0], Line2D))}

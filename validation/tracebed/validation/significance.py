@@ -90,9 +90,8 @@ def figures(runs: Iterable[Run], tau: float = TAU) -> pd.DataFrame:
 def differences(first: pd.DataFrame, second: pd.DataFrame) -> dict[str, Difference]:
     """Return the difference of each metric that is defined in both groups of runs.
 
-    Args:
-        first, second: a row per run, as from `figures`; `INPUT` names the perturbed inputs, if there are any. The
-            interval of a group of one run is its figure.
+    A row per run, as from `figures`; `INPUT` names the perturbed inputs, if there are any. The interval of a group of
+    one run is its figure.
     """
     pairs = _pairs(first, second)
     found = {}
@@ -130,11 +129,7 @@ def _pairs(first: pd.DataFrame, second: pd.DataFrame) -> tuple[IntArray, IntArra
 
 
 def paired(first: FloatArray, second: FloatArray) -> Difference | None:
-    """Return the difference of a metric over pairs of runs; None if it is undefined in each pair.
-
-    Args:
-        first, second: the metric, shape (pairs,), NaN where it is undefined.
-    """
+    """Return the difference of a metric over pairs of runs, shape (pairs,); None if it is undefined in each pair."""
     known = ~np.isnan(first) & ~np.isnan(second)
     if not known.any():
         return None
@@ -144,11 +139,7 @@ def paired(first: FloatArray, second: FloatArray) -> Difference | None:
 
 
 def apart(first: FloatArray, second: FloatArray) -> Difference | None:
-    """Return the difference of a metric between runs that are not pairs; None if one group has no value.
-
-    Args:
-        first, second: the metric, shapes (runs of the group,), NaN where it is undefined.
-    """
+    """Return the difference of a metric between runs that are not pairs; None if one group has no value."""
     one, two = (values[~np.isnan(values)] for values in (first, second))
     if not len(one) or not len(two):
         return None
@@ -201,11 +192,7 @@ def figures_of(folder: Path, own: Mapping[str, Any]) -> pd.DataFrame:
 
 
 def read_figures(folder: Path) -> pd.DataFrame | None:
-    """Return the metrics in the folder of a run, with the names of the inputs, or None if there are none.
-
-    Raises:
-        InputError: the file is not a table of metrics.
-    """
+    """Return the metrics in the folder of a run, with the names of the inputs, or None if there are none."""
     import pandas as pd
 
     path = folder / PERTURBED

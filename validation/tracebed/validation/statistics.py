@@ -87,12 +87,7 @@ def _inversions(values: IntArray) -> int:
 def harrell_davis(ordered: FloatArray, probabilities: Sequence[float]) -> FloatArray:
     """Return quantiles by the estimator of Harrell and Davis (Biometrika 1982), a weighted mean of all values.
 
-    Args:
-        ordered: shape (samples, values); each row ascending, without NaN.
-        probabilities: the quantiles, between 0 and 1.
-
-    Returns:
-        shape (samples, probabilities).
+    `ordered`: shape (samples, values), each row ascending, without NaN. Returns shape (samples, probabilities).
     """
     from scipy import special
 
@@ -126,19 +121,12 @@ class Interval:
 
 
 def batch_means(values: FloatArray, *, batches: int = BATCHES, level: float = LEVEL) -> Interval | None:
-    """Return the interval of the mean of an autocorrelated series, by batch means.
+    """Return the interval of the mean of an autocorrelated series, or None if a batch would have fewer than two values.
 
     The series is divided into `batches` consecutive batches of nearly equal size. The batch means are treated as
-    independent observations, with Student's t (Law and Kelton, Simulation Modeling and Analysis, 9.5.3).
-    The waits of consecutive jobs are correlated, so an interval that assumes independent jobs is far too narrow.
-
-    Args:
-        values: shape (jobs,) in submit order, or (bins,) in time order; without NaN.
-        batches: number of batches.
-        level: nominal coverage.
-
-    Returns:
-        The interval, or None if a batch would have fewer than two values.
+    independent observations, with Student's t (Law and Kelton, Simulation Modeling and Analysis, 9.5.3). The waits of
+    consecutive jobs are correlated, so an interval that assumes independent jobs is far too narrow. Values are in
+    submit order, or bins in time order, without NaN.
     """
     if len(values) < 2 * batches:
         return None
@@ -178,14 +166,7 @@ class Differences:
 
 
 def differences(predicted: FloatArray, real: FloatArray) -> Differences | None:
-    """Return the differences between the values of the same jobs in two runs.
-
-    Args:
-        predicted, real: shape (jobs,), in the same order, without NaN.
-
-    Returns:
-        The differences, or None for fewer than two jobs.
-    """
+    """Return the differences between the values of the same jobs in two runs; None for fewer than two jobs."""
     if len(real) < 2:
         return None
     d = predicted - real

@@ -66,19 +66,9 @@ def simulate(workload: Workload, nodes: Sequence[NodeFacts], setup: Setup, optio
     """Simulate `workload` by ElastiSim under a policy of tracebed.
 
     ElastiSim simulates the jobs; the scheduler of tracebed receives its events and decides. The times of the run are
-    those of ElastiSim's messages, which are exact, and are compared with its job_statistics.csv.
-
-    Args:
-        workload: the submission list.
-        nodes: the nodes, all with the cores that the jobs request.
-        setup: the setup. The jobs of its policy do not share nodes.
-        options: the options. `simulator_options` may have `program` and `iterations`. Resizes take effect between
-            iterations: of `overheads.grain_s` or `malleability_interval_s` seconds on the requested nodes, or else
-            `iterations` (10) in each job.
-
-    Raises:
-        InputError: the program or pyzmq is not installed, an option is invalid, or ElastiSim fails or takes too long.
-        PolicyError: a decision of the policy is impossible.
+    those of ElastiSim's messages, which are exact, and are compared with its job_statistics.csv. Resizes take effect
+    between iterations: of `overheads.grain_s` or `malleability_interval_s` seconds on the requested nodes, or else
+    `iterations` (10) in each job. `simulator_options` may have `program` and `iterations`.
     """
     if unknown := set(options.simulator_options) - {*OWN}:
         raise InputError(f"elastisim has no option {min(unknown)!r}", hint=f"options: {', '.join(OWN)}")
@@ -107,11 +97,7 @@ def simulate(workload: Workload, nodes: Sequence[NodeFacts], setup: Setup, optio
 
 
 def _executor(workload: Workload, nodes: Sequence[NodeFacts], policy: Policy, setup: Setup) -> ElastisimExecutor:
-    """Return the executor.
-
-    Raises:
-        InputError: the policy or the nodes need what ElastiSim does not have, or no job can be run.
-    """
+    """Return the executor, or refuse a policy or nodes with properties that ElastiSim lacks."""
     if shares(policy):
         raise InputError(
             f"policy {setup.scheduling.policy} lets jobs share nodes, which ElastiSim cannot do",
@@ -198,11 +184,7 @@ def _run(
     iterations: Sequence[int],
     options: SimulateOptions,
 ) -> None:
-    """Run the program in `folder`, and answer its messages with the decisions of the scheduler.
-
-    Raises:
-        InputError: ElastiSim failed, or did not finish in time.
-    """
+    """Run the program in `folder`, and answer its messages with the decisions of the scheduler."""
     deadline = time.monotonic() + options.timeout_s
     process: program.Process | None = None
     with tempfile.TemporaryDirectory(prefix="tracebed-") as sockets:
@@ -245,11 +227,7 @@ def _timeout_error(executor: ElastisimExecutor, options: SimulateOptions, connec
 
 
 def _check(folder: Path, executor: ElastisimExecutor) -> None:
-    """Check that ElastiSim's job_statistics.csv has every job, with the times of its messages.
-
-    Raises:
-        InputError: a job is missing, or a time differs by more than the printed digits allow.
-    """
+    """Check that ElastiSim's job_statistics.csv has every job, with the times of its messages as far as printed."""
     path = folder / outputs.STATISTICS
     table = outputs.statistics(path)
     if len(table) != len(executor.sent):
@@ -268,22 +246,7 @@ def _check(folder: Path, executor: ElastisimExecutor) -> None:
 
 
 class ElastisimExecutor:
-    """The executor of the decisions of a scheduler whose events come from ElastiSim.
-
-    Args:
-        jobs: the workload.
-        overheads: overheads in trace seconds, with which ElastiSim simulates.
-        interval_s: > 0: the policy is called only at multiples of it.
-        priority: the order in which waiting jobs are considered, a name of `priorities`.
-        placement: the choice of the nodes of jobs, as `placement.chooser` reads it.
-
-    Attributes:
-        record: times and states of the jobs.
-        cluster: the nodes.
-        sent: number of a job in ElastiSim -> job. Jobs larger than the machine are rejected and not sent.
-        origin: trace time of ElastiSim's time 0, s.
-        submitted: number of jobs that ElastiSim has submitted.
-    """
+    """The executor of the decisions of a scheduler whose events come from ElastiSim."""
 
     def __init__(
         self,
@@ -298,10 +261,11 @@ class ElastisimExecutor:
     ) -> None:
         """Start before the first submission. Reject the jobs that are larger than the machine."""
         self.jobs, self.overheads, self.interval_s = jobs, overheads, interval_s
-        self.cluster = Cluster([node.cores for node in nodes], [node.sockets for node in nodes], placement)
-        self.record = ScheduleRecord(jobs)
+        self.cluster = Cluster([node.cores for node in nodes], [node.sockets for node in nodes], placement)  # the nodes
+        self.record = ScheduleRecord(jobs)  # times and states of the jobs
         self.scheduler = Scheduler(jobs, self.cluster, policy, self, interval_s=interval_s, priority=priority)
         low = self.scheduler.jobs.low
+        # Number of a job in ElastiSim -> job. Jobs larger than the machine are rejected and not sent.
         self.sent = [job for job in range(len(jobs)) if low[job] <= len(nodes)]
         self._number = {job: number for number, job in enumerate(self.sent)}
         for job in range(len(jobs)):
@@ -309,8 +273,9 @@ class ElastisimExecutor:
                 self.record.submit[job] = jobs.submit[job]
                 self.scheduler.submit(job, jobs.submit[job])
         first = jobs.submit[self.sent[0]] if self.sent else 0.0
+        # Trace time of ElastiSim's time 0, s
         self.origin = math.floor(first / interval_s) * interval_s if interval_s else first
-        self.submitted = 0
+        self.submitted = 0  # number of jobs that ElastiSim has submitted
         self._now, self._call = 0.0, math.inf
         self._happened = False  # events since the last `serve`
         self._orders = Reply()
@@ -320,12 +285,7 @@ class ElastisimExecutor:
         self._progress: dict[int, tuple[float, float, float, float]] = {}
 
     def handle_message(self, message: Invocation) -> Reply:
-        """Handle a message of ElastiSim, and return the reply.
-
-        Raises:
-            PolicyError: a decision of the policy is impossible.
-            InputError: the policy needs a call at an instant without an event.
-        """
+        """Handle a message of ElastiSim, and return the reply."""
         self._orders = Reply()
         self._now = now = max(self._now, self._instant(message))
         self._happened |= self._handle(message.occasion, message.job, now)

@@ -50,11 +50,7 @@ LAST_MS = 2000
 
 
 def find(given: str | None) -> Path:
-    """Return the path of the program: `given`, that of the variable TRACEBED_ELASTISIM, or `elastisim` on the PATH.
-
-    Raises:
-        InputError: there is no such program.
-    """
+    """Return the path of the program: `given`, that of the variable TRACEBED_ELASTISIM, or `elastisim` on the PATH."""
     chosen = given or os.environ.get(VARIABLE) or "elastisim"
     found = shutil.which(chosen)
     if found is None:
@@ -86,11 +82,6 @@ def write_input(
     """Write the input files of ElastiSim with the exporter of `tracebed convert`, and set what a simulation needs.
 
     Args:
-        workload: the jobs, without time limits: the walltimes of ElastiSim are whole seconds, and a job that ends at
-            its walltime would be counted twice.
-        address: the address of the ZeroMQ socket.
-        iterations: the number of iterations of each job, shape (jobs,).
-        overheads: overheads in trace seconds; used are launch, end and reconfiguration.
         shift_s: time that is added to the submit times, s.
         interval_s: interval of periodic messages, s; 0: none.
     """
@@ -140,11 +131,7 @@ class Process:
     """A running ElastiSim, in a process group of its own, which `stop` kills."""
 
     def __init__(self, program: Path, folder: Path) -> None:
-        """Start the program in `folder`.
-
-        Raises:
-            InputError: the program cannot be started.
-        """
+        """Start the program in `folder`."""
         self.log = folder / LOG
         self._program = program
         with_parent = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []  # if this process is killed
@@ -240,11 +227,7 @@ class Reply:
 
 
 def decoded(message: bytes) -> Invocation | None:
-    """Return a message of ElastiSim; None: the simulation is finished.
-
-    Raises:
-        InputError: the message is not one of the protocol.
-    """
+    """Return a message of ElastiSim; None: the simulation is finished."""
     try:
         content = json.loads(message)
         if content["code"] == FINISHED:
@@ -259,19 +242,10 @@ def decoded(message: bytes) -> Invocation | None:
 
 
 class Connection:
-    """The connection to ElastiSim, which may start later.
-
-    Args:
-        deadline: time at which `receive` gives up, `time.monotonic()`.
-        alive: whether the process of ElastiSim still runs.
-    """
+    """The connection to ElastiSim, which may start later. `receive` gives up at `deadline` (monotonic time)."""
 
     def __init__(self, socket_file: Path, deadline: float, alive: Callable[[], bool]) -> None:
-        """Connect to the socket.
-
-        Raises:
-            InputError: pyzmq is not installed, or the path of the file is too long for a socket.
-        """
+        """Connect to the socket, if pyzmq is installed and the path is short enough for a socket."""
         try:
             import zmq
         except ImportError as error:
@@ -291,12 +265,7 @@ class Connection:
         """Time of the last message, `time.monotonic()`."""
 
     def receive(self) -> Invocation | None:
-        """Return the next message; None: the simulation is finished.
-
-        Raises:
-            NoMessageError: the process has ended without the last message, or the deadline has passed.
-            InputError: the message is not one of the protocol.
-        """
+        """Return the next message; None: the simulation is finished. NoMessageError: ended or too late."""
         alive = True
         while not self._socket.poll(WAIT_MS if alive else LAST_MS):
             if not alive:

@@ -54,19 +54,12 @@ def recognizes(path: Path) -> bool:
 
 
 def read(path: Path, workload: Workload | None, options: ReadOptions) -> Run:
-    """Read the output of a simulation.
+    """Read the output of a simulation: job_statistics.csv, or its folder.
 
     ElastiSim numbers the jobs by submit time. Number k is the k-th job of the workload, or the k-th that has a run time
-    and nodes, unless `options.mapping`, or mapping.csv beside the output, says otherwise.
-
-    Args:
-        path: job_statistics.csv, or its folder. Files beside it with the names that ElastiSim uses are read, too:
-            node_utilization.csv for the nodes of the jobs and their resizes, task_times.csv for their stages.
-        workload: the workload of the simulation. None: it is made from the file, whose run times are those observed.
-        options: the options of the import.
-
-    Raises:
-        InputError: a file is damaged, ElastiSim did not finish, or the jobs are not those of the workload.
+    and nodes, unless `options.mapping`, or mapping.csv beside the output, says otherwise. Files beside it with the
+    names that ElastiSim uses are read, too: node_utilization.csv for the nodes of the jobs and their resizes,
+    task_times.csv for their stages.
     """
     file = path / outputs.STATISTICS if path.is_dir() else path
     table = outputs.statistics(file)
@@ -140,11 +133,7 @@ def _exported(path: Path) -> dict[str, str]:
 
 
 def _submits(table: pd.DataFrame, ids: list[str], workload: Workload | None, file: Path) -> tuple[FloatArray, float]:
-    """Return the exact submit times, s, and the exact time of ElastiSim's time 0.
-
-    Raises:
-        InputError: a job is not in the workload, or the submit times are not those of the workload.
-    """
+    """Return the exact submit times, s, and the exact time of ElastiSim's time 0, after a check of the jobs."""
     printed = table["submit"].to_numpy()
     if workload is None:
         return printed, 0.0
@@ -170,11 +159,7 @@ def _resolution(*durations: pd.Series[float]) -> float:
 
 
 def _with_nodes(observed: Observed, table: pd.DataFrame, path: Path, cores: int, offset: float) -> Observed:
-    """Return the jobs with their nodes of `cores` cores, their resizes and the stages of these.
-
-    Raises:
-        InputError: the two files are not of the same simulation.
-    """
+    """Return the jobs with their nodes of `cores` cores, their resizes and the stages of these."""
     rows = outputs.utilization(path)
     names, held = _held_nodes(rows, str(path))
     hint = "the files are of different simulations, or one is cut off"
@@ -232,12 +217,7 @@ class Stages:
         return found
 
     def applied(self, resizes: pd.DataFrame, offset: float) -> FloatArray:
-        """Return the end of the tasks of each reconfiguration, s; without tasks the time of the node change.
-
-        Args:
-            resizes: the reconfigurations by job and time (`staircase.resizes`).
-            offset: exact time of the printed time 0, s.
-        """
+        """Return the end of the tasks of each reconfiguration, s; without tasks the time of the node change."""
         tasks = self._of(self._resize)
         of_job = {int(str(job)): np.sort(times.to_numpy()) + offset for job, times in tasks.groupby("id")["time"]}
         found = resizes["time"].to_numpy(dtype=np.float64).copy()
@@ -288,15 +268,7 @@ def _names(model: dict[str, Any], phases: tuple[str, ...]) -> set[str]:
 
 
 def _held_nodes(table: pd.DataFrame, where: str) -> tuple[list[str], NodePeriods]:
-    """Return the names of the nodes, in the order of the file, and the periods in which jobs hold them.
-
-    Args:
-        table: the rows of node_utilization.csv (`outputs.utilization`).
-        where: the file, for messages.
-
-    Raises:
-        InputError: the ids of running jobs are not numbers.
-    """
+    """Return the names of the nodes, in the order of the file, and the periods in which jobs hold them."""
     code, names = pd.factorize(table["node"])
     order = np.argsort(code, kind="stable")
     node, time = code[order], table["time"].to_numpy()[order]
@@ -322,14 +294,7 @@ def _held_nodes(table: pd.DataFrame, where: str) -> tuple[list[str], NodePeriods
 def _within(
     held: NodePeriods, printed: tuple[FloatArray, FloatArray], exact: tuple[FloatArray, FloatArray], offset: float
 ) -> NodePeriods:
-    """Return the periods with the exact starts and ends of their jobs, on the clock of the exact times.
-
-    Args:
-        held: the periods, with printed times.
-        printed: printed start and end of each job, shape (jobs,) each.
-        exact: exact start and end of each job, shape (jobs,) each.
-        offset: exact time of the printed time 0, s.
-    """
+    """Return the periods with the exact starts and ends of their jobs, on the clock of the exact times."""
     begin, until = (values[held.job] for values in exact)
     first, last = (values[held.job] for values in printed)
     start = np.where(held.start == first, begin, np.clip(held.start + offset, begin, until))

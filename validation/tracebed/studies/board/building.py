@@ -43,16 +43,7 @@ def scores_of(
     """Return the scores of an entry: cases whose run times are copies of the observed ones are a track of their own.
 
     Cases of calibration workloads do not count, nor do cases without a healthy real run, unless all are without.
-
-    Args:
-        dataset: name of the data set.
-        entry: name of the entry.
-        tolerances: the margins.
-        noise: measured noise of the real runs, as `noise_of` returns it.
-
-    Raises:
-        InputError: the predictions cannot be compared with the real runs, or jobs are missing: a prediction without
-            the jobs that wait longest would seem to be near.
+    Missing jobs are an InputError: a prediction without the jobs that wait longest would seem to be near.
     """
     whole = validate(cases, tolerances)
     for result in whole.cases:
@@ -236,11 +227,7 @@ def build(
 
 
 def _copy(name: str, folder: Path, sources: Sequence[Path]) -> Path:
-    """Return the experiment file of a data set: that of an earlier copy, or of a new one.
-
-    Raises:
-        InputError: no source has the data set.
-    """
+    """Return the experiment file of a data set: that of an earlier copy, or of a new one from the sources."""
     file = folder / SUITE
     if file.is_file() and file.read_text(encoding="utf-8") == dataset(name).suite:
         return file
@@ -296,11 +283,7 @@ def _variants(suite: Suite) -> Iterator[tuple[Track, Suite]]:
 
 
 def _entries(name: str, suite: Suite, files: Sequence[EntryFile]) -> dict[str, Entry]:
-    """Return the entries on a data set: those of its suite, then those of the files.
-
-    Raises:
-        InputError: two entries have the same name, or an entry is invalid.
-    """
+    """Return the entries on a data set: those of its suite, then those of the files. Names must differ."""
     found = {
         each: Entry("published" if simulator.spec.kind == "runs" else "simulated", simulator)
         for each, simulator in suite.simulators.items()

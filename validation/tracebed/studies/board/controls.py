@@ -30,10 +30,6 @@ def controls(cases: Sequence[Case], results: Sequence[CaseResult]) -> dict[str, 
     """Return control -> its cases, without the controls that need what the data set lacks.
 
     `other-runs` needs a second workload. `observed` needs predictions whose run times are not copies already.
-
-    Args:
-        cases: the cases of a simulator, whose predictions provide what a control does not change.
-        results: the results of these cases.
     """
     waits = [_waits(case.real[0]) for case in cases]
     found = {
@@ -72,13 +68,7 @@ def _shuffled(waits: FloatArray, seed: int) -> FloatArray:
 
 
 def _changed(case: Case, waits: FloatArray | None, *, observed: bool = False) -> Run:
-    """Return the prediction of a case with other waits or run times.
-
-    Args:
-        case: the case; its first real run and its first prediction count.
-        waits: the wait of each job, in the order of the real run, s; None: those of the prediction.
-        observed: whether the run times are those of the real run.
-    """
+    """Return the first prediction of a case with other waits (s, in the order of the real run) or run times."""
     base = case.predicted[0]
     # Runs with frames would convert them for each of the many uses of their tables.
     jobs, allocations = (base.table(name).frame() for name in ("jobs", "allocations"))

@@ -98,17 +98,7 @@ LOCAL = "give a local copy of the files: --from FOLDER"
 
 
 def download(address: str, *, largest: int, timeout_s: float = TIMEOUT_S) -> bytes:
-    """Return the content of the file at an address. The file is asked for once; nothing is repeated.
-
-    Args:
-        address: address of the file (https).
-        largest: largest size, bytes.
-        timeout_s: longest time, s.
-
-    Raises:
-        InputError: the server cannot be reached, has no such file, is too slow or sends too much, or the connection is
-            cut. The message names the address, and a local copy as the way out.
-    """
+    """Return the content of the file at an https address, at most `largest` bytes, after a single request."""
     deadline = time.monotonic() + timeout_s
     too_slow = InputError(f"was not complete after {timeout_s:g} s", where=address, hint=LOCAL)
     content = bytearray()
@@ -239,11 +229,7 @@ def fetch(name: str, folder: Path, source: Path | None = None, *, timeout_s: flo
 
 
 def _downloaded(wanted: Dataset, timeout_s: float) -> Mapping[str, bytes]:
-    """Return the content of each file of a data set from its address.
-
-    Raises:
-        InputError: the address of a file is unknown, a file cannot be downloaded, or has another hash.
-    """
+    """Return the content of each file of a data set from its address, with the expected hash."""
     addresses = {file: wanted.address(file) for file in wanted.files}
     if nowhere := [file for file, address in addresses.items() if address is None]:
         hint = f"get {wanted.source} at commit {wanted.commit}, and give its folder: --from FOLDER"
@@ -277,11 +263,7 @@ def fetch_from(name: str, folder: Path, sources: Sequence[Path]) -> Path:
 
 
 def _verified(wanted: Dataset, source: Path) -> Mapping[str, bytes]:
-    """Return the content of each file of a data set. The hash identifies a file, whatever its name in the copy.
-
-    Raises:
-        InputError: no file has the hash of one of the files.
-    """
+    """Return the content of each file of a data set. The hash identifies a file, whatever its name in the copy."""
     if not source.is_dir():
         raise InputError("no such folder", where=str(source), hint="give the folder of a copy: --from FOLDER")
     wanted_hashes = set(wanted.files.values())

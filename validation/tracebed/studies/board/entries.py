@@ -47,11 +47,7 @@ class EntryFile:
         return Path(self.source.where).absolute().parent
 
     def simulators(self, dataset: str) -> Iterator[SuiteSimulator]:
-        """Yield the simulators that predict a data set.
-
-        Raises:
-            InputError: a simulator is invalid. The error has the line.
-        """
+        """Yield the simulators that predict a data set. An error has the line of the invalid one."""
         for key in (EVERY, dataset):
             for name, spec in self.entries.get(key, {}).items():
                 try:

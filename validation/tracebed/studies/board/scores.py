@@ -36,13 +36,7 @@ class Spread:
 
 
 def of_clusters(values: ArrayLike, real_runs: Sequence[str], clusters: Sequence[str]) -> dict[str, float]:
-    """Return cluster -> mean of a figure over its real runs, each the mean over its cases.
-
-    Args:
-        values: the figure of each case, shape (cases,).
-        real_runs: name of the real run of each case.
-        clusters: name of the cluster of each case.
-    """
+    """Return cluster -> mean of a figure over its real runs, each the mean over its cases."""
     table = pd.DataFrame({"value": np.asarray(values, dtype=float), "run": real_runs, "cluster": clusters})
     by_run = table.groupby(["cluster", "run"], sort=False)["value"].mean()
     found = by_run.groupby("cluster", sort=False).mean()
@@ -50,12 +44,7 @@ def of_clusters(values: ArrayLike, real_runs: Sequence[str], clusters: Sequence[
 
 
 def spread(values: ArrayLike, alpha: float = ALPHA) -> Spread:
-    """Return the mean of a figure over clusters, and its interval.
-
-    Args:
-        values: the figure of each cluster, shape (clusters,), at least one.
-        alpha: level of each side.
-    """
+    """Return the mean of a figure over clusters, shape (clusters,), and its interval; `alpha` on each side."""
     from scipy import stats
 
     found = np.asarray(values, dtype=float)
@@ -67,13 +56,9 @@ def spread(values: ArrayLike, alpha: float = ALPHA) -> Spread:
 
 
 def paired(ours: Mapping[str, float], theirs: Mapping[str, float], alpha: float = ALPHA) -> Spread | None:
-    """Return the mean difference of two errors over their common clusters, or None without a common cluster.
+    """Return the mean difference of two errors (in margins) over their common clusters, None without one.
 
     A negative difference: ours is nearer to the real runs. The difficulty of a cluster cancels in the difference.
-
-    Args:
-        ours, theirs: cluster -> mean size of the error, in margins.
-        alpha: level of each side.
     """
     common = [name for name in ours if name in theirs]
     return spread([ours[name] - theirs[name] for name in common], alpha) if common else None
@@ -82,12 +67,8 @@ def paired(ours: Mapping[str, float], theirs: Mapping[str, float], alpha: float 
 def proved_off(errors: ArrayLike, noise: float, kappa: float = KAPPA) -> float:
     """Return the p-value of the hypothesis that no case is off by more than `kappa` margins.
 
-    The noise of one real run is given, because it cannot be estimated from that run. Bonferroni over the cases.
-
-    Args:
-        errors: error of each case, in margins, shape (cases,).
-        noise: standard deviation of a real run, in margins; an upper bound.
-        kappa: largest accepted error of one case, in margins.
+    The noise (standard deviation of a real run, in margins, an upper bound) is given, because it cannot be estimated
+    from one run. Bonferroni over the cases.
     """
     from scipy import stats
 
@@ -98,10 +79,7 @@ def proved_off(errors: ArrayLike, noise: float, kappa: float = KAPPA) -> float:
 def inaccurate(errors: Mapping[str, ArrayLike], noise: Mapping[str, float], alpha: float = ALPHA) -> list[str]:
     """Return the metrics in which a case is proved to be off, with at most `alpha` for any false statement (Holm).
 
-    Args:
-        errors: metric -> error of each case, in margins, shape (cases,).
-        noise: metric -> standard deviation of a real run that was measured, in margins; at least `NOISE` is assumed.
-        alpha: level.
+    `errors` and `noise` are in margins; a noise of at least `NOISE` is assumed.
     """
     p = [np.array(proved_off(each, max(NOISE, noise.get(name, 0.0)))) for name, each in errors.items()]
     found = rejected(p, alpha) if p else []
@@ -109,11 +87,7 @@ def inaccurate(errors: Mapping[str, ArrayLike], noise: Mapping[str, float], alph
 
 
 def pooled_sd(sd: ArrayLike, df: ArrayLike) -> float:
-    """Return the pooled standard deviation of several cases; NaN without degrees of freedom.
-
-    Args:
-        sd: standard deviation of each case, shape (cases,); NaN if unknown.
-    """
+    """Return the pooled standard deviation of several cases; NaN without degrees of freedom."""
     found, weights = np.asarray(sd, dtype=float), np.asarray(df, dtype=float)
     known = np.isfinite(found) & (weights > 0)
     if not known.any():

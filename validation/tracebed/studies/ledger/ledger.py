@@ -51,8 +51,7 @@ def distance(printed: float, ours: float, *, is_change: bool) -> float:
 def is_near(printed: float, ours: float, within: float, *, is_change: bool, relative: bool = False) -> bool:
     """Return whether the distance is at most `within`. A change must also have the printed sign.
 
-    Args:
-        relative: whether the distance of a change is a share of the printed change, unless that is 0.
+    `relative`: the distance of a change is a share of the printed change, unless that is 0.
     """
     if is_change and has_wrong_sign(printed, ours):
         return False
@@ -68,13 +67,7 @@ def has_wrong_sign(printed: float, ours: float) -> bool:
 
 
 def matches(rule: Rule, printed: float | None, ours: Sequence[float], *, is_change: bool) -> bool | None:
-    """Return whether our figures match, or None if one is missing.
-
-    Args:
-        printed: the printed value; None for an order.
-        ours: our figure, or for an order the figures of its points.
-        is_change: whether the value is a relative change.
-    """
+    """Return whether our figures (of an order, one per point) match the printed value; None if one is missing."""
     if not ours or any(math.isnan(value) for value in ours):
         return None
     if rule is Rule.ORDER:
@@ -366,13 +359,10 @@ def _distinct(runs: Iterable[list[Values]]) -> list[list[Values]]:
 
 
 def _runs_needed(each: Sequence[Sequence[float]]) -> int:
-    """Return how many runs an order would need; 0 if the runs decide it.
+    """Return how many runs an order would need; 0 if the runs, shape (runs, points), decide it.
 
     An order is decided if each step is larger than the half-width of its interval, or if one is so in the other
     direction. The half-width is expected to fall with the root of the number of runs.
-
-    Args:
-        each: the figures of each run, shape (runs, points).
     """
     steps = np.diff(np.array(each, dtype=np.float64), axis=1)
     means = steps.mean(axis=0)
@@ -396,11 +386,7 @@ def _distance(claim: Claim, ours: Sequence[float]) -> float | None:
 
 
 def _relevant(claim: Claim, measured: Measured, where: Where) -> list[Values]:
-    """Return the rows of the table, without missing figures, that a claim names. A missing value of a key is None.
-
-    Raises:
-        InputError: the claim names a key that the table lacks.
-    """
+    """Return the rows of the table, without missing figures, that a claim names. A missing value of a key is None."""
     table = measured.table
     if claim.figure not in table or not len(table):
         return []
@@ -426,13 +412,7 @@ def _averaged(rows: Iterable[Values], keys: Sequence[str], figure: str) -> list[
 
 
 def _figures(claim: Claim, points: Sequence[Values], keys: Sequence[str], where: Where) -> list[float]:
-    """Return the figure of each place of a claim; nothing if one was not computed, or a baseline is 0.
-
-    Args:
-        points: a row per point.
-        keys: keys of a point.
-        where: the conditions.
-    """
+    """Return the figure of each place of a claim; nothing if one was not computed, or a baseline is 0."""
     base = None
     if claim.relative_to is not None:
         base = [point for point in points if _fits(point, {**where, **claim.relative_to})]

@@ -120,11 +120,7 @@ def value_text(value: Any) -> str:
 
 
 def single_point(file: ExperimentFile, changes: Mapping[str, Any]) -> SinglePoint:
-    """Return the first point of an experiment with some choices changed. The windows of the experiment remain.
-
-    Raises:
-        InputError: a choice is unknown, or a value is invalid.
-    """
+    """Return the first point of an experiment with some choices changed. The windows of the experiment remain."""
     axes = file.experiment.axes
     first = {key: values[0] for key, values in axes.items() if key not in (*REPLICATE, "testbed")}
     if first["share"] is None:
@@ -148,15 +144,7 @@ def single_point(file: ExperimentFile, changes: Mapping[str, Any]) -> SinglePoin
 def changed_points(
     file: ExperimentFile, base: Mapping[str, Any], wanted: Mapping[str, Sequence[Any]]
 ) -> Iterator[tuple[Choice, SinglePoint]]:
-    """Yield each value of the choices that is not that of the base, with its setting.
-
-    Args:
-        base: choice -> value at the base.
-        wanted: choice -> values.
-
-    Raises:
-        InputError: a choice is unknown, or a value is invalid.
-    """
+    """Yield each of the `wanted` values of choices that is not that of the base, with its setting."""
     unchanged = single_point(file, base)
     for name, values in wanted.items():
         for value in values:

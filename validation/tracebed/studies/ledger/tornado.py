@@ -45,9 +45,7 @@ def draw(table: pd.DataFrame, printed: Mapping[str, Sequence[float]], title: str
 def tornado(rows: pd.DataFrame, printed: Sequence[float], title: str) -> Figure:
     """Return the tornado plot of one figure: a bar per row with the interval of its effect, in percent of the base.
 
-    Args:
-        rows: the rows of one figure, largest effect first.
-        printed: values of the figure in a paper, drawn as lines.
+    The rows are ordered, largest effect first; values printed in a paper are lines.
     """
     metric, base = all_metrics()[rows["figure"].iloc[0]], float(rows["base"].iloc[0])
     scale = 100.0 / abs(base) if base else 1.0

@@ -55,11 +55,7 @@ def _replays(settings: Settings) -> Iterator[Replay]:
 
 @study(_replays, SPEED)
 def run(settings: Settings) -> Findings:
-    """Run time over the number of processes, and the sizes by gain slope (DMR paper, tables 1 and 3).
-
-    Raises:
-        InputError: the inventory has one node, or a job has not completed.
-    """
+    """Run time over the number of processes, and the sizes by gain slope (DMR paper, tables 1 and 3)."""
     (wanted,) = _replays(settings)
     ranks = _ranks(len(wanted.inventory.nodes))
     settings.on_step(f"{settings.repetitions} runs on each of {', '.join(map(str, ranks))} nodes")
@@ -73,13 +69,7 @@ def run(settings: Settings) -> Findings:
 def findings(
     times: Mapping[int, float], notes: tuple[str, ...] = (), by_repetition: Sequence[Mapping[int, float]] = ()
 ) -> Findings:
-    """Return the findings for measured times.
-
-    Args:
-        times: number of processes -> run time, s.
-        notes: what the times depend on.
-        by_repetition: the same for each repetition, for a table of the spread.
-    """
+    """Return the findings for measured times: number of processes -> run time, s."""
     columns = {"tracebed": times, **PAPER}
     slopes = {name: gain_slopes(column) for name, column in columns.items()}
     headings = [heading for name in columns for heading in (f"{name}: s", f"{name}: gain")]
@@ -138,11 +128,7 @@ def _ranks(nodes: int) -> list[int]:
 
 
 def _inventory(settings: Settings) -> Inventory:
-    """Return the inventory of the settings, or as many emulated nodes as the paper had workers.
-
-    Raises:
-        InputError: the inventory has one node, so there is one size only.
-    """
+    """Return the inventory of the settings, or as many emulated nodes as the paper had workers."""
     inventory = inventory_of(settings, _emulated)
     if len(inventory.nodes) < 2:
         raise InputError("the inventory has one node", where=inventory.where, hint="give two nodes or more")
@@ -180,11 +166,7 @@ def _workload(order: list[int], inventory: Inventory) -> Workload:
 
 
 def _times(run: Run, order: list[int], speed: float) -> dict[int, list[float]]:
-    """Return the run times of the repetitions for each number of processes, wall s.
-
-    Raises:
-        InputError: a job has not completed, or the run has other jobs.
-    """
+    """Return the run times of the repetitions for each number of processes, wall s. Every job must complete."""
     jobs = run.jobs.set_index("job_id")
     if len(jobs) != len(order) or set(jobs["state"]) != {"completed"}:
         what = "a job has not completed, or the runs are those of other settings"

@@ -63,12 +63,7 @@ IN_SITU: Mapping[int, tuple[str, Sequence[str], Panels]] = {
 
 
 def plot_in_situ(figures: Sequence[Mapping[str, Any]], execution: str, folder: Path) -> list[Path]:
-    """Draw figures 4 and 6 to 12: serial and shared, by the configurations of both jobs.
-
-    Args:
-        figures: the figures of the study.
-        execution: how the replays were executed.
-    """
+    """Draw figures 4 and 6 to 12: serial and shared, by the configurations of both jobs."""
     paths = []
     for number, (simulation, analytics, panels) in IN_SITU.items():
         places = {
@@ -90,13 +85,7 @@ def plot_times(
 ) -> Path:
     """Draw simulated times as bars, serial and shared, and the means of replays as marks.
 
-    Args:
-        figures: the figures of a study.
-        places: label on the x-axis -> the point.
-        panels: the panels.
-        execution: how the replays were executed.
-        folder: the folder of the files.
-        stem: name of the files.
+    `places`: label on the x-axis -> the point.
     """
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(PAGE, 2.8), layout="constrained")
@@ -140,12 +129,7 @@ def plot_times(
 
 
 def plot_tasks(shares: Sequence[int], task: int, folder: Path) -> Path:
-    """Draw the tasks of each thread after the removal of one thread (figure 5).
-
-    Args:
-        shares: units of each thread.
-        task: units of a task.
-    """
+    """Draw the tasks, of `task` units, of each thread after the removal of one thread (figure 5)."""
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(COLUMN, 2.6), layout="constrained")
         axes = figure.subplots()
@@ -471,10 +455,7 @@ def _priority_pair(cores: int, second_s: float, at_s: float) -> tuple[Job, Job]:
 
 
 def _distinct(cores: int) -> dict[str, Analytics]:
-    """Return the analytics jobs of table 1, scaled from 16 to `cores` cores a node, by name.
-
-    On few cores, two configurations are the same.
-    """
+    """Return the analytics jobs of table 1, scaled from 16 to `cores` cores a node; on few cores, two are the same."""
     found: dict[tuple[str, int], Analytics] = {}
     for analytics in ANALYTICS.values():
         found.setdefault((analytics.application, analytics.cores(cores)), analytics)
@@ -601,11 +582,7 @@ def _outcome(run: Run, name: str) -> Outcome:
 
 
 def _inventory(settings: Settings) -> Inventory:
-    """Return the inventory of the settings, or one node of all cores of this machine.
-
-    Raises:
-        InputError: the nodes have one core, which no job can share.
-    """
+    """Return the inventory of the settings, or one node of all cores of this machine; a job shares two or more."""
     cpus = tuple(sorted(os.sched_getaffinity(0)))
     own = Inventory("this machine", "agents", (Node("n1", len(cpus), 1, cpus),), grain_s=GRAIN_S)
     inventory = inventory_of(settings, lambda: own)
@@ -629,12 +606,7 @@ ITERATIONS = 200
 
 
 def overhead(settings: Settings) -> Findings:
-    """Run time of a DROM-enabled program beside the same without DROM (DROM paper, section 6).
-
-    Raises:
-        InputError: an inventory or a speed is given.
-        TestbedError: a run has failed.
-    """
+    """Run time of a DROM-enabled program beside the same without DROM (DROM paper, section 6)."""
     if settings.inventory or settings.speed:
         what = "drom-overhead runs a program on this machine, without a replay"
         raise InputError(what, hint="leave out --inventory and --speed of tracebed experiment")

@@ -55,21 +55,13 @@ BARS: Mapping[int, tuple[str, str, float, float | None, str]] = {
 
 @dataclass(frozen=True)
 class Curves:
-    """The curves of a run in figures 13 and 14.
+    """The curves of a run in figures 13 and 14; times in s."""
 
-    Attributes:
-        nodes: allocated nodes over time, s.
-        running: number of running jobs over time, s.
-        completed: number of completed jobs over time, s.
-        completion: wait and run time of each job in the order of submission, s.
-        usual_size: the number of nodes on which most jobs are seen, by time.
-    """
-
-    nodes: Steps
-    running: Steps
-    completed: Steps
-    completion: FloatArray
-    usual_size: int
+    nodes: Steps  # allocated nodes over time, s
+    running: Steps  # number of running jobs over time, s
+    completed: Steps  # number of completed jobs over time, s
+    completion: FloatArray  # wait and run time of each job in the order of submission, s
+    usual_size: int  # the number of nodes on which most jobs are seen, by time
 
     @classmethod
     def of(cls, run: Run, nodes: int) -> Self:
@@ -342,15 +334,7 @@ def dmr_throughput(settings: Settings) -> Findings:
 
 
 def _predicted(jobs: int, seed: int, *, fixed: bool, dataset: Dataset = "production", **given: Any) -> Run:
-    """Return the simulation of a workload.
-
-    Args:
-        jobs: number of jobs.
-        seed: seed of the arrivals.
-        fixed: whether the jobs are fixed.
-        dataset: input of the jobs.
-        given: assumptions in place of those of the study: `launch_s`, `reconfiguration_s`, or parameters of `dmr`.
-    """
+    """Return the simulation of a workload. `given`: assumptions in place of those of the study."""
     workload = dmr(jobs, fixed=fixed, dataset=dataset, seed=seed)
     costs = {name: given.pop(name, usual) for name, usual in (("launch_s", LAUNCH_S), ("reconfiguration_s", RESIZE_S))}
     if fixed:

@@ -15,23 +15,15 @@ from tracebed.testing.virtual.ranks import VirtualRank
 
 
 class Fault(NamedTuple):
-    """A fault.
+    """A fault."""
 
-    Attributes:
-        kind: one of `OUTAGES`, or another kind, in tests.
-        at: virtual time of a fault on a node, s; call of the controller of its faults.
-        node: name of the node; empty for a fault of the controller.
-        seconds: its duration, or the size of a step of a clock, s.
-        draw: a number from 0 to 1 from which the fault derives its details.
-        after: the journal entry upon which it strikes, in place of `at`: its kind, and its job or node (`launched j2`).
-            Such faults strike in their order, each upon the first entry after the fault before it.
-    """
-
-    kind: str
-    at: float
-    node: str = ""
-    seconds: float = 0.0
-    draw: float = 0.0
+    kind: str  # one of `OUTAGES`, or another kind, in tests
+    at: float  # virtual time of a fault on a node, s; call of the controller of its faults
+    node: str = ""  # name of the node; empty for a fault of the controller
+    seconds: float = 0.0  # its duration, or the size of a step of a clock, s
+    draw: float = 0.0  # a number from 0 to 1 from which the fault derives its details
+    # The journal entry upon which it strikes, in place of `at`: its kind, and its job or node (`launched j2`). Such
+    # faults strike in their order, each upon the first entry after the fault before it.
     after: str = ""
 
 
@@ -154,13 +146,9 @@ def strike(world: VirtualWorld, fault: Fault, effect: Callable[[VirtualNode, Fau
 
 
 def drawn_outages(seed: str, names: Iterable[str], mtbf_s: float, lasts_s: float, speed: float) -> tuple[Fault, ...]:
-    """Draw the faults of a rehearsal: on each node after times with an exponential distribution.
+    """Draw the faults of a rehearsal: on each node after exponential times of mean `mtbf_s` trace seconds.
 
-    Args:
-        names: the names of the nodes.
-        mtbf_s: mean time between two faults of a node, trace s.
-        lasts_s: time from the start in which faults are drawn, trace s.
-        speed: trace seconds per virtual second.
+    Faults are drawn for `lasts_s` trace seconds; `speed` is in trace seconds per virtual second.
     """
     draw = random.Random(seed)
     found = []

@@ -24,26 +24,15 @@ TURN_S = 5e-5
 
 
 class VirtualNode:
-    """A node.
-
-    Args:
-        cores: number of cores.
-        latency_s: latency of the network from and to it, s.
-        launch_s: median time until a process of a job is ready, s.
-
-    Attributes:
-        up: whether the node can be reached and can start agents.
-        agents: the agents that run.
-        times: the times of processes of jobs.
-        offset_s: monotonic time of the node minus virtual time at time 0, s.
-        rate: seconds of its clock per virtual second.
-    """
+    """A node. `latency_s` is that of its network; `launch_s` is the median time until a process of a job is ready."""
 
     def __init__(self, world: VirtualWorld, name: str, cores: int, latency_s: float, launch_s: float) -> None:
         self.world, self.name, self.cores, self.latency_s = world, name, cores, latency_s
-        self.times = Times(launch_s=launch_s)
+        self.times = Times(launch_s=launch_s)  # the times of processes of jobs
+        # offset_s: monotonic time of the node minus virtual time at time 0, s
+        # rate: seconds of its clock per virtual second
         self.offset_s, self.rate = world.draw.uniform(0.0, 1e6), 1.0 + world.draw.uniform(-20e-6, 20e-6)
-        self.up = True
+        self.up = True  # whether the node can be reached and can start agents
         self.agents: list[VirtualAgent] = []
         self.boot = f"{name}-1"
         self.started = 0
@@ -56,11 +45,7 @@ class VirtualNode:
         return agent
 
     def crash(self, *, silent: bool) -> None:
-        """Lose the power: all processes of the node end.
-
-        Args:
-            silent: whether its connections stay open at their other ends, which hear nothing any more.
-        """
+        """Lose the power; `silent`: connections stay open at their other ends, which hear nothing any more."""
         self.up = False
         self.boot = f"{self.name}-{int(self.boot.rpartition('-')[2]) + 1}"
         for agent in list(self.agents):
@@ -88,29 +73,21 @@ class VirtualNode:
 
 
 class VirtualAgent(Machine):
-    """An agent of a node: the shipped state machine, and the machine on which it believes to run.
-
-    Attributes:
-        process: its process.
-        connections: its ends of the connections to controllers.
-        ranks: its ranks that have not been reaped, by PID.
-        silent_until: virtual time until which the agent does nothing.
-        status: its exit status, once it has ended.
-    """
+    """An agent of a node: the shipped state machine, and the machine on which it believes to run."""
 
     def __init__(self, node: VirtualNode, end: Descriptor) -> None:
         self.node, self.world = node, node.world
         self.process: Process = self.world.new_process(node.offset_s, node.rate)
         end.owner = self.process
-        self.connections = [end]
-        self.ranks: dict[int, VirtualRank] = {}
-        self.silent_until = 0.0
+        self.connections = [end]  # its ends of the connections to controllers
+        self.ranks: dict[int, VirtualRank] = {}  # its ranks that have not been reaped, by PID
+        self.silent_until = 0.0  # virtual time until which the agent does nothing
         self._changes: dict[int, list[int]] = {}
         self._listener: _Listener | None = None
         self._due: float | None = None
         self._turning = False
         self._path = self.world.folder / f"agent-{node.name}-{node.started}"
-        self.status = 0
+        self.status = 0  # its exit status, once it has ended
         with self.world.running(self.process):
             self.agent = Agent(end.fd, end.fd, self)
         assert isinstance(self.agent.selector, VirtualSelector)

@@ -105,11 +105,7 @@ class VirtualProvider(local.UnpreparedNodes):
     shared = False
 
     def __init__(self, group: Group, folder: Path, on_step: Callable[[str], None]) -> None:
-        """Find the nodes in the virtual world, or make them.
-
-        Raises:
-            InputError: this process does not live in a virtual world, or a node is not emulated.
-        """
+        """Find the nodes, all emulated, in the virtual world, or make them."""
         here = system.current()
         if not isinstance(here, VirtualWorld):
             hint = "replay on them: `tracebed replay --inventory`"
@@ -126,12 +122,7 @@ class VirtualProvider(local.UnpreparedNodes):
 
     @staticmethod
     def make_world(inventory: Inventory, speed: float, lasts_s: float) -> VirtualWorld:
-        """Return the world of a replay on `inventory`, with the faults of its nodes; the present one if it is virtual.
-
-        Args:
-            speed: trace seconds per wall second of the replay.
-            lasts_s: the shortest wall time of the replay, s.
-        """
+        """Return the present virtual world, or one for a replay on `inventory` with the faults of its nodes."""
         here = system.current()
         if isinstance(here, VirtualWorld):
             return here

@@ -71,20 +71,14 @@ class RankAgent(Protocol):
 
 
 class JobModel:
-    """A job that runs: its ranks, and how far its work is.
-
-    Attributes:
-        leader: its leader.
-        members: the names of the ranks that compute.
-        joined: name -> rank, of all ranks that have joined.
-        done: the share of the work that is done.
-        work_s: time in which the job has computed, s.
-    """
+    """A job that runs: its ranks, and how far its work is."""
 
     def __init__(self, leader: VirtualRank) -> None:
         self.leader, self.world = leader, leader.world
-        self.members = list(leader.launch.members)
-        self.joined: dict[str, VirtualRank] = {}
+        self.members = list(leader.launch.members)  # the names of the ranks that compute
+        self.joined: dict[str, VirtualRank] = {}  # name -> rank, of all ranks that have joined
+        # done: the share of the work that is done
+        # work_s: time in which the job has computed, s
         self.done = self.work_s = 0.0
         self.started = self.ended = self._changing = False
         self.pending: dict[str, Any] | None = None
@@ -243,18 +237,7 @@ class Handle(RankProcess):
 
 
 class VirtualRank:
-    """A rank.
-
-    Attributes:
-        handle: the handle of its agent.
-        cpus: the CPUs that it holds.
-        over: whether its process has ended.
-        stopped: whether it is stopped by a signal.
-        held: whether its agent has stopped it. Its clock leaves out this time.
-        released: whether its leader has released it.
-        stubborn: signals that it ignores (a fault).
-        cpu_s: its CPU time, s.
-    """
+    """A rank."""
 
     def __init__(self, agent: RankAgent, launch: Launch) -> None:
         self.agent, self.world, self.launch = agent, agent.world, launch
@@ -262,11 +245,15 @@ class VirtualRank:
         self.process = self.world.new_process(agent.node.offset_s, agent.node.rate)
         self.world.starts[self.process.pid] = self.process.pid
         ours, self.control = self.world.connection(agent.process, self.process, 2e-5)
-        self.handle = Handle(self, _Control(self, ours.fd))
+        self.handle = Handle(self, _Control(self, ours.fd))  # the handle of its agent
         self.cpus: tuple[int, ...] = ()
+        # over: whether its process has ended
+        # stopped: whether it is stopped by a signal
+        # held: whether its agent has stopped it. Its clock leaves out this time.
+        # released: whether its leader has released it
         self.over = self.stopped = self.held = self.released = self.finished = False
-        self.stubborn: set[int] = set()
-        self.cpu_s = 0.0
+        self.stubborn: set[int] = set()  # signals that it ignores (a fault)
+        self.cpu_s = 0.0  # its CPU time, s
         self.job: JobModel | None = None
         self._held: HeldCpus | None = None
         self._begun = False

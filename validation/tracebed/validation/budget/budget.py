@@ -77,10 +77,7 @@ class ErrorBudget:
 
     @property
     def headline(self) -> str:
-        """The number of decisions that differ after the last step, and the first difference.
-
-        If a batch system decided in the real run, what the remainder is.
-        """
+        """The decisions that differ after the last step, and the first; the remainder of a run of a batch system."""
         if self.runs[0].real.info.batch:
             who = f"{self.runs[0].real.info.policy} decided in the real run"
             return f"{who}: the remainder is the effect of decisions that were not predicted."
@@ -212,11 +209,7 @@ def error_budget(
 
 
 def _policy_of(info: RunInfo, make_policy: Callable[[], Policy] | None, policy_file: str) -> Policy:
-    """Return the policy of a real run, with its parameters and its speed.
-
-    Raises:
-        InputError: the policy is unknown, or the file of the policy is not that of the run.
-    """
+    """Return the policy of a real run, with its parameters and its speed; a policy file must be that of the run."""
     if make_policy is not None:
         return Setup.of(make_policy(), speed=info.speed).policy()
     setup = predicted_setup(info, **({"policy": policy_file} if policy_file else {}))
@@ -227,10 +220,7 @@ def _policy_of(info: RunInfo, make_policy: Callable[[], Policy] | None, policy_f
 
 
 def budget_of(runs: list[Repeated], tau: float = TAU) -> ErrorBudget:
-    """Return the error budget of real runs from their repeated predictions.
-
-    Metrics without a margin, and metrics that are undefined for a run or a step, are left out.
-    """
+    """Return the error budget of real runs from their repeated predictions, of the metrics with margin and values."""
     chosen = {name: metric for name, metric in all_metrics().items() if metric.margin is not None}
     tables = []
     for run in runs:

@@ -33,11 +33,7 @@ ROOM = 0.45
 
 
 def waterfall(budget: ErrorBudget, width: float) -> Figure:
-    """Return the waterfall, one panel for each gated metric: as many side by side as fit.
-
-    Args:
-        width: of the figure, inches.
-    """
+    """Return the waterfall, one panel for each gated metric: as many side by side as fit. `width` is in inches."""
     frame = budget.frame
     names = [str(name) for name in frame.index[frame["gate"] & frame["error"].notna()]]
     rows = [NOMINAL, *budget.causes]

@@ -30,13 +30,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 class BackgroundCommand:
-    """A running command, as a context manager: its processes are killed at the end of the block.
-
-    Args:
-        command: the command, for the shell.
-        log: file of the output of the command.
-        folder: working folder of the command.
-    """
+    """A running shell command, as a context manager: its processes are killed at the end of the block."""
 
     def __init__(self, command: str, log: Path, folder: Path) -> None:
         self.command, self.log, self.folder = command, log, folder
@@ -83,11 +77,7 @@ class BackgroundCommand:
 
 
 def supervise(command: str) -> int:
-    """Run `command` until it ends or standard input is closed; then kill its remaining processes.
-
-    Returns:
-        The exit status of the command; 0 if standard input was closed first.
-    """
+    """Run `command` until it ends or standard input is closed (status 0); then kill its remaining processes."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # descendants of ended processes become children of this one
     process = subprocess.Popen(["/bin/sh", "-c", command], stdin=subprocess.DEVNULL, stdout=sys.stderr)

@@ -246,10 +246,7 @@ class Campaign:
 
     @property
     def order(self) -> list[Slot]:
-        """The repetitions of all cells in the order of execution, which is random in each session.
-
-        The order depends only on the seed, the names of the cells, and the numbers of repetitions and sessions.
-        """
+        """The repetitions of all cells in a random order of execution, by seed, names, repetitions and session."""
         sessions, rng = self.file.experiment.sessions, np.random.default_rng(self.file.experiment.seed)
         counted = dict.fromkeys(self.cells, 0)
         order: list[Slot] = []

@@ -569,11 +569,7 @@ class RecordedSpec(ReadSpec, RecordedBed):
         return "{case}" in self.runs
 
     def nodes_of(self, workload: str) -> int | None:
-        """Return the number of nodes of the machine of a workload, None if it is not given.
-
-        Raises:
-            InputError: no pattern matches the name of the workload.
-        """
+        """Return the nodes of the machine of a workload, None if not given; a pattern must match the name."""
         if not isinstance(self.nodes, dict):
             return self.nodes
         for pattern, number in self.nodes.items():

@@ -146,11 +146,7 @@ def _checked(name: str, source: YamlFile) -> ExperimentFile:
 
 
 def experiment_of(source: YamlFile) -> Experiment:
-    """Return the experiment of a file, with absolute paths of the policies in files, and files as calibrations.
-
-    Raises:
-        InputError: a key or value is invalid.
-    """
+    """Return the experiment of a file, with absolute paths of the policies in files, and files as calibrations."""
     folder = Path(source.where).parent
     experiment = _with_found_workloads(source, folder).checked(Experiment)
 
@@ -184,8 +180,7 @@ def experiment_of(source: YamlFile) -> Experiment:
 def _with_conf(spec: PolicySpec, folder: Path, source: YamlFile, index: int) -> PolicySpec:
     """Return a policy with the parameters of its slurm.conf. Those of the experiment file come before them.
 
-    Raises:
-        InputError: the file cannot be read or is not a slurm.conf. The error has the line of the experiment file.
+    An InputError has the line of the experiment file.
     """
     names = (spec.conf,) if isinstance(spec.conf, str) else spec.conf
     if not names:
@@ -201,11 +196,7 @@ def _with_conf(spec: PolicySpec, folder: Path, source: YamlFile, index: int) -> 
 
 
 def _with_found_workloads(source: YamlFile, folder: Path) -> YamlFile:
-    """Return the file with the names of the recorded workloads in place of a pattern of names.
-
-    Raises:
-        InputError: no recorded run belongs to a workload with such a name.
-    """
+    """Return the file with the names of the recorded workloads in place of a pattern of names."""
     raw = source.raw if isinstance(source.raw, dict) else {}
     pattern, recorded = raw.get("workloads"), raw.get("recorded")
     if not isinstance(pattern, str):

@@ -17,16 +17,10 @@ from tracebed.validation.simulators.simulator import ReadOptions, Side
 
 
 def paths_at(pattern: str, names: Mapping[str, str], folder: Path, *, of_runs: bool) -> list[Path]:
-    """Return the paths that match a pattern, in the order of their names.
+    """Return the paths that match a pattern with {workload} and {policy}, in the order of their names.
 
-    Args:
-        pattern: a pattern of `glob` with the placeholders {workload} and {policy}.
-        names: values of the placeholders.
-        folder: the folder to which a relative pattern refers.
-        of_runs: whether the paths are folders of runs: files beside them, such as the logs of a campaign, are left out.
-
-    Raises:
-        InputError: no path matches.
+    `of_runs`: the paths are folders of runs; files beside them, such as the logs of a campaign, are left out.
+    InputError without a path.
     """
     filled = pattern.format_map({key: glob.escape(name) for key, name in names.items()})
     found = sorted(glob.glob(filled, root_dir=folder, recursive=True))  # noqa: PTH207 - the pattern may be absolute
@@ -38,13 +32,7 @@ def paths_at(pattern: str, names: Mapping[str, str], folder: Path, *, of_runs: b
 
 
 def workloads_at(runs: str, pattern: str, policies: Sequence[str], folder: Path) -> list[str]:
-    """Return the names of the workloads that have recorded runs, sorted.
-
-    Args:
-        runs: a pattern of paths as for `paths_at`.
-        pattern: a pattern of names (`*`, `?`, `[...]`).
-        folder: the folder to which a relative pattern refers.
-    """
+    """Return the sorted names of the workloads, matching `pattern`, that have recorded runs at `runs`."""
     found: set[str] = set()
     for policy in policies:
         parts = runs.replace("{policy}", glob.escape(policy)).split("{workload}")
@@ -69,18 +57,7 @@ def read_run(
 ) -> Run:
     """Read a run: a folder of tracebed, or with `from` the output of another system or simulator.
 
-    Args:
-        path: the folder or file.
-        spec: the keys of the experiment file.
-        side: side of the comparison.
-        workload: the workload of the run, or another run of it.
-        policy: the policy of the run, for outputs without it.
-        title: name of the workload in reports.
-        nodes: number of nodes, for outputs without them.
-        cores_per_node: cores of each node, for outputs without them.
-
-    Raises:
-        InputError: the run cannot be read.
+    `policy`, `nodes` and `cores_per_node` are for outputs without them; `title` names the workload in reports.
     """
     if spec.importer is None:
         return Run.load(path)

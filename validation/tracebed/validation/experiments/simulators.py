@@ -188,15 +188,7 @@ class SuiteSimulator(ABC):
 
     @abstractmethod
     def predictions(self, cell: RealCell, output: Path) -> tuple[Run, ...]:
-        """Return the predictions of a cell, and make the missing ones before.
-
-        Args:
-            cell: what to predict.
-            output: the output folder, which keeps the predictions.
-
-        Raises:
-            InputError: the simulator fails, or a prediction cannot be read.
-        """
+        """Return the predictions of a cell. Missing ones are made and kept in the folder `output`."""
 
 
 class ExecutedSimulator(SuiteSimulator):
@@ -341,11 +333,7 @@ class CommandSimulator(ExecutedSimulator):
 
     @cached_property
     def calibration(self) -> SimulatorCalibration | None:
-        """The calibration with the values of the parameters, if there is one.
-
-        Raises:
-            InputError: it cannot be read, or is of another simulator.
-        """
+        """The calibration with the values of the parameters, if there is one; it must be this simulator's."""
         if not isinstance(self.spec.calibration, str):
             return None
         path = self.folder / self.spec.calibration
@@ -357,11 +345,7 @@ class CommandSimulator(ExecutedSimulator):
 
     @cached_property
     def parameters(self) -> dict[str, float]:
-        """Values of the parameters of the command.
-
-        Raises:
-            InputError: a parameter has a range and no value.
-        """
+        """Values of the parameters of the command; a range without a value is an InputError."""
         known = {name: each.low for name, each in self.spec.parameters.items() if each.known}
         found = {**(self.calibration.values if self.calibration else {}), **known}
         if missing := [name for name in self.spec.parameters if name not in found]:
@@ -417,16 +401,7 @@ class CommandSimulator(ExecutedSimulator):
         return np.format_float_positional(value, trim="-")
 
     def run(self, cell: RealCell, seed: int, log: Path, parameters: Mapping[str, float]) -> Run:
-        """Run the command in the folder of the experiment file, and read its output.
-
-        Args:
-            cell: what to predict.
-            log: file of the messages of the command.
-            parameters: values of all parameters of the command.
-
-        Raises:
-            InputError: the command fails or takes too long, or its output cannot be read.
-        """
+        """Run the command in the folder of the experiment file, messages to `log`, and read its output."""
         assert self.spec.command is not None and cell.workload is not None
         with tempfile.TemporaryDirectory(prefix="tracebed-") as room:
             file, scratch = cell.file or Path(room, f"{cell.names['workload']}.csv"), Path(room, "written")
@@ -489,15 +464,7 @@ class RecordedSimulator(SuiteSimulator):
 
 
 def simulator_of(name: str, spec: SimulatorSpec, folder: Path) -> SuiteSimulator:
-    """Return a simulator of an experiment.
-
-    Args:
-        spec: its keys.
-        folder: folder of the experiment file.
-
-    Raises:
-        InputError: a calibration, a run-time model or a driver is invalid.
-    """
+    """Return a simulator of an experiment whose file is in `folder`."""
     kinds: dict[str, type[SuiteSimulator]] = {
         TRACEBED: BuiltInSimulator,
         "with": DrivenSimulator,

@@ -191,9 +191,6 @@ def keep_plan(campaign: Campaign, folder: Path) -> None:
     """Write the plan of a campaign, after a check of the plan in `folder`: a campaign may grow, but not change.
 
     Further repetitions and further cells are replayed after those that are done.
-
-    Raises:
-        InputError: the folder belongs to another campaign; the error says what differs.
     """
     experiment = campaign.file.experiment
     plan = {
@@ -293,11 +290,7 @@ def attempts(folder: Path) -> list[Attempt]:
 
 
 def run_of(slot: Slot, folder: Path) -> Run | None:
-    """Return the run of a repetition, or None if the repetition is not done.
-
-    Raises:
-        InputError: the run is damaged.
-    """
+    """Return the run of a repetition, or None if the repetition is not done."""
     path = folder / slot.folder
     if not (path / "run.json").is_file():
         return None
@@ -308,11 +301,7 @@ def run_of(slot: Slot, folder: Path) -> Run | None:
 def run_folders(folder: Path, *, campaign: bool = False) -> list[Path]:
     """Return the folders of the repetitions, or of the runs of an ensemble, in `folder`; `folder` itself for a run.
 
-    Args:
-        campaign: whether `folder` may also be that of an experiment: then the repetitions are those of all cells.
-
-    Raises:
-        InputError: `folder` has no run.
+    `campaign`: `folder` may also be that of an experiment; then the repetitions are those of all cells.
     """
     if (folder / "run.json").is_file():
         return [folder]

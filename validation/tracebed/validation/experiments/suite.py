@@ -186,11 +186,7 @@ class _SuiteLoader:
         return cell
 
     def _inventory(self, bed: str, workload: Workload) -> Inventory:
-        """Return the nodes of a testbed: of its inventory, or of the workload's system if a batch system decides.
-
-        Raises:
-            InputError: the inventory is missing or invalid, or the workload has no system.
-        """
+        """Return the nodes of a testbed: of its inventory, or the workload's system if a batch system decides."""
         spec, place = self.experiment.beds[bed], place_of(bed)
         if spec.inventory is None and spec.scheduler is None:
             raise self.source.error("required key inventory is missing", *place)
@@ -218,11 +214,8 @@ class _SuiteLoader:
     def _recorded(self, point: Point, path: Path | None, workload: Workload | None, needed: bool) -> RealCell:
         """Return a case with its recorded runs. The first run provides the parameters that are not set.
 
-        Args:
-            path: the file of the workload; None: the workload has no source.
-            workload: the workload, if it has a source.
-            needed: whether a simulator needs the workload. Without a source, it is then that of the planned run times
-                or of the first run.
+        `needed`: a simulator needs the workload. Without a source, it is then that of the planned run times or of the
+        first run.
         """
         spec, name = self.experiment.recorded, self.experiment.case_name(point)
         assert spec is not None
@@ -315,8 +308,7 @@ def validate_suite(
 ) -> tuple[dict[str, Validation], dict[str, str]]:
     """Return simulator -> validation over the cases of the suite; and simulator -> why its runs cannot be compared.
 
-    Raises:
-        InputError: a case has no real run, or the noise profile is that of other testbeds.
+    InputError: a case has no real run, or the noise profile is that of other testbeds.
     """
     found: dict[str, Validation] = {}
     failed: dict[str, str] = {}
@@ -336,11 +328,7 @@ def validate_suite(
 
 
 def cases_of(suite: Suite, predictions: Predictions, folder: Path) -> dict[str, list[Case]]:
-    """Return simulator -> the cases of the suite with the predictions of the simulator.
-
-    Raises:
-        InputError: a case has no run.
-    """
+    """Return simulator -> the cases of the suite, each with at least one run, with the predictions of the simulator."""
     real = {name: case.recorded or replayed(suite, name, folder) for name, case in suite.cases.items()}
     return {
         name: [

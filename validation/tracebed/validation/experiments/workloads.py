@@ -95,12 +95,7 @@ def _code_version() -> list[str]:
 
 
 class Bases:
-    """The prepared workloads of the points of an experiment. Each is prepared once; models are drawn for each seed.
-
-    Args:
-        logs: paths of logs by name of the workload.
-        output: the output folder, which keeps the workloads.
-    """
+    """The prepared workloads of an experiment, kept in `output`. Each is prepared once; models for each seed."""
 
     def __init__(self, file: ExperimentFile, logs: Mapping[str, Path], output: Path) -> None:
         self._file, self._logs, self._folder = file, logs, output / "workloads"
@@ -117,13 +112,7 @@ class Bases:
 def prepare(file: ExperimentFile, name: str, seed: int, logs: Mapping[str, Path], folder: Path) -> Prepared:
     """Return a workload of the experiment. The workload is created once and kept in `folder`.
 
-    Args:
-        seed: seed of the random numbers of a model.
-        logs: paths of logs by name of the workload.
-        folder: folder of prepared workloads.
-
-    Raises:
-        InputError: a file or log is missing, a log has different jobs, or an option of a model is unknown.
+    InputError: a file or log is missing, a log has different jobs, or an option of a model is unknown.
     """
     spec = file.experiment.workloads[name]
     paths = _sources(file, name, spec, logs)
@@ -345,12 +334,7 @@ def needs_characteristics(experiment: Experiment) -> bool:
 
 
 def with_characteristics(experiment: Experiment, table: pd.DataFrame, workloads: Mapping[str, Path]) -> pd.DataFrame:
-    """Return the table of an experiment with the figures of the workloads.
-
-    Args:
-        table: a row per point and window, with the column `cell`.
-        workloads: cell -> path of its workload.
-    """
+    """Return the table, a row per point and window, with the figures of the workload of each `cell`."""
     paths = [workloads[cell] for cell in table["cell"]]
     figures = {path: of_workload(read_workload(path), experiment.shares_of_jobs) for path in dict.fromkeys(paths)}
     return table.join(pd.DataFrame([figures[path] for path in paths], index=table.index))

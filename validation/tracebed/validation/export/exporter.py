@@ -74,11 +74,8 @@ def _exporter(to: str) -> Exporter:
 def export_allocations(run: Run) -> pd.DataFrame:
     """Return the allocations of a run that last for any time, by start.
 
+    A row per allocation: job_id, node, count, cores, cpus as in the run; start and end, s after the first submission.
     An allocation without an end lasts until the last instant of the run.
-
-    Returns:
-        A row per allocation: job_id, node, count, cores, cpus as in the run; start and end, s after the first
-        submission.
     """
     rows = run.allocations
     zero = origin(run)

@@ -23,17 +23,11 @@ OF_TESTBED = ("testbed", "inventory", "grain_s", "duty", "clock")
 
 @dataclass(frozen=True)
 class FitCase:
-    """A workload under a policy, and its repetitions.
+    """A workload under a policy, and its repetitions."""
 
-    Attributes:
-        name: name of the workload.
-        workload: the submission list.
-        runs: name or folder -> real run. The runs are repetitions with equal settings.
-    """
-
-    name: str
-    workload: Workload
-    runs: Mapping[str, Run]
+    name: str  # name of the workload
+    workload: Workload  # the submission list
+    runs: Mapping[str, Run]  # Name or folder -> real run. The runs are repetitions with equal settings.
 
     @property
     def info(self) -> RunInfo:
@@ -56,16 +50,8 @@ class FitCase:
 def cases_of(workloads: Mapping[str, Workload], runs: Mapping[str, Run]) -> list[FitCase]:
     """Group real runs into cases: the runs of one workload under one policy with the same parameters.
 
-    Args:
-        workloads: name or file -> workload. The workload of each run is found by its hash.
-        runs: name or folder -> run.
-
-    Returns:
-        The cases, in the order of the runs.
-
-    Raises:
-        InputError: a run is a prediction, is incomplete or unhealthy, or its workload is missing; a workload has no
-            run; two runs are of different testbeds; or the repetitions of a case differ in speed or another parameter.
+    The workload of each run is found by its hash. Runs must be real, complete, healthy, of one testbed, and equal in
+    their parameters within a case; each workload has a run.
     """
     if not runs:
         raise InputError("no real run is given", hint="give the folders of the replays to fit to")

@@ -152,12 +152,7 @@ class Space:
 def overheads(given: Mapping[str, tuple[float, float]], speed: float) -> Space:
     """Return the space of overheads with the bounds `given` by name, wall s, and default bounds for all others.
 
-    Args:
-        given: overhead -> lower and upper bound, wall s. Equal bounds fix a known overhead.
-        speed: highest speed of the runs, which limits the upper bounds.
-
-    Raises:
-        InputError: an overhead is unknown, or a bound is out of range.
+    Equal bounds fix a known overhead. The highest speed of the runs limits the upper bounds.
     """
     most = bounds.MAX_SECONDS / speed
     for name, pair in given.items():
@@ -178,13 +173,7 @@ Compute: TypeAlias = Callable[[Sequence[Key]], Iterable[tuple[Key, FloatArray | 
 
 
 class Evaluator:
-    """Simulations of parameter sets for all cases. Each simulation is made once, also with several threads.
-
-    Args:
-        targets: the quantities of each case.
-        compute: makes simulations.
-        on_simulation: called after each new simulation with the number of simulations so far.
-    """
+    """Simulations of parameter sets for all cases. Each simulation is made once, also with several threads."""
 
     def __init__(
         self, targets: Sequence[Target], compute: Compute, on_simulation: Callable[[int], None] | None = None
@@ -218,10 +207,7 @@ class Evaluator:
             raise
 
     def quantities(self, case: int, parameters: FloatArray) -> FloatArray:
-        """Return the quantities of case number `case` predicted with `parameters`, shape (quantities,).
-
-        They are NaN if the simulator fails.
-        """
+        """Return the predicted quantities of a case, shape (quantities,); NaN if the simulator fails."""
         key = (case, tuple(parameters.tolist()))
         self.prefetch([key])
         return self._known[key].result()
@@ -229,9 +215,9 @@ class Evaluator:
 
 @dataclass(frozen=True)
 class Problem:
-    """The search for the parameters of some of the cases of an evaluator.
+    """The search for the parameters of some cases. The loss is the mean of the losses of the cases.
 
-    The loss is the mean of the losses of the cases. Quantities and weights of the cases are concatenated.
+    Quantities and weights of the cases are concatenated.
     """
 
     evaluator: Evaluator

@@ -142,18 +142,13 @@ def fit(
     """Fit overheads to the real runs of `cases`, and cross-validate the fit by workload.
 
     Args:
-        cases: the cases, from `cases_of`.
         loss: `metrics` (mean relative error of the gated metrics) or `jobs` (of wait and response of each job).
-        budget: number of parameter sets to try; each is simulated once per case. Each fold of the cross-validation
-            has the same budget. Sets of the fit are not simulated again.
-        seed: seed of the search. The same arguments give the same fit.
-        bounds: parameter -> lower and upper bound, wall s. Default: `BOUNDS`. Equal bounds fix a known overhead.
-        tolerance: largest additional loss of a set of the cloud. None: the loss of errors by the half-widths of the
-            95 % intervals of the real means (docs/explanation/fitting.md).
+        budget: number of parameter sets to try; each is simulated once per case. Each fold of the cross-validation has
+            the same budget. Sets of the fit are not simulated again.
+        bounds: parameter -> lower and upper bound, wall s. Equal bounds fix a known overhead.
+        tolerance: largest additional loss of a set of the cloud. None: the loss of errors by the half-widths of the 95
+            % intervals of the real means (docs/explanation/fitting.md).
         on_simulation: called after each simulation with the number of simulations so far.
-
-    Raises:
-        InputError: a parameter or loss is unknown, or a number is out of range.
     """
     targets = [Target.of(case, loss) for case in cases]
     space = overheads(bounds or {}, max(case.info.speed for case in cases))
@@ -191,14 +186,8 @@ def fit_parameters(
 ) -> Fit:
     """Fit the parameters of a simulator to the real runs of `cases`, and cross-validate the fit by workload.
 
-    Args:
-        evaluator: simulates parameter sets for the cases.
-        beside: sets to compare the fit with, shape (sets, parameters).
-        loss, budget, seed, tolerance: as for `fit`.
-        workers: number of simulations at a time. With more than one, the fit and its folds are searched together.
-
-    Raises:
-        InputError: a number is out of range, or the simulator fails with all sets.
+    `beside`: sets to compare the fit with, shape (sets, parameters). With several workers, the fit and its folds are
+    searched together. Other arguments as for `fit`.
     """
     accepted.check("budget", budget, least_budget(len(space.names)), 1e9)
     if tolerance is not None:
@@ -310,12 +299,7 @@ def _tied(space: Space, cloud: FloatArray, searched: Sequence[int]) -> Iterator[
 
 
 def spread_out(points: FloatArray, count: int) -> list[int]:
-    """Return the indices of at most `count` points: the first, then always the point farthest from the chosen points.
-
-    Args:
-        points: shape (points, parameters).
-        count: largest number of points.
-    """
+    """Return the indices of at most `count` points: the first, then always the one farthest from the chosen points."""
     chosen = [0]
     distance = np.linalg.norm(points - points[0], axis=1)
     while len(chosen) < min(count, len(points)):

@@ -54,13 +54,7 @@ def least_budget(parameters: int) -> int:
 
 @dataclass
 class Search:
-    """A search. The same problem, budget and seed give the same sets.
-
-    Args:
-        budget: number of parameter sets to try, at least `least_budget`.
-        seed: seed of the Sobol points and of the mixtures.
-        tolerance: largest additional loss of a set of the cloud.
-    """
+    """A search. The same problem, budget and seed give the same sets."""
 
     problem: Problem
     budget: int
@@ -153,11 +147,7 @@ class Search:
             self.loss(each)
 
     def sample(self, until: int) -> None:
-        """Try the lower bounds, and Sobol points, until `until` sets were tried.
-
-        Raises:
-            InputError: the simulator fails with every set.
-        """
+        """Try the lower bounds, and Sobol points, until `until` sets were tried; one set must succeed."""
         from scipy.stats import qmc
 
         space = self.problem.space

@@ -53,12 +53,7 @@ CALIBRATED = "calibrated"
 def to_fit(file: ExperimentFile, names: Sequence[str] = ()) -> tuple[ExperimentFile, str]:
     """Return an experiment without the calibration of the simulator to fit, and the name of this simulator.
 
-    Args:
-        names: name of the simulator; empty: the only one with parameters.
-
-    Raises:
-        InputError: there is no such simulator, it is no command with parameters that have a range, or there are
-            several.
+    Without a name, it is the only command with parameters that have a range.
     """
     specs = file.experiment.simulators
     for name in names:
@@ -90,19 +85,9 @@ def fit_suite(
 ) -> SimulatorCalibration:
     """Fit the parameters of a simulator to real runs, and write its calibration.
 
-    The cases are those of the workloads that are marked as calibration workloads, or else all cases.
-
-    Args:
-        suite: the suite, with this simulator.
-        name: the simulator, as `to_fit` returned it.
-        folder: the output folder, locked by `files.locked_folder`.
-        pool: runs the simulations.
-        loss, budget, seed: as for `fitting.fit`.
-        workers: number of simulations at a time. The result does not depend on it.
-        on_progress: called with the share of the simulations that is done.
-
-    Raises:
-        InputError: a case has no real run, a real run is incomplete or unhealthy, or the simulator always fails.
+    The cases are those of the workloads that are marked as calibration workloads, or else all cases. The output folder
+    is locked by the caller. The result does not depend on the number of workers. `on_progress` is called with the share
+    of the simulations that is done.
     """
     simulator = suite.simulators[name]
     assert isinstance(simulator, CommandSimulator)
@@ -188,11 +173,7 @@ class _Item:
 
 
 def _simulated(simulator: CommandSimulator, item: _Item) -> FloatArray:
-    """Return the quantities of a case, means over the seeds.
-
-    Raises:
-        InputError: the simulator fails, or jobs are missing.
-    """
+    """Return the quantities of a case, means over the seeds. Missing jobs are an InputError."""
     job, log = item.job, item.job.log(item.digest)
     found = []
     for seed in range(simulator.spec.seeds):
@@ -206,12 +187,7 @@ def _simulated(simulator: CommandSimulator, item: _Item) -> FloatArray:
 
 
 class _Evaluations:
-    """The file of the simulations, as a context manager: makes those that it does not have.
-
-    Args:
-        space: its parameters.
-        jobs: the cases.
-    """
+    """The file of the simulations, as a context manager: makes those that it does not have."""
 
     def __init__(self, path: Path, simulator: CommandSimulator, space: Space, jobs: Sequence[_Job], pool: Pool) -> None:
         self.simulator, self.space, self.jobs, self.pool = simulator, space, jobs, pool

@@ -19,14 +19,10 @@ MARGIN = Margin(absolute=0.02)
 
 
 def outcomes(run: MeasuredRun) -> pd.DataFrame:
-    """Return the outcome of each submitted job with a deadline.
+    """Return `accepted` (not rejected), `met` and `cancelled` of each submitted job with a deadline, by job_id.
 
     The time from the submission to the deadline is that of the workload, so a late submission does not tighten it. A
     job that was killed at its time limit was not cancelled, and did not meet its deadline.
-
-    Returns:
-        A row per job with the index `job_id`: `accepted` (not rejected), `met` (completed by its deadline),
-        `cancelled`; all Boolean.
     """
     import pandas as pd
 

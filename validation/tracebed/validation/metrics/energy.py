@@ -49,11 +49,8 @@ def recorded_power(run: MeasuredRun) -> RecordedPower:
     """Return the recorded power in the window of the run.
 
     A sample is the mean power since the previous sample of the node, so the sum of power times duration is the exact
-    energy between the first and the last sample. The first sample counts for one median period.
-
-    Raises:
-        Undefined: samples of power are missing, at least for some machine, or they cover less than `COVERED` of the
-            window.
+    energy between the first and the last sample. The first sample counts for one median period. The metric is undefined
+    if a machine has no samples, or if they cover less than `COVERED` of the window.
     """
     rows, start, end = _power_rows(run.run), run.window.start_s, run.window.end_s
     if rows is None:

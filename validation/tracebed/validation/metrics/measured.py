@@ -124,10 +124,7 @@ def waiting(run: Run, *, cores: bool = False) -> Steps:
 def lost_capacity(busy: Steps, demand: Steps, capacity: int, start: float, end: float) -> float:
     """Return the share of the capacity that was idle while waiting jobs requested cores, or NaN for an empty window.
 
-    Args:
-        busy: cores held by jobs.
-        capacity: cores of the machine.
-        start, end: bounds of the window, s after the first submission.
+    All are in cores; the window is in s after the first submission.
     """
     if not end > start:
         return float("nan")
@@ -322,15 +319,7 @@ class MeasuredRun:
         return guests_and_mates(self.run)
 
     def reconfiguration_s(self, stage: str = "total", kind: str | None = None) -> FloatArray:
-        """Return the durations of a stage of the applied reconfigurations, s, as far as recorded.
-
-        Args:
-            stage: one of `STAGES` or `PARTS`.
-            kind: expand or shrink; both by default.
-
-        Raises:
-            Undefined: the run does not record its reconfigurations.
-        """
+        """Return the durations, s, of a stage (`STAGES`, `PARTS`) of the applied reconfigurations, if recorded."""
         self.require("reconfigurations")
         if (stage, kind) not in self._durations:
             if kind is None:

@@ -48,11 +48,7 @@ class RecordedSuite:
 
     @property
     def data(self) -> bytes:
-        """The zip file.
-
-        Raises:
-            InputError: the file is missing or was changed: the installation is damaged.
-        """
+        """The zip file. InputError: it is missing or was changed, so the installation is damaged."""
         file = ROOM / f"{self.name}.zip"
         found = file.read_bytes() if file.is_file() else b""
         if hashlib.sha256(found).hexdigest() != self.sha256:
@@ -107,11 +103,7 @@ def unpacked(name: str) -> Iterator[Path]:
 
 
 def recorded_runs(name: str) -> dict[str, tuple[Run, ...]]:
-    """Return the real runs of a recorded suite by case (`cirne-easy`), in the order of their names.
-
-    Raises:
-        InputError: there is no such suite.
-    """
+    """Return the real runs of a recorded suite by case (`cirne-easy`), in the order of their names."""
     with unpacked(name) as folder:
         cases = sorted(path for path in (folder / REAL).iterdir() if path.is_dir())
         return {case.name: tuple(Run.load(path) for path in sorted(case.iterdir())) for case in cases}

@@ -87,10 +87,8 @@ def curves(
 ) -> Figure:
     """Return a figure with a step curve per run.
 
-    Args:
-        runs: name -> run, color, and line style.
-        of: function that returns the steps of a run, and the value that is drawn as 1.
-        width: of the figure, inches.
+    `runs`: name -> run, color, line style. `of` returns the steps of a run, and the value that is drawn as 1. `width`
+    is in inches.
     """
     figure, (axes,) = panels(1, 1.9, width)
     for name, (run, color, line) in runs.items():

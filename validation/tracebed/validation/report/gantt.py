@@ -149,11 +149,8 @@ def draw(
 ) -> None:
     """Draw the chart of a run.
 
-    Args:
-        ids: job ids. The color of a job depends on its position in `ids`.
-        nodes: number of rows of the chart; by default the number of nodes of the run.
-        titles: whether each bar has a tooltip, for `style.svg`.
-        label: whether the time axis has a label.
+    The color of a job depends on its position in `ids`. `nodes` is the number of rows; `titles` gives each bar a
+    tooltip.
     """
     figure = axes.get_figure(root=True)
     assert figure is not None
@@ -222,11 +219,9 @@ def _number(axes: Axes, bars: pd.DataFrame, ids: pd.Index[Any], time: TimeAxis) 
 def blocks(run: Run, ids: pd.Index[Any]) -> pd.DataFrame:
     """Return the bars of a chart. Adjacent nodes held by one job for the same time form one bar.
 
-    Jobs on a shared node are bars in parts of its row, as high as their shares of the cores.
-
-    Returns:
-        A row per bar: job (position in `ids`), low and high (first and last node), start and end (s after the first
-        submission), upper and lower (the edges of the bar in the row of its node, 0 to 1).
+    Jobs on a shared node are bars in parts of its row, as high as their shares of the cores. A row per bar: job
+    (position in `ids`), low and high (first and last node), start and end (s after the first submission), upper and
+    lower (the edges of the bar in the row of its node, 0 to 1).
     """
     rows = run.allocations
     table = pd.DataFrame(
@@ -258,11 +253,8 @@ def blocks(run: Run, ids: pd.Index[Any]) -> pd.DataFrame:
 def _in_rows(table: pd.DataFrame, cores: IntArray) -> pd.DataFrame:
     """Return the bars with the columns `upper` and `lower`. A bar with parts of several nodes becomes one of each.
 
-    On each node, the job that came first is at the top, as the owner of a node holds its first cores.
-
-    Args:
-        table: bars with the number of cores on each node.
-        cores: node -> number of cores.
+    On each node, the job that came first is at the top, as the owner of a node holds its first cores. `cores`: node ->
+    number of cores.
     """
     part = table["cores"].to_numpy() < cores[table["low"].to_numpy()]
     size = np.where(part, table["high"] - table["low"] + 1, 1)
@@ -345,14 +337,10 @@ SECTION = Section("Jobs on nodes", 400, _compared)
 
 
 def density(run: Run, end: float) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return the share of busy cores of groups of nodes over time.
+    """Return the share of busy cores of groups of nodes over time, until `end` s after the first submission.
 
-    Args:
-        end: end of the last bin, s after the first submission.
-
-    Returns:
-        Edges of the groups (nodes), edges of the bins (s after the first submission), and the shares, shape
-        (groups, bins).
+    Returns edges of the groups (nodes), edges of the bins (s after the first submission), and the shares, shape
+    (groups, bins).
     """
     held, nodes = run.allocations, run.total_nodes
     rows = min(nodes, ROWS)

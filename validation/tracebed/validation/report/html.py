@@ -42,15 +42,9 @@ def write(
     """Write the report to `path` atomically. The pages of several cases are written to a folder of this name beside it.
 
     Args:
-        validation: the result for one simulator.
-        path: the file.
         more: further sections of this report, by name.
         profile: noise of the testbed, for the verdicts on single cases in their pages.
-        case_pages: whether to write the pages of several cases.
         outcome: the result of the gate; empty: the verdict.
-
-    Raises:
-        InputError: a file cannot be written, or the name of the file does not end in .html.
     """
     path = Path(path)
     case_pages = case_pages and len(validation.cases) > 1
@@ -91,13 +85,8 @@ def _page(
 ) -> str:
     """Return a page.
 
-    Args:
-        more: further sections.
-        folder: folder with the pages of the cases, relative to this page.
-        suite: validation with more cases.
-        above: page of `suite`, relative to this page.
-        outcome: the result of the gate; empty: the verdict.
-        of_suite: that of `suite`.
+    `folder` has the pages of the cases. `suite` is a validation with more cases, `above` its page and `of_suite` its
+    outcome. Paths are relative to this page. An empty outcome is the verdict.
     """
     alone = len(validation.cases) == 1
     subjects = {"validation": validation} | ({"pair": validation.pair} if alone else {})
@@ -121,11 +110,7 @@ def _page(
 
 
 def write_page(text: str, path: Path) -> Path:
-    """Write a page to `path` atomically, in a folder that is made if it does not exist.
-
-    Raises:
-        InputError: the file cannot be written, or the name of the file does not end in .html.
-    """
+    """Write a page, whose name ends in .html, to `path` atomically, in a folder that is made if it does not exist."""
     if path.suffix.lower() not in (".html", ".htm"):  # do not overwrite a workload or a run.json by mistake
         raise InputError("the name of a report must end in .html", where=str(path), hint="name another file")
     try:

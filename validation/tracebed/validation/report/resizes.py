@@ -163,14 +163,9 @@ def _staircases(comparison: Comparison) -> Picture | None:
 
 
 def allocations_of_jobs(run: Run, ids: pd.Index[Any], *, cores: bool = False) -> pd.DataFrame:
-    """Return the allocations of some jobs.
+    """Return the allocations of some jobs: job (position in `ids`), start, end, held (nodes, or `cores`).
 
-    Args:
-        cores: whether to count cores instead of nodes.
-
-    Returns:
-        A row per allocation: job (position in `ids`), start and end (s after the first submission), held (nodes or
-        cores). Allocations without an end are omitted.
+    Times are s after the first submission. Allocations without an end are omitted.
     """
     rows = run.allocations
     job = ids.get_indexer(pd.Index(rows["job_id"]))
@@ -186,12 +181,7 @@ def allocations_of_jobs(run: Run, ids: pd.Index[Any], *, cores: bool = False) ->
 
 
 def sizes_of(table: pd.DataFrame, jobs: int) -> tuple[FloatArray, FloatArray]:
-    """Return the least and the greatest size of each job while it runs, shapes (jobs,); the greatest is 0 if unknown.
-
-    Args:
-        table: a table of `allocations_of_jobs`.
-        jobs: number of jobs.
-    """
+    """Return least and greatest size of each job while it runs, shapes (jobs,); the greatest is 0 if unknown."""
     job: IntArray = np.tile(table["job"].to_numpy(), 2)
     time: FloatArray = np.concatenate([table["start"], table["end"]])
     held: FloatArray = np.concatenate([table["held"], -table["held"]])
@@ -205,12 +195,7 @@ def sizes_of(table: pd.DataFrame, jobs: int) -> tuple[FloatArray, FloatArray]:
 
 
 def areas_between(real: pd.DataFrame, predicted: pd.DataFrame, jobs: int) -> FloatArray:
-    """Return the area between the staircases of each job, node-seconds (or core-seconds), shape (jobs,).
-
-    Args:
-        real, predicted: tables of `allocations_of_jobs`.
-        jobs: number of jobs.
-    """
+    """Return the area between the staircases of each job, node-seconds (or core-seconds), shape (jobs,)."""
     sides = ((real, 1.0), (predicted, -1.0))
     job: IntArray = np.concatenate([np.tile(table["job"], 2) for table, _ in sides])
     time: FloatArray = np.concatenate([table[name] for table, _ in sides for name in ("start", "end")])

@@ -32,12 +32,7 @@ CHARTS = 6
 
 
 def render(runs: Runs, table: Mapping[str, Mapping[str, Any]] | None = None) -> str:
-    """Return the page as an HTML document. The same runs give the same text.
-
-    Args:
-        runs: name -> run.
-        table: name -> metrics of the run; computed by default.
-    """
+    """Return the page as an HTML document. The same runs give the same text. `table`: name -> metrics of the run."""
     known = table or {name: metrics(run) for name, run in runs.items()}
     own = _sections() | {"table": Section("Metrics", 50, partial(_table, known), scope="runs")}
     sections = list(rendered_sections({"runs": runs}, own))

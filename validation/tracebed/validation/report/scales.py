@@ -79,11 +79,7 @@ class TimeAxis:
         return f"{instant / self.unit:,.4g} {self.name}"
 
     def note(self, *sides: str) -> str:
-        """Return a sentence about jobs that end after the axis; empty if there are none.
-
-        Args:
-            sides: name of each run (`real`, `predicted`).
-        """
+        """Return a sentence about jobs of the `sides` that end after the axis; empty if there are none."""
         beyond = [
             f"{count:,} {side} jobs end later, the last at {self.show(last)}"
             for side, count, last in zip(sides, self.later, self.last, strict=True)
@@ -112,7 +108,7 @@ def _last_allocation(run: Run) -> float:
 
 
 def threshold(*samples: FloatArray) -> float | None:
-    """Return the absolute value up to which the axis of these values is linear, or None for a linear axis.
+    """Return the value up to which the axis of these values is linear, or None for a linear axis.
 
     The threshold is a power of ten near a tenth of the median of the nonzero absolute values.
     """
@@ -167,12 +163,9 @@ def note(linear: float | None) -> str:
 def scatter(
     axes: Axes, x: FloatArray, y: FloatArray, color: str, *, linear: Mapping[str, float | None] | None = None
 ) -> None:
-    """Draw a mark for each point. More than `MARKS` points are drawn as an image: one mark per occupied cell of a grid.
+    """Draw a mark for each point. More than `MARKS` points are an image: one mark per occupied cell of a grid.
 
-    Args:
-        x, y: shape (points,).
-        color: color of the marks. The marks of cells with more points are darker.
-        linear: threshold of each axis (`x`, `y`), as in `apply`.
+    The marks of cells with more points are darker. `linear`: threshold of each axis (`x`, `y`), as in `apply`.
     """
     if len(x) <= MARKS:
         axes.scatter(x, y, color=color, linewidths=0, s=9.0, alpha=0.6)

@@ -128,11 +128,8 @@ def _html(content: Any, name: str, title: str) -> Markup:
 def figure_html(picture: Picture, sizes: Mapping[str, Figure], name: str, title: str) -> Markup:
     """Return a figure as HTML, with its data for a download.
 
-    Args:
-        picture: the picture, with its captions.
-        sizes: the figures: `wide` for screens and `narrow` for phones, or `any` for both.
-        name: name of the figure, unique in the page.
-        title: alternative text, if the picture has none.
+    `sizes`: the figures, `wide` for screens and `narrow` for phones, or `any` for both. `name` is unique in the page;
+    `title` is the alternative text, if the picture has none.
     """
     data = drawn_in(next(iter(sizes.values()))) if picture.data is None else picture.data()
     drawn = [(size, Markup(svg(figure, f"{name}-{size}"))) for size, figure in sizes.items()]

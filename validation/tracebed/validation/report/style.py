@@ -53,13 +53,7 @@ STYLE: dict[Any, Any] = {
 def panels(count: int, height: float, width: float, *, gap: float = 0.35) -> tuple[Figure, list[Axes]]:
     """Return a figure of `count` panels, one below the other, with the margins of all pictures.
 
-    Args:
-        count: number of panels.
-        height: height of each panel, inches.
-        width: width of the figure, inches. The time axes of pictures of equal width are aligned.
-        gap: gap between panels, inches.
-
-    Heights and margins are those for a page, and shrink with the text.
+    Sizes are inches for a page, and shrink with the text. The time axes of pictures of equal width are aligned.
     """
     left, right, top, bottom = (scale() * each for each in (0.85 if width > NARROW else 0.62, 0.25, 0.3, 0.5))
     height, gap = scale() * height, scale() * gap
@@ -74,12 +68,9 @@ def panels(count: int, height: float, width: float, *, gap: float = 0.35) -> tup
 
 
 def beside(height: float, width: float, *, sharey: bool = False) -> tuple[Figure, list[Axes]]:
-    """Return a figure of two panels: side by side, or one below the other on phones.
+    """Return a figure of two panels: side by side, or lower ones below each other on phones. Sizes are inches.
 
-    Args:
-        height: height of the panels side by side, inches; panels one below the other are lower.
-        width: width of the figure, inches.
-        sharey: whether the panels have one y axis. Side by side, only the left panel shows its labels.
+    `sharey`: the panels have one y axis; side by side, only the left panel shows its labels.
     """
     if width <= NARROW:
         return panels(2, 0.8 * height, width, gap=0.75)
@@ -135,10 +126,8 @@ def higher(figure: Figure, more: float) -> None:
 def svg(figure: Figure, name: str) -> str:
     """Return the figure as an <svg> element for inlining in HTML, without prolog, metadata and links.
 
-    The URL of an artist becomes its tooltip (`<title>`), because a self-contained page has no links.
-
-    Args:
-        name: prefix of the ids in the element, unique in the page.
+    The URL of an artist becomes its tooltip (`<title>`), because a self-contained page has no links. `name` is the
+    prefix of the ids in the element, unique in the page.
     """
     file = io.StringIO()
     figure.savefig(file, format="svg", dpi=200, metadata={"Date": None, "Creator": None})

@@ -67,9 +67,6 @@ def error(item: MetricVerdict, case: CaseMetric | None = None) -> str:
 
     The unit is percent of the real mean, or the unit of the metric if the absolute amount of the margin applies. The
     unit of the mean over several cases is the margin, since their margins differ.
-
-    Args:
-        case: one of its cases; by default, the mean over all cases.
     """
     if case is None and len(item.cases) == 1:
         (case,) = item.cases

@@ -27,13 +27,8 @@ def read(path: Path, workload: Workload | None, options: ReadOptions) -> Run:
     """Read a log. Jobs are numbered from 0 in the order of their starts, and hosts in the order of their names.
 
     All jobs are rigid if none was resized. Otherwise the scripts in the folders beside the log state which jobs are
-    malleable; without scripts, all jobs count as malleable.
-
-    A shrink that the program refused released no hosts, so it is no resize. Some versions of the scheduler print the
-    error of the program in the place of hosts.
-
-    Raises:
-        InputError: the log is damaged (`formats.amte.logged_jobs`), or the jobs are not those of the workload.
+    malleable; without scripts, all jobs count as malleable. A shrink that the program refused released no hosts, so it
+    is no resize. Some versions of the scheduler print the error of the program in the place of hosts.
     """
     file = Input.at(path)
     jobs = amte.logged_jobs(file)

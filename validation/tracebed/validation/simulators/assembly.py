@@ -44,16 +44,10 @@ RESIZABLE = (Kind.MALLEABLE, Kind.EVOLVING)
 
 
 def run_of(observed: Observed, workload: Workload | None, options: ReadOptions) -> Run:
-    """Return the run in a file.
+    """Return the run in a file, with the jobs of `workload`; None: the workload is made from the file.
 
-    Args:
-        observed: the jobs of the file.
-        workload: the workload that the jobs belong to. None: it is made from the file.
-        options: the options of the import.
-
-    Raises:
-        InputError: the jobs cannot be matched, times are missing or contradict each other, or the jobs need more nodes
-            than there are.
+    InputError: the jobs cannot be matched, times are missing or contradict each other, or the jobs need more nodes than
+    there are.
     """
     if not len(observed.jobs):
         raise InputError("contains no jobs", where=observed.where, hint="check that the file is complete")
@@ -125,9 +119,6 @@ def workload_in(observed: Observed, options: ReadOptions) -> tuple[Workload, Pai
 
     Run times are those of the file; that of a job that was resized is unknown, since it holds for no single size. Time
     0 is the first submission.
-
-    Raises:
-        InputError: submit times are missing, or a job id occurs twice.
     """
     submit, start, end = (observed.floats(name) for name in ("submit", "start", "end"))
     wait, run, response = (observed.floats(name) for name in ("wait", "run", "response"))
@@ -232,11 +223,7 @@ def _states(observed: Observed, pairing: Pairing, times: Times) -> tuple[npt.NDA
 
 
 def _counts(observed: Observed, workload: Workload, pairing: Pairing, options: ReadOptions) -> list[str]:
-    """Return warnings about jobs and rows without a counterpart.
-
-    Raises:
-        InputError: a prediction has jobs that are not in the workload.
-    """
+    """Return warnings about jobs and rows without a counterpart; a prediction has only jobs of the workload."""
     found = []
     absent = int((pairing.rows < 0).sum())
     if absent:
@@ -305,11 +292,7 @@ def _origin(observed: Observed, pairing: Pairing) -> dict[str, object]:
 
 
 def facts_of(run: Run) -> tuple[Workload, dict[str, object]]:
-    """Return the workload of a run, derived from its jobs, and the facts of the workload for other runs of it.
-
-    Raises:
-        InputError: the run has no jobs.
-    """
+    """Return the workload of a run, derived from its jobs, and the facts of the workload for other runs of it."""
     jobs = run.jobs
     table = pd.DataFrame(
         {
@@ -344,11 +327,7 @@ def derived_workload(run: Run) -> tuple[Workload, bool]:
 
 
 def workload_of(run: Run) -> Workload:
-    """Return the workload of a run, derived from its jobs.
-
-    Raises:
-        InputError: the run does not have all properties of its jobs.
-    """
+    """Return the workload of a run, derived from its jobs, if the run has all properties of its jobs."""
     workload, is_whole = derived_workload(run)
     if not is_whole:
         what = f"the workload {run.info.workload.get('name')} has properties of jobs that its runs lack"
@@ -433,10 +412,8 @@ def _assigned(
 ) -> tuple[Table, list[NodeFacts], list[str]]:
     """Assign nodes to jobs of constant size, so that as many are busy as in the file.
 
-    Rounded times of two jobs may overlap by the resolution, so that nodes are released that much earlier.
-
-    Raises:
-        InputError: a simulator uses more nodes than there are, or a real system more than `options.nodes`.
+    Rounded times of two jobs may overlap by the resolution, so that nodes are released that much earlier. InputError: a
+    simulator uses more nodes than there are, or a real system more than `options.nodes`.
     """
     jobs = np.flatnonzero(ran)
     start = times.start[jobs]
@@ -471,11 +448,7 @@ def _assigned(
 def _recorded(
     observed: Observed, workload: Workload, pairing: Pairing, times: Times, nodes: list[NodeFacts]
 ) -> pd.DataFrame:
-    """Return the allocations of the file, within the times of their jobs.
-
-    Raises:
-        InputError: a node does not exist, or a period is outside of the times of the job by more than the resolution.
-    """
+    """Return the allocations of the file, within the times of their jobs, up to the resolution."""
     rows = observed.allocations
     assert rows is not None
     job_of = np.full(len(observed.jobs), -1, dtype=np.int64)

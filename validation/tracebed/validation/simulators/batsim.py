@@ -79,11 +79,7 @@ def _fields(names: Sequence[str]) -> dict[str, str]:
 
 
 def read(path: Path, workload: Workload | None, options: ReadOptions) -> Run:
-    """Read `jobs.csv`, or a folder with it, as a run.
-
-    Raises:
-        InputError: the file is not a `jobs.csv` of Batsim, or its jobs are not those of the workload.
-    """
+    """Read `jobs.csv`, or a folder with it, as a run."""
     file = _jobs_file(path)
     if file is None:
         hint = "give the file jobs.csv of Batsim, or the folder with it"
@@ -123,10 +119,8 @@ def _joined(table: Table) -> tuple[Table, dict[str, Any]]:
     """Join the rows of a job that has a row for each of its allocations: `17`, `17#2`, ...
 
     Such a row is submitted when it starts. Batsim gives similar names to jobs that it submits again, but these are
-    submitted later than they start, or have the number 1.
-
-    Returns:
-        The table with a row per job, and the attributes of `Observed` that follow: allocations, resizes and warnings.
+    submitted later than they start, or have the number 1. The attributes of `Observed` that follow are allocations,
+    resizes and warnings.
     """
     jobs = table.jobs
     if table.held is None or not {"submit", "start", "end"} <= set(jobs):

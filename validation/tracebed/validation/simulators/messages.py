@@ -48,16 +48,10 @@ _STATED: tuple[re.Pattern[str], ...] = tuple(
 
 
 def reason_in(text: str) -> str:
-    """Return the line of a program's output that states its error, without a banner, a stack or a warning.
+    """Return the line of a program's output, at most `LONGEST` characters, that states its error; empty without one.
 
     A Python traceback ends with its exception; the last one counts. In other output, the first line in the most certain
     of the forms `_STATED` is the reason; without any, the last line that is no noise.
-
-    Args:
-        text: standard output and error of the program.
-
-    Returns:
-        the line, at most `LONGEST` characters; empty if there is none.
     """
     text = _ESCAPE.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
     raised = ""

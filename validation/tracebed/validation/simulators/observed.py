@@ -137,8 +137,7 @@ class Observed:
 def resolution_of(times: Sequence[FloatArray]) -> float:
     """Return the largest resolution of `RESOLUTIONS`, or a minute, of which all finite times are multiples; else 0.
 
-    Args:
-        times: times, s. A minute is only recognized if there are at least `MANY` different times.
+    A minute is only recognized if there are at least `MANY` different times.
     """
     values = np.concatenate([np.asarray(each, dtype=np.float64).ravel() for each in times] or [np.empty(0)])
     values = np.unique(values[np.isfinite(values)])

@@ -54,9 +54,8 @@ class Pairing:
 def pair(observed: Observed, workload: Workload, options: ReadOptions) -> Pairing:
     """Match the rows of a file with the jobs of a workload.
 
-    Raises:
-        InputError: a job occurs twice, no row matches, the match is ambiguous, or sizes or submit times of the pairs
-            contradict each other.
+    InputError: a job occurs twice, no row matches, the match is ambiguous, or sizes or submit times of the pairs
+    contradict each other.
     """
     by: str = "mapping" if options.mapping else options.match
     if by == "auto":
@@ -120,11 +119,8 @@ def _names(observed: Observed, mapping: Path | None) -> pd.Series[str]:
 def read_mapping(path: Path) -> dict[str, str]:
     """Return the content of a file of two columns, separated by comma, semicolon, tab or spaces: id -> id.
 
-    The first column has the ids of the imported file, the second the ids of the workload. Empty lines and lines that
-    begin with `#` are ignored.
-
-    Raises:
-        InputError: the file cannot be read, a line does not have two values, or an id occurs twice in a column.
+    The first column has the ids of the imported file, the second the ids of the workload, each once. Empty lines and
+    lines that begin with `#` are ignored.
     """
     lines = read_text(path, "mapping", hint="check the path of --match", most=MAX_RUN_JSON).splitlines()
     found: dict[str, str] = {}
@@ -223,8 +219,7 @@ class _Shapes:
     def rows(self, submit: FloatArray) -> IntArray:
         """Return the row of each job, shape (jobs,); -1 without a row.
 
-        Raises:
-            InputError: several jobs have the same shape, but differ in properties that affect scheduling.
+        InputError: several jobs have the same shape, but differ in properties that affect scheduling.
         """
         found = np.full(len(self.workload), -1, dtype=np.int64)
         ambiguous: list[int] = []
@@ -353,14 +348,7 @@ def _check_submits(observed: Observed, workload: Workload, found: Pairing, *, re
 
 
 def check_unit(observed: Observed, workload: Workload, found: Pairing, run: FloatArray) -> None:
-    """Check the run times of rigid jobs against the workload: another unit may be the only difference.
-
-    Args:
-        run: the run time of each job of the workload in the file, s, shape (jobs,); NaN: unknown.
-
-    Raises:
-        InputError: their median is that of the workload in ms, us, ns, min or h.
-    """
+    """Check the run times of rigid jobs, s, shape (jobs,): another unit may be the only difference."""
     planned = workload.floats("run_time")
     known = (workload.column("kind") == Kind.RIGID) & (planned > 0) & (run > 0)
     if not known.any():

@@ -35,14 +35,8 @@ def import_run(
 ) -> Run:
     """Read the output of a simulator, or the log of a real system, as a run.
 
-    Args:
-        path: the file, or the folder of a simulator's output.
-        options: whether the run is real, and how the file is read.
-        workload: the workload of the jobs, or a run of it. None: the workload is made from the file.
-        form: an installed simulator or a format of logs. None: recognized by the content.
-
-    Raises:
-        InputError: the file cannot be read, its form is unknown, or its jobs are not those of the workload.
+    `workload` is that of the jobs, or a run of it; None: it is made from the file. `form` is an installed simulator or
+    a format of logs; None: recognized by the content.
     """
     if isinstance(workload, Run):
         workload, options = workload_for_import(options, workload)
@@ -109,11 +103,7 @@ def form_of(path: Path) -> str:
 
 
 def read_log(path: Path, form: str, workload: Workload | None, options: ReadOptions) -> Run:
-    """Read a log as a run: its logged starts and ends are the times of the jobs. Without a workload, the log is it.
-
-    Raises:
-        InputError: the log cannot be read, has no starts and ends, or its jobs are not those of the workload.
-    """
+    """Read a log as a run: its logged starts and ends are the times of the jobs. Without a workload, the log is it."""
     if options.columns or options.unit:
         given = "--columns" if options.columns else "--unit"
         raise InputError(f"{given} is for tables, and {path.name} is in format {form}", hint="use import --from csv")

@@ -132,11 +132,7 @@ SIMULATORS: Registry[ExternalSimulator] = Registry("tracebed.simulators", "simul
 
 
 def simulator(name: str) -> ExternalSimulator:
-    """Return the installed simulator `name`.
-
-    Raises:
-        InputError: there is no such simulator, or its entry point is not an `ExternalSimulator`.
-    """
+    """Return the installed simulator `name`."""
     found = SIMULATORS.load(name)
     if not isinstance(found, ExternalSimulator):
         what = f"is not a simulator: {type(found).__name__}"
@@ -152,19 +148,7 @@ def simulate(
     options: SimulateOptions | None = None,
     **settings: Any,
 ) -> Run:
-    """Run the simulator `name`.
-
-    Args:
-        name: an installed simulator with a driver.
-        workload: the submission list.
-        nodes: the nodes.
-        setup: the setup, or the name of its policy.
-        options: the options; None: the defaults.
-        settings: settings by name, as for `Setup.of`.
-
-    Raises:
-        InputError: there is no such simulator, it has no driver, it does not support a setting, or it fails.
-    """
+    """Run the simulator `name`, which has a driver; `settings` by name as for `Setup.of`."""
     chosen, options = simulator(name), options or SimulateOptions()
     if chosen.simulate is None:
         drivers = [

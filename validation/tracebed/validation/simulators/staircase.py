@@ -41,11 +41,9 @@ def reconfigurations(
     applied: FloatArray | float = np.nan,
     ended: FloatArray | float = np.nan,
 ) -> pd.DataFrame:
-    """Return the table of reconfigurations (`row` in place of `job_id`) of changes of sizes.
+    """Return the table of reconfigurations (`row` in place of `job_id`) of changes of sizes (`resizes`).
 
-    Args:
-        changes: a row per change, with `row`, `nodes_from` and `nodes_to` (`resizes`).
-        asked: the instant of each change at which it was asked for, s; NaN: the file does not have it. So the others.
+    Instants that the file does not have are NaN.
     """
     sizes = changes[["row", "nodes_from", "nodes_to"]].reset_index(drop=True)
     kind = np.where(sizes["nodes_to"] > sizes["nodes_from"], "expand", "shrink")
@@ -53,14 +51,9 @@ def reconfigurations(
 
 
 def resizes(held: NodePeriods, start: FloatArray, end: FloatArray) -> pd.DataFrame:
-    """Return a row per change of the size of a job between its start and its end.
+    """Return a row per change of the size of a job between its start and its end, s, shape (jobs,).
 
-    Args:
-        start: start of each job, s, shape (jobs,).
-        end: end of each job, s, shape (jobs,).
-
-    Returns:
-        Columns `row`, `time`, `nodes_from`, `nodes_to`, by job and time.
+    Columns `row`, `time`, `nodes_from`, `nodes_to`, by job and time.
     """
     table = pd.DataFrame(
         {

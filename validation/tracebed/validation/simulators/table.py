@@ -129,14 +129,9 @@ def names_of(file: Input) -> list[str]:
 
 
 def read_table(path: Path, options: ReadOptions) -> Table:
-    """Read a table of jobs.
+    """Read a table of jobs: CSV (comma, semicolon, tab or bar; compressed or not) or Parquet.
 
-    Args:
-        path: a CSV file (separated by comma, semicolon, tab or bar; compressed or not) or a Parquet file.
-        options: the columns, the unit of the times, and the time zone.
-
-    Raises:
-        InputError: the file is not a table, a column is missing, or a value is invalid.
+    The options have the columns, the unit of the times, and the time zone.
     """
     file = Input.at(path)
     if options.unit:
@@ -192,11 +187,7 @@ def read_table(path: Path, options: ReadOptions) -> Table:
 
 
 def _kept(columns: Columns, rows: Mapping[str, str], where: str) -> IntArray:
-    """Return the numbers of the rows with the chosen values; all rows without a choice.
-
-    Raises:
-        InputError: a column has no such value.
-    """
+    """Return the numbers of the rows with the chosen values; all rows without a choice."""
     kept = np.ones(len(columns), dtype=bool)
     for name, value in rows.items():
         texts = pd.Series(columns[_FILTER + name], dtype="str").str.strip()
@@ -230,11 +221,7 @@ class _Numbers:
 
     @property
     def values(self) -> FloatArray:
-        """The numbers, in the unit of the file, shape (rows,); NaN where missing.
-
-        Raises:
-            InputError: a value is not a number.
-        """
+        """The numbers, in the unit of the file, shape (rows,); NaN where missing."""
         bad = self.invalid | (np.abs(self._numbers) > MAX_EXACT)
         if bad.any():
             row = int(bad.argmax())
@@ -294,13 +281,7 @@ def split(name: str) -> tuple[str, str]:
 def columns_of(spelt: Sequence[str], chosen: Mapping[str, str], where: str) -> dict[str, ColumnMatch]:
     """Return the column of each field that a table has.
 
-    Args:
-        spelt: the column names of the file.
-        chosen: field -> column name, of the user. Other columns are found by `NAMES`.
-        where: the file, for messages.
-
-    Raises:
-        InputError: a field or a column is unknown, or a column occurs twice.
+    `chosen`: field -> column name, of the user. Other columns are found by `NAMES`.
     """
     for field in chosen:
         one_of("field", field, FIELDS)
@@ -406,11 +387,7 @@ def _drop_false_limits(table: Table) -> list[str]:
 
 
 def allocations_of(table: Table) -> pd.DataFrame | None:
-    """Return the nodes of each job from intervals of node numbers (`0-3 7`), or None if an ended job is without.
-
-    Raises:
-        InputError: a text is not a list of intervals.
-    """
+    """Return the nodes of each job from intervals of node numbers (`0-3 7`), or None if an ended job is without."""
     assert table.held is not None
     rows, first, count = [], [], []
     for row, text in enumerate(table.held.tolist()):
@@ -425,11 +402,7 @@ def allocations_of(table: Table) -> pd.DataFrame | None:
 
 
 def intervals(text: str, table: Table, row: int) -> list[tuple[int, int]]:
-    """Return the intervals of `0-3 7` as (first, last).
-
-    Raises:
-        InputError: the text is not a list of intervals, or a node occurs twice.
-    """
+    """Return the intervals of `0-3 7` as (first, last); a node occurs once."""
     found = []
     for word in text.replace(",", " ").split():
         low, dash, high = word.partition("-")

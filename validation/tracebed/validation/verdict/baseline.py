@@ -124,26 +124,16 @@ def title(metric: str) -> str:
 
 
 def reach_of(half: float) -> float | None:
-    """Return the largest mean error, in margins, whose interval fits into (-1, 1).
-
-    Args:
-        half: half-width of the interval with its reserve.
-    """
+    """Return the largest mean error, in margins, whose interval of this half-width (with reserve) fits into (-1, 1)."""
     return 1 - half if half < 1 else None  # NaN: the noise is unknown
 
 
 def ranges(z: FloatArray, reach: float | None, kappa: float) -> FloatArray:
     """Return the range of the error of each case for which a metric is accurate, the other cases unchanged.
 
-    The ends come from the rule: the mean error is smaller than `reach`, and no case is off by more than `kappa`.
-
-    Args:
-        z: error of each case in margins, shape (cases,).
-        reach: largest mean error, in margins; None: no error is accepted.
-        kappa: largest error of a case, in margins.
-
-    Returns:
-        Shape (cases, 2): lower and upper end; NaN for a case without a range.
+    The ends come from the rule: the mean error is smaller than `reach` (None: no error is accepted), and no case is off
+    by more than `kappa`. All are in margins. Returns shape (cases, 2): lower and upper end; NaN for a case without a
+    range.
     """
     empty = np.full((len(z), 2), np.nan)
     if reach is None:
@@ -242,10 +232,7 @@ def _error(predicted: float, case: CaseBaseline) -> float:
 def _ratchet(name: str, old: SimulatorBaseline, new: SimulatorBaseline, growth: float) -> Iterator[Finding]:
     """Yield the results in `new` that are worse than in `old`, and the results that cannot be compared.
 
-    Args:
-        name: the simulator.
-        old, new: results with the same margins.
-        growth: largest accepted growth of the mean error of a metric, in margins.
+    The margins are the same. `growth`: largest accepted growth of the mean error of a metric, in margins.
     """
     both = [case for case in old.inputs if case in new.inputs]
     other = [case for case in both if _real_side(old.inputs[case]) != _real_side(new.inputs[case])]
@@ -268,15 +255,11 @@ def _real_side(inputs: CaseInputs) -> tuple[str, list[str]]:
 
 
 def worse(before: MetricBaseline, after: MetricBaseline, kappa: float, growth: float, other: Sequence[str] = ()) -> str:
-    """Return in which way a metric is worse than before, as text; empty if it is not worse.
+    """Return in which way a metric is worse than before with the same cases, as text; empty if it is not worse.
 
-    The mean of |z| counts beside the mean error, in which errors of opposite sign cancel.
-
-    Args:
-        before, after: the metric in the baseline, and now with the same cases.
-        kappa: largest accepted error of one case, in margins.
-        growth: largest accepted growth of the mean error, in margins.
-        other: cases with other real runs than in the baseline, for which its limits do not hold.
+    The mean of |z| counts beside the mean error, in which errors of opposite sign cancel. `kappa` and `growth` are the
+    largest accepted error of one case and growth of the mean error, in margins. The limits of the baseline do not hold
+    for `other`: cases with other real runs.
     """
     if before.z is None:
         return ""
@@ -397,17 +380,10 @@ class Version(NamedTuple):
 
 
 def history(paths: Sequence[Path]) -> pd.DataFrame:
-    """Return the history of a baseline, oldest first.
+    """Return the history of a baseline, oldest first: of one file in its Git repository, or of several in their order.
 
-    Args:
-        paths: a file whose versions are those committed to its Git repository; or several files in their order.
-
-    Returns:
-        A row per version, simulator and metric: `version`, `date`, `simulator`, its `verdict`, `metric`, `gate`
-        (whether the verdict depends on the metric), `z` (mean error over the cases, in margins), and `metric_verdict`.
-
-    Raises:
-        InputError: a version is not a baseline, or the file is not in a Git repository.
+    A row per version, simulator and metric: `version`, `date`, `simulator`, its `verdict`, `metric`, `gate` (whether
+    the verdict depends on the metric), `z` (mean error over the cases, in margins), and `metric_verdict`.
     """
     if len(paths) == 1:
         versions = list(_committed(paths[0]))

@@ -178,9 +178,6 @@ def uniform_bias(jobs: pd.DataFrame) -> Bias | None:
 
     The factor is the median of the ratios, weighted by the real run times; the amount is the median of the differences.
     Both minimize the absolute differences that are left.
-
-    Args:
-        jobs: table of matched jobs, as in `Comparison.jobs`.
     """
     real, predicted = (jobs[f"run_{side}"].to_numpy(dtype=np.float64) for side in ("real", "predicted"))
     known = np.isfinite(real) & np.isfinite(predicted) & (real > 0)
@@ -220,12 +217,7 @@ def scaled_run_times(predicted: Run) -> str:
 
 
 def causes(jobs: pd.DataFrame, real: Run, quantity: str) -> Iterator[str]:
-    """Yield the class of jobs that causes most of the error of the mean of a quantity, as text with its share.
-
-    Args:
-        jobs: table of matched jobs, as in `Comparison.jobs`.
-        quantity: one of `QUANTITIES`.
-    """
+    """Yield the class of jobs that causes most of the error of the mean of a quantity, as text with its share."""
     if not len(jobs):
         return
     table = breakdown(jobs, real)

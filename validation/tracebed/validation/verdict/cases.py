@@ -109,11 +109,7 @@ class Level:
 
 
 def memberships(cases: Sequence[Case], logs: Sequence[Collection[str]]) -> list[Membership]:
-    """Return the membership of each case.
-
-    Args:
-        logs: the hashes of the logs of the included repetitions of each case.
-    """
+    """Return the membership of each case, from the hashes of the logs of its included repetitions."""
     by_run = _joined(logs)
     by_workload = _joined([_identities(case, own) for case, own in zip(cases, logs, strict=True)])
     return [
@@ -123,12 +119,9 @@ def memberships(cases: Sequence[Case], logs: Sequence[Collection[str]]) -> list[
 
 
 def interval(errors: FloatArray, units: Sequence[str], alpha: float) -> tuple[float, float]:
-    """Return the interval of the mean error over independent units, Student's t over the means of the units.
+    """Return the interval of the mean error, in margins, over independent units (two or more).
 
-    Args:
-        errors: error of each case, in margins, shape (cases,).
-        units: the unit of each case; at least two different ones.
-        alpha: level of each side.
+    Student's t over the means of the units; `alpha` on each side.
     """
     import pandas as pd
     from scipy import special

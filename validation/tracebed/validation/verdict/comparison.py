@@ -128,15 +128,9 @@ def compare_measured(
     figures: tuple[dict[str, Any], dict[str, Any]],
     health: Health | None = None,
 ) -> Comparison:
-    """Compare two measured runs.
+    """Compare two runs, measured with the same tau, with their metrics.
 
-    Args:
-        real, predicted: the runs, measured with the same tau.
-        figures: the metrics of both.
-        health: the health of the real run, if it is known; else it is computed from the journal of the run.
-
-    Raises:
-        InputError: the runs have no job in common.
+    `health`: the health of the real run, if it is known; else it is computed from the journal of the run.
     """
     jobs, matching = match(real.jobs, predicted.jobs)
     same_workload = real.run.info.workload.get("sha256") == predicted.run.info.workload.get("sha256")
@@ -192,12 +186,7 @@ def check_sides(real: Run, predicted: Run, allow_different_workloads: bool) -> N
 def comparability_warnings(
     real: Run, predicted: Run, figures: tuple[Figures, Figures], matching: Matching, same_workload: bool
 ) -> list[str]:
-    """Return the warnings about differences that make the two runs less comparable, one sentence each.
-
-    Args:
-        figures: metrics of the real run and of the prediction.
-        same_workload: whether the workloads have the same hash.
-    """
+    """Return the warnings about differences that make the two runs less comparable, one sentence each."""
     found = []
     if not same_workload:
         found.append("the runs have different workloads; jobs were matched by id")
@@ -308,9 +297,6 @@ def check_same_plan(real: Run, predicted: Run) -> None:
 
     A column of the plan is checked if both runs have the same values in it, in any order: a run of another program may
     have other values.
-
-    Raises:
-        InputError: jobs have other submit times, sizes or run times, so the ids of one run were changed.
     """
     jobs, others = real.table("jobs"), predicted.table("jobs")
     theirs = rows_of(jobs.raw("job_id"), others.raw("job_id"))
@@ -335,14 +321,10 @@ def check_same_plan(real: Run, predicted: Run) -> None:
 
 
 def match(real: Table, predicted: Table) -> tuple[pd.DataFrame, Matching]:
-    """Match the jobs of two tables of `measures` by id.
+    """Match the jobs of two tables of `measures` by id; at least one must be in both.
 
-    Returns:
-        A row per job that ended in both runs, in the submit order of the real run: job_id, kind, nodes, and
-        `MEASURES` with the suffixes _real and _predicted; and the numbers of jobs.
-
-    Raises:
-        InputError: the runs have no job in common.
+    A row per job that ended in both runs, in the submit order of the real run: job_id, kind, nodes, and `MEASURES` with
+    the suffixes _real and _predicted; and the numbers of jobs.
     """
     theirs = rows_of(real.raw("job_id"), predicted.raw("job_id"))  # row in `predicted`; -1: absent
     common = theirs >= 0
@@ -391,12 +373,7 @@ def imposed(info: RunInfo) -> str:
 
 
 def copied_run_times(jobs: pd.DataFrame, resolution_s: float) -> bool:
-    """Return whether the predicted run times are copies of the observed ones, not predictions of them.
-
-    Args:
-        jobs: table of matched jobs, as in `Comparison.jobs`.
-        resolution_s: resolution of the times of both runs, s: smaller differences are rounding.
-    """
+    """Return whether the predicted run times are copies of the observed ones, up to the resolution of both runs, s."""
     if not len(jobs):
         return False
     difference = (jobs["run_predicted"] - jobs["run_real"]).abs()
@@ -418,12 +395,7 @@ class Evidence:
 
 
 def evidence(real: Sequence[RunInfo], predicted: Sequence[RunInfo], copied: Sequence[bool]) -> Evidence:
-    """Return which parts of predictions real runs test.
-
-    Args:
-        real, predicted: the runs of all cases.
-        copied: for each case, whether the predicted run times are copies of the observed ones.
-    """
+    """Return which parts of predictions real runs test; `copied`: whether the run times of a case are copies."""
     replayed = all(info.source == "replay" for info in real)
     own = replayed and not any(info.batch for info in real)
     shared = own and all(_decided_by_tracebed(info) for info in predicted)

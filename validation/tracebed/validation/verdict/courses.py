@@ -45,13 +45,10 @@ class Course:
 
 
 def courses(predicted: Sequence[Figures], real: Sequence[Figures], margins: Mapping[str, Margin]) -> list[Course]:
-    """Return the courses of an ensemble, the most frequent one first.
+    """Return the courses of an ensemble, the most frequent one first, by the gated metrics defined for all runs.
 
-    Args:
-        predicted: the metrics of each prediction.
-        real: the metrics of each repetition; each belongs to the course of the nearest prediction, or to none if that
-            one is farther than `REACH` margins.
-        margins: metric -> margin. Gated metrics that are defined for all runs count.
+    Each repetition belongs to the course of the nearest prediction, or to none if that one is farther than `REACH`
+    margins.
     """
     runs = [*predicted, *real]
     gated = [name for name, margin in margins.items() if margin.gate and name in all_metrics()]
@@ -81,10 +78,6 @@ def sentence(name: str, found: Sequence[Course], repetitions: int) -> str:
     """Return the courses of a case as text: `pref: course A 68 % (7 of 10 real runs), makespan 7,260 s; ...`.
 
     Courses with less than `RARE` of the predictions are counted together.
-
-    Args:
-        found: its courses, the most frequent one first.
-        repetitions: number of real runs; 0: there are none.
     """
 
     def taken(of: Sequence[Course]) -> str:

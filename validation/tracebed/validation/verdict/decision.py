@@ -179,13 +179,7 @@ class Estimate:
 
 
 def estimate(samples: Samples, alpha: float, kappa: float) -> Estimate:
-    """Return the error of a metric in margins.
-
-    Args:
-        samples: the values of both sides.
-        alpha: level of each one-sided test.
-        kappa: largest accepted error of one case, in margins.
-    """
+    """Return the error of a metric in margins; `alpha` of each one-sided test, `kappa` as the largest of a case."""
     size = np.maximum(np.abs(samples.real), np.abs(samples.predicted))
     margin = np.maximum(samples.margin, ROUNDING * np.where(size > 0, size, 1.0))
     z = (samples.predicted - samples.real) / margin
@@ -248,15 +242,8 @@ def _of_suite(
 def _by_real_run(v: FloatArray, df: FloatArray, real_run: IntArray | None) -> tuple[FloatArray, FloatArray]:
     """Return the variance of the sum of the real means over the cases with the same real runs, and its df.
 
-    Cases that share some of their real runs only are treated alike, for which this sum is an upper bound.
-
-    Args:
-        v: variance of the real mean of each case, in squared margins, shape (..., cases).
-        df: degrees of freedom of `v`.
-        real_run: number of the real runs of each case; None: no case shares them.
-
-    Returns:
-        Two arrays of shape (real runs, ...).
+    Cases that share some of their real runs only are treated alike, for which this sum is an upper bound. `v` is in
+    squared margins, shape (..., cases); without `real_run`, no case shares runs. Shapes returned: (real runs, ...).
     """
     if real_run is None:
         return np.moveaxis(v, -1, 0), np.moveaxis(df, -1, 0)
@@ -317,12 +304,7 @@ def _times(t: FloatArray | float, se: FloatArray) -> FloatArray:
 
 
 def rejected(p: Sequence[FloatArray], alpha: float) -> list[BoolArray]:
-    """Return for each of several metrics whether it is inaccurate, by Holm's procedure at level `alpha`.
-
-    Args:
-        p: the p-values of each metric, arrays of the same shape.
-        alpha: largest probability of any false rejection.
-    """
+    """Return for each of several metrics whether it is inaccurate, by Holm's procedure at level `alpha`."""
     values = np.stack([np.asarray(each, dtype=float) for each in p])
     order = np.argsort(values, axis=0, kind="stable")
     levels = (alpha / np.arange(len(p), 0, -1)).reshape(-1, *([1] * (values.ndim - 1)))
@@ -361,14 +343,8 @@ def tost_power(error: float, se: float, df: float, alpha: float, skewness: float
 
     The probability is exact for normal means: the normal probability at a given estimate u of se / true se, integrated
     over the distribution of u, u^2 ~ chi^2(df) / df (the power of two one-sided t tests; Phillips, J. Pharmacokinetics
-    and Biopharmaceutics 18, 1990).
-
-    Args:
-        error: true error, in margins.
-        se: true standard error of the mean, in margins.
-        df: degrees of freedom of the estimate of `se`.
-        alpha: level of each one-sided test.
-        skewness: skewness of the mean that the reserve allows for.
+    and Biopharmaceutics 18, 1990). Error and standard error are the true ones, in margins; the reserve allows for the
+    skewness of the mean.
     """
     from scipy import special
 
@@ -385,15 +361,8 @@ def tost_power(error: float, se: float, df: float, alpha: float, skewness: float
 def repeats_needed(samples: Samples, found: Estimate, alpha: float, least: int) -> int | None:
     """Return the repetitions of each case with which the verdict would be accurate with a probability of `POWER`.
 
-    The error and the noise are taken as they were observed.
-
-    Args:
-        samples, found: the values of one metric, shape (cases,).
-        alpha: level of each one-sided test.
-        least: smallest number of repetitions.
-
-    Returns:
-        The number, or None if the noise is unknown, the error is too large, or more than `MOST_REPEATS` are needed.
+    The error and the noise are taken as they were observed. None if the noise is unknown, the error is too large, or
+    more than `MOST_REPEATS` are needed.
     """
     each = found.cautious_v * samples.repeats  # variance of one repetition, in squared margins
     skewness = found.skewness * np.sqrt(np.mean(samples.df + 1.0))  # of one repetition of each case
@@ -431,11 +400,7 @@ class Needed:
 def needed(samples: Samples, amount: float, compression: FloatArray, alpha: float, kappa: float) -> Needed:
     """Return the smallest margins with which a metric is accurate.
 
-    Args:
-        samples: the values of both sides, shape (cases,).
-        amount: absolute amount of the margin, unit of the metric.
-        compression: factor on the amount in each case, shape (cases,).
-        alpha, kappa: constants of the decision.
+    `amount` is that of the margin, in the unit of the metric, times `compression`, shape (cases,).
     """
     real = np.abs(samples.real)
     size = max(float(np.max(real)), float(np.max(np.abs(samples.predicted))))
@@ -468,10 +433,7 @@ def _smallest_passing(passes: Callable[[FloatArray], BoolArray], units: FloatArr
     """Return the smallest values that pass, such that all larger ones pass; 0: all pass; NaN: the largest one fails.
 
     The searches run side by side: the arrays of one search are so small that most of its time are calls of NumPy.
-
-    Args:
-        passes: whether each of several values passes, shape (searches, trials).
-        units: scale of the values of each search, shape (searches,).
+    `passes` takes shape (searches, trials), in `units`, the scale of each search.
     """
     grid = units[:, None] * np.geomspace(ROUNDING, WIDEST_MARGIN, MARGINS_TRIED)
     failing = [np.flatnonzero(row) for row in ~passes(grid)]

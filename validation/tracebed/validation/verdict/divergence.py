@@ -54,11 +54,10 @@ class Decisions:
         self._zero = origin(run)
 
     def table(self, *, from_allocations: bool = False) -> pd.DataFrame:
-        """Return a row per decision: job_id, number (0: the start; k: the k-th resize of the job), time, kind (start,
-        expand or shrink), nodes_from and nodes_to.
+        """Return a row per decision: job_id, number, time, kind (start, expand, shrink), nodes_from, nodes_to.
 
-        Args:
-            from_allocations: take the resizes from the changes of allocations, not from the reconfigurations.
+        Number 0 is the start; k is the k-th resize of the job. `from_allocations`: the resizes are the changes of
+        allocations, not the reconfigurations.
         """
         resizes = self.steps[self.steps["number"] > 0] if from_allocations else self._reconfigured()
         return pd.concat([self._starts(resizes), resizes], ignore_index=True)
@@ -108,10 +107,7 @@ class Decisions:
         return pd.concat(found, ignore_index=True).dropna(subset="time")
 
     def idle_nodes(self, instant: float) -> float:
-        """Return the number of idle nodes at an instant, before the decisions of that instant.
-
-        A node with some busy cores counts as a fraction.
-        """
+        """Return the idle nodes before the decisions at an instant; a node with busy cores counts as a fraction."""
         rows, nodes = self.run.allocations, self.run.info.nodes
         start, end = (rows[name].to_numpy(dtype=np.float64) - self._zero for name in ("start", "end"))
         holds = (start < instant - ROUNDING_S) & ~(end <= instant + ROUNDING_S)
@@ -187,12 +183,7 @@ def default_tolerance(real: Run, predicted: Run) -> float:
 
 
 def divergences(real: Run, predicted: Run, *, tolerance_s: float | None = None, count: int = LISTED) -> Divergences:
-    """Compare the decisions of two runs of one workload.
-
-    Args:
-        tolerance_s: largest difference of times that counts as explained, s; None: `default_tolerance`.
-        count: number of jobs to list.
-    """
+    """Compare the decisions of two runs of one workload. Differences of up to `tolerance_s` count as explained."""
     tolerance = default_tolerance(real, predicted) if tolerance_s is None else max(tolerance_s, ROUNDING_S)
     both = _PairedDecisions(Decisions(real), Decisions(predicted), tolerance)
     parted = both.decisions.assign(parting=both.partings())
@@ -278,8 +269,7 @@ class _PairedDecisions:
         return "real" if self.triggers.later(real, predicted) >= 0 else "predicted"
 
     def _overtaking(self, row: dict[Any, Any], side: str) -> str:
-        """Return the earliest decision of the run `side` that comes before the one in `row` there, and later in the
-        other run; an empty text without such a decision."""
+        """Return the earliest decision of `side` that precedes that of `row` there only; empty without one."""
         (other,) = {*SIDES} - {side}
         pairs = self.decisions
         found = pairs[

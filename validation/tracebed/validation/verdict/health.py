@@ -57,11 +57,7 @@ class Health:
 
     @classmethod
     def of(cls, run: Run, skewed_jobs: int) -> Health:
-        """Return the health of the real run `run`. The health of a replay is judged again (`rejudging`).
-
-        Args:
-            skewed_jobs: number of jobs with contradicting times.
-        """
+        """Return the health of the real run `run`; that of a replay is judged again (`rejudging`)."""
         found = NOT_JUDGED
         if run.info.source == "replay":
             from tracebed.validation.verdict.rejudging import reassessed_health  # slow: the limits of replays
@@ -99,12 +95,7 @@ class Health:
 
 
 def counted_notes(notes: Sequence[tuple[str, str]], total: int) -> list[str]:
-    """Return notes about runs as text, each different note once.
-
-    Args:
-        notes: name of a run and its note.
-        total: number of runs.
-    """
+    """Return notes about `total` runs, (name of the run, note), as text, each different note once."""
     by_text: dict[str, list[str]] = {}
     for name, note in notes:
         by_text.setdefault(note, []).append(name)
@@ -190,10 +181,8 @@ def _spare(run: Run) -> tuple[BoolArray, int]:
 def _longest_wait(run: Run, spare: int, lost: int, limit: float) -> tuple[str, float]:
     """Return the first job of the queue with the longest wait for lack of the spare nodes, and this wait, s.
 
-    Args:
-        spare: number of nodes never used.
-        lost: number of nodes that were lost at some time; they are not counted as idle.
-        limit: longest accepted wait, s; shorter waits are not measured.
+    `lost`: number of nodes that were lost at some time; they are not counted as idle. Waits below `limit` are not
+    measured.
     """
     rows = run.table("allocations")
     start, end = rows["start"], rows["end"]

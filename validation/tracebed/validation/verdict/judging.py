@@ -102,11 +102,7 @@ class MeasuredCase:
         return sum(each.unfit for each in self.repetitions)
 
     def selected(self, *, flagged: bool = True) -> list[int]:
-        """Return the positions of the included repetitions; of all if all are excluded.
-
-        Args:
-            flagged: whether repetitions with the signals H4 and H5 are included.
-        """
+        """Return the positions of the included repetitions (`flagged`: also H4, H5); of all if all are excluded."""
         found = [i for i, each in enumerate(self.repetitions) if not each.excluded and (flagged or not each.flags)]
         return found or list(range(len(self.repetitions)))
 
@@ -212,10 +208,8 @@ def judge(
 ) -> list[Judgment]:
     """Return the judgments of all metrics with a margin that apply to the cases: gated metrics first.
 
-    Args:
-        tolerances: margins and constants.
-        profile: the noise for cases with too few repetitions.
-        flagged: whether repetitions with the signals H4 and H5 are included.
+    `profile`: the noise for cases with too few repetitions. `flagged`: repetitions with the signals H4 and H5 are
+    included.
     """
     found = []
     for name, margin in sorted(tolerances.margins.items(), key=lambda item: not item[1].gate):
@@ -232,10 +226,7 @@ def judge(
 def common_reasons(cases: Sequence[MeasuredCase], tolerances: Tolerances, *, profile_based: bool) -> set[Reason]:
     """Return the reasons that forbid the verdict accurate on any metric.
 
-    Args:
-        cases: the cases on which the verdict depends.
-        tolerances: the numbers of repetitions and the share of unmatched jobs.
-        profile_based: whether a noise profile replaces missing repetitions.
+    `profile_based`: a noise profile replaces missing repetitions.
     """
     needed = tolerances.repeats(real_runs(cases))
     total = [each.healthy + each.unfit for each in cases]

@@ -60,15 +60,9 @@ class MovingAverage:
 
 
 def moving_average(jobs: pd.DataFrame, *, window_s: float = WINDOW_S, level: float = LEVEL) -> MovingAverage | None:
-    """Return the difference of the moving averages of the wait.
+    """Return the difference of the moving averages of the wait; None if too few jobs, or all submitted at once.
 
-    Args:
-        jobs: table of matched jobs, as in `Comparison.jobs`: `submit_real`, `wait_real` and `wait_predicted`, s.
-        window_s: length of a window, s; a shorter one, a `PART` of the log, for short logs.
-        level: nominal coverage of the interval.
-
-    Returns:
-        The figure, or None for fewer than `FEWEST_JOBS` jobs, or jobs that were all submitted at once.
+    `window_s`: length of a window, s; a shorter one, a `PART` of the log, for short logs.
     """
     submit, real, predicted = (
         jobs[name].to_numpy(dtype=np.float64) for name in ("submit_real", "wait_real", "wait_predicted")
@@ -109,14 +103,8 @@ def moving_means(
 ) -> tuple[FloatArray, FloatArray]:
     """Return the means of values over the jobs submitted in windows, and the numbers of these jobs.
 
-    Args:
-        submit: submit times, shape (jobs,), in any order.
-        values: shape (sides, jobs).
-        starts: beginnings of the windows, shape (windows,). A window has its beginning, not its end.
-        window: length of a window.
-
-    Returns:
-        Means, shape (sides, windows), NaN in windows without a job, and counts, shape (windows,).
+    Shapes: `submit` (jobs,) in any order, `values` (sides, jobs), `starts` (windows,). A window has its beginning, not
+    its end. Returns means (sides, windows), NaN in windows without a job, and counts (windows,).
     """
     order = np.argsort(submit, kind="stable")
     sums = np.concatenate((np.zeros((len(values), 1)), np.cumsum(values[:, order], axis=1)), axis=1)

@@ -181,14 +181,9 @@ class NoiseFloor:
 def noise_floor(runs: Mapping[str, Run] | Sequence[Run], tau: float = TAU) -> NoiseFloor:
     """Return the noise of repetitions of one or several cells on one testbed.
 
-    Unhealthy runs, interrupted runs, and copies of an earlier run (up to a shift and to rounding) are excluded.
-
-    Args:
-        runs: the real runs, by name or in a sequence. The workload, the policy and its parameters make the cell.
-        tau: threshold of the bounded slowdown, s.
-
-    Raises:
-        InputError: a run is a prediction, the runs are from different classes of testbeds, or no run is usable.
+    Unhealthy runs, interrupted runs, and copies of an earlier run (up to a shift and to rounding) are excluded. The
+    workload, the policy and its parameters make the cell. InputError: a run is a prediction, the runs are from
+    different classes of testbeds, or no run is usable.
     """
     named = runs if isinstance(runs, Mapping) else {f"run {number}": run for number, run in enumerate(runs, 1)}
     if not named:
@@ -347,10 +342,7 @@ def _pooled_metrics(cells: Sequence[_Cell]) -> dict[str, MetricNoise]:
 
 
 def _pooled(samples: Sequence[np.ndarray[Any, np.dtype[np.float64]]]) -> MetricNoise | None:
-    """Return the pooled standard deviation of the logarithms around the mean of each cell.
-
-    A cell needs two repetitions with values above 0.
-    """
+    """Return the pooled standard deviation of the logarithms around the mean of each cell (of two values above 0)."""
     logs = [np.log(values) for values in samples if len(values) > 1 and (values > 0).all()]
     if not logs:
         return None

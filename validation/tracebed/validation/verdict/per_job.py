@@ -117,16 +117,7 @@ class PerJob(Differences):
 def per_job(
     real: Sequence[MeasuredRun | Run], predicted: Sequence[MeasuredRun | Run], quantity: str = "wait"
 ) -> PerJob | None:
-    """Return the differences of the jobs that ended in all runs.
-
-    Args:
-        real: the repetitions of the real run, at least one.
-        predicted: the predictions, at least one.
-        quantity: a column of `metrics.per_job`.
-
-    Returns:
-        The differences, or None if fewer than two jobs ended in all runs.
-    """
+    """Return the differences of a column of `metrics.per_job` over two or more jobs that ended in all runs, or None."""
     sides = [run if isinstance(run, MeasuredRun) else MeasuredRun(run) for run in (*real, *predicted)]
     ended = [side.finished for side in sides]
     codes, _ = codes_of(concatenated([table.raw("job_id") for table in ended]))
@@ -185,7 +176,7 @@ def _shift(ordered: FloatArray, count: int) -> Shift:
 
 
 def _ks_distance(a: FloatArray, b: FloatArray) -> float:
-    """Return the largest difference of the two empirical distribution functions; `a` and `b` are ascending.
+    """Return the largest difference of two empirical distribution functions; `a` and `b` are ascending.
 
     Values are rounded to microseconds: differences of times have rounding errors, so that equal values would differ.
     """

@@ -170,9 +170,7 @@ class Ranking:
 def rank(observations: Iterable[Observation], *, alpha: float = ALPHA) -> Ranking | None:
     """Return the ranking of the policies, or None if no workload has two policies with defined values.
 
-    Args:
-        observations: one per workload, policy and metric. Undefined values (NaN) are ignored.
-        alpha: level of each side of the intervals.
+    One observation per workload, policy and metric; NaN is ignored. `alpha` is that of each side.
     """
     groups: dict[tuple[str, str], list[Observation]] = {}
     for each in observations:
@@ -204,8 +202,7 @@ def _pair(a: Observation, b: Observation, alpha: float) -> PolicyPair:
 def welch_interval(a: FloatArray, b: FloatArray, alpha: float = ALPHA) -> tuple[float, float]:
     """Return the confidence interval of mean(a) - mean(b) with unequal variances (Welch 1947).
 
-    Returns:
-        Both ends, NaN if a sample has fewer than two values. Without any variation, both are the difference.
+    The ends are NaN if a sample has fewer than two values. Without any variation, both are the difference.
     """
     from scipy import stats
 
@@ -324,16 +321,7 @@ class PolicyComparison:
 
 
 def compare_policies(runs: Mapping[str, Sequence[Run]], tau: float = TAU) -> PolicyComparison:
-    """Compare policies with the first of them by their real runs of one workload.
-
-    Args:
-        runs: policy -> its repetitions, in the order of their execution.
-        tau: threshold of the bounded slowdown, s.
-
-    Raises:
-        InputError: there are fewer than two policies, one has no usable run, a run is a prediction, or the workloads
-            differ.
-    """
+    """Compare policies with the first of them by their real runs of one workload, in the order of execution."""
     if len(runs) < 2:
         raise InputError("there are fewer than two policies", hint="give the real runs of each: {policy: runs}")
     _check(runs)
@@ -382,11 +370,7 @@ def _check(runs: Mapping[str, Sequence[Run]]) -> None:
 
 
 def _difference(first: FloatArray, second: FloatArray) -> Difference | None:
-    """Return the difference of a metric, second - first; None if one policy has no value.
-
-    Args:
-        first, second: the metric in each repetition, NaN where it is undefined or the repetition is excluded.
-    """
+    """Return the difference of a metric, second - first, NaN where excluded; None if one policy has no value."""
     one, two = (values[~np.isnan(values)] for values in (first, second))
     if not len(one) or not len(two):
         return None

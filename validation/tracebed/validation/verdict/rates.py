@@ -70,12 +70,7 @@ def paired_rates(real: MeasuredRun, predicted: MeasuredRun, *, alpha: float = AL
 
 
 def paired_rate(name: str, real: BoolArray, predicted: BoolArray, *, alpha: float = ALPHA) -> PairedRate:
-    """Return the paired difference of a rate.
-
-    Args:
-        real, predicted: whether each job is counted, shape (jobs,), at least one job.
-        alpha: level of each side of the interval.
-    """
+    """Return the paired difference of a rate, from whether each job is counted, shape (jobs,), not empty."""
     from scipy import special
 
     jobs = len(real)
@@ -89,12 +84,8 @@ def tango_interval(b: int, c: int, n: int, alpha: float = ALPHA) -> tuple[float,
     """Return the score interval of the difference (b - c) / n of two paired proportions.
 
     Reference: Tango, Equivalence test and confidence interval for the difference in proportions for the paired-sample
-    design, Statistics in Medicine 17, 1998. The interval holds the differences that the score test accepts.
-
-    Args:
-        b, c: numbers of pairs of which only the first, and only the second, is counted.
-        n: number of pairs.
-        alpha: level of each side.
+    design, Statistics in Medicine 17, 1998. The interval holds the differences that the score test accepts. `b` and `c`
+    are the numbers of pairs of which only the first, and only the second, is counted; `alpha` is that of each side.
     """
     from scipy import optimize, special
 

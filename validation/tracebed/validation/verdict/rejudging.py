@@ -47,9 +47,6 @@ def reassessed_health(run: Run) -> ReassessedHealth:
 
     The signals are those of the journal. Without a journal they are the figures in `run.json`. The tables of the run
     are counted in both cases, and the larger value holds.
-
-    Args:
-        run: a run with the source `replay`.
     """
     recorded = found = run.info.health
     notes: list[str] = []
@@ -130,10 +127,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _merged(found: Mapping[str, Any], usual: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the worst cause of each signal, by the limits of the replay and by the defaults, the worst first.
-
-    The texts of the replay are preferred, since they name the place.
-    """
+    """Return the worst cause of each signal by both limits, the worst first. Texts of the replay name the place."""
     told = [*found.get("causes", []), *found.get("defaults", {}).get("causes", [])]
     known: dict[str, dict[str, Any]] = {}
     for cause in (*told, *usual):

@@ -119,9 +119,7 @@ class Repetition:
 def most_frequent(found: Sequence[tuple[Repetition, str]]) -> tuple[Repetition, str]:
     """Return the first repetition with the most frequent kind of first cause, and this cause.
 
-    Args:
-        found: repetitions with a text each, at least one. Texts of one kind differ in their numbers. The text of a
-            single repetition is returned whole.
+    Texts of one kind differ in their numbers. The text of a single repetition is returned whole.
     """
     if len(found) > 1:
         found = [(run, text.partition("; ")[0]) for run, text in found]
@@ -140,13 +138,9 @@ def identity(run: Run) -> dict[str, Any]:
 def screen(
     runs: Sequence[Run], names: Sequence[str], figures: Sequence[Figures], unmatched: float
 ) -> tuple[Repetition, ...]:
-    """Return the repetitions of a real run with the reasons to exclude them.
+    """Return the repetitions of a real run, in the order of execution, with the reasons to exclude them.
 
-    Args:
-        runs: the repetitions, in the order of their execution.
-        names: the name of each.
-        figures: the metrics of each.
-        unmatched: H2: accepted share of the jobs with a different state.
+    `unmatched`: H2, accepted share of the jobs with a different state.
     """
     usual_nodes = _most_common([run.total_nodes for run in runs])
     different = different_states(runs)
@@ -282,11 +276,7 @@ def _unit(times: FloatArray) -> float:
 
 
 def signals(runs: pd.DataFrame) -> list[str]:
-    """Return the signals of each repetition of one cell as text, or an empty text if there are none.
-
-    Args:
-        runs: columns `mean_run_s`, `makespan_s` and `loss_of_capacity`.
-    """
+    """Return the signals of each repetition of one cell as text, or an empty text if there are none."""
     found: list[list[str]] = [[] for _ in range(len(runs))]
     if len(runs) < LEAST_REPETITIONS:
         return [""] * len(runs)

@@ -135,12 +135,8 @@ def metric_named(name: str) -> Metric:
 def parse_margin(text: str, metric: Metric, current: Margin | None = None) -> Margin | None:
     """Return the margin in `text`, such as `10%`, `30s`, `10%, 30 s` or `3%, advisory`; None for `off`.
 
-    Args:
-        text: the margin. A share is in percent of the real value, an amount in the unit of the metric.
-        current: the margin until now; it decides on the gate if the text does not.
-
-    Raises:
-        InputError: the text is not a margin.
+    A share is in percent of the real value, an amount in the unit of the metric. Without a word about the gate, that of
+    `current` holds.
     """
     parts = [part.strip() for part in str(text).split(",")]
     if parts == ["off"]:

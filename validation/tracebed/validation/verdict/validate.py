@@ -56,13 +56,11 @@ def validate(
     simulator: SimulatorFacts | None = None,
     allow_different_workloads: bool = False,
 ) -> Validation:
-    """Return the verdict on a simulator.
+    """Return the verdict on a simulator from at least one case, with different names.
 
     Args:
-        cases: at least one case, with different names.
         tolerances: margins and constants; the defaults if None.
         profile: noise of the testbed, for cases with too few repetitions.
-        tau: threshold of the bounded slowdown, s, for all runs.
         simulator: the simulator; by default from the metadata of the predictions.
         allow_different_workloads: match jobs by id even if the workloads of the runs differ.
 

@@ -243,8 +243,7 @@ def _configurations(file: ExperimentFile) -> Iterator[Path]:
 def _named(raw: Any, file: ExperimentFile) -> Iterator[Path]:
     """Yield the files and folders that the values of an experiment name: paths, patterns, and words of commands.
 
-    Raises:
-        InputError: one is outside the folder of the experiment.
+    InputError: one is outside the folder of the experiment.
     """
     if isinstance(raw, Mapping | list):
         for value in raw.values() if isinstance(raw, Mapping) else raw:

@@ -172,12 +172,8 @@ def _mean(sample: Sequence[float | None]) -> float:
 def interval(rows: pd.DataFrame, name: str) -> tuple[float, int]:
     """Return the half-width of the 95 % interval of the mean of a figure of one point, and the number of its values.
 
-    Args:
-        rows: the runs of the point; from `normalized`, the interval is that of the ratio, over the pairs.
-        name: the figure.
-
-    Returns:
-        The half-width, NaN for fewer than two values; and the number of runs or pairs.
+    The rows are the runs of the point; from `normalized`, the interval is that of the ratio, over the pairs. The
+    half-width is NaN for fewer than two values.
     """
     values = rows[name].to_numpy(dtype=np.float64)
     if f"{name}{PAIRED}" in rows and not np.isnan(values).all():
@@ -187,13 +183,7 @@ def interval(rows: pd.DataFrame, name: str) -> tuple[float, int]:
 
 
 def interval_text(sizes: Iterable[int], replicated: str, plot: Plot) -> str:
-    """Return what a value and its interval are, for a legend.
-
-    Args:
-        sizes: numbers of runs or pairs behind the intervals.
-        replicated: what differs between the runs of a point.
-        plot: the plot; with a baseline, its values are ratios.
-    """
+    """Return what a value and its interval are, for a legend; `replicated` differs between the runs of a point."""
     numbers = "-".join(dict.fromkeys(f"{each:,}" for each in (min(sizes), max(sizes))))
     if plot.relative_to is None:
         over = f"{numbers} {'seeds' if replicated == 'seed' else 'seeds and perturbations'}"

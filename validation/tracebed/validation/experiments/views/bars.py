@@ -138,15 +138,8 @@ def bars(
 ) -> tuple[Figure, pd.DataFrame] | None:
     """Draw a panel per figure with values: groups on the x axis, a bar or line per policy and varying setting.
 
-    Args:
-        rows: the rows of its window.
-        title: title of the picture.
-        claims: printed figures. Each is a mark at the means that it describes.
-        width: of the picture, inches; by default by the number of panels and bars.
-        numbers: series -> number of its style on the page; by default in the order of the series.
-
-    Returns:
-        The picture, and a row per mean and mark; None if no point was computed.
+    A claim is a mark at the means that it describes. `width` is in inches; `numbers`: series -> number of its style on
+    the page. Returns the picture, and a row per mean and mark; None if no point was computed.
     """
     absolute = means(rows) if len(rows) else rows
     made = layout(plot, rows)
@@ -321,10 +314,7 @@ def _draw_marks(axes: Axes, marks: list[Mark], found: list[Series], scale: float
 
 
 def _draw_boxes(axes: Axes, one: Series, width: float) -> None:
-    """Draw a translucent box from the first to the third quartile on each bar.
-
-    A skewed figure may have its mean outside.
-    """
+    """Draw a translucent box between the quartiles of each bar. The mean of a skewed figure may be outside."""
     known = np.isfinite(one.quartiles).all(axis=0)
     left, right = one.at[known] - width * 0.22, one.at[known] + width * 0.22
     low, high = np.maximum(one.quartiles[:, known], axes.get_ylim()[0])

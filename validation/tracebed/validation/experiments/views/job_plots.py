@@ -109,14 +109,8 @@ def ecdf(
 ) -> tuple[Figure, pd.DataFrame]:
     """Draw a panel per figure: the share of the jobs with at most a value, a line per series, its mean over seeds.
 
-    Args:
-        tables: label of a series -> jobs of each seed.
-        title: title of the picture.
-        width: of the picture, inches; by default by the number of panels.
-        numbers: series -> number of its style on the page; by default in the order of the series.
-
-    Returns:
-        The picture, and a row per point of a line, with the 95 % interval of the mean over seeds.
+    `tables`: label of a series -> jobs of each seed. `width` and `numbers` as for `bars`. Returns the picture, and a
+    row per point of a line, with the 95 % interval of the mean over seeds.
     """
     figure, axes_of = panels(len(plot.figures), title, width=width)
     data = []
@@ -214,10 +208,7 @@ INSTANTS = 2000
 def distribution(experiment: Experiment, plot: Plot, jobs: pd.DataFrame, title: str) -> tuple[Figure, pd.DataFrame]:
     """Draw a panel per column: the number of jobs up to a value, and the printed shares of jobs as marks.
 
-    Args:
-        experiment: the experiment, with the printed shares.
-        jobs: a row per job: nodes, run_time (s).
-        title: title of the picture.
+    `jobs`: a row per job: nodes, run_time (s).
     """
     figure, axes_of = panels(len(plot.figures), title, height=HEIGHT)
     drawn = []
@@ -278,12 +269,8 @@ def _label_cumulative(axes: Axes, name: str, jobs: int) -> None:
 def queue(experiment: Experiment, plot: Plot, jobs: pd.DataFrame, title: str) -> tuple[Figure, pd.DataFrame]:
     """Draw the share of busy nodes and the number of waiting jobs over time, of a run of rigid jobs.
 
-    Vertical lines mark the end of the warm-up and the last submission.
-
-    Args:
-        experiment: the experiment; the longest warm-up of its windows is marked.
-        jobs: a row per job: submit (s after the first), wait, run (s), nodes; machine (nodes).
-        title: title of the picture.
+    Vertical lines mark the end of the longest warm-up and the last submission. `jobs`: a row per job: submit (s after
+    the first), wait, run (s), nodes; machine (nodes).
     """
     submit = jobs["submit"].to_numpy(dtype=np.float64)
     start = submit + jobs["wait"].to_numpy(dtype=np.float64)

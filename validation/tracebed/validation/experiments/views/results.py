@@ -39,13 +39,7 @@ def write(
 ) -> dict[str, Any]:
     """Write the files of a validation, and return the content of verdict.json.
 
-    Args:
-        validations: simulator -> validation.
-        failed: simulator -> failure of a simulator without predictions.
-        folder: the output folder.
-        inconclusive: consequence of an inconclusive verdict.
-        findings: differences from the baseline.
-        case_pages: whether to write a report for each case.
+    `failed`: simulator without predictions -> its failure. `findings`: differences from the baseline.
     """
     found = list(validations.values())
     outcomes = {name: outcome(validation, inconclusive, findings) for name, validation in validations.items()}

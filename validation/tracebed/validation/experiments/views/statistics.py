@@ -62,15 +62,9 @@ class Dependence:
 
 
 def dependence(values: FloatArray, cells: Sequence[str], *, seed: int = 0) -> Dependence | None:
-    """Return drift and lag-1 correlation, pooled over the cells.
+    """Return drift and lag-1 correlation, pooled over the cells; None for fewer than three runs in varying cells.
 
-    Args:
-        values: shape (runs,), in the order of execution; NaN where a repetition has no value.
-        cells: the cell of each run.
-        seed: seed of the permutations.
-
-    Returns:
-        The statistics, or None if there are fewer than three runs in cells with different values.
+    `values`: shape (runs,), in the order of execution; NaN where a repetition has no value.
     """
     names = np.asarray(cells)
     relative, standard, time, spread = (np.zeros(len(values)) for _ in range(4))

@@ -114,11 +114,7 @@ def _encoded(values: npt.NDArray[np.int32]) -> bytes:
 
 
 def chart_data(comparison: Comparison, about: str = "") -> str:
-    """Return the data of a comparison, packed. Times are ticks after the first submission of each run.
-
-    Args:
-        about: text about the runs, shown above the charts.
-    """
+    """Return the data of a comparison, packed. Times are ticks after the first submission of each run."""
     runs = (comparison.real, comparison.predicted)
     time = TimeAxis.of(*runs)
     last = max(time.end, *(_last(run) for run in runs))
