@@ -49,8 +49,7 @@ LINE = re.compile(
 )
 """A line of the dispatching plan in the default format of AccaSim."""
 DATE = "%Y-%m-%d %H:%M:%S"
-PROGRAM = "tracebed.drivers.accasim_process"
-"""Module that the process of AccaSim runs."""
+PROGRAM = "tracebed.drivers.accasim_process"  # module that the process of AccaSim runs
 
 
 # -- reading

@@ -21,8 +21,7 @@ from tracebed.orchestrator.testbeds.provider import PROVIDERS, Channel, Provider
 from tracebed.orchestrator.testbeds.testbed import AgentTestbed
 from tracebed.testing.testbeds import check_testbed, launch_message, marked
 
-FLOOD = 500
-"""Number of messages of 1,000 characters that are sent before a reply is received."""
+FLOOD = 500  # number of messages of 1,000 characters that are sent before a reply is received
 
 
 def check_provider(provider: type[Provider], group: Group | None = None, *, patience_s: float = 60.0) -> None:

@@ -28,13 +28,11 @@ from tracebed.validation.report import style
 
 COLORS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bbbbbb", "#222222")
 """Paul Tol's bright scheme, safe for the color blind."""
-HATCHES = ("", "////", "....", "xxxx")
-"""Patterns of the further series, if there are more series than colors."""
+HATCHES = ("", "////", "....", "xxxx")  # patterns of the further series, if there are more series than colors
 LINES: tuple[Any, ...] = ("-", style.DASHED, (0, (1, 1.5)), (0, (5, 1.5, 1, 1.5)))
 """Styles of lines, so that lines differ in print without colors."""
 MARKERS = "osD^vPX*"
-COLUMN, PAGE = 3.5, WIDTH
-"""Widths of a column and of a page of a paper with two columns, in."""
+COLUMN, PAGE = 3.5, WIDTH  # widths of a column and of a page of a paper with two columns, in
 WIDTHS: Mapping[str, float] = {"column": COLUMN, "page": PAGE}
 STYLE: dict[Any, Any] = {
     **style.STYLE,

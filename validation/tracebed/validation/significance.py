@@ -36,8 +36,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 PERCENTS = (2.5, 97.5)
-INPUT = "input"
-"""Column that names the perturbed input of a run. Runs with the same one are pairs."""
+INPUT = "input"  # Column that names the perturbed input of a run. Runs with the same one are pairs.
 LEAST = 6
 """Smallest number of runs or pairs for a decision. Of five differences without a cause, all have one sign in 6 %."""
 

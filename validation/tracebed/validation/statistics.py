@@ -15,8 +15,7 @@ from numpy.typing import ArrayLike
 from tracebed.converters.workload import FloatArray, IntArray
 
 BATCHES = 10
-LEVEL = 0.90
-"""Nominal coverage of intervals."""
+LEVEL = 0.90  # nominal coverage of intervals
 
 
 def mean(sample: ArrayLike) -> float:
@@ -147,22 +146,15 @@ class Differences:
     """Differences of one quantity between two runs, job by job: d = predicted - real, in the unit of the quantity."""
 
     jobs: int
-    bias: float
-    """Mean of d."""
-    mae: float
-    """Mean of |d|."""
-    rmse: float
-    """Root mean square of d."""
-    p95: float
-    """95th percentile of |d|."""
-    limits: tuple[float, float]
-    """Limits of agreement, bias -+ 1.96 standard deviations of d (Bland and Altman 1986)."""
-    slope: float
-    """Proportional bias: slope of the regression of d on the mean of both runs."""
-    wasserstein: float
-    """Wasserstein-1 distance between the two distributions, which ignores the pairing of jobs."""
+    bias: float  # mean of d
+    mae: float  # mean of |d|
+    rmse: float  # root mean square of d
+    p95: float  # 95th percentile of |d|
+    limits: tuple[float, float]  # limits of agreement, bias -+ 1.96 standard deviations of d (Bland and Altman 1986)
+    slope: float  # proportional bias: slope of the regression of d on the mean of both runs
+    wasserstein: float  # Wasserstein-1 distance between the two distributions, which ignores the pairing of jobs
+    # Rank correlation tau-b; meaningful for waits, not for start times. NaN if one side is constant.
     kendall_tau: float
-    """Rank correlation tau-b; meaningful for waits, not for start times. NaN if one side is constant."""
 
 
 def differences(predicted: FloatArray, real: FloatArray) -> Differences | None:

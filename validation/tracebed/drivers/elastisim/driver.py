@@ -49,14 +49,11 @@ SUPPORTED = frozenset(
     {"priority", "placement", "over_limit", "interval_s", "malleability_interval_s", "overheads", "calibration"}
 )
 """Options that ElastiSim supports; `release_s` of the overheads has no effect, with a warning."""
-ITERATIONS = 10
-"""Number of iterations of a malleable job, if neither a grain nor a malleability interval is given."""
+ITERATIONS = 10  # number of iterations of a malleable job, if neither a grain nor a malleability interval is given
 OWN = ("program", "iterations")
 """Names of `SimulateOptions.simulator_options`: the program, and the number of iterations of malleable jobs."""
-GRACE_S = 30.0
-"""Time within which the program must end after its last message, s."""
-FILES = ("configuration.json", "jobs.json")
-"""Files by which a kept folder is recognized, so that it may be replaced."""
+GRACE_S = 30.0  # time within which the program must end after its last message, s
+FILES = ("configuration.json", "jobs.json")  # files by which a kept folder is recognized, so that it may be replaced
 
 INSTANT_S = 1e-6
 """Events that are closer than this count as one instant, s: ElastiSim sums up the durations of activities."""

@@ -15,10 +15,8 @@ from tracebed.converters.workload import MAX_EXACT, FloatArray
 from tracebed.ground.errors import InputError
 
 STATISTICS, UTILIZATION, TASKS = "job_statistics.csv", "node_utilization.csv", "task_times.csv"
-DIGITS = 6
-"""Significant digits of the numbers that ElastiSim prints."""
-NEVER = -1.0
-"""Start of a job that was killed before it started."""
+DIGITS = 6  # significant digits of the numbers that ElastiSim prints
+NEVER = -1.0  # start of a job that was killed before it started
 
 STATISTICS_COLUMNS = {
     "ID": "id",

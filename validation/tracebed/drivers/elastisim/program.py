@@ -30,23 +30,15 @@ from tracebed.ground.files import sha256_of
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.validation.simulators.messages import reason_in
 
-VARIABLE = "TRACEBED_ELASTISIM"
-"""Environment variable with the path of the program."""
-LOG = "elastisim.log"
-"""File with the output of the program."""
-DEADLOCK = "Deadlock detected"
-"""Message of SimGrid, with exit code 0, if a job can never start."""
+VARIABLE = "TRACEBED_ELASTISIM"  # environment variable with the path of the program
+LOG = "elastisim.log"  # file with the output of the program
+DEADLOCK = "Deadlock detected"  # message of SimGrid, with exit code 0, if a job can never start
 
-INVOKED = 0xFFEC4400
-"""Code of a message that expects a reply."""
-SCHEDULED = 0xFFEC4401
-"""Code of a reply."""
-FINISHED = 0xFFEC44FF
-"""Code of the last message, after the last job."""
-WAIT_MS = 100
-"""Longest time for which a receiver blocks before it checks the process, ms."""
-LAST_MS = 2000
-"""Longest time for which the receiver waits for messages of a process that has ended, ms."""
+INVOKED = 0xFFEC4400  # code of a message that expects a reply
+SCHEDULED = 0xFFEC4401  # code of a reply
+FINISHED = 0xFFEC44FF  # code of the last message, after the last job
+WAIT_MS = 100  # longest time for which a receiver blocks before it checks the process, ms
+LAST_MS = 2000  # longest time for which the receiver waits for messages of a process that has ended, ms
 
 
 def find(given: str | None) -> Path:
@@ -194,20 +186,17 @@ class Invocation(NamedTuple):
     """A message of ElastiSim."""
 
     occasion: MessageReason
-    time: float
-    """Simulated time, s."""
-    job: int
-    """Number of the job in ElastiSim; -1 if periodic."""
+    time: float  # simulated time, s
+    job: int  # number of the job in ElastiSim; -1 if periodic
 
 
 @dataclass
 class Reply:
     """The reply to a message."""
 
-    kills: list[int] = field(default_factory=list)
-    """Numbers of the jobs to kill."""
+    kills: list[int] = field(default_factory=list)  # numbers of the jobs to kill
+    # Number of a job that starts or is reconfigured -> all its nodes, numbered from 0.
     nodes: dict[int, list[int]] = field(default_factory=dict)
-    """Number of a job that starts or is reconfigured -> all its nodes, numbered from 0."""
 
     def encoded(self) -> bytes:
         """Return the reply as JSON. Kills come first, so that the nodes are free for the jobs that start."""

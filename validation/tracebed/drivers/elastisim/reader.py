@@ -28,20 +28,15 @@ from tracebed.validation.simulators.pairing import read_mapping
 from tracebed.validation.simulators.simulator import ReadOptions
 from tracebed.validation.simulators.staircase import NodePeriods
 
-IDLE = "none"
-"""Text for a node without jobs."""
-MAPPING = "mapping.csv"
-"""File of the export: id in ElastiSim, id in the workload."""
-ROUNDING_S = 1e-6
-"""A wait shorter than this is 0, s: ElastiSim prints waits of -1e-12 s."""
-KINDS = {"adaptive": "malleable"}
-"""Type of ElastiSim -> kind, where they differ."""
+IDLE = "none"  # text for a node without jobs
+MAPPING = "mapping.csv"  # file of the export: id in ElastiSim, id in the workload
+ROUNDING_S = 1e-6  # a wait shorter than this is 0, s: ElastiSim prints waits of -1e-12 s
+KINDS = {"adaptive": "malleable"}  # type of ElastiSim -> kind, where they differ
 MARKS = {"id", "type", "submit time", "wait time", "makespan", "turnaround time", "status"}
 """Columns, in lower case, by which job_statistics.csv is recognized."""
 
 LAUNCH = ("on_init",)
-RECONFIGURATION = ("on_reconfiguration", "on_expansion")
-"""Phases of an application model."""
+RECONFIGURATION = ("on_reconfiguration", "on_expansion")  # phases of an application model
 
 
 def recognizes(path: Path) -> bool:

@@ -13,8 +13,7 @@ from tracebed.studies.board.scores import Spread, paired, spread
 FILE = "board.json"
 WAIT = "mean_wait_s"
 """The metric by which entries are ordered."""
-DIGITS = 6
-"""Significant digits of the stored figures."""
+DIGITS = 6  # significant digits of the stored figures
 Track = Literal["planned", "observed"]
 Kind = Literal["real", "published", "simulated", "entered", "control"]
 

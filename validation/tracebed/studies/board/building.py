@@ -170,8 +170,7 @@ def _verdict(made: Validation, noise: Mapping[str, float]) -> tuple[Verdict, str
     return Verdict.INCONCLUSIVE, REASONS[made.reasons[0]] if made.reasons else ""
 
 
-OBSERVED = "observed.yaml"
-"""The experiment file of a data set without the planned run times, beside that with them."""
+OBSERVED = "observed.yaml"  # the experiment file of a data set without the planned run times, beside that with them
 
 
 @dataclass(frozen=True)

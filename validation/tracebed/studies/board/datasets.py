@@ -90,10 +90,8 @@ def dataset(name: str) -> Dataset:
     return datasets()[name]
 
 
-TIMEOUT_S = 60.0
-"""Longest time for one file, s: from the connection to the last byte."""
-CHUNK = 2**16
-"""Bytes that are read at once. The time is checked between two chunks."""
+TIMEOUT_S = 60.0  # longest time for one file, s: from the connection to the last byte
+CHUNK = 2**16  # Bytes that are read at once. The time is checked between two chunks.
 LOCAL = "give a local copy of the files: --from FOLDER"
 
 
@@ -192,8 +190,7 @@ CONVERSIONS: dict[str, Callable[[Mapping[str, bytes]], bytes]] = {
 """Name -> function from the contents of the files of a data set to the table."""
 SUITE = "suite.yaml"
 SUFFIXES = (".csv", ".csv.gz", ".conf")
-ORIGIN = "ORIGIN.txt"
-"""File with the source, the licence and the citation of a copy."""
+ORIGIN = "ORIGIN.txt"  # file with the source, the licence and the citation of a copy
 LARGEST = 2**26
 """Largest size of a file that is looked at in a copy, or downloaded, bytes. The files of the data sets are smaller."""
 

@@ -24,8 +24,7 @@ from tracebed.validation.experiments.experiment_schema import Name, SimulatorSpe
 from tracebed.validation.experiments.simulators import SuiteSimulator, simulator_of
 
 SHIPPED = files(__package__) / "entries.yaml"
-EVERY = "*"
-"""Name in place of a data set: each of them."""
+EVERY = "*"  # name in place of a data set: each of them
 HINT = 'write DATASET: {NAME: {command: "...", from: csv}}'
 
 
@@ -38,8 +37,7 @@ class EntryFile:
     """A file of entries."""
 
     source: YamlFile
-    entries: dict[str, dict[str, SimulatorSpec]]
-    """Data set, or `EVERY` -> name -> simulator."""
+    entries: dict[str, dict[str, SimulatorSpec]]  # data set, or `EVERY` -> name -> simulator
 
     @property
     def folder(self) -> Path:

@@ -23,8 +23,7 @@ from tracebed.validation.metrics import all_metrics
 PLOT = "board.svg"
 WIDTH, LEFT, RIGHT = 860, 250, 20
 LINE, HEAD, FOOT = 18, 26, 82
-LEAST, MOST = 0.01, 100.0
-"""Ends of the axis, in margins; smaller and larger errors are at the ends."""
+LEAST, MOST = 0.01, 100.0  # ends of the axis, in margins; smaller and larger errors are at the ends
 COLOURS = {"published": "#c2410c", "accasim": "#15803d", "tracebed": "#1d4ed8", "entered": "#7e22ce", "real": "#475569"}
 """Kind of an entry, or its program -> colour of its dots."""
 MEANINGS = {
@@ -129,8 +128,7 @@ def _text(x: float, y: float, text: str, *, anchor: str = "start", weight: str =
     return f'<text x="{x:g}" y="{y:g}" text-anchor="{anchor}" font-weight="{weight}">{escape(text)}</text>'
 
 
-TEXT = files(__package__) / "page.md"
-"""The text of the page, with places for the tables."""
+TEXT = files(__package__) / "page.md"  # the text of the page, with places for the tables
 PAGE = "board.md"
 COLUMNS = ("entry", "program", "error", "worst", "s", "against {}", "largest other error", "placed", "noise", "verdict")
 RUN_TIMES = {

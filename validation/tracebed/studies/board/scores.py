@@ -16,10 +16,8 @@ from numpy.typing import ArrayLike
 
 from tracebed.validation.verdict.decision import rejected
 
-ALPHA = 0.025
-"""Level of each side of an interval, and largest probability of a false `inaccurate`."""
-KAPPA = 2.0
-"""Largest accepted error of one case, in margins: the guard of the verdict."""
+ALPHA = 0.025  # level of each side of an interval, and largest probability of a false `inaccurate`
+KAPPA = 2.0  # largest accepted error of one case, in margins: the guard of the verdict
 NOISE = 0.8
 """Standard deviation of a real run that is assumed without repetitions, in margins. The default margins were made for
 testbeds with at most this noise."""

@@ -36,8 +36,7 @@ from tracebed.validation.statistics import half_width, percentile
 
 WITHIN = 0.05
 """Largest accepted distance of a number: a share of the printed value, or for a change a difference of two shares."""
-NEAR = 0.10
-"""Distance up to which a number counts as near."""
+NEAR = 0.10  # distance up to which a number counts as near
 ROUNDING = 1e-9
 
 
@@ -86,13 +85,10 @@ FILE = "ledger.json"
 SETTINGS = ["priority", "runtime_model", "interval_s", "malleability_interval_s", "processes"]
 """Keys whose first value counts, unless a claim names another; the other values are further rows."""
 REPETITION = "repetition"
-Values = Mapping[Any, Any]
-"""A row of a table: key or figure -> value."""
-CELL = "cell"
-"""The column of the identities of cells: points with the same one are one simulation."""
+Values = Mapping[Any, Any]  # a row of a table: key or figure -> value
+CELL = "cell"  # the column of the identities of cells: points with the same one are one simulation
 PARTIAL = "only some of these points were computed"
-DECIDED = 0.95
-"""Coverage of the interval of a step of an order."""
+DECIDED = 0.95  # coverage of the interval of a step of an order
 MOST_RUNS = 1_000_000
 
 
@@ -208,10 +204,8 @@ class Measured:
     """The figures of a study: a row per point and run."""
 
     table: pd.DataFrame
-    keys: Sequence[str]
-    """Columns that name a point."""
-    replicate: Sequence[str]
-    """Columns that name a run of a point: seed, perturbed input, repetition."""
+    keys: Sequence[str]  # columns that name a point
+    replicate: Sequence[str]  # columns that name a run of a point: seed, perturbed input, repetition
 
     @classmethod
     def of(cls, rows: Iterable[Mapping[str, Any]], keys: Sequence[str]) -> Measured:

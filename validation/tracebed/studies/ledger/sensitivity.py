@@ -58,8 +58,7 @@ class Choice:
 
     name: str
     value: Any
-    base: Any
-    """The value at the base; None if the value is a mapping, or if the experiment has none."""
+    base: Any  # the value at the base; None if the value is a mapping, or if the experiment has none
 
     @property
     def changes(self) -> dict[str, Any]:
@@ -213,13 +212,11 @@ def _one_of(name: str, value: Any, known: Iterable[Any]) -> None:
 
 COLUMNS = ["figure", "choice", "base_value", "value", "base", "band_low", "band_high", "changed", "change", "relative"]
 COLUMNS += ["low", "high", "pairs", "differ", "found"]
-NOT_SIGNIFICANT = "not significant"
-"""The interval of the effect contains zero: another random input may turn its sign."""
+NOT_SIGNIFICANT = "not significant"  # the interval of the effect contains zero: another random input may turn its sign
 INSIDE = "inside the band"
 """The effect has one sign, but is smaller than the effect of random perturbations on the base."""
 OUTSIDE = "outside the band"
-UNKNOWN = "unknown"
-"""Fewer runs than a decision needs."""
+UNKNOWN = "unknown"  # fewer runs than a decision needs
 
 
 @dataclass(frozen=True)

@@ -48,17 +48,13 @@ class Settings:
 class Replay:
     """A replay of an experiment."""
 
-    folder: str
-    """Name of the folder of the run."""
+    folder: str  # name of the folder of the run
     workload: Workload
     inventory: Inventory
     policy: str
-    parameters: Mapping[str, Any] | None
-    """Parameters of the policy."""
-    name: str
-    """Name of the workload, for reports."""
-    speed: float
-    """Trace seconds per wall second."""
+    parameters: Mapping[str, Any] | None  # parameters of the policy
+    name: str  # name of the workload, for reports
+    speed: float  # trace seconds per wall second
     balance: str = "static"
 
 
@@ -77,10 +73,8 @@ class Findings:
 
     title: str
     tables: Sequence[FindingsTable]
-    notes: Sequence[str] = ()
-    """What differs from the paper, and what the figures depend on."""
-    measured: Measured | None = None
-    """The figures of each repetition, for the claims in the file of the paper."""
+    notes: Sequence[str] = ()  # what differs from the paper, and what the figures depend on
+    measured: Measured | None = None  # the figures of each repetition, for the claims in the file of the paper
 
     def markdown(self) -> str:
         """Return the findings as a page in Markdown."""

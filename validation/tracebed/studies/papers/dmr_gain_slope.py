@@ -30,12 +30,9 @@ from tracebed.studies.papers.base import (
 )
 
 SPEED = 100.0
-ALONE_S = 600.0
-"""Run time on one node, trace s."""
-GAP_S = 100.0
-"""Time between the expected end of a run and the start of the next one, trace s."""
-IDLE_PROCESSES = 2
-"""The manager and the writer."""
+ALONE_S = 600.0  # run time on one node, trace s
+GAP_S = 100.0  # time between the expected end of a run and the start of the next one, trace s
+IDLE_PROCESSES = 2  # the manager and the writer
 PAPER: Mapping[str, Mapping[int, float]] = {"table 1": HPG_ALIGNER["production"], "table 3": HPG_ALIGNER["large"]}
 """Processes -> execution time, s: 40 million reads of 100 nucleotides, and 80 million reads of 400."""
 APPLICATION = "aligner"

@@ -41,8 +41,7 @@ from tracebed.studies.papers.base import (
 )
 from tracebed.validation.pictures import COLORS, COLUMN, PAGE, STYLE, save
 
-Panels = Mapping[str, Sequence[str]]
-"""Label of the y-axis of a panel -> its figures; the second one is hatched."""
+Panels = Mapping[str, Sequence[str]]  # label of the y-axis of a panel -> its figures; the second one is hatched
 TOTAL: Panels = {"Run time of the workload, s": ("total_s",)}
 RESPONSES: Panels = {"Response time, s": ("first_response_s", "second_response_s")}
 AVERAGE: Panels = {"Average response time, s": ("average_response_s",)}
@@ -193,8 +192,7 @@ def plot_work(runs: Mapping[str, Run], folder: Path) -> Path:
 
 
 SPEED = 100.0
-SIMULATION_S = 2000.0
-"""Run time of a simulation on all cores, trace s."""
+SIMULATION_S = 2000.0  # run time of a simulation on all cores, trace s
 ANALYTICS_S: Mapping[str, float] = {"pils": 80.0, "stream": 155.0}
 """Run time of an analytics job, trace s: with a tenth of the simulation before it, its response falls by up to 96 %
 (PILS) or 92 % (STREAM), as in the paper."""
@@ -210,8 +208,7 @@ MODES = ("serial", "share")
 COLUMNS = ("total", "simulation", "second job", "average response")
 SWEPT_SHARES = (1.0, 0.95, 0.9, 0.8, 0.6, 0.4, 0.2, 0.0)
 SWEPT_INSTANTS = (100.0, 500.0, 1000.0, 1500.0, 1900.0)
-CORES = 16
-"""Cores of a node of the paper."""
+CORES = 16  # cores of a node of the paper
 MACHINES: Mapping[int, Sequence[NodeFacts]] = {
     1: NodeFacts.alike(("n1", "n2"), CORES, 2),
     2: NodeFacts.alike(("n1-1", "n2-1", "n1-2", "n2-2"), 8),
@@ -223,8 +220,7 @@ ASSUMED: Mapping[str, tuple[float, float]] = {
     "linear simulations, malleability points each 20 s": (1.0, 20.0),
 }
 """Assumption -> parallel share of the simulations, and time between malleability points, s."""
-PARTS = 100
-"""Units of a task in the plot of figure 5."""
+PARTS = 100  # units of a task in the plot of figure 5
 
 
 class Analytics(NamedTuple):
@@ -232,8 +228,7 @@ class Analytics(NamedTuple):
 
     label: str
     application: str
-    share: float
-    """Share of the cores of a node of 16 cores on which it runs."""
+    share: float  # share of the cores of a node of 16 cores on which it runs
 
     def cores(self, node: int) -> int:
         """Return the cores that it asks for on nodes of `node` cores."""
@@ -261,8 +256,7 @@ class Job(NamedTuple):
     run_time_s: float
     cores: int
     parameters: str = ""
-    nodes: int | None = None
-    """Number of nodes; None: all."""
+    nodes: int | None = None  # number of nodes; None: all
 
 
 class Outcome(NamedTuple):

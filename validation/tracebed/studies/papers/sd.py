@@ -49,16 +49,12 @@ PRINTED = {"makespan_s": -7.0, "mean_response_s": -16.0, "mean_slowdown": -16.0,
 """Metric -> printed change, % (section 4.4; response and slowdown "about")."""
 FIGURES = tuple(PRINTED)
 GUESTS = ("guests", "guests_better")
-SEEDS = range(3)
-"""Seeds of the simulated workloads. The first one is replayed."""
+SEEDS = range(3)  # Seeds of the simulated workloads. The first one is replayed.
 SIMULATIONS = ("coreneuron", "nest", "alya")
-SHARES = (1.0, 0.95, 0.9, 0.85, 0.8, 0.7)
-"""Parallel shares of the simulations in the sweep."""
-LIMITS = ("5", "10", "50", "inf", "dynamic")
-"""The limits of the slowdown in the paper."""
+SHARES = (1.0, 0.95, 0.9, 0.85, 0.8, 0.7)  # parallel shares of the simulations in the sweep
+LIMITS = ("5", "10", "50", "inf", "dynamic")  # the limits of the slowdown in the paper
 LINEAR: Mapping[str, float] = dict.fromkeys(PARALLEL_SHARES, 1.0)
-CHOSEN = "MAXSD 5, share 0.9"
-"""The case of the sweep that counts."""
+CHOSEN = "MAXSD 5, share 0.9"  # the case of the sweep that counts
 ARRIVALS, SHORTEST_S = 0.4, 3.0
 """Of the cases with faster arrivals: their time relative to that of Cirne's model, and the shortest run time, s.
 

@@ -214,19 +214,15 @@ def _by_jobs(axes: Axes, sizes: Sequence[int], label: str) -> None:
 
 
 JOBS = (100, 250, 500, 1000, 2000)
-SEEDS = range(5)
-"""Seeds of the arrivals. Figures are means over them."""
-OF_CURVES = 1000
-"""Number of jobs in figures 13 and 14."""
-RESIZE_S = 4.387
-"""Table 2: time of a resize, scheduling included."""
+SEEDS = range(5)  # Seeds of the arrivals. Figures are means over them.
+OF_CURVES = 1000  # number of jobs in figures 13 and 14
+RESIZE_S = 4.387  # Table 2: time of a resize, scheduling included
 LAUNCH_S = 8.0
 """Time of a launch, s. It is the only fitted constant: with it, the makespan of 2,000 jobs (figure 12) is the printed
 one. The paper prints no launch time."""
 SIZES: Mapping[str, Any] = {"sizes": "halved"}
 """Parameters of `dmr`: jobs have the sizes of table 1 that lie within their range, 3, 6 and 12."""
-WINDOW = 100
-"""Number of jobs that are also replayed."""
+WINDOW = 100  # number of jobs that are also replayed
 SPEED = 50.0
 NODES, CORES = 49, 48
 GRAIN_S = 0.05

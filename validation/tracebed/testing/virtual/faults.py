@@ -27,8 +27,7 @@ class Fault(NamedTuple):
     after: str = ""
 
 
-OUTAGES_S = (60.0, 43_200.0)
-"""Shortest and longest time of a drawn outage, trace s."""
+OUTAGES_S = (60.0, 43_200.0)  # shortest and longest time of a drawn outage, trace s
 
 
 def agent_of(node: VirtualNode) -> VirtualAgent | None:
@@ -113,8 +112,7 @@ def stop_rank(node: VirtualNode, fault: Fault) -> None:
     node.world.after(fault.seconds, partial(rank.signal, signal.SIGCONT))
 
 
-LASTING = ("crash", "crash_again", "partition", "hang", "slow_network", "stop_rank")
-"""The faults that last for a time."""
+LASTING = ("crash", "crash_again", "partition", "hang", "slow_network", "stop_rank")  # the faults that last for a time
 OUTAGES: dict[str, Callable[[VirtualNode, Fault], None]] = {
     "crash": crash,
     "crash_again": crash_again,

@@ -29,19 +29,13 @@ from tracebed.ground.system import Call, Ready, World
 SHARED = Path("/dev/shm")
 PREFIX = "tracebed-virtual-"
 """Start of the name of a world's folder. The ID of its process follows in seven digits, so that files have one size."""
-EPOCH_S = 1.7e9
-"""Wall time at the start, s since 1970."""
-THREAD_S = 2e-4
-"""Time until a thread begins, s."""
-LOOK_S = 0.1
-"""Time between two looks of a thread of the controller that waits for a descriptor or a call, s."""
-CALL_S = 2e-6
-"""Time that the controller takes between two calls, s. Time that stood still could not reach a due time."""
+EPOCH_S = 1.7e9  # wall time at the start, s since 1970
+THREAD_S = 2e-4  # time until a thread begins, s
+LOOK_S = 0.1  # time between two looks of a thread of the controller that waits for a descriptor or a call, s
+CALL_S = 2e-6  # Time that the controller takes between two calls, s. Time that stood still could not reach a due time.
 
-FIRST = 1_000_000_000
-"""The first virtual descriptor, far above those of the kernel."""
-CAPACITY = 2**18
-"""Number of bytes that are in transit in a pipe, or wait to be read, before its writer blocks."""
+FIRST = 1_000_000_000  # the first virtual descriptor, far above those of the kernel
+CAPACITY = 2**18  # number of bytes that are in transit in a pipe, or wait to be read, before its writer blocks
 
 
 def remove_leftovers() -> None:

@@ -19,8 +19,7 @@ from tracebed.testing.virtual.ranks import Times, VirtualRank
 if TYPE_CHECKING:
     import selectors
 
-TURN_S = 5e-5
-"""Time from the arrival of a message until the agent processes it, s."""
+TURN_S = 5e-5  # time from the arrival of a message until the agent processes it, s
 
 
 class VirtualNode:

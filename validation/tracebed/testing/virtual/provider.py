@@ -21,10 +21,8 @@ from tracebed.testing.virtual.kernel import Descriptor, VirtualWorld, remove_lef
 from tracebed.testing.virtual.machine import VirtualAgent, VirtualNode
 from tracebed.testing.virtual.ranks import Times
 
-RUN_S = 0.15
-"""Time until an agent has been started, or the connection has been refused, s."""
-END_S = 0.05
-"""Time until the exit status of an agent is known, or an agent is killed, s."""
+RUN_S = 0.15  # time until an agent has been started, or the connection has been refused, s
+END_S = 0.05  # time until the exit status of an agent is known, or an agent is killed, s
 
 
 class VirtualSettings(ProviderSettings):

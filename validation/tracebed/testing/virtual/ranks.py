@@ -23,23 +23,17 @@ from tracebed.testing.virtual.kernel import Process, VirtualWorld
 STOPPED, CONTINUED = 0x137F, 0xFFFF
 """The statuses with which `os.wait` reports a process that was stopped by SIGSTOP, or continued."""
 
-ROUNDING = 1e-9
-"""A share of the work that differs by less is equal."""
+ROUNDING = 1e-9  # a share of the work that differs by less is equal
 
 
 class Times(NamedTuple):
     """The times of processes, s: medians that `tests/performance/scale/rank_times.py` measures on emulated nodes."""
 
-    launch_s: float = 0.012
-    """From the fork of a rank until it listens or joins."""
-    join_s: float = 0.012
-    """Connection of a follower to its leader."""
-    exit_s: float = 0.002
-    """From the last message of a rank until its process has ended."""
-    resize_s: float = 0.0009
-    """Application of a change of members."""
-    grain_s: float = 0.05
-    """An iteration."""
+    launch_s: float = 0.012  # from the fork of a rank until it listens or joins
+    join_s: float = 0.012  # connection of a follower to its leader
+    exit_s: float = 0.002  # from the last message of a rank until its process has ended
+    resize_s: float = 0.0009  # application of a change of members
+    grain_s: float = 0.05  # an iteration
 
 
 class RankNode(Protocol):

@@ -126,8 +126,7 @@ class BudgetStep(NamedTuple):
     """A step of an error budget."""
 
     name: str
-    label: str
-    """Label of the cause that this step removes, for tables and figures."""
+    label: str  # label of the cause that this step removes, for tables and figures
     causes: ErrorCause
 
 

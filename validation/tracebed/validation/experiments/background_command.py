@@ -24,8 +24,7 @@ if TYPE_CHECKING:  # a supervisor is started for each run of a command, and must
 
     import psutil
 
-PATIENCE_S = 10.0
-"""Longest time to wait until all processes of a command have ended, wall s."""
+PATIENCE_S = 10.0  # longest time to wait until all processes of a command have ended, wall s
 _PR_SET_CHILD_SUBREAPER = 36
 
 

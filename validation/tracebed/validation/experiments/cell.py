@@ -48,27 +48,23 @@ class SimulatedCell:
     workload: Path
     system: System
     setup: Setup
-    processes: str
-    """Fields of `Processes` as JSON, including defaults; `none`: jobs take their run times."""
+    processes: str  # fields of `Processes` as JSON, including defaults; `none`: jobs take their run times
     processes_seed: int
     tau: float
     windows: tuple[tuple[str, WindowSpec], ...]
-    identity: str
-    """Hash of everything that determines the result; also the file name of the cell."""
-    jobs: bool = False
-    """Whether the table of jobs is also kept."""
+    identity: str  # hash of everything that determines the result; also the file name of the cell
+    jobs: bool = False  # whether the table of jobs is also kept
 
 
 @dataclass(frozen=True)
 class CellResult:
     """The result of a simulated cell."""
 
-    rows: list[dict[str, Any]]
-    """A row per window: name and metrics."""
+    rows: list[dict[str, Any]]  # a row per window: name and metrics
     seconds: float
     warnings: list[str]
+    # A row per job: submit, wait, run, response, slowdown_ref, nodes, run_time, started_smaller.
     jobs: pd.DataFrame | None
-    """A row per job: submit, wait, run, response, slowdown_ref, nodes, run_time, started_smaller."""
 
 
 def simulated_cell(
@@ -136,12 +132,10 @@ class ReplayConditions:
 
     inventory: Inventory
     options: Options
-    work_rate: Calibration | None
-    """Calibration with the work rate, and the duty of nodes that have none."""
-    beside: str
-    """Command that runs beside each repetition."""
+    work_rate: Calibration | None  # calibration with the work rate, and the duty of nodes that have none
+    beside: str  # command that runs beside each repetition
+    # The batch system that decides in place of the policy. Its nodes are simulated as those of `inventory`.
     scheduler: BatchOptions | None
-    """The batch system that decides in place of the policy. Its nodes are simulated as those of `inventory`."""
     repetitions: int
 
 
@@ -150,26 +144,18 @@ class RealCell:
     """A workload under a policy on a testbed: what is replayed or was recorded, and what simulators predict."""
 
     name: str
+    # Names in the experiment of the `workload` and the `policy`, as in patterns of paths, and of the `testbed`.
     names: Mapping[str, str]
-    """Names in the experiment of the `workload` and the `policy`, as in patterns of paths, and of the `testbed`."""
-    file: Path | None
-    """The file of the workload; None: the workload is derived from its runs, or is not known."""
-    title: str
-    """Name of the workload in reports."""
+    file: Path | None  # the file of the workload; None: the workload is derived from its runs, or is not known
+    title: str  # name of the workload in reports
     workload: Workload | None
     nodes: list[NodeFacts]
-    setup: Setup
-    """The setup of the real runs; of the timing, the speed only."""
-    label: str = ""
-    """Name of the workload in verdicts, with the testbed if there are several."""
-    calibration: bool = False
-    """Whether a simulator was calibrated with the workload."""
-    cluster: str = ""
-    """Name of the cluster of dependent workloads; empty: found from the runs."""
-    recorded: Mapping[str, Run] = field(default_factory=dict)
-    """Name -> recorded run; empty with a testbed."""
-    replay: ReplayConditions | None = None
-    """None with recorded runs."""
+    setup: Setup  # the setup of the real runs; of the timing, the speed only
+    label: str = ""  # name of the workload in verdicts, with the testbed if there are several
+    calibration: bool = False  # whether a simulator was calibrated with the workload
+    cluster: str = ""  # name of the cluster of dependent workloads; empty: found from the runs
+    recorded: Mapping[str, Run] = field(default_factory=dict)  # name -> recorded run; empty with a testbed
+    replay: ReplayConditions | None = None  # none with recorded runs
 
     @property
     def reading(self) -> dict[str, Any]:
@@ -236,8 +222,7 @@ class Campaign:
 
     file: ExperimentFile
     cells: dict[str, RealCell]
-    chosen: frozenset[str]
-    """Names of the cells that are to be replayed now."""
+    chosen: frozenset[str]  # names of the cells that are to be replayed now
 
     @property
     def counts(self) -> dict[str, int]:

@@ -51,10 +51,8 @@ from tracebed.validation.experiments.experiment_schema import (
 from tracebed.validation.metrics import TAU
 from tracebed.validation.setups import OF_ALL_CELLS, OF_REPLAYS, given, model_of
 
-OF_REPETITIONS = ("repetitions", "sessions", "seed", "settle_s")
-"""Keys of replays."""
-OF_RUNS = ("simulators", "tolerances", "noise", "baseline")
-"""Keys of real runs, replayed or recorded."""
+OF_REPETITIONS = ("repetitions", "sessions", "seed", "settle_s")  # keys of replays
+OF_RUNS = ("simulators", "tolerances", "noise", "baseline")  # keys of real runs, replayed or recorded
 OF_WORKLOADS = ("malleable", "seeds", "perturbations", "perturbation")
 OF_SIMULATIONS = (
     *("runtime_model", "malleability_interval_s", "overheads", "dispatched"),

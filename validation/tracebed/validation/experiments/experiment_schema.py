@@ -40,8 +40,7 @@ from tracebed.validation.simulators.simulator import SIMULATORS, TIMEOUT_S, Matc
 MOST_POINTS = 1_000_000
 """Largest accepted number of points of a grid, and of seeds. A larger number is probably a typing error."""
 MOST_REPETITIONS = 10_000
-JOB_FIGURES = ("slowdown_ref", "wait", "run", "response")
-"""Figures of jobs for heat maps and daily lines."""
+JOB_FIGURES = ("slowdown_ref", "wait", "run", "response")  # figures of jobs for heat maps and daily lines
 OF_WORKLOADS = (
     *("workload_jobs", "workload_jobs_per_hour", "workload_records", "workload_removed", "workload_run_time_lost"),
 )
@@ -122,14 +121,12 @@ def by_name(value: Any) -> Any:
 
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Threshold = Annotated[float, Field(gt=0, le=1)]
-NAME = r"^[\w][\w.+-]*$"
-"""Pattern of names that are also names of folders."""
+NAME = r"^[\w][\w.+-]*$"  # pattern of names that are also names of folders
 Name = Annotated[str, Field(pattern=NAME, max_length=80)]
 Where = dict[str, Any]
 AXIS = (BeforeValidator(as_list), Field(min_length=1), AfterValidator(_distinct))
 """A value or a list of distinct values."""
-STRICT = ConfigDict(extra="forbid", strict=True, frozen=True)
-"""Unknown keys and values of a wrong type are errors."""
+STRICT = ConfigDict(extra="forbid", strict=True, frozen=True)  # unknown keys and values of a wrong type are errors
 
 
 class ExperimentPart(BaseModel):
@@ -447,8 +444,7 @@ class Claim(ExperimentPart):
 OF_POLICIES = {"inventory", "balance", "clock", "work_rate", *OF_REPLAYS} - {"speed"}
 """Keys that a batch system does not accept, because it decides itself."""
 
-SettingsSpec = model_of("SettingsSpec", ExperimentPart, OF_REPLAYS)
-"""The settings of a replay."""
+SettingsSpec = model_of("SettingsSpec", ExperimentPart, OF_REPLAYS)  # the settings of a replay
 
 
 class TestbedSpec(SettingsSpec):  # type: ignore[misc, valid-type]
@@ -481,12 +477,10 @@ class TestbedSpec(SettingsSpec):  # type: ignore[misc, valid-type]
         return self
 
 
-Size = Annotated[int, Field(ge=1, le=MAX_SIZE)]
-"""A number of nodes or cores."""
+Size = Annotated[int, Field(ge=1, le=MAX_SIZE)]  # a number of nodes or cores
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 ParameterName = Annotated[str, Field(pattern=r"^[A-Za-z_]\w*$", max_length=80)]
-TRACEBED = "tracebed"
-"""Name of the built-in simulator."""
+TRACEBED = "tracebed"  # name of the built-in simulator
 PLACEHOLDERS = ("workload", "policy", "case")
 """Placeholders in patterns of paths: the names of the workload, of the policy, and of the case."""
 COMMAND_PLACEHOLDERS = ("workload", "policy", "nodes", "seed", "output")

@@ -39,8 +39,7 @@ from tracebed.validation.experiments.experiment_schema import (
 from tracebed.validation.experiments.recorded_runs import workloads_at
 from tracebed.validation.metrics import all_metrics
 
-FILE = "experiment.yaml"
-"""Copy of the experiment file in an output folder."""
+FILE = "experiment.yaml"  # copy of the experiment file in an output folder
 SHIPPED = files("tracebed.validation.experiments") / "shipped"
 HINT = "`tracebed experiment NAME --show` prints a shipped experiment as an example"
 

@@ -230,8 +230,7 @@ def _workload(path: Path) -> Workload:
 class _Schedule:
     """What a scheduler reads. Cells whose jobs differ in their behavior only have equal schedules."""
 
-    workload: str
-    """Hash of the workload without the column `behaviour`."""
+    workload: str  # hash of the workload without the column `behaviour`
     system: System
     setup: str
     cell: SimulatedCell = field(compare=False)

@@ -176,11 +176,9 @@ class SuiteSimulator(ABC):
 
     name: str
     spec: SimulatorSpec
-    folder: Path
-    """The folder of the experiment file."""
+    folder: Path  # the folder of the experiment file
 
-    needs_workload: ClassVar[bool] = True
-    """Whether the simulator needs the file of the workload."""
+    needs_workload: ClassVar[bool] = True  # whether the simulator needs the file of the workload
 
     @abstractmethod
     def missing(self, cell: RealCell, output: Path) -> int:

@@ -36,10 +36,8 @@ if TYPE_CHECKING:
     from tracebed.validation.experiments.cell import Campaign, CellResult, SimulatedCell, Slot
     from tracebed.validation.experiments.experiment import Point
 
-PREDICTED = "predicted"
-"""Folder of the predictions in the output folder."""
-REAL = "real"
-"""Folder of the replays in the output folder."""
+PREDICTED = "predicted"  # folder of the predictions in the output folder
+REAL = "real"  # folder of the replays in the output folder
 PLAN = "campaign.json"
 LOG = "repetitions.jsonl"
 CAMPAIGN_SCHEMA = "tracebed-campaign/1"
@@ -50,13 +48,10 @@ CELL_SCHEMA = "tracebed-cell/1"
 class StoredCell:
     """The stored result of a cell."""
 
-    rows: list[dict[str, Any]]
-    """A row per window."""
-    seconds: float
-    """Computation time, s."""
+    rows: list[dict[str, Any]]  # a row per window
+    seconds: float  # computation time, s
     warnings: list[str]
-    jobs_sha256: str | None
-    """Checksum of the table of jobs; None if the table was not kept."""
+    jobs_sha256: str | None  # checksum of the table of jobs; None if the table was not kept
 
 
 def write(cell: SimulatedCell, result: CellResult, folder: Path) -> None:

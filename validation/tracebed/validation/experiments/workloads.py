@@ -38,8 +38,7 @@ class Prepared:
     """A workload in the output folder, ready for simulation."""
 
     path: Path
-    sha256: str
-    """Hash of the jobs."""
+    sha256: str  # hash of the jobs
     jobs: int
     system: System
 
@@ -50,13 +49,11 @@ class Variant:
 
     base: Path
     path: Path
-    nodes: int | None
-    """Number of nodes of the machine."""
+    nodes: int | None  # number of nodes of the machine
     share: float
     seed: int
     thresholds: Thresholds
-    perturbation_seed: int
-    """Number of the random change; 0: none."""
+    perturbation_seed: int  # number of the random change; 0: none
     perturbation: Perturbation
 
 
@@ -323,8 +320,7 @@ def _cleaned(log: LogSpec, paths: list[Path]) -> Workload:
     return workload
 
 
-OF_SELECTION = ("drop_copies",)
-"""Steps of cleaning named `drop_` that choose records, and lose no run time."""
+OF_SELECTION = ("drop_copies",)  # steps of cleaning named `drop_` that choose records, and lose no run time
 
 
 def needs_characteristics(experiment: Experiment) -> bool:

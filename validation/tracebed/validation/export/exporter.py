@@ -17,8 +17,7 @@ from tracebed.ground.registry import Registry
 from tracebed.orchestrator.run import Run
 from tracebed.validation.metrics import origin
 
-NO_MARK = rb"(?!)"
-"""Regular expression that no file has."""
+NO_MARK = rb"(?!)"  # regular expression that no file has
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,7 @@ from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.validation.verdict.health import UNHEALTHY, Health
 
-SETTINGS = ("grain_s",)
-"""Fields of `Overheads` that are settings of a testbed, not overheads. The runs record them."""
+SETTINGS = ("grain_s",)  # Fields of `Overheads` that are settings of a testbed, not overheads. The runs record them.
 OF_TESTBED = ("testbed", "inventory", "grain_s", "duty", "clock")
 """Parameters of a run that all runs of a fit share: overheads are properties of one testbed."""
 

@@ -18,19 +18,14 @@ from tracebed.ground.registry import unknown
 from tracebed.orchestrator.testbeds.calibration import OVERHEADS
 from tracebed.validation.fitting.loss import Target
 
-BOUNDS = (1e-4, 10.0)
-"""Default bounds of an overhead, wall s. The lower bound stands for no overhead."""
-LEAST_S = 1e-9
-"""Smallest accepted lower bound of an overhead that varies, wall s."""
+BOUNDS = (1e-4, 10.0)  # Default bounds of an overhead, wall s. The lower bound stands for no overhead.
+LEAST_S = 1e-9  # smallest accepted lower bound of an overhead that varies, wall s
 STEP_S = 0.002
 """Smallest step of an overhead, wall s. Smaller steps show single decisions of the policy, not the trend."""
-DIGITS = 5
-"""Significant digits of the parameters of the search."""
-LINEAR_STEP = 0.05
-"""Step of a parameter with a linear scale, as a share of its range."""
+DIGITS = 5  # significant digits of the parameters of the search
+LINEAR_STEP = 0.05  # step of a parameter with a linear scale, as a share of its range
 
-Parameters: TypeAlias = tuple[float, ...]
-"""A value for each parameter of a space."""
+Parameters: TypeAlias = tuple[float, ...]  # a value for each parameter of a space
 
 
 @dataclass(frozen=True)
@@ -40,16 +35,14 @@ class Parameter:
     name: str
     low: float
     high: float
+    # Whether the search is in the logarithm, which gives each order of magnitude the same share (McDonald et al., arXiv
+    # 2403.13918).
     log: bool = True
-    """Whether the search is in the logarithm, which gives each order of magnitude the same share (McDonald et al.,
-    arXiv 2403.13918)."""
     integer: bool = False
+    # Value below the range at which the parameter has no effect; None: there is no such value.
     absent: float | None = None
-    """Value below the range at which the parameter has no effect; None: there is no such value."""
-    step: float = 0.0
-    """Smallest step of a finite difference."""
-    unit: float | None = None
-    """Unit of the parameter in linear programs; None: its largest absolute value."""
+    step: float = 0.0  # smallest step of a finite difference
+    unit: float | None = None  # unit of the parameter in linear programs; None: its largest absolute value
 
 
 @dataclass(frozen=True)
@@ -166,8 +159,7 @@ def overheads(given: Mapping[str, tuple[float, float]], speed: float) -> Space:
     return Space(tuple(Parameter(name, *pair, absent=0.0, step=STEP_S, unit=1.0) for name, pair in pairs.items()))
 
 
-Key: TypeAlias = tuple[int, Parameters]
-"""Number of a case, and a parameter set."""
+Key: TypeAlias = tuple[int, Parameters]  # number of a case, and a parameter set
 Compute: TypeAlias = Callable[[Sequence[Key]], Iterable[tuple[Key, FloatArray | TracebedError]]]
 """Simulates some keys, and yields each with the quantities of its case, or with the failure, in any order."""
 
@@ -221,8 +213,7 @@ class Problem:
     """
 
     evaluator: Evaluator
-    chosen: tuple[int, ...]
-    """Numbers of the cases."""
+    chosen: tuple[int, ...]  # numbers of the cases
     space: Space
 
     def prefetch(self, sets: Iterable[FloatArray]) -> None:

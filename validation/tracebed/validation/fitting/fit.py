@@ -29,20 +29,14 @@ from tracebed.validation.fitting.loss import LossName, Target
 from tracebed.validation.fitting.search import Search, least_budget
 from tracebed.validation.metrics import MeasuredRun
 
-BUDGET = 200
-"""Default number of parameter sets to try."""
-CLOUD_SIZE = 50
-"""Largest number of sets in the cloud of a fit."""
+BUDGET = 200  # default number of parameter sets to try
+CLOUD_SIZE = 50  # largest number of sets in the cloud of a fit
 IDENTIFIED = 2.0
 """A parameter is identified if its largest value in the cloud is at most this multiple of its smallest value."""
-IDENTIFIED_SHARE = 0.1
-"""A parameter with a linear scale is identified if the cloud has at most this share of its range."""
-TIED = 0.8
-"""Smallest correlation over the cloud (absolute) of two parameters that cannot be told apart."""
-AT_END = 0.01
-"""A value is at the end of a range within this share of the range, in the scale of the search."""
-LEAST_CLOUD = 8
-"""Smallest number of sets of a cloud for which correlations are computed."""
+IDENTIFIED_SHARE = 0.1  # a parameter with a linear scale is identified if the cloud has at most this share of its range
+TIED = 0.8  # smallest correlation over the cloud (absolute) of two parameters that cannot be told apart
+AT_END = 0.01  # a value is at the end of a range within this share of the range, in the scale of the search
+LEAST_CLOUD = 8  # smallest number of sets of a cloud for which correlations are computed
 
 
 @dataclass(frozen=True)
@@ -52,10 +46,9 @@ class Range:
     low: float
     median: float
     high: float
+    # Whether the real runs determine the parameter: within a factor of `IDENTIFIED`, or `IDENTIFIED_SHARE`.
     identified: bool
-    """Whether the real runs determine the parameter: within a factor of `IDENTIFIED`, or `IDENTIFIED_SHARE`."""
-    at_end: Literal["", "lower", "upper"]
-    """The end of the accepted range at which the best value is."""
+    at_end: Literal["", "lower", "upper"]  # the end of the accepted range at which the best value is
 
 
 @dataclass(frozen=True)
@@ -72,14 +65,10 @@ class Fold:
 
     workload: str
     values: Mapping[str, float]
-    loss_in: float
-    """Loss for the workloads of the fit."""
-    loss_out: float
-    """Loss for the workload left out."""
-    loss_in_beside: float
-    """Loss for the workloads of the fit, of the best set beside the search."""
-    loss_out_beside: float
-    """Loss for the workload left out, of the same set."""
+    loss_in: float  # loss for the workloads of the fit
+    loss_out: float  # loss for the workload left out
+    loss_in_beside: float  # loss for the workloads of the fit, of the best set beside the search
+    loss_out_beside: float  # loss for the workload left out, of the same set
 
 
 @dataclass(frozen=True)
@@ -90,33 +79,24 @@ class Fit:
     loss_name: LossName
     budget: int
     seed: int
-    tolerance: float
-    """Largest additional loss of a set of the cloud."""
+    tolerance: float  # largest additional loss of a set of the cloud
     best: Member
-    searched: float
-    """Loss of the best set of the search."""
-    beside: Member
-    """The best set beside the search: that without overheads, or that of the random search."""
+    searched: float  # loss of the best set of the search
+    beside: Member  # the best set beside the search: that without overheads, or that of the random search
+    # At most `CLOUD_SIZE` sets that fit equally well, chosen far from each other. The first is the best.
     cloud: tuple[Member, ...]
-    """At most `CLOUD_SIZE` sets that fit equally well, chosen far from each other. The first is the best."""
-    cloud_sets: int
-    """Number of all sets that fit equally well."""
+    cloud_sets: int  # number of all sets that fit equally well
+    # Parameter -> values over all sets that fit equally well, for the parameters that were searched.
     ranges: Mapping[str, Range]
-    """Parameter -> values over all sets that fit equally well, for the parameters that were searched."""
+    # Pairs of parameters that cannot be told apart, with their correlation over the cloud.
     tied: tuple[tuple[str, str, float], ...]
-    """Pairs of parameters that cannot be told apart, with their correlation over the cloud."""
-    known: Mapping[str, float]
-    """Parameters that were given."""
+    known: Mapping[str, float]  # parameters that were given
+    # Parameters that change no quantity of these runs. They are absent, or at the lower bound.
     without_effect: tuple[str, ...]
-    """Parameters that change no quantity of these runs. They are absent, or at the lower bound."""
-    folds: tuple[Fold, ...]
-    """A fold per workload; empty with fewer than two workloads."""
-    sets: int
-    """Number of parameter sets tried."""
-    simulations: int
-    """Number of simulations, cross-validation included."""
-    failures: Mapping[Key, str]
-    """Case and parameter set of each simulation that failed -> why."""
+    folds: tuple[Fold, ...]  # a fold per workload; empty with fewer than two workloads
+    sets: int  # number of parameter sets tried
+    simulations: int  # number of simulations, cross-validation included
+    failures: Mapping[Key, str]  # case and parameter set of each simulation that failed -> why
 
     @property
     def loss_in(self) -> float:

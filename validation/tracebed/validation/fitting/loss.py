@@ -21,10 +21,8 @@ from tracebed.validation.verdict.comparison import time_compression
 
 LossName: TypeAlias = Literal["metrics", "jobs"]
 LOSSES: tuple[LossName, ...] = ("metrics", "jobs")
-COVERAGE = 0.95
-"""Coverage of the intervals of the real means from which the tolerance of a cloud follows."""
-ASSUMED_NOISE = 0.01
-"""Assumed half-width of these intervals with one repetition: a share of the real value."""
+COVERAGE = 0.95  # coverage of the intervals of the real means from which the tolerance of a cloud follows
+ASSUMED_NOISE = 0.01  # assumed half-width of these intervals with one repetition: a share of the real value
 PER_JOB = {"wait": "mean_wait_s", "response": "mean_response_s"}
 """Quantity of each job in the loss `jobs` -> the metric of its mean, which provides the margin."""
 

@@ -31,18 +31,12 @@ from tracebed.ground.errors import InputError
 from tracebed.validation.fitting.evaluation import Parameters, Problem
 
 SHARE_OF_SOBOL = 0.25
-SHARE_OF_CLOUD = 0.4
-"""Shares of the budget. The rest is for the refinement."""
-REACH = 3.0
-"""Largest change of a parameter in a step of the refinement: by the factor 1 + `REACH`."""
-HALVINGS = 3
-"""Largest number of halvings of the reach, and of the distance to a set that does not fit."""
-CORRECTIONS = 3
-"""Largest number of proposals for an extreme set. Each corrects the linearization for the next one."""
-VARIATION = 0.1
-"""Standard deviation of the logarithms of the parameters of a mixture."""
-BATCH = 8
-"""Number of mixtures that are simulated together."""
+SHARE_OF_CLOUD = 0.4  # Shares of the budget. The rest is for the refinement.
+REACH = 3.0  # largest change of a parameter in a step of the refinement: by the factor 1 + `REACH`
+HALVINGS = 3  # largest number of halvings of the reach, and of the distance to a set that does not fit
+CORRECTIONS = 3  # Largest number of proposals for an extreme set. Each corrects the linearization for the next one.
+VARIATION = 0.1  # standard deviation of the logarithms of the parameters of a mixture
+BATCH = 8  # number of mixtures that are simulated together
 LEAST_GAIN = 0.01
 """Smallest relative improvement of the loss by a linearization. With less improvement the descent ends."""
 
@@ -60,12 +54,11 @@ class Search:
     budget: int
     seed: int
     tolerance: float
+    # Whether each parameter is searched: not known, and with an effect on the quantities. Shape (parameters,).
     free: BoolArray = field(init=False)
-    """Whether each parameter is searched: not known, and with an effect on the quantities. Shape (parameters,)."""
+    # Parameter set -> its loss, in the order of the trials.
     tried: dict[Parameters, float] = field(default_factory=dict)
-    """Parameter set -> its loss, in the order of the trials."""
-    probes: int = 0
-    """Number of sets that only served to find the free parameters."""
+    probes: int = 0  # number of sets that only served to find the free parameters
 
     def __post_init__(self) -> None:
         self._random = np.random.default_rng(self.seed)
@@ -254,12 +247,9 @@ class Linearized:
 
     problem: Problem
     center: FloatArray
-    at: FloatArray
-    """The quantities at the center, shape (quantities,)."""
-    slopes: FloatArray
-    """Derivatives of the quantities, shape (quantities, parameters)."""
-    free: BoolArray
-    """Whether each parameter can vary, shape (parameters,)."""
+    at: FloatArray  # the quantities at the center, shape (quantities,)
+    slopes: FloatArray  # derivatives of the quantities, shape (quantities, parameters)
+    free: BoolArray  # whether each parameter can vary, shape (parameters,)
 
     def updated(self, center: FloatArray, tried: FloatArray) -> Linearized:
         """Return the linearization at `center`, with slopes that agree with the set `tried` (Broyden 1965).

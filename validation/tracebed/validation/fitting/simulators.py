@@ -152,9 +152,9 @@ class _Job:
 
     cell: RealCell
     target: Target
+    # Ids of the jobs that ended in all real runs. A prediction in which one does not end is a failure: the figures of
+    # the other jobs would be those of another workload.
     ended: frozenset[str]
-    """Ids of the jobs that ended in all real runs. A prediction in which one does not end is a failure: the figures of
-    the other jobs would be those of another workload."""
     logs: Path
 
     def log(self, digest: str) -> Path:

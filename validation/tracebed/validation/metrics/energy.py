@@ -18,12 +18,9 @@ from tracebed.validation.metrics.measured import MeasuredRun, Undefined
 from tracebed.validation.metrics.metric import Margin, Metric
 from tracebed.validation.statistics import sum_of_products
 
-GAP = 3.0
-"""Largest time between two samples, in median periods; a longer one is a gap."""
-COVERED = 0.95
-"""Smallest share of the window for which the power must be recorded."""
-IDLE = 0.05
-"""Quantile of the recorded power over time that is taken as the power of idle nodes."""
+GAP = 3.0  # largest time between two samples, in median periods; a longer one is a gap
+COVERED = 0.95  # smallest share of the window for which the power must be recorded
+IDLE = 0.05  # quantile of the recorded power over time that is taken as the power of idle nodes
 MARGIN = Margin(0.05)
 NO_POWER = "the run has no samples of power"
 
@@ -32,17 +29,13 @@ NO_POWER = "the run has no samples of power"
 class RecordedPower:
     """The recorded power in the window of a run, summed over the nodes with samples."""
 
-    mean_w: float
-    """Mean power over the recorded part of the window, W."""
+    mean_w: float  # mean power over the recorded part of the window, W
+    # Baseline: the sum over the nodes of the power that each exceeds in 95 % of the window, W. It is too high for a
+    # machine that is never idle.
     idle_w: float
-    """Baseline: the sum over the nodes of the power that each exceeds in 95 % of the window, W. It is too high for a
-    machine that is never idle."""
-    nodes: int
-    """Number of nodes with samples. The power of a machine with several nodes belongs to one of them."""
-    covered: float
-    """Share of the window for which the power is recorded, over all nodes with samples."""
-    gaps: int
-    """Number of samples that follow the previous one after more than `GAP` median periods."""
+    nodes: int  # Number of nodes with samples. The power of a machine with several nodes belongs to one of them.
+    covered: float  # share of the window for which the power is recorded, over all nodes with samples
+    gaps: int  # number of samples that follow the previous one after more than `GAP` median periods
 
 
 def recorded_power(run: MeasuredRun) -> RecordedPower:

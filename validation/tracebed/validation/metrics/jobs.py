@@ -15,10 +15,8 @@ from tracebed.orchestrator.run import Run
 if TYPE_CHECKING:
     import pandas as pd
 
-TAU = 10.0
-"""Default threshold of the bounded slowdown, s."""
-ROUNDING_S = 1e-6
-"""Default resolution of the times of a run, s: the rounding error of exact times."""
+TAU = 10.0  # default threshold of the bounded slowdown, s
+ROUNDING_S = 1e-6  # default resolution of the times of a run, s: the rounding error of exact times
 
 
 def origin(run: Run) -> float:

@@ -45,8 +45,7 @@ PARTS = {
 }
 """Measured stage of a reconfiguration -> the columns of `reconfigurations` (wall s) whose sum is its duration."""
 
-PERCENTILES = (25.0, 50.0, 75.0, 95.0)
-"""The percentiles of the jobs in tables and metrics."""
+PERCENTILES = (25.0, 50.0, 75.0, 95.0)  # the percentiles of the jobs in tables and metrics
 WindowName = str | tuple[float, float]
 T = TypeVar("T")
 

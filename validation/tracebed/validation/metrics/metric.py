@@ -14,8 +14,7 @@ from tracebed.validation.metrics.measured import MeasuredRun
 
 UNDEFINED = "the metric is undefined for this run"
 
-STANDARD = "standard"
-"""Entry point of the metrics of tracebed, which are listed first."""
+STANDARD = "standard"  # entry point of the metrics of tracebed, which are listed first
 
 REGISTRY: Registry[Metric | Sequence[Metric]] = Registry("tracebed.metrics", "metric")
 """An entry point refers to one `Metric` or to a sequence of metrics."""

@@ -13,8 +13,7 @@ from tracebed.validation.metrics.metric import Metric
 from tracebed.validation.statistics import mean
 
 NO_MALLEABLE = "no job is malleable"
-ROUNDING = 1e-3
-"""Share by which core seconds must be fewer to count as fewer: the times of real runs are rounded."""
+ROUNDING = 1e-3  # share by which core seconds must be fewer to count as fewer: the times of real runs are rounded
 
 NO_HANDOVER = "no CPU was handed over between the processes of two jobs"
 

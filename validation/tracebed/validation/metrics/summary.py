@@ -24,8 +24,7 @@ from tracebed.validation.metrics.measured import PARTS, STAGES, MeasuredRun, Pow
 from tracebed.validation.metrics.metric import Metric, all_metrics
 from tracebed.validation.statistics import mean, percentile, percentiles
 
-TRIM = 0.05
-"""Share of the arrival span excluded at either end from the trimmed means (warm-up and cool-down)."""
+TRIM = 0.05  # share of the arrival span excluded at either end from the trimmed means (warm-up and cool-down)
 KINDS = ("expand", "shrink")
 
 

@@ -24,8 +24,7 @@ from tracebed.orchestrator.run import Run
 
 ROOM = files(__package__)
 INDEX = "index.yaml"
-REAL = "real"
-"""Folder of the real runs in a suite: `real/CASE/rep-01`."""
+REAL = "real"  # folder of the real runs in a suite: `real/CASE/rep-01`
 
 
 @dataclass(frozen=True)
@@ -33,18 +32,12 @@ class RecordedSuite:
     """A recorded suite of the package."""
 
     name: str
-    title: str
-    """What was run where, in one line."""
-    cases: int
-    """Number of cases: workloads x policies."""
-    runs: int
-    """Number of real runs of all cases."""
-    jobs: int
-    """Number of jobs of all cases."""
-    recorded: str
-    """Date of the first run, ISO 8601."""
-    sha256: str
-    """SHA-256 of the zip file."""
+    title: str  # what was run where, in one line
+    cases: int  # number of cases: workloads x policies
+    runs: int  # number of real runs of all cases
+    jobs: int  # number of jobs of all cases
+    recorded: str  # date of the first run, ISO 8601
+    sha256: str  # SHA-256 of the zip file
 
     @property
     def data(self) -> bytes:

@@ -29,12 +29,10 @@ from tracebed.validation.verdict.divergence import divergences
 from tracebed.validation.verdict.per_job import PerJob, per_job
 from tracebed.validation.verdict.validation import CaseResult, Validation
 
-BARS = 600
-"""Largest number of jobs whose range of real values is drawn."""
+BARS = 600  # largest number of jobs whose range of real values is drawn
 COLOR, HEAT = "187, 85, 102", 0.75
 """Color of the matrix of distances (red, green, blue), and its opacity for the largest distance."""
-WORST = 10
-"""Number of jobs in the table of the largest differences."""
+WORST = 10  # number of jobs in the table of the largest differences
 
 TITLES = {
     "size": "requested nodes",
@@ -45,10 +43,8 @@ TITLES = {
     "hour": "hour of submission",
 }
 """Classification of `breakdown` -> title."""
-FOLDED = 12
-"""Number of classes above which a classification is folded."""
-REACH = 60.0
-"""Length of the bar of the largest share of a classification, in a graphic of 120 x 14 units."""
+FOLDED = 12  # number of classes above which a classification is folded
+REACH = 60.0  # length of the bar of the largest share of a classification, in a graphic of 120 x 14 units
 
 
 def _agreement(validation: Validation) -> Content | None:

@@ -22,12 +22,10 @@ from tracebed.validation.report.style import DASHED, NARROW, PREDICTED, REAL, SO
 from tracebed.validation.report.words import real_side
 from tracebed.validation.verdict import Comparison
 
-BINS = 800
-"""Number of bins of a curve with too many steps to distinguish."""
+BINS = 800  # number of bins of a curve with too many steps to distinguish
 
 WAIT_BINS = 40
-LEVELS = 400
-"""Largest number of points of the curve of a distribution."""
+LEVELS = 400  # largest number of points of the curve of a distribution
 
 
 def _utilization(comparison: Comparison) -> Picture | None:

@@ -30,17 +30,12 @@ from tracebed.validation.report.style import DASHED, INK, JOBS, NARROW, PREDICTE
 from tracebed.validation.report.words import real_side
 from tracebed.validation.verdict import Comparison
 
-BARS = 3_000
-"""Number of bars above which a chart shows the density of jobs; a fifth of it for narrow ones."""
-DARKER = 0.6
-"""Factor of the color of a malleable job for its edges."""
-NAMES = 16
-"""Number of nodes above which an axis shows numbers instead of names."""
+BARS = 3_000  # number of bars above which a chart shows the density of jobs; a fifth of it for narrow ones
+DARKER = 0.6  # factor of the color of a malleable job for its edges
+NAMES = 16  # number of nodes above which an axis shows numbers instead of names
 
-COLUMNS, ROWS = 240, 64
-"""Largest number of bins of time and of groups of nodes."""
-COLORS = "Blues"
-"""Color map: from light to dark, in print and for the color blind, too."""
+COLUMNS, ROWS = 240, 64  # largest number of bins of time and of groups of nodes
+COLORS = "Blues"  # color map: from light to dark, in print and for the color blind, too
 
 
 def picture(run: Run) -> Picture:

@@ -26,8 +26,7 @@ from tracebed.validation.verdict.validate import validate
 from tracebed.validation.verdict.validation import CaseMetric, MetricVerdict, Validation
 
 SYMBOLS = {Verdict.ACCURATE: "✓", Verdict.INACCURATE: "✗", Verdict.INCONCLUSIVE: "?"}
-FAR = 3
-"""Largest number of places in the head."""
+FAR = 3  # largest number of places in the head
 
 
 def write(
@@ -133,12 +132,9 @@ class Tile:
     """A number that decides: one gated metric."""
 
     label: str
-    error: str
-    """Size of the error, without an interval."""
-    margin: str
-    """The margin; over several cases with the worst case."""
-    state: str
-    """Verdict on the metric."""
+    error: str  # size of the error, without an interval
+    margin: str  # the margin; over several cases with the worst case
+    state: str  # verdict on the metric
 
 
 @dataclass(frozen=True)
@@ -146,19 +142,14 @@ class Banner:
     """The head of a report."""
 
     symbol: str
-    verdict: str
-    """Class of the colors: that of a verdict."""
-    outcome: str
-    """The result of the gate, or the verdict."""
+    verdict: str  # class of the colors: that of a verdict
+    outcome: str  # the result of the gate, or the verdict
     headline: str
     tiles: tuple[Tile, ...]
-    where: tuple[str, ...]
-    """The metrics and cases with the largest errors; empty if all are within their margins."""
+    where: tuple[str, ...]  # the metrics and cases with the largest errors; empty if all are within their margins
     why: tuple[str, ...]
-    noise: str
-    """The noise ratio of the waits; empty if unknown."""
-    facts: str
-    """Number of repetitions and predictions, and how the jobs were executed."""
+    noise: str  # the noise ratio of the waits; empty if unknown
+    facts: str  # number of repetitions and predictions, and how the jobs were executed
 
 
 def banner(validation: Validation, outcome: str = "") -> Banner:

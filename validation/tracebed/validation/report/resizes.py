@@ -27,8 +27,7 @@ from tracebed.validation.report.templates import fill
 from tracebed.validation.report.words import real_side
 from tracebed.validation.verdict import Comparison
 
-SHOWN = 12
-"""Largest number of staircases in a report."""
+SHOWN = 12  # largest number of staircases in a report
 
 
 def _over_time(comparison: Comparison) -> tuple[Picture, ...] | None:

@@ -25,10 +25,8 @@ from tracebed.validation.report.sections import Section, pictures_of, rendered_s
 from tracebed.validation.report.style import JOBS, SOFT, above, beside, heading, panels
 from tracebed.validation.report.templates import fill
 
-Runs = Mapping[str, Run]
-"""Name in the legend -> run."""
-CHARTS = 6
-"""Largest number of Gantt charts in a page."""
+Runs = Mapping[str, Run]  # name in the legend -> run
+CHARTS = 6  # largest number of Gantt charts in a page
 
 
 def render(runs: Runs, table: Mapping[str, Mapping[str, Any]] | None = None) -> str:

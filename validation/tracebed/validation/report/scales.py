@@ -18,17 +18,13 @@ from tracebed.orchestrator.run import Run
 from tracebed.validation.metrics import origin
 from tracebed.validation.report.style import MARKS, NARROW
 
-DRAINED = 0.95
-"""Share of the jobs that end before the end of a cropped axis."""
-TAIL = 0.5
-"""Share of the axis above which the tail after that instant is cropped."""
+DRAINED = 0.95  # share of the jobs that end before the end of a cropped axis
+TAIL = 0.5  # share of the axis above which the tail after that instant is cropped
 UNITS = ((86400.0, "days", 4.0), (3600.0, "h", 3.0), (60.0, "min", 10.0))
 """Units of time: seconds, name, and smallest length of the axis in this unit."""
 
-DWARFED = 100.0
-"""Ratio of the largest to the median absolute value above which an axis is partly logarithmic."""
-GRID = 300
-"""Number of columns and rows of the grid of a scatter plot with many points."""
+DWARFED = 100.0  # ratio of the largest to the median absolute value above which an axis is partly logarithmic
+GRID = 300  # number of columns and rows of the grid of a scatter plot with many points
 
 
 @dataclass(frozen=True)
@@ -39,16 +35,11 @@ class TimeAxis:
     the axis is cropped, and `note` describes the rest.
     """
 
-    end: float
-    """End of the axis, s."""
-    unit: float
-    """Length of the unit, s."""
-    name: str
-    """Name of the unit: days, h, min or s."""
-    later: tuple[int, ...]
-    """For each run, the number of jobs that end after `end`."""
-    last: tuple[float, ...]
-    """For each run, the last end of a job, s; 0 if no job ended."""
+    end: float  # end of the axis, s
+    unit: float  # length of the unit, s
+    name: str  # name of the unit: days, h, min or s
+    later: tuple[int, ...]  # for each run, the number of jobs that end after `end`
+    last: tuple[float, ...]  # for each run, the last end of a job, s; 0 if no job ended
 
     @classmethod
     def of(cls, *runs: Run) -> TimeAxis:

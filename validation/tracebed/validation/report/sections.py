@@ -25,8 +25,7 @@ from tracebed.validation.pictures import Picture, drawn_in
 from tracebed.validation.report.style import NARROW, STYLE, WIDE, svg
 from tracebed.validation.report.templates import fill
 
-MOST_DATA = 1_000_000
-"""Largest size of the data of a figure that a page offers, bytes of CSV."""
+MOST_DATA = 1_000_000  # largest size of the data of a figure that a page offers, bytes of CSV
 
 Part = Markup | Picture | Figure | str
 Content = Part | tuple[Part, ...]

@@ -25,8 +25,7 @@ WIDE, NARROW = 9.6, 4.6
 """Widths of a picture in a page, inches: for a screen, and for a phone. Their text has 7 points if they are scaled to
 two columns, or to one column, of a paper."""
 DASHED: Any = (0, (4, 3))
-MARKS = 3_000
-"""Number of marks above which a collection is rasterized in the SVG."""
+MARKS = 3_000  # number of marks above which a collection is rasterized in the SVG
 STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "tracebed",

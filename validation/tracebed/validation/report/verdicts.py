@@ -23,14 +23,12 @@ from tracebed.validation.verdict.validation import CaseMetric, CaseResult, Metri
 
 FACTORS = {0.5: "half the margins", 1.0: "the margins as given", 2.0: "double margins"}
 
-REACH = 3.2
-"""Largest multiple of the margin on the axis."""
+REACH = 3.2  # largest multiple of the margin on the axis
 LAST_TICK = 3.0
 DOT, DIAMOND = "M0 -4.5a4.5 4.5 0 1 0 .001 0z", "M0 -7l7 7-7 7-7-7z"
 ARROWS = {True: "M5 0l-8 -6v12z", False: "M-5 0l8 -6v12z"}
 
-CLASSES = ((1.0, "inside"), (math.inf, "outside"))
-"""Largest difference in margins -> CSS class of a cell."""
+CLASSES = ((1.0, "inside"), (math.inf, "outside"))  # largest difference in margins -> CSS class of a cell
 
 
 def _verdicts(validation: Validation) -> Markup:
@@ -96,19 +94,15 @@ class Row:
 
     label: str
     note: str
-    z: float | None
-    """Difference / margin, limited to the axis; None if undefined."""
+    z: float | None  # difference / margin, limited to the axis; None if undefined
     interval: tuple[float, float] | None
-    perturbed: tuple[float, float] | None
-    """Interval of the difference with perturbed input; None if it is unknown."""
+    perturbed: tuple[float, float] | None  # interval of the difference with perturbed input; None if it is unknown
     dots: tuple[float, ...]
     shape: str
-    state: str
-    """CSS class: accurate, inaccurate or inconclusive."""
+    state: str  # CSS class: accurate, inaccurate or inconclusive
     verdict: str
     text: str
-    beyond: str = ""
-    """Difference / margin where it is beyond the last tick, as text."""
+    beyond: str = ""  # difference / margin where it is beyond the last tick, as text
 
 
 def _forest(validation: Validation) -> Markup:

@@ -25,8 +25,7 @@ SHORT = {
     "logged": "jobs of a log",
 }
 
-LEAST = 0.0005
-"""Smallest number, or error in margins, that is not shown as 0."""
+LEAST = 0.0005  # smallest number, or error in margins, that is not shown as 0
 
 
 def execution(info: RunInfo) -> str:

@@ -33,8 +33,7 @@ from tracebed.validation.simulators.simulator import ReadOptions
 MISSING = "not in the file"
 UNRECORDED = "malleable jobs without a record of their resizes, whose run times are taken to be those on their sizes"
 
-SHARED_S = 1.0
-"""Two jobs share a node if both hold it for longer than this, s: rounded times overlap by a second."""
+SHARED_S = 1.0  # two jobs share a node if both hold it for longer than this, s: rounded times overlap by a second
 NUMBERED = "check the number of nodes of the machine (import --nodes) and the files of the simulation"
 NO_SIZES = "the number of nodes of each job is not in the file"
 NO_COURSES = "the file does not record from when to when a job held each of its nodes"

@@ -51,12 +51,10 @@ OLD_COLUMNS = {
     "held": "allocated_processors",
 }
 """Field -> column of `jobs.csv` of the versions of 2016, where it has another name."""
-MARKS = ("job_id", "submit", "nodes", "run")
-"""Fields by whose columns the file is recognized."""
+MARKS = ("job_id", "submit", "nodes", "run")  # fields by whose columns the file is recognized
 STATES = ("nb_sleeping", "nb_switching_on", "nb_switching_off", "nb_idle", "nb_computing")
 """Columns of the machine states whose sum is the number of machines."""
-AGREES = 0.001
-"""Largest relative difference from the figures that Batsim prints: machine states have six digits."""
+AGREES = 0.001  # largest relative difference from the figures that Batsim prints: machine states have six digits
 
 
 def recognizes(path: Path) -> bool:

@@ -8,10 +8,8 @@ import signal
 from collections.abc import Iterable
 from pathlib import Path
 
-LONGEST = 500
-"""Longest reason, characters."""
-MOST_READ = 2**20
-"""Part of the output in which the reason is looked for, at its end, bytes."""
+LONGEST = 500  # longest reason, characters
+MOST_READ = 2**20  # part of the output in which the reason is looked for, at its end, bytes
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _TRACEBACK = re.compile(r"(?m)^.*Traceback \(most recent call last\):[ \t]*$")
 _RAISED = re.compile(r"(?m)^(?: *\| )?([A-Za-z_][\w.]*(?::.*)?)$")

@@ -26,10 +26,8 @@ from tracebed.validation.simulators.observed import Observed
 from tracebed.validation.simulators.simulator import ExternalSimulator, ReadOptions
 
 HINT = 'give the output of oarstat --gantt "BEGIN, END" --json'
-ENDED = ("Terminated", "Error")
-"""States of jobs whose `stop_time` is their end."""
-STARTED = (*ENDED, "Running", "Finishing", "Suspended", "Resuming")
-"""States of jobs whose `start_time` is their start."""
+ENDED = ("Terminated", "Error")  # states of jobs whose `stop_time` is their end
+STARTED = (*ENDED, "Running", "Finishing", "Suspended", "Resuming")  # states of jobs whose `start_time` is their start
 
 
 def recognizes(path: Path) -> bool:

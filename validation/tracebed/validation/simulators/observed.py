@@ -42,13 +42,11 @@ FIELDS: dict[str, str] = {
     "held": "numbers of the nodes that the job held, as intervals: `0-3 7`",
 }
 """Field of a job -> meaning. Times are in s. `held` is only a field of tables (`csv`)."""
-RESOLUTIONS = (1.0, 0.1, 0.01, 1e-3, 1e-4, 1e-5)
-"""Resolutions that are recognized, s. Finer times count as exact."""
+RESOLUTIONS = (1.0, 0.1, 0.01, 1e-3, 1e-4, 1e-5)  # Resolutions that are recognized, s. Finer times count as exact.
 SEVERAL_RUNS = "of a table of several runs, choose one: import --only COLUMN=VALUE"
 """What to do if each job occurs several times."""
 MINUTE = 60.0
-MANY = 20
-"""Number of different times that must all be whole minutes before the resolution counts as a minute."""
+MANY = 20  # number of different times that must all be whole minutes before the resolution counts as a minute
 
 
 @dataclass(frozen=True, kw_only=True)

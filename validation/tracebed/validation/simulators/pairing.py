@@ -18,17 +18,14 @@ from tracebed.validation.simulators.simulator import ReadOptions
 
 FEW = 0.01
 """Largest share of pairs that may contradict each other in size or submit time; a larger share is a wrong match."""
-LATE_S = 5.0
-"""Smallest difference of submit times that counts as a contradiction, s."""
+LATE_S = 5.0  # smallest difference of submit times that counts as a contradiction, s
 LATE_SHARE = 0.001
 """Smallest difference of submit times that counts as a contradiction, as a share of the span of all submissions."""
 UNIT = "the times seem to be in {0}: give --unit {0}"
-CLOSE = 0.01
-"""Largest relative distance from a factor between two units at which times count as of the other unit."""
+CLOSE = 0.01  # largest relative distance from a factor between two units at which times count as of the other unit
 PLACEHOLDERS = {*map(str.lower, NOTHING), *("-", "--", "?", "0", "-1", "n/a", "undefined", "x")}
 """Ids that stand for a missing one, in lower case."""
-SHOWN = 5
-"""Number of jobs that a message names."""
+SHOWN = 5  # number of jobs that a message names
 BY_HAND = "match jobs by --match FILE, id or order"
 
 
@@ -36,14 +33,10 @@ BY_HAND = "match jobs by --match FILE, id or order"
 class Pairing:
     """The row of a file for each job of a workload."""
 
-    rows: IntArray
-    """Row of each job, shape (jobs,); -1: the job is not in the file."""
-    by: str
-    """`mapping`, `id`, `order` or `shape`."""
-    offset_s: float
-    """Time 0 of the workload on the clock of the file, s."""
-    unmatched_rows: IntArray
-    """Rows that match no job of the workload."""
+    rows: IntArray  # row of each job, shape (jobs,); -1: the job is not in the file
+    by: str  # `mapping`, `id`, `order` or `shape`
+    offset_s: float  # time 0 of the workload on the clock of the file, s
+    unmatched_rows: IntArray  # rows that match no job of the workload
 
     @property
     def found(self) -> IntArray:

@@ -24,10 +24,8 @@ from tracebed.validation.simulators.assembly import run_of, workload_for_import
 from tracebed.validation.simulators.observed import Observed
 from tracebed.validation.simulators.simulator import SIMULATORS, ReadOptions, simulator
 
-TABLE = "csv"
-"""The form of a file that no simulator and no format recognizes."""
-OF_ROWS = (TABLE, "batsim")
-"""Forms that are tables, whose rows can be chosen."""
+TABLE = "csv"  # the form of a file that no simulator and no format recognizes
+OF_ROWS = (TABLE, "batsim")  # forms that are tables, whose rows can be chosen
 
 
 def import_run(

@@ -30,8 +30,7 @@ MatchName: TypeAlias = Literal["auto", "id", "order", "shape"]
 """How the jobs of a file are matched with the jobs of a workload: by id, by order of submission, or by submit time,
 size and run time. `auto` matches by id if most ids of the file are ids of the workload, else by shape."""
 
-TIMEOUT_S = 3600.0
-"""Default time after which a simulator is stopped, wall s."""
+TIMEOUT_S = 3600.0  # default time after which a simulator is stopped, wall s
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,8 +16,7 @@ class NodePeriods(NamedTuple):
     job: IntArray
     node: IntArray
     start: FloatArray
-    end: FloatArray
-    """NaN: until the end of the file."""
+    end: FloatArray  # NaN: until the end of the file
 
 
 def allocations(held: NodePeriods) -> pd.DataFrame:

@@ -30,16 +30,12 @@ from tracebed.validation.simulators.simulator import ExternalSimulator, ReadOpti
 
 CLOCK = re.compile(r"(?:(\d{1,15})-)?(\d{1,15}):(\d{1,15})(?::(\d{1,15}(?:\.\d+)?))?")
 """A duration as Slurm prints it: `1-02:03:04`, `02:03:04`, `03:04`."""
-NEVER = -1.0
-"""An unknown time, or the time of an event that never came, as several simulators write it."""
+NEVER = -1.0  # an unknown time, or the time of an event that never came, as several simulators write it
 UTC = "UTC"
-_FILTER = "rows "
-"""Prefix of the columns that select rows, beside the fields."""
-EPOCH = 5e8
-"""Numbers above this, in s, are taken as times since 1970 (1985-11-05)."""
+_FILTER = "rows "  # prefix of the columns that select rows, beside the fields
+EPOCH = 5e8  # numbers above this, in s, are taken as times since 1970 (1985-11-05)
 
-UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9, "min": 60.0, "h": 3600.0}
-"""Unit of times -> s."""
+UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9, "min": 60.0, "h": 3600.0}  # unit of times -> s
 SPELT = {
     **{name: name for name in UNITS},
     **dict.fromkeys(("sec", "secs", "second", "seconds"), "s"),
@@ -90,10 +86,8 @@ NAMES: dict[str, tuple[str, ...]] = {
 """Field -> names of its column in lower case, without punctuation and unit; preferred names first."""
 
 NUMBER = re.compile(r"\d{1,15}")
-COPIES = 0.99
-"""Smallest share of jobs whose limit is their run time for which the limits are run times."""
-ROUNDING_S = 0.01
-"""Rounding error of printed run times, s."""
+COPIES = 0.99  # smallest share of jobs whose limit is their run time for which the limits are run times
+ROUNDING_S = 0.01  # rounding error of printed run times, s
 
 
 @dataclass(frozen=True)
@@ -101,20 +95,14 @@ class Table:
     """The known columns of a table of jobs."""
 
     file: Input
-    jobs: pd.DataFrame
-    """As `Observed.jobs`."""
-    held: pd.Series[str] | None
-    """Intervals of node numbers that each job held."""
+    jobs: pd.DataFrame  # as `Observed.jobs`
+    held: pd.Series[str] | None  # intervals of node numbers that each job held
     columns: Columns
     found: Mapping[str, ColumnMatch]
-    kept: IntArray
-    """Row in the file of each row of `jobs`."""
-    unix: bool
-    """Whether submit, start and end are s since 1970."""
-    time_zone: str | None = None
-    """Time zone in which date-times without an offset were read; None if there are none."""
-    assumed: bool = False
-    """Whether the time zone was not given."""
+    kept: IntArray  # row in the file of each row of `jobs`
+    unix: bool  # whether submit, start and end are s since 1970
+    time_zone: str | None = None  # time zone in which date-times without an offset were read; None if there are none
+    assumed: bool = False  # whether the time zone was not given
 
     def place(self, row: int) -> str:
         """Return `file:line` of a row."""

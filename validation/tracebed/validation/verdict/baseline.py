@@ -44,10 +44,8 @@ STORED_DIGITS = 10
 
 Number = Annotated[float, Field(allow_inf_nan=False)]
 
-LEAST_SEEDS = 5
-"""Smallest number of runs of a stochastic simulator in each case."""
-GROWTH = 0.01
-"""Growth of an error, in margins, above which an update of a baseline is worse than before."""
+LEAST_SEEDS = 5  # smallest number of runs of a stochastic simulator in each case
+GROWTH = 0.01  # growth of an error, in margins, above which an update of a baseline is worse than before
 
 HISTORY_COLUMNS = ["version", "date", "simulator", "verdict", "metric", "gate", "z", "metric_verdict"]
 
@@ -372,10 +370,8 @@ def _improvements(name: str, before: SimulatorBaseline, after: SimulatorBaseline
 class Version(NamedTuple):
     """A version of a baseline."""
 
-    name: str
-    """Abbreviated hash of the commit, or name of the file."""
-    date: str
-    """Date of the commit, ISO 8601; empty for a file."""
+    name: str  # abbreviated hash of the commit, or name of the file
+    date: str  # date of the commit, ISO 8601; empty for a file
     baseline: Baseline
 
 

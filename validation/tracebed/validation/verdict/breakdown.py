@@ -19,29 +19,18 @@ from tracebed.converters.workload import FloatArray, IntArray
 from tracebed.ground.table import rows_of
 from tracebed.orchestrator.run import Run
 
-QUANTITIES = ("wait", "run", "response", "bounded_slowdown")
-"""Quantities whose differences are broken down: s, s, s, 1."""
-USERS = 8
-"""Number of users with a class of their own: those with the most jobs."""
-SIZES = 2 ** np.arange(62)
-"""Largest size of each class of sizes, nodes."""
-DECADES_S = 10.0 ** np.arange(16)
-"""Smallest run time of each class of run times except the first, s."""
+QUANTITIES = ("wait", "run", "response", "bounded_slowdown")  # quantities whose differences are broken down: s, s, s, 1
+USERS = 8  # number of users with a class of their own: those with the most jobs
+SIZES = 2 ** np.arange(62)  # largest size of each class of sizes, nodes
+DECADES_S = 10.0 ** np.arange(16)  # smallest run time of each class of run times except the first, s
 
-LEAST_SHARE = 0.5
-"""Smallest share of an error for which a class of jobs is named."""
-LIFT = 1.5
-"""Smallest ratio of this share to the share of the class in the jobs, and in the real times."""
-UNIFORM = 0.8
-"""Smallest share of the differences of run times that a uniform bias explains."""
-LEAST_BIAS = 0.01
-"""Smallest uniform bias that is named, as a share of the run times."""
-LEAST_JOBS = 10
-"""Smallest number of jobs from which a factor on the run times of the workload is named."""
-ALMOST_ALL = 0.99
-"""Smallest share of the jobs that have this factor."""
-FACTOR_ROUNDING = 1e-3
-"""Largest deviation from the factor that is rounding, as a share of the run time."""
+LEAST_SHARE = 0.5  # smallest share of an error for which a class of jobs is named
+LIFT = 1.5  # smallest ratio of this share to the share of the class in the jobs, and in the real times
+UNIFORM = 0.8  # smallest share of the differences of run times that a uniform bias explains
+LEAST_BIAS = 0.01  # smallest uniform bias that is named, as a share of the run times
+LEAST_JOBS = 10  # smallest number of jobs from which a factor on the run times of the workload is named
+ALMOST_ALL = 0.99  # smallest share of the jobs that have this factor
+FACTOR_ROUNDING = 1e-3  # largest deviation from the factor that is rounding, as a share of the run time
 CLASSES = {
     "size": "jobs of {} nodes",
     "run time": "jobs whose run times are {}",
@@ -156,12 +145,9 @@ def _hours(facts: pd.DataFrame, real: Run) -> IntArray:
 class Bias:
     """A uniform bias of the run times of a prediction: one factor, or one amount, for all jobs."""
 
-    factor: float
-    """Predicted / real run time; NaN if the bias is an amount."""
-    amount: float
-    """Predicted - real run time, s; NaN if the bias is a factor."""
-    explained: float
-    """Share of the absolute differences of the run times that disappears without the bias."""
+    factor: float  # predicted / real run time; NaN if the bias is an amount
+    amount: float  # predicted - real run time, s; NaN if the bias is a factor
+    explained: float  # share of the absolute differences of the run times that disappears without the bias
 
     @property
     def sentence(self) -> str:

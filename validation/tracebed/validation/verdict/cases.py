@@ -85,10 +85,8 @@ def case_name(info: RunInfo) -> str:
 class Membership:
     """The independent units to which a case belongs."""
 
-    real_run: str
-    """Name of the first case with these real runs."""
-    workload: str
-    """Name of the cluster: the name that the case gives, or the workload of the first case of the cluster."""
+    real_run: str  # name of the first case with these real runs
+    workload: str  # name of the cluster: the name that the case gives, or the workload of the first case of the cluster
 
 
 @dataclass(frozen=True)

@@ -27,18 +27,14 @@ from tracebed.validation.verdict.divergence import Divergences, divergences
 from tracebed.validation.verdict.health import Health
 from tracebed.validation.verdict.screening import lateness
 
-Figures = dict[str, Any]
-"""The dictionary of `metrics`."""
+Figures = dict[str, Any]  # the dictionary of `metrics`
 
-SAME = 1e-6
-"""Accepted difference of equal numbers, relative and absolute."""
+SAME = 1e-6  # accepted difference of equal numbers, relative and absolute
 MEASURES = ("submit", "wait", "run", "response", "bounded_slowdown")
 """Columns of `per_job` that the table of matched jobs has for each run."""
 
-COPIES = 0.99
-"""Smallest share of the jobs with the observed run time for which the predicted run times are copies."""
-ROUNDING_S = 0.01
-"""Difference of run times that is rounding, s: simulators print times with few digits."""
+COPIES = 0.99  # smallest share of the jobs with the observed run time for which the predicted run times are copies
+ROUNDING_S = 0.01  # difference of run times that is rounding, s: simulators print times with few digits
 
 
 @dataclass(frozen=True, repr=False)
@@ -288,8 +284,7 @@ class Matching:
         return self.unmatched / max(self.matched + self.ended_in_neither + self.unmatched, 1)
 
 
-PLAN = ("submit_planned", "nodes", "run_time")
-"""Columns of the jobs of a run that come from the workload."""
+PLAN = ("submit_planned", "nodes", "run_time")  # columns of the jobs of a run that come from the workload
 
 
 def check_same_plan(real: Run, predicted: Run) -> None:

@@ -38,53 +38,38 @@ from numpy.typing import ArrayLike
 from tracebed.converters.workload import BoolArray, FloatArray, IntArray
 from tracebed.validation.verdict.rule import Reason, Verdict
 
-ROUNDING = 1e-9
-"""Smallest margin, as a share of the values: a margin of 0 accepts rounding errors only."""
-POWER = 0.8
-"""Power for which `repeats_needed` plans."""
-MOST_REPEATS = 1000
-"""Largest number of repetitions that `repeats_needed` returns."""
+ROUNDING = 1e-9  # smallest margin, as a share of the values: a margin of 0 accepts rounding errors only
+POWER = 0.8  # power for which `repeats_needed` plans
+MOST_REPEATS = 1000  # largest number of repetitions that `repeats_needed` returns
 SKEWNESS = 2.0
 """Skewness of the noise that the repetitions may have missed, in addition to the observed one. With it, lognormal noise
 (sigma 1) hides an error of one margin in at most 6 % of the validations (docs/explanation/verdict.md)."""
-NOISY = 0.5
-"""Half-width of the interval, in margins, above which the noise is the reason for an inconclusive verdict."""
+NOISY = 0.5  # half-width of the interval, in margins, above which the noise is the reason for an inconclusive verdict
 
-WIDEST_MARGIN = 1e6
-"""Largest margin that is tried, as a share of the real value."""
-MARGINS_TRIED = 300
-"""Number of margins between `ROUNDING` and `WIDEST_MARGIN` that are tried before the bisection."""
-MARGIN_DIGITS = 3
-"""Significant digits of a margin as text."""
+WIDEST_MARGIN = 1e6  # largest margin that is tried, as a share of the real value
+MARGINS_TRIED = 300  # number of margins between `ROUNDING` and `WIDEST_MARGIN` that are tried before the bisection
+MARGIN_DIGITS = 3  # significant digits of a margin as text
 
 
 @dataclass(frozen=True)
 class Samples:
     """One metric in each case. Fields have shape (..., cases), or broadcast to this shape."""
 
-    real: FloatArray
-    """Mean over the repetitions, unit of the metric."""
-    sd: FloatArray
-    """Standard deviation of one repetition, unit of the metric; NaN if unknown."""
-    df: FloatArray
-    """Degrees of freedom of `sd`: the number of repetitions - 1, or those of a noise profile."""
-    repeats: FloatArray
-    """Number of repetitions."""
-    predicted: FloatArray
-    """Mean over the predictions, unit of the metric."""
-    margin: FloatArray
-    """Margin, unit of the metric."""
-    predicted_sd: FloatArray | float = 0.0
-    """Standard deviation of one prediction; 0 for a deterministic simulator."""
-    runs: FloatArray | float = 1.0
-    """Number of predictions."""
+    real: FloatArray  # mean over the repetitions, unit of the metric
+    sd: FloatArray  # standard deviation of one repetition, unit of the metric; NaN if unknown
+    df: FloatArray  # degrees of freedom of `sd`: the number of repetitions - 1, or those of a noise profile
+    repeats: FloatArray  # number of repetitions
+    predicted: FloatArray  # mean over the predictions, unit of the metric
+    margin: FloatArray  # Margin, unit of the metric
+    predicted_sd: FloatArray | float = 0.0  # standard deviation of one prediction; 0 for a deterministic simulator
+    runs: FloatArray | float = 1.0  # number of predictions
+    # Resolution q of the metric, its unit. `sd` is at least that of a rounding error, q / sqrt(12).
     resolution: FloatArray | float = 0.0
-    """Resolution q of the metric, its unit. `sd` is at least that of a rounding error, q / sqrt(12)."""
+    # Third central moment of one repetition, cubed unit of the metric; 0 if it is unknown.
     third: FloatArray | float = 0.0
-    """Third central moment of one repetition, cubed unit of the metric; 0 if it is unknown."""
+    # Number of the real runs of each case, shape (cases,). Cases with one number have the same real runs, so that the
+    # noise of their real means is the same. None: each case has its own real runs.
     real_run: IntArray | None = None
-    """Number of the real runs of each case, shape (cases,). Cases with one number have the same real runs, so that the
-    noise of their real means is the same. None: each case has its own real runs."""
 
     @classmethod
     def of(cls, real: FloatArray, predicted: ArrayLike, margin: ArrayLike, **more: Any) -> Samples:
@@ -389,12 +374,10 @@ def repeats_needed(samples: Samples, found: Estimate, alpha: float, least: int) 
 class Needed:
     """The smallest margins with which a metric is accurate: with these and with all wider ones. NaN: no such margin."""
 
+    # Smallest share of the real value, with the absolute amount of the margin as it is; 0 if the amount suffices.
     relative: float = math.nan
-    """Smallest share of the real value, with the absolute amount of the margin as it is; 0 if the amount suffices."""
-    alone: float = math.nan
-    """Smallest share of the real value without an absolute amount."""
-    absolute: float = math.nan
-    """Smallest absolute amount without a share, unit of the metric."""
+    alone: float = math.nan  # smallest share of the real value without an absolute amount
+    absolute: float = math.nan  # smallest absolute amount without a share, unit of the metric
 
 
 def needed(samples: Samples, amount: float, compression: FloatArray, alpha: float, kappa: float) -> Needed:

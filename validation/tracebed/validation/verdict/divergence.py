@@ -31,12 +31,10 @@ from tracebed.ground.states import JobState
 from tracebed.orchestrator.run import Run
 from tracebed.validation.metrics import origin
 
-ROUNDING_S = 1e-6
-"""Rounding error of times, s."""
+ROUNDING_S = 1e-6  # rounding error of times, s
 DECISION_COLUMNS = ["job_id", "number", "time", "kind", "nodes_from", "nodes_to"]
 
-LISTED = 10
-"""Number of jobs in the table."""
+LISTED = 10  # number of jobs in the table
 SIDES = ("real", "predicted")
 SUFFIXES = ("_real", "_predicted")
 COLUMNS = ["job_id", "parting", "time", "first", "real", "predicted", "delay"]
@@ -150,24 +148,17 @@ COLUMNS += [f"{what}{side}" for what in ("idle", "waiting") for side in SUFFIXES
 class Divergences:
     """The comparison of the decisions of two runs."""
 
+    # The jobs at which the runs first diverge, by time: - `job_id`; `parting`: missing, nodes, order or time (see the
+    # module); `first`: which run decided first, real or predicted; `time`: of its decision, s after the first
+    # submission - `real`, `predicted`: what each run decided at that instant - `delay`: time of the decision in the
+    # prediction - time in the real run, s; NaN if missing - `idle_real`, `idle_predicted`, `waiting_real`,
+    # `waiting_predicted`: idle nodes and waiting jobs of each run just before the decision
     table: pd.DataFrame
-    """The jobs at which the runs first diverge, by time:
-
-    - `job_id`; `parting`: missing, nodes, order or time (see the module); `first`: which run decided first, real or
-      predicted; `time`: of its decision, s after the first submission
-    - `real`, `predicted`: what each run decided at that instant
-    - `delay`: time of the decision in the prediction - time in the real run, s; NaN if missing
-    - `idle_real`, `idle_predicted`, `waiting_real`, `waiting_predicted`: idle nodes and waiting jobs of each run just
-      before the decision
-    """
-    decisions: int
-    """Number of decisions that either run made."""
-    jobs: int
-    """Number of jobs with a divergent decision."""
-    tolerance_s: float
-    """Largest difference of times that counts as explained, s."""
+    decisions: int  # number of decisions that either run made
+    jobs: int  # number of jobs with a divergent decision
+    tolerance_s: float  # largest difference of times that counts as explained, s
+    # Resizes that were decided and not applied, since the job ended first: in the real run, in the prediction.
     unapplied: tuple[int, int]
-    """Resizes that were decided and not applied, since the job ended first: in the real run, in the prediction."""
 
 
 def default_tolerance(real: Run, predicted: Run) -> float:

@@ -19,8 +19,7 @@ from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.runs.steps import Steps
 
 HEALTHY, DEGRADED, UNHEALTHY, UNKNOWN = "healthy", "degraded", "unhealthy", "unknown"
-FACTS = ("interrupted", "clock_skew_jobs", "nodes_unused")
-"""Signals without a limit that a run could widen."""
+FACTS = ("interrupted", "clock_skew_jobs", "nodes_unused")  # signals without a limit that a run could widen
 LOGGED = "it is a log without a record of its machine: the health was judged by nodes, states and times only"
 
 
@@ -30,14 +29,10 @@ NOT_JUDGED: tuple[str, list[dict[str, Any]], list[str], bool, dict[str, float | 
 WAIT_S = 120.0
 """Longest accepted wait of the first job of the queue beside unused nodes on which it fits, trace s: twice the longest
 usual period between two passes of a scheduler."""
-WAIT_WALL_S = 1.0
-"""The same in a replay, wall s: starts take some tenths of a second."""
-PERIODS = 2
-"""The same, in scheduling intervals of the run."""
-RESOLUTIONS = 10
-"""The same, in resolutions of the times of the run."""
-MOST_NAMED = 3
-"""Most nodes that a message names."""
+WAIT_WALL_S = 1.0  # the same in a replay, wall s: starts take some tenths of a second
+PERIODS = 2  # the same, in scheduling intervals of the run
+RESOLUTIONS = 10  # the same, in resolutions of the times of the run
+MOST_NAMED = 3  # most nodes that a message names
 
 
 @dataclass(frozen=True)
@@ -113,13 +108,11 @@ class UnusedNodes(NamedTuple):
     """Nodes that were never used, and the job that waited longest for lack of them."""
 
     nodes: tuple[str, ...]
-    total: int
-    """Number of nodes of the run."""
+    total: int  # number of nodes of the run
     job: str
+    # Time in which the job was the first of the queue and fitted with these nodes, but not without them, trace s.
     waited_s: float
-    """Time in which the job was the first of the queue and fitted with these nodes, but not without them, trace s."""
-    limit_s: float
-    """Longest accepted wait, trace s."""
+    limit_s: float  # longest accepted wait, trace s
 
     @property
     def text(self) -> str:

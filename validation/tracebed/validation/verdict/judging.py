@@ -20,8 +20,7 @@ from tracebed.validation.verdict.rule import Reason, Verdict
 from tracebed.validation.verdict.screening import Repetition, different_states, screen
 from tracebed.validation.verdict.tolerances import Tolerances
 
-Figures = dict[str, Any]
-"""The dictionary of `metrics` of a run."""
+Figures = dict[str, Any]  # the dictionary of `metrics` of a run
 
 
 @dataclass(frozen=True)
@@ -31,23 +30,16 @@ class MeasuredCase:
     case: Case
     real: tuple[MeasuredRun, ...]
     predicted: tuple[MeasuredRun, ...]
-    figures: tuple[Figures, ...]
-    """Metrics of each repetition."""
-    predicted_figures: tuple[Figures, ...]
-    """Metrics of each prediction."""
+    figures: tuple[Figures, ...]  # metrics of each repetition
+    predicted_figures: tuple[Figures, ...]  # metrics of each prediction
     repetitions: tuple[Repetition, ...]
-    unmatched: float
-    """Largest share of the jobs of a pair of runs without a counterpart."""
+    unmatched: float  # largest share of the jobs of a pair of runs without a counterpart
+    # Largest accepted share: that of the tolerances or, if it is larger, that of two runs of the ensemble.
     unmatched_limit: float
-    """Largest accepted share: that of the tolerances or, if it is larger, that of two runs of the ensemble."""
-    copied: bool
-    """Whether the run times of each prediction are copies of those that a repetition observed."""
-    compression: float
-    """Factor on absolute margins in seconds: the compression of the run times of the workload."""
-    calibration: bool
-    """Whether the predictions use a calibration that was made from the workload of this case."""
-    member: Membership
-    """The real run and the workload of the case, which other cases may share."""
+    copied: bool  # whether the run times of each prediction are copies of those that a repetition observed
+    compression: float  # factor on absolute margins in seconds: the compression of the run times of the workload
+    calibration: bool  # whether the predictions use a calibration that was made from the workload of this case
+    member: Membership  # the real run and the workload of the case, which other cases may share
 
     @classmethod
     def of_all(
@@ -186,19 +178,14 @@ class Judgment:
     margin: Margin
     gate: bool
     evidence: bool
+    # The cases that are shown. Cases of calibration workloads come last, and are not part of `estimate`.
     cases: tuple[MeasuredCase, ...]
-    """The cases that are shown. Cases of calibration workloads come last, and are not part of `estimate`."""
-    shown: Samples
-    """The values of all shown cases."""
-    samples: Samples
-    """The values of the cases on which the verdict depends."""
+    shown: Samples  # the values of all shown cases
+    samples: Samples  # the values of the cases on which the verdict depends
     estimate: Estimate
-    compression: FloatArray
-    """Factor on the absolute amount of the margin in each case of `samples`."""
-    decidable: bool
-    """Whether some margin makes the metric accurate: no reason other than error and noise forbids it."""
-    profile_based: bool
-    """Whether the noise of a case comes from a noise profile."""
+    compression: FloatArray  # factor on the absolute amount of the margin in each case of `samples`
+    decidable: bool  # whether some margin makes the metric accurate: no reason other than error and noise forbids it
+    profile_based: bool  # whether the noise of a case comes from a noise profile
     verdict: Verdict
     reasons: tuple[Reason, ...]
 

@@ -20,32 +20,23 @@ import pandas as pd
 from tracebed.converters.workload import FloatArray
 from tracebed.validation.statistics import LEVEL, Interval, batch_means
 
-WINDOW_S = 14 * 86400.0
-"""Default length of a window, s."""
-PART = 10
-"""A window is at most this part of the time between the first and the last submission: a tenth."""
-POSITIONS = 336
-"""Positions of a window in its own length: a window of two weeks moves by an hour."""
-FEWEST_JOBS = 100
-"""Fewest jobs for which the figure is computed: ten in a window, in the mean."""
+WINDOW_S = 14 * 86400.0  # default length of a window, s
+PART = 10  # a window is at most this part of the time between the first and the last submission: a tenth
+POSITIONS = 336  # positions of a window in its own length: a window of two weeks moves by an hour
+FEWEST_JOBS = 100  # fewest jobs for which the figure is computed: ten in a window, in the mean
 
 
 @dataclass(frozen=True)
 class MovingAverage:
     """Difference of the moving averages of the wait in two runs. NaN: undefined."""
 
-    window_s: float
-    """Length of a window, s."""
-    windows: int
-    """Number of positions of the window in which the real mean wait is above 0."""
+    window_s: float  # length of a window, s
+    windows: int  # number of positions of the window in which the real mean wait is above 0
+    # Number of positions without a job, or in which no job waited in the real run: no relative error is defined.
     left_out: int
-    """Number of positions without a job, or in which no job waited in the real run: no relative error is defined."""
-    jobs: float
-    """Mean number of jobs in a window."""
-    error: float
-    """Mean of |predicted - real| / real over the windows."""
-    low: float
-    """Lower end of the interval of `error`, by batch means; NaN if there are too few windows."""
+    jobs: float  # mean number of jobs in a window
+    error: float  # mean of |predicted - real| / real over the windows
+    low: float  # lower end of the interval of `error`, by batch means; NaN if there are too few windows
     high: float
 
     @property

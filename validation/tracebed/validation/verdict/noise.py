@@ -32,8 +32,7 @@ from tracebed.validation.verdict.health import UNHEALTHY, Health, counted_notes
 from tracebed.validation.verdict.screening import copied, log_sha256
 from tracebed.validation.verdict.tolerances import Tolerances
 
-LEAST_DF = 4
-"""Smallest number of degrees of freedom of a profile: those of five repetitions of one cell."""
+LEAST_DF = 4  # smallest number of degrees of freedom of a profile: those of five repetitions of one cell
 
 
 class TestbedClass(Part):
@@ -268,8 +267,7 @@ class _Cell:
     """The figures of the repetitions of a cell."""
 
     info: RunInfo
-    first: str
-    """Name of its first run."""
+    first: str  # name of its first run
     figures: list[Mapping[str, Any]]
     hashes: list[str]
 

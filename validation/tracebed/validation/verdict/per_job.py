@@ -23,10 +23,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 DECILES = tuple(percent / 100 for percent in range(10, 100, 10))
-PLACED_S = 15.0
-"""Largest difference of a job that counts as placed, s."""
-DECIMALS = 6
-"""Decimals of a second to which values are rounded where equal values count."""
+PLACED_S = 15.0  # largest difference of a job that counts as placed, s
+DECIMALS = 6  # decimals of a second to which values are rounded where equal values count
 
 
 @dataclass(frozen=True)
@@ -34,14 +32,10 @@ class Shift:
     """Shift function: the deciles of both distributions (Doksum 1974), by the estimator of Harrell and Davis (1982)."""
 
     probabilities: tuple[float, ...]
-    real: tuple[float, ...]
-    """Mean over the real runs of each decile, in the unit of the quantity."""
-    low: tuple[float, ...]
-    """Smallest value of each decile among the real runs."""
-    high: tuple[float, ...]
-    """Largest value of each decile among the real runs."""
-    predicted: tuple[float, ...]
-    """Mean over the predictions of each decile."""
+    real: tuple[float, ...]  # mean over the real runs of each decile, in the unit of the quantity
+    low: tuple[float, ...]  # smallest value of each decile among the real runs
+    high: tuple[float, ...]  # largest value of each decile among the real runs
+    predicted: tuple[float, ...]  # mean over the predictions of each decile
 
     @property
     def difference(self) -> tuple[float, ...]:
@@ -57,31 +51,24 @@ class PerJob(Differences):
     runs are NaN for one.
     """
 
-    quantity: str
-    """A column of `metrics.per_job`: `wait`, `run`, `response` (s) or `bounded_slowdown`."""
-    repeats: int
-    """Number of real runs."""
-    runs: int
-    """Number of predictions."""
-    unmatched: int
-    """Jobs that ended in some of the runs only. These jobs are not part of the figures."""
+    quantity: str  # a column of `metrics.per_job`: `wait`, `run`, `response` (s) or `bounded_slowdown`
+    repeats: int  # number of real runs
+    runs: int  # number of predictions
+    unmatched: int  # Jobs that ended in some of the runs only. These jobs are not part of the figures.
+    # Share of the jobs whose predicted value lies between the smallest and the largest real value.
     inside_envelope: float
-    """Share of the jobs whose predicted value lies between the smallest and the largest real value."""
-    inside_expected: float
-    """This share for one more real run, in the mean: (repeats - 1) / (repeats + 1)."""
-    placed: float
-    """Share of the jobs that are placed: within `PLACED_S` of a real run, mean over the pairs."""
+    inside_expected: float  # this share for one more real run, in the mean: (repeats - 1) / (repeats + 1)
+    placed: float  # share of the jobs that are placed: within `PLACED_S` of a real run, mean over the pairs
     shift: Shift
-    wasserstein_real: float
-    """Wasserstein-1 distance, mean over the pairs of real runs."""
+    wasserstein_real: float  # Wasserstein-1 distance, mean over the pairs of real runs
+    # Kolmogorov-Smirnov distance of the two distributions, mean over the pairs. It is not an accuracy test.
     ks_d: float
-    """Kolmogorov-Smirnov distance of the two distributions, mean over the pairs. It is not an accuracy test."""
+    # Root mean square of the differences job by job between any two runs: first the real runs, then the predictions, in
+    # the order in which they were given.
     distances: tuple[tuple[float, ...], ...]
-    """Root mean square of the differences job by job between any two runs: first the real runs, then the predictions,
-    in the order in which they were given."""
+    # A row per job: job_id, kind, nodes, submit (s), real (mean), low, high (smallest and largest real value),
+    # predicted (mean).
     jobs_table: pd.DataFrame = field(repr=False, compare=False)
-    """A row per job: job_id, kind, nodes, submit (s), real (mean), low, high (smallest and largest real value),
-    predicted (mean)."""
 
     @property
     def noise_ratio(self) -> float:

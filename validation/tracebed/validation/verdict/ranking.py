@@ -32,8 +32,7 @@ from tracebed.validation.statistics import half_width
 from tracebed.validation.verdict.screening import Repetition, screen
 from tracebed.validation.verdict.tolerances import Tolerances
 
-ALPHA = 0.025
-"""Level of each side of the interval that decides about a pair."""
+ALPHA = 0.025  # level of each side of the interval that decides about a pair
 ENOUGH_POLICIES = 5
 """Number of policies from which tau-b has a meaning: by chance it is 1 for 3 policies in 17 % of cases, for 5 in
 0.8 %."""
@@ -48,10 +47,8 @@ class Observation:
     workload: str
     policy: str
     metric: str
-    real: FloatArray
-    """Shape (repetitions,)."""
-    predicted: FloatArray
-    """Shape (predictions,)."""
+    real: FloatArray  # shape (repetitions,)
+    predicted: FloatArray  # shape (predictions,)
 
 
 @dataclass(frozen=True)
@@ -62,13 +59,10 @@ class PolicyPair:
     metric: str
     first: str
     second: str
-    real: float
-    """Logarithm of the ratio first / second of the real means; the difference if a value is not above 0."""
-    low: float
-    """Lower end of the confidence interval of `real` (Welch). NaN without two repetitions of each policy."""
+    real: float  # logarithm of the ratio first / second of the real means; the difference if a value is not above 0
+    low: float  # Lower end of the confidence interval of `real` (Welch). NaN without two repetitions of each policy.
     high: float
-    predicted: float
-    """The same logarithm or difference of the predictions."""
+    predicted: float  # the same logarithm or difference of the predictions
 
     @property
     def decisive(self) -> bool:
@@ -107,12 +101,9 @@ class Order:
 
     workload: str
     metric: str
-    policies: tuple[str, ...]
-    """The policies in ascending order of the real mean."""
-    predicted: tuple[str, ...]
-    """The policies in ascending order of the predicted mean."""
-    tau_b: float
-    """Rank correlation of the real and the predicted means; NaN if all means of a side are equal."""
+    policies: tuple[str, ...]  # the policies in ascending order of the real mean
+    predicted: tuple[str, ...]  # the policies in ascending order of the predicted mean
+    tau_b: float  # rank correlation of the real and the predicted means; NaN if all means of a side are equal
 
 
 @dataclass(frozen=True)

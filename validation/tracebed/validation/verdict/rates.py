@@ -15,29 +15,23 @@ from tracebed.converters.workload import BoolArray
 from tracebed.validation.metrics import MeasuredRun
 from tracebed.validation.metrics.deadlines import outcomes
 
-ALPHA = 0.025
-"""Level of each side of an interval."""
+ALPHA = 0.025  # level of each side of an interval
 
 
 @dataclass(frozen=True)
 class PairedRate:
     """A rate in a real run and in a prediction, over the same jobs."""
 
-    name: str
-    """`acceptance_rate`, `guarantee_rate`, `cancel_rate` or `in_time_rate`."""
-    jobs: int
-    """Number of jobs for which the rate is defined in both runs."""
+    name: str  # `acceptance_rate`, `guarantee_rate`, `cancel_rate` or `in_time_rate`
+    jobs: int  # number of jobs for which the rate is defined in both runs
     real: float
     predicted: float
-    only_predicted: int
-    """Discordant jobs (b): those counted in the prediction only."""
-    only_real: int
-    """Discordant jobs (c): those counted in the real run only."""
-    low: float
-    """Lower end of the interval of predicted - real, by `tango_interval`."""
+    only_predicted: int  # discordant jobs (b): those counted in the prediction only
+    only_real: int  # discordant jobs (c): those counted in the real run only
+    low: float  # lower end of the interval of predicted - real, by `tango_interval`
     high: float
+    # Exact p-value of McNemar's test (1947), for information: a large p-value is no evidence of accuracy.
     mcnemar_p: float
-    """Exact p-value of McNemar's test (1947), for information: a large p-value is no evidence of accuracy."""
 
     @property
     def difference(self) -> float:

@@ -20,8 +20,7 @@ from tracebed.orchestrator.run import JOURNAL, Run
 
 TIMES = ["job_id", "submit", "start", "end", "state"]
 """Columns of the jobs by which a journal is recognized as that of a run."""
-ROUNDING_S = 1e-6
-"""Largest difference of equal times, s."""
+ROUNDING_S = 1e-6  # largest difference of equal times, s
 
 NO_JOURNAL = "its journal is missing: the health was judged by the figures in run.json and by the tables"
 """Note about a run that is kept without its journal, as those of recorded suites are."""
@@ -30,16 +29,13 @@ NO_JOURNAL = "its journal is missing: the health was judged by the figures in ru
 class ReassessedHealth(NamedTuple):
     """The health of a replay according to its journal and tables."""
 
-    state: str
-    """`healthy`, `degraded` or `unhealthy`; empty: the replay recorded no health, and has no journal."""
-    causes: list[dict[str, Any]]
-    """The causes of the state and of milder states, as in `RunInfo.health`."""
+    state: str  # `healthy`, `degraded` or `unhealthy`; empty: the replay recorded no health, and has no journal
+    causes: list[dict[str, Any]]  # the causes of the state and of milder states, as in `RunInfo.health`
+    # How the judgment differs from the record of the run, and what could not be recomputed; a sentence each.
     notes: list[str]
-    """How the judgment differs from the record of the run, and what could not be recomputed; a sentence each."""
-    lenient: bool
-    """Whether the replay is unhealthy, but not by its own limits."""
+    lenient: bool  # whether the replay is unhealthy, but not by its own limits
+    # The judged figures: signal -> value; None: unknown. Empty: the replay recorded no health, and has no journal.
     signals: dict[str, float | None]
-    """The judged figures: signal -> value; None: unknown. Empty: the replay recorded no health, and has no journal."""
 
 
 def reassessed_health(run: Run) -> ReassessedHealth:

@@ -34,30 +34,21 @@ from tracebed.ground.table import rows_of
 from tracebed.orchestrator.run import Run
 from tracebed.validation.verdict.health import UNHEALTHY, Health
 
-MAJORITY = 3
-"""Smallest number of repetitions among which there is a majority."""
-LATE_S = 5.0
-"""H3: accepted deviation of a submission from its planned time, trace s."""
-LATE_SHARE = 0.01
-"""H3: the same, as a share of the mean time between two submissions."""
+MAJORITY = 3  # smallest number of repetitions among which there is a majority
+LATE_S = 5.0  # H3: accepted deviation of a submission from its planned time, trace s
+LATE_SHARE = 0.01  # H3: the same, as a share of the mean time between two submissions
 OF_FACTS = {"clock_skew_jobs": "H6", "nodes_unused": "H1"}
 """Signal -> the rule that an unhealthy run breaks if the signal is its only cause."""
 
-Figures = Mapping[str, Any]
-"""The dictionary of `metrics` of a run."""
+Figures = Mapping[str, Any]  # the dictionary of `metrics` of a run
 
 TIMES = ("submit", "start", "end")
 COMPARED_COLUMNS = ["job_id", "state", *TIMES]
-SHIFTED_S = 0.01
-"""Largest spread of the differences of the times of two copies, trace s; also at most `SHIFTED_WALL_S`."""
-SHIFTED_WALL_S = 0.001
-"""The same, wall s. The launches of real repetitions vary by more than this."""
-GRIDS_S = (3600.0, 60.0, 10.0, 1.0, 0.1, 0.01)
-"""Units to which times are rounded, s, the largest first."""
-FLOAT_S = 1e-6
-"""Accepted error of a multiple of a unit, s."""
-MANY = 10
-"""Smallest number of times for which the differences may spread: few times are near each other by chance."""
+SHIFTED_S = 0.01  # largest spread of the differences of the times of two copies, trace s; also at most `SHIFTED_WALL_S`
+SHIFTED_WALL_S = 0.001  # The same, wall s. The launches of real repetitions vary by more than this.
+GRIDS_S = (3600.0, 60.0, 10.0, 1.0, 0.1, 0.01)  # units to which times are rounded, s, the largest first
+FLOAT_S = 1e-6  # accepted error of a multiple of a unit, s
+MANY = 10  # smallest number of times for which the differences may spread: few times are near each other by chance
 
 H4_RUN_TIME = 0.03
 """H4: largest accepted relative difference of the mean run time from the median of the other repetitions."""
@@ -65,8 +56,7 @@ H5_DEVIATION = 0.05
 """H5: accepted deviation of the logarithm of the makespan, and of the loss of capacity, from the median."""
 H5_SPREADS = 6 * 1.4826
 """H5: accepted deviation in median absolute deviations (MAD). 1.4826 MAD estimate a standard deviation."""
-LEAST_REPETITIONS = 3
-"""Smallest number of repetitions of a cell for which the signals are computed."""
+LEAST_REPETITIONS = 3  # smallest number of repetitions of a cell for which the signals are computed
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,7 @@ from tracebed.ground.yaml_file import YamlFile
 from tracebed.validation.metrics import Margin, Metric, all_metrics
 from tracebed.validation.verdict.moving_average import WINDOW_S
 
-SHIPPED = Path(__file__).with_name("tolerances.yaml")
-"""The default tolerances as a file."""
+SHIPPED = Path(__file__).with_name("tolerances.yaml")  # the default tolerances as a file
 HINT = "write 10%, 30s or 10%,30s; and gate, advisory or off"
 DEFAULT = "default"
 
@@ -118,8 +117,7 @@ class Tolerances:
         return self.repeats_many if cases >= MANY else self.repeats_few
 
 
-MANY = 5
-"""Number of cases from which `Tolerances.repeats_many` repetitions are enough."""
+MANY = 5  # number of cases from which `Tolerances.repeats_many` repetitions are enough
 
 
 def metric_named(name: str) -> Metric:

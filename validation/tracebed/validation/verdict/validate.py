@@ -36,15 +36,12 @@ from tracebed.validation.verdict.validation import (
     Validation,
 )
 
-SENSITIVITY = (0.5, 2.0)
-"""Factors on all margins for which the verdict is shown, too."""
+SENSITIVITY = (0.5, 2.0)  # factors on all margins for which the verdict is shown, too
 
 WEAK = {"makespan_s", "utilization", "throughput"}
 """Metrics that are determined mostly by arrivals, and hardly depend on errors of a schedule."""
-NAMED = 3
-"""Most cases that a warning names."""
-WIDE = 2.0
-"""Factor of an absolute margin over the relative one from which a warning names the case."""
+NAMED = 3  # most cases that a warning names
+WIDE = 2.0  # factor of an absolute margin over the relative one from which a warning names the case
 
 
 def validate(

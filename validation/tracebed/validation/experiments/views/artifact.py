@@ -49,8 +49,7 @@ REPLAYED = "-replayed.yaml"
 """End of the name of the experiment as it was replayed; the experiment of the artifact has recorded runs."""
 LEFT_OUT = {"ledger.json", "experiment.yaml", "table.parquet"}
 """Views of simulated cells that have a date, or that repeat another file."""
-SHOWN = 5
-"""Largest number of differences that an error repeats."""
+SHOWN = 5  # largest number of differences that an error repeats
 REBUILD = """#!/bin/sh
 # Checks all files, computes the results again in rebuilt/, and compares them. Exit status 0: every file is equal.
 # TRACEBED=PATH names an installed command; otherwise the wheel is installed in an environment in rebuilt/.

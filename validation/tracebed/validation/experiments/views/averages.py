@@ -23,8 +23,7 @@ from tracebed.validation.significance import INPUT, Difference, differences
 from tracebed.validation.statistics import half_width
 
 Row = TypeVar("Row", bound=Mapping[str, Any])
-REPLICATE = ["seed", "perturbation"]
-"""Key columns of which each pair of values is one random input."""
+REPLICATE = ["seed", "perturbation"]  # key columns of which each pair of values is one random input
 GROUP = [key for key in KEYS if key not in (*REPLICATE, "testbed")]
 """Key columns of the means over seeds and random changes."""
 
@@ -122,8 +121,7 @@ def is_perturbed(table: pd.DataFrame) -> bool:
     return bool(table["perturbation"].nunique() > 1)
 
 
-LEVEL = 0.95
-"""Nominal coverage of the intervals of means and ratios."""
+LEVEL = 0.95  # nominal coverage of the intervals of means and ratios
 PAIRED = "_base"
 """Suffix of the column of the baseline of the same seed and perturbation, as a share of the mean of the baseline."""
 

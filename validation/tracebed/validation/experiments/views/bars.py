@@ -34,12 +34,10 @@ from tracebed.validation.report.style import INK, SOFT
 
 BOX = INK
 PERCENT = {"utilization", "utilization_full", "loss_of_capacity"}
-MANY = 24
-"""Number of bars from which a single panel is as wide as a page."""
+MANY = 24  # number of bars from which a single panel is as wide as a page
 NUMBERS, LETTER = FONT - 1.5, 0.64
 """Size of the values on bars, points; width of a digit, in this size: that of the widest font of the style."""
-DWARFED = 30.0
-"""Ratio of the largest to the smallest value above which an axis is logarithmic."""
+DWARFED = 30.0  # ratio of the largest to the smallest value above which an axis is logarithmic
 NUMERIC = ("share", "interval_s", "malleability_interval_s")
 """Keys with values that can be the x axis of lines, the first one that varies."""
 AXES = {
@@ -62,8 +60,7 @@ class Mark(NamedTuple):
     """A printed value on a bar."""
 
     figure: str
-    bar: int
-    """Index of the bar in the table of means."""
+    bar: int  # index of the bar in the table of means
     value: float
     kind: tuple[Rule, bool]
     element: str
@@ -74,16 +71,12 @@ class Series(NamedTuple):
 
     label: str
     at: FloatArray
-    bars: Any
-    """Index of each point in the table of means."""
+    bars: Any  # index of each point in the table of means
     groups: list[Any]
     values: FloatArray
-    half: FloatArray
-    """Half-width of the 95 % interval of the mean or, of a ratio, over the pairs; NaN for one value."""
-    runs: IntArray
-    """Number of runs, or of pairs, behind each value."""
-    quartiles: FloatArray
-    """Shape (2, points); NaN if there are none."""
+    half: FloatArray  # half-width of the 95 % interval of the mean or, of a ratio, over the pairs; NaN for one value
+    runs: IntArray  # number of runs, or of pairs, behind each value
+    quartiles: FloatArray  # shape (2, points); NaN if there are none
     style: SeriesStyle
 
     @property
@@ -96,14 +89,10 @@ class Series(NamedTuple):
 class Layout(NamedTuple):
     """What a plot of means shows."""
 
-    rows: pd.DataFrame
-    """The rows of its points, divided by those of the baseline if the plot has one."""
-    averaged: pd.DataFrame
-    """Their means, a row per point."""
-    x: str
-    """Key on the x axis."""
-    varying: list[str]
-    """Keys that differ between the series."""
+    rows: pd.DataFrame  # the rows of its points, divided by those of the baseline if the plot has one
+    averaged: pd.DataFrame  # their means, a row per point
+    x: str  # key on the x axis
+    varying: list[str]  # keys that differ between the series
 
     @property
     def series(self) -> dict[str, str]:

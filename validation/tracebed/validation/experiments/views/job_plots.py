@@ -30,8 +30,7 @@ from tracebed.validation.report.style import SOFT
 from tracebed.validation.statistics import half_width
 
 DAY = 86_400.0
-BARS = "#cccccc"
-"""Color of the bars behind daily lines."""
+BARS = "#cccccc"  # color of the bars behind daily lines
 NODES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 """Upper bounds of the categories of requested nodes. The last category has no upper bound."""
 RUN_TIMES: Mapping[str, float] = {
@@ -44,8 +43,7 @@ RUN_TIMES: Mapping[str, float] = {
     "1 d": DAY,
 }
 """Upper bounds of the categories of run time, s. The last category has no upper bound."""
-POINTS = 200
-"""Largest number of points of a line of a distribution."""
+POINTS = 200  # largest number of points of a line of a distribution
 OF_JOBS = {"slowdown_ref": "slowdown", "wait": "wait", "run": "run time", "response": "response"}
 
 
@@ -195,14 +193,11 @@ def daily(
     return figure, pd.DataFrame(data, columns=["figure", "series", "day", "value", "color"])
 
 
-HEIGHT = 2.3
-"""Height of a panel, inches."""
+HEIGHT = 2.3  # height of a panel, inches
 OURS, MARK, QUEUE, PRINTED = COLORS[0], COLORS[1], COLORS[2], "#000000"
 AXES = {"nodes": "required nodes", "run_time": "run time (h)"}
-SCALE = {"nodes": 1.0, "run_time": 1 / 3600.0}
-"""Column of the jobs -> factor from its unit to that of the axis."""
-INSTANTS = 2000
-"""Largest number of drawn instants of a line over time."""
+SCALE = {"nodes": 1.0, "run_time": 1 / 3600.0}  # column of the jobs -> factor from its unit to that of the axis
+INSTANTS = 2000  # largest number of drawn instants of a line over time
 
 
 def distribution(experiment: Experiment, plot: Plot, jobs: pd.DataFrame, title: str) -> tuple[Figure, pd.DataFrame]:

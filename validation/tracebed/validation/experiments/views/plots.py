@@ -33,8 +33,7 @@ from tracebed.validation.report.interactive import scripts
 from tracebed.validation.report.sections import Section, figure_html, rendered_sections
 from tracebed.validation.report.templates import fill
 
-Drawn = tuple[Figure, pd.DataFrame]
-"""A picture, and what it shows."""
+Drawn = tuple[Figure, pd.DataFrame]  # a picture, and what it shows
 
 OVERVIEW = Plot(kind="bars", figures=["mean_response_s", "mean_wait_s", "mean_bounded_slowdown", "utilization"])
 """The plot of an experiment without `plots`."""
@@ -48,17 +47,14 @@ class Drawing:
 
     experiment: Experiment
     plot: Plot
-    rows: pd.DataFrame
-    """The rows of its window and workload."""
+    rows: pd.DataFrame  # the rows of its window and workload
     jobs: Jobs
-    workload: str | None
-    """The workload of the picture; None: all of them."""
+    workload: str | None  # the workload of the picture; None: all of them
     title: str
     folder: Path
-    stem: str
-    """Name of the files without suffix."""
+    stem: str  # name of the files without suffix
+    # Series -> number of its style on the page (`SeriesStyle`).
     numbers: Mapping[str, int] = field(default_factory=dict)
-    """Series -> number of its style on the page (`SeriesStyle`)."""
 
 
 def draw(

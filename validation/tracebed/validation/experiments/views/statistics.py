@@ -35,30 +35,21 @@ from tracebed.validation.verdict.health import Health
 IntArray: TypeAlias = NDArray[np.intp]
 
 PERMUTATIONS = 2000
-LEVEL = 0.95
-"""Probability of the interval in which the correlation of independent repetitions lies."""
-_AT_ONCE = 2_000_000
-"""Largest number of values that are permuted at once, which bounds the memory."""
+LEVEL = 0.95  # probability of the interval in which the correlation of independent repetitions lies
+_AT_ONCE = 2_000_000  # largest number of values that are permuted at once, which bounds the memory
 
 
 @dataclass(frozen=True)
 class Dependence:
     """Drift and lag-1 correlation of one metric."""
 
-    runs: int
-    """Number of repetitions used: those of cells with at least two different values."""
-    drift_percent: float
-    """Slope over the sequence, in percent of the mean of the cell per run."""
-    drift_p: float
-    """Probability of a slope of at least this size, in either direction, under independence."""
-    correlation: float
-    """Lag-1 correlation of the deviations, in standard deviations of their cell."""
-    expected: float
-    """Mean of the correlation under independence."""
-    low: float
-    """Lower end of the interval of the correlation under independence."""
-    high: float
-    """Upper end."""
+    runs: int  # number of repetitions used: those of cells with at least two different values
+    drift_percent: float  # slope over the sequence, in percent of the mean of the cell per run
+    drift_p: float  # probability of a slope of at least this size, in either direction, under independence
+    correlation: float  # Lag-1 correlation of the deviations, in standard deviations of their cell
+    expected: float  # mean of the correlation under independence
+    low: float  # lower end of the interval of the correlation under independence
+    high: float  # upper end
 
 
 def dependence(values: FloatArray, cells: Sequence[str], *, seed: int = 0) -> Dependence | None:
@@ -134,8 +125,7 @@ def _permuted(
 
 METRICS = ("makespan_s", "mean_wait_s", "mean_response_s", "mean_bounded_slowdown", "utilization")
 SIGNALS = ("mean_run_s", "loss_of_capacity")
-STATES = ("healthy", "degraded", "unhealthy", "unknown")
-"""Health of a run; `unknown` if the run has no record of it."""
+STATES = ("healthy", "degraded", "unhealthy", "unknown")  # health of a run; `unknown` if the run has no record of it
 
 
 @dataclass(frozen=True)
@@ -143,12 +133,10 @@ class Figures:
     """The figures of one metric over the repetitions of a cell."""
 
     mean: float
-    sd: float
-    """Standard deviation of the sample; NaN for fewer than two repetitions."""
-    cv: float
-    """Coefficient of variation: sd / mean."""
+    sd: float  # standard deviation of the sample; NaN for fewer than two repetitions
+    cv: float  # coefficient of variation: sd / mean
+    # Simulator -> relative error of its prediction (the mean, if it is stochastic) against the mean.
     errors: dict[str, float]
-    """Simulator -> relative error of its prediction (the mean, if it is stochastic) against the mean."""
 
 
 @dataclass(frozen=True)
@@ -156,8 +144,7 @@ class CellFigures:
     """The figures of a selection of the repetitions of a cell."""
 
     cell: str
-    selection: str
-    """`all`, `without unhealthy`, or `without H4, H5` (signals of the outcome)."""
+    selection: str  # `all`, `without unhealthy`, or `without H4, H5` (signals of the outcome)
     n: int
     metrics: dict[str, Figures]
 

@@ -38,17 +38,12 @@ from tracebed.validation.verdict.validation import CaseResult
 
 __all__ = ["POLICY", "Scripts", "scripts"]
 
-MISSING = -(2**31)
-"""Value of a missing time."""
+MISSING = -(2**31)  # value of a missing time
 
-BARS = 400_000
-"""Largest number of bars of a chart. The bars with the smallest areas are omitted."""
-STEPS = 200_000
-"""Largest number of steps of a curve. A curve with more steps is averaged over half as many bins."""
-NAMES = 20_000
-"""Number of nodes above which their names are omitted."""
-PARTS = 1000
-"""Parts of the row of a node in a Gantt chart, in which the edges of bars are given."""
+BARS = 400_000  # Largest number of bars of a chart. The bars with the smallest areas are omitted.
+STEPS = 200_000  # Largest number of steps of a curve. A curve with more steps is averaged over half as many bins.
+NAMES = 20_000  # number of nodes above which their names are omitted
+PARTS = 1000  # parts of the row of a node in a Gantt chart, in which the edges of bars are given
 SIDES = ("real", "predicted")
 
 FOLDER = Path(__file__).parent
@@ -76,10 +71,8 @@ class PackedColumn(NamedTuple):
     """A column of 32-bit integers, shape (rows,)."""
 
     values: npt.NDArray[np.integer]
-    base: str = ""
-    """Earlier column to which the stored values are relative. A missing value of the base counts as 0."""
-    rows: str = ""
-    """Earlier column with the row of the base for each value; by default, the same row."""
+    base: str = ""  # Earlier column to which the stored values are relative. A missing value of the base counts as 0.
+    rows: str = ""  # earlier column with the row of the base for each value; by default, the same row
 
 
 def pack(facts: Mapping[str, Any], columns: Mapping[str, PackedColumn]) -> str:
@@ -205,8 +198,7 @@ class Scripts:
 
     script: Markup
     style: str = ""
-    data: str = ""
-    """Content of the data block of the charts: base64; empty without charts."""
+    data: str = ""  # content of the data block of the charts: base64; empty without charts
 
     @property
     def policy(self) -> str:
