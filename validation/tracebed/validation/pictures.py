@@ -129,10 +129,7 @@ def save_all(pictures: Mapping[str, Picture], folder: Path) -> list[Path]:
 
 
 def save(figure: Figure, data: pd.DataFrame, folder: Path, stem: str) -> Path:
-    """Write `stem`.svg, .png, .pdf and .csv into `folder`, and return the path of the PNG file.
-
-    `data` is what the picture shows, a row per bar, mark, cell or point of a line.
-    """
+    """Write `stem`.svg, .png, .pdf and the shown data as .csv into `folder`, and return the path of the PNG file."""
     folder.mkdir(parents=True, exist_ok=True)
     _write_all(figure, folder, stem)
     _write_csv(data, folder / f"{stem}.csv")
@@ -199,11 +196,9 @@ def _label_of(artist: Any) -> str:
 def panels(
     count: int, title: str, *, height: float = 2.0, wide: bool = False, width: float | None = None
 ) -> tuple[Figure, list[Axes]]:
-    """Return a figure of `count` panels of `height` inches with their labels, and the panels.
-
-    A single panel is as wide as a column, or as a page if `wide`. Several are side by side, two in a row of a page, or
-    below each other if `wide` or if the figure is as wide as a column.
-    """
+    """Return a figure of `count` panels of `height` inches with their labels, and the panels."""
+    # A single panel is as wide as a column, or as a page if `wide`. Several are side by side, two in a row of a page,
+    # or below each other if `wide` or if the figure is as wide as a column.
     width = width or (COLUMN if count == 1 and not wide else PAGE)
     columns = 1 if wide or count == 1 or width == COLUMN else 2
     rows = -(-count // columns)
@@ -216,10 +211,8 @@ def panels(
 
 
 def legend(figure: Figure, axes_of: Iterable[Axes], more: Mapping[str, Artist] | None = None) -> None:
-    """Draw the legend of all panels below them, and make the figure higher by its height.
-
-    A label of several panels is drawn once, bars first. `more`: further entries, by their labels.
-    """
+    """Draw the legend of all panels, and `more` entries, below them, and make the figure higher by its height."""
+    # A label of several panels is drawn once, bars first.
     found = [pair for axes in axes_of for pair in zip(*axes.get_legend_handles_labels(), strict=True)]
     handles = {label: handle for handle, label in sorted(found, key=lambda pair: isinstance(pair[0], Line2D))}
     width = figure.get_figwidth()

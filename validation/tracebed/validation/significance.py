@@ -109,10 +109,8 @@ def differences(first: pd.DataFrame, second: pd.DataFrame) -> dict[str, Differen
 
 
 def _pairs(first: pd.DataFrame, second: pd.DataFrame) -> tuple[IntArray, IntArray] | None:
-    """Return the rows of both groups that are pairs, shapes (pairs,); None if there are too few.
-
-    An input may be drawn several times. The k-th run with an input in one group is the pair of the k-th in the other.
-    """
+    """Return the rows of both groups that are pairs, shapes (pairs,); None if there are too few."""
+    # An input may be drawn several times. The k-th run with an input in one group is the pair of the k-th in the other.
     import pandas as pd
 
     if INPUT not in first or INPUT not in second:

@@ -10,10 +10,8 @@ from tracebed.converters.workload import FloatArray
 
 
 def interval_svg(low: float, middle: float, high: float, reach: float, *, marks: tuple[float, ...] = ()) -> str:
-    """Return an interval with its middle on an axis from -reach to reach; empty if the middle is unknown.
-
-    NaN: the ends are unknown. Values beyond the axis are drawn at its end. `marks`: values with a thin line.
-    """
+    """Return an interval with its middle on an axis from -reach to reach; empty if the middle is unknown."""
+    # Values beyond the axis are drawn at its end; NaN: the ends are unknown.
     if math.isnan(middle) or not reach > 0:
         return ""
 

@@ -67,11 +67,10 @@ def _pairs(counts: IntArray) -> int:
 
 
 def _inversions(values: IntArray) -> int:
-    """Return the number of pairs of values of which the first is larger, for whole numbers of at least 0.
-
-    The values are sorted by one binary digit after the other, the highest first. A pair is counted at the highest digit
-    in which its values differ: a 1 before a 0 among the values with the same higher digits, which are neighbors.
-    """
+    """Return the number of pairs of values of which the first is larger, for whole numbers of at least 0."""
+    # The values are sorted by one binary digit after the other, the highest first. A pair is counted at the highest
+    # digit in which its values differ: a 1 before a 0 among the values with the same higher digits, which are
+    # neighbors.
     found = 0
     for digit in reversed(range(int(values.max()).bit_length())):
         higher, one = values >> (digit + 1), (values >> digit) & 1

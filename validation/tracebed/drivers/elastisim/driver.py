@@ -291,10 +291,8 @@ class ElastisimExecutor:
         return self._orders
 
     def _instant(self, message: Invocation) -> float:
-        """Return the trace time of a message, s: the exact time of a known event that is closer than `INSTANT_S`.
-
-        A policy may compare the time with that of a reservation, which is later by a rounding error otherwise.
-        """
+        """Return the trace time of a message, s: the exact time of a known event closer than `INSTANT_S`."""
+        # A policy may compare the time with that of a reservation, which is later by a rounding error otherwise.
         now = message.time + self.origin
         if message.occasion is MessageReason.PERIODIC:
             known = round(now / self.interval_s) * self.interval_s

@@ -71,12 +71,8 @@ def write_input(
     shift_s: float = 0.0,
     interval_s: float = 0.0,
 ) -> None:
-    """Write the input files of ElastiSim with the exporter of `tracebed convert`, and set what a simulation needs.
-
-    Args:
-        shift_s: time that is added to the submit times, s.
-        interval_s: interval of periodic messages, s; 0: none.
-    """
+    """Write the input files of ElastiSim with the exporter of `tracebed convert`, and set what a simulation needs."""
+    # `shift_s` is added to the submit times. `interval_s` is that of periodic messages; 0: none.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", Tolerated)  # the exporter counts again what the run already has as warnings
         format.write_folder(workload, folder)

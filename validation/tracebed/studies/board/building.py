@@ -64,10 +64,8 @@ def scores_of(
 
 
 def ceiling_of(dataset: str, cases: Sequence[CaseResult], tolerances: Tolerances) -> list[Score]:
-    """Return the score of the real runs: each run as a prediction of the other runs of its case.
-
-    No score without repetitions. Calibration workloads count: nothing was calibrated for a real run.
-    """
+    """Return the score of the real runs, each as a prediction of the others of its case; none without repetitions."""
+    # Calibration workloads count: nothing was calibrated for a real run.
     made = []
     for each in cases:
         runs = [run for run, own in zip(each.case.real, each.repetitions, strict=True) if not own.excluded]
@@ -156,14 +154,11 @@ def _means(values: Mapping[str, float], made: Validation) -> dict[str, float]:
 
 
 def _verdict(made: Validation, noise: Mapping[str, float]) -> tuple[Verdict, str]:
-    """Return the verdict and what it is about.
-
-    The repetitions of the cases decide first. Without a decision, an entry is inaccurate if a case is proved to be off
-    with the noise that is assumed. Accuracy needs repetitions.
-    """
+    """Return the verdict and what it is about: by the repetitions of the cases or, undecided, by assumed noise."""
     gated = [item for item in made.metrics if item.gate]
     if made.verdict is not Verdict.INCONCLUSIVE:
         return made.verdict, "; ".join(item.metric.label for item in gated if item.verdict is made.verdict)
+    # Accuracy needs repetitions. An entry is inaccurate if a case is proved to be off with the noise that is assumed.
     errors = {item.name: [case.z for case in item.deciding if math.isfinite(case.z)] for item in gated}
     if Reason.UNHEALTHY not in made.reasons and (off := inaccurate(errors, noise)):
         return Verdict.INACCURATE, "; ".join(item.metric.label for item in gated if item.name in off)

@@ -27,10 +27,7 @@ CONTROLS = {
 
 
 def controls(cases: Sequence[Case], results: Sequence[CaseResult]) -> dict[str, list[Case]]:
-    """Return control -> its cases, without the controls that need what the data set lacks.
-
-    `other-runs` needs a second workload. `observed` needs predictions whose run times are not copies already.
-    """
+    """Return control -> its cases, without the controls that need what the data set lacks."""
     waits = [_waits(case.real[0]) for case in cases]
     found = {
         "shuffled": [

@@ -134,11 +134,9 @@ REQUESTS = [
 
 
 def slurm_model_cores(files: Mapping[str, bytes]) -> bytes:
-    """Return the workload of slurm_model for a machine whose nodes are its cores.
-
-    A job without a planned run time (-1) runs until its limit. Features, memory, GPUs, accounts and the boundaries of
-    the nodes are left out.
-    """
+    """Return the workload of slurm_model for a machine whose nodes are its cores."""
+    # A job without a planned run time (-1) runs until its limit. Features, memory, GPUs, accounts and the boundaries of
+    # the nodes are left out.
     rows = ["job_id,submit_time,run_time,time_limit,nodes,user"]
     for row in _rows(files["jobs500.csv"], ";"):
         limit = 60 * int(row["wall_limit"])
@@ -148,10 +146,8 @@ def slurm_model_cores(files: Mapping[str, bytes]) -> bytes:
 
 
 def slurm_model_nodes(files: Mapping[str, bytes]) -> bytes:
-    """Return the workload of slurm_model with all requests, as the format `ub-slurm` reads it.
-
-    A job without a planned run time (-1) runs for a day longer than its limit, at which it is killed.
-    """
+    """Return the workload of slurm_model with all requests, as the format `ub-slurm` reads it."""
+    # A job without a planned run time (-1) runs for a day longer than its limit, at which it is killed.
     with TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore", Tolerated)
         path = Path(folder) / "jobs500.csv"

@@ -265,11 +265,8 @@ def _control(board: Board, score: Score) -> tuple[str, ...]:
 
 
 def failure(board: Board, score: Score) -> str:
-    """Return how a control fails, as text.
-
-    A control fails if its run times are found to be copies, if it is inaccurate, or if it places fewer jobs than the
-    best entry on its track. A control that does not fail shows that the data set tells nothing.
-    """
+    """Return how a control fails, as text: by copied run times, its verdict, or fewer placed jobs than the best."""
+    # A control that does not fail shows that the data set tells nothing.
     if score.entry == "observed" and score.track == "observed":
         return "its run times are found to be copies"
     if score.verdict == "inaccurate":

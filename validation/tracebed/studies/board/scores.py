@@ -54,20 +54,15 @@ def spread(values: ArrayLike, alpha: float = ALPHA) -> Spread:
 
 
 def paired(ours: Mapping[str, float], theirs: Mapping[str, float], alpha: float = ALPHA) -> Spread | None:
-    """Return the mean difference of two errors (in margins) over their common clusters, None without one.
-
-    A negative difference: ours is nearer to the real runs. The difficulty of a cluster cancels in the difference.
-    """
+    """Return the mean difference of two errors (in margins) over their common clusters; negative if ours is smaller."""
+    # The difficulty of a cluster cancels in the difference.
     common = [name for name in ours if name in theirs]
     return spread([ours[name] - theirs[name] for name in common], alpha) if common else None
 
 
 def proved_off(errors: ArrayLike, noise: float, kappa: float = KAPPA) -> float:
-    """Return the p-value of the hypothesis that no case is off by more than `kappa` margins.
-
-    The noise (standard deviation of a real run, in margins, an upper bound) is given, because it cannot be estimated
-    from one run. Bonferroni over the cases.
-    """
+    """Return the p-value of the hypothesis that no case is off by more than `kappa` margins."""
+    # The noise, an upper bound in margins, is given: it cannot be estimated from one run. Bonferroni over the cases.
     from scipy import stats
 
     found = np.abs(np.asarray(errors, dtype=float))
@@ -75,10 +70,7 @@ def proved_off(errors: ArrayLike, noise: float, kappa: float = KAPPA) -> float:
 
 
 def inaccurate(errors: Mapping[str, ArrayLike], noise: Mapping[str, float], alpha: float = ALPHA) -> list[str]:
-    """Return the metrics in which a case is proved to be off, with at most `alpha` for any false statement (Holm).
-
-    `errors` and `noise` are in margins; a noise of at least `NOISE` is assumed.
-    """
+    """Return the metrics in which a case is proved to be off, with at most `alpha` for any false statement (Holm)."""
     p = [np.array(proved_off(each, max(NOISE, noise.get(name, 0.0)))) for name, each in errors.items()]
     found = rejected(p, alpha) if p else []
     return [name for name, off in zip(errors, found, strict=True) if off]

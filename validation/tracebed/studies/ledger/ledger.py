@@ -48,10 +48,8 @@ def distance(printed: float, ours: float, *, is_change: bool) -> float:
 
 
 def is_near(printed: float, ours: float, within: float, *, is_change: bool, relative: bool = False) -> bool:
-    """Return whether the distance is at most `within`. A change must also have the printed sign.
-
-    `relative`: the distance of a change is a share of the printed change, unless that is 0.
-    """
+    """Return whether the distance, or its share of a printed change (`relative`), is at most `within`."""
+    # A change must also have the printed sign.
     if is_change and has_wrong_sign(printed, ours):
         return False
     if not is_change and not printed:
@@ -272,11 +270,9 @@ def rows_of(claims: Iterable[Claim], measured: Measured) -> list[Row]:
 
 
 def rows_of_experiment(experiment: Experiment, table: pd.DataFrame) -> list[Row]:
-    """Return the rows of an experiment: the defaults of each claim first, then other windows and settings.
-
-    The default of a claim is the first window, and the settings of the first point of the grid that fits the claim.
-    Rows of other windows and settings are left out if they were not computed.
-    """
+    """Return the rows of an experiment: the defaults of each claim first, then other windows and settings."""
+    # The default of a claim is the first window, and the settings of the first point of the grid that fits the claim.
+    # Rows of other windows and settings are left out if they were not computed.
     own = (experiment.seeds[0], experiment.perturbations[0])
     points = [point for point in experiment.points() if (point.seed, point.perturbation) == own]
     measured = Measured(table, [*GROUP, "window"], REPLICATE)
@@ -353,11 +349,9 @@ def _distinct(runs: Iterable[list[Values]]) -> list[list[Values]]:
 
 
 def _runs_needed(each: Sequence[Sequence[float]]) -> int:
-    """Return how many runs an order would need; 0 if the runs, shape (runs, points), decide it.
-
-    An order is decided if each step is larger than the half-width of its interval, or if one is so in the other
-    direction. The half-width is expected to fall with the root of the number of runs.
-    """
+    """Return how many runs an order would need; 0 if the runs, shape (runs, points), decide it."""
+    # An order is decided if each step is larger than the half-width of its interval, or if one is so in the other
+    # direction. The half-width is expected to fall with the root of the number of runs.
     steps = np.diff(np.array(each, dtype=np.float64), axis=1)
     means = steps.mean(axis=0)
     halves = np.array([half_width(step, DECIDED) for step in steps.T])

@@ -82,10 +82,7 @@ def plot_times(
     folder: Path,
     stem: str,
 ) -> Path:
-    """Draw simulated times as bars, serial and shared, and the means of replays as marks.
-
-    `places`: label on the x-axis -> the point.
-    """
+    """Draw simulated times as bars, serial and shared, and the means of replays as marks; `places`: label -> point."""
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(PAGE, 2.8), layout="constrained")
         rows: list[dict[str, Any]] = []
@@ -426,11 +423,9 @@ def high_priority(settings: Settings) -> Findings:
 
 
 def _in_situ_pair(simulation: str, analytics: Analytics, cores: int, *, ranks: int = 1) -> tuple[Job, Job]:
-    """Return a simulation with `ranks` ranks on a node of `cores` cores, and an analytics job on two of these nodes.
-
-    A rank has a part of the node as a node of its own. The analytics job takes as many cores from each rank, because
-    the node manager keeps ranks balanced (section 5); a single core comes from one rank.
-    """
+    """Return a simulation with `ranks` ranks on a node of `cores` cores, and an analytics job on two of these nodes."""
+    # A rank has a part of the node as a node of its own. The analytics job takes as many cores from each rank, because
+    # the node manager keeps ranks balanced (section 5); a single core comes from one rank.
     asked = analytics.cores(cores)
     parts = min(ranks, asked)
     nodes = None if analytics.share == 1.0 else 2 * parts
@@ -459,10 +454,7 @@ def _distinct(cores: int) -> dict[str, Analytics]:
 def _prediction(
     pair: tuple[Job, Job], machine: Sequence[NodeFacts], mode: str, share: float | None = None, grain_s: float = 0.0
 ) -> Run:
-    """Return the simulation of a pair.
-
-    `share`: parallel share of the simulations in place of the fitted one. `grain_s`: time between malleability points.
-    """
+    """Return the simulation of a pair, with another parallel share of the simulations than the fitted one if given."""
     workload = _workload(pair, len(machine), {} if share is None else dict.fromkeys(SIMULATIONS, share))
     return predict(
         workload,

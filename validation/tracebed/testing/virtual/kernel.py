@@ -489,10 +489,8 @@ class VirtualWorld(World):
                 self.on_call(self.calls)
 
     def kill_controller(self, *, silent: bool = False) -> None:
-        """Kill the controller. Its descriptors are closed, and its code ends by `Killed` as soon as it runs.
-
-        `silent`: the other ends of its connections hear nothing, as after a power failure.
-        """
+        """Close the descriptors of the controller, and end its code by `Killed` as soon as it runs."""
+        # Silent, as after a power failure: the other ends of its connections hear nothing.
         self.controller.alive, self.on_call, self.on_entry = False, None, None
         self.close_all(silent=silent)
         for thread in self.threads:

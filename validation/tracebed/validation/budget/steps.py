@@ -171,10 +171,7 @@ def repeat(
     interference: Interference | None = None,
     runtime_model: RuntimeModel = RuntimeModel.IDEAL,
 ) -> Repeated:
-    """Repeat the prediction of `real` with one cause after another.
-
-    Overheads are in wall seconds. Without overheads or interference, their step is left out.
-    """
+    """Repeat the prediction of `real` with one cause after another; unknown overheads (wall s) are left out."""
     simulations = Simulations(workload, real, make_policy, runtime_model, interference)
     if real.run.info.batch:
         return Repeated(real.run, simulations.nominal_and_causes(real.observed, overheads), Remainder(0, 0))

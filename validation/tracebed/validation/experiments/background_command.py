@@ -96,10 +96,8 @@ def supervise(command: str) -> int:
 
 
 def kill_descendants() -> None:
-    """Kill the descendants of this process until none remains. Several passes are needed: descendants may fork.
-
-    Most commands leave none. This process is a subreaper, so without children it has no descendants either.
-    """
+    """Kill the descendants of this process until none remains. Several passes are needed: descendants may fork."""
+    # Most commands leave none. This process is a subreaper, so without children it has no descendants either.
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:

@@ -114,10 +114,8 @@ def maker_of(entry: EntryPoint) -> list[str]:
 
 @cache
 def _package_of(entry: EntryPoint) -> tuple[str, str, Path]:
-    """Return the package of an entry point, its version, and the path of the code.
-
-    The result is cached: reading the metadata of a package takes about a millisecond, and each cell needs all metrics.
-    """
+    """Return the package of an entry point, its version, and the path of the code."""
+    # Cached: reading the metadata of a package takes about a millisecond, and each cell needs all metrics.
     spec = find_spec(entry.module)
     if spec is None or spec.origin is None:
         raise InputError("module not found", where=entry.value, hint="install the package again")
@@ -155,7 +153,7 @@ class RealCell:
     calibration: bool = False  # whether a simulator was calibrated with the workload
     cluster: str = ""  # name of the cluster of dependent workloads; empty: found from the runs
     recorded: Mapping[str, Run] = field(default_factory=dict)  # name -> recorded run; empty with a testbed
-    replay: ReplayConditions | None = None  # none with recorded runs
+    replay: ReplayConditions | None = None  # None with recorded runs
 
     @property
     def reading(self) -> dict[str, Any]:

@@ -177,10 +177,7 @@ def experiment_of(source: YamlFile) -> Experiment:
 
 
 def _with_conf(spec: PolicySpec, folder: Path, source: YamlFile, index: int) -> PolicySpec:
-    """Return a policy with the parameters of its slurm.conf. Those of the experiment file come before them.
-
-    An InputError has the line of the experiment file.
-    """
+    """Return a policy with the parameters of its slurm.conf, which those of the experiment file override."""
     names = (spec.conf,) if isinstance(spec.conf, str) else spec.conf
     if not names:
         return spec

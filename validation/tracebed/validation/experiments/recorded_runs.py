@@ -17,11 +17,8 @@ from tracebed.validation.simulators.simulator import ReadOptions, Side
 
 
 def paths_at(pattern: str, names: Mapping[str, str], folder: Path, *, of_runs: bool) -> list[Path]:
-    """Return the paths that match a pattern with {workload} and {policy}, in the order of their names.
-
-    `of_runs`: the paths are folders of runs; files beside them, such as the logs of a campaign, are left out.
-    InputError without a path.
-    """
+    """Return the paths that match a pattern with {workload} and {policy}, in the order of their names."""
+    # `of_runs`: files beside the folders of runs, such as the logs of a campaign, are left out.
     filled = pattern.format_map({key: glob.escape(name) for key, name in names.items()})
     found = sorted(glob.glob(filled, root_dir=folder, recursive=True))  # noqa: PTH207 - the pattern may be absolute
     if not found:
@@ -55,10 +52,8 @@ def read_run(
     nodes: int | None = None,
     cores_per_node: int | None = None,
 ) -> Run:
-    """Read a run: a folder of tracebed, or with `from` the output of another system or simulator.
-
-    `policy`, `nodes` and `cores_per_node` are for outputs without them; `title` names the workload in reports.
-    """
+    """Read a run: a folder of tracebed, or with `from` the output of another system or simulator."""
+    # The policy and the nodes are for outputs that lack them.
     if spec.importer is None:
         return Run.load(path)
     options = ReadOptions(

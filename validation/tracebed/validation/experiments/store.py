@@ -183,10 +183,8 @@ class Attempt:
 
 
 def keep_plan(campaign: Campaign, folder: Path) -> None:
-    """Write the plan of a campaign, after a check of the plan in `folder`: a campaign may grow, but not change.
-
-    Further repetitions and further cells are replayed after those that are done.
-    """
+    """Write the plan of a campaign, after a check of the plan in `folder`: a campaign may grow, but not change."""
+    # Further repetitions and further cells are replayed after those that are done.
     experiment = campaign.file.experiment
     plan = {
         "schema": CAMPAIGN_SCHEMA,
@@ -294,10 +292,7 @@ def run_of(slot: Slot, folder: Path) -> Run | None:
 
 
 def run_folders(folder: Path, *, campaign: bool = False) -> list[Path]:
-    """Return the folders of the repetitions, or of the runs of an ensemble, in `folder`; `folder` itself for a run.
-
-    `campaign`: `folder` may also be that of an experiment; then the repetitions are those of all cells.
-    """
+    """Return the folders of runs in `folder`: of repetitions, of an ensemble, or of all cells of a `campaign`."""
     if (folder / "run.json").is_file():
         return [folder]
     for pattern in (

@@ -212,11 +212,8 @@ class _SuiteLoader:
             return registry.parameters(registry.resolve(spec.policy, given)[1])
 
     def _recorded(self, point: Point, path: Path | None, workload: Workload | None, needed: bool) -> RealCell:
-        """Return a case with its recorded runs. The first run provides the parameters that are not set.
-
-        `needed`: a simulator needs the workload. Without a source, it is then that of the planned run times or of the
-        first run.
-        """
+        """Return a case with its recorded runs. The first run provides the parameters that are not set."""
+        # Without a source, the workload that a simulator needs is that of the planned run times or of the first run.
         spec, name = self.experiment.recorded, self.experiment.case_name(point)
         assert spec is not None
         names, policy, title = self._names(point), self.experiment.policy(point).policy, self._title(point, path)
@@ -306,10 +303,7 @@ class _SuiteLoader:
 def validate_suite(
     suite: Suite, predictions: Predictions, folder: Path
 ) -> tuple[dict[str, Validation], dict[str, str]]:
-    """Return simulator -> validation over the cases of the suite; and simulator -> why its runs cannot be compared.
-
-    InputError: a case has no real run, or the noise profile is that of other testbeds.
-    """
+    """Return simulator -> validation over the cases of the suite; and simulator -> why its runs cannot be compared."""
     found: dict[str, Validation] = {}
     failed: dict[str, str] = {}
     tau = suite.file.experiment.tau

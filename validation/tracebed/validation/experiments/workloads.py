@@ -58,11 +58,9 @@ class Variant:
 
 
 def fingerprint(workload: Workload) -> str:
-    """Return a hash of the sizes and times of the jobs, independent of names and file format.
-
-    The hash is SHA-256 over nodes, submit times, run times and time limits as little-endian 64-bit integers (times in
-    ms, -1 if unknown), one column after the other, in submit order.
-    """
+    """Return a hash of the sizes and times of the jobs, independent of names and file format."""
+    # SHA-256 over nodes, submit times, run times and time limits as little-endian 64-bit integers (times in ms, -1 if
+    # unknown), one column after the other, in submit order.
     digest = hashlib.sha256(workload.ints("nodes").astype("<i8").tobytes())
     for name in ("submit_time", "run_time", "time_limit"):
         times = workload.floats(name)
@@ -107,10 +105,7 @@ class Bases:
 
 
 def prepare(file: ExperimentFile, name: str, seed: int, logs: Mapping[str, Path], folder: Path) -> Prepared:
-    """Return a workload of the experiment. The workload is created once and kept in `folder`.
-
-    InputError: a file or log is missing, a log has different jobs, or an option of a model is unknown.
-    """
+    """Return a workload of the experiment. The workload is created once and kept in `folder`."""
     spec = file.experiment.workloads[name]
     paths = _sources(file, name, spec, logs)
     state: Any = [[path.name, path.stat().st_size, path.stat().st_mtime_ns] for path in paths]
@@ -140,11 +135,9 @@ def prepare(file: ExperimentFile, name: str, seed: int, logs: Mapping[str, Path]
 
 
 def variant_of(experiment: Experiment, point: Point, base: Prepared, policy: Policy) -> Variant | None:
-    """Return the variant of the workload for a point, or None for the workload itself.
-
-    A policy that neither resizes jobs nor shares nodes treats all jobs as rigid, so its cells use the workload itself.
-    If all or none of the jobs become malleable, the seed has no effect. Random changes apply to every policy.
-    """
+    """Return the variant of the workload for a point, or None for the workload itself."""
+    # A policy that neither resizes jobs nor shares nodes treats all jobs as rigid, so its cells use the workload
+    # itself. If all or none of the jobs become malleable, the seed has no effect. Random changes apply to every policy.
     share, seed = 0.0, 0
     if point.share and (policy.malleable or shares(policy)):
         share, seed = point.share, point.seed if point.share < 1.0 else 0

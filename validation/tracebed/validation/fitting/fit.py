@@ -262,11 +262,8 @@ def _range(space: Space, cloud: FloatArray, index: int) -> Range:
 
 
 def _tied(space: Space, cloud: FloatArray, searched: Sequence[int]) -> Iterator[tuple[str, str, float]]:
-    """Yield pairs of parameters that vary together over the cloud, with their correlation.
-
-    It is the stronger one of two: of the values, which shows sums, and in the scales of the search, which shows
-    products.
-    """
+    """Yield pairs of parameters that vary together over the cloud, with their correlation."""
+    # The stronger one of two: of the values, which shows sums, and in the scales of the search, which shows products.
     wide = [index for index in searched if not _range(space, cloud, index).identified]
     if len(cloud) < LEAST_CLOUD:
         return

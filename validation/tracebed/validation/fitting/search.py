@@ -161,10 +161,8 @@ class Search:
                 self._descend(np.array(start), until)
 
     def _descend(self, center: FloatArray, until: int) -> None:
-        """Move from `center` to the optimum of the linearized loss, until a linearization gives no improvement.
-
-        The optimum is searched within reach of the center. The reach grows with success and shrinks with failure.
-        """
+        """Move from `center` to the optimum of the linearized loss, until a linearization gives no improvement."""
+        # The optimum is searched within reach of the center. The reach grows with success and shrinks with failure.
         while self.left(until) > int(self.free.sum()):
             model, reach, start = self.linearized(center), REACH, self.loss(center)
             while reach > REACH / 2**HALVINGS and self.left(until) > 0:
@@ -177,10 +175,8 @@ class Search:
                 return
 
     def linearized(self, center: FloatArray) -> Linearized:
-        """Return the linearization of the quantities at `center`: one set is tried per free parameter.
-
-        Where the simulator fails, the opposite direction is tried. If this fails, too, the slope is 0.
-        """
+        """Return the linearization of the quantities at `center`: one set is tried per free parameter."""
+        # Where the simulator fails, the opposite direction is tried. If this fails, too, the slope is 0.
         space, problem = self.problem.space, self.problem
         at, step = problem.quantities(center), space.step(center)
         up, down = space.high - center, center - space.low
@@ -222,11 +218,9 @@ class Search:
         return space.varied(mixture, VARIATION * self._random.standard_normal(len(mixture)))
 
     def _extend(self, model: Linearized, goal: FloatArray) -> Linearized:
-        """Search the cloud for the set with the smallest `goal` @ parameters, and return the improved linearization.
-
-        Each set that does not fit improves the linearization. After `CORRECTIONS` such sets, the segment between the
-        best set and the last one is bisected.
-        """
+        """Search the cloud for the set with the smallest `goal` @ parameters, and return the improved linearization."""
+        # Each set that does not fit improves the linearization. After `CORRECTIONS` such sets, the segment between the
+        # best set and the last one is bisected.
         center = outside = model.center
         for _ in range(CORRECTIONS):
             extreme = model.extreme(goal, self.limit)
@@ -252,10 +246,8 @@ class Linearized:
     free: BoolArray  # whether each parameter can vary, shape (parameters,)
 
     def updated(self, center: FloatArray, tried: FloatArray) -> Linearized:
-        """Return the linearization at `center`, with slopes that agree with the set `tried` (Broyden 1965).
-
-        The linearization remains the same if the simulator fails with that set.
-        """
+        """Return the linearization at `center`, with slopes that agree with the set `tried` (Broyden 1965)."""
+        # The linearization remains the same if the simulator fails with that set.
         step, quantities = tried - self.center, self.problem.quantities(tried)
         if not step.any() or not np.isfinite(quantities).all():
             return self
@@ -274,11 +266,9 @@ class Linearized:
         return self._solve(goal, limit, self.problem.space.low, self.problem.space.high)
 
     def _solve(self, goal: FloatArray, limit: float | None, low: FloatArray, high: FloatArray) -> FloatArray | None:
-        """Minimize `goal` @ parameters subject to loss <= `limit`; without a limit, minimize the loss.
-
-        The variables are the parameters, in units of the space, and a bound e_k >= |predicted_k - mean_k| for each
-        quantity.
-        """
+        """Minimize `goal` @ parameters subject to loss <= `limit`; without a limit, minimize the loss."""
+        # The variables are the parameters, in units of the space, and a bound e_k >= |predicted_k - mean_k| for each
+        # quantity.
         from scipy.optimize import linprog
         from scipy.sparse import csr_array, eye_array, hstack, vstack
 

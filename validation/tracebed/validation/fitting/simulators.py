@@ -51,10 +51,7 @@ CALIBRATED = "calibrated"
 
 
 def to_fit(file: ExperimentFile, names: Sequence[str] = ()) -> tuple[ExperimentFile, str]:
-    """Return an experiment without the calibration of the simulator to fit, and the name of this simulator.
-
-    Without a name, it is the only command with parameters that have a range.
-    """
+    """Return an experiment without the calibration of the simulator to fit (the named or only one), and its name."""
     specs = file.experiment.simulators
     for name in names:
         one_of("simulator of the experiment", name, specs)

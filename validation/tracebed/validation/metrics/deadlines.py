@@ -19,11 +19,9 @@ MARGIN = Margin(absolute=0.02)
 
 
 def outcomes(run: MeasuredRun) -> pd.DataFrame:
-    """Return `accepted` (not rejected), `met` and `cancelled` of each submitted job with a deadline, by job_id.
-
-    The time from the submission to the deadline is that of the workload, so a late submission does not tighten it. A
-    job that was killed at its time limit was not cancelled, and did not meet its deadline.
-    """
+    """Return `accepted` (not rejected), `met` and `cancelled` of each submitted job with a deadline, by job_id."""
+    # The time from the submission to the deadline is that of the workload, so a late submission does not tighten it. A
+    # job that was killed at its time limit was not cancelled, and did not meet its deadline.
     import pandas as pd
 
     jobs = run.run.table("jobs").take(run.rows).frame()

@@ -105,12 +105,10 @@ def since_last_start(held: Table, jobs: Table) -> tuple[Table, IntArray]:
 
 
 def guests_and_mates(run: Run) -> tuple[BoolArray, BoolArray]:
-    """Return whether each job of the run was a guest, and whether it was a mate; shape (jobs,) each.
-
-    While two jobs share a node, each holds a part of its cores. The guest is the one that started later (of two that
-    started at one instant, the one that lent no core then), the other one is the mate, which is malleable: jobs that
-    share nodes by the rules of a batch system are neither. Of a job that was requeued, the last run counts.
-    """
+    """Return whether each job of the run was a guest, and whether it was a mate; shape (jobs,) each."""
+    # While two jobs share a node, each holds a part of its cores. The guest is the one that started later (of two that
+    # started at one instant, the one that lent no core then), the other one is the mate, which is malleable: jobs that
+    # share nodes by the rules of a batch system are neither. Of a job that was requeued, the last run counts.
     jobs, held = run.table("jobs"), run.table("allocations")
     guests, mates = np.zeros(len(jobs), dtype=bool), np.zeros(len(jobs), dtype=bool)
     malleable = jobs.equal("kind", Kind.MALLEABLE)

@@ -121,10 +121,7 @@ def waiting(run: Run, *, cores: bool = False) -> Steps:
 
 
 def lost_capacity(busy: Steps, demand: Steps, capacity: int, start: float, end: float) -> float:
-    """Return the share of the capacity that was idle while waiting jobs requested cores, or NaN for an empty window.
-
-    All are in cores; the window is in s after the first submission.
-    """
+    """Return the share of the capacity that was idle while waiting jobs requested cores; NaN for an empty window."""
     if not end > start:
         return float("nan")
     inside = np.concatenate((busy.times, demand.times))
@@ -221,10 +218,8 @@ class MeasuredRun:
         self.window = _window(self._everything, self.last_end_s, self._window, after)
 
     def of_jobs(self, *, after: float = 0.0, ended: bool = False) -> MeasuredRun:
-        """Return the same run with other jobs excluded; arguments and errors as of the class.
-
-        Both share what was computed of the whole run, such as the busy cores and the durations of reconfigurations.
-        """
+        """Return the same run with other jobs excluded; arguments and errors as of the class."""
+        # Both share what was computed of the whole run, such as the busy cores and the durations of reconfigurations.
         other = copy(self)
         vars(other).pop("malleable", None)
         other._select(after, ended)

@@ -188,10 +188,8 @@ def _distribution(sample: FloatArray) -> dict[str, float]:
 
 
 def _core_changes(run: Run) -> dict[str, dict[str, float]]:
-    """Return cause -> numbers of changes of cores on a node, and their delays from the decision on, s.
-
-    NaN: no policy decided these changes, or none of them was applied.
-    """
+    """Return cause -> numbers of changes of cores on a node, and their delays from the decision on, s."""
+    # NaN: no policy decided these changes, or none of them was applied.
     found = {}
     rows = run.table("reconfigurations")
     changes = rows.take(rows["node"] != -1)

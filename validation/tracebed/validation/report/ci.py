@@ -217,10 +217,7 @@ def annotations_of(
     files: Sequence[Path | str],
     failures: Mapping[str, str] | None = None,
 ) -> Iterator[Annotation]:
-    """Yield an annotation per simulator without a verdict, per gated metric that fails or is inconclusive, per finding.
-
-    A simulator whose gate fails without any of these has an annotation of its own.
-    """
+    """Yield an annotation per simulator without a verdict, gated metric that fails or is inconclusive, and finding."""
     findings = list(findings)
     for name, why in (failures or {}).items():
         yield Annotation("error", f"{name}: {FAILED}", why, *place_of(name, files))
@@ -232,6 +229,7 @@ def annotations_of(
             if level:
                 title = f"{name}: {metric.metric.title} is {metric.verdict}"
                 yield Annotation(level, title, _text(metric), *place(metric.metric.name, files))
+        # A simulator whose gate fails without any of these has an annotation of its own.
         shown = any(level == "error" for _, level in levels) or any(finding.failed for finding in own)
         if not shown and gate([validation], inconclusive, own) is not ExitCode.OK:
             title = f"{name}: {outcome(validation, inconclusive, own)}"

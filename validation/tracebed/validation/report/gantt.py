@@ -39,10 +39,7 @@ COLORS = "Blues"  # color map: from light to dark, in print and for the color bl
 
 
 def picture(run: Run) -> Picture:
-    """Return the Gantt chart of a run: nodes from top to bottom, time after the first submission.
-
-    Without allocations, the chart is empty.
-    """
+    """Return the Gantt chart of a run: nodes from top to bottom, time after the first submission; or an empty one."""
     ids, time = pd.Index(run.jobs["job_id"]), TimeAxis.of(run)
 
     def draw_one(width: float) -> Figure:
@@ -81,10 +78,8 @@ def about_bars(runs: Sequence[Run], ids: pd.Index[Any]) -> str:
 
 
 def small_gantt_svg(run: Run) -> str:
-    """Return a small Gantt chart of a run as an <svg> element for HTML, 4.6 inches wide.
-
-    The text has the color of the surrounding text. Each bar has a tooltip with job, nodes, start, end and state.
-    """
+    """Return a small Gantt chart of a run as an <svg> element for HTML, 4.6 inches wide, with tooltips of the bars."""
+    # The text has the color of the surrounding text.
     with mpl.rc_context(style.STYLE):
         figure, (axes,) = panels(1, min(height_of(run.total_nodes), 1.6), NARROW)
         draw(axes, run, pd.Index(run.jobs["job_id"]), TimeAxis.of(run), titles=True)
@@ -246,11 +241,8 @@ def blocks(run: Run, ids: pd.Index[Any]) -> pd.DataFrame:
 
 
 def _in_rows(table: pd.DataFrame, cores: IntArray) -> pd.DataFrame:
-    """Return the bars with the columns `upper` and `lower`. A bar with parts of several nodes becomes one of each.
-
-    On each node, the job that came first is at the top, as the owner of a node holds its first cores. `cores`: node ->
-    number of cores.
-    """
+    """Return the bars with the columns `upper` and `lower`. A bar with parts of several nodes becomes one of each."""
+    # On each node, the job that came first is at the top, as the owner of a node holds its first cores.
     part = table["cores"].to_numpy() < cores[table["low"].to_numpy()]
     size = np.where(part, table["high"] - table["low"] + 1, 1)
     rows, low = expanded(table["low"].to_numpy(), size)

@@ -189,10 +189,8 @@ def _place(item: MetricVerdict, case: CaseMetric) -> str:
 
 
 def _main_cause(validation: Validation, gated: list[MetricVerdict]) -> tuple[str, ...]:
-    """Return the cause of the largest error of a metric that is not accurate, in the case with this error.
-
-    A uniform bias of the run times concerns every metric. Classes of jobs have a part in the error of a mean only.
-    """
+    """Return the cause of the largest error of a metric that is not accurate, in the case with this error."""
+    # A uniform bias of the run times concerns every metric. Classes of jobs have a part in the error of a mean only.
     results = {result.case.name: result.pair for result in validation.cases}
     off = [item for item in gated if item.verdict is not Verdict.ACCURATE]
     far = [(abs(case.z), item, case) for item in off for case in item.deciding if abs(case.z) > 1]

@@ -106,10 +106,7 @@ BY_STAGE = Section(
 
 
 def _staircases(comparison: Comparison) -> Picture | None:
-    """Return the staircases of the jobs that differ most.
-
-    None if a run has no allocations of malleable jobs, or if each job has one size, the same in both runs.
-    """
+    """Return the staircases of the jobs that differ most; None without any, or with one size per job in both runs."""
     jobs = comparison.jobs[(comparison.jobs["kind"] == "malleable").to_numpy()]
     ids = pd.Index(jobs["job_id"])
     runs = (comparison.real, comparison.predicted)
@@ -162,10 +159,8 @@ def _staircases(comparison: Comparison) -> Picture | None:
 
 
 def allocations_of_jobs(run: Run, ids: pd.Index[Any], *, cores: bool = False) -> pd.DataFrame:
-    """Return the allocations of some jobs: job (position in `ids`), start, end, held (nodes, or `cores`).
-
-    Times are s after the first submission. Allocations without an end are omitted.
-    """
+    """Return the allocations of some jobs: job (position in `ids`), start, end, held (nodes, or `cores`)."""
+    # Times are s after the first submission. Allocations without an end are omitted.
     rows = run.allocations
     job = ids.get_indexer(pd.Index(rows["job_id"]))
     table = pd.DataFrame(

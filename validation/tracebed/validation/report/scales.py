@@ -99,22 +99,18 @@ def _last_allocation(run: Run) -> float:
 
 
 def threshold(*samples: FloatArray) -> float | None:
-    """Return the value up to which the axis of these values is linear, or None for a linear axis.
-
-    The threshold is a power of ten near a tenth of the median of the nonzero absolute values.
-    """
+    """Return the value up to which the axis of these values is linear, or None for a linear axis."""
     amounts = np.abs(np.concatenate(samples))
     amounts = amounts[np.isfinite(amounts) & (amounts > 0)]
     if not len(amounts) or amounts.max() < DWARFED * np.median(amounts):
         return None
+    # A power of ten near a tenth of the median of the nonzero absolute values.
     return float(max(10.0 ** np.floor(np.log10(np.median(amounts) / 10)), amounts.max() * 1e-7, 1.0))
 
 
 def decades(*samples: FloatArray) -> float | None:
-    """Return the threshold of a logarithmic axis: a power of ten near the 10th percentile of the positive values.
-
-    Below the threshold, the axis is linear, so that 0 can be drawn. None if no value is positive.
-    """
+    """Return the threshold of a logarithmic axis: a power of ten near the 10th percentile of the positive values."""
+    # Below the threshold, the axis is linear, so that 0 can be drawn.
     values = np.concatenate(samples)
     values = values[np.isfinite(values) & (values > 0)]
     if not len(values):

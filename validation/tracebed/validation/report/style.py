@@ -67,10 +67,8 @@ def panels(count: int, height: float, width: float, *, gap: float = 0.35) -> tup
 
 
 def beside(height: float, width: float, *, sharey: bool = False) -> tuple[Figure, list[Axes]]:
-    """Return a figure of two panels: side by side, or lower ones below each other on phones. Sizes are inches.
-
-    `sharey`: the panels have one y axis; side by side, only the left panel shows its labels.
-    """
+    """Return a figure of two panels (sizes in inches): side by side, or lower ones below each other on phones."""
+    # With one y axis, only the left one of two panels side by side shows its labels.
     if width <= NARROW:
         return panels(2, 0.8 * height, width, gap=0.75)
     figure, (left,) = panels(1, height, width)
@@ -123,11 +121,8 @@ def higher(figure: Figure, more: float) -> None:
 
 
 def svg(figure: Figure, name: str) -> str:
-    """Return the figure as an <svg> element for inlining in HTML, without prolog, metadata and links.
-
-    The URL of an artist becomes its tooltip (`<title>`), because a self-contained page has no links. `name` is the
-    prefix of the ids in the element, unique in the page.
-    """
+    """Return the figure as an <svg> element for inlining in HTML; `name`, unique in the page, begins its ids."""
+    # The URL of an artist becomes its tooltip (`<title>`), because a self-contained page has no links.
     file = io.StringIO()
     figure.savefig(file, format="svg", dpi=200, metadata={"Date": None, "Creator": None})
     text = file.getvalue()

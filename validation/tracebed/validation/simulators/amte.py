@@ -24,14 +24,11 @@ def recognizes(path: Path) -> bool:
 
 
 def read(path: Path, workload: Workload | None, options: ReadOptions) -> Run:
-    """Read a log. Jobs are numbered from 0 in the order of their starts, and hosts in the order of their names.
-
-    All jobs are rigid if none was resized. Otherwise the scripts in the folders beside the log state which jobs are
-    malleable; without scripts, all jobs count as malleable. A shrink that the program refused released no hosts, so it
-    is no resize. Some versions of the scheduler print the error of the program in the place of hosts.
-    """
+    """Read a log. Jobs are numbered from 0 in the order of their starts, and hosts in the order of their names."""
     file = Input.at(path)
     jobs = amte.logged_jobs(file)
+    # All jobs are rigid if none was resized. Otherwise the scripts in the folders beside the log state which jobs are
+    # malleable; without scripts, all jobs count as malleable.
     resized = any(job.changes for job in jobs)
     scripts = amte.scripts_beside(path, len(jobs)) if resized else None
     malleable = [resized if scripts is None else scripts[row].malleable for row in range(len(jobs))]
@@ -89,10 +86,8 @@ def _allocations(periods: list[tuple[int, int, float, float]]) -> pd.DataFrame:
 
 
 def _reconfigurations(resizes: list[tuple[int, int, int, float, bool]]) -> pd.DataFrame:
-    """Return the table of resizes for (row, nodes before, nodes after, instant, whether it is an expansion).
-
-    The log has the decision on an expansion, and the end of a shrink; the other instants of a resize are unknown.
-    """
+    """Return the table of resizes for (row, nodes before, nodes after, instant, whether it is an expansion)."""
+    # The log has the decision on an expansion, and the end of a shrink; the other instants of a resize are unknown.
     changes = pd.DataFrame(resizes, columns=["row", "nodes_from", "nodes_to", "time", "expands"])
     expands, time = changes["expands"].to_numpy(dtype=bool), changes["time"].to_numpy(dtype=np.float64)
     return staircase.reconfigurations(

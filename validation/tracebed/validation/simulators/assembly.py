@@ -43,11 +43,7 @@ RESIZABLE = (Kind.MALLEABLE, Kind.EVOLVING)
 
 
 def run_of(observed: Observed, workload: Workload | None, options: ReadOptions) -> Run:
-    """Return the run in a file, with the jobs of `workload`; None: the workload is made from the file.
-
-    InputError: the jobs cannot be matched, times are missing or contradict each other, or the jobs need more nodes than
-    there are.
-    """
+    """Return the run in a file, with the jobs of `workload`; None: the workload is made from the file."""
     if not len(observed.jobs):
         raise InputError("contains no jobs", where=observed.where, hint="check that the file is complete")
     policy, facts, own = options.policy or observed.policy, options.workload_facts, list[str]()
@@ -114,11 +110,7 @@ def _as_scheduled(workload: Workload, policy: str) -> Workload:
 
 
 def workload_in(observed: Observed, options: ReadOptions) -> tuple[Workload, Pairing]:
-    """Return the workload made from the jobs of a file, and the row of each job.
-
-    Run times are those of the file; that of a job that was resized is unknown, since it holds for no single size. Time
-    0 is the first submission.
-    """
+    """Return the workload made from the jobs of a file, and the row of each job. Time 0 is the first submission."""
     submit, start, end = (observed.floats(name) for name in ("submit", "start", "end"))
     wait, run, response = (observed.floats(name) for name in ("wait", "run", "response"))
     submit = first_of(submit, start - wait, end - response)
@@ -128,6 +120,7 @@ def workload_in(observed: Observed, options: ReadOptions) -> tuple[Workload, Pai
         raise observed.error(row, "has no submit time, so no workload can be made from the file", hint)
     offset = float(submit.min())
     start = first_of(start, submit + wait)
+    # Run times are those of the file; that of a job that was resized is unknown, since it holds for no single size.
     ran = np.where(_resized(observed), np.nan, first_of(run, end - start, response - (start - submit)))
     cores = observed.floats("cores")
     per_node = options.cores_per_node or 1
@@ -242,13 +235,11 @@ def _counts(observed: Observed, workload: Workload, pairing: Pairing, options: R
 
 
 def _partial_nodes(observed: Observed, workload: Workload, options: ReadOptions) -> list[str]:
-    """Return a warning if jobs hold a part of the cores of a node: a scheduler of nodes gives them the whole node.
-
-    Cores count as nodes, with a warning, if the number of cores of a node is unknown.
-    """
+    """Return a warning if jobs hold a part of the cores of a node: a scheduler of nodes gives them the whole node."""
     if observed.is_known("nodes") or not observed.is_known("cores"):
         return []
     cores, whole = observed.floats("cores"), max(workload.ints("cores_per_node").max(initial=1), 1)
+    # Cores count as nodes, with a warning, if the number of cores of a node is unknown.
     if not (options.cores_per_node or workload.provenance.system.cores_per_node) and whole == 1:
         many = counted(int((cores > 1).sum()), "job")
         return (
@@ -312,10 +303,8 @@ def facts_of(run: Run) -> tuple[Workload, dict[str, object]]:
 
 
 def derived_workload(run: Run) -> tuple[Workload, bool]:
-    """Return the workload of a run, derived from its jobs, and whether its hash is that of the workload.
-
-    A run does not have all properties of all jobs: it lacks the sizes that malleable jobs may have.
-    """
+    """Return the workload of a run, derived from its jobs, and whether its hash is that of the workload."""
+    # A run does not have all properties of all jobs: it lacks the sizes that malleable jobs may have.
     workload, facts = facts_of(run)
     sizes = {1, workload.provenance.system.cores_per_node or 1}
     for cores in sorted(sizes):  # the table of a run lacks the cores that a job requested of each node
@@ -409,15 +398,12 @@ def _assigned(
     nodes: list[NodeFacts],
     options: ReadOptions,
 ) -> tuple[Table, list[NodeFacts], list[str]]:
-    """Assign nodes to jobs of constant size, so that as many are busy as in the file.
-
-    Rounded times of two jobs may overlap by the resolution, so that nodes are released that much earlier. InputError: a
-    simulator uses more nodes than there are, or a real system more than `options.nodes`.
-    """
+    """Assign nodes to jobs of constant size, so that as many are busy as in the file."""
     jobs = np.flatnonzero(ran)
     start = times.start[jobs]
     last = np.nanmax(np.concatenate([times.start[jobs], times.end[jobs]]))
     end = np.where(np.isfinite(times.end[jobs]), times.end[jobs], last)
+    # Rounded times of two jobs may overlap by the resolution, so that nodes are released that much earlier.
     released = np.maximum(start, end - max(observed.resolution, ROUNDING_S))
     owner, node, count, busiest = assign_nodes(start, released, size[jobs])
     warnings = []

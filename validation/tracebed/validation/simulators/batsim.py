@@ -114,12 +114,9 @@ def _ids(ids: pd.Series[str]) -> pd.Series[str]:
 
 
 def _joined(table: Table) -> tuple[Table, dict[str, Any]]:
-    """Join the rows of a job that has a row for each of its allocations: `17`, `17#2`, ...
-
-    Such a row is submitted when it starts. Batsim gives similar names to jobs that it submits again, but these are
-    submitted later than they start, or have the number 1. The attributes of `Observed` that follow are allocations,
-    resizes and warnings.
-    """
+    """Join the rows of a job with several allocations: `17`, `17#2`, ...; also return attributes of `Observed`."""
+    # Such a row is submitted when it starts. Batsim gives similar names to jobs that it submits again, but these are
+    # submitted later than they start, or have the number 1.
     jobs = table.jobs
     if table.held is None or not {"submit", "start", "end"} <= set(jobs):
         return table, {}

@@ -46,11 +46,9 @@ _STATED: tuple[re.Pattern[str], ...] = tuple(
 
 
 def reason_in(text: str) -> str:
-    """Return the line of a program's output, at most `LONGEST` characters, that states its error; empty without one.
-
-    A Python traceback ends with its exception; the last one counts. In other output, the first line in the most certain
-    of the forms `_STATED` is the reason; without any, the last line that is no noise.
-    """
+    """Return the line of a program's output, at most `LONGEST` characters, that states its error; empty without one."""
+    # A Python traceback ends with its exception; the last one counts. In other output, the first line in the most
+    # certain of the forms `_STATED` is the reason; without any, the last line that is no noise.
     text = _ESCAPE.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
     raised = ""
     if tracebacks := [*_TRACEBACK.finditer(text)]:

@@ -39,10 +39,8 @@ def recognizes(path: Path) -> bool:
 
 
 def read(path: Path, workload: Workload | None, options: ReadOptions) -> Run:
-    """Read the jobs of OAR with the nodes that they held (`oarstat --gantt --json`).
-
-    Resources of one host are the cores of a node. `options.nodes` does not apply: the file lists the machine.
-    """
+    """Read the jobs of OAR with the nodes that they held (`oarstat --gantt --json`)."""
+    # Resources of one host are the cores of a node. `options.nodes` does not apply: the file lists the machine.
     file = Input.at(path)
     raw = parse_json(file.data.decode("utf-8", "replace"), where=str(path), hint=HINT)
     jobs = raw.get("jobs") if isinstance(raw, dict) else None

@@ -133,10 +133,8 @@ class Observed:
 
 
 def resolution_of(times: Sequence[FloatArray]) -> float:
-    """Return the largest resolution of `RESOLUTIONS`, or a minute, of which all finite times are multiples; else 0.
-
-    A minute is only recognized if there are at least `MANY` different times.
-    """
+    """Return the largest resolution of `RESOLUTIONS`, or a minute, of which all finite times are multiples; else 0."""
+    # A minute is only recognized if there are at least `MANY` different times.
     values = np.concatenate([np.asarray(each, dtype=np.float64).ravel() for each in times] or [np.empty(0)])
     values = np.unique(values[np.isfinite(values)])
     if not len(values):
@@ -166,10 +164,8 @@ WORDS: dict[str, JobState] = {
 
 
 def states_of(words: pd.Series[str]) -> tuple[list[JobState | None], list[str]]:
-    """Return the state of each word, None for an empty one, and the words whose meaning is unknown.
-
-    Only the first word of a text counts (`CANCELLED by 1234`). An unknown word gives `JobState.UNKNOWN`.
-    """
+    """Return the state of each word, None for an empty one, and the words whose meaning is unknown."""
+    # Only the first word of a text counts (`CANCELLED by 1234`).
     found: dict[str, JobState | None] = {"": None}
     strange = []
     for text in dict.fromkeys(words):

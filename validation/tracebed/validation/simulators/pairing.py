@@ -45,11 +45,7 @@ class Pairing:
 
 
 def pair(observed: Observed, workload: Workload, options: ReadOptions) -> Pairing:
-    """Match the rows of a file with the jobs of a workload.
-
-    InputError: a job occurs twice, no row matches, the match is ambiguous, or sizes or submit times of the pairs
-    contradict each other.
-    """
+    """Match the rows of a file with the jobs of a workload, unambiguously, with equal sizes and submit times."""
     by: str = "mapping" if options.mapping else options.match
     if by == "auto":
         by = observed.match
@@ -210,10 +206,7 @@ class _Shapes:
         return int((np.fmin(low, high) <= self.tolerance).sum())
 
     def rows(self, submit: FloatArray) -> IntArray:
-        """Return the row of each job, shape (jobs,); -1 without a row.
-
-        InputError: several jobs have the same shape, but differ in properties that affect scheduling.
-        """
+        """Return the row of each job, shape (jobs,); -1 without a row. Jobs of one shape must be interchangeable."""
         found = np.full(len(self.workload), -1, dtype=np.int64)
         ambiguous: list[int] = []
         for jobs, rows in self._groups(submit):

@@ -40,10 +40,7 @@ def reconfigurations(
     applied: FloatArray | float = np.nan,
     ended: FloatArray | float = np.nan,
 ) -> pd.DataFrame:
-    """Return the table of reconfigurations (`row` in place of `job_id`) of changes of sizes (`resizes`).
-
-    Instants that the file does not have are NaN.
-    """
+    """Return the reconfigurations (`row` in place of `job_id`) of `resizes`; an instant unknown to the file is NaN."""
     sizes = changes[["row", "nodes_from", "nodes_to"]].reset_index(drop=True)
     kind = np.where(sizes["nodes_to"] > sizes["nodes_from"], "expand", "shrink")
     return sizes.assign(kind=kind, asked=asked, decided=decided, applied=applied, ended=ended, state="applied")

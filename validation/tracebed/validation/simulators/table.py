@@ -117,10 +117,7 @@ def names_of(file: Input) -> list[str]:
 
 
 def read_table(path: Path, options: ReadOptions) -> Table:
-    """Read a table of jobs: CSV (comma, semicolon, tab or bar; compressed or not) or Parquet.
-
-    The options have the columns, the unit of the times, and the time zone.
-    """
+    """Read a table of jobs: CSV (comma, semicolon, tab or bar; compressed or not) or Parquet."""
     file = Input.at(path)
     if options.unit:
         one_of("unit", options.unit, UNITS)
@@ -256,10 +253,8 @@ class ColumnMatch(NamedTuple):
 
 
 def split(name: str) -> tuple[str, str]:
-    """Return the letters of a column name in lower case without its unit, and the unit; empty if it states none.
-
-    `Start Time (ms)`, `start_time_ms` and `startTimeMs` are `starttime` in `ms`.
-    """
+    """Return the letters of a column name in lower case without its unit, and the unit; empty if it states none."""
+    # `Start Time (ms)`, `start_time_ms` and `startTimeMs` are `starttime` in `ms`.
     words = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+", name)
     words = [word.lower() for word in words]
     unit = SPELT.get(words[-1], "") if len(words) > 1 else ""
@@ -267,10 +262,7 @@ def split(name: str) -> tuple[str, str]:
 
 
 def columns_of(spelt: Sequence[str], chosen: Mapping[str, str], where: str) -> dict[str, ColumnMatch]:
-    """Return the column of each field that a table has.
-
-    `chosen`: field -> column name, of the user. Other columns are found by `NAMES`.
-    """
+    """Return the column of each field that a table has: the one that the user chose, or one of `NAMES`."""
     for field in chosen:
         one_of("field", field, FIELDS)
     found: dict[str, ColumnMatch] = {}
@@ -357,10 +349,8 @@ def observed_of(table: Table, format: str, **facts: object) -> Observed:
 
 
 def _drop_false_limits(table: Table) -> list[str]:
-    """Remove the time limits of a table if they are run times, and return a warning.
-
-    A column `walltime` holds limits in some logs, and run times in others.
-    """
+    """Remove the time limits of a table if they are run times, and return a warning."""
+    # A column `walltime` holds limits in some logs, and run times in others.
     column = table.found.get("time_limit")
     if column is None or split(column.name)[0] != "walltime":
         return []

@@ -145,10 +145,8 @@ def ranges(z: FloatArray, reach: float | None, kappa: float) -> FloatArray:
 
 
 def simulator_baseline(document: Mapping[str, Any]) -> SimulatorBaseline:
-    """Return the baseline of one simulator from the JSON values of its validation.
-
-    Cases on which the simulator was calibrated, and metrics of imposed run times, are excluded.
-    """
+    """Return the baseline of one simulator from the JSON values of its validation."""
+    # Cases on which the simulator was calibrated, and metrics of imposed run times, are excluded.
     tolerances, facts = document["tolerances"], document["simulator"]
     cases = [case for case in document["cases"] if not case["calibration"]]
     return SimulatorBaseline(
@@ -228,10 +226,7 @@ def _error(predicted: float, case: CaseBaseline) -> float:
 
 
 def _ratchet(name: str, old: SimulatorBaseline, new: SimulatorBaseline, growth: float) -> Iterator[Finding]:
-    """Yield the results in `new` that are worse than in `old`, and the results that cannot be compared.
-
-    The margins are the same. `growth`: largest accepted growth of the mean error of a metric, in margins.
-    """
+    """Yield what is worse in `new`, by more than `growth` margins for a mean error, or cannot be compared."""
     both = [case for case in old.inputs if case in new.inputs]
     other = [case for case in both if _real_side(old.inputs[case]) != _real_side(new.inputs[case])]
     for case in other:

@@ -160,11 +160,9 @@ class Bias:
 
 
 def uniform_bias(jobs: pd.DataFrame) -> Bias | None:
-    """Return the uniform bias of the run times, or None if no bias of at least `LEAST_BIAS` explains the differences.
-
-    The factor is the median of the ratios, weighted by the real run times; the amount is the median of the differences.
-    Both minimize the absolute differences that are left.
-    """
+    """Return the uniform bias of the run times, or None if none of at least `LEAST_BIAS` explains the differences."""
+    # The factor is the median of the ratios, weighted by the real run times; the amount is the median of the
+    # differences. Both minimize the absolute differences that are left.
     real, predicted = (jobs[f"run_{side}"].to_numpy(dtype=np.float64) for side in ("real", "predicted"))
     known = np.isfinite(real) & np.isfinite(predicted) & (real > 0)
     real, predicted = real[known], predicted[known]
@@ -182,11 +180,8 @@ def uniform_bias(jobs: pd.DataFrame) -> Bias | None:
 
 
 def scaled_run_times(predicted: Run) -> str:
-    """Return the factor between the run times of a prediction and those of its workload, in words.
-
-    The text is empty if there is no common factor, or if it is 1. Malleable jobs, whose run times depend on their
-    sizes, do not count.
-    """
+    """Return the factor (not 1) common to the run times of a prediction and its workload, in words; empty without."""
+    # Malleable jobs, whose run times depend on their sizes, do not count.
     jobs = predicted.jobs[predicted.jobs["state"].eq("completed") & predicted.jobs["kind"].eq("rigid")]
     begin = jobs["launched"].fillna(jobs["start"])
     run, planned = ((each.to_numpy(dtype=np.float64)) for each in (jobs["end"] - begin, jobs["run_time"]))

@@ -117,10 +117,7 @@ def memberships(cases: Sequence[Case], logs: Sequence[Collection[str]]) -> list[
 
 
 def interval(errors: FloatArray, units: Sequence[str], alpha: float) -> tuple[float, float]:
-    """Return the interval of the mean error, in margins, over independent units (two or more).
-
-    Student's t over the means of the units; `alpha` on each side.
-    """
+    """Return the interval of the mean error, in margins, by Student's t over the means of independent units."""
     import pandas as pd
     from scipy import special
 
@@ -140,11 +137,9 @@ def _identities(case: Case, logs: Collection[str]) -> set[Hashable]:
 
 
 def requests_sha256(run: Run) -> str:
-    """Return a hash of the requests of the jobs: id, nodes and time limit of each.
-
-    The text is empty if the requests have less information than `LEAST_BITS`, as those of few jobs, or of jobs that all
-    request the same: such requests may be equal in different workloads.
-    """
+    """Return a hash of the requests of the jobs: id, nodes and time limit of each; empty if they tell too little."""
+    # Requests of few jobs, or of jobs that all request the same, may be equal in different workloads: such requests
+    # have less information than `LEAST_BITS`.
     jobs = run.table("jobs")
     order, limits = ascending(jobs.raw("job_id")), np.nan_to_num(jobs["time_limit"], nan=-1.0)
     requests = list(zip(jobs["nodes"][order].tolist(), limits[order].tolist(), strict=True))

@@ -124,10 +124,7 @@ def compare_measured(
     figures: tuple[dict[str, Any], dict[str, Any]],
     health: Health | None = None,
 ) -> Comparison:
-    """Compare two runs, measured with the same tau, with their metrics.
-
-    `health`: the health of the real run, if it is known; else it is computed from the journal of the run.
-    """
+    """Compare two runs, measured with the same tau, with their metrics. Without `health`, it is computed."""
     jobs, matching = match(real.jobs, predicted.jobs)
     same_workload = real.run.info.workload.get("sha256") == predicted.run.info.workload.get("sha256")
     return Comparison(
@@ -247,11 +244,9 @@ def _facts(real: Run, predicted: Run) -> list[tuple[str, Any, Any]]:
 
 
 def _has_parameters(real: RunInfo) -> bool:
-    """Return whether a real run has its policy parameters.
-
-    A batch system records its whole configuration, of which a policy of the same name has a part. A log or a file of
-    another program may record none.
-    """
+    """Return whether a real run has its policy parameters."""
+    # A batch system records its whole configuration, of which a policy of the same name has a part. A log or a file of
+    # another program may record none.
     recorded = real.source != "log" and not real.imported
     return not real.batch and bool(real.policy_parameters or recorded)
 
@@ -288,15 +283,13 @@ PLAN = ("submit_planned", "nodes", "run_time")  # columns of the jobs of a run t
 
 
 def check_same_plan(real: Run, predicted: Run) -> None:
-    """Check that the ids of the jobs are not permuted in one of two runs of one workload.
-
-    A column of the plan is checked if both runs have the same values in it, in any order: a run of another program may
-    have other values.
-    """
+    """Check that the ids of the jobs are not permuted in one of two runs of one workload."""
     jobs, others = real.table("jobs"), predicted.table("jobs")
     theirs = rows_of(jobs.raw("job_id"), others.raw("job_id"))
     both = jobs.take(theirs >= 0), others.take(theirs[theirs >= 0])
     differ = np.zeros(len(both[0]), dtype=bool)
+    # A column of the plan is checked if both runs have the same values in it, in any order: a run of another program
+    # may have other values.
     for name in PLAN:
         ours, other = (side[name].astype(np.float64) for side in both)
         close = np.isclose(ours, other, rtol=SAME, atol=SAME, equal_nan=True)
@@ -353,11 +346,10 @@ def match(real: Table, predicted: Table) -> tuple[pd.DataFrame, Matching]:
 
 
 def imposed(info: RunInfo) -> str:
-    """Return what imposed the run times of a real run, or an empty text if the run times were measured.
-
-    An emulated rank sleeps for its planned run time. A rank with a duty below 1 computes for a part of the planned time
-    and sleeps until its planned end. A steady clock stands still until a late rank has finished its planned work.
-    """
+    """Return what imposed the run times of a real run, or an empty text if the run times were measured."""
+    # An emulated rank sleeps for its planned run time. A rank with a duty below 1 computes for a part of the planned
+    # time and sleeps until its planned end. A steady clock stands still until a late rank has finished its planned
+    # work.
     partial = sorted({duty for duty in info.duties if 0 < duty < 1})
     kinds = ["emulated nodes"] if "emulated" in info.execution.split("+") else []
     if partial:

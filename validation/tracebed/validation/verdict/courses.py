@@ -42,11 +42,9 @@ class Course:
 
 
 def courses(predicted: Sequence[Figures], real: Sequence[Figures], margins: Mapping[str, Margin]) -> list[Course]:
-    """Return the courses of an ensemble, the most frequent one first, by the gated metrics defined for all runs.
-
-    Each repetition belongs to the course of the nearest prediction, or to none if that one is farther than `REACH`
-    margins.
-    """
+    """Return the courses of an ensemble, the most frequent one first, by the gated metrics defined for all runs."""
+    # Each repetition belongs to the course of the nearest prediction, or to none if that one is farther than `REACH`
+    # margins.
     runs = [*predicted, *real]
     gated = [name for name, margin in margins.items() if margin.gate and name in all_metrics()]
     values = {name: np.array([run[name] for run in runs], dtype=np.float64) for name in gated}
@@ -72,11 +70,9 @@ def courses(predicted: Sequence[Figures], real: Sequence[Figures], margins: Mapp
 
 
 def sentence(name: str, found: Sequence[Course], repetitions: int) -> str:
-    """Return the courses of a case as text: `pref: course A 68 % (7 of 10 real runs), makespan 7,260 s; ...`.
+    """Return the courses of a case as text: `pref: course A 68 % (7 of 10 real runs), makespan 7,260 s; ...`."""
 
-    Courses with less than `RARE` of the predictions are counted together.
-    """
-
+    # Courses with less than `RARE` of the predictions are counted together.
     def taken(of: Sequence[Course]) -> str:
         number = sum(len(course.real) for course in of)
         share = f"{100 * sum(course.share for course in of):.0f} %"

@@ -60,7 +60,7 @@ class Samples:
     df: FloatArray  # degrees of freedom of `sd`: the number of repetitions - 1, or those of a noise profile
     repeats: FloatArray  # number of repetitions
     predicted: FloatArray  # mean over the predictions, unit of the metric
-    margin: FloatArray  # Margin, unit of the metric
+    margin: FloatArray  # margin, unit of the metric
     predicted_sd: FloatArray | float = 0.0  # standard deviation of one prediction; 0 for a deterministic simulator
     runs: FloatArray | float = 1.0  # number of predictions
     # Resolution q of the metric, its unit. `sd` is at least that of a rounding error, q / sqrt(12).
@@ -237,11 +237,9 @@ def _by_real_run(v: FloatArray, df: FloatArray, real_run: IntArray | None) -> tu
 
 
 def _joined(moment: FloatArray, real_run: IntArray | None, order: int) -> FloatArray:
-    """Return a central moment of the sum of the real means over the cases with the same real runs, (real runs, ...).
-
-    The noise of the same real runs is the same in each of their cases, apart from the unit: the roots of the moments,
-    such as standard deviations, add up.
-    """
+    """Return a central moment of the sum of the real means over the cases with the same real runs, (real runs, ...)."""
+    # The noise of the same real runs is the same in each of their cases, apart from the unit: the roots of the moments,
+    # such as standard deviations, add up.
     if real_run is None:
         return np.moveaxis(moment, -1, 0)
     roots = np.sqrt(moment) if order == 2 else np.cbrt(moment)
@@ -263,10 +261,8 @@ def _skewed_quantile(alpha: float, df: FloatArray | float, skewness: FloatArray 
 
 
 def _sum(variances: FloatArray, df: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return the sum over the first axis of estimated variances, and its degrees of freedom (Satterthwaite 1946).
-
-    A variance of 0 adds nothing. If all variances are 0, the degrees of freedom are those of all estimates together.
-    """
+    """Return the sum over the first axis of estimated variances, and its degrees of freedom (Satterthwaite 1946)."""
+    # A variance of 0 adds nothing. If all variances are 0, the degrees of freedom are those of all estimates together.
     total = variances.sum(axis=0)
     with np.errstate(divide="ignore", invalid="ignore"):
         terms = np.where(variances == 0, 0.0, variances**2 / df)
@@ -381,10 +377,7 @@ class Needed:
 
 
 def needed(samples: Samples, amount: float, compression: FloatArray, alpha: float, kappa: float) -> Needed:
-    """Return the smallest margins with which a metric is accurate.
-
-    `amount` is that of the margin, in the unit of the metric, times `compression`, shape (cases,).
-    """
+    """Return the smallest margins that make a metric accurate; `amount` is the absolute one, times `compression`."""
     real = np.abs(samples.real)
     size = max(float(np.max(real)), float(np.max(np.abs(samples.predicted))))
 
@@ -413,11 +406,9 @@ def margin_text(value: float, unit: str) -> str:
 
 
 def _smallest_passing(passes: Callable[[FloatArray], BoolArray], units: FloatArray) -> FloatArray:
-    """Return the smallest values that pass, such that all larger ones pass; 0: all pass; NaN: the largest one fails.
-
-    The searches run side by side: the arrays of one search are so small that most of its time are calls of NumPy.
-    `passes` takes shape (searches, trials), in `units`, the scale of each search.
-    """
+    """Return the smallest values that pass, such that all larger ones pass; 0: all pass; NaN: the largest one fails."""
+    # The searches run side by side: the arrays of one search are so small that most of its time are calls of NumPy.
+    # `passes` takes shape (searches, trials), in `units`, the scale of each search.
     grid = units[:, None] * np.geomspace(ROUNDING, WIDEST_MARGIN, MARGINS_TRIED)
     failing = [np.flatnonzero(row) for row in ~passes(grid)]
     last = np.array([row[-1] if len(row) else -1 for row in failing])

@@ -41,10 +41,7 @@ COLUMNS = ["job_id", "parting", "time", "first", "real", "predicted", "delay"]
 
 
 class Decisions:
-    """The decisions of a run, the events that may trigger decisions, and idle nodes and waiting jobs over time.
-
-    Times are s after the first submission of the run.
-    """
+    """Decisions, events that may trigger them, idle nodes and waiting jobs over time, s after the first submission."""
 
     def __init__(self, run: Run) -> None:
         """Read the decisions of `run`."""
@@ -162,11 +159,9 @@ class Divergences:
 
 
 def default_tolerance(real: Run, predicted: Run) -> float:
-    """Return the difference of times that needs no further explanation, s.
-
-    The tolerance is the sum of the resolutions of both runs, the largest lateness of a submission in the real run, and
-    the larger scheduling interval.
-    """
+    """Return the difference of times that needs no further explanation, s."""
+    # The sum of the resolutions of both runs, the largest lateness of a submission in the real run, and the larger
+    # scheduling interval.
     late = real.info.lateness_ms.get("max", 0.0) * real.info.speed / 1000
     intervals = [run.info.setup.scheduling.interval_s for run in (real, predicted)]
     interval = max(each for each in [0.0, *intervals] if isinstance(each, (int, float)))
@@ -308,11 +303,9 @@ class Triggers:
         return float(self._after_both(np.array([real]), np.array([predicted]))[0])
 
     def unexplained(self, real: FloatArray, predicted: FloatArray) -> FloatArray:
-        """Return the difference between the delays of decisions after their triggers, s.
-
-        The smallest difference counts: without a trigger, after the trigger in either run (simultaneous events of one
-        run may come one after another in the other run), and after the later of both.
-        """
+        """Return the difference between the delays of decisions after their triggers, s."""
+        # The smallest difference counts: without a trigger, after the trigger in either run (simultaneous events of one
+        # run may come one after another in the other run), and after the later of both.
         difference = predicted - real
         least = np.minimum(np.abs(difference), np.abs(self._after_both(real, predicted)))
         for times, side in ((real, "real"), (predicted, "predicted")):

@@ -172,11 +172,8 @@ def _spare(run: Run) -> tuple[BoolArray, int]:
 
 
 def _longest_wait(run: Run, spare: int, lost: int, limit: float) -> tuple[str, float]:
-    """Return the first job of the queue with the longest wait for lack of the spare nodes, and this wait, s.
-
-    `lost`: number of nodes that were lost at some time; they are not counted as idle. Waits below `limit` are not
-    measured.
-    """
+    """Return the first job of the queue with the longest wait for lack of the spare nodes, and this wait, s."""
+    # Nodes that were lost at some time are not counted as idle. Waits below `limit` are not measured.
     rows = run.table("allocations")
     start, end = rows["start"], rows["end"]
     end = np.where(np.isnan(end), np.nanmax([*end, *run.table("jobs")["end"], start.max()]), end)
@@ -197,16 +194,14 @@ def _longest_wait(run: Run, spare: int, lost: int, limit: float) -> tuple[str, f
 
 
 def _heads(run: Run) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """Return id, requested nodes, and the first and the last instant (s) at the head of the queue, of each job.
-
-    A job leaves the queue at its first start. A job that never started counts as gone: why it waited is unknown. A job
-    with a deadline also counts as gone, since it may have an earliest start.
-    """
+    """Return id, requested nodes, and the first and the last instant (s) at the head of the queue, of each job."""
     jobs, rows = (run.table(name).frame() for name in ("jobs", "allocations"))
     jobs = jobs[jobs["submit"].notna()].sort_values("submit", kind="stable")
     submit = jobs["submit"].to_numpy(dtype=np.float64)
     first = rows.groupby("job_id")["start"].min().reindex(jobs["job_id"]).to_numpy(dtype=np.float64)
     left = np.fmin(first, jobs["start"].to_numpy(dtype=np.float64))
+    # A job leaves the queue at its first start. A job that never started counts as gone: why it waited is unknown. A
+    # job with a deadline also counts as gone, since it may have an earliest start.
     left = np.where(np.isnan(left) | jobs["deadline"].notna(), submit, np.maximum(left, submit))
     before = np.maximum.accumulate(np.concatenate(([-np.inf], left)))[:-1]
     return jobs["job_id"].to_numpy(), jobs["nodes"].to_numpy(dtype=np.float64), np.maximum(submit, before), left

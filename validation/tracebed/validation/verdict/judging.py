@@ -211,10 +211,7 @@ def judge(
 
 
 def common_reasons(cases: Sequence[MeasuredCase], tolerances: Tolerances, *, profile_based: bool) -> set[Reason]:
-    """Return the reasons that forbid the verdict accurate on any metric.
-
-    `profile_based`: a noise profile replaces missing repetitions.
-    """
+    """Return the reasons that forbid the verdict accurate on any metric; a noise profile may replace repetitions."""
     needed = tolerances.repeats(real_runs(cases))
     total = [each.healthy + each.unfit for each in cases]
     applies = {

@@ -163,10 +163,8 @@ def _shift(ordered: FloatArray, count: int) -> Shift:
 
 
 def _ks_distance(a: FloatArray, b: FloatArray) -> float:
-    """Return the largest difference of two empirical distribution functions; `a` and `b` are ascending.
-
-    Values are rounded to microseconds: differences of times have rounding errors, so that equal values would differ.
-    """
+    """Return the largest difference of two empirical distribution functions; `a` and `b` are ascending."""
+    # Values are rounded to microseconds: differences of times have rounding errors, so that equal values would differ.
     a, b = np.round(a, DECIMALS), np.round(b, DECIMALS)
     at = np.concatenate((a, b))
     below = (np.searchsorted(side, at, side="right") / len(side) for side in (a, b))

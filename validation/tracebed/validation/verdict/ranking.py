@@ -159,10 +159,7 @@ class Ranking:
 
 
 def rank(observations: Iterable[Observation], *, alpha: float = ALPHA) -> Ranking | None:
-    """Return the ranking of the policies, or None if no workload has two policies with defined values.
-
-    One observation per workload, policy and metric; NaN is ignored. `alpha` is that of each side.
-    """
+    """Return the ranking of the policies, or None if no workload has two policies with defined values."""
     groups: dict[tuple[str, str], list[Observation]] = {}
     for each in observations:
         known = Observation(each.workload, each.policy, each.metric, _defined(each.real), _defined(each.predicted))
@@ -191,10 +188,8 @@ def _pair(a: Observation, b: Observation, alpha: float) -> PolicyPair:
 
 
 def welch_interval(a: FloatArray, b: FloatArray, alpha: float = ALPHA) -> tuple[float, float]:
-    """Return the confidence interval of mean(a) - mean(b) with unequal variances (Welch 1947).
-
-    The ends are NaN if a sample has fewer than two values. Without any variation, both are the difference.
-    """
+    """Return the confidence interval of mean(a) - mean(b) with unequal variances (Welch 1947); NaN below two values."""
+    # Without any variation, both ends are the difference.
     from scipy import stats
 
     if len(a) < 2 or len(b) < 2:

@@ -40,10 +40,7 @@ class PairedRate:
 
 
 def paired_rates(real: MeasuredRun, predicted: MeasuredRun, *, alpha: float = ALPHA) -> list[PairedRate]:
-    """Return the acceptance, guarantee, cancel and in-time rates of the jobs with deadlines in both runs.
-
-    The guarantee rate is over the jobs that both runs accepted. The list is empty without such jobs.
-    """
+    """Return the rates of the jobs with deadlines in both runs, if any; guarantees over the jobs that both accepted."""
     if not all(np.isfinite(side.run.table("jobs")["deadline"]).any() for side in (real, predicted)):
         return []
     a, b = outcomes(real), outcomes(predicted)
@@ -95,11 +92,9 @@ def tango_interval(b: int, c: int, n: int, alpha: float = ALPHA) -> tuple[float,
 
 
 def _variance(difference: float, b: int, c: int, n: int) -> float:
-    """Return the variance of b - c - n difference, with the probabilities that maximize the likelihood.
-
-    The probability q of a pair of which only the second is counted solves 2 n q^2 + B q + C = 0 under the constraint
-    that the difference is `difference`.
-    """
+    """Return the variance of b - c - n difference, with the probabilities that maximize the likelihood."""
+    # The probability q of a pair of which only the second is counted solves 2 n q^2 + B q + C = 0 under the constraint
+    # that the difference is `difference`.
     second = (2 * n - b + c) * difference - b - c
     third = -c * difference * (1 - difference)
     q = (math.sqrt(max(0.0, second**2 - 8 * n * third)) - second) / (4 * n)

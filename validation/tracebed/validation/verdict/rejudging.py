@@ -39,11 +39,9 @@ class ReassessedHealth(NamedTuple):
 
 
 def reassessed_health(run: Run) -> ReassessedHealth:
-    """Return the health of a replay by the default limits, and by those of the replay where they are narrower.
-
-    The signals are those of the journal. Without a journal they are the figures in `run.json`. The tables of the run
-    are counted in both cases, and the larger value holds.
-    """
+    """Return the health of a replay by the default limits, and by those of the replay where they are narrower."""
+    # The signals are those of the journal. Without a journal they are the figures in `run.json`. The tables of the run
+    # are counted in both cases, and the larger value holds.
     recorded = found = run.info.health
     notes: list[str] = []
     if run.folder is not None:

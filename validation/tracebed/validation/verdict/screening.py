@@ -107,10 +107,8 @@ class Repetition:
 
 
 def most_frequent(found: Sequence[tuple[Repetition, str]]) -> tuple[Repetition, str]:
-    """Return the first repetition with the most frequent kind of first cause, and this cause.
-
-    Texts of one kind differ in their numbers. The text of a single repetition is returned whole.
-    """
+    """Return the first repetition with the most frequent kind of first cause, and this cause."""
+    # Texts of one kind differ in their numbers. The text of a single repetition is returned whole.
     if len(found) > 1:
         found = [(run, text.partition("; ")[0]) for run, text in found]
     kinds = [re.split(r"[:;,(]|\d", text.partition(": ")[2] or text)[0] for _, text in found]
@@ -128,10 +126,7 @@ def identity(run: Run) -> dict[str, Any]:
 def screen(
     runs: Sequence[Run], names: Sequence[str], figures: Sequence[Figures], unmatched: float
 ) -> tuple[Repetition, ...]:
-    """Return the repetitions of a real run, in the order of execution, with the reasons to exclude them.
-
-    `unmatched`: H2, accepted share of the jobs with a different state.
-    """
+    """Return the repetitions of a real run and the reasons to exclude them; `unmatched` is the accepted share of H2."""
     usual_nodes = _most_common([run.total_nodes for run in runs])
     different = different_states(runs)
     found: list[Repetition] = []
@@ -184,10 +179,7 @@ def _most_common(values: Sequence[int]) -> int:
 
 
 def different_states(runs: Sequence[Run]) -> list[float]:
-    """Return for each repetition the share of jobs that are missing, or whose final state differs from the majority's.
-
-    The shares are 0 for fewer than `MAJORITY` repetitions.
-    """
+    """Return the share of jobs that are missing, or end unlike the majority, for each repetition (of `MAJORITY`)."""
     if len(runs) < MAJORITY:
         return [0.0] * len(runs)
     states = pd.concat(
@@ -230,11 +222,9 @@ def copied(run: Run, earlier: Mapping[str, Run]) -> str:
 
 
 def is_copy(run: Run, other: Run) -> bool:
-    """Return whether two runs are copies: the same jobs, states and times, up to one shift and to rounding.
-
-    The differences of the times of copies are equal. If one of the two logs was rounded, the differences spread by at
-    most its unit. The times of two repetitions vary from job to job.
-    """
+    """Return whether two runs are copies: the same jobs, states and times, up to one shift and to rounding."""
+    # The differences of the times of copies are equal. If one of the two logs was rounded, the differences spread by at
+    # most its unit. The times of two repetitions vary from job to job.
     ours, others = run.table("jobs"), other.table("jobs")
     if len(ours) != len(others):
         return False

@@ -233,11 +233,9 @@ def _ranking(judged: Sequence[Judgment], cases: Sequence[MeasuredCase], toleranc
 
 
 def _levels(judged: Sequence[Judgment], tolerances: Tolerances) -> tuple[Level, ...]:
-    """Return the intervals of the gated metrics over the cases, over shared real runs, and over the workloads.
-
-    Cases with the same real run, or of the same workload, are one observation, their mean. Student's t over the
-    workloads holds for a sample of workloads of the same kind.
-    """
+    """Return the intervals of the gated metrics over the cases, over shared real runs, and over the workloads."""
+    # Cases with the same real run, or of the same workload, are one observation, their mean. Student's t over the
+    # workloads holds for a sample of workloads of the same kind.
     found = []
     for unit in ("cases", "real runs", "workloads"):
         intervals, numbers = {}, {}
@@ -288,11 +286,9 @@ def headline(
     verdict: Verdict,
     reasons: Sequence[Reason],
 ) -> str:
-    """Return the reason for the verdict, and the largest error, in one or two sentences.
-
-    Over several cases, the size of an error is the mean of its absolute values: errors of opposite sign cancel in a
-    signed mean.
-    """
+    """Return the reason for the verdict, and the largest error, in one or two sentences."""
+    # Over several cases, the size of an error is the mean of its absolute values: errors of opposite sign cancel in a
+    # signed mean.
     gated = [item for item in metrics if item.gate]
     known = [item for item in gated if not math.isnan(item.mean_absolute)]
     largest = max(known, key=lambda item: item.mean_absolute, default=None)

@@ -466,12 +466,7 @@ class Validation:
 
 
 def remarks(notes: Sequence[Iterable[str]], factors: Sequence[float]) -> list[str]:
-    """Return the remarks about the real runs of a verdict, a sentence each.
-
-    Args:
-        notes: the notes of the health of each real run.
-        factors: for each case, the factor on margins in seconds.
-    """
+    """Return the remarks about the real runs of a verdict: notes on their health, and factors on margins in seconds."""
     return [*_journals(notes), *_amounts(factors)]
 
 

@@ -240,10 +240,7 @@ def _configurations(file: ExperimentFile) -> Iterator[Path]:
 
 
 def _named(raw: Any, file: ExperimentFile) -> Iterator[Path]:
-    """Yield the files and folders that the values of an experiment name: paths, patterns, and words of commands.
-
-    InputError: one is outside the folder of the experiment.
-    """
+    """Yield the files and folders, all in that of the experiment, that its values, patterns and commands name."""
     if isinstance(raw, Mapping | list):
         for value in raw.values() if isinstance(raw, Mapping) else raw:
             yield from _named(value, file)

@@ -49,11 +49,9 @@ def intervals(table: pd.DataFrame, figures: list[str]) -> pd.DataFrame:
 
 
 def base_of(point: Mapping[str, Any], base: Sequence[Row], keys: Iterable[str]) -> list[Row]:
-    """Return the rows of a baseline that a point is compared with: those with the same values of `keys`.
-
-    A key of which the baseline has one value stands for every value, since the others were excluded: a rigid baseline
-    has one share of malleable jobs. Another workload is no baseline.
-    """
+    """Return the rows of a baseline that a point is compared with: those with the same values of `keys`."""
+    # A key of which the baseline has one value stands for every value, since the others were excluded: a rigid baseline
+    # has one share of malleable jobs. Another workload is no baseline.
     found = list(base)
     for key in keys:
         same = [row for row in found if row[key] == point[key]]

@@ -201,10 +201,7 @@ INSTANTS = 2000  # largest number of drawn instants of a line over time
 
 
 def distribution(experiment: Experiment, plot: Plot, jobs: pd.DataFrame, title: str) -> tuple[Figure, pd.DataFrame]:
-    """Draw a panel per column: the number of jobs up to a value, and the printed shares of jobs as marks.
-
-    `jobs`: a row per job: nodes, run_time (s).
-    """
+    """Draw a panel per column (nodes, run_time in s): the number of jobs up to a value, printed shares as marks."""
     figure, axes_of = panels(len(plot.figures), title, height=HEIGHT)
     drawn = []
     for axes, name in zip(axes_of, plot.figures, strict=True):

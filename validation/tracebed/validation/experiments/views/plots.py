@@ -99,11 +99,9 @@ def _drawings(file: ExperimentFile, table: pd.DataFrame, jobs: Jobs, folder: Pat
 
 
 def _numbers(policies: Iterable[str], drawings: Iterable[Drawing]) -> dict[str, int]:
-    """Return the number of the style of each series of a page: one assignment for all of its figures.
-
-    A policy has the number of its place in the experiment. So has its only series with values of further keys, such as
-    `pref, share 1` in a figure of one share. Several such series of a policy have further numbers.
-    """
+    """Return the number of the style of each series of a page: one assignment for all of its figures."""
+    # A policy has the number of its place in the experiment. So has its only series with values of further keys, such
+    # as `pref, share 1` in a figure of one share. Several such series of a policy have further numbers.
     further: dict[str, list[str]] = {policy: [] for policy in policies}
     for label, policy in dict.fromkeys(pair for each in drawings for pair in _series(each).items()):
         if label != policy:
@@ -129,17 +127,15 @@ def _series(drawing: Drawing) -> dict[str, str]:
 
 
 def paint(drawing: Drawing) -> Markup | None:
-    """Write the files of a picture, and return it for a page, or None if no point was computed.
-
-    A page has it in the widths of a page and of a column of a paper, for phones. The figure of the files is one of
-    these, so it is drawn and laid out once. Some kinds have one width.
-    """
+    """Write the files of a picture, and return it for a page, or None if no point was computed."""
     with mpl.rc_context(STYLE):
         own = _drawn(drawing, WIDTHS.get(drawing.plot.width))
         if own is None:
             return None
         figure, data = own
         save(figure, data, drawing.folder, drawing.stem)
+        # A page has it in the widths of a page and of a column of a paper, for phones. The figure of the files is one
+        # of these, so it is drawn and laid out once. Some kinds have one width.
         sizes = {"any": figure}
         if not drawing.plot.of_jobs or drawing.plot.kind == "ecdf":
             sizes = {}

@@ -37,10 +37,7 @@ def write(
     *,
     case_pages: bool = True,
 ) -> dict[str, Any]:
-    """Write the files of a validation, and return the content of verdict.json.
-
-    `failed`: simulator without predictions -> its failure. `findings`: differences from the baseline.
-    """
+    """Write the files of a validation, and return the content of verdict.json. `failed`: simulator -> its failure."""
     found = list(validations.values())
     outcomes = {name: outcome(validation, inconclusive, findings) for name, validation in validations.items()}
     document = {

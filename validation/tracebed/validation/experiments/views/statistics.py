@@ -53,10 +53,8 @@ class Dependence:
 
 
 def dependence(values: FloatArray, cells: Sequence[str], *, seed: int = 0) -> Dependence | None:
-    """Return drift and lag-1 correlation, pooled over the cells; None for fewer than three runs in varying cells.
-
-    `values`: shape (runs,), in the order of execution; NaN where a repetition has no value.
-    """
+    """Return drift and lag-1 correlation of values in the order of execution, pooled over the cells, or None."""
+    # Cells need two different values, and three runs in all. A repetition without a value is NaN.
     names = np.asarray(cells)
     relative, standard, time, spread = (np.zeros(len(values)) for _ in range(4))
     groups: list[IntArray] = []

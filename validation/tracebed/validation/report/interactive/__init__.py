@@ -76,11 +76,9 @@ class PackedColumn(NamedTuple):
 
 
 def pack(facts: Mapping[str, Any], columns: Mapping[str, PackedColumn]) -> str:
-    """Return facts and columns as one base64 text.
-
-    The decompressed bytes are the length of the facts (4 bytes, little-endian), the facts as JSON, and the columns one
-    after the other. The key `columns` of the facts lists name, length, base and rows of each column.
-    """
+    """Return facts and columns as one base64 text."""
+    # The decompressed bytes are the length of the facts (4 bytes, little-endian), the facts as JSON, and the columns
+    # one after the other. The key `columns` of the facts lists name, length, base and rows of each column.
     index = [[name, len(column.values), column.base, column.rows] for name, column in columns.items()]
     head = json.dumps({**facts, "columns": index}, separators=(",", ":"), sort_keys=True).encode()
     body = [len(head).to_bytes(4, "little"), head]
