@@ -42,28 +42,21 @@ class Dataset(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str
-    title: str
-    """What was run where, in one line."""
+    title: str  # what was run where, in one line
     institution: str
-    source: str
-    """Address of the repository."""
-    commit: str
-    """Commit of the repository that has the files."""
+    source: str  # address of the repository
+    commit: str  # commit of the repository that has the files
+    # Pattern of names of files -> address of the file. `{stem}` and `{rest}` in an address are the parts of the name
+    # before and after its first dot. Empty: no address is known.
     addresses: dict[str, str] = {}
-    """Pattern of names of files -> address of the file. `{stem}` and `{rest}` in an address are the parts of the name
-    before and after its first dot. Empty: no address is known."""
-    licence: str
-    """The licence that the repository states; empty: none is stated."""
-    citation: str
-    """Publication of the data."""
-    note: str = ""
-    """What is peculiar to the data."""
-    files: dict[str, Hash]
-    """Name of a file -> SHA-256 of its content, uncompressed."""
+    licence: str  # the licence that the repository states; empty: none is stated
+    citation: str  # publication of the data
+    note: str = ""  # what is peculiar to the data
+    files: dict[str, Hash]  # name of a file -> SHA-256 of its content, uncompressed
+    # Name of a table that is made of the files -> name of the conversion (`CONVERSIONS`).
     converted: dict[str, str] = {}
-    """Name of a table that is made of the files -> name of the conversion (`CONVERSIONS`)."""
+    # Experiment file for `tracebed validate` in the folder of the files; empty: the data are no cases yet.
     suite: str = ""
-    """Experiment file for `tracebed validate` in the folder of the files; empty: the data are no cases yet."""
 
     def address(self, file: str) -> str | None:
         """Return the address of a file, or None if it is unknown."""

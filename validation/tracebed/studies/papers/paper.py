@@ -19,8 +19,7 @@ class Element(ExperimentPart):
     """A table, a figure or a claim in words of a paper."""
 
     shows: str
-    reason: str = ""
-    """Why no study has a claim or a plot of the element."""
+    reason: str = ""  # why no study has a claim or a plot of the element
 
 
 class Constant(ExperimentPart):

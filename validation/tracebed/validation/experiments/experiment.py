@@ -121,38 +121,30 @@ class Experiment(Settings, BaseModel):  # type: ignore[misc, valid-type]
     ] = [ProcessesSpec(communication="none")]
     perturbation: PerturbationSpec = PerturbationSpec()
     tau: Annotated[float, Field(gt=0, allow_inf_nan=False)] = TAU
-    shares_of_jobs: dict[Name, JobsSpec] = {}
-    """Name -> jobs whose share of the workload is a figure of that name."""
+    shares_of_jobs: dict[Name, JobsSpec] = {}  # name -> jobs whose share of the workload is a figure of that name
     windows: Annotated[dict[Name, WindowSpec], Field(min_length=1)] = {"all": WindowSpec()}
     exclude: list[Where] = []
-    published: list[Claim] = []
-    """The claims of a paper."""
+    published: list[Claim] = []  # the claims of a paper
     plots: dict[Name, Plot] = {}
     sensitivity: SensitivitySpec = SensitivitySpec()
-    testbed: TestbedSpec | None = None
-    """The only testbed. Cells are replayed."""
+    testbed: TestbedSpec | None = None  # The only testbed. Cells are replayed.
+    # Name -> testbed, if there are several. Cells are replayed on each.
     testbeds: Annotated[dict[Name, Annotated[TestbedSpec, BeforeValidator(or_empty)]], Field(min_length=1)] | None = (
         None
     )
-    """Name -> testbed, if there are several. Cells are replayed on each."""
+    # Recorded real runs, in place of a testbed.
     recorded: Annotated[RecordedSpec, BeforeValidator(shorthand("runs"))] | None = None
-    """Recorded real runs, in place of a testbed."""
-    repetitions: Annotated[int, Field(ge=1, le=MOST_REPETITIONS)] = 5
-    """Number of replays of each cell."""
+    repetitions: Annotated[int, Field(ge=1, le=MOST_REPETITIONS)] = 5  # number of replays of each cell
+    # Number of blocks of replays, each with every cell, in a random order of its own.
     sessions: Annotated[int, Field(ge=1)] = 1
-    """Number of blocks of replays, each with every cell, in a random order of its own."""
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
-    """Seed of the order of the replays."""
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0  # seed of the order of the replays
+    # Pause before each replay, wall s. The command of `beside` also runs during the pause.
     settle_s: Annotated[float, Field(ge=0, le=3600)] = 1.0
-    """Pause before each replay, wall s. The command of `beside` also runs during the pause."""
+    # Name -> simulator that predicts the real runs.
     simulators: dict[Name, Annotated[SimulatorSpec, BeforeValidator(or_empty)]] = {}
-    """Name -> simulator that predicts the real runs."""
-    tolerances: FileName | None = None
-    """File of the margins, relative to the experiment file."""
-    noise: FileName | None = None
-    """File of the noise profile of the testbed."""
-    baseline: FileName | None = None
-    """File of the baseline."""
+    tolerances: FileName | None = None  # file of the margins, relative to the experiment file
+    noise: FileName | None = None  # file of the noise profile of the testbed
+    baseline: FileName | None = None  # file of the baseline
 
     @field_validator("processes")
     @classmethod

@@ -46,28 +46,22 @@ class ParameterEstimate(Part):
     """A fitted parameter."""
 
     value: Number
-    median: Number
-    """Median over the cloud."""
-    low: Number
-    """Smallest value of the cloud."""
-    high: Number
-    """Largest value of the cloud."""
-    range: list[Number]
-    """Ends of the range of the search."""
+    median: Number  # median over the cloud
+    low: Number  # smallest value of the cloud
+    high: Number  # largest value of the cloud
+    range: list[Number]  # ends of the range of the search
     scale: Literal["log", "linear"]
     integer: bool
+    # Whether the real runs determine the parameter: within a factor of 2, or a tenth of a linear range.
     identified: bool
-    """Whether the real runs determine the parameter: within a factor of 2, or a tenth of a linear range."""
-    at_end: Literal["", "lower", "upper"]
-    """End of the range at which the value is."""
+    at_end: Literal["", "lower", "upper"]  # end of the range at which the value is
 
 
 class TiedParameters(Part):
     """Two parameters that cannot be told apart."""
 
     parameters: list[str]
-    correlation: Number
-    """Correlation over the cloud."""
+    correlation: Number  # correlation over the cloud
 
 
 class CalibrationCase(Part):
@@ -85,22 +79,17 @@ class CalibrationFold(Part):
 
     workload: str
     parameters: dict[str, Number]
-    loss_in: Loss
-    """Loss for the workloads of the fit."""
-    loss_in_random: Loss | None
-    """Loss for the workloads of the fit, of the best set of the random search."""
-    loss_out: Loss | None
-    """Loss for the workload left out."""
-    loss_out_random: Loss | None
-    """Loss for the workload left out, of the same set."""
+    loss_in: Loss  # loss for the workloads of the fit
+    loss_in_random: Loss | None  # loss for the workloads of the fit, of the best set of the random search
+    loss_out: Loss | None  # loss for the workload left out
+    loss_out_random: Loss | None  # loss for the workload left out, of the same set
 
 
 class Failures(Part):
     """Simulations that failed."""
 
     simulations: Count
-    first: str
-    """Message of one of them; empty without failures."""
+    first: str  # message of one of them; empty without failures
 
 
 class SimulatorCalibration(StoredFile):

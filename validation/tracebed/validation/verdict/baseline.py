@@ -53,30 +53,24 @@ HISTORY_COLUMNS = ["version", "date", "simulator", "verdict", "metric", "gate", 
 class CaseBaseline(Part):
     """One metric of one simulator in one case. A value is null if it is undefined."""
 
-    predicted: Number | None
-    """Mean over the predictions, unit of the metric."""
-    real: Number | None
-    """Mean over the real repetitions, unit of the metric."""
-    margin: Number | None
-    """Margin, unit of the metric."""
-    z: Number | None
-    """(predicted - real) / margin."""
+    predicted: Number | None  # mean over the predictions, unit of the metric
+    real: Number | None  # mean over the real repetitions, unit of the metric
+    margin: Number | None  # Margin, unit of the metric
+    z: Number | None  # (predicted - real) / margin
+    # Lowest and highest predicted value with which the metric is accurate, the values of the other cases unchanged.
+    # Null: no value.
     limits: Annotated[list[Number], Field(min_length=2, max_length=2)] | None
-    """Lowest and highest predicted value with which the metric is accurate, the values of the other cases unchanged.
-    Null: no value."""
 
 
 class MetricBaseline(Part):
     """One metric of one simulator."""
 
     gate: bool
-    margin: str
-    """The margin as in a tolerances file."""
+    margin: str  # the margin as in a tolerances file
     verdict: str
-    z: Number | None
-    """Mean error over the cases, in margins."""
+    z: Number | None  # mean error over the cases, in margins
+    # Largest mean error with which the metric is accurate, in margins. Null: no error is accurate.
     reach: Number | None
-    """Largest mean error with which the metric is accurate, in margins. Null: no error is accurate."""
     cases: dict[str, CaseBaseline]
 
     def accepts(self, predicted: Mapping[str, float], kappa: float) -> bool:
@@ -90,12 +84,9 @@ class MetricBaseline(Part):
 class CaseInputs(Part):
     """Hashes of the inputs of one case."""
 
-    workload: str
-    """SHA-256 of the workload."""
-    real: list[str]
-    """SHA-256 of the jobs of each real repetition that is part of the verdict."""
-    predictions: int
-    """Number of predictions: more than one for a stochastic simulator."""
+    workload: str  # SHA-256 of the workload
+    real: list[str]  # SHA-256 of the jobs of each real repetition that is part of the verdict
+    predictions: int  # number of predictions: more than one for a stochastic simulator
 
 
 class SimulatorBaseline(Part):

@@ -371,14 +371,10 @@ def copied_run_times(jobs: pd.DataFrame, resolution_s: float) -> bool:
 class Evidence:
     """Parts of a prediction that the real runs test, and parts that they do not test."""
 
-    same_scheduler: bool
-    """Whether the same scheduler code decided on both sides."""
-    imposed: str
-    """What imposed the run times; empty if they were measured."""
-    could_fail: tuple[str, ...]
-    """Parts of the prediction in which the real runs could have revealed errors."""
-    could_not_fail: tuple[str, ...]
-    """Parts that are imposed, or the same on both sides."""
+    same_scheduler: bool  # whether the same scheduler code decided on both sides
+    imposed: str  # what imposed the run times; empty if they were measured
+    could_fail: tuple[str, ...]  # parts of the prediction in which the real runs could have revealed errors
+    could_not_fail: tuple[str, ...]  # parts that are imposed, or the same on both sides
 
 
 def evidence(real: Sequence[RunInfo], predicted: Sequence[RunInfo], copied: Sequence[bool]) -> Evidence:

@@ -100,28 +100,18 @@ def third_moment(values: FloatArray) -> FloatArray:
 class Estimate:
     """The error of one metric in margins, in each case and over all cases."""
 
-    z: FloatArray
-    """Error of each case, shape (..., cases)."""
-    v: FloatArray
-    """Variance of z, shape (..., cases)."""
-    case_df: FloatArray
-    """Degrees of freedom of `v`."""
-    mean: FloatArray
-    """Error of the suite, shape (...)."""
-    se: FloatArray
-    """Standard error of `mean`."""
-    df: FloatArray
-    """Degrees of freedom of `se`."""
-    half: FloatArray
-    """Half-width of the interval of `mean`."""
+    z: FloatArray  # error of each case, shape (..., cases)
+    v: FloatArray  # variance of z, shape (..., cases)
+    case_df: FloatArray  # degrees of freedom of `v`
+    mean: FloatArray  # error of the suite, shape (...)
+    se: FloatArray  # standard error of `mean`
+    df: FloatArray  # degrees of freedom of `se`
+    half: FloatArray  # half-width of the interval of `mean`
+    # Width on each side of the interval that an accurate prediction needs, for what repetitions may have missed.
     reserve: FloatArray
-    """Width on each side of the interval that an accurate prediction needs, for what repetitions may have missed."""
-    cautious_v: FloatArray
-    """Variance of z with a noise of at least the spread of the ensemble, shape (..., cases)."""
-    skewness: FloatArray
-    """Assumed skewness of `mean`."""
-    worst: FloatArray
-    """Largest |z| of a case."""
+    cautious_v: FloatArray  # variance of z with a noise of at least the spread of the ensemble, shape (..., cases)
+    skewness: FloatArray  # assumed skewness of `mean`
+    worst: FloatArray  # largest |z| of a case
     alpha: float
     kappa: float
 

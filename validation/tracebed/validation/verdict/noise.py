@@ -40,21 +40,14 @@ class TestbedClass(Part):
 
     __test__: ClassVar[bool] = False  # for pytest
 
-    execution: str
-    """`computed`, `emulated`, `logged` or a mixture."""
-    testbed: str
-    """Type of testbed: `local`; empty for a log."""
+    execution: str  # `computed`, `emulated`, `logged` or a mixture
+    testbed: str  # type of testbed: `local`; empty for a log
     nodes: Annotated[int, Field(ge=1)]
-    cores: list[Annotated[int, Field(ge=1)]]
-    """The different numbers of cores per node."""
-    duty: list[Number]
-    """The different duties of the nodes."""
-    clock: str
-    """`wall` or `steady`; empty for a log."""
-    speed: Annotated[float, Field(gt=0, allow_inf_nan=False)]
-    """Trace seconds per wall second."""
-    cpu: list[str]
-    """The different models of CPUs."""
+    cores: list[Annotated[int, Field(ge=1)]]  # the different numbers of cores per node
+    duty: list[Number]  # the different duties of the nodes
+    clock: str  # `wall` or `steady`; empty for a log
+    speed: Annotated[float, Field(gt=0, allow_inf_nan=False)]  # trace seconds per wall second
+    cpu: list[str]  # the different models of CPUs
 
     @classmethod
     def of(cls, info: RunInfo) -> Self:
@@ -84,10 +77,9 @@ def _value_text(value: Any) -> str:
 class MetricNoise(Part):
     """The noise of one metric."""
 
+    # Standard deviation of the logarithm of the metric: about its coefficient of variation.
     log_sd: Annotated[float, Field(ge=0, allow_inf_nan=False)]
-    """Standard deviation of the logarithm of the metric: about its coefficient of variation."""
-    df: Annotated[float, Field(ge=1, allow_inf_nan=False)]
-    """Degrees of freedom of `log_sd`: repetitions - cells."""
+    df: Annotated[float, Field(ge=1, allow_inf_nan=False)]  # degrees of freedom of `log_sd`: repetitions - cells
     cells: Annotated[int, Field(ge=1)]
 
 
@@ -96,8 +88,7 @@ class ProfiledCell(Part):
 
     workload: str
     policy: str
-    runs: list[Sha256]
-    """Hash of the times and states of the jobs of each repetition."""
+    runs: list[Sha256]  # hash of the times and states of the jobs of each repetition
 
 
 class NoiseProfile(StoredFile):
