@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import update_wrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tracebed.converters.workload import Workload
 from tracebed.ground.display import markdown_table
@@ -19,10 +19,6 @@ from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.testbeds.checking.survey import load_with_facts
 from tracebed.orchestrator.testbeds.nodes import Inventory, Node
 from tracebed.studies.ledger.ledger import Measured
-
-if TYPE_CHECKING:
-    from tracebed.converters.workload import Workload
-    from tracebed.orchestrator.testbeds.nodes import Inventory
 
 
 @dataclass(frozen=True)

@@ -166,25 +166,12 @@ def error_budget(
     runtime_model: RuntimeModel = RuntimeModel.IDEAL,
     tau: float = TAU,
 ) -> ErrorBudget:
-    """Return the error budget of the prediction of a real run.
+    """Return the error budget of the prediction of a real run, or of its repetitions, in folders of replays.
 
     The prediction is repeated with one cause after another taken from the real run. The share of a cause is the part of
-    the error that disappears when the cause is added.
-
-    Args:
-        workload: the workload that was replayed.
-        real: the folder of a replay, or the folders of several repetitions.
-        overheads: calibrated overheads, wall seconds. None: the step of the overheads is left out.
-        interference: calibrated interference. None: the step of the interference is left out, as in a run whose policy
-            shares no nodes.
-        make_policy: returns the policy of the real run, with its parameters. None: the policy that the run names.
-        policy_file: `FILE.py:CLASS` of the policy that the run names, if it is not installed.
-        runtime_model: run-time model for jobs that hold fewer cores than requested.
-        tau: threshold of the bounded slowdown, s.
-
-    Raises:
-        InputError: a folder is not a replay, a journal is missing, a replay has another workload, the repetitions have
-            different policies, nodes, speeds or other parameters, or the policy is unknown.
+    the error that disappears when the cause is added. Overheads are in wall seconds. Without overheads or interference,
+    as in a run whose policy shares no nodes, their step is left out. `policy_file` is `FILE.py:CLASS` of a policy that
+    is not installed.
     """
     folders = [real] if isinstance(real, Path) else list(real)
     if not folders:

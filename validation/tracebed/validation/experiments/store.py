@@ -163,10 +163,6 @@ def _checksum(content: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-if TYPE_CHECKING:
-    from tracebed.validation.experiments.cell import Campaign, Slot
-
-
 @dataclass(frozen=True)
 class Attempt:
     """An attempt at a repetition."""

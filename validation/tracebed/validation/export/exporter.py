@@ -42,19 +42,9 @@ def kind_of(to: str) -> OutputKind:
 
 
 def export(run: Run, to: str, path: Path | str, *, replace: bool = False) -> list[str]:
-    """Write a run to a file in the format of another program; compressed if the name ends in `.gz` or `.zst`.
+    """Write a run for another program, compressed by the suffix, and return what the file lacks, a sentence each.
 
-    Args:
-        run: the run.
-        to: name of the format: perfetto, evalys, swf, csv, or one of an installed package.
-        path: the file.
-        replace: whether an earlier export to this format in `path` is replaced once the new one is complete.
-
-    Returns:
-        What the file lacks, a sentence each.
-
-    Raises:
-        InputError: the format is unknown, `path` exists and may not be replaced, or the file cannot be written.
+    An earlier export to this format in `path` may be replaced, once the new one is complete.
     """
     with kind_of(to).file(Path(path), replace=replace) as file:
         write = _exporter(to).write

@@ -121,14 +121,10 @@ def fit(
 ) -> Fit:
     """Fit overheads to the real runs of `cases`, and cross-validate the fit by workload.
 
-    Args:
-        loss: `metrics` (mean relative error of the gated metrics) or `jobs` (of wait and response of each job).
-        budget: number of parameter sets to try; each is simulated once per case. Each fold of the cross-validation has
-            the same budget. Sets of the fit are not simulated again.
-        bounds: parameter -> lower and upper bound, wall s. Equal bounds fix a known overhead.
-        tolerance: largest additional loss of a set of the cloud. None: the loss of errors by the half-widths of the 95
-            % intervals of the real means (docs/explanation/fitting.md).
-        on_simulation: called after each simulation with the number of simulations so far.
+    The loss is `metrics` (mean relative error of the gated metrics) or `jobs` (of wait and response of each job). The
+    budget is the number of parameter sets to try, also in each fold; sets are not simulated again. Bounds are wall s;
+    equal ones fix a known overhead. Without a tolerance, the largest additional loss of a set of the cloud is that of
+    errors by the half-widths of the 95 % intervals of the real means (docs/explanation/fitting.md).
     """
     targets = [Target.of(case, loss) for case in cases]
     space = overheads(bounds or {}, max(case.info.speed for case in cases))

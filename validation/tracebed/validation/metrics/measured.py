@@ -158,16 +158,7 @@ class PowerModel:
 
 
 class MeasuredRun:
-    """A run, the measures of its jobs, and its window.
-
-    Args:
-        run: the run.
-        tau: threshold of the bounded slowdown, s.
-        window: `arrivals`, `full`, or two instants in s after the first submission (see `metrics`).
-        after: length of the warm-up, s after the first submission. Jobs submitted earlier are excluded from `jobs`.
-        ended: whether jobs that end after the last submission are also excluded from `jobs`.
-        power: parameters of the modelled energy.
-        grid: the grid of the nodes, as `Grid.parse` reads it; None: that of the run, if it is known.
+    """A run, the measures of its jobs, and its window. Arguments and errors are those of `metrics`.
 
     Attributes:
         given: the run.
@@ -180,9 +171,6 @@ class MeasuredRun:
         finished: the finished jobs of `jobs`; means are over these jobs.
         last_end_s: last end of a finished job, s after the first submission; NaN if no job finished.
         window: time window of utilization, throughput and loss of capacity.
-
-    Raises:
-        InputError: `tau`, `window` or `grid` is invalid, or no job is submitted after the warm-up.
     """
 
     def __init__(

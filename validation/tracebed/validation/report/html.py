@@ -20,7 +20,7 @@ from tracebed.validation.report.verdicts import cases
 from tracebed.validation.report.words import error, extent, real_side, size
 from tracebed.validation.verdict.breakdown import QUANTITIES, causes, scaled_run_times, uniform_bias
 from tracebed.validation.verdict.gate import WORSE
-from tracebed.validation.verdict.judging import Noises
+from tracebed.validation.verdict.noise import NoiseProfile
 from tracebed.validation.verdict.rule import Verdict
 from tracebed.validation.verdict.validate import validate
 from tracebed.validation.verdict.validation import CaseMetric, MetricVerdict, Validation
@@ -34,7 +34,7 @@ def write(
     path: Path | str,
     more: Mapping[str, Section] | None = None,
     *,
-    profile: Noises | None = None,
+    profile: NoiseProfile | None = None,
     case_pages: bool = True,
     outcome: str = "",
 ) -> Path:

@@ -102,17 +102,7 @@ class Comparison:
 
 
 def compare(real: Run, predicted: Run, tau: float = TAU, *, allow_different_workloads: bool = False) -> Comparison:
-    """Compare `predicted` with `real`.
-
-    Args:
-        real: the real run: a replay, or a log read as a run.
-        predicted: the run of a simulator.
-        tau: threshold of the bounded slowdown, s, for both runs.
-        allow_different_workloads: match jobs by id even if the workloads differ.
-
-    Raises:
-        InputError: the runs are swapped, the workloads differ, or the runs have no job in common.
-    """
+    """Compare a prediction with a real run of the same workload, or with `allow_different_workloads` of another one."""
     check_sides(real, predicted, allow_different_workloads)
     sides = MeasuredRun(real, tau), MeasuredRun(predicted, tau)
     return compare_measured(*sides, (summarize(sides[0]), summarize(sides[1])))

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from tracebed.converters.workload import FloatArray
 from tracebed.ground.errors import InputError
-from tracebed.orchestrator.run import RunInfo
 from tracebed.validation.metrics import Margin, MeasuredRun, Metric, all_metrics, summarize
 from tracebed.validation.verdict.cases import Case, Membership, memberships
 from tracebed.validation.verdict.comparison import check_sides, copied_run_times, imposed, match, time_compression
 from tracebed.validation.verdict.decision import Estimate, Samples, decide, estimate, rejected, third_moment
+from tracebed.validation.verdict.noise import MetricNoise, NoiseProfile
 from tracebed.validation.verdict.rule import Reason, Verdict
 from tracebed.validation.verdict.screening import Repetition, different_states, screen
 from tracebed.validation.verdict.tolerances import Tolerances
@@ -148,28 +148,6 @@ def _distinct(values: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(values))
 
 
-class Noise(Protocol):
-    """Noise of one metric from earlier repetitions on a testbed of the same class."""
-
-    @property
-    def log_sd(self) -> float:
-        """Standard deviation of the logarithm of the metric."""
-
-    @property
-    def df(self) -> float:
-        """Degrees of freedom of `log_sd`."""
-
-
-class Noises(Protocol):
-    """A noise profile: the noise of each metric on a class of testbeds."""
-
-    def require(self, info: RunInfo, tau: float) -> None:
-        """Raise InputError unless a run is from a testbed of this class."""
-
-    def noise(self, metric: str) -> Noise | None:
-        """Return the noise of a metric, or None if it is unknown."""
-
-
 @dataclass(frozen=True)
 class Judgment:
     """One metric over the cases in which it is defined."""
@@ -191,7 +169,7 @@ class Judgment:
 
 
 def judge(
-    cases: Sequence[MeasuredCase], tolerances: Tolerances, profile: Noises | None = None, *, flagged: bool = True
+    cases: Sequence[MeasuredCase], tolerances: Tolerances, profile: NoiseProfile | None = None, *, flagged: bool = True
 ) -> list[Judgment]:
     """Return the judgments of all metrics with a margin that apply to the cases: gated metrics first.
 
@@ -244,7 +222,7 @@ def _judged(
     margin: Margin,
     cases: Sequence[MeasuredCase],
     tolerances: Tolerances,
-    profile: Noises | None,
+    profile: NoiseProfile | None,
     flagged: bool,
 ) -> Judgment | None:
     """Return the estimate of one metric, or None if the metric does not apply to the cases."""
@@ -285,7 +263,7 @@ def _judged(
 
 
 def _values(
-    metric: Metric, margin: Margin, case: MeasuredCase, noise: Noise | None, needed: int, flagged: bool
+    metric: Metric, margin: Margin, case: MeasuredCase, noise: MetricNoise | None, needed: int, flagged: bool
 ) -> tuple[float, ...]:
     """Return the fields of `Samples` for one case."""
     real, predicted = case.values(metric.name, flagged=flagged)

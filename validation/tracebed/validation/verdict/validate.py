@@ -19,8 +19,9 @@ from tracebed.validation.verdict.comparison import Evidence, compare_measured, e
 from tracebed.validation.verdict.courses import courses
 from tracebed.validation.verdict.decision import Needed, estimate, needed, repeats_needed
 from tracebed.validation.verdict.health import Health, counted_notes
-from tracebed.validation.verdict.judging import Judgment, MeasuredCase, Noises, common_reasons, judge, real_runs
+from tracebed.validation.verdict.judging import Judgment, MeasuredCase, common_reasons, judge, real_runs
 from tracebed.validation.verdict.moving_average import moving_average
+from tracebed.validation.verdict.noise import NoiseProfile
 from tracebed.validation.verdict.per_job import per_job
 from tracebed.validation.verdict.ranking import Observation, Ranking, rank
 from tracebed.validation.verdict.rates import paired_rates
@@ -48,22 +49,16 @@ def validate(
     cases: Sequence[Case],
     tolerances: Tolerances | None = None,
     *,
-    profile: Noises | None = None,
+    profile: NoiseProfile | None = None,
     tau: float = TAU,
     simulator: SimulatorFacts | None = None,
     allow_different_workloads: bool = False,
 ) -> Validation:
     """Return the verdict on a simulator from at least one case, with different names.
 
-    Args:
-        tolerances: margins and constants; the defaults if None.
-        profile: noise of the testbed, for cases with too few repetitions.
-        simulator: the simulator; by default from the metadata of the predictions.
-        allow_different_workloads: match jobs by id even if the workloads of the runs differ.
-
-    Raises:
-        InputError: there is no case, two have the same name, runs of a case do not belong together, or the profile is
-            from another class of testbeds.
+    By default the tolerances are those of the metrics, and the simulator is that of the metadata of the predictions.
+    The profile has the noise of cases with too few repetitions. InputError: there is no case, two have the same name,
+    runs of a case do not belong together, or the profile is from another class of testbeds.
     """
     if not cases:
         raise InputError("there is no case to validate")
