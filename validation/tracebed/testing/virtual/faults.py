@@ -10,8 +10,7 @@ from functools import partial
 from typing import NamedTuple
 
 from tracebed.testing.virtual.kernel import VirtualWorld
-from tracebed.testing.virtual.machine import VirtualAgent, VirtualNode
-from tracebed.testing.virtual.ranks import VirtualRank
+from tracebed.testing.virtual.machine import VirtualAgent, VirtualNode, VirtualRank
 
 
 class Fault(NamedTuple):

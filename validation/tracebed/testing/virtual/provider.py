@@ -18,8 +18,7 @@ from tracebed.orchestrator.testbeds.nodes import Group, Inventory, Node
 from tracebed.orchestrator.testbeds.settings import ProviderSettings
 from tracebed.testing.virtual.faults import LASTING, arm, drawn_outages, has_target
 from tracebed.testing.virtual.kernel import Descriptor, VirtualWorld, remove_leftovers
-from tracebed.testing.virtual.machine import VirtualAgent, VirtualNode
-from tracebed.testing.virtual.ranks import Times
+from tracebed.testing.virtual.machine import Times, VirtualAgent, VirtualNode
 
 RUN_S = 0.15  # time until an agent has been started, or the connection has been refused, s
 END_S = 0.05  # time until the exit status of an agent is known, or an agent is killed, s
