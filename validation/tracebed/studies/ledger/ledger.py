@@ -401,7 +401,7 @@ def _averaged(rows: Iterable[Values], keys: Sequence[str], figure: str) -> list[
 
 def _figures(claim: Claim, points: Sequence[Values], keys: Sequence[str], where: Where) -> list[float]:
     """Return the figure of each place of a claim; nothing if one was not computed, or a baseline is 0."""
-    base = None
+    base, free = None, [key for key in keys if key not in (claim.relative_to or {})]
     if claim.relative_to is not None:
         base = [point for point in points if _fits(point, {**where, **claim.relative_to})]
     combined: Mapping[str, Callable[[list[float]], float]] = {"mean": fmean, "least": min, "greatest": max}
@@ -410,17 +410,13 @@ def _figures(claim: Claim, points: Sequence[Values], keys: Sequence[str], where:
         values = []
         for point in points:
             if _fits(point, {**where, **place}):
-                over = 1.0 if base is None else reference(base, point, _free(claim, keys), claim.figure)
+                over = 1.0 if base is None else reference(base, point, free, claim.figure)
                 values.append(point[claim.figure] / over - (base is not None) if over else math.nan)
         values = [value for value in values if not math.isnan(value)]
         if not values:
             return []
         found.append(float(combined[claim.take](values)))
     return found
-
-
-def _free(claim: Claim, keys: Iterable[str]) -> list[str]:
-    return [key for key in keys if key not in (claim.relative_to or {})]
 
 
 def _fits(point: Values, where: Where) -> bool:

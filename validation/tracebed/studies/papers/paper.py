@@ -45,7 +45,9 @@ class Paper(ExperimentPart):
 
     def claims_of(self, study: str) -> list[Claim]:
         """Return the claims of a study."""
-        return self.claims[study] if study in self.claims else _published(study)
+        if study in self.claims or study not in experiments():
+            return self.claims.get(study, [])
+        return load_experiment(study).experiment.published
 
     @property
     def drawn(self) -> dict[str, list[str]]:
@@ -77,7 +79,3 @@ def load_paper(name: str) -> Paper:
 def paper_of(study: str) -> str:
     """Return the name of the paper that a study repeats; empty if it repeats no shipped paper."""
     return next((name for name in names() if study in load_paper(name).studies), "")
-
-
-def _published(study: str) -> list[Claim]:
-    return load_experiment(study).experiment.published if study in experiments() else []

@@ -15,7 +15,6 @@ from functools import cache
 from importlib.metadata import EntryPoint
 from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -31,7 +30,6 @@ from tracebed.orchestrator.replay.programs import shortest_replay
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.setup import Scheduling, Setup
-from tracebed.orchestrator.simulation.processes import Processes
 from tracebed.orchestrator.testbeds.calibration import Calibration
 from tracebed.orchestrator.testbeds.nodes import Inventory
 from tracebed.validation.experiments.experiment import Experiment, Point
@@ -74,6 +72,7 @@ def simulated_cell(
     setup, policy = experiment.setup(point).on(base.system.grid).complete()
     processes = experiment.processes_of(point)
     variant = variant_of(experiment, point, base, policy)
+    rooms = [scheduling, simulation, *([evolving] if processes else [])]  # their code determines the result
     facts: dict[str, Any] = {
         "processes": json.dumps(asdict(processes), sort_keys=True) if processes else NO_PROCESSES,
         "processes_seed": point.seed if processes else 0,
@@ -86,7 +85,7 @@ def simulated_cell(
         "workload": base.sha256,
         "system": asdict(base.system),
         "malleable": variant.path.stem if variant else None,
-        "tracebed": [version_of_tracebed(), *(code_of(Path(room.__path__[0])) for room in _code(processes))],
+        "tracebed": [version_of_tracebed(), *(code_of(Path(room.__path__[0])) for room in rooms)],
         "by": maker_of_policy(setup.scheduling),
         "metrics": [maker_of(entry) for entry in METRICS.entries.values()],
     }
@@ -94,11 +93,6 @@ def simulated_cell(
     path = variant.path if variant else base.path
     windows = tuple(experiment.windows.items())
     return SimulatedCell(path, base.system, setup, **facts, windows=windows, identity=name, jobs=jobs), variant
-
-
-def _code(processes: Processes | None) -> list[ModuleType]:
-    """Return the packages whose code determines the result of a point."""
-    return [scheduling, simulation, *([evolving] if processes else [])]
 
 
 def maker_of_policy(scheduling: Scheduling) -> list[str]:

@@ -75,12 +75,9 @@ def numbered(value: Any) -> Any:
     return found if found is value else [number + 1 for number in found]
 
 
-def _hashable(value: Any) -> Any:
-    return repr(value) if isinstance(value, dict | list) else value
-
-
 def _distinct(values: list[Any]) -> list[Any]:
-    if twice := [value for value, count in Counter(map(_hashable, values)).items() if count > 1]:
+    hashable = [repr(value) if isinstance(value, dict | list) else value for value in values]
+    if twice := [value for value, count in Counter(hashable).items() if count > 1]:
         raise ValueError(f"{twice[0]!r} is listed twice")
     return values
 

@@ -195,7 +195,8 @@ def fit_parameters(
         if space.contains(each) and np.array_equal(whole.set_of(each), each):
             whole.loss(each)  # sets beside the search that fit as well are part of the cloud
     cloud = np.array(whole.cloud)
-    members = tuple(_member(whole, cloud[index]) for index in spread_out(space.shares(cloud), CLOUD_SIZE))
+    spread = cloud[spread_out(space.shares(cloud), CLOUD_SIZE)]
+    members = tuple(Member(space.by_name(parameters), whole.loss(parameters)) for parameters in spread)
     searched = [index for index in range(len(space.names)) if whole.free[index]]
     return Fit(
         cases=tuple(cases),
@@ -279,10 +280,6 @@ def spread_out(points: FloatArray, count: int) -> list[int]:
         chosen.append(int(distance.argmax()))
         distance = np.minimum(distance, np.linalg.norm(points - points[chosen[-1]], axis=1))
     return chosen
-
-
-def _member(search: Search, parameters: FloatArray) -> Member:
-    return Member(search.problem.space.by_name(parameters), search.loss(parameters))
 
 
 def calibration_of(fit: Fit, name: str) -> Calibration:

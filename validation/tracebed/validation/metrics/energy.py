@@ -96,10 +96,6 @@ def energy_facts(run: MeasuredRun) -> dict[str, Any]:
     return {"model": asdict(run.power_model), "recorded": recorded}
 
 
-def _recorded(run: MeasuredRun) -> float:
-    return recorded_power(run).mean_w * run.window.length_s
-
-
 def _recorded_above_idle(run: MeasuredRun) -> float:
     power = recorded_power(run)
     return (power.mean_w - power.idle_w) * run.window.length_s
@@ -121,7 +117,7 @@ METRICS = (
         label="energy in the window, recorded",
         short="energy, recorded",
         unit="J",
-        definition=_recorded,
+        definition=lambda run: recorded_power(run).mean_w * run.window.length_s,
         undefined=NO_POWER,
         margin=MARGIN,
         optional=True,

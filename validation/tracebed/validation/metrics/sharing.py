@@ -86,16 +86,12 @@ METRICS = (
 """The metrics of shared nodes."""
 
 
-def _longest(run: MeasuredRun, name: str) -> float:
-    return float(run.run.info.handovers.get(name, float("nan")))
-
-
 def _longest_of_replay(name: str, field: str, label: str, docs: str) -> Metric:
     return Metric(
         name=name,
         label=label,
         unit="wall s",
-        definition=lambda run: _longest(run, field),
+        definition=lambda run: float(run.run.info.handovers.get(field, float("nan"))),
         undefined=NO_HANDOVER,
         optional=True,
         docs=f"longest time in which {docs}, in wall seconds; only of replays with hand-overs of CPUs",

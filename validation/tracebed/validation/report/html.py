@@ -162,16 +162,12 @@ def banner(validation: Validation, outcome: str = "") -> Banner:
         verdict=shown.value,
         outcome=outcome or validation.verdict.value,
         headline=headline[:1].upper() + headline[1:],
-        tiles=tuple(_tile(item) for item in gated),
+        tiles=tuple(Tile(item.metric.label, size(item), extent(item), item.verdict.value) for item in gated),
         where=_where(gated),
         why=_main_cause(validation, gated),
         noise=validation.noise.removeprefix("noise ratio of the "),
         facts=_facts(validation),
     )
-
-
-def _tile(item: MetricVerdict) -> Tile:
-    return Tile(item.metric.label, size(item), extent(item), item.verdict.value)
 
 
 def _where(gated: list[MetricVerdict]) -> tuple[str, ...]:

@@ -142,7 +142,9 @@ def _staircases(comparison: Comparison) -> Picture | None:
             axes.xaxis.set_major_locator(MaxNLocator(3))
             axes.xaxis.set_major_formatter("{x:,.4g}")
             axes.tick_params(labelsize=small())
-            axes.set_title(f"job {_short(str(ids[job]))}", loc="left", fontsize="medium", color=SOFT, pad=4)
+            name = str(ids[job])
+            shortened = name if len(name) <= 14 else f"{name[:13]}…"
+            axes.set_title(f"job {shortened}", loc="left", fontsize="medium", color=SOFT, pad=4)
         figure.text(left / width, 0.06 / height, f"time after the first submission ({time.name})", va="bottom")
         figure.text(0.06 / width, 1 - 0.06 / height, what, va="top")
         return figure
@@ -220,10 +222,6 @@ def _draw(axes: Axes, table: pd.DataFrame, unit: float, color: str) -> None:
     axes.step(x, y, where="post", color=color, linewidth=1.1, linestyle=line)
     if color == REAL:
         axes.fill_between(x, y, step="post", color=color, alpha=0.12, linewidth=0)
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= 14 else f"{name[:13]}…"
 
 
 STAIRCASES = Section("Sizes of malleable jobs over time", 650, _staircases)

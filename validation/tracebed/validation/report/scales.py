@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import matplotlib as mpl
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator, SymmetricalLogLocator
 
@@ -44,11 +45,11 @@ class TimeAxis:
     @classmethod
     def of(cls, *runs: Run) -> TimeAxis:
         """Return the axis for all of `runs`."""
-        ends = [_ends(run) for run in runs]
+        ends = [_instants(run, run.jobs["end"]) for run in runs]
         last = tuple(float(each.max(initial=0.0)) for each in ends)
-        full = max([*last, *(_last_allocation(run) for run in runs), 1.0])
+        full = max([*last, *(float(_instants(run, run.allocations["end"]).max(initial=0.0)) for run in runs), 1.0])
         drained = [float(np.quantile(each, DRAINED, method="higher")) for each in ends if len(each)]
-        end = max([*drained, *(_last_submission(run) for run in runs), 1.0])
+        end = max([*drained, *(float(_instants(run, run.jobs["submit"]).max(initial=0.0)) for run in runs), 1.0])
         if end >= (1 - TAIL) * full:
             end = full
         unit, name = next(((unit, name) for unit, name, least in UNITS if end >= least * unit), (1.0, "s"))
@@ -83,19 +84,10 @@ class TimeAxis:
         )
 
 
-def _ends(run: Run) -> FloatArray:
-    ends = run.jobs["end"].to_numpy(dtype=np.float64) - origin(run)
-    return ends[np.isfinite(ends)]
-
-
-def _last_submission(run: Run) -> float:
-    submits = run.jobs["submit"].to_numpy(dtype=np.float64) - origin(run)
-    return float(submits[np.isfinite(submits)].max(initial=0.0))
-
-
-def _last_allocation(run: Run) -> float:
-    ends = run.allocations["end"].to_numpy(dtype=np.float64) - origin(run)
-    return float(ends[np.isfinite(ends)].max(initial=0.0))
+def _instants(run: Run, column: pd.Series[float]) -> FloatArray:
+    """Return the known instants of a column, s after the first submission."""
+    instants: FloatArray = column.to_numpy(dtype=np.float64) - origin(run)
+    return instants[np.isfinite(instants)]
 
 
 def threshold(*samples: FloatArray) -> float | None:

@@ -28,8 +28,6 @@ LAST_TICK = 3.0
 DOT, DIAMOND = "M0 -4.5a4.5 4.5 0 1 0 .001 0z", "M0 -7l7 7-7 7-7-7z"
 ARROWS = {True: "M5 0l-8 -6v12z", False: "M-5 0l8 -6v12z"}
 
-CLASSES = ((1.0, "inside"), (math.inf, "outside"))  # largest difference in margins -> CSS class of a cell
-
 
 def _verdicts(validation: Validation) -> Markup:
     """Return the table of metrics: real and predicted values, margin, interval, verdict and reasons."""
@@ -150,7 +148,6 @@ def metric_row(item: MetricVerdict, difference: Difference | None = None) -> Row
 
 
 def _case(item: MetricVerdict, case: CaseMetric) -> Row:
-    off = math.isfinite(case.z) and abs(case.z) > 1
     return Row(
         label=case.case,
         note="",
@@ -159,11 +156,16 @@ def _case(item: MetricVerdict, case: CaseMetric) -> Row:
         perturbed=None,
         dots=(),
         shape=_shape(case.z, DOT),
-        state="" if math.isnan(case.z) else "outside" if off else "inside",
+        state=_state(case.z),
         verdict="",
         text=_text(item, case),
         beyond=_beyond(case.z),
     )
+
+
+def _state(z: float) -> str:
+    """Return the CSS class of an error of a case, in margins."""
+    return "" if math.isnan(z) else "inside" if abs(z) <= 1 else "outside"
 
 
 def _text(item: MetricVerdict, case: CaseMetric | None) -> str:
@@ -231,13 +233,9 @@ def _row(folder: str, result: CaseResult, metrics: list[CaseMetric | None]) -> d
         "calibration": result.calibration,
         "included": sum(not one.excluded for one in result.repetitions),
         "repetitions": len(result.repetitions),
-        "cells": [(math.nan, "") if one is None else (one.z, _class(one.z)) for one in metrics],
+        "cells": [(math.nan, "") if one is None else (one.z, _state(one.z)) for one in metrics],
         "noise_ratio": wait.noise_ratio if wait else math.nan,
     }
-
-
-def _class(z: float) -> str:
-    return "" if math.isnan(z) else next(name for most, name in CLASSES if abs(z) <= most)
 
 
 RANKING = Section("Ranking of policies", 380, _ranking, scope="validation")

@@ -176,14 +176,9 @@ def divergences(real: Run, predicted: Run, *, tolerance_s: float | None = None, 
     parted = parted[parted["parting"] != ""].sort_values(["number", "earlier"], kind="stable")
     parted = parted.drop_duplicates("job_id").sort_values("earlier", kind="stable")
     rows = [both.describe(row) for row in parted.head(count).to_dict("records")]
-    return Divergences(
-        pd.DataFrame(rows, columns=COLUMNS), len(both.decisions), len(parted), tolerance, _unapplied(real, predicted)
-    )
-
-
-def _unapplied(real: Run, predicted: Run) -> tuple[int, int]:
     ours, theirs = (int((run.resizes["state"] != "applied").sum()) for run in (real, predicted))
-    return ours, theirs
+    table = pd.DataFrame(rows, columns=COLUMNS)
+    return Divergences(table, len(both.decisions), len(parted), tolerance, (ours, theirs))
 
 
 @dataclass(frozen=True)

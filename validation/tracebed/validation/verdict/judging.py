@@ -140,12 +140,8 @@ def _check(case: Case, allow_different_workloads: bool) -> None:
         ("repetitions of the case {} have different policies", [run.info.policy for run in case.real]),
         ("predictions of the case {} come from different simulators", [run.info.source for run in case.predicted]),
     ):
-        if len(found := _distinct(values)) > 1:
-            raise InputError(f"{what.format(case.name)}: {', '.join(found)}", hint="make a case of each")
-
-
-def _distinct(values: Sequence[str]) -> list[str]:
-    return list(dict.fromkeys(values))
+        if len(distinct := dict.fromkeys(values)) > 1:
+            raise InputError(f"{what.format(case.name)}: {', '.join(distinct)}", hint="make a case of each")
 
 
 @dataclass(frozen=True)
