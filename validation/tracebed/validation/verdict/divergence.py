@@ -145,17 +145,24 @@ COLUMNS += [f"{what}{side}" for what in ("idle", "waiting") for side in SUFFIXES
 class Divergences:
     """The comparison of the decisions of two runs."""
 
-    # The jobs at which the runs first diverge, by time: - `job_id`; `parting`: missing, nodes, order or time (see the
-    # module); `first`: which run decided first, real or predicted; `time`: of its decision, s after the first
-    # submission - `real`, `predicted`: what each run decided at that instant - `delay`: time of the decision in the
-    # prediction - time in the real run, s; NaN if missing - `idle_real`, `idle_predicted`, `waiting_real`,
-    # `waiting_predicted`: idle nodes and waiting jobs of each run just before the decision
     table: pd.DataFrame
-    decisions: int  # number of decisions that either run made
-    jobs: int  # number of jobs with a divergent decision
-    tolerance_s: float  # largest difference of times that counts as explained, s
-    # Resizes that were decided and not applied, since the job ended first: in the real run, in the prediction.
+    """The jobs at which the runs first diverge, by time:
+
+    - `job_id`; `parting`: missing, nodes, order or time (see the module); `first`: which run decided first, real or
+      predicted; `time`: of its decision, s after the first submission
+    - `real`, `predicted`: what each run decided at that instant
+    - `delay`: time of the decision in the prediction - time in the real run, s; NaN if missing
+    - `idle_real`, `idle_predicted`, `waiting_real`, `waiting_predicted`: idle nodes and waiting jobs of each run just
+      before the decision
+    """
+    decisions: int
+    """Number of decisions that either run made."""
+    jobs: int
+    """Number of jobs with a divergent decision."""
+    tolerance_s: float
+    """Largest difference of times that counts as explained, s."""
     unapplied: tuple[int, int]
+    """Resizes that were decided and not applied, since the job ended first: in the real run, in the prediction."""
 
 
 def default_tolerance(real: Run, predicted: Run) -> float:

@@ -289,29 +289,36 @@ class Validation:
 
     simulator: SimulatorFacts
     cases: tuple[CaseResult, ...]
-    metrics: tuple[MetricVerdict, ...]  # gated metrics first, then advisory ones
+    metrics: tuple[MetricVerdict, ...]
+    """Gated metrics first, then advisory ones."""
     verdict: Verdict
     reasons: tuple[Reason, ...]
     headline: str
     warnings: list[str]
     tolerances: Tolerances
-    tau: float  # threshold of the bounded slowdown, s
-    sensitivity: dict[float, Verdict]  # factor on all margins (0.5, 2) -> verdict
-    # Verdict without the repetitions flagged by H4 or H5; None if no repetition is flagged.
+    tau: float
+    """Threshold of the bounded slowdown, s."""
+    sensitivity: dict[float, Verdict]
+    """Factor on all margins (0.5, 2) -> verdict."""
     without_outliers: Verdict | None
-    # Verdict by the limits of health of the real runs, where these are wider than the defaults and change which runs
-    # count; None elsewhere.
+    """Verdict without the repetitions flagged by H4 or H5; None if no repetition is flagged."""
     by_own_limits: Verdict | None
-    # Intervals of the gated metrics over the cases, the real runs and the workloads, as far as there are two.
+    """Verdict by the limits of health of the real runs, where these are wider than the defaults and change which runs
+    count; None elsewhere."""
     levels: tuple[Level, ...]
-    ranking: Ranking | None  # order of the policies on each workload; None if no workload has several policies
-    could_fail: list[str]  # parts of the prediction in which the real runs could have revealed errors
-    could_not_fail: list[str]  # parts that are imposed, or the same code on both sides
-    same_scheduler: bool  # whether the same scheduler code decided on both sides
-    # Metric -> difference between the real runs and the predictions with perturbed input; None: not simulated.
+    """Intervals of the gated metrics over the cases, the real runs and the workloads, as far as there are two."""
+    ranking: Ranking | None
+    """Order of the policies on each workload; None if no workload has several policies."""
+    could_fail: list[str]
+    """Parts of the prediction in which the real runs could have revealed errors."""
+    could_not_fail: list[str]
+    """Parts that are imposed, or the same code on both sides."""
+    same_scheduler: bool
+    """Whether the same scheduler code decided on both sides."""
     perturbed_differences: Mapping[str, Difference] | None = None
-    # Metric -> `median`, `low` and `high` over the predictions with perturbed input; None: not simulated.
+    """Metric -> difference between the real runs and the predictions with perturbed input; None: not simulated."""
     perturbed_intervals: Mapping[str, Mapping[str, float]] | None = None
+    """Metric -> `median`, `low` and `high` over the predictions with perturbed input; None: not simulated."""
 
     @property
     def exit_code(self) -> ExitCode:
