@@ -83,10 +83,8 @@ def _inversions(values: IntArray) -> int:
 
 
 def harrell_davis(ordered: FloatArray, probabilities: Sequence[float]) -> FloatArray:
-    """Return quantiles by the estimator of Harrell and Davis (Biometrika 1982), a weighted mean of all values.
-
-    `ordered`: shape (samples, values), each row ascending, without NaN. Returns shape (samples, probabilities).
-    """
+    """Return quantiles, shape (samples, probabilities), of ascending rows: weighted means of all values of a row."""
+    # The estimator of Harrell and Davis (Biometrika 1982).
     from scipy import special
 
     n = ordered.shape[1]

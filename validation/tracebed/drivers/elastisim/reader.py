@@ -187,10 +187,7 @@ def _with_nodes(observed: Observed, table: pd.DataFrame, path: Path, cores: int,
 
 
 class Stages:
-    """The ends of the tasks before the work of each job, and of the tasks of its reconfigurations.
-
-    Tasks are recognized by their names. A name that the phases of the work have, too, is not used.
-    """
+    """The ends of the tasks before the work of each job and of its reconfigurations, by names no other phase has."""
 
     def __init__(self, folder: Path) -> None:
         """Read task_times.csv and the application models in `folder`. Without them, nothing is known."""

@@ -40,11 +40,9 @@ def scores_of(
     tolerances: Tolerances,
     noise: Mapping[str, float],
 ) -> list[Score]:
-    """Return the scores of an entry: cases whose run times are copies of the observed ones are a track of their own.
-
-    Cases of calibration workloads do not count, nor do cases without a healthy real run, unless all are without.
-    Missing jobs are an InputError: a prediction without the jobs that wait longest would seem to be near.
-    """
+    """Return the scores of an entry: cases whose run times are copies of the observed ones are a track of their own."""
+    # Cases of calibration workloads do not count, nor do cases without a healthy real run, unless all are without. A
+    # prediction without the jobs that wait longest would seem to be near.
     whole = validate(cases, tolerances)
     for result in whole.cases:
         if result.unmatched > tolerances.unmatched:

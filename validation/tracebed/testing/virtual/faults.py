@@ -143,10 +143,7 @@ def strike(world: VirtualWorld, fault: Fault, effect: Callable[[VirtualNode, Fau
 
 
 def drawn_outages(seed: str, names: Iterable[str], mtbf_s: float, lasts_s: float, speed: float) -> tuple[Fault, ...]:
-    """Draw the faults of a rehearsal: on each node after exponential times of mean `mtbf_s` trace seconds.
-
-    Faults are drawn for `lasts_s` trace seconds; `speed` is in trace seconds per virtual second.
-    """
+    """Draw faults for `lasts_s` trace seconds: on each node after exponential times of mean `mtbf_s`, trace s."""
     draw = random.Random(seed)
     found = []
     for name in names:

@@ -42,11 +42,7 @@ class RealRun:
 
     @classmethod
     def load(cls, folder: Path) -> RealRun:
-        """Read the run in `folder` and its journal. A run of a batch system has no decisions of a policy.
-
-        InputError: `folder` is not a replay, its journal is missing or damaged, or its replayer was killed. Or the run
-        is that of a batch system, and was interrupted, or jobs were resized.
-        """
+        """Read the run in `folder` and its journal. A run of a batch system has no decisions of a policy."""
         run = Run.load(folder)
         where = str(folder)
         if not run.info.is_replay:

@@ -42,10 +42,7 @@ def kind_of(to: str) -> OutputKind:
 
 
 def export(run: Run, to: str, path: Path | str, *, replace: bool = False) -> list[str]:
-    """Write a run for another program, compressed by the suffix, and return what the file lacks, a sentence each.
-
-    An earlier export to this format in `path` may be replaced, once the new one is complete.
-    """
+    """Write a run for another program, compressed by the suffix, and return what the file lacks, a sentence each."""
     with kind_of(to).file(Path(path), replace=replace) as file:
         write = _exporter(to).write
         lacks: list[str] = checked(write(run, file), list, f"export format {to}", write)

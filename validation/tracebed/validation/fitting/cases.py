@@ -47,11 +47,8 @@ class FitCase:
 
 
 def cases_of(workloads: Mapping[str, Workload], runs: Mapping[str, Run]) -> list[FitCase]:
-    """Group real runs into cases: the runs of one workload under one policy with the same parameters.
-
-    The workload of each run is found by its hash. Runs must be real, complete, healthy, of one testbed, and equal in
-    their parameters within a case; each workload has a run.
-    """
+    """Group complete and healthy real runs of one testbed into cases: of one workload, policy and its parameters."""
+    # The workload of each run is found by its hash.
     if not runs:
         raise InputError("no real run is given", hint="give the folders of the replays to fit to")
     known = {workload.sha256: name for name, workload in workloads.items()}

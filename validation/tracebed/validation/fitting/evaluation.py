@@ -143,10 +143,8 @@ class Space:
 
 
 def overheads(given: Mapping[str, tuple[float, float]], speed: float) -> Space:
-    """Return the space of overheads with the bounds `given` by name, wall s, and default bounds for all others.
-
-    Equal bounds fix a known overhead. The highest speed of the runs limits the upper bounds.
-    """
+    """Return the space of overheads with the bounds `given` by name, wall s, and default bounds for all others."""
+    # Equal bounds fix a known overhead. The highest speed of the runs limits the upper bounds.
     most = bounds.MAX_SECONDS / speed
     for name, pair in given.items():
         if name not in OVERHEADS:
@@ -207,10 +205,7 @@ class Evaluator:
 
 @dataclass(frozen=True)
 class Problem:
-    """The search for the parameters of some cases. The loss is the mean of the losses of the cases.
-
-    Quantities and weights of the cases are concatenated.
-    """
+    """The search for the parameters of some cases, whose quantities are concatenated; their mean loss is the loss."""
 
     evaluator: Evaluator
     chosen: tuple[int, ...]  # numbers of the cases

@@ -39,12 +39,7 @@ class RecordedPower:
 
 
 def recorded_power(run: MeasuredRun) -> RecordedPower:
-    """Return the recorded power in the window of the run.
-
-    A sample is the mean power since the previous sample of the node, so the sum of power times duration is the exact
-    energy between the first and the last sample. The first sample counts for one median period. The metric is undefined
-    if a machine has no samples, or if they cover less than `COVERED` of the window.
-    """
+    """Return the recorded power in the window, if each machine has samples and these cover enough (`COVERED`) of it."""
     rows, start, end = _power_rows(run.run), run.window.start_s, run.window.end_s
     if rows is None:
         raise Undefined(NO_POWER)
@@ -55,6 +50,8 @@ def recorded_power(run: MeasuredRun) -> RecordedPower:
         raise Undefined(f"power was recorded on {nodes} of {machines} machines")
     if not end > start:
         raise Undefined("the window is empty")
+    # A sample is the mean power since the previous sample of the node, so the sum of power times duration is the exact
+    # energy between the first and the last sample. The first sample counts for one median period.
     held = np.maximum(np.minimum(ends, end) - np.maximum(begins, start), 0.0)
     covered = float(held.sum()) / (nodes * (end - start))
     if covered < COVERED:

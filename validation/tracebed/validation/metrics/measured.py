@@ -61,11 +61,9 @@ def busy_cores(run: Run) -> Steps:
 
 
 def computing_cores(run: Run) -> Steps:
-    """Return the number of cores on which jobs compute, over s after the first submission.
-
-    These are the cores held by jobs, more or less by those that an operator gave to a job or took from it: such a job
-    holds the same cores. A change of an operator lasts until the next change of the cores of the job on the node.
-    """
+    """Return the number of cores on which jobs compute, over s after the first submission."""
+    # These are the cores held by jobs, more or less by those that an operator gave to a job or took from it: such a job
+    # holds the same cores. A change of an operator lasts until the next change of the cores of the job on the node.
     import pandas as pd
 
     return _held(run, pd.concat([run.allocations, _operated(run)]))
@@ -107,12 +105,10 @@ def _operated(run: Run) -> pd.DataFrame:
 
 
 def waiting(run: Run, *, cores: bool = False) -> Steps:
-    """Return the number of waiting jobs, or of the cores that they request, over s after the first submission.
-
-    A job that never starts waits until it is canceled or the run ends. A rejected job never waits.
-    """
+    """Return the number of waiting jobs, or of the cores that they request, over s after the first submission."""
     jobs, zero = run.table("jobs"), origin(run)
     submit, start, end = (jobs[name] - zero for name in ("submit", "start", "end"))
+    # A job that never starts waits until it is canceled or the run ends. A rejected job never waits.
     until = np.where(np.isfinite(start), start, np.where(np.isfinite(end), end, _last_instant(run)))
     queued = np.isfinite(submit) & ~jobs.equal("state", JobState.REJECTED)
     nodes = jobs["nodes"].astype(np.float64)

@@ -137,11 +137,7 @@ def draw(
     titles: bool = False,
     label: bool = True,
 ) -> None:
-    """Draw the chart of a run.
-
-    The color of a job depends on its position in `ids`. `nodes` is the number of rows; `titles` gives each bar a
-    tooltip.
-    """
+    """Draw the chart of a run in `nodes` rows; the position in `ids` is the color of a job, `titles` makes tooltips."""
     figure = axes.get_figure(root=True)
     assert figure is not None
     bars = blocks(run, ids)
@@ -324,11 +320,7 @@ SECTION = Section("Jobs on nodes", 400, _compared)
 
 
 def density(run: Run, end: float) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return the share of busy cores of groups of nodes over time, until `end` s after the first submission.
-
-    Returns edges of the groups (nodes), edges of the bins (s after the first submission), and the shares, shape
-    (groups, bins).
-    """
+    """Return edges of groups of nodes, edges of bins of time (s), and shares of busy cores, shape (groups, bins)."""
     held, nodes = run.allocations, run.total_nodes
     rows = min(nodes, ROWS)
     cores = np.array([node.cores for node in run.info.nodes], dtype=np.float64)

@@ -64,11 +64,9 @@ def write(
 
 
 def render(validation: Validation, more: Mapping[str, Section] | None = None) -> str:
-    """Return the report as an HTML document. The same validation gives the same text; `more` as in `write`.
-
-    The page of a single case has all sections. The page of several cases has the sections about the validation, and
-    links to the pages of the cases in a folder with the name of the simulator.
-    """
+    """Return the report as an HTML document, the same text for the same validation; `more` as in `write`."""
+    # The page of several cases has the sections about the validation, and links to the pages of the cases in a folder
+    # with the name of the simulator.
     return _page(validation, more, folder=validation.simulator.name)
 
 

@@ -142,10 +142,7 @@ def note(linear: float | None) -> str:
 def scatter(
     axes: Axes, x: FloatArray, y: FloatArray, color: str, *, linear: Mapping[str, float | None] | None = None
 ) -> None:
-    """Draw a mark for each point. More than `MARKS` points are an image: one mark per occupied cell of a grid.
-
-    The marks of cells with more points are darker. `linear`: threshold of each axis (`x`, `y`), as in `apply`.
-    """
+    """Draw a mark per point. More than `MARKS` points are an image: a mark per cell, darker with more points."""
     if len(x) <= MARKS:
         axes.scatter(x, y, color=color, linewidths=0, s=9.0, alpha=0.6)
         return

@@ -50,10 +50,8 @@ STYLE: dict[Any, Any] = {
 
 
 def panels(count: int, height: float, width: float, *, gap: float = 0.35) -> tuple[Figure, list[Axes]]:
-    """Return a figure of `count` panels, one below the other, with the margins of all pictures.
-
-    Sizes are inches for a page, and shrink with the text. The time axes of pictures of equal width are aligned.
-    """
+    """Return panels one below the other, with the margins of all pictures: time axes of equal widths are aligned."""
+    # Heights and margins, inches, are those for a page, and shrink with the text.
     left, right, top, bottom = (scale() * each for each in (0.85 if width > NARROW else 0.62, 0.25, 0.3, 0.5))
     height, gap = scale() * height, scale() * gap
     total = top + bottom + count * height + (count - 1) * gap

@@ -85,11 +85,9 @@ def run_of_log(workload: Workload, *, name: str = "workload", where: str | None 
 
 
 def assign_nodes(start: FloatArray, end: FloatArray, nodes: IntArray) -> tuple[IntArray, IntArray, IntArray, int]:
-    """Assign nodes to jobs as they start: of the idle nodes, the one released last is taken first.
-
-    Arguments have the shape (jobs,). Returns job, first node and count of each range of consecutive nodes, grouped by
-    job, and the largest number of nodes busy at once.
-    """
+    """Assign nodes to jobs, shape (jobs,), as they start: of the idle nodes, the one released last is taken first."""
+    # Returned are job, first node and count of each range of consecutive nodes, grouped by job, and the largest number
+    # of nodes busy at once.
     offset = np.concatenate([[0], np.cumsum(nodes)])
     held = np.empty(int(offset[-1]), dtype=np.int64)
     ends = np.lexsort((np.arange(len(end)), start, end))  # jobs that start and end at one instant come last

@@ -106,11 +106,8 @@ def _names(observed: Observed, mapping: Path | None) -> pd.Series[str]:
 
 
 def read_mapping(path: Path) -> dict[str, str]:
-    """Return the content of a file of two columns, separated by comma, semicolon, tab or spaces: id -> id.
-
-    The first column has the ids of the imported file, the second the ids of the workload, each once. Empty lines and
-    lines that begin with `#` are ignored.
-    """
+    """Return a file of two columns (comma, semicolon, tab, spaces) as id in the imported file -> id in the workload."""
+    # Empty lines and lines that begin with `#` are ignored. An id occurs once in a column.
     lines = read_text(path, "mapping", hint="check the path of --match", most=MAX_RUN_JSON).splitlines()
     found: dict[str, str] = {}
     taken: dict[str, int] = {}

@@ -47,10 +47,7 @@ def reconfigurations(
 
 
 def resizes(held: NodePeriods, start: FloatArray, end: FloatArray) -> pd.DataFrame:
-    """Return a row per change of the size of a job between its start and its end, s, shape (jobs,).
-
-    Columns `row`, `time`, `nodes_from`, `nodes_to`, by job and time.
-    """
+    """Return a row per resize between start and end, s, of a job: `row`, `time`, `nodes_from`, `nodes_to`, by job."""
     table = pd.DataFrame(
         {
             "row": np.concatenate([held.job, held.job]),

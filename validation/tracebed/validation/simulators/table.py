@@ -223,13 +223,8 @@ class _Numbers:
         return values / power
 
     def dates(self, zone: str, *, first: bool = False) -> tuple[FloatArray, bool]:
-        """Return date-times, s since 1970 UTC, and whether they have an offset. Without one, they are in `zone` or UTC.
-
-        In the hour that occurs twice, a time is one of the second hour, or of the `first`.
-
-        Raises:
-            InputError: a value is not a date-time, or the time zone is unknown.
-        """
+        """Return date-times, s since 1970 UTC, and whether they have an offset; without, they are in `zone` or UTC."""
+        # In the hour that occurs twice, a time is one of the second hour, or of the `first`.
         column, zoned = cast(pa.chunked_array([pa.array(self.texts, pa.string())]), "time", self.file, self.name)
         seconds = column.to_numpy().astype(np.float64)
         return (seconds if zoned else utc(seconds, zone or UTC, first=first)), zoned

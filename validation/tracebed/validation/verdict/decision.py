@@ -330,11 +330,8 @@ def tost_power(error: float, se: float, df: float, alpha: float, skewness: float
 
 
 def repeats_needed(samples: Samples, found: Estimate, alpha: float, least: int) -> int | None:
-    """Return the repetitions of each case with which the verdict would be accurate with a probability of `POWER`.
-
-    The error and the noise are taken as they were observed. None if the noise is unknown, the error is too large, or
-    more than `MOST_REPEATS` are needed.
-    """
+    """Return the repetitions per case for an accurate verdict with the probability `POWER`; None: unknown or none."""
+    # The error and the noise are taken as they were observed. More than `MOST_REPEATS` are too many.
     each = found.cautious_v * samples.repeats  # variance of one repetition, in squared margins
     skewness = found.skewness * np.sqrt(np.mean(samples.df + 1.0))  # of one repetition of each case
     error = abs(float(found.mean))

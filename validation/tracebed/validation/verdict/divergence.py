@@ -198,11 +198,8 @@ class _PairedDecisions:
 
     @cached_property
     def decisions(self) -> pd.DataFrame:
-        """A row per decision of either run: job_id, number; time, kind, nodes_from and nodes_to of each run; `earlier`,
-        the earlier time.
-
-        The resizes are changes of allocations if one of the runs has such changes, and no reconfigurations.
-        """
+        """A row per decision of either run, with the columns of `Decisions.table` of each and the `earlier` time."""
+        # The resizes are changes of allocations if one of the runs has such changes, and no reconfigurations.
         unrecorded = any(
             not len(side.run.resizes) and bool(side.steps["number"].gt(0).any()) for side in (self.real, self.predicted)
         )

@@ -167,11 +167,7 @@ class Judgment:
 def judge(
     cases: Sequence[MeasuredCase], tolerances: Tolerances, profile: NoiseProfile | None = None, *, flagged: bool = True
 ) -> list[Judgment]:
-    """Return the judgments of all metrics with a margin that apply to the cases: gated metrics first.
-
-    `profile`: the noise for cases with too few repetitions. `flagged`: repetitions with the signals H4 and H5 are
-    included.
-    """
+    """Return the judgments of all metrics with a margin that apply to the cases, gated metrics first."""
     found = []
     for name, margin in sorted(tolerances.margins.items(), key=lambda item: not item[1].gate):
         metric = all_metrics().get(name)

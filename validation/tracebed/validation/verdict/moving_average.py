@@ -51,10 +51,8 @@ class MovingAverage:
 
 
 def moving_average(jobs: pd.DataFrame, *, window_s: float = WINDOW_S, level: float = LEVEL) -> MovingAverage | None:
-    """Return the difference of the moving averages of the wait; None if too few jobs, or all submitted at once.
-
-    `window_s`: length of a window, s; a shorter one, a `PART` of the log, for short logs.
-    """
+    """Return the difference of the moving averages of the wait; None if too few jobs, or all submitted at once."""
+    # The window, s, is a `PART` of a short log.
     submit, real, predicted = (
         jobs[name].to_numpy(dtype=np.float64) for name in ("submit_real", "wait_real", "wait_predicted")
     )

@@ -72,10 +72,9 @@ class PerJob(Differences):
 
     @property
     def noise_ratio(self) -> float:
-        """Mean distance of predictions from real runs / mean distance between real runs; NaN if this is unknown or 0.
-
-        One more real run has a ratio of 1 in the mean. A prediction of the mean wait of every job has a ratio of 0.71.
-        """
+        """Mean distance of predictions from real runs / mean distance between real runs; NaN if unknown or 0."""
+        # One more real run has a ratio of 1 in the mean. A prediction of the mean wait of every job has a ratio of
+        # 0.71.
         between = self.distance_real
         return self.distance / between if between > 0 else float("nan")
 

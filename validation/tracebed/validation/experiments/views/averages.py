@@ -125,10 +125,8 @@ PAIRED = "_base"
 
 
 def normalized(rows: pd.DataFrame, figures: Sequence[str], relative_to: Mapping[str, Any]) -> pd.DataFrame:
-    """Return the rows except the baseline, with figures divided by the mean of the baseline at the same point.
-
-    Each figure has a column more, with the suffix `PAIRED`; NaN where the baseline has no run of the same input.
-    """
+    """Return the rows except the baseline, with figures divided by the mean of the baseline at the same point."""
+    # Each figure has a column more, with the suffix `PAIRED`; NaN where the baseline has no run of the same input.
     same = [key for key in GROUP if key not in relative_to]
     base = chosen(rows, relative_to)
     bases = records(base[[*GROUP, *REPLICATE, *figures]])
@@ -166,12 +164,9 @@ def _mean(sample: Sequence[float | None]) -> float:
 
 
 def interval(rows: pd.DataFrame, name: str) -> tuple[float, int]:
-    """Return the half-width of the 95 % interval of the mean of a figure of one point, and the number of its values.
-
-    The rows are the runs of the point; from `normalized`, the interval is that of the ratio, over the pairs. The
-    half-width is NaN for fewer than two values.
-    """
+    """Return the half-width of the 95 % interval of the mean of a figure of one point, and the number of values."""
     values = rows[name].to_numpy(dtype=np.float64)
+    # From `normalized`, the interval is that of the ratio, over the pairs.
     if f"{name}{PAIRED}" in rows and not np.isnan(values).all():
         values = values - np.nanmean(values) * rows[f"{name}{PAIRED}"].to_numpy(dtype=np.float64)
     known = values[~np.isnan(values)]

@@ -259,11 +259,8 @@ def _label_cumulative(axes: Axes, name: str, jobs: int) -> None:
 
 
 def queue(experiment: Experiment, plot: Plot, jobs: pd.DataFrame, title: str) -> tuple[Figure, pd.DataFrame]:
-    """Draw the share of busy nodes and the number of waiting jobs over time, of a run of rigid jobs.
-
-    Vertical lines mark the end of the longest warm-up and the last submission. `jobs`: a row per job: submit (s after
-    the first), wait, run (s), nodes; machine (nodes).
-    """
+    """Draw busy nodes and waiting jobs over time; lines mark the end of the warm-up and the last submission."""
+    # A row per job: submit (s after the first), wait, run (s), nodes; machine (nodes). All jobs are rigid.
     submit = jobs["submit"].to_numpy(dtype=np.float64)
     start = submit + jobs["wait"].to_numpy(dtype=np.float64)
     end = start + jobs["run"].to_numpy(dtype=np.float64)
