@@ -21,12 +21,10 @@ from tracebed.ground.errors import InputError
 from tracebed.ground.input_files import MAX_RUN_JSON, read_json, read_text
 from tracebed.machine.nodes import NodeFacts
 from tracebed.orchestrator.run import Run
-from tracebed.validation.simulators import staircase
 from tracebed.validation.simulators.assembly import run_of
-from tracebed.validation.simulators.observed import Observed
+from tracebed.validation.simulators.observed import NodePeriods, Observed, applied_resizes
 from tracebed.validation.simulators.pairing import read_mapping
 from tracebed.validation.simulators.simulator import ReadOptions
-from tracebed.validation.simulators.staircase import NodePeriods
 
 IDLE = "none"  # text for a node without jobs
 MAPPING = "mapping.csv"  # file of the export: id in ElastiSim, id in the workload
@@ -167,11 +165,11 @@ def _with_nodes(observed: Observed, table: pd.DataFrame, path: Path, cores: int,
     without = (end > start) & (size == 0)
     if without.any():
         raise InputError(f"has no nodes of job {int(without.argmax())}", where=str(path), hint=hint)
-    changes = staircase.resizes(held, start, end)
+    changes = held.resizes(start, end)
     applied = Stages(path.parent).applied(changes, offset)
     # ElastiSim does not print when the scheduler decided.
     decided = changes["time"].to_numpy(dtype=np.float64)
-    reconfigurations = staircase.reconfigurations(changes, decided=decided, applied=applied, ended=applied)
+    reconfigurations = applied_resizes(changes, decided=decided, applied=applied, ended=applied)
     resolution = observed.resolution
     if len(changes):
         resolution = max(resolution, float(outputs.unit(changes["time"].to_numpy() - offset).max()))
@@ -179,7 +177,7 @@ def _with_nodes(observed: Observed, table: pd.DataFrame, path: Path, cores: int,
         observed,
         jobs=observed.jobs.assign(nodes=np.where(size > 0, size, np.nan)),
         nodes=[NodeFacts(name, cores) for name in names],
-        allocations=staircase.allocations(held),
+        allocations=held.allocations(),
         reconfigurations=reconfigurations,
         resolution_s=resolution,
         facts={"files": [outputs.STATISTICS, outputs.UTILIZATION]},

@@ -16,7 +16,7 @@ from string import Template
 from tracebed.ground.display import markdown_table
 from tracebed.ground.files import replacing
 from tracebed.studies.board.board import FILE, WAIT, Board, Facts, Score, Track, interval, number, program_of, share
-from tracebed.studies.board.controls import CONTROLS
+from tracebed.studies.board.building import CONTROLS
 from tracebed.studies.board.entries import SHIPPED
 from tracebed.validation.metrics import all_metrics
 

@@ -83,7 +83,7 @@ def _both(comparison: Comparison, time: TimeAxis, of: Callable[[Run], tuple[Step
 def curves(
     runs: Mapping[str, tuple[Run, str, Any]], time: TimeAxis, of: Callable[[Run], tuple[Steps, float]], width: float
 ) -> Figure:
-    """Return a figure, of `width` inches, with a step curve per run; `of` returns the steps, and the unit of the axis."""
+    """Return a figure with a step curve per run; `of` returns the steps, and the value that is drawn as 1."""
     figure, (axes,) = panels(1, 1.9, width)
     for name, (run, color, line) in runs.items():
         steps, unit = of(run)

@@ -12,9 +12,8 @@ from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.workload import Kind, Workload
 from tracebed.machine.nodes import NodeFacts
 from tracebed.orchestrator.run import Run
-from tracebed.validation.simulators import staircase
 from tracebed.validation.simulators.assembly import run_of
-from tracebed.validation.simulators.observed import Observed
+from tracebed.validation.simulators.observed import NodePeriods, Observed, applied_resizes
 from tracebed.validation.simulators.simulator import ExternalSimulator, ReadOptions
 
 
@@ -81,8 +80,7 @@ def read(path: Path, workload: Workload | None, options: ReadOptions) -> Run:
 def _allocations(periods: list[tuple[int, int, float, float]]) -> pd.DataFrame:
     """Return the table of allocations for (row, node, start, end)."""
     row, node, start, end = zip(*periods, strict=True)
-    held = staircase.NodePeriods(np.array(row), np.array(node), np.array(start), np.array(end))
-    return staircase.allocations(held)
+    return NodePeriods(np.array(row), np.array(node), np.array(start), np.array(end)).allocations()
 
 
 def _reconfigurations(resizes: list[tuple[int, int, int, float, bool]]) -> pd.DataFrame:
@@ -90,9 +88,7 @@ def _reconfigurations(resizes: list[tuple[int, int, int, float, bool]]) -> pd.Da
     # The log has the decision on an expansion, and the end of a shrink; the other instants of a resize are unknown.
     changes = pd.DataFrame(resizes, columns=["row", "nodes_from", "nodes_to", "time", "expands"])
     expands, time = changes["expands"].to_numpy(dtype=bool), changes["time"].to_numpy(dtype=np.float64)
-    return staircase.reconfigurations(
-        changes, asked=np.where(expands, time, np.nan), ended=np.where(expands, np.nan, time)
-    )
+    return applied_resizes(changes, asked=np.where(expands, time, np.nan), ended=np.where(expands, np.nan, time))
 
 
 SIMULATOR = ExternalSimulator(

@@ -28,8 +28,8 @@ from tracebed.ground.errors import InputError
 from tracebed.ground.input_files import parse_json
 from tracebed.machine.nodes import nodes_of
 from tracebed.orchestrator.run import Run
-from tracebed.validation.simulators import staircase
 from tracebed.validation.simulators.assembly import run_of
+from tracebed.validation.simulators.observed import NodePeriods, applied_resizes
 from tracebed.validation.simulators.simulator import ExternalSimulator, ReadOptions
 from tracebed.validation.simulators.table import Table, intervals, names_of, observed_of, read_table
 
@@ -120,7 +120,7 @@ def _joined(table: Table) -> tuple[Table, dict[str, Any]]:
     jobs = table.jobs
     if table.held is None or not {"submit", "start", "end"} <= set(jobs):
         return table, {}
-    none = staircase.reconfigurations(pd.DataFrame(columns=["row", "nodes_from", "nodes_to"], dtype=np.int64))
+    none = applied_resizes(pd.DataFrame(columns=["row", "nodes_from", "nodes_to"], dtype=np.int64))
     submit, start, end = (jobs[name].to_numpy(dtype=np.float64) for name in ("submit", "start", "end"))
     found = jobs["job_id"].str.extract(r"\A(.+)#(\d{1,9})\Z")
     later = (found[1].astype(float) > 1) & found[0].isin(jobs["job_id"]) & (submit == start)
@@ -141,17 +141,17 @@ def _joined(table: Table) -> tuple[Table, dict[str, Any]]:
     waits = begins - whole["submit"] if "wait" in whole else None
     whole = whole.assign(start=begins, end=ends, run=ends - begins, **({} if waits is None else {"wait": waits}))
     held = _held(table, rows, job[rows])
-    changes = staircase.resizes(held, begins, ends)
+    changes = held.resizes(begins, ends)
     lost = int((~last).sum())
     notes = [f"{lost:,} rows are allocations before a restart of the job, and are ignored"] if lost else []
     return replace(table, jobs=whole, held=None, kept=table.kept[first]), {
-        "allocations": staircase.allocations(held),
-        "reconfigurations": staircase.reconfigurations(changes, applied=changes["time"].to_numpy(dtype=np.float64)),
+        "allocations": held.allocations(),
+        "reconfigurations": applied_resizes(changes, applied=changes["time"].to_numpy(dtype=np.float64)),
         "warnings": notes,
     }
 
 
-def _held(table: Table, rows: IntArray, job: IntArray) -> staircase.NodePeriods:
+def _held(table: Table, rows: IntArray, job: IntArray) -> NodePeriods:
     """Return the periods in which jobs hold nodes, of rows of the table with the number of their job."""
     assert table.held is not None
     found = []
@@ -162,7 +162,7 @@ def _held(table: Table, rows: IntArray, job: IntArray) -> staircase.NodePeriods:
     owner, node, start, end = (np.array(values) for values in zip(*sorted(found), strict=True))
     goes_on = (owner[1:] == owner[:-1]) & (node[1:] == node[:-1]) & (start[1:] == end[:-1])
     begins, stops = np.append(True, ~goes_on), np.append(~goes_on, True)
-    return staircase.NodePeriods(owner[begins], node[begins], start[begins], end[stops])
+    return NodePeriods(owner[begins], node[begins], start[begins], end[stops])
 
 
 class _CompanionFiles:
