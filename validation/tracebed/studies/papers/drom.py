@@ -29,16 +29,7 @@ from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.orchestrator.testbeds.nodes import Inventory, Node
 from tracebed.studies.ledger.ledger import Measured
-from tracebed.studies.papers.base import (
-    Findings,
-    FindingsTable,
-    Replay,
-    Settings,
-    inventory_of,
-    percent,
-    replayed,
-    study,
-)
+from tracebed.studies.papers import base
 from tracebed.validation.pictures import COLORS, COLUMN, PAGE, STYLE, save
 
 Panels = Mapping[str, Sequence[str]]  # label of the y-axis of a panel -> its figures; the second one is hatched
@@ -268,7 +259,7 @@ class Outcome(NamedTuple):
         return mean(self.responses)
 
 
-def _in_situ_replays(settings: Settings) -> Iterator[Replay]:
+def _in_situ_replays(settings: base.Settings) -> Iterator[base.Replay]:
     inventory = _inventory(settings)
     for _, name, pair in _in_situ_pairs(min(node.cores for node in inventory.nodes)):
         for _, replay in _replays(settings, inventory, name, pair):
@@ -283,8 +274,8 @@ def _in_situ_pairs(cores: int) -> Iterator[tuple[tuple[str, Analytics], str, tup
             yield (simulation, analytics), f"{simulation} + {label}", pair
 
 
-@study(_in_situ_replays, SPEED)
-def in_situ(settings: Settings) -> Findings:
+@base.study(_in_situ_replays, SPEED)
+def in_situ(settings: base.Settings) -> base.Findings:
     """A simulation, then an analytics job: one after the other against DROM (DROM paper, section 6.1)."""
     inventory = _inventory(settings)
     cores = min(node.cores for node in inventory.nodes)
@@ -328,19 +319,19 @@ def in_situ(settings: Settings) -> Findings:
         f"Plots of figures 4 to 12: {', '.join(map(str, plots))}.",
     )
     columns = ("workload", *COLUMNS)
-    return Findings(
+    return base.Findings(
         "In situ analytics",
         [
-            FindingsTable("DROM against serial, simulated", columns, tables["simulation"]),
-            FindingsTable("PILS Conf. 1 under other assumptions, simulated", columns, tables["assumed"]),
-            FindingsTable(f"DROM against serial, {settings.repetitions} replays", columns, tables["replay"]),
+            base.FindingsTable("DROM against serial, simulated", columns, tables["simulation"]),
+            base.FindingsTable("PILS Conf. 1 under other assumptions, simulated", columns, tables["assumed"]),
+            base.FindingsTable(f"DROM against serial, {settings.repetitions} replays", columns, tables["replay"]),
         ],
         notes,
         Measured.of(figures, ("by", "simulation", "configuration", "analytics", "assumption", "mode")),
     )
 
 
-def _priority_replays(settings: Settings) -> Iterator[Replay]:
+def _priority_replays(settings: base.Settings) -> Iterator[base.Replay]:
     inventory = _inventory(settings)
     cores = min(node.cores for node in inventory.nodes)
     for second_s, at_s in PRIORITY_PAIRS.values():
@@ -354,8 +345,8 @@ def _priority_name(second_s: float, at_s: float) -> str:
     return f"CoreNeuron of {second_s:g} s at {at_s:g} s"
 
 
-@study(_priority_replays, SPEED)
-def high_priority(settings: Settings) -> Findings:
+@base.study(_priority_replays, SPEED)
+def high_priority(settings: base.Settings) -> base.Findings:
     """Two long simulations, equipartition: one after the other against DROM (DROM paper, section 6.2)."""
     inventory = _inventory(settings)
     cores = min(node.cores for node in inventory.nodes)
@@ -409,17 +400,17 @@ def high_priority(settings: Settings) -> Findings:
     )
     columns = ("workload", *COLUMNS)
     tables = [
-        FindingsTable("DROM against serial, simulated", columns, simulated),
-        FindingsTable(
+        base.FindingsTable("DROM against serial, simulated", columns, simulated),
+        base.FindingsTable(
             f"the parallel share, over arrivals of the second job after {SWEPT_INSTANTS[0]:g} to"
             f" {SWEPT_INSTANTS[-1]:g} s",
             ("share", "speed on half of the cores", "total", "average response"),
             sweep,
         ),
-        FindingsTable(f"DROM against serial, {settings.repetitions} replays", columns, replays),
+        base.FindingsTable(f"DROM against serial, {settings.repetitions} replays", columns, replays),
     ]
     measured = Measured.of(figures, ("by", "second", "mode"))
-    return Findings("High-priority job", tables, notes, measured)
+    return base.Findings("High-priority job", tables, notes, measured)
 
 
 def _in_situ_pair(simulation: str, analytics: Analytics, cores: int, *, ranks: int = 1) -> tuple[Job, Job]:
@@ -472,17 +463,19 @@ def _simulated(
     return _outcome(_prediction(pair, machine, mode, share, grain_s), pair[1].name)
 
 
-def _replayed(settings: Settings, inventory: Inventory, name: str, pair: tuple[Job, Job]) -> dict[str, list[Outcome]]:
+def _replayed(
+    settings: base.Settings, inventory: Inventory, name: str, pair: tuple[Job, Job]
+) -> dict[str, list[Outcome]]:
     """Return the outcomes of the replays of a pair, by mode."""
     found: dict[str, list[Outcome]] = {mode: [] for mode in MODES}
     for mode, wanted in _replays(settings, inventory, name, pair):
-        found[mode].append(_outcome(replayed(settings, wanted), name))
+        found[mode].append(_outcome(base.replayed(settings, wanted), name))
     return found
 
 
 def _replays(
-    settings: Settings, inventory: Inventory, name: str, pair: tuple[Job, Job]
-) -> Iterator[tuple[str, Replay]]:
+    settings: base.Settings, inventory: Inventory, name: str, pair: tuple[Job, Job]
+) -> Iterator[tuple[str, base.Replay]]:
     """Yield the mode and the replay of each repetition of a pair."""
     workload, speed = _workload(pair, len(inventory.nodes), {}), settings.speed or SPEED
     slug = "".join(char if char.isalnum() else "-" for char in name)
@@ -490,7 +483,7 @@ def _replays(
         for mode in MODES:
             parameters = {"mode": mode, "split": "even"}
             folder = f"{slug}-{mode}-{repetition}"
-            yield mode, Replay(folder, workload, inventory, "drom-share", parameters, name, speed)
+            yield mode, base.Replay(folder, workload, inventory, "drom-share", parameters, name, speed)
 
 
 def _changes(found: Mapping[str, Sequence[Outcome]]) -> list[str]:
@@ -502,7 +495,7 @@ def _changes(found: Mapping[str, Sequence[Outcome]]) -> list[str]:
         ]
         for mode in MODES
     )
-    return [percent(before, after) for before, after in zip(serial, shared, strict=True)]
+    return [base.percent(before, after) for before, after in zip(serial, shared, strict=True)]
 
 
 def _points(found: Mapping[str, Sequence[Outcome]], **point: Any) -> list[dict[str, Any]]:
@@ -567,11 +560,11 @@ def _outcome(run: Run, name: str) -> Outcome:
     return Outcome(float(run.jobs["end"].max() - run.jobs["submit"].min()), (first, second))
 
 
-def _inventory(settings: Settings) -> Inventory:
+def _inventory(settings: base.Settings) -> Inventory:
     """Return the inventory of the settings, or one node of all cores of this machine; a job shares two or more."""
     cpus = tuple(sorted(os.sched_getaffinity(0)))
     own = Inventory("this machine", "agents", (Node("n1", len(cpus), 1, cpus),), grain_s=GRAIN_S)
-    inventory = inventory_of(settings, lambda: own)
+    inventory = base.inventory_of(settings, lambda: own)
     if min(node.cores for node in inventory.nodes) < 2:
         what = "a node has one core, which two jobs cannot share"
         raise InputError(what, where=inventory.where, hint="give --inventory with larger nodes, or emulated nodes")
@@ -591,7 +584,7 @@ FIGURES = {"run_time_s": "run time", "cpu_s": "CPU time"}
 ITERATIONS = 200
 
 
-def overhead(settings: Settings) -> Findings:
+def overhead(settings: base.Settings) -> base.Findings:
     """Run time of a DROM-enabled program beside the same without DROM (DROM paper, section 6)."""
     if settings.inventory or settings.speed:
         what = "drom-overhead runs a program on this machine, without a replay"
@@ -615,5 +608,5 @@ def overhead(settings: Settings) -> Findings:
         " nodes of MareNostrum 3, and prints no figure.",
         "Run times depend on other programs of this machine, CPU times hardly.",
     )
-    table = FindingsTable(f"The same work with and without DROM, {settings.repetitions} pairs", columns, rows)
-    return Findings("Overhead of DROM", [table], notes, Measured.of(figures, ("mode",)))
+    table = base.FindingsTable(f"The same work with and without DROM, {settings.repetitions} pairs", columns, rows)
+    return base.Findings("Overhead of DROM", [table], notes, Measured.of(figures, ("mode",)))

@@ -23,18 +23,7 @@ from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.runs.steps import Steps
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.studies.ledger.ledger import Measured
-from tracebed.studies.papers.base import (
-    Findings,
-    FindingsTable,
-    Replay,
-    Settings,
-    emulated,
-    inventory_of,
-    percent,
-    repeated,
-    replayed,
-    study,
-)
+from tracebed.studies.papers import base
 from tracebed.validation.metrics.jobs import origin
 from tracebed.validation.metrics.measured import busy_cores, total_cores
 from tracebed.validation.metrics.summary import metrics
@@ -258,17 +247,19 @@ class Pair(NamedTuple):
             yield {**point, "kind": "malleable", "repetition": seed, **after, **ratios, **waits}
 
 
-def _replays(settings: Settings) -> Iterator[Replay]:
-    inventory = inventory_of(settings, lambda: emulated(NODES, CORES, 1, GRAIN_S))
+def _replays(settings: base.Settings) -> Iterator[base.Replay]:
+    inventory = base.inventory_of(settings, lambda: base.emulated(NODES, CORES, 1, GRAIN_S))
     speed = settings.speed or SPEED
     for rigid in (True, False):
         label, (policy, parameters) = ("fixed", ("easy", None)) if rigid else ("malleable", ("dmr", SIZES))
         workload = dmr(WINDOW, fixed=rigid)
-        yield from repeated(settings, label, workload, inventory, policy, parameters, name=f"dmr-{label}", speed=speed)
+        yield from base.repeated(
+            settings, label, workload, inventory, policy, parameters, name=f"dmr-{label}", speed=speed
+        )
 
 
-@study(_replays, SPEED)
-def dmr_throughput(settings: Settings) -> Findings:
+@base.study(_replays, SPEED)
+def dmr_throughput(settings: base.Settings) -> base.Findings:
     """100 to 2,000 jobs of HPG-aligner, fixed against malleable: simulated, and 100 of them replayed (DMR paper)."""
     results = {dataset: {jobs: _pair(settings, dataset, jobs) for jobs in JOBS} for dataset in DATASETS}
     assumed = {label: _pair(settings, "production", max(JOBS), **given) for label, given in ASSUMPTIONS.items()}
@@ -287,11 +278,13 @@ def dmr_throughput(settings: Settings) -> Findings:
     ]
     changed = [[label, *_changes(pair)] for label, pair in assumed.items()]
     tables = [
-        FindingsTable(f"Malleable against fixed jobs, simulated, {len(SEEDS)} seeds", ("workload", *FIGURES), sizes),
-        FindingsTable(
+        base.FindingsTable(
+            f"Malleable against fixed jobs, simulated, {len(SEEDS)} seeds", ("workload", *FIGURES), sizes
+        ),
+        base.FindingsTable(
             f"{max(JOBS):,} jobs of production, one assumption changed at a time", ("assumption", *FIGURES), changed
         ),
-        FindingsTable(
+        base.FindingsTable(
             f"{WINDOW} jobs of production under dmr, replayed, means of {settings.repetitions}",
             ("metric", "fixed", "malleable", "change", "change, simulated"),
             window,
@@ -326,7 +319,7 @@ def dmr_throughput(settings: Settings) -> Findings:
         *replays,
     ]
     measured = Measured.of(rows, ("by", "dataset", "jobs", "kind", "assumption"))
-    return Findings("Throughput of malleable jobs", tables, notes, measured)
+    return base.Findings("Throughput of malleable jobs", tables, notes, measured)
 
 
 def _predicted(jobs: int, seed: int, *, fixed: bool, dataset: Dataset = "production", **given: Any) -> Run:
@@ -338,7 +331,7 @@ def _predicted(jobs: int, seed: int, *, fixed: bool, dataset: Dataset = "product
     return predict(workload, NODES, "dmr", policy_parameters={**SIZES, **given}, overheads=costs)
 
 
-def _pair(settings: Settings, dataset: Dataset, jobs: int, **given: Any) -> Pair:
+def _pair(settings: base.Settings, dataset: Dataset, jobs: int, **given: Any) -> Pair:
     settings.on_step(f"{dataset}, {jobs:,} jobs")
     fixed, malleable = (
         [metrics(_predicted(jobs, seed, fixed=rigid, dataset=dataset, **given)) for seed in SEEDS]
@@ -348,7 +341,7 @@ def _pair(settings: Settings, dataset: Dataset, jobs: int, **given: Any) -> Pair
 
 
 def _changes(pair: Pair) -> list[str]:
-    return [percent(*pair.means(metric)) for metric in FIGURES]
+    return [base.percent(*pair.means(metric)) for metric in FIGURES]
 
 
 def _curves(rigid: bool) -> Curves:
@@ -371,7 +364,7 @@ def _figures_of_curves(curves: Mapping[bool, Curves]) -> Iterator[dict[str, Any]
         }
 
 
-def _window(settings: Settings) -> tuple[list[list[str]], list[dict[str, Any]]]:
+def _window(settings: base.Settings) -> tuple[list[list[str]], list[dict[str, Any]]]:
     """Return the rows of the table of replayed jobs, and those of the ledger."""
     wanted = [*_replays(settings)]
     found: dict[bool, list[dict[str, Any]]] = {}
@@ -381,11 +374,11 @@ def _window(settings: Settings) -> tuple[list[list[str]], list[dict[str, Any]]]:
         first = mine[0]
         run = predict(first.workload, first.inventory.facts, first.policy, policy_parameters=first.parameters)
         predicted[rigid] = metrics(run)
-        found[rigid] = [metrics(replayed(settings, each)) for each in mine]
+        found[rigid] = [metrics(base.replayed(settings, each)) for each in mine]
     rows = []
     for metric in FIGURES:
         fixed, malleable = (mean(one[metric] for one in found[rigid]) for rigid in (True, False))
-        change = percent(predicted[True][metric], predicted[False][metric])
-        rows.append([metric, f"{fixed:,.6g}", f"{malleable:,.6g}", percent(fixed, malleable), change])
+        change = base.percent(predicted[True][metric], predicted[False][metric])
+        rows.append([metric, f"{fixed:,.6g}", f"{malleable:,.6g}", base.percent(fixed, malleable), change])
     pair = Pair(found[True], found[False])
     return rows, [*pair.rows(by="replay", dataset="production", jobs=WINDOW, assumption="")]

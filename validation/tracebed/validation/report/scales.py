@@ -86,7 +86,7 @@ class TimeAxis:
 
 def _instants(run: Run, column: pd.Series[float]) -> FloatArray:
     """Return the known instants of a column, s after the first submission."""
-    instants: FloatArray = column.to_numpy(dtype=np.float64) - origin(run)
+    instants: FloatArray = np.asarray(column, dtype=np.float64) - origin(run)
     return instants[np.isfinite(instants)]
 
 
