@@ -22,13 +22,6 @@ import pandas as pd
 
 from tracebed.converters.workload import Kind, Provenance, System, Workload
 from tracebed.drivers.elastisim import outputs, program
-from tracebed.drivers.elastisim.program import (
-    Connection,
-    Invocation,
-    MessageReason,
-    NoMessageError,
-    Reply,
-)
 from tracebed.ground.errors import InputError
 from tracebed.ground.files import check_folder, set_aside
 from tracebed.ground.outputs import OutputKind
@@ -185,7 +178,7 @@ def _run(
     deadline = time.monotonic() + options.timeout_s
     process: program.Process | None = None
     with tempfile.TemporaryDirectory(prefix="tracebed-") as sockets:
-        connection = Connection(Path(sockets, "s"), deadline, lambda: process is not None and process.runs())
+        connection = program.Connection(Path(sockets, "s"), deadline, lambda: process is not None and process.runs())
         try:
             program.write_input(
                 exported(workload, executor, len(executor.cluster)),
@@ -202,8 +195,8 @@ def _run(
                 if options.on_progress:
                     options.on_progress(executor.submitted)
             if not process.wait(GRACE_S):
-                raise NoMessageError(timeout=True)
-        except NoMessageError as silent:
+                raise program.NoMessageError(timeout=True)
+        except program.NoMessageError as silent:
             assert process is not None
             raise (_timeout_error(executor, options, connection) if silent.timeout else process.failure()) from None
         finally:
@@ -212,7 +205,7 @@ def _run(
             connection.close()
 
 
-def _timeout_error(executor: ElastisimExecutor, options: SimulateOptions, connection: Connection) -> InputError:
+def _timeout_error(executor: ElastisimExecutor, options: SimulateOptions, connection: program.Connection) -> InputError:
     """Return the error for a program that did not finish in time."""
     ended = sum(state is not JobState.UNKNOWN for state in executor.record.state)
     silence = time.monotonic() - connection.last
@@ -275,43 +268,43 @@ class ElastisimExecutor:
         self.submitted = 0  # number of jobs that ElastiSim has submitted
         self._now, self._call = 0.0, math.inf
         self._happened = False  # events since the last `serve`
-        self._orders = Reply()
+        self._orders = program.Reply()
         self._cancelled: dict[int, str] = {}
         self._resizes: dict[int, tuple[list[int], float]] = {}  # job -> nodes, and the earliest time of the resize
         # running job -> work done at an instant, the instant, the rate since then, and the expected end
         self._progress: dict[int, tuple[float, float, float, float]] = {}
 
-    def handle_message(self, message: Invocation) -> Reply:
+    def handle_message(self, message: program.Invocation) -> program.Reply:
         """Handle a message of ElastiSim, and return the reply."""
-        self._orders = Reply()
+        self._orders = program.Reply()
         self._now = now = max(self._now, self._instant(message))
         self._happened |= self._handle(message.occasion, message.job, now)
         if not self._has_event_at(now):
             self._decide(now)
         return self._orders
 
-    def _instant(self, message: Invocation) -> float:
+    def _instant(self, message: program.Invocation) -> float:
         """Return the trace time of a message, s: the exact time of a known event closer than `INSTANT_S`."""
         # A policy may compare the time with that of a reservation, which is later by a rounding error otherwise.
         now = message.time + self.origin
-        if message.occasion is MessageReason.PERIODIC:
+        if message.occasion is program.MessageReason.PERIODIC:
             known = round(now / self.interval_s) * self.interval_s
-        elif message.occasion is MessageReason.SUBMITTED:
+        elif message.occasion is program.MessageReason.SUBMITTED:
             known = self.jobs.submit[self.sent[message.job]]
         else:
             _, _, _, known = self._progress[self.sent[message.job]]
         return known if abs(known - now) < INSTANT_S else now
 
-    def _handle(self, occasion: MessageReason, number: int, now: float) -> bool:
+    def _handle(self, occasion: program.MessageReason, number: int, now: float) -> bool:
         """Report the event to the scheduler; return whether there was one."""
-        if occasion is MessageReason.PERIODIC:
+        if occasion is program.MessageReason.PERIODIC:
             return False
         job = self.sent[number]
-        if occasion is MessageReason.SUBMITTED:
+        if occasion is program.MessageReason.SUBMITTED:
             self.submitted += 1
             self.record.submit[job] = self.jobs.submit[job]
             self.scheduler.submit(job, now)
-        elif occasion is MessageReason.SCHEDULING_POINT:
+        elif occasion is program.MessageReason.SCHEDULING_POINT:
             nodes, ready = self._resizes.get(job, ([], math.inf))
             if now < ready - INSTANT_S:
                 return False
@@ -320,7 +313,7 @@ class ElastisimExecutor:
             begin = self._continue(job, now, self.overheads.reconfiguration_s, len(nodes))
             self.record.resize_applied(job, now, begin, begin)
             self.scheduler.resized(job, now)
-        elif occasion in (MessageReason.COMPLETED, MessageReason.KILLED):
+        elif occasion in (program.MessageReason.COMPLETED, program.MessageReason.KILLED):
             if self.jobs.work[job] < self.jobs.run_time[job]:
                 self._end(job, now, JobState.KILLED, "time limit")
             else:

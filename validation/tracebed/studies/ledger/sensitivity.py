@@ -30,16 +30,8 @@ import pandas as pd
 from tracebed.ground.errors import InputError
 from tracebed.ground.files import replacing
 from tracebed.orchestrator.scheduling.policies import registry
+from tracebed.validation.experiments import experiment_schema as schema
 from tracebed.validation.experiments.experiment import KEYS, Experiment, Point
-from tracebed.validation.experiments.experiment_schema import (
-    NO_PROCESSES,
-    Malleable,
-    Rule,
-    WorkloadSpec,
-    as_list,
-    or_empty,
-    shorthand,
-)
 from tracebed.validation.experiments.file import ExperimentFile, experiment_of
 from tracebed.validation.experiments.pools import Pool
 from tracebed.validation.experiments.runner import GridPlan, Progress, compute, gathered, plan, union
@@ -92,9 +84,9 @@ class SinglePoint:
             found = next(part[first] for part in experiment.setup(point).as_dict().values() if first in part)
         elif first in Experiment.model_fields:
             found = whole.get(first)
-        elif first in WorkloadSpec.model_fields:
+        elif first in schema.WorkloadSpec.model_fields:
             found = whole["workloads"][point.workload].get(first)
-        elif first in Malleable.model_fields:
+        elif first in schema.Malleable.model_fields:
             found = (whole["malleable"] or {}).get(first)
         else:
             spec = experiment.policy(point)
@@ -126,7 +118,9 @@ def single_point(file: ExperimentFile, changes: Mapping[str, Any]) -> SinglePoin
         del first["share"]
     wanted = first | {"window": next(iter(file.experiment.windows))} | dict(changes)
     raw = {key: deepcopy(value) for key, value in file.source.raw.items() if key not in NOT_OF_A_POINT}
-    raw["workloads"] = {name: shorthand("file")(or_empty(spec)) for name, spec in raw["workloads"].items()}
+    raw["workloads"] = {
+        name: schema.shorthand("file")(schema.or_empty(spec)) for name, spec in raw["workloads"].items()
+    }
     ordered = sorted(wanted, key=lambda key: key not in ("workload", "policy"))  # other names may be theirs
     try:
         for name in ordered:
@@ -169,12 +163,12 @@ def _set(experiment: Experiment, raw: dict[str, Any], name: str, value: Any) -> 
         if value not in own:
             _one_of(name, value, [*own, *registry.names()])
         raw["policies"] = [
-            {"label": value} | shorthand("policy")(own.get(value, value))
+            {"label": value} | schema.shorthand("policy")(own.get(value, value))
         ]  # the name stays with other parameters
     elif name == "share":
         raw["malleable"] = {**(raw.get("malleable") or {}), "shares": value}
     elif name == "processes":
-        given = as_list(raw.get(name, NO_PROCESSES))
+        given = schema.as_list(raw.get(name, schema.NO_PROCESSES))
         own = {spec.name: each for spec, each in zip(experiment.processes, given, strict=False)}
         raw[name] = own.get(value, value)
     elif name in KEYS:
@@ -190,11 +184,11 @@ def _set_key(raw: dict[str, Any], name: str, value: Any) -> None:
     first = parts[0]
     if first in Experiment.model_fields:
         place = raw
-    elif first in WorkloadSpec.model_fields:
+    elif first in schema.WorkloadSpec.model_fields:
         place = workload
         if first == "log":  # other jobs than those of the experiment
             workload["log"] = {key: each for key, each in workload["log"].items() if key not in ("jobs", "fingerprint")}
-    elif first in Malleable.model_fields:
+    elif first in schema.Malleable.model_fields:
         place = raw.setdefault("malleable", {})
     else:
         place, parts = policy.setdefault("parameters", {}), [name]
@@ -249,7 +243,7 @@ class Analysis:
     def printed(self, figure: str) -> list[float]:
         """Return the published values of a figure at points like the base."""
         found = [each for each in self.file.experiment.published if each.figure == figure and not each.is_change]
-        values = [each.value for each in found if each.rule is Rule.NUMBER and self.base.point.fits(each.at)]
+        values = [each.value for each in found if each.rule is schema.Rule.NUMBER and self.base.point.fits(each.at)]
         return list(dict.fromkeys(value for value in values if value is not None))
 
     @property

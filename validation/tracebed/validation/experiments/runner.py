@@ -33,7 +33,7 @@ from tracebed.orchestrator.evolving.simulation import programs_of
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.orchestrator.simulation.processes import Processes, carried_out, machine_of
-from tracebed.validation.experiments import store
+from tracebed.validation.experiments import store, workloads
 from tracebed.validation.experiments.background_command import BackgroundCommand
 from tracebed.validation.experiments.cell import Campaign, CellResult, SimulatedCell, Slot, simulated_cell
 from tracebed.validation.experiments.experiment import Point
@@ -41,14 +41,6 @@ from tracebed.validation.experiments.experiment_schema import NO_PROCESSES
 from tracebed.validation.experiments.file import ExperimentFile
 from tracebed.validation.experiments.pools import Pool
 from tracebed.validation.experiments.store import Attempt, StoredCell
-from tracebed.validation.experiments.workloads import (
-    Bases,
-    Variant,
-    is_kept,
-    make,
-    needs_characteristics,
-    with_characteristics,
-)
 from tracebed.validation.metrics import MeasuredRun, table_row
 
 if TYPE_CHECKING:  # the workers of a pool load this module, and not the verdicts
@@ -62,7 +54,7 @@ class GridPlan:
     """The cells of an experiment, kept or to be computed."""
 
     cells: dict[Point, SimulatedCell]
-    variants: list[Variant]
+    variants: list[workloads.Variant]
     """Workloads of the cells to be computed that are not kept yet."""
     todo: list[SimulatedCell]
     """Distinct cells that are not kept yet."""
@@ -100,9 +92,9 @@ def plan(file: ExperimentFile, points: Sequence[Point], folder: Path, logs: Mapp
     experiment = file.experiment
     plots = [plot for plot in experiment.plots.values() if plot.of_jobs]
     shown = [where for plot in plots for where in (plot.at, plot.relative_to) if where is not None]
-    bases = Bases(file, logs, folder)
+    bases = workloads.Bases(file, logs, folder)
     found: dict[Point, SimulatedCell] = {}
-    variants: dict[Path, Variant] = {}
+    variants: dict[Path, workloads.Variant] = {}
     for point in points:
         jobs = any(map(point.fits, shown))
         found[point], variant = simulated_cell(experiment, point, bases.of(point), jobs=jobs)
@@ -114,7 +106,7 @@ def plan(file: ExperimentFile, points: Sequence[Point], folder: Path, logs: Mapp
         wanted[cell.identity] = replace(cell, jobs=cell.jobs or earlier.jobs)
     todo = [cell for cell in wanted.values() if not store.is_kept(cell, folder)]
     missing = {cell.workload for cell in todo}
-    needed = [variant for path, variant in variants.items() if path in missing and not is_kept(path)]
+    needed = [variant for path, variant in variants.items() if path in missing and not workloads.is_kept(path)]
     return GridPlan(found, needed, sorted(todo, key=_inputs))  # so that a worker reads and draws each once
 
 
@@ -145,9 +137,9 @@ def run(
         if cell.identity in errors:
             failed.setdefault(errors[cell.identity], []).append(point)
     table, warnings = gathered(plan, folder, errors)
-    if needs_characteristics(file.experiment) and len(table):
+    if workloads.needs_characteristics(file.experiment) and len(table):
         paths = {cell.identity: cell.workload for cell in plan.cells.values()}
-        table = with_characteristics(file.experiment, table, paths)
+        table = workloads.with_characteristics(file.experiment, table, paths)
     _write(file, table, folder / file.name)
     return GridResult(table, len(plan.todo) - len(errors), failed, warnings)
 
@@ -156,7 +148,7 @@ def compute(plan: GridPlan, folder: Path, pool: Pool, on_progress: Progress | No
     """Compute the cells of `plan` that are not kept, and return the errors: identity of the cell -> message."""
     errors: dict[str, str] = {}
     unmade: dict[Path, str] = {}
-    for variant, path in pool.map(make, plan.variants):
+    for variant, path in pool.map(workloads.make, plan.variants):
         if isinstance(path, TracebedError):
             unmade[variant.path] = str(path)
     errors |= {cell.identity: unmade[cell.workload] for cell in plan.todo if cell.workload in unmade}
