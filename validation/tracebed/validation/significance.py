@@ -37,11 +37,9 @@ if TYPE_CHECKING:
 
 PERCENTS = (2.5, 97.5)
 INPUT = "input"  # Column that names the perturbed input of a run. Runs with the same one are pairs.
-LEAST = 6
-"""Smallest number of runs or pairs for a decision. Of five differences without a cause, all have one sign in 6 %."""
+LEAST = 6  # fewest runs or pairs for a decision: of five differences without a cause, all have one sign in 6 %
 
-ROUNDING = 1e-9
-"""Differences below this share of a figure are those of sums of floating-point numbers in different orders."""
+ROUNDING = 1e-9  # differences below this share are those of sums of floating-point numbers in different orders
 
 
 @dataclass(frozen=True)

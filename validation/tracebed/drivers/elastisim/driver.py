@@ -45,11 +45,11 @@ SUPPORTED = frozenset(
 ITERATIONS = 10  # number of iterations of a malleable job, if neither a grain nor a malleability interval is given
 OWN = ("program", "iterations")
 """Names of `SimulateOptions.simulator_options`: the program, and the number of iterations of malleable jobs."""
+RELEASE = "ElastiSim releases nodes at the scheduling point: release_s of the overheads has no effect"
 GRACE_S = 30.0  # time within which the program must end after its last message, s
 FILES = ("configuration.json", "jobs.json")  # files by which a kept folder is recognized, so that it may be replaced
 
-INSTANT_S = 1e-6
-"""Events that are closer than this count as one instant, s: ElastiSim sums up the durations of activities."""
+INSTANT_S = 1e-6  # events closer than this count as one instant, s: ElastiSim sums up the durations of activities
 
 
 def simulate(workload: Workload, nodes: Sequence[NodeFacts], setup: Setup, options: SimulateOptions) -> Run:
@@ -80,7 +80,7 @@ def simulate(workload: Workload, nodes: Sequence[NodeFacts], setup: Setup, optio
         setup=setup,
         parameters={"scheduler": "tracebed", "iterations": count},
         calibration=setup.timing.calibration.facts() if setup.timing.calibration else {},
-        warnings=_warnings(setup.timing.overheads),
+        warnings=[RELEASE] if setup.timing.overheads.release_s else [],
     )
     info.versions["elastisim"] = program.version(options.simulator_options)
     return make_run(executor.record, executor.cluster, info)
@@ -121,12 +121,6 @@ def _iterations(executor: ElastisimExecutor, grain_s: float, count: int) -> list
     resizable = [seen.malleable[job] and seen.low[job] < seen.high[job] for job in executor.sent]
     each = [max(1, round(work[job] / grain_s)) if grain_s else count for job in executor.sent]
     return [number if malleable else 1 for number, malleable in zip(each, resizable, strict=True)]
-
-
-def _warnings(overheads: Overheads) -> list[str]:
-    if not overheads.release_s:
-        return []
-    return ["ElastiSim releases nodes at the scheduling point: release_s of the overheads has no effect"]
 
 
 @contextmanager

@@ -180,8 +180,7 @@ CONVERSIONS: dict[str, Callable[[Mapping[str, bytes]], bytes]] = {
 SUITE = "suite.yaml"
 SUFFIXES = (".csv", ".csv.gz", ".conf")
 ORIGIN = "ORIGIN.txt"  # file with the source, the licence and the citation of a copy
-LARGEST = 2**26
-"""Largest size of a file that is looked at in a copy, or downloaded, bytes. The files of the data sets are smaller."""
+LARGEST = 2**26  # largest size of a file that is looked at or downloaded, bytes; those of the data sets are smaller
 
 
 def fetch(name: str, folder: Path, source: Path | None = None, *, timeout_s: float = TIMEOUT_S) -> Path:
@@ -267,14 +266,10 @@ def _verified(wanted: Dataset, source: Path) -> Mapping[str, bytes]:
     if missing := [name for name, digest in wanted.files.items() if digest not in contents]:
         what = f"{len(missing)} of {len(wanted.files)} files of {wanted.name} are missing: no file has the SHA-256 of "
         what += f"{missing[0]}" + (f"; {changed[0]} is another file" if changed else "")
-        raise InputError(f"{what}; {_version(wanted)}", where=str(source), hint=_checkout(wanted, source))
+        at = f"commit {wanted.commit}" if wanted.commit else "an unknown commit"  # a clone usually has another one
+        what += f"; the files are those of {wanted.source} at {at}"
+        raise InputError(what, where=str(source), hint=_checkout(wanted, source))
     return {name: contents[digest] for name, digest in wanted.files.items()}
-
-
-def _version(wanted: Dataset) -> str:
-    """Return which version of its repository has the files of a data set; a clone usually has another one."""
-    at = f"commit {wanted.commit}" if wanted.commit else "an unknown commit"
-    return f"the files are those of {wanted.source} at {at}"
 
 
 def _checkout(wanted: Dataset, source: Path) -> str:

@@ -34,8 +34,7 @@ from tracebed.validation.experiments.views.averages import GROUP, REPLICATE, cho
 from tracebed.validation.significance import PERCENTS
 from tracebed.validation.statistics import half_width, percentile
 
-WITHIN = 0.05
-"""Largest accepted distance of a number: a share of the printed value, or for a change a difference of two shares."""
+WITHIN = 0.05  # largest accepted distance of a number: a share of the printed value, or of a change a difference
 NEAR = 0.10  # distance up to which a number counts as near
 ROUNDING = 1e-9
 

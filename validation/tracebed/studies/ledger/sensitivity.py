@@ -207,8 +207,7 @@ def _one_of(name: str, value: Any, known: Iterable[Any]) -> None:
 COLUMNS = ["figure", "choice", "base_value", "value", "base", "band_low", "band_high", "changed", "change", "relative"]
 COLUMNS += ["low", "high", "pairs", "differ", "found"]
 NOT_SIGNIFICANT = "not significant"  # the interval of the effect contains zero: another random input may turn its sign
-INSIDE = "inside the band"
-"""The effect has one sign, but is smaller than the effect of random perturbations on the base."""
+INSIDE = "inside the band"  # the effect has one sign, but is smaller than that of random perturbations on the base
 OUTSIDE = "outside the band"
 UNKNOWN = "unknown"  # fewer runs than a decision needs
 

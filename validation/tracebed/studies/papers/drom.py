@@ -36,8 +36,7 @@ Panels = Mapping[str, Sequence[str]]  # label of the y-axis of a panel -> its fi
 TOTAL: Panels = {"Run time of the workload, s": ("total_s",)}
 RESPONSES: Panels = {"Response time, s": ("first_response_s", "second_response_s")}
 AVERAGE: Panels = {"Average response time, s": ("average_response_s",)}
-JOBS = {"first_response_s": ", simulation job", "second_response_s": ", analytics job"}
-"""Figure -> its job, for a legend."""
+JOBS = {"first_response_s": ", simulation job", "second_response_s": ", analytics job"}  # figure -> its job, in legends
 PILS = ("pils 1", "pils 2", "pils 3")
 IN_SITU: Mapping[int, tuple[str, Sequence[str], Panels]] = {
     4: ("nest", PILS, TOTAL),

@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     import selectors
 
 TURN_S = 5e-5  # time from the arrival of a message until the agent processes it, s
-STOPPED, CONTINUED = 0x137F, 0xFFFF
-"""The statuses with which `os.wait` reports a process that was stopped by SIGSTOP, or continued."""
+STOPPED, CONTINUED = 0x137F, 0xFFFF  # statuses of `os.wait` for a process that SIGSTOP stopped, or that continued
 
 ROUNDING = 1e-9  # a share of the work that differs by less is equal
 

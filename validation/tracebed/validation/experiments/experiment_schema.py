@@ -37,8 +37,7 @@ from tracebed.validation.setups import OF_REPLAYS, model_of
 from tracebed.validation.simulators.reading import forms
 from tracebed.validation.simulators.simulator import SIMULATORS, TIMEOUT_S, MatchName
 
-MOST_POINTS = 1_000_000
-"""Largest accepted number of points of a grid, and of seeds. A larger number is probably a typing error."""
+MOST_POINTS = 1_000_000  # largest number of points of a grid, and of seeds; a larger one is probably a typing error
 MOST_REPETITIONS = 10_000
 JOB_FIGURES = ("slowdown_ref", "wait", "run", "response")  # figures of jobs for heat maps and daily lines
 OF_WORKLOADS = (
@@ -121,8 +120,7 @@ Threshold = Annotated[float, Field(gt=0, le=1)]
 NAME = r"^[\w][\w.+-]*$"  # pattern of names that are also names of folders
 Name = Annotated[str, Field(pattern=NAME, max_length=80)]
 Where = dict[str, Any]
-AXIS = (BeforeValidator(as_list), Field(min_length=1), AfterValidator(_distinct))
-"""A value or a list of distinct values."""
+AXIS = (BeforeValidator(as_list), Field(min_length=1), AfterValidator(_distinct))  # a value or a list of distinct ones
 STRICT = ConfigDict(extra="forbid", strict=True, frozen=True)  # unknown keys and values of a wrong type are errors
 
 

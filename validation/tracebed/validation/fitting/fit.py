@@ -31,8 +31,7 @@ from tracebed.validation.metrics import MeasuredRun
 
 BUDGET = 200  # default number of parameter sets to try
 CLOUD_SIZE = 50  # largest number of sets in the cloud of a fit
-IDENTIFIED = 2.0
-"""A parameter is identified if its largest value in the cloud is at most this multiple of its smallest value."""
+IDENTIFIED = 2.0  # a parameter is identified if its largest value in the cloud is at most this multiple of the smallest
 IDENTIFIED_SHARE = 0.1  # a parameter with a linear scale is identified if the cloud has at most this share of its range
 TIED = 0.8  # smallest correlation over the cloud (absolute) of two parameters that cannot be told apart
 AT_END = 0.01  # a value is at the end of a range within this share of the range, in the scale of the search

@@ -37,8 +37,7 @@ HALVINGS = 3  # largest number of halvings of the reach, and of the distance to 
 CORRECTIONS = 3  # Largest number of proposals for an extreme set. Each corrects the linearization for the next one.
 VARIATION = 0.1  # standard deviation of the logarithms of the parameters of a mixture
 BATCH = 8  # number of mixtures that are simulated together
-LEAST_GAIN = 0.01
-"""Smallest relative improvement of the loss by a linearization. With less improvement the descent ends."""
+LEAST_GAIN = 0.01  # smallest relative improvement of the loss by a linearization; with less, the descent ends
 
 
 def least_budget(parameters: int) -> int:

@@ -16,11 +16,9 @@ from tracebed.ground.input_files import MAX_RUN_JSON, read_text
 from tracebed.validation.simulators.observed import SEVERAL_RUNS, Observed
 from tracebed.validation.simulators.simulator import ReadOptions
 
-FEW = 0.01
-"""Largest share of pairs that may contradict each other in size or submit time; a larger share is a wrong match."""
+FEW = 0.01  # largest share of pairs that may contradict each other in size or submit time: more are a wrong match
 LATE_S = 5.0  # smallest difference of submit times that counts as a contradiction, s
-LATE_SHARE = 0.001
-"""Smallest difference of submit times that counts as a contradiction, as a share of the span of all submissions."""
+LATE_SHARE = 0.001  # the same, as a share of the span of all submissions
 UNIT = "the times seem to be in {0}: give --unit {0}"
 CLOSE = 0.01  # largest relative distance from a factor between two units at which times count as of the other unit
 PLACEHOLDERS = {*map(str.lower, NOTHING), *("-", "--", "?", "0", "-1", "n/a", "undefined", "x")}

@@ -39,8 +39,7 @@ from tracebed.validation.verdict.rule import Verdict
 from tracebed.validation.verdict.tolerances import MANY
 from tracebed.validation.verdict.validation import Validation
 
-STORED_DIGITS = 10
-"""Significant digits of the stored figures: differences of rounding between machines do not change the file."""
+STORED_DIGITS = 10  # significant digits of stored figures: rounding on other machines does not change the file
 
 Number = Annotated[float, Field(allow_inf_nan=False)]
 

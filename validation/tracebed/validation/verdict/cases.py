@@ -26,8 +26,7 @@ from tracebed.ground.table import ascending, strings, take
 from tracebed.orchestrator.run import Run, RunInfo
 from tracebed.orchestrator.setup import UNKNOWN_POLICY
 
-LEAST_BITS = 64.0
-"""Smallest information in the requests of a workload, bits, with which equal requests cannot be a coincidence."""
+LEAST_BITS = 64.0  # least information in the requests of a workload, bits, for which equality is no coincidence
 
 
 @dataclass(frozen=True)

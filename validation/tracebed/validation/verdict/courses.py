@@ -17,8 +17,7 @@ from tracebed.converters.workload import BoolArray, FloatArray
 from tracebed.validation.metrics import Margin, all_metrics
 
 STEP = 0.5  # largest difference of neighboring runs of one course in each gated metric, in margins
-REACH = 1.0
-"""Largest difference of a real run from the nearest prediction of its course in each gated metric, in margins."""
+REACH = 1.0  # largest difference of a real run from the nearest prediction of its course in a gated metric, margins
 RARE = 0.1  # smallest share of a course that is described by itself
 Figures = Mapping[str, Any]  # the dictionary of `metrics` of a run
 

@@ -18,8 +18,7 @@ from tracebed.orchestrator.replay.health import Value, execution_kind, judged, r
 from tracebed.orchestrator.replay.thresholds import SEVERE, SIGNALS, HealthThresholds
 from tracebed.orchestrator.run import JOURNAL, Run
 
-TIMES = ["job_id", "submit", "start", "end", "state"]
-"""Columns of the jobs by which a journal is recognized as that of a run."""
+TIMES = ["job_id", "submit", "start", "end", "state"]  # columns by which a journal is recognized as that of a run
 ROUNDING_S = 1e-6  # largest difference of equal times, s
 
 NO_JOURNAL = "its journal is missing: the health was judged by the figures in run.json and by the tables"
@@ -109,15 +108,14 @@ def _with_counts(signals: Mapping[str, Any], run: Run) -> dict[str, Value]:
         "submission_late_s": Value(rounded(float(late)) if late == late else None),
         "core_overlap_s": Value(info.handovers.get("overlap_s")),
     }
-    values = {name: Value(signals[name]) for name in SIGNALS if _is_number(signals.get(name))}
+    recorded = {name: signals.get(name) for name in SIGNALS}
+    values = {
+        name: Value(value) for name, value in recorded.items() if isinstance(value, int | float) and value == value
+    }
     for name, value in counted.items():
         if value.value is not None and value.value > (values[name].value or 0.0 if name in values else -1.0):
             values[name] = value
     return values
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and value == value
 
 
 def _merged(found: Mapping[str, Any], usual: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -50,12 +50,9 @@ GRIDS_S = (3600.0, 60.0, 10.0, 1.0, 0.1, 0.01)  # units to which times are round
 FLOAT_S = 1e-6  # accepted error of a multiple of a unit, s
 MANY = 10  # smallest number of times for which the differences may spread: few times are near each other by chance
 
-H4_RUN_TIME = 0.03
-"""H4: largest accepted relative difference of the mean run time from the median of the other repetitions."""
-H5_DEVIATION = 0.05
-"""H5: accepted deviation of the logarithm of the makespan, and of the loss of capacity, from the median."""
-H5_SPREADS = 6 * 1.4826
-"""H5: accepted deviation in median absolute deviations (MAD). 1.4826 MAD estimate a standard deviation."""
+H4_RUN_TIME = 0.03  # H4: accepted relative difference of the mean run time from the median of the others
+H5_DEVIATION = 0.05  # H5: accepted deviation of log makespan, and of the loss of capacity, from the median
+H5_SPREADS = 6 * 1.4826  # H5: the same, in median absolute deviations (1.4826 MAD estimate a standard deviation)
 LEAST_REPETITIONS = 3  # smallest number of repetitions of a cell for which the signals are computed
 
 

@@ -24,8 +24,7 @@ from tracebed.validation.statistics import half_width
 
 Row = TypeVar("Row", bound=Mapping[str, Any])
 REPLICATE = ["seed", "perturbation"]  # key columns of which each pair of values is one random input
-GROUP = [key for key in KEYS if key not in (*REPLICATE, "testbed")]
-"""Key columns of the means over seeds and random changes."""
+GROUP = [key for key in KEYS if key not in (*REPLICATE, "testbed")]  # key columns of the means over random inputs
 
 
 def chosen(table: pd.DataFrame, where: Mapping[str, Any]) -> pd.DataFrame:

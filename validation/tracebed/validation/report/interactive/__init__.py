@@ -61,8 +61,7 @@ SCRIPTS = (
     "main.js",
 )
 """Scripts of the charts, in the order of their definitions."""
-ALWAYS = ("decode.js", "save.js", "tables.js")
-"""Scripts of every page: figures can be saved, and tables sorted and filtered."""
+ALWAYS = ("decode.js", "save.js", "tables.js")  # scripts of every page: to save figures, sort and filter tables
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
 """Content security policy of a page: no requests, and no script other than that of `Scripts`."""
 
