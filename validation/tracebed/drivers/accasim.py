@@ -78,7 +78,7 @@ def read(path: Path, workload: Workload | None, options: ReadOptions) -> Run:
 def observed(plan: Path, options: ReadOptions) -> Observed:
     """Return the jobs of a dispatching plan; dates are in the time zone of the options, by default UTC."""
     file = Input.at(plan)
-    found, places = [], []
+    fields_of_jobs, places = [], []
     for number, line in file.lines():
         if not line.strip():
             continue
@@ -86,9 +86,9 @@ def observed(plan: Path, options: ReadOptions) -> Observed:
         if fields is None:
             hint = "write the plan in the default format of AccaSim, or convert it to CSV"
             raise InputError("is not a line of a dispatching plan", where=f"{file.where}:{number}", hint=hint)
-        found.append(fields.groupdict())
+        fields_of_jobs.append(fields.groupdict())
         places.append(number)
-    table = pd.DataFrame(found).replace("NA", "")
+    table = pd.DataFrame(fields_of_jobs).replace("NA", "")
     if not len(table):
         raise InputError("contains no jobs", where=file.where, hint="check that AccaSim ended without an error")
     jobs = pd.DataFrame(
@@ -154,8 +154,8 @@ def simulate(workload: Workload, nodes: Sequence[NodeFacts], setup: Setup, optio
         fitting = int((jobs.ints("nodes") <= len(nodes)).sum())
         seen = observed(plan, ReadOptions()) if plan.is_file() and plan.stat().st_size else None
         if seen is None or len(seen.jobs) != fitting:
-            found = 0 if seen is None else len(seen.jobs)
-            what = f"AccaSim ended {found:,} of the {fitting:,} jobs that fit on the machine"
+            ended = 0 if seen is None else len(seen.jobs)
+            what = f"AccaSim ended {ended:,} of the {fitting:,} jobs that fit on the machine"
             raise InputError(what, where=str(folder), hint="give --with accasim,keep=FOLDER to see its files")
         return _run(seen, jobs, nodes, setup, options)
 

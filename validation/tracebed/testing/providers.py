@@ -161,8 +161,8 @@ class _ProviderCheck:
         if self.provider.shared:
             _demand(Path(self.provider.spool(node)) == self.folder, "shared nodes write to the folder of the replay")
         self.provider.fetch(node, self.folder)
-        found = [str(path.relative_to(self.folder)) for path in self.folder.glob("job-files/*")]
-        _demand(f"job-files/{node.name}.out" in found, f"`fetch` copies the files of jobs, but copied {found}")
+        fetched = [str(path.relative_to(self.folder)) for path in self.folder.glob("job-files/*")]
+        _demand(f"job-files/{node.name}.out" in fetched, f"`fetch` copies the files of jobs, but copied {fetched}")
 
     def kill(self) -> None:
         """Check that a killed agent and its ranks are gone, so that the same job can run again."""

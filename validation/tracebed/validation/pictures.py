@@ -213,8 +213,8 @@ def panels(
 def legend(figure: Figure, axes_of: Iterable[Axes], more: Mapping[str, Artist] | None = None) -> None:
     """Draw the legend of all panels, and `more` entries, below them, and make the figure higher by its height."""
     # A label of several panels is drawn once, bars first.
-    found = [pair for axes in axes_of for pair in zip(*axes.get_legend_handles_labels(), strict=True)]
-    handles = {label: handle for handle, label in sorted(found, key=lambda pair: isinstance(pair[0], Line2D))}
+    labeled = [pair for axes in axes_of for pair in zip(*axes.get_legend_handles_labels(), strict=True)]
+    handles = {label: handle for handle, label in sorted(labeled, key=lambda pair: isinstance(pair[0], Line2D))}
     width = figure.get_figwidth()
     entries: dict[str, Any] = {wrapped(label, width - 0.6): each for label, each in {**handles, **(more or {})}.items()}
     if not entries:

@@ -91,7 +91,7 @@ def differences(first: pd.DataFrame, second: pd.DataFrame) -> dict[str, Differen
     one run is its figure.
     """
     pairs = _pairs(first, second)
-    found = {}
+    by_metric = {}
     for name in all_metrics():
         if name not in first or name not in second:
             continue
@@ -102,8 +102,8 @@ def differences(first: pd.DataFrame, second: pd.DataFrame) -> dict[str, Differen
         else:
             difference = apart(first[name].to_numpy(), second[name].to_numpy())
         if difference is not None:
-            found[name] = difference
-    return found
+            by_metric[name] = difference
+    return by_metric
 
 
 def _pairs(first: pd.DataFrame, second: pd.DataFrame) -> tuple[IntArray, IntArray] | None:
@@ -119,8 +119,8 @@ def _pairs(first: pd.DataFrame, second: pd.DataFrame) -> tuple[IntArray, IntArra
         )
         for side, each in (("first", first), ("second", second))
     ]
-    found = sides[0].merge(sides[1], on=[INPUT, "k"])
-    return (found["first"].to_numpy(), found["second"].to_numpy()) if len(found) >= LEAST else None
+    pairs = sides[0].merge(sides[1], on=[INPUT, "k"])
+    return (pairs["first"].to_numpy(), pairs["second"].to_numpy()) if len(pairs) >= LEAST else None
 
 
 def paired(first: FloatArray, second: FloatArray) -> Difference | None:
@@ -194,10 +194,10 @@ def read_figures(folder: Path) -> pd.DataFrame | None:
     if not path.exists():
         return None
     try:
-        found = pd.read_csv(StringIO(read_text(path, "table of metrics", hint="simulate again")), dtype={INPUT: str})
-        found = found.astype({name: np.float64 for name in found if name != INPUT})
+        table = pd.read_csv(StringIO(read_text(path, "table of metrics", hint="simulate again")), dtype={INPUT: str})
+        table = table.astype({name: np.float64 for name in table if name != INPUT})
     except ValueError as error:
         raise InputError(f"not a table of metrics: {error}", where=str(path), hint="simulate again") from error
-    if found.columns.isin(list(all_metrics())).any():
-        return found
+    if table.columns.isin(list(all_metrics())).any():
+        return table
     raise InputError("has no metric", where=str(path), hint="simulate again")

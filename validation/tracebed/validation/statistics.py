@@ -71,15 +71,15 @@ def _inversions(values: IntArray) -> int:
     # The values are sorted by one binary digit after the other, the highest first. A pair is counted at the highest
     # digit in which its values differ: a 1 before a 0 among the values with the same higher digits, which are
     # neighbors.
-    found = 0
+    count = 0
     for digit in reversed(range(int(values.max()).bit_length())):
         higher, one = values >> (digit + 1), (values >> digit) & 1
         before = np.cumsum(one) - one
         begins = np.flatnonzero(np.append(True, higher[1:] != higher[:-1]))
         of_group = before - np.repeat(before[begins], np.diff(np.append(begins, len(values))))
-        found += int(of_group[one == 0].sum())
+        count += int(of_group[one == 0].sum())
         values = values[np.argsort(values >> digit, kind="stable")]
-    return found
+    return count
 
 
 def harrell_davis(ordered: FloatArray, probabilities: Sequence[float]) -> FloatArray:

@@ -44,11 +44,11 @@ LAST_MS = 2000  # longest time for which the receiver waits for messages of a pr
 def find(given: str | None) -> Path:
     """Return the path of the program: `given`, that of the variable TRACEBED_ELASTISIM, or `elastisim` on the PATH."""
     chosen = given or os.environ.get(VARIABLE) or "elastisim"
-    found = shutil.which(chosen)
-    if found is None:
+    path = shutil.which(chosen)
+    if path is None:
         hint = f"install ElastiSim, and give program=FILE with --with, set {VARIABLE}, or put it on the PATH"
         raise InputError(f"the program of ElastiSim is not found: {chosen}", hint=hint)
-    return Path(found).resolve()
+    return Path(path).resolve()
 
 
 def version(options: Mapping[str, str]) -> str:

@@ -200,11 +200,11 @@ class Stages:
 
     def launched(self, count: int, offset: float) -> FloatArray:
         """Return the end of the last task before the work of each job, s, shape (count,); NaN: unknown."""
-        found = np.full(count, np.nan)
+        ends = np.full(count, np.nan)
         for job, time in self._of(self._launch).groupby("id")["time"].max().items():
             if 0 <= int(str(job)) < count:
-                found[int(str(job))] = time + offset
-        return found
+                ends[int(str(job))] = time + offset
+        return ends
 
     def applied(self, resizes: pd.DataFrame, offset: float) -> FloatArray:
         """Return the end of the tasks of each reconfiguration, s; without tasks the time of the node change."""
@@ -249,12 +249,12 @@ def _dicts(value: Any) -> list[dict[str, Any]]:
 
 def _names(model: dict[str, Any], phases: tuple[str, ...]) -> set[str]:
     """Return the names of the tasks in phases of an application model."""
-    found = set()
+    names = set()
     for name in phases:
         value = model.get(name)
         for phase in _dicts(value if isinstance(value, list) else [value]):
-            found |= {str(task.get("name")) for task in _dicts(phase.get("tasks"))}
-    return found
+            names |= {str(task.get("name")) for task in _dicts(phase.get("tasks"))}
+    return names
 
 
 def _held_nodes(table: pd.DataFrame, where: str) -> tuple[list[str], NodePeriods]:

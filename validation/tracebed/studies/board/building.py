@@ -52,14 +52,14 @@ def scores_of(
     for case, result in zip(cases, whole.cases, strict=True):
         if not result.calibration:
             tracks["observed" if result.copied else "planned"].append((case, result))
-    found = []
+    scores = []
     for track, own in tracks.items():
         fit = [case for case, result in own if any(not each.excluded for each in result.repetitions)]  # healthy
         chosen = fit or [case for case, _ in own]
         if chosen:
             made = whole if len(chosen) == len(cases) else validate(chosen, tolerances)
-            found.append(_score(dataset, entry, kind, track, made, noise))
-    return found
+            scores.append(_score(dataset, entry, kind, track, made, noise))
+    return scores
 
 
 def ceiling_of(dataset: str, cases: Sequence[CaseResult], tolerances: Tolerances) -> list[Score]:
@@ -85,14 +85,14 @@ def ceiling_of(dataset: str, cases: Sequence[CaseResult], tolerances: Tolerances
 
 def noise_of(made: Validation) -> dict[str, float]:
     """Return gated metric -> standard deviation of one real run, in margins, pooled over the cases with repetitions."""
-    found = {
+    deviations = {
         item.name: pooled_sd(
             [case.real_sd / case.margin for case in item.cases], [case.repeats - 1 for case in item.cases]
         )
         for item in made.metrics
         if item.gate
     }
-    return {name: stored(value) for name, value in found.items() if math.isfinite(value)}
+    return {name: stored(value) for name, value in deviations.items() if math.isfinite(value)}
 
 
 def _as_prediction(run: Run) -> Run:
@@ -137,8 +137,8 @@ def _by_cluster(item: MetricVerdict, made: Validation, figure: Callable[[CaseMet
 
 def _mean(values: Mapping[str, float], made: Validation) -> float | None:
     """Return the mean over the clusters of a figure of the cases; None if it is undefined in all of them."""
-    found = _means(values, made)
-    return stored(float(np.mean(list(found.values())))) if found else None
+    means = _means(values, made)
+    return stored(float(np.mean(list(means.values())))) if means else None
 
 
 def _means(values: Mapping[str, float], made: Validation) -> dict[str, float]:
@@ -179,7 +179,7 @@ or run times that no simulator could have known."""
 def controls(cases: Sequence[Case], results: Sequence[CaseResult]) -> dict[str, list[Case]]:
     """Return control -> its cases, without the controls that need what the data set lacks."""
     waits = [_waits(case.real[0]) for case in cases]
-    found = {
+    cases_by_control = {
         "shuffled": [
             _with(case, _changed(case, _shuffled(wait, index)))
             for index, (case, wait) in enumerate(zip(cases, waits, strict=True))
@@ -189,13 +189,13 @@ def controls(cases: Sequence[Case], results: Sequence[CaseResult]) -> dict[str, 
     if len(set(clusters)) > 1:
         means = np.array([np.nanmean(wait) for wait in waits])
         others = [float(means[[name != own for name in clusters]].mean()) for own in clusters]
-        found["other-runs"] = [
+        cases_by_control["other-runs"] = [
             _with(case, _changed(case, np.full(len(wait), mean)))
             for case, wait, mean in zip(cases, waits, others, strict=True)
         ]
     if not all(result.copied for result in results):
-        found["observed"] = [_with(case, _changed(case, None, observed=True)) for case in cases]
-    return found
+        cases_by_control["observed"] = [_with(case, _changed(case, None, observed=True)) for case in cases]
+    return cases_by_control
 
 
 def _with(case: Case, run: Run) -> Case:
@@ -209,9 +209,9 @@ def _waits(run: Run) -> FloatArray:
 
 def _shuffled(waits: FloatArray, seed: int) -> FloatArray:
     """Return the waits in another order. The place of unknown waits, those of jobs that never started, is kept."""
-    found, known = waits.copy(), np.isfinite(waits)
-    found[known] = np.random.default_rng(seed).permutation(waits[known])
-    return found
+    shuffled, known = waits.copy(), np.isfinite(waits)
+    shuffled[known] = np.random.default_rng(seed).permutation(waits[known])
+    return shuffled
 
 
 def _changed(case: Case, waits: FloatArray | None, *, observed: bool = False) -> Run:
@@ -281,8 +281,8 @@ def build(
             missing[name] = f"{error.what} ({error.hint})" if error.hint else error.what
             continue
         on_dataset(name)
-        facts[name], found = _score_dataset(name, file, entries)
-        scores += found
+        facts[name], new_scores = _score_dataset(name, file, entries)
+        scores += new_scores
     if not facts:
         what = next(iter(missing.values()), "no data set is chosen")
         raise InputError(f"no data set can be scored: {what}", hint="give a folder with copies: --from FOLDER")
@@ -316,8 +316,8 @@ def _score_dataset(name: str, file: Path, entries: Sequence[EntryFile]) -> tuple
     scores = ceiling_of(name, made.cases, suite.tolerances)
     for (_, entry), each in cases.items():
         try:
-            found = scores_of(name, entry, own[entry].kind, each, suite.tolerances, noise)
-            scores += [own[entry].named(score) for score in found]
+            unnamed = scores_of(name, entry, own[entry].kind, each, suite.tolerances, noise)
+            scores += [own[entry].named(score) for score in unnamed]
         except InputError as error:
             failed[entry] = error.what
     for control, each in controls(base, made.cases).items():
@@ -348,18 +348,18 @@ def _variants(suite: Suite) -> Iterator[tuple[Track, Suite]]:
 
 def _entries(name: str, suite: Suite, files: Sequence[EntryFile]) -> dict[str, Entry]:
     """Return the entries on a data set: those of its suite, then those of the files. Names must differ."""
-    found = {
+    entries = {
         each: Entry("published" if simulator.spec.kind == "runs" else "simulated", simulator)
         for each, simulator in suite.simulators.items()
     }
     shipped = files[0]
     for file in files:
         for simulator in file.simulators(name):
-            if simulator.name in found and file is not shipped:
+            if simulator.name in entries and file is not shipped:
                 what = f"the board has an entry {simulator.name} on {name}"
                 raise InputError(what, where=file.source.where, hint="rename yours")
-            found.setdefault(simulator.name, Entry("simulated" if file is shipped else "entered", simulator))
-    return found
+            entries.setdefault(simulator.name, Entry("simulated" if file is shipped else "entered", simulator))
+    return entries
 
 
 def _facts(name: str, made: Validation, failed: dict[str, str], noise: dict[str, float]) -> Facts:

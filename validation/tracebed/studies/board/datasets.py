@@ -61,8 +61,8 @@ class Dataset(BaseModel):
     def address(self, file: str) -> str | None:
         """Return the address of a file, or None if it is unknown."""
         stem, _, rest = file.partition(".")
-        found = (address for pattern, address in self.addresses.items() if fnmatchcase(file, pattern))
-        return next((address.format(stem=stem, rest=rest) for address in found), None)
+        templates = (address for pattern, address in self.addresses.items() if fnmatchcase(file, pattern))
+        return next((address.format(stem=stem, rest=rest) for address in templates), None)
 
 
 @cache
@@ -201,12 +201,12 @@ def fetch(name: str, folder: Path, source: Path | None = None, *, timeout_s: flo
     wanted = dataset(name)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError("exists and is not empty", where=str(folder), hint="name another folder with -o")
-    found = _downloaded(wanted, timeout_s) if source is None else _verified(wanted, source)
+    contents = _downloaded(wanted, timeout_s) if source is None else _verified(wanted, source)
     with replacing_folder(folder, (ORIGIN, SUITE)) as room:
-        for file, content in found.items():
+        for file, content in contents.items():
             (room / file).write_bytes(content)
         for file, conversion in wanted.converted.items():
-            (room / file).write_bytes(CONVERSIONS[conversion](found))
+            (room / file).write_bytes(CONVERSIONS[conversion](contents))
         (room / ORIGIN).write_text(_origin(wanted), encoding="utf-8")
         if wanted.suite:
             (room / SUITE).write_text(wanted.suite, encoding="utf-8")
@@ -219,15 +219,15 @@ def _downloaded(wanted: Dataset, timeout_s: float) -> Mapping[str, bytes]:
     if nowhere := [file for file, address in addresses.items() if address is None]:
         hint = f"get {wanted.source} at commit {wanted.commit}, and give its folder: --from FOLDER"
         raise InputError(f"the address of {nowhere[0]} is unknown, so {wanted.name} cannot be downloaded", hint=hint)
-    found: dict[str, bytes] = {}
+    contents: dict[str, bytes] = {}
     for file, address in addresses.items():
         assert address is not None
         content = download(address, largest=LARGEST, timeout_s=timeout_s)
         if (digest := hashlib.sha256(content).hexdigest()) != wanted.files[file]:
             what = f"is not the file {file} of {wanted.name}: its SHA-256 is {digest[:12]}..., not "
             raise InputError(what + f"{wanted.files[file][:12]}...", where=address, hint=LOCAL)
-        found[file] = content
-    return found
+        contents[file] = content
+    return contents
 
 
 def fetch_from(name: str, folder: Path, sources: Sequence[Path]) -> Path:

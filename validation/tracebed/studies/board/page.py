@@ -75,14 +75,14 @@ def _head(height: float) -> list[str]:
 
 def _axis(bottom: float) -> list[str]:
     """Return the lines of the axis, with the margin in another colour."""
-    found = []
+    elements = []
     for value in (0.01, 0.1, 1.0, 10.0, 100.0):
         mark = ' class="margin"' if value == 1 else ""
-        found.append(f'<line{mark} x1="{_x(value):.1f}" x2="{_x(value):.1f}" y1="12" y2="{bottom:g}"/>')
+        elements.append(f'<line{mark} x1="{_x(value):.1f}" x2="{_x(value):.1f}" y1="12" y2="{bottom:g}"/>')
         text = f"{value:g}" if value != LEAST else f"≤ {value:g}"
-        found.append(_text(_x(value), bottom + 15, text, anchor="end" if value == MOST else "middle"))
+        elements.append(_text(_x(value), bottom + 15, text, anchor="end" if value == MOST else "middle"))
     name = "|error| of the mean wait, margins (red: one margin)"
-    return [*found, _text((LEFT + WIDTH - RIGHT) / 2, bottom + 33, name, anchor="middle")]
+    return [*elements, _text((LEFT + WIDTH - RIGHT) / 2, bottom + 33, name, anchor="middle")]
 
 
 def _line(score: Score, y: float) -> list[str]:
@@ -102,13 +102,13 @@ def _line(score: Score, y: float) -> list[str]:
 def _legend(board: Board, bottom: float) -> list[str]:
     """Return the meaning of the colours that occur, and of the marks."""
     there = {_colour(each) for each in board.scores if each.kind != "control"}
-    found, x = [], 20
+    elements, x = [], 20
     for key in (key for key in COLOURS if key in there):
-        found.append(f'<circle cx="{x}" cy="{bottom + 50:g}" r="3.5" fill="{COLOURS[key]}"/>')
-        found.append(_text(x + 8, bottom + 54, MEANINGS[key]))
+        elements.append(f'<circle cx="{x}" cy="{bottom + 50:g}" r="3.5" fill="{COLOURS[key]}"/>')
+        elements.append(_text(x + 8, bottom + 54, MEANINGS[key]))
         x += 30 + 7 * len(MEANINGS[key])
     note = "dot: a workload; tick: the mean over workloads; grey: noise, the mean error of real against real"
-    return [*found, _text(16, bottom + 72, note)]
+    return [*elements, _text(16, bottom + 72, note)]
 
 
 def _colour(score: Score) -> str:

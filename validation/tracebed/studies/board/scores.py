@@ -37,19 +37,19 @@ def of_clusters(values: ArrayLike, real_runs: Sequence[str], clusters: Sequence[
     """Return cluster -> mean of a figure over its real runs, each the mean over its cases."""
     table = pd.DataFrame({"value": np.asarray(values, dtype=float), "run": real_runs, "cluster": clusters})
     by_run = table.groupby(["cluster", "run"], sort=False)["value"].mean()
-    found = by_run.groupby("cluster", sort=False).mean()
-    return {str(name): float(value) for name, value in found.items()}
+    means = by_run.groupby("cluster", sort=False).mean()
+    return {str(name): float(value) for name, value in means.items()}
 
 
 def spread(values: ArrayLike, alpha: float = ALPHA) -> Spread:
     """Return the mean of a figure over clusters, shape (clusters,), and its interval; `alpha` on each side."""
     from scipy import stats
 
-    found = np.asarray(values, dtype=float)
-    number, mean = len(found), float(found.mean())
+    figures = np.asarray(values, dtype=float)
+    number, mean = len(figures), float(figures.mean())
     if number < 2:
         return Spread(mean, float("nan"), float("nan"), number)
-    half = float(stats.t.isf(alpha, number - 1) * found.std(ddof=1) / np.sqrt(number))
+    half = float(stats.t.isf(alpha, number - 1) * figures.std(ddof=1) / np.sqrt(number))
     return Spread(mean, mean - half, mean + half, number)
 
 
@@ -65,21 +65,21 @@ def proved_off(errors: ArrayLike, noise: float, kappa: float = KAPPA) -> float:
     # The noise, an upper bound in margins, is given: it cannot be estimated from one run. Bonferroni over the cases.
     from scipy import stats
 
-    found = np.abs(np.asarray(errors, dtype=float))
-    return min(1.0, len(found) * float(stats.norm.sf((found.max() - kappa) / noise)))
+    sizes = np.abs(np.asarray(errors, dtype=float))
+    return min(1.0, len(sizes) * float(stats.norm.sf((sizes.max() - kappa) / noise)))
 
 
 def inaccurate(errors: Mapping[str, ArrayLike], noise: Mapping[str, float], alpha: float = ALPHA) -> list[str]:
     """Return the metrics in which a case is proved to be off, with at most `alpha` for any false statement (Holm)."""
     p = [np.array(proved_off(each, max(NOISE, noise.get(name, 0.0)))) for name, each in errors.items()]
-    found = rejected(p, alpha) if p else []
-    return [name for name, off in zip(errors, found, strict=True) if off]
+    rejections = rejected(p, alpha) if p else []
+    return [name for name, off in zip(errors, rejections, strict=True) if off]
 
 
 def pooled_sd(sd: ArrayLike, df: ArrayLike) -> float:
     """Return the pooled standard deviation of several cases; NaN without degrees of freedom."""
-    found, weights = np.asarray(sd, dtype=float), np.asarray(df, dtype=float)
-    known = np.isfinite(found) & (weights > 0)
+    deviations, weights = np.asarray(sd, dtype=float), np.asarray(df, dtype=float)
+    known = np.isfinite(deviations) & (weights > 0)
     if not known.any():
         return float("nan")
-    return float(np.sqrt((weights[known] * found[known] ** 2).sum() / weights[known].sum()))
+    return float(np.sqrt((weights[known] * deviations[known] ** 2).sum() / weights[known].sum()))

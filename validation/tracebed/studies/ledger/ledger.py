@@ -275,7 +275,7 @@ def rows_of_experiment(experiment: Experiment, table: pd.DataFrame) -> list[Row]
     own = (experiment.seeds[0], experiment.perturbations[0])
     points = [point for point in experiment.points() if (point.seed, point.perturbation) == own]
     measured = Measured(table, [*GROUP, "window"], REPLICATE)
-    found = []
+    kept = []
     of_workloads = {*OF_WORKLOADS, *experiment.shares_of_jobs}  # equal in all windows and settings
     for claim in experiment.published:
         conditions = list(_conditions(claim, experiment, points))
@@ -283,8 +283,8 @@ def rows_of_experiment(experiment: Experiment, table: pd.DataFrame) -> list[Row]
             _row(claim, measured, where, text)
             for where, text in conditions[: 1 if claim.figure in of_workloads else None]
         ]
-        found += [row for index, row in enumerate(rows) if row.ours or not index]
-    return found
+        kept += [row for index, row in enumerate(rows) if row.ours or not index]
+    return kept
 
 
 def _conditions(claim: Claim, experiment: Experiment, points: Sequence[Point]) -> Iterator[tuple[Where, str]]:
@@ -404,7 +404,7 @@ def _figures(claim: Claim, points: Sequence[Values], keys: Sequence[str], where:
     if claim.relative_to is not None:
         base = [point for point in points if _fits(point, {**where, **claim.relative_to})]
     combined: Mapping[str, Callable[[list[float]], float]] = {"mean": fmean, "least": min, "greatest": max}
-    found = []
+    figures = []
     for place in claim.places:
         values = []
         for point in points:
@@ -414,8 +414,8 @@ def _figures(claim: Claim, points: Sequence[Values], keys: Sequence[str], where:
         values = [value for value in values if not math.isnan(value)]
         if not values:
             return []
-        found.append(float(combined[claim.take](values)))
-    return found
+        figures.append(float(combined[claim.take](values)))
+    return figures
 
 
 def _fits(point: Values, where: Where) -> bool:

@@ -48,11 +48,11 @@ def run(settings: base.Settings) -> base.Findings:
     (wanted,) = _replays(settings)
     ranks = _ranks(len(wanted.inventory.nodes))
     settings.on_step(f"{settings.repetitions} runs on each of {', '.join(map(str, ranks))} nodes")
-    found = base.replayed(settings, wanted)
-    each = _times(found, ranks * settings.repetitions, wanted.speed)
+    finished = base.replayed(settings, wanted)
+    each = _times(finished, ranks * settings.repetitions, wanted.speed)
     times = {processes: median(values) for processes, values in each.items()}
     by_repetition = [{processes: values[k] for processes, values in each.items()} for k in range(settings.repetitions)]
-    return findings(times, _notes(wanted.inventory, settings, found), by_repetition)
+    return findings(times, _notes(wanted.inventory, settings, finished), by_repetition)
 
 
 def findings(
@@ -164,10 +164,10 @@ def _times(run: Run, order: list[int], speed: float) -> dict[int, list[float]]:
         raise InputError(what, hint="start the experiment with another output folder")
     spans = zip(jobs.index, jobs["end"], jobs["start"], strict=True)
     seconds = {str(job): float(end - start) for job, end, start in spans}
-    found: dict[int, list[float]] = {}
+    times: dict[int, list[float]] = {}
     for job, ranks in enumerate(order):
-        found.setdefault(ranks + IDLE_PROCESSES, []).append(seconds[str(job)] / speed)
-    return found
+        times.setdefault(ranks + IDLE_PROCESSES, []).append(seconds[str(job)] / speed)
+    return times
 
 
 def _notes(inventory: Inventory, settings: base.Settings, run: Run) -> tuple[str, ...]:

@@ -164,16 +164,16 @@ def plot_work(runs: Mapping[str, Run], folder: Path) -> Path:
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(COLUMN, 2.6), layout="constrained")
         axes = figure.subplots()
-        found = {mode: work_per_core_second(run) for mode, run in runs.items()}
-        for number, (mode, work) in enumerate(found.items()):
+        work_by_mode = {mode: work_per_core_second(run) for mode, run in runs.items()}
+        for number, (mode, work) in enumerate(work_by_mode.items()):
             at = np.arange(len(work)) + (number - 0.5) * 0.4
             axes.bar(at, list(work.values()), 0.38, color=COLORS[number], label=mode)
             axes.set_xticks(np.arange(len(work)), list(work))
         axes.set_ylabel("Work a core second, relative")
-        axes.set_ylim(top=1.3 * max(max(work.values()) for work in found.values()))
+        axes.set_ylim(top=1.3 * max(max(work.values()) for work in work_by_mode.values()))
         axes.legend(frameon=False, ncols=2)
         data = pd.DataFrame(
-            [{"mode": mode, "job": job, "work": w} for mode, work in found.items() for job, w in work.items()]
+            [{"mode": mode, "job": job, "work": w} for mode, work in work_by_mode.items() for job, w in work.items()]
         )
         return save(figure, data, folder, "figure-14")
 
@@ -285,21 +285,21 @@ def in_situ(settings: base.Settings) -> base.Findings:
             for analytics in ANALYTICS.values():
                 pair = _in_situ_pair(simulation, analytics, CORES, ranks=configuration)
                 point = {"simulation": simulation, "configuration": configuration, "analytics": analytics.label}
-                found = {mode: [_simulated(pair, machine, mode)] for mode in MODES}
-                figures += _points(found, by="simulation", **point)
+                outcomes = {mode: [_simulated(pair, machine, mode)] for mode in MODES}
+                figures += _points(outcomes, by="simulation", **point)
                 name = f"{simulation} Conf. {configuration} + {analytics.label}"
-                tables["simulation"].append([name, *_changes(found)])
+                tables["simulation"].append([name, *_changes(outcomes)])
     for (simulation, analytics), name, pair in _in_situ_pairs(cores):
-        found = _replayed(settings, inventory, name, pair)
+        outcomes = _replayed(settings, inventory, name, pair)
         point = {"simulation": simulation, "configuration": 1, "analytics": analytics.label}
-        figures += _points(found, by="replay", **point)
-        tables["replay"].append([name, *_changes(found)])
+        figures += _points(outcomes, by="replay", **point)
+        tables["replay"].append([name, *_changes(outcomes)])
     for simulation in SIMULATIONS:
         for assumption, (share, grain_s) in ASSUMED.items():
             pair = _in_situ_pair(simulation, ANALYTICS["pils 1"], CORES)
-            found = {mode: [_simulated(pair, MACHINES[1], mode, share, grain_s)] for mode in MODES}
-            figures += _points(found, by="assumed", simulation=simulation, assumption=assumption)
-            tables["assumed"].append([f"{simulation}, {assumption}", *_changes(found)])
+            outcomes = {mode: [_simulated(pair, MACHINES[1], mode, share, grain_s)] for mode in MODES}
+            figures += _points(outcomes, by="assumed", simulation=simulation, assumption=assumption)
+            tables["assumed"].append([f"{simulation}, {assumption}", *_changes(outcomes)])
     figures += _variations(figures)
     shares = [PARTS * tasks for tasks in tasks_of_threads(CORES, CORES - 1)]
     figures.append({"by": "tasks", "threads_with_more": sum(share > min(shares) for share in shares)})
@@ -355,12 +355,12 @@ def high_priority(settings: base.Settings) -> base.Findings:
     for label, (second_s, at_s) in PRIORITY_PAIRS.items():
         name = _priority_name(second_s, at_s)
         pair = _priority_pair(machine[0].cores, second_s, at_s)
-        found = {mode: [_simulated(pair, machine, mode)] for mode in MODES}
-        figures += _points(found, by="simulation", second=label)
-        simulated.append([name, *_changes(found)])
-        found = _replayed(settings, inventory, name, _priority_pair(cores, second_s, at_s))
-        figures += _points(found, by="replay", second=label)
-        replays.append([name, *_changes(found)])
+        outcomes = {mode: [_simulated(pair, machine, mode)] for mode in MODES}
+        figures += _points(outcomes, by="simulation", second=label)
+        simulated.append([name, *_changes(outcomes)])
+        outcomes = _replayed(settings, inventory, name, _priority_pair(cores, second_s, at_s))
+        figures += _points(outcomes, by="replay", second=label)
+        replays.append([name, *_changes(outcomes)])
     for share in SWEPT_SHARES:
         best: dict[str, list[float]] = {"total": [], "average": []}
         for at_s in SWEPT_INSTANTS:
@@ -435,10 +435,10 @@ def _priority_pair(cores: int, second_s: float, at_s: float) -> tuple[Job, Job]:
 
 def _distinct(cores: int) -> dict[str, Analytics]:
     """Return the analytics jobs of table 1, scaled from 16 to `cores` cores a node; on few cores, two are the same."""
-    found: dict[tuple[str, int], Analytics] = {}
+    by_size: dict[tuple[str, int], Analytics] = {}
     for analytics in ANALYTICS.values():
-        found.setdefault((analytics.application, analytics.cores(cores)), analytics)
-    return {f"{each.label}, {asked} of {cores} cores": each for (_, asked), each in found.items()}
+        by_size.setdefault((analytics.application, analytics.cores(cores)), analytics)
+    return {f"{each.label}, {asked} of {cores} cores": each for (_, asked), each in by_size.items()}
 
 
 def _prediction(
@@ -466,10 +466,10 @@ def _replayed(
     settings: base.Settings, inventory: Inventory, name: str, pair: tuple[Job, Job]
 ) -> dict[str, list[Outcome]]:
     """Return the outcomes of the replays of a pair, by mode."""
-    found: dict[str, list[Outcome]] = {mode: [] for mode in MODES}
+    outcomes: dict[str, list[Outcome]] = {mode: [] for mode in MODES}
     for mode, wanted in _replays(settings, inventory, name, pair):
-        found[mode].append(_outcome(base.replayed(settings, wanted), name))
-    return found
+        outcomes[mode].append(_outcome(base.replayed(settings, wanted), name))
+    return outcomes
 
 
 def _replays(
@@ -516,7 +516,7 @@ def _points(found: Mapping[str, Sequence[Outcome]], **point: Any) -> list[dict[s
 
 def _variations(figures: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the range of the changes of the total over the configurations with PILS, for each simulation."""
-    found = []
+    variations = []
     for simulation in SIMULATIONS:
         total = {
             (row["configuration"], row["analytics"], row["mode"]): row["total_s"]
@@ -524,8 +524,8 @@ def _variations(figures: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
             if row["by"] == "simulation" and row["simulation"] == simulation and row["analytics"] != "stream"
         }
         changes = [total[(*key, "share")] / total[(*key, "serial")] for key in {place[:2] for place in total}]
-        found.append({"by": "variation", "simulation": simulation, "variation": max(changes) - min(changes)})
-    return found
+        variations.append({"by": "variation", "simulation": simulation, "variation": max(changes) - min(changes)})
+    return variations
 
 
 def _workload(pair: tuple[Job, Job], nodes: int, shares: Mapping[str, float]) -> Workload:

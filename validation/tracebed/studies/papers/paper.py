@@ -52,13 +52,13 @@ class Paper(ExperimentPart):
     @property
     def drawn(self) -> dict[str, list[str]]:
         """Element -> plots that repeat it: `kassel-knl, figure-7-B-ticks`."""
-        found: dict[str, list[str]] = {}
+        plots_by_element: dict[str, list[str]] = {}
         for study in self.studies:
             plots = load_experiment(study).experiment.plots if study in experiments() else {}
             for name, plot in plots.items():
                 if plot.element:
-                    found.setdefault(plot.element, []).append(f"{study}, {name}")
-        return found
+                    plots_by_element.setdefault(plot.element, []).append(f"{study}, {name}")
+        return plots_by_element
 
 
 def names() -> list[str]:

@@ -367,18 +367,18 @@ def _figures_of_curves(curves: Mapping[bool, Curves]) -> Iterator[dict[str, Any]
 def _window(settings: base.Settings) -> tuple[list[list[str]], list[dict[str, Any]]]:
     """Return the rows of the table of replayed jobs, and those of the ledger."""
     wanted = [*_replays(settings)]
-    found: dict[bool, list[dict[str, Any]]] = {}
+    figures: dict[bool, list[dict[str, Any]]] = {}
     predicted = {}
     for rigid in (True, False):
         mine = [each for each in wanted if (each.policy == "easy") is rigid]
         first = mine[0]
         run = predict(first.workload, first.inventory.facts, first.policy, policy_parameters=first.parameters)
         predicted[rigid] = metrics(run)
-        found[rigid] = [metrics(base.replayed(settings, each)) for each in mine]
+        figures[rigid] = [metrics(base.replayed(settings, each)) for each in mine]
     rows = []
     for metric in FIGURES:
-        fixed, malleable = (mean(one[metric] for one in found[rigid]) for rigid in (True, False))
+        fixed, malleable = (mean(one[metric] for one in figures[rigid]) for rigid in (True, False))
         change = base.percent(predicted[True][metric], predicted[False][metric])
         rows.append([metric, f"{fixed:,.6g}", f"{malleable:,.6g}", base.percent(fixed, malleable), change])
-    pair = Pair(found[True], found[False])
+    pair = Pair(figures[True], figures[False])
     return rows, [*pair.rows(by="replay", dataset="production", jobs=WINDOW, assumption="")]

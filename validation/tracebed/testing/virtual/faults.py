@@ -145,14 +145,14 @@ def strike(world: VirtualWorld, fault: Fault, effect: Callable[[VirtualNode, Fau
 def drawn_outages(seed: str, names: Iterable[str], mtbf_s: float, lasts_s: float, speed: float) -> tuple[Fault, ...]:
     """Draw faults for `lasts_s` trace seconds: on each node after exponential times of mean `mtbf_s`, trace s."""
     draw = random.Random(seed)
-    found = []
+    faults = []
     for name in names:
         at = draw.expovariate(1 / mtbf_s)
         while at < lasts_s:
             seconds = math.exp(draw.uniform(*map(math.log, OUTAGES_S)))
-            found.append(Fault(draw.choice(tuple(OUTAGES)), at / speed, name, seconds / speed, draw.random()))
+            faults.append(Fault(draw.choice(tuple(OUTAGES)), at / speed, name, seconds / speed, draw.random()))
             at += draw.expovariate(1 / mtbf_s)
-    return tuple(found)
+    return tuple(faults)
 
 
 def has_target(node: VirtualNode, fault: Fault) -> bool:

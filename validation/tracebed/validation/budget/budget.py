@@ -85,11 +85,11 @@ class ErrorBudget:
         if not self.decisions:
             same = f"all {of:,} calls of the policy and decisions are those of the real run"
             return f"With all causes, {same}: no error is left."
-        found = next(run.remainder for run in self.runs if run.remainder.decisions)
+        remainder = next(run.remainder for run in self.runs if run.remainder.decisions)
         return (
             f"With all causes, {self.decisions:,} of {of:,} calls of the policy and decisions still differ from those "
             "of the real run. "
-            f"First difference: {found.first}. {found.cause}"
+            f"First difference: {remainder.first}. {remainder.cause}"
         )
 
     def rows(self, *, gated: bool = False) -> list[list[Any]]:
@@ -102,15 +102,15 @@ class ErrorBudget:
             gated: leave out advisory metrics.
         """
         known, spread = all_metrics(), {} if self.spread is None else records(self.spread)
-        found = []
+        rows = []
         for name, row in records(self.frame).items():
             texts = [_relative(row[column], row["real"]) for column in ("error", *self.causes)]
             if name in spread:
                 either = (_relative(spread[name][column], row["real"], sign="") for column in ("error", *self.causes))
                 texts = [f"{text} ± {deviation}" for text, deviation in zip(texts, either, strict=True)]
             if row["gate"] or not gated:
-                found.append([known[name].title, row["real"], row["predicted"], *texts])
-        return found
+                rows.append([known[name].title, row["real"], row["predicted"], *texts])
+        return rows
 
     @property
     def columns(self) -> list[str]:
@@ -176,13 +176,13 @@ def error_budget(
     folders = [real] if isinstance(real, Path) else list(real)
     if not folders:
         raise InputError("no real run is given", hint="give the folder of a replay")
-    found: list[Repeated] = []
+    repeated: list[Repeated] = []
     for folder in folders:
         chosen = RealRun.load(folder)
         info = chosen.run.info
-        _check_alike(chosen.run, found[0].real if found else chosen.run, folder)
+        _check_alike(chosen.run, repeated[0].real if repeated else chosen.run, folder)
         make = partial(_policy_of, info, make_policy, policy_file)
-        found.append(
+        repeated.append(
             repeat(
                 workload,
                 chosen,
@@ -192,7 +192,7 @@ def error_budget(
                 runtime_model=runtime_model,
             )
         )
-    return budget_of(found, tau)
+    return budget_of(repeated, tau)
 
 
 def _policy_of(info: RunInfo, make_policy: Callable[[], Policy] | None, policy_file: str) -> Policy:

@@ -105,11 +105,11 @@ def kill_descendants() -> None:
     import psutil
 
     deadline = time.monotonic() + PATIENCE_S / 2
-    while (found := descendants(psutil.Process())) and time.monotonic() < deadline:
-        for process in found:
+    while (remaining := descendants(psutil.Process())) and time.monotonic() < deadline:
+        for process in remaining:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
-        psutil.wait_procs(found, timeout=PATIENCE_S / 2)
+        psutil.wait_procs(remaining, timeout=PATIENCE_S / 2)
 
 
 def descendants(ancestor: psutil.Process) -> list[psutil.Process]:

@@ -204,10 +204,10 @@ class Experiment(Settings, BaseModel):  # type: ignore[misc, valid-type]
 
     def conditions(self, point: Point) -> dict[str, Any]:
         """Return the settings of the system behind recorded runs that are given."""
-        found = {name: getattr(point, name, getattr(self, name)) for name in OF_CONDITIONS}
+        values = {name: getattr(point, name, getattr(self, name)) for name in OF_CONDITIONS}
         policy = self.policy(point)
         own = {"placement": policy.placement} if "placement" in policy.model_fields_set else {}
-        return {name: value for name, value in found.items() if name in self.model_fields_set} | own
+        return {name: value for name, value in values.items() if name in self.model_fields_set} | own
 
     def repetitions_on(self, bed: str) -> int:
         """Return the number of repetitions of each cell on a testbed."""

@@ -70,8 +70,8 @@ def numbered(value: Any) -> Any:
     """Return the numbers 1, 2, ... of random changes for their count (0: none), and any other value unchanged."""
     if value == 0 and not isinstance(value, bool):
         return [0]
-    found = counted(value)
-    return found if found is value else [number + 1 for number in found]
+    seeds = counted(value)
+    return seeds if seeds is value else [number + 1 for number in seeds]
 
 
 def _distinct(values: list[Any]) -> list[Any]:
@@ -461,10 +461,12 @@ COMMAND_PLACEHOLDERS = ("workload", "policy", "nodes", "seed", "output")
 def check_placeholders(text: str, known: tuple[str, ...]) -> str:
     """Return `text`. Raises ValueError if it has a placeholder that is not `known`, or a single brace."""
     try:
-        found = [(name, spec, conversion) for _, name, spec, conversion in Formatter().parse(text) if name is not None]
+        placeholders = [
+            (name, spec, conversion) for _, name, spec, conversion in Formatter().parse(text) if name is not None
+        ]
     except ValueError as error:
         raise ValueError(f"{error}; write {{{{ and }}}} for braces") from error
-    for name, spec, conversion in found:
+    for name, spec, conversion in placeholders:
         if name not in known or spec or conversion:
             raise ValueError(f"unknown placeholder {{{name}}}; use {', '.join(f'{{{item}}}' for item in known)}")
     return text

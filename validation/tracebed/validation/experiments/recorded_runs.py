@@ -30,15 +30,15 @@ def paths_at(pattern: str, names: Mapping[str, str], folder: Path, *, of_runs: b
 
 def workloads_at(runs: str, pattern: str, policies: Sequence[str], folder: Path) -> list[str]:
     """Return the sorted names of the workloads, matching `pattern`, that have recorded runs at `runs`."""
-    found: set[str] = set()
+    names: set[str] = set()
     for policy in policies:
         parts = runs.replace("{policy}", glob.escape(policy)).split("{workload}")
         first, *others = (re.sub(r"^\(\?s:|\)\\[zZ]$", "", fnmatch.translate(part)) for part in parts)
         same = "(?P=name)".join(others)
         paths = glob.glob("*".join(parts), root_dir=folder, recursive=True)  # noqa: PTH207 - may be absolute
         matches = (re.fullmatch(f"{first}(?P<name>[^/]+){same}", path) for path in paths)
-        found |= {match["name"] for match in matches if match}
-    return sorted(name for name in found if fnmatch.fnmatchcase(name, pattern))
+        names |= {match["name"] for match in matches if match}
+    return sorted(name for name in names if fnmatch.fnmatchcase(name, pattern))
 
 
 def read_run(

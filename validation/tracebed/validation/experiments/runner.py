@@ -93,21 +93,21 @@ def plan(file: ExperimentFile, points: Sequence[Point], folder: Path, logs: Mapp
     plots = [plot for plot in experiment.plots.values() if plot.of_jobs]
     shown = [where for plot in plots for where in (plot.at, plot.relative_to) if where is not None]
     bases = workloads.Bases(file, logs, folder)
-    found: dict[Point, SimulatedCell] = {}
+    cells: dict[Point, SimulatedCell] = {}
     variants: dict[Path, workloads.Variant] = {}
     for point in points:
         jobs = any(map(point.fits, shown))
-        found[point], variant = simulated_cell(experiment, point, bases.of(point), jobs=jobs)
+        cells[point], variant = simulated_cell(experiment, point, bases.of(point), jobs=jobs)
         if variant is not None:
             variants[variant.path] = variant
     wanted: dict[str, SimulatedCell] = {}
-    for cell in found.values():
+    for cell in cells.values():
         earlier = wanted.get(cell.identity, cell)
         wanted[cell.identity] = replace(cell, jobs=cell.jobs or earlier.jobs)
     todo = [cell for cell in wanted.values() if not store.is_kept(cell, folder)]
     missing = {cell.workload for cell in todo}
     needed = [variant for path, variant in variants.items() if path in missing and not workloads.is_kept(path)]
-    return GridPlan(found, needed, sorted(todo, key=_inputs))  # so that a worker reads and draws each once
+    return GridPlan(cells, needed, sorted(todo, key=_inputs))  # so that a worker reads and draws each once
 
 
 def union(plans: Sequence[GridPlan]) -> GridPlan:
@@ -172,15 +172,15 @@ def gathered(plan: GridPlan, folder: Path, failed: Collection[str]) -> tuple[pd.
             continue
         if cell.identity not in kept:
             kept[cell.identity] = store.read(cell, folder)
-        found = kept[cell.identity]
+        stored = kept[cell.identity]
         about = {
             **{key: value for key, value in vars(point).items() if key != "testbed"},
             "parameters": json.dumps(dict(cell.setup.scheduling.policy_parameters), sort_keys=True),
             "cell": cell.identity,
-            "seconds": found.seconds,
+            "seconds": stored.seconds,
         }
-        rows += [{**about, **row} for row in found.rows]
-    return pd.DataFrame(rows), dict(Counter(warning for found in kept.values() for warning in found.warnings))
+        rows += [{**about, **row} for row in stored.rows]
+    return pd.DataFrame(rows), dict(Counter(warning for stored in kept.values() for warning in stored.warnings))
 
 
 def _write(file: ExperimentFile, table: pd.DataFrame, folder: Path) -> None:
@@ -329,22 +329,22 @@ def predict_suite(
     Returns:
         the predictions of the simulators without failure; and simulator -> failure.
     """
-    found: Predictions = {}
+    predictions: Predictions = {}
     failed: dict[str, str] = {}
     done = 0
     for name, simulator in suite.simulators.items():
-        found[name] = {}
+        predictions[name] = {}
         for case in suite.cases.values():
             try:
-                found[name][case.name] = simulator.predictions(case, folder)
+                predictions[name][case.name] = simulator.predictions(case, folder)
             except TracebedError as error:
                 failed[name] = f"{case.name}: {error}"
-                del found[name]
+                del predictions[name]
                 break
             done += 1
             if on_progress is not None:
                 on_progress(done)
-    return found, failed
+    return predictions, failed
 
 
 def _remaining(campaign: Campaign, folder: Path) -> list[Slot]:

@@ -201,14 +201,14 @@ class ExecutedSimulator(SuiteSimulator):
 
     def predictions(self, cell: RealCell, output: Path) -> tuple[Run, ...]:
         """Return the kept predictions and make the others."""
-        found = []
+        runs = []
         for seed, path in self._places(cell, output):
             inputs = partial(self._inputs, cell, seed)
             if not store.has_prediction(path, inputs):
                 log = path.with_name(f"{path.name}.log")
                 store.write_prediction(path, inputs, partial(self.predict, cell, seed, log))
-            found.append(Run.load(path))
-        return tuple(found)
+            runs.append(Run.load(path))
+        return tuple(runs)
 
     def _places(self, cell: RealCell, output: Path) -> Iterable[tuple[int, Path]]:
         """Return the seeds and the folders of the predictions."""
@@ -324,23 +324,25 @@ class CommandSimulator(ExecutedSimulator):
         if not isinstance(self.spec.calibration, str):
             return None
         path = self.folder / self.spec.calibration
-        found = SimulatorCalibration.load(path)
-        if found.command != self.spec.command:
+        calibration = SimulatorCalibration.load(path)
+        if calibration.command != self.spec.command:
             hint = "calibrate again: `tracebed validate --fit`"
-            raise InputError(f"is the calibration of another command: {found.command}", where=str(path), hint=hint)
-        return found
+            raise InputError(
+                f"is the calibration of another command: {calibration.command}", where=str(path), hint=hint
+            )
+        return calibration
 
     @cached_property
     def parameters(self) -> dict[str, float]:
         """Values of the parameters of the command; a range without a value is an InputError."""
         known = {name: each.low for name, each in self.spec.parameters.items() if each.known}
-        found = {**(self.calibration.values if self.calibration else {}), **known}
-        if missing := [name for name in self.spec.parameters if name not in found]:
+        values = {**(self.calibration.values if self.calibration else {}), **known}
+        if missing := [name for name in self.spec.parameters if name not in values]:
             hint = (
                 f"fit it: `tracebed validate --fit --only simulator={self.name}`; then name the file as `calibration`"
             )
             raise InputError(f"parameter {missing[0]} of {self.name} has a range, but no value", hint=hint)
-        return found
+        return values
 
     @property
     def digest(self) -> str:
@@ -458,17 +460,17 @@ def simulator_of(name: str, spec: SimulatorSpec, folder: Path) -> SuiteSimulator
         "command": CommandSimulator,
         "runs": RecordedSimulator,
     }
-    found = kinds[spec.kind](name, spec, folder)
-    if isinstance(found, BuiltInSimulator):
+    made = kinds[spec.kind](name, spec, folder)
+    if isinstance(made, BuiltInSimulator):
         one_of("runtime_model", spec.runtime_model, RuntimeModel)
-        _ = found.parameters  # checks the policy
+        _ = made.parameters  # checks the policy
         if name in SIMULATORS.names() and name != TRACEBED and spec.driver is None:
             raise InputError(f"{name} is an installed simulator", hint=f"add `with: {name}`, or rename the simulator")
-    if isinstance(found, CalibratedSimulator):
-        _ = found.calibrations  # reads the files
-    if isinstance(found, CommandSimulator):
-        _ = found.calibration
-    if isinstance(found, DrivenSimulator) and simulator(str(spec.driver)).simulate is None:
+    if isinstance(made, CalibratedSimulator):
+        _ = made.calibrations  # reads the files
+    if isinstance(made, CommandSimulator):
+        _ = made.calibration
+    if isinstance(made, DrivenSimulator) and simulator(str(spec.driver)).simulate is None:
         hint = "give its output with `runs` and `from`, or run it with `command` and `from`"
         raise InputError(f"tracebed cannot run {spec.driver}, only read its output", hint=hint)
-    return found
+    return made

@@ -267,15 +267,15 @@ def _ends_a_line(path: Path) -> bool:
 
 def attempts(folder: Path) -> list[Attempt]:
     """Return the attempts in the order of execution. A line that was cut off (a killed campaign) is ignored."""
-    found = []
+    attempted = []
     if not (folder / LOG).exists():
         return []
     for line in read_file(folder / LOG, "log of replays", most=MAX_RUN_JSON).splitlines():
         try:
-            found.append(Attempt(**json.loads(line)))
+            attempted.append(Attempt(**json.loads(line)))
         except (ValueError, TypeError, RecursionError):
             continue
-    return found
+    return attempted
 
 
 def run_of(slot: Slot, folder: Path) -> Run | None:
@@ -296,8 +296,8 @@ def run_folders(folder: Path, *, campaign: bool = False) -> list[Path]:
         "run-*/run.json",
         *([f"{REAL}/*/rep-*/run.json", "*/rep-*/run.json"] if campaign else []),
     ):
-        if found := sorted(path.parent for path in folder.glob(pattern)):
-            return found
+        if folders := sorted(path.parent for path in folder.glob(pattern)):
+            return folders
     what = "is neither a run nor a folder of repetitions: run.json and rep-*/run.json are missing"
     raise InputError(what, where=str(folder), hint="`tracebed replay` and `tracebed experiment` write runs")
 

@@ -304,7 +304,7 @@ def validate_suite(
     suite: Suite, predictions: Predictions, folder: Path
 ) -> tuple[dict[str, Validation], dict[str, str]]:
     """Return simulator -> validation over the cases of the suite; and simulator -> why its runs cannot be compared."""
-    found: dict[str, Validation] = {}
+    validations: dict[str, Validation] = {}
     failed: dict[str, str] = {}
     tau = suite.file.experiment.tau
     for name, cases in cases_of(suite, predictions, folder).items():
@@ -317,8 +317,8 @@ def validate_suite(
             failed[name] = f"its predictions cannot be compared: {error}"
             continue
         version = suite.simulators[name].spec.version or made.simulator.version
-        found[name] = replace(made, simulator=replace(made.simulator, name=name, version=version))
-    return found, failed
+        validations[name] = replace(made, simulator=replace(made.simulator, name=name, version=version))
+    return validations, failed
 
 
 def cases_of(suite: Suite, predictions: Predictions, folder: Path) -> dict[str, list[Case]]:

@@ -72,10 +72,10 @@ def fingerprint(workload: Workload) -> str:
 def code_of(path: Path) -> str:
     """Return a hash of the source code at a path. Under development, code changes without a new version."""
     files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.suffix in (".py", ".c"))
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for file in files:
-        found.update(f"{file.relative_to(path.parent)}\n".encode() + file.read_bytes())
-    return found.hexdigest()
+        digest.update(f"{file.relative_to(path.parent)}\n".encode() + file.read_bytes())
+    return digest.hexdigest()
 
 
 @cache
@@ -238,7 +238,7 @@ def logs_of(file: ExperimentFile, texts: tuple[str, ...]) -> dict[str, Path]:
             such path.
     """
     wanted = _logs(file)
-    found: dict[str, Path] = {}
+    paths: dict[str, Path] = {}
     for text in texts:
         name, equals, path = text.partition("=")
         if not equals and len(wanted) == 1:
@@ -249,8 +249,8 @@ def logs_of(file: ExperimentFile, texts: tuple[str, ...]) -> dict[str, Path]:
             raise InputError(f"--log {text!r} matches no log of the experiment {file.name}", hint=hint)
         if not Path(path).exists():
             raise InputError(f"the log of --log {text} does not exist", where=path, hint="give the path of the log")
-        found[name] = Path(path)
-    return found
+        paths[name] = Path(path)
+    return paths
 
 
 def _new_workload(file: ExperimentFile, name: str, spec: WorkloadSpec, seed: int, paths: list[Path]) -> Workload:

@@ -180,14 +180,14 @@ def fit_parameters(
         threads = ThreadPoolExecutor(len(chosen) + 1)
         try:
             searches, comparison = [threads.submit(search, each) for each in chosen], threads.submit(compare)
-            found = [each.result() for each in searches]
+            searched_folds = [each.result() for each in searches]
             comparison.result()
         finally:
             threads.shutdown(wait=False, cancel_futures=True)  # after an error, the pool ends what they wait for
     else:
-        found = list(map(search, chosen))
+        searched_folds = list(map(search, chosen))
         compare()
-    whole = found[0]
+    whole = searched_folds[0]
     sets, least = whole.probes + len(whole.tried), whole.loss(whole.best)
     compared = _best_of(beside, whole.problem)
     for each in beside:
@@ -214,7 +214,7 @@ def fit_parameters(
         without_effect=tuple(np.array(space.names)[~whole.free & ~space.known].tolist()),
         folds=tuple(
             _fold(cases[out[0]].name, each, _best_of(beside, each.problem), out)
-            for out, each in zip(left_out.values(), found[1:], strict=True)
+            for out, each in zip(left_out.values(), searched_folds[1:], strict=True)
         ),
         sets=sets,
         simulations=evaluator.simulations,
@@ -224,10 +224,10 @@ def fit_parameters(
 
 def folds_of(cases: Sequence[FitCase]) -> dict[str, list[int]]:
     """Return hash of a workload -> numbers of its cases; empty if there are fewer than two workloads."""
-    found: dict[str, list[int]] = {}
+    folds: dict[str, list[int]] = {}
     for number, case in enumerate(cases):
-        found.setdefault(case.workload.sha256, []).append(number)
-    return found if len(found) > 1 else {}
+        folds.setdefault(case.workload.sha256, []).append(number)
+    return folds if len(folds) > 1 else {}
 
 
 def _fold(workload: str, found: Search, beside: FloatArray, out: Sequence[int]) -> Fold:
@@ -265,8 +265,8 @@ def _tied(space: Space, cloud: FloatArray, searched: Sequence[int]) -> Iterator[
         return
     for one, other in combinations(wide, 2):
         pairs = [values[:, [one, other]] for values in (cloud, space.shares(cloud))]
-        found = [float(np.corrcoef(*pair.T).item(1)) for pair in pairs if (np.ptp(pair, axis=0) > 0).all()]
-        strongest = max(found, key=abs, default=0.0)
+        correlations = [float(np.corrcoef(*pair.T).item(1)) for pair in pairs if (np.ptp(pair, axis=0) > 0).all()]
+        strongest = max(correlations, key=abs, default=0.0)
         if abs(strongest) >= TIED:
             yield space.names[one], space.names[other], round(strongest, 4)
 

@@ -103,10 +103,10 @@ def fit_suite(
         most = budget * (2 * len(cases) + in_folds)
         evaluator = Evaluator(targets, kept.compute, on_progress and (lambda done: on_progress(done / most)))
         beside = random_sets(space, budget, seed)
-        found = fit_parameters(
+        fitted = fit_parameters(
             cases, evaluator, space, beside, loss=loss, budget=budget, seed=seed, tolerance=None, workers=workers
         )
-    made = _calibration(simulator, space, found, chosen)
+    made = _calibration(simulator, space, fitted, chosen)
     made.save(place / f"{name}.yaml", replace=True)
     return made
 
@@ -172,15 +172,15 @@ class _Item:
 def _simulated(simulator: CommandSimulator, item: _Item) -> FloatArray:
     """Return the quantities of a case, means over the seeds. Missing jobs are an InputError."""
     job, log = item.job, item.job.log(item.digest)
-    found = []
+    quantities = []
     for seed in range(simulator.spec.seeds):
         run = MeasuredRun(simulator.run(job.cell, seed, log, item.values))
         if missing := job.ended - frozenset(run.finished["job_id"]):
             what = f"{len(missing):,} of {len(job.ended):,} jobs do not end, such as {min(missing)}"
             raise InputError(what, where=str(log), hint="the output must have all jobs")
-        found.append(job.target.measure(run))
+        quantities.append(job.target.measure(run))
     log.unlink(missing_ok=True)
-    return np.asarray(np.mean(found, axis=0))
+    return np.asarray(np.mean(quantities, axis=0))
 
 
 class _Evaluations:

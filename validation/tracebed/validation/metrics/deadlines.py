@@ -65,11 +65,11 @@ def by_behaviour(run: MeasuredRun) -> dict[str, dict[str, float]]:
     import pandas as pd
 
     jobs = run.run.jobs
-    found = outcomes(run)
-    behaviour = pd.Series(jobs["behaviour"].array, pd.Index(jobs["job_id"])).loc[found.index]
+    by_job = outcomes(run)
+    behaviour = pd.Series(jobs["behaviour"].array, pd.Index(jobs["job_id"])).loc[by_job.index]
     return {
         str(name): {"jobs": len(rows), **{rate: _rate(rows, rate) for rate in RATES}}
-        for name, rows in found.groupby(behaviour)
+        for name, rows in by_job.groupby(behaviour)
         if name
     }
 

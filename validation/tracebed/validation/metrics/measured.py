@@ -217,8 +217,8 @@ class MeasuredRun:
     def percentile(self, column: str, percent: float) -> float:
         """Return one of `PERCENTILES` of a column of the finished jobs. They are computed together, from one pass."""
         if column not in self._percentiles:
-            found = percentiles(self.finished[column], PERCENTILES)
-            self._percentiles[column] = dict(zip(PERCENTILES, found, strict=True))
+            values = percentiles(self.finished[column], PERCENTILES)
+            self._percentiles[column] = dict(zip(PERCENTILES, values, strict=True))
         return self._percentiles[column][percent]
 
     @cached_property
@@ -258,8 +258,8 @@ class MeasuredRun:
         key = what, self.window
         if key not in self._in_window:
             self._in_window[key] = compute()
-        found: T = self._in_window[key]
-        return found
+        value: T = self._in_window[key]
+        return value
 
     @cached_property
     def computing(self) -> Steps:
@@ -321,9 +321,9 @@ class MeasuredRun:
 
 def _as_columns(run: Run) -> Run:
     """Return the run without its frames: each use of a table with a frame converts it, and metrics use it often."""
-    found = copy(run)
-    found.tables, found.frames = {name: run.table(name) for name in TABLES}, {}
-    return found
+    converted = copy(run)
+    converted.tables, converted.frames = {name: run.table(name) for name in TABLES}, {}
+    return converted
 
 
 def _grid(run: Run) -> Grid | None:

@@ -25,8 +25,8 @@ def _of_finished(run: MeasuredRun, which: int) -> BoolArray:
 
 
 def _number(run: MeasuredRun, which: int) -> float:
-    found = _of_finished(run, which)
-    return int(found.sum()) if len(found) else float("nan")
+    chosen = _of_finished(run, which)
+    return int(chosen.sum()) if len(chosen) else float("nan")
 
 
 def _better(run: MeasuredRun) -> float:

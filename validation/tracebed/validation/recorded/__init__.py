@@ -43,11 +43,11 @@ class RecordedSuite:
     def data(self) -> bytes:
         """The zip file. InputError: it is missing or was changed, so the installation is damaged."""
         file = ROOM / f"{self.name}.zip"
-        found = file.read_bytes() if file.is_file() else b""
-        if hashlib.sha256(found).hexdigest() != self.sha256:
+        content = file.read_bytes() if file.is_file() else b""
+        if hashlib.sha256(content).hexdigest() != self.sha256:
             what = "the recorded suite is missing or was changed"
             raise InputError(what, where=str(file), hint="install tracebed again")
-        return found
+        return content
 
 
 def recorded_suites() -> dict[str, RecordedSuite]:

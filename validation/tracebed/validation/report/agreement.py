@@ -57,18 +57,18 @@ def _agreement(validation: Validation) -> Content | None:
         return "Fewer than two jobs ended in all runs."
     response = per_job(_included(result), result.case.predicted, "response")
     assert response is not None  # the jobs are those of the waits
-    found = {"wait": wait, "response": response}
+    quantities = {"wait": wait, "response": response}
     jobs = wait.jobs_table
     off = jobs["predicted"] - jobs["real"]
     worst = jobs.assign(off=off).loc[off.abs().sort_values(ascending=False, kind="stable").index[:WORST]]
     table = fill(
         "agreement",
-        found=list(found),
-        rows=_rows(list(found.values())),
+        found=list(quantities),
+        rows=_rows(list(quantities.values())),
         several=wait.repeats > 1,
         worst=worst[worst["off"] != 0].to_dict("records"),
     )
-    parts = (_scatter(result, found), _bland_altman(found), _shift(found), table)
+    parts = (_scatter(result, quantities), _bland_altman(quantities), _shift(quantities), table)
     return (*parts, _distances(result, wait)) if wait.repeats > 1 else parts
 
 
@@ -233,8 +233,8 @@ def _breakdown(comparison: Comparison) -> Markup | None:
     table = breakdown(comparison.jobs, comparison.real)
     groups = []
     for by, title in TITLES.items():
-        found = table[table["by"] == by]
-        rows = _class_rows(found.to_dict("records"))
+        classes = table[table["by"] == by]
+        rows = _class_rows(classes.to_dict("records"))
         if len(rows) > 1:
             groups.append((title, rows))
     if not groups:
@@ -262,12 +262,12 @@ def _class_rows(records: list[dict[Any, Any]]) -> list[dict[str, Any]]:
 
 def _divergences(comparison: Comparison) -> Markup | None:
     """Return the table of the jobs with the first differences, or None if there are no decisions."""
-    found = divergences(comparison.real, comparison.predicted)
-    if not found.decisions:
+    parted = divergences(comparison.real, comparison.predicted)
+    if not parted.decisions:
         return None
     time = TimeAxis.of(comparison.real, comparison.predicted)
-    rows = found.table.to_dict("records")
-    return fill("divergences", found=found, rows=rows, time=time, real_side=real_side(comparison.real.info))
+    rows = parted.table.to_dict("records")
+    return fill("divergences", found=parted, rows=rows, time=time, real_side=real_side(comparison.real.info))
 
 
 BREAKDOWN = Section("Differences by classes of jobs", 850, _breakdown)

@@ -54,13 +54,13 @@ def picture(run: Run) -> Picture:
 
 def frame(runs: Mapping[str, Run]) -> pd.DataFrame:
     """Return the bars of charts, a row per bar and run: job_id, nodes, start and end, s after the first submission."""
-    found = []
+    bars_of_runs = []
     for name, run in runs.items():
         ids = pd.Index(run.jobs["job_id"])
         bars = blocks(run, ids)
         named = bars.assign(job_id=ids[bars["job"]], run=name).rename(columns={"low": "node", "high": "last_node"})
-        found.append(named[["run", "job_id", "node", "last_node", "start", "end"]])
-    table = pd.concat(found, ignore_index=True)
+        bars_of_runs.append(named[["run", "job_id", "node", "last_node", "start", "end"]])
+    table = pd.concat(bars_of_runs, ignore_index=True)
     return table if len(runs) > 1 else table.drop(columns="run")
 
 

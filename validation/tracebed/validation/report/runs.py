@@ -43,13 +43,13 @@ def pictures(runs: Runs) -> dict[str, Picture]:
 
 
 def _sections() -> dict[str, Section]:
-    found = (
+    contents = (
         ("utilization", "Utilization", 100, _utilization),
         ("queue", "Queue", 200, _queue),
         ("distributions", "Distributions of waits and responses", 300, _distributions),
         ("gantt", "Jobs on nodes", 400, _gantt),
     )
-    return {name: Section(title, order, content, scope="runs") for name, title, order, content in found}
+    return {name: Section(title, order, content, scope="runs") for name, title, order, content in contents}
 
 
 def _styles(runs: Runs) -> dict[str, tuple[Run, str, Any]]:

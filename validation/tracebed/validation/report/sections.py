@@ -95,10 +95,10 @@ def rendered_sections(
 
 def _sections(subjects: Mapping[str, Any], more: Mapping[str, Section] | None) -> list[tuple[Section, str]]:
     """Return the sections of the subjects and their names, in their order."""
-    found = [(_checked(name, section), name) for name, section in SECTIONS.all()]
-    found += [(section, name) for name, section in (more or {}).items()]
-    found = [each for each in found if each[0].scope in subjects]
-    return sorted(found, key=lambda each: (each[0].order, each[1]))
+    named = [(_checked(name, section), name) for name, section in SECTIONS.all()]
+    named += [(section, name) for name, section in (more or {}).items()]
+    named = [each for each in named if each[0].scope in subjects]
+    return sorted(named, key=lambda each: (each[0].order, each[1]))
 
 
 def _checked(name: str, section: Any) -> Section:
@@ -140,15 +140,15 @@ def figure_html(picture: Picture, sizes: Mapping[str, Figure], name: str, title:
 
 def pictures_of(subjects: Mapping[str, Any], more: Mapping[str, Section] | None = None) -> dict[str, Picture]:
     """Return the pictures of the sections of a page by name; arguments as for `rendered_sections`."""
-    found = {}
+    pictures = {}
     for section, name in _sections(subjects, more):
         content = section.content(subjects[section.scope])
         parts = content if isinstance(content, tuple) else (content,)
         for number, part in enumerate(parts, 1):
             if isinstance(part, Picture | Figure):
                 shown = Picture(partial(_constant, part)) if isinstance(part, Figure) else part
-                found[f"{name}-{number}" if len(parts) > 1 else name] = shown
-    return found
+                pictures[f"{name}-{number}" if len(parts) > 1 else name] = shown
+    return pictures
 
 
 def _constant(figure: Figure, _: float) -> Figure:

@@ -32,13 +32,13 @@ ARROWS = {True: "M5 0l-8 -6v12z", False: "M-5 0l8 -6v12z"}
 def _verdicts(validation: Validation) -> Markup:
     """Return the table of metrics: real and predicted values, margin, interval, verdict and reasons."""
     metrics = [item for item in validation.metrics if item.cases]
-    found = {reason for item in metrics for reason in item.reasons}
+    given = {reason for item in metrics for reason in item.reasons}
     return fill(
         "verdicts",
         metrics=metrics,
         alone=len(validation.cases) == 1,
         alpha=validation.tolerances.alpha,
-        reasons=[(reason_text(reason), REASONS[reason]) for reason in Reason if reason in found],
+        reasons=[(reason_text(reason), REASONS[reason]) for reason in Reason if reason in given],
         error=error,
         perturbed_differences=validation.perturbed_differences,
     )

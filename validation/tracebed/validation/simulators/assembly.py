@@ -216,11 +216,11 @@ def _states(observed: Observed, pairing: Pairing, times: Times) -> tuple[npt.NDA
 
 def _counts(observed: Observed, workload: Workload, pairing: Pairing, options: ReadOptions) -> list[str]:
     """Return warnings about jobs and rows without a counterpart; a prediction has only jobs of the workload."""
-    found = []
+    warnings = []
     absent = int((pairing.rows < 0).sum())
     if absent:
         first = workload.column("job_id")[int((pairing.rows < 0).argmax())]
-        found.append(
+        warnings.append(
             f"{absent:,} of {len(workload):,} jobs are not in the file, and count as not ended (first: {first})"
         )
     strangers = pairing.unmatched_rows
@@ -230,8 +230,8 @@ def _counts(observed: Observed, workload: Workload, pairing: Pairing, options: R
         if options.side == "predicted":
             hint = "check --workload, or match jobs by --match FILE, id, order or shape"
             raise InputError(what, where=place, hint=hint)
-        found.append(f"{what}, and are ignored (first: {place})")
-    return found
+        warnings.append(f"{what}, and are ignored (first: {place})")
+    return warnings
 
 
 def _partial_nodes(observed: Observed, workload: Workload, options: ReadOptions) -> list[str]:
@@ -308,9 +308,9 @@ def derived_workload(run: Run) -> tuple[Workload, bool]:
     workload, facts = facts_of(run)
     sizes = {1, workload.provenance.system.cores_per_node or 1}
     for cores in sorted(sizes):  # the table of a run lacks the cores that a job requested of each node
-        found = Workload(workload.table.assign(cores_per_node=cores), workload.provenance)
-        if found.sha256 == facts.get("sha256"):
-            return found, True
+        candidate = Workload(workload.table.assign(cores_per_node=cores), workload.provenance)
+        if candidate.sha256 == facts.get("sha256"):
+            return candidate, True
     return workload, False
 
 
@@ -529,10 +529,10 @@ def times_of(observed: Observed, workload: Workload, pairing: Pairing) -> Times:
 
 def first_of(*candidates: FloatArray) -> FloatArray:
     """Return the first finite value of each element."""
-    found = candidates[0]
+    values = candidates[0]
     for other in candidates[1:]:
-        found = np.where(np.isfinite(found), found, other)
-    return found
+        values = np.where(np.isfinite(values), values, other)
+    return values
 
 
 def relative(times: FloatArray, offset: float) -> FloatArray:

@@ -122,11 +122,11 @@ def _joined(table: Table) -> tuple[Table, dict[str, Any]]:
         return table, {}
     none = applied_resizes(pd.DataFrame(columns=["row", "nodes_from", "nodes_to"], dtype=np.int64))
     submit, start, end = (jobs[name].to_numpy(dtype=np.float64) for name in ("submit", "start", "end"))
-    found = jobs["job_id"].str.extract(r"\A(.+)#(\d{1,9})\Z")
-    later = (found[1].astype(float) > 1) & found[0].isin(jobs["job_id"]) & (submit == start)
+    parts = jobs["job_id"].str.extract(r"\A(.+)#(\d{1,9})\Z")
+    later = (parts[1].astype(float) > 1) & parts[0].isin(jobs["job_id"]) & (submit == start)
     if not later.any():
         return table, {"reconfigurations": none}
-    job, _ = pd.factorize(found[0].where(later, jobs["job_id"]))
+    job, _ = pd.factorize(parts[0].where(later, jobs["job_id"]))
     order = np.lexsort((start, job))
     again = (job[order][1:] == job[order][:-1]) & (start[order][1:] > end[order][:-1])
     # A job that was started again holds no nodes between two rows: its run begins after the last such gap.
@@ -154,12 +154,12 @@ def _joined(table: Table) -> tuple[Table, dict[str, Any]]:
 def _held(table: Table, rows: IntArray, job: IntArray) -> NodePeriods:
     """Return the periods in which jobs hold nodes, of rows of the table with the number of their job."""
     assert table.held is not None
-    found = []
+    periods = []
     for row, owner in zip(rows.tolist(), job.tolist(), strict=True):
         span = (table.jobs["start"].iloc[row], table.jobs["end"].iloc[row])
         for low, high in intervals(table.held.iloc[row], table, row):
-            found += [(owner, node, *span) for node in range(low, high + 1)]
-    owner, node, start, end = (np.array(values) for values in zip(*sorted(found), strict=True))
+            periods += [(owner, node, *span) for node in range(low, high + 1)]
+    owner, node, start, end = (np.array(values) for values in zip(*sorted(periods), strict=True))
     goes_on = (owner[1:] == owner[:-1]) & (node[1:] == node[:-1]) & (start[1:] == end[:-1])
     begins, stops = np.append(True, ~goes_on), np.append(~goes_on, True)
     return NodePeriods(owner[begins], node[begins], start[begins], end[stops])
@@ -188,8 +188,8 @@ class _CompanionFiles:
     def _schedule(self) -> dict[str, Any]:
         """Return the figures of the schedule; empty without it."""
         if file := self.files.get("schedule.json"):
-            found = parse_json(Input.at(file).text.decode(errors="replace"), where=str(file), hint="run Batsim again")
-            return found if isinstance(found, dict) else {}
+            figures = parse_json(Input.at(file).text.decode(errors="replace"), where=str(file), hint="run Batsim again")
+            return figures if isinstance(figures, dict) else {}
         if file := self.files.get("schedule.csv"):
             return dict(next(_rows(file), {}))
         return {}

@@ -52,8 +52,8 @@ def reason_in(text: str) -> str:
     text = _ESCAPE.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
     raised = ""
     if tracebacks := [*_TRACEBACK.finditer(text)]:
-        found = _RAISED.search(text, tracebacks[-1].end())
-        raised = found[1] if found else ""
+        match = _RAISED.search(text, tracebacks[-1].end())
+        raised = match[1] if match else ""
         if raised and not _OF_A_CHILD.match(raised):
             return raised[:LONGEST]
         text = text[: tracebacks[0].start()]  # the program that it started has said why

@@ -99,13 +99,13 @@ def read(path: Path, workload: Workload | None, options: ReadOptions) -> Run:
 
 def _hosts(resources: Any, where: str) -> Iterator[tuple[str, str]]:
     """Yield id and host of each resource, by id."""
-    found = {}
+    hosts = {}
     for resource in resources if isinstance(resources, list) else []:
         if not isinstance(resource, dict) or not str(resource.get("resource_id", "")).isdecimal():
             raise InputError("has a resource without a number", where=where, hint=HINT)
         number = str(resource["resource_id"])
-        found[number] = str(resource.get("network_address") or resource.get("host") or f"resource-{number}")
-    yield from sorted(found.items(), key=lambda item: (len(item[0]), item[0]))
+        hosts[number] = str(resource.get("network_address") or resource.get("host") or f"resource-{number}")
+    yield from sorted(hosts.items(), key=lambda item: (len(item[0]), item[0]))
 
 
 def _list(job: Mapping[str, Any], name: str, where: str) -> list[Any]:

@@ -214,14 +214,14 @@ WORDS: dict[str, JobState] = {
 def states_of(words: pd.Series[str]) -> tuple[list[JobState | None], list[str]]:
     """Return the state of each word, None for an empty one, and the words whose meaning is unknown."""
     # Only the first word of a text counts (`CANCELLED by 1234`).
-    found: dict[str, JobState | None] = {"": None}
+    states: dict[str, JobState | None] = {"": None}
     strange = []
     for text in dict.fromkeys(words):
         first = (text.split() or [""])[0]
         key = "".join(letter for letter in first.lower() if letter.isalnum())
-        if text not in found:
+        if text not in states:
             state = WORDS.get(key)
             if state is None:
                 strange.append(text)
-            found[text] = state or JobState.UNKNOWN
-    return [found[text] for text in words], strange
+            states[text] = state or JobState.UNKNOWN
+    return [states[text] for text in words], strange

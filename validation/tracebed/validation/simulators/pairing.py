@@ -107,7 +107,7 @@ def read_mapping(path: Path) -> dict[str, str]:
     """Return a file of two columns (comma, semicolon, tab, spaces) as id in the imported file -> id in the workload."""
     # Empty lines and lines that begin with `#` are ignored. An id occurs once in a column.
     lines = read_text(path, "mapping", hint="check the path of --match", most=MAX_RUN_JSON).splitlines()
-    found: dict[str, str] = {}
+    mapping: dict[str, str] = {}
     taken: dict[str, int] = {}
     for number, line in enumerate(lines, 1):
         words = line.replace(",", " ").replace(";", " ").split()
@@ -118,11 +118,11 @@ def read_mapping(path: Path) -> dict[str, str]:
             hint = "write the id of the file and the id of the workload"
             raise InputError(f"has {len(words)} values, not two", where=where, hint=hint)
         theirs, ours = words
-        if theirs in found or ours in taken:
-            raise InputError(f"id {(theirs if theirs in found else ours)[:40]!r} occurs twice", where=where)
-        found[theirs] = ours
+        if theirs in mapping or ours in taken:
+            raise InputError(f"id {(theirs if theirs in mapping else ours)[:40]!r} occurs twice", where=where)
+        mapping[theirs] = ours
         taken[ours] = number
-    return found
+    return mapping
 
 
 def _by_id(observed: Observed, workload: Workload, names: pd.Series[str]) -> IntArray:

@@ -94,9 +94,9 @@ def form_of(path: Path) -> str:
     if path.is_dir():
         hint = "name its form by import --from, or give a file in it"
         raise InputError("the form of the folder is not recognized", where=str(path), hint=hint)
-    found = recognized(Input.at(path))
-    if found is not None and found.reader is not None and found.name not in SIMULATORS.entries:
-        return found.name
+    form = recognized(Input.at(path))
+    if form is not None and form.reader is not None and form.name not in SIMULATORS.entries:
+        return form.name
     return TABLE
 
 

@@ -132,11 +132,11 @@ SIMULATORS: Registry[ExternalSimulator] = Registry("tracebed.simulators", "simul
 
 def simulator(name: str) -> ExternalSimulator:
     """Return the installed simulator `name`."""
-    found = SIMULATORS.load(name)
-    if not isinstance(found, ExternalSimulator):
-        what = f"is not a simulator: {type(found).__name__}"
+    loaded = SIMULATORS.load(name)
+    if not isinstance(loaded, ExternalSimulator):
+        what = f"is not a simulator: {type(loaded).__name__}"
         raise InputError(what, where=SIMULATORS.entries[name].value, hint="the entry point names an ExternalSimulator")
-    return found
+    return loaded
 
 
 def simulate(

@@ -232,10 +232,10 @@ class _Numbers:
 
 def _clock(text: str) -> float:
     """Return a duration such as `1-02:03:04` in s; NaN if the text is not one."""
-    found = CLOCK.fullmatch(text)
-    if not found:
+    match = CLOCK.fullmatch(text)
+    if not match:
         return float("nan")
-    days, first, second, third = found.groups()
+    days, first, second, third = match.groups()
     hours, minutes, seconds = (0, first, second) if third is None else (first, second, third)
     return int(days or 0) * 86_400.0 + int(hours) * 3600.0 + int(minutes) * 60.0 + float(seconds)
 
@@ -376,18 +376,18 @@ def allocations_of(table: Table) -> pd.DataFrame | None:
 
 def intervals(text: str, table: Table, row: int) -> list[tuple[int, int]]:
     """Return the intervals of `0-3 7` as (first, last); a node occurs once."""
-    found = []
+    pairs = []
     for word in text.replace(",", " ").split():
         low, dash, high = word.partition("-")
         if not (NUMBER.fullmatch(low) and (NUMBER.fullmatch(high) or not dash)):
             what = f"{table.found['held'].name} {text[:40]!r} is not a list of node numbers such as 0-3 7"
             raise InputError(what, where=table.place(row), hint="correct it, or rename the column")
-        found.append((int(low), int(high) if dash else int(low)))
-    found.sort()
-    if any(high < low for low, high in found) or any(b[0] <= a[1] for a, b in pairwise(found)):
+        pairs.append((int(low), int(high) if dash else int(low)))
+    pairs.sort()
+    if any(high < low for low, high in pairs) or any(b[0] <= a[1] for a, b in pairwise(pairs)):
         what = f"{table.found['held'].name} {text[:40]!r} names a node twice, or an interval backwards"
         raise InputError(what, where=table.place(row), hint="correct it, or rename the column")
-    return found
+    return pairs
 
 
 SIMULATOR = ExternalSimulator(name="csv", title="a table of jobs of any program, with a header", read=read)

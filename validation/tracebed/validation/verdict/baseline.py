@@ -128,10 +128,10 @@ def ranges(z: FloatArray, reach: float | None, kappa: float) -> FloatArray:
         return empty
     others = z.sum() - z
     sides = np.stack((np.full(len(z), -1.0), np.full(len(z), 1.0)), axis=1)
-    found = np.clip(sides * len(z) * reach - others[:, None], -kappa, kappa)
+    ends = np.clip(sides * len(z) * reach - others[:, None], -kappa, kappa)
     beyond = np.abs(z) > kappa
-    possible = (beyond.sum() - beyond == 0) & (found[:, 0] < found[:, 1])
-    return np.where(possible[:, None], found, empty)
+    possible = (beyond.sum() - beyond == 0) & (ends[:, 0] < ends[:, 1])
+    return np.where(possible[:, None], ends, empty)
 
 
 def simulator_baseline(document: Mapping[str, Any]) -> SimulatorBaseline:
@@ -161,17 +161,17 @@ def _metric(
 ) -> MetricBaseline:
     """Return the baseline of one metric in these cases."""
     matching = {case["name"]: case["matching"] for case in cases}
-    found = [case for case in item["cases"] if case["case"] in matching]
+    deciding = [case for case in item["cases"] if case["case"] in matching]
     of_case = {case["name"]: case["real_run"] for case in cases}
-    real_runs = len({of_case[case["case"]] for case in found})  # cases with the same real runs are one observation
+    real_runs = len({of_case[case["case"]] for case in deciding})  # cases with the same real runs are one observation
     needed = tolerances["repeats_many" if real_runs >= MANY else "repeats_few"]
-    decidable = item["profile_based"] or min((case["repeats"] for case in found), default=0) >= needed
+    decidable = item["profile_based"] or min((case["repeats"] for case in deciding), default=0) >= needed
     decidable &= all(
-        matching[case["case"]]["unmatched_share"] <= matching[case["case"]]["unmatched_limit"] for case in found
+        matching[case["case"]]["unmatched_share"] <= matching[case["case"]]["unmatched_limit"] for case in deciding
     )
     half = (_number(item["high"]) - _number(item["low"])) / 2 + _number(item["reserve"])
     reach = reach_of(half) if decidable else None
-    z = np.array([_number(case["z"]) for case in found])
+    z = np.array([_number(case["z"]) for case in deciding])
     return MetricBaseline(
         gate=item["gate"],
         margin=Margin(item["delta"], item["delta_abs"], gate=item["gate"]).text(item["unit"]),
@@ -180,7 +180,7 @@ def _metric(
         reach=None if reach is None else _stored(reach),
         cases={
             case["case"]: _case(case, span)
-            for case, span in zip(found, ranges(z, reach, float(tolerances["kappa"])), strict=True)
+            for case, span in zip(deciding, ranges(z, reach, float(tolerances["kappa"])), strict=True)
         },
     )
 

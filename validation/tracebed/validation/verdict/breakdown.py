@@ -76,15 +76,15 @@ def _by_class(by: str, codes: IntArray, labels: list[str], jobs: pd.DataFrame) -
         values = jobs[column].to_numpy(dtype=np.float64)
         return np.bincount(codes, weights=values, minlength=len(labels)) / count
 
-    found = []
+    rows = []
     for quantity in QUANTITIES:
         real, predicted = mean(f"{quantity}_real"), mean(f"{quantity}_predicted")
         contribution = (predicted - real) * count / max(len(jobs), 1)
         total = contribution.sum()
         table = {"class": labels, "quantity": quantity, "jobs": count, "real": real, "predicted": predicted}
         table |= {"difference": predicted - real, "contribution": contribution}
-        found.append(pd.DataFrame(table | {"share": contribution / total if total else np.nan}))
-    return pd.concat(found).assign(by=by)[["by", *found[0].columns]]
+        rows.append(pd.DataFrame(table | {"share": contribution / total if total else np.nan}))
+    return pd.concat(rows).assign(by=by)[["by", *rows[0].columns]]
 
 
 def _classifications(jobs: pd.DataFrame, facts: pd.DataFrame, real: Run) -> Iterator[tuple[str, IntArray, list[str]]]:
@@ -170,12 +170,12 @@ def uniform_bias(jobs: pd.DataFrame) -> Bias | None:
     if not len(real) or total == 0:
         return None
     factor, amount = _weighted_median(predicted / real, real), float(np.median(predicted - real))
-    found = [
+    candidates = [
         Bias(factor, math.nan, 1 - float(np.abs(predicted - factor * real).sum()) / total),
         Bias(math.nan, amount, 1 - float(np.abs(predicted - real - amount).sum()) / total),
     ]
-    best = max(found, key=lambda bias: bias.explained)
-    size = abs(factor - 1) if best is found[0] else abs(amount) / float(real.mean())
+    best = max(candidates, key=lambda bias: bias.explained)
+    size = abs(factor - 1) if best is candidates[0] else abs(amount) / float(real.mean())
     return best if best.explained >= UNIFORM and size >= LEAST_BIAS else None
 
 

@@ -170,41 +170,41 @@ def comparability_warnings(
     real: Run, predicted: Run, figures: tuple[Figures, Figures], matching: Matching, same_workload: bool
 ) -> list[str]:
     """Return the warnings about differences that make the two runs less comparable, one sentence each."""
-    found = []
+    warnings = []
     if not same_workload:
-        found.append("the runs have different workloads; jobs were matched by id")
-    found += _jobs(matching)
+        warnings.append("the runs have different workloads; jobs were matched by id")
+    warnings += _jobs(matching)
     if real.info.policy == predicted.info.policy == UNKNOWN_POLICY:
-        found.append("the policies of both runs are unknown: whether they are the same was not checked")
+        warnings.append("the policies of both runs are unknown: whether they are the same was not checked")
     elif real.info.policy == UNKNOWN_POLICY:
-        found.append(f"the policy of the real run is unknown; the prediction is made under {predicted.info.policy}")
-    found += [f"{what}: real {x}, predicted {y}" for what, x, y in _facts(real, predicted) if x != y]
+        warnings.append(f"the policy of the real run is unknown; the prediction is made under {predicted.info.policy}")
+    warnings += [f"{what}: real {x}, predicted {y}" for what, x, y in _facts(real, predicted) if x != y]
     if predicted.info.state != "completed":
-        found.append(f"the prediction is {predicted.info.state}")
+        warnings.append(f"the prediction is {predicted.info.state}")
     if late := lateness(real, figures[0]):
-        found.append(f"{late}; replay with a lower --speed")
+        warnings.append(f"{late}; replay with a lower --speed")
     if skewed := figures[1]["clock_skew_jobs"]:
-        found.append(f"{skewed:,} jobs of the prediction start before their submission or end before their start")
+        warnings.append(f"{skewed:,} jobs of the prediction start before their submission or end before their start")
     if by := imposed(real.info):
-        found.append(
+        warnings.append(
             f"the run times of the real run were imposed ({by}): run-time metrics, and the part of responses and "
             "slowdowns that is run time, are no evidence for the prediction"
         )
-    return found
+    return warnings
 
 
 def _jobs(matching: Matching) -> list[str]:
-    found = []
+    warnings = []
     if matching.unmatched:
         share = 100 * matching.unmatched_share
-        found.append(
+        warnings.append(
             f"{matching.unmatched:,} jobs ({share:.1f} % of all) have no counterpart: "
             f"{matching.only_real:,} ended only in the real run, {matching.only_predicted:,} only in the "
             f"prediction, {matching.unlike:,} in neither run, in different states"
         )
     if matching.states_differ:
-        found.append(f"{matching.states_differ:,} jobs ended in a different state than predicted")
-    return found
+        warnings.append(f"{matching.states_differ:,} jobs ended in a different state than predicted")
+    return warnings
 
 
 def _facts(real: Run, predicted: Run) -> list[tuple[str, Any, Any]]:

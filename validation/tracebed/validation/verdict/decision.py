@@ -256,8 +256,8 @@ def _sum(variances: FloatArray, df: FloatArray) -> tuple[FloatArray, FloatArray]
     total = variances.sum(axis=0)
     with np.errstate(divide="ignore", invalid="ignore"):
         terms = np.where(variances == 0, 0.0, variances**2 / df)
-        found = np.where(total == 0, df.sum(axis=0), total**2 / terms.sum(axis=0))
-    return total, found
+        degrees = np.where(total == 0, df.sum(axis=0), total**2 / terms.sum(axis=0))
+    return total, degrees
 
 
 def _tail(excess: FloatArray, se: FloatArray, df: FloatArray) -> FloatArray:
@@ -280,9 +280,9 @@ def rejected(p: Sequence[FloatArray], alpha: float) -> list[BoolArray]:
     order = np.argsort(values, axis=0, kind="stable")
     levels = (alpha / np.arange(len(p), 0, -1)).reshape(-1, *([1] * (values.ndim - 1)))
     passed = np.logical_and.accumulate(np.take_along_axis(values, order, axis=0) < levels, axis=0)
-    found = np.zeros(values.shape, dtype=bool)
-    np.put_along_axis(found, order, passed, axis=0)
-    return list(found)
+    inaccurate = np.zeros(values.shape, dtype=bool)
+    np.put_along_axis(inaccurate, order, passed, axis=0)
+    return list(inaccurate)
 
 
 def decide(found: Estimate, inaccurate: bool) -> tuple[Verdict, tuple[Reason, ...]]:
@@ -399,7 +399,7 @@ def _smallest_passing(passes: Callable[[FloatArray], BoolArray], units: FloatArr
     grid = units[:, None] * np.geomspace(ROUNDING, WIDEST_MARGIN, MARGINS_TRIED)
     failing = [np.flatnonzero(row) for row in ~passes(grid)]
     last = np.array([row[-1] if len(row) else -1 for row in failing])
-    found = np.where(last < 0, 0.0, np.nan)
+    smallest = np.where(last < 0, 0.0, np.nan)
     searched = (last >= 0) & (last < MARGINS_TRIED - 1)
     below = np.where(searched, last, 0)  # the other searches go on without effect
     rows = np.arange(len(units))
@@ -410,4 +410,4 @@ def _smallest_passing(passes: Callable[[FloatArray], BoolArray], units: FloatArr
         for row in np.flatnonzero(going).tolist():
             beyond = int(np.flatnonzero(failed[row])[-1])
             low[row], high[row] = values[row, beyond], values[row, beyond + 1]
-    return np.where(searched, high, found)
+    return np.where(searched, high, smallest)

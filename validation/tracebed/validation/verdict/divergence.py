@@ -96,10 +96,10 @@ class Decisions:
     def events(self) -> pd.DataFrame:
         """Events that may trigger a decision: job_id, what (`submit`, `end`, or the k-th resize that ended), time."""
         jobs, resized = self.run.jobs, self._reconfigured()
-        found = [jobs[["job_id"]].assign(what=what, time=jobs[what] - self._zero) for what in ("submit", "end")]
+        tables = [jobs[["job_id"]].assign(what=what, time=jobs[what] - self._zero) for what in ("submit", "end")]
         ended = self.run.reconfigurations["ended"].reindex(resized.index) - self._zero
-        found.append(resized[["job_id"]].assign(what="resize " + resized["number"].astype(str), time=ended))
-        return pd.concat(found, ignore_index=True).dropna(subset="time")
+        tables.append(resized[["job_id"]].assign(what="resize " + resized["number"].astype(str), time=ended))
+        return pd.concat(tables, ignore_index=True).dropna(subset="time")
 
     def idle_nodes(self, instant: float) -> float:
         """Return the idle nodes before the decisions at an instant; a node with busy cores counts as a fraction."""
@@ -233,13 +233,13 @@ class _PairedDecisions:
         first = self._first(row)
         (other,) = {*SIDES} - {first}
         instants = {first: row[f"time_{first}"], other: self.triggers.translated(row[f"time_{first}"], first)}
-        found = {"job_id": row["job_id"], "parting": row["parting"], "time": instants[first], "first": first}
-        found |= {first: _text(row, first), other: self._instead(row, other, instants[other])}
-        found["delay"] = row["time_predicted"] - row["time_real"]
+        description = {"job_id": row["job_id"], "parting": row["parting"], "time": instants[first], "first": first}
+        description |= {first: _text(row, first), other: self._instead(row, other, instants[other])}
+        description["delay"] = row["time_predicted"] - row["time_real"]
         for side in SIDES:
-            found[f"idle_{side}"] = self._of(side).idle_nodes(instants[side])
-            found[f"waiting_{side}"] = self._of(side).waiting_jobs(instants[side])
-        return found
+            description[f"idle_{side}"] = self._of(side).idle_nodes(instants[side])
+            description[f"waiting_{side}"] = self._of(side).waiting_jobs(instants[side])
+        return description
 
     def _of(self, side: str) -> Decisions:
         return self.real if side == "real" else self.predicted
@@ -257,13 +257,13 @@ class _PairedDecisions:
         """Return the earliest decision of `side` that precedes that of `row` there only; empty without one."""
         (other,) = {*SIDES} - {side}
         pairs = self.decisions
-        found = pairs[
+        earlier = pairs[
             (pairs[f"time_{side}"] < row[f"time_{side}"] - self.tolerance)
             & (pairs[f"time_{other}"] > row[f"time_{other}"] + self.tolerance)
         ]
-        if not len(found):
+        if not len(earlier):
             return ""
-        taken = found.loc[found[f"time_{side}"].idxmin()].to_dict()
+        taken = earlier.loc[earlier[f"time_{side}"].idxmin()].to_dict()
         return f"{_text(taken, side)} of job {taken['job_id']}"
 
     def _instead(self, row: dict[Any, Any], side: str, instant: float) -> str:
@@ -345,12 +345,12 @@ def _longest_ascent(values: FloatArray) -> list[int]:
         length = bisect_right(ends, value)
         before[index] = at[length - 1] if length else -1
         ends[length : length + 1], at[length : length + 1] = [value], [index]
-    found = []
+    ascent = []
     index = at[-1] if at else -1
     while index >= 0:
-        found.append(index)
+        ascent.append(index)
         index = before[index]
-    return found
+    return ascent
 
 
 def _inverted(real: FloatArray, predicted: FloatArray, tolerance: float) -> BoolArray:

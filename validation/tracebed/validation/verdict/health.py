@@ -53,12 +53,12 @@ class Health:
     @classmethod
     def of(cls, run: Run, skewed_jobs: int) -> Health:
         """Return the health of the real run `run`; that of a replay is judged again (`rejudging`)."""
-        found = NOT_JUDGED
+        judged = NOT_JUDGED
         if run.info.source == "replay":
             from tracebed.validation.verdict.rejudging import reassessed_health  # slow: the limits of replays
 
-            found = reassessed_health(run)
-        state, causes, notes, lenient, signals = found
+            judged = reassessed_health(run)
+        state, causes, notes, lenient, signals = judged
         causes = [*causes]
         known = {cause.get("signal") for cause in causes}
         if run.info.state == "interrupted" and state != UNHEALTHY and "interrupted" not in known:

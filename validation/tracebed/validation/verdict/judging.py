@@ -46,10 +46,10 @@ class MeasuredCase:
         cls, cases: Sequence[Case], tolerances: Tolerances, tau: float, allow_different_workloads: bool
     ) -> list[MeasuredCase]:
         """Measure the runs of `cases`, and find what the cases share. Raises InputError as `of`."""
-        found = [cls.of(case, tolerances, tau, allow_different_workloads) for case in cases]
-        logs = [[each.repetitions[index].sha256 for index in each.selected()] for each in found]
+        measured = [cls.of(case, tolerances, tau, allow_different_workloads) for case in cases]
+        logs = [[each.repetitions[index].sha256 for index in each.selected()] for each in measured]
         members = memberships(cases, logs)
-        return [replace(each, member=member) for each, member in zip(found, members, strict=True)]
+        return [replace(each, member=member) for each, member in zip(measured, members, strict=True)]
 
     @classmethod
     def of(cls, case: Case, tolerances: Tolerances, tau: float, allow_different_workloads: bool) -> MeasuredCase:
@@ -95,8 +95,8 @@ class MeasuredCase:
 
     def selected(self, *, flagged: bool = True) -> list[int]:
         """Return the positions of the included repetitions (`flagged`: also H4, H5); of all if all are excluded."""
-        found = [i for i, each in enumerate(self.repetitions) if not each.excluded and (flagged or not each.flags)]
-        return found or list(range(len(self.repetitions)))
+        positions = [i for i, each in enumerate(self.repetitions) if not each.excluded and (flagged or not each.flags)]
+        return positions or list(range(len(self.repetitions)))
 
     def values(self, metric: str, *, flagged: bool = True) -> tuple[FloatArray, FloatArray]:
         """Return a metric of the selected repetitions and of the predictions; NaN where it is undefined."""
@@ -168,15 +168,15 @@ def judge(
     cases: Sequence[MeasuredCase], tolerances: Tolerances, profile: NoiseProfile | None = None, *, flagged: bool = True
 ) -> list[Judgment]:
     """Return the judgments of all metrics with a margin that apply to the cases, gated metrics first."""
-    found = []
+    judgments = []
     for name, margin in sorted(tolerances.margins.items(), key=lambda item: not item[1].gate):
         metric = all_metrics().get(name)
         if metric is not None and (judged := _judged(metric, margin, cases, tolerances, profile, flagged)):
-            found.append(judged)
-    gated = [item for item in found if item.gate]
+            judgments.append(judged)
+    gated = [item for item in judgments if item.gate]
     inaccurate = rejected([item.estimate.p for item in gated], tolerances.alpha) if gated else []
     decided = [_with_verdict(item, bool(off)) for item, off in zip(gated, inaccurate, strict=True)]
-    advisory = [item for item in found if not item.gate]
+    advisory = [item for item in judgments if not item.gate]
     return decided + [_with_verdict(item, bool(item.estimate.p < tolerances.alpha)) for item in advisory]
 
 
@@ -200,13 +200,13 @@ def real_runs(cases: Iterable[MeasuredCase]) -> int:
 
 def _with_verdict(item: Judgment, inaccurate: bool) -> Judgment:
     """Return the judgment with its verdict; `reasons` has those that forbid the verdict accurate until then."""
-    found, reasons = decide(item.estimate, inaccurate)
-    if Reason.CALIBRATION_WORKLOAD in item.reasons or (found is Verdict.ACCURATE and item.reasons):
-        found = Verdict.INCONCLUSIVE
-    if found is not Verdict.INCONCLUSIVE:
-        return replace(item, verdict=found, reasons=())
+    verdict, reasons = decide(item.estimate, inaccurate)
+    if Reason.CALIBRATION_WORKLOAD in item.reasons or (verdict is Verdict.ACCURATE and item.reasons):
+        verdict = Verdict.INCONCLUSIVE
+    if verdict is not Verdict.INCONCLUSIVE:
+        return replace(item, verdict=verdict, reasons=())
     every = {*reasons, *item.reasons}
-    return replace(item, verdict=found, reasons=tuple(reason for reason in Reason if reason in every))
+    return replace(item, verdict=verdict, reasons=tuple(reason for reason in Reason if reason in every))
 
 
 def _judged(

@@ -185,13 +185,13 @@ def noise_floor(runs: Mapping[str, Run] | Sequence[Run], tau: float = TAU) -> No
         raise InputError(f"no run is usable: {left_out[0]}", hint="repeat the runs on an idle machine")
     flags = _unusual(used)
     cells = _cells(used)
-    found = [item for label, cell in zip(_labels(cells), cells, strict=True) for item in cell.noise(label)]
+    variations = [item for label, cell in zip(_labels(cells), cells, strict=True) for item in cell.noise(label)]
     others = {
         "with excluded": repetitions if len(repetitions) > len(used) else [],
         "without unusual": [each for each in used if each.name not in flags] if flags else [],
     }
     return NoiseFloor(
-        cells=tuple(found),
+        cells=tuple(variations),
         profile=_profile(cells, tau),
         left_out=tuple(left_out),
         unusual=tuple(f"{name}: {text}" for name, text in flags.items()),
@@ -216,7 +216,7 @@ class _Repetition:
 
 def _screened(runs: Mapping[str, Run], tau: float) -> tuple[list[_Repetition], list[str]]:
     """Return the runs without copies, and a text for each run that is not used."""
-    found, left_out = [], []
+    repetitions, left_out = [], []
     earlier: dict[str, Run] = {}
     for name, run in runs.items():
         figures = summarize(MeasuredRun(run, tau))
@@ -229,19 +229,19 @@ def _screened(runs: Mapping[str, Run], tau: float) -> tuple[list[_Repetition], l
         else:
             earlier[name] = run
         unhealthy = health.state == UNHEALTHY
-        found.append(_Repetition(name, run.info, figures, log_sha256(run), unhealthy, health.notes))
-    return found, left_out
+        repetitions.append(_Repetition(name, run.info, figures, log_sha256(run), unhealthy, health.notes))
+    return repetitions, left_out
 
 
 def _unusual(runs: Sequence[_Repetition]) -> dict[str, str]:
     """Return the signals H4 and H5 of the runs that have some, by name."""
     columns = ["mean_run_s", "makespan_s", "loss_of_capacity"]
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for key in dict.fromkeys(_key(each.info) for each in runs):
         own = [each for each in runs if _key(each.info) == key]
         table = pd.DataFrame([[each.figures[name] for name in columns] for each in own], columns=columns, dtype=float)
-        found |= {each.name: text for each, text in zip(own, screening.signals(table), strict=True) if text}
-    return found
+        texts |= {each.name: text for each, text in zip(own, screening.signals(table), strict=True) if text}
+    return texts
 
 
 def _cells(runs: Sequence[_Repetition]) -> list[_Cell]:
@@ -268,8 +268,8 @@ class _Cell:
 
     def values(self, metric: str) -> np.ndarray[Any, np.dtype[np.float64]]:
         """Return a metric of each repetition; empty if it is undefined for some."""
-        found = np.array([figures[metric] for figures in self.figures], dtype=np.float64)
-        return found if np.isfinite(found).all() else found[:0]
+        values = np.array([figures[metric] for figures in self.figures], dtype=np.float64)
+        return values if np.isfinite(values).all() else values[:0]
 
     def noise(self, label: str) -> Iterable[CellNoise]:
         """Yield the noise of each metric with a margin that is defined."""

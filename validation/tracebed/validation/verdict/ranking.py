@@ -314,15 +314,15 @@ def compare_policies(runs: Mapping[str, Sequence[Run]], tau: float = TAU) -> Pol
     tolerances = Tolerances.default()
     repetitions, figures = {}, {}
     for policy, own in runs.items():
-        found = [summarize(MeasuredRun(run, tau)) for run in own]
+        summaries = [summarize(MeasuredRun(run, tau)) for run in own]
         names = [f"rep-{number:02d}" for number in range(1, len(own) + 1)]
-        repetitions[policy] = screen(own, names, found, tolerances.unmatched)
+        repetitions[policy] = screen(own, names, summaries, tolerances.unmatched)
         used = [not each.excluded for each in repetitions[policy]]
         if not any(used):
             why = repetitions[policy][0].excluded
             raise InputError(f"{policy} has no real run that can be compared: {why}", hint="repeat the replays")
         compared = [name for name, metric in all_metrics().items() if metric.margin]
-        values = {name: np.array([each[name] for each in found], dtype=float) for name in compared}
+        values = {name: np.array([each[name] for each in summaries], dtype=float) for name in compared}
         figures[policy] = {name: np.where(used, each, np.nan) for name, each in values.items()}
     first, *others = figures
     differences = {
@@ -376,7 +376,7 @@ def _difference(first: FloatArray, second: FloatArray) -> Difference | None:
 
 def _warnings(repetitions: Mapping[str, Sequence[Repetition]]) -> list[str]:
     """Return a sentence for each excluded repetition, and for each setting besides the policy that differs."""
-    found = [
+    excluded = [
         f"{policy}, {each.name} is excluded: {each.excluded}"
         for policy, own in repetitions.items()
         for each in own
@@ -387,7 +387,7 @@ def _warnings(repetitions: Mapping[str, Sequence[Repetition]]) -> list[str]:
         for policy, own in repetitions.items()
     }
     (first, base), *others = settings.items()
-    return found + [
+    return excluded + [
         f"{name} differs: {base[name]} with {first}, {own[name]} with {policy}"
         for policy, own in others
         for name in base

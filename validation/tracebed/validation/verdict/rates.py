@@ -48,7 +48,7 @@ def paired_rates(real: MeasuredRun, predicted: MeasuredRun, *, alpha: float = AL
     a, b = a.loc[common], b.loc[common]
     both = (a["accepted"] & b["accepted"]).to_numpy()
     everything = np.ones(len(common), dtype=bool)
-    found = []
+    rates = []
     for name, column, where in (
         ("acceptance_rate", "accepted", everything),
         ("guarantee_rate", "met", both),
@@ -56,8 +56,8 @@ def paired_rates(real: MeasuredRun, predicted: MeasuredRun, *, alpha: float = AL
         ("in_time_rate", "met", everything),
     ):
         if where.any():
-            found.append(paired_rate(name, a[column].to_numpy()[where], b[column].to_numpy()[where], alpha=alpha))
-    return found
+            rates.append(paired_rate(name, a[column].to_numpy()[where], b[column].to_numpy()[where], alpha=alpha))
+    return rates
 
 
 def paired_rate(name: str, real: BoolArray, predicted: BoolArray, *, alpha: float = ALPHA) -> PairedRate:

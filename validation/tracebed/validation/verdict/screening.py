@@ -126,7 +126,7 @@ def screen(
     """Return the repetitions of a real run and the reasons to exclude them; `unmatched` is the accepted share of H2."""
     usual_nodes = _most_common([run.total_nodes for run in runs])
     different = different_states(runs)
-    found: list[Repetition] = []
+    repetitions: list[Repetition] = []
     earlier: dict[str, Run] = {}
     for index, (run, name, measured) in enumerate(zip(runs, names, figures, strict=True)):
         health = Health.of(run, measured["clock_skew_jobs"])
@@ -147,10 +147,10 @@ def screen(
             earlier[name] = run
         lenient = health.lenient and held == [unhealthy]
         excluded = "".join(held[:1])
-        found.append(
+        repetitions.append(
             Repetition(run, name, health.state, health.causes, excluded, health.notes, lenient, health.signals)
         )
-    return _flagged(found, figures)
+    return _flagged(repetitions, figures)
 
 
 def lateness(run: Run, figures: Figures) -> str:
@@ -254,14 +254,14 @@ def _unit(times: FloatArray) -> float:
 
 def signals(runs: pd.DataFrame) -> list[str]:
     """Return the signals of each repetition of one cell as text, or an empty text if there are none."""
-    found: list[list[str]] = [[] for _ in range(len(runs))]
+    texts_by_run: list[list[str]] = [[] for _ in range(len(runs))]
     if len(runs) < LEAST_REPETITIONS:
         return [""] * len(runs)
     times = runs["mean_run_s"].to_numpy()
     for index, own in enumerate(times):
         others = float(np.median(np.delete(times, index)))
         if abs(own - others) > H4_RUN_TIME * others:
-            found[index].append(f"H4: mean run time {own / others - 1:+.1%} from the median of the others")
+            texts_by_run[index].append(f"H4: mean run time {own / others - 1:+.1%} from the median of the others")
     for name, values in (
         ("makespan", np.log(runs["makespan_s"].to_numpy())),
         ("loss of capacity", runs["loss_of_capacity"].to_numpy()),
@@ -269,8 +269,8 @@ def signals(runs: pd.DataFrame) -> list[str]:
         limit, differences = _h5_limit(values)
         for row in np.flatnonzero(np.abs(differences) > limit):
             relative = math.expm1(differences[row]) if name == "makespan" else differences[row]
-            found[row].append(f"H5: {name} {relative:+.1%} from the median")
-    return ["; ".join(texts) for texts in found]
+            texts_by_run[row].append(f"H5: {name} {relative:+.1%} from the median")
+    return ["; ".join(texts) for texts in texts_by_run]
 
 
 def _h5_limit(values: FloatArray) -> tuple[float, FloatArray]:

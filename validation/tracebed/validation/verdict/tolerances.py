@@ -139,18 +139,18 @@ def parse_margin(text: str, metric: Metric, current: Margin | None = None) -> Ma
     parts = [part.strip() for part in str(text).split(",")]
     if parts == ["off"]:
         return None
-    found: dict[str, float | bool] = {}
+    fields: dict[str, float | bool] = {}
     for part in parts:
         key, value = _part(part, metric)
-        if key in found:
+        if key in fields:
             raise InputError(f"{text!r} is not a margin: {part!r} is given twice", hint=HINT)
-        found[key] = value
-    if not found.keys() - {"gate"}:
+        fields[key] = value
+    if not fields.keys() - {"gate"}:
         if current is None:
             raise InputError(f"{text!r} is not a margin of {metric.name}: the amount is missing", hint=HINT)
-        return replace(current, gate=bool(found["gate"]))
-    gate = found.get("gate", current is not None and current.gate)
-    return Margin(float(found.get("relative", 0)), float(found.get("absolute", 0)), gate=bool(gate))
+        return replace(current, gate=bool(fields["gate"]))
+    gate = fields.get("gate", current is not None and current.gate)
+    return Margin(float(fields.get("relative", 0)), float(fields.get("absolute", 0)), gate=bool(gate))
 
 
 def _part(text: str, metric: Metric) -> tuple[str, float | bool]:

@@ -74,7 +74,7 @@ def validate(
     results = tuple(_result(each, tolerances) for each in measured)
     verdict, reasons = _overall(judged, measured, tolerances)
     deciding = [each for each in measured if not each.calibration] or measured
-    found = evidence(
+    tested = evidence(
         [run.info for each in deciding for run in each.case.real],
         [run.info for each in deciding for run in each.case.predicted],
         [each.copied for each in deciding],
@@ -99,7 +99,7 @@ def validate(
         verdict=verdict,
         reasons=reasons,
         headline=headline(metrics, results, verdict, reasons),
-        warnings=cautions(results, metrics, tolerances, found, without, by_own, verdict)
+        warnings=cautions(results, metrics, tolerances, tested, without, by_own, verdict)
         + [f"policies in the wrong order: {pair.sentence}" for pair in discordant],
         tolerances=tolerances,
         tau=tau,
@@ -108,9 +108,9 @@ def validate(
         by_own_limits=by_own,
         levels=_levels(judged, tolerances),
         ranking=ranking,
-        could_fail=list(found.could_fail),
-        could_not_fail=list(found.could_not_fail),
-        same_scheduler=found.same_scheduler,
+        could_fail=list(tested.could_fail),
+        could_not_fail=list(tested.could_not_fail),
+        same_scheduler=tested.same_scheduler,
     )
 
 
@@ -120,10 +120,10 @@ def _overall(
     """Return the overall verdict and the reasons of the inconclusive gated metrics."""
     gated = [item for item in judged if item.gate]
     verdict = combine(item.verdict for item in gated)
-    found = {reason for item in gated for reason in item.reasons}
+    given = {reason for item in gated for reason in item.reasons}
     if not gated:
-        found = {Reason.NOT_DEFINED, *common_reasons(cases, tolerances, profile_based=False)}
-    return verdict, tuple(reason for reason in Reason if reason in found)
+        given = {Reason.NOT_DEFINED, *common_reasons(cases, tolerances, profile_based=False)}
+    return verdict, tuple(reason for reason in Reason if reason in given)
 
 
 def _metric(item: Judgment, tolerances: Tolerances) -> MetricVerdict:
@@ -231,7 +231,7 @@ def _levels(judged: Sequence[Judgment], tolerances: Tolerances) -> tuple[Level, 
     """Return the intervals of the gated metrics over the cases, over shared real runs, and over the workloads."""
     # Cases with the same real run, or of the same workload, are one observation, their mean. Student's t over the
     # workloads holds for a sample of workloads of the same kind.
-    found = []
+    levels = []
     for unit in ("cases", "real runs", "workloads"):
         intervals, numbers = {}, {}
         for item in judged:
@@ -247,8 +247,8 @@ def _levels(judged: Sequence[Judgment], tolerances: Tolerances) -> tuple[Level, 
                 intervals[item.metric.name] = interval(item.estimate.z, names, tolerances.alpha)
                 numbers[item.metric.name] = len(set(names))
         if intervals:
-            found.append(Level(unit, numbers, intervals))
-    return tuple(found)
+            levels.append(Level(unit, numbers, intervals))
+    return tuple(levels)
 
 
 def _simulator(runs: Iterable[Run]) -> SimulatorFacts:
@@ -424,11 +424,11 @@ def _counted(what: str, found: Sequence[tuple[Repetition, str]], total: int) -> 
 
 def _comparability(cases: Sequence[CaseResult]) -> Iterable[str]:
     """Yield the warnings about the pairs of runs, each once, with the cases if not all have it."""
-    found: dict[str, list[str]] = {}
+    cases_by_warning: dict[str, list[str]] = {}
     for each in cases:
         for text in each.pair.warnings:
-            found.setdefault(text, []).append(each.case.name)
-    for text, names in found.items():
+            cases_by_warning.setdefault(text, []).append(each.case.name)
+    for text, names in cases_by_warning.items():
         yield text if len(names) == len(cases) else f"{_names(names)}: {text}"
     for each in cases:
         for what, values in (

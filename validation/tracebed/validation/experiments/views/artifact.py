@@ -274,7 +274,7 @@ def _results(file: ExperimentFile, folder: Path, made: Made) -> list[Path]:
 
 def _versions() -> dict[str, str]:
     """Return name -> version of the libraries that tracebed needs, and that these need."""
-    found: dict[str, str] = {}
+    versions: dict[str, str] = {}
     waiting = ["tracebed"]
     while waiting:
         name = waiting.pop()
@@ -284,12 +284,12 @@ def _versions() -> dict[str, str]:
             continue
         for text in own.requires or []:
             needed = re.split(r"[^\w.-]", text, maxsplit=1)[0].lower()
-            if "extra ==" not in text and needed not in found:
-                found[needed] = ""
+            if "extra ==" not in text and needed not in versions:
+                versions[needed] = ""
                 waiting.append(needed)
-        found[name] = own.version
-    del found["tracebed"]
-    return {name: version for name, version in found.items() if version}
+        versions[name] = own.version
+    del versions["tracebed"]
+    return {name: version for name, version in versions.items() if version}
 
 
 def _readme(file: ExperimentFile, folder: Path, again: str, made: Made) -> str:

@@ -51,12 +51,12 @@ def base_of(point: Mapping[str, Any], base: Sequence[Row], keys: Iterable[str]) 
     """Return the rows of a baseline that a point is compared with: those with the same values of `keys`."""
     # A key of which the baseline has one value stands for every value, since the others were excluded: a rigid baseline
     # has one share of malleable jobs. Another workload is no baseline.
-    found = list(base)
+    rows = list(base)
     for key in keys:
-        same = [row for row in found if row[key] == point[key]]
-        if same or key == "workload" or len({row[key] for row in found}) > 1:
-            found = same
-    return found
+        same = [row for row in rows if row[key] == point[key]]
+        if same or key == "workload" or len({row[key] for row in rows}) > 1:
+            rows = same
+    return rows
 
 
 def named(where: Mapping[str, Any]) -> str:
@@ -92,7 +92,7 @@ def against_first(experiment: Experiment, table: pd.DataFrame) -> dict[tuple[Any
     keys = [*GROUP, "window"]
     grouped = table.groupby(keys, sort=False, dropna=False)
     groups = {tuple(None if key != key else key for key in at): rows for at, rows in grouped}  # NaN is no key
-    first, found = experiment.policies[0].name, {}
+    first, compared = experiment.policies[0].name, {}
     points: list[dict[str, Any]] = [dict(zip(keys, at, strict=True)) for at in groups]
     bases = [point for point in points if point["policy"] == first]
     for point, rows in zip(points, groups.values(), strict=True):
@@ -104,8 +104,8 @@ def against_first(experiment: Experiment, table: pd.DataFrame) -> dict[tuple[Any
         if below["seed"].nunique() == 1 and experiment.workloads[point["workload"]].model is None:
             # Seeds of the baseline were excluded, too: its jobs are the same for each seed.
             below = pd.concat([below.assign(seed=seed) for seed in rows["seed"].unique()])
-        found[tuple(point.values())] = Against(other, differences(with_inputs(below), with_inputs(rows)))
-    return found
+        compared[tuple(point.values())] = Against(other, differences(with_inputs(below), with_inputs(rows)))
+    return compared
 
 
 def with_inputs(rows: pd.DataFrame) -> pd.DataFrame:
@@ -134,10 +134,10 @@ def normalized(rows: pd.DataFrame, figures: Sequence[str], relative_to: Mapping[
     inputs = others[REPLICATE].itertuples(index=False, name=None)
     keys = [(tuple(at.values()), replicate) for at, replicate in zip(records(others[GROUP]), inputs, strict=True)]
     for name in figures:
-        found = {point: _of_inputs(below, name) for point, below in points.items()}
+        by_input = {point: _of_inputs(below, name) for point, below in points.items()}
         middle = {point: _mean([row[name] for row in below]) for point, below in points.items()}
         divisors = np.array([middle[point] or np.nan for point, _ in keys])
-        paired = np.array([_paired(found[point], replicate) for point, replicate in keys])
+        paired = np.array([_paired(by_input[point], replicate) for point, replicate in keys])
         others[name] = others[name].to_numpy(dtype=np.float64) / divisors
         others[f"{name}{PAIRED}"] = paired / divisors
     known: pd.DataFrame = others[others[list(figures)].notna().any(axis=1)]
@@ -183,5 +183,5 @@ def interval_text(sizes: Iterable[int], replicated: str, plot: Plot) -> str:
 
 def reference(base: Sequence[Mapping[Any, Any]], point: Mapping[Any, Any], keys: Iterable[str], figure: str) -> float:
     """Return the mean of the baseline of a point (`base_of`), NaN if there is no baseline."""
-    found = base_of(point, base, keys)
-    return fmean(row[figure] for row in found) if found else math.nan
+    rows = base_of(point, base, keys)
+    return fmean(row[figure] for row in rows) if rows else math.nan

@@ -97,8 +97,8 @@ class Layout(NamedTuple):
     @property
     def series(self) -> dict[str, str]:
         """Name of each series -> its policy."""
-        found = self.averaged[self.varying].drop_duplicates().to_dict("records")
-        return {named({str(key): value for key, value in each.items()}): each["policy"] for each in found}
+        values = self.averaged[self.varying].drop_duplicates().to_dict("records")
+        return {named({str(key): value for key, value in each.items()}): each["policy"] for each in values}
 
 
 def layout(plot: Plot, rows: pd.DataFrame) -> Layout | None:
@@ -176,11 +176,11 @@ def _divided(
     averaged: pd.DataFrame, rows: pd.DataFrame, varying: list[str]
 ) -> list[tuple[str, pd.DataFrame, pd.DataFrame]]:
     """Return the label of each series, its means, and its rows."""
-    found = []
+    parts = []
     for values in averaged[varying].drop_duplicates().itertuples(index=False, name=None):
         mine, of_all = (table[(table[varying] == pd.Series(values, varying)).all(axis=1)] for table in (averaged, rows))
-        found.append((named(dict(zip(varying, values, strict=True))), mine, of_all))
-    return found
+        parts.append((named(dict(zip(varying, values, strict=True))), mine, of_all))
+    return parts
 
 
 def _series(
@@ -314,15 +314,15 @@ def _draw_boxes(axes: Axes, one: Series, width: float) -> None:
 
 def _about(boxes: Mapping[str, list[str]], figures: int, interval: str, plot: Plot) -> dict[str, Artist]:
     """Return the entries of the legend that explain boxes and intervals, with figure names if the boxes differ."""
-    found: dict[str, Artist] = {}
+    entries: dict[str, Artist] = {}
     for over, names in boxes.items():
         of = "" if len(names) == figures else f" ({' / '.join(all_metrics()[name].label for name in names)})"
-        found[f"box: quartiles over {over}{of}"] = Patch(facecolor="#ffffff", edgecolor=BOX, linewidth=0.8)
+        entries[f"box: quartiles over {over}{of}"] = Patch(facecolor="#ffffff", edgecolor=BOX, linewidth=0.8)
     if interval and plot.kind == "lines":
-        found[interval] = Patch(facecolor="#bbbbbb", alpha=0.6)
+        entries[interval] = Patch(facecolor="#bbbbbb", alpha=0.6)
     elif interval:
-        found[interval] = Line2D([], [], color=BOX, linewidth=0.8, linestyle="", marker="|", markersize=7)
-    return found
+        entries[interval] = Line2D([], [], color=BOX, linewidth=0.8, linestyle="", marker="|", markersize=7)
+    return entries
 
 
 def _marks(claim: Claim, plot: Plot, averaged: pd.DataFrame, absolute: pd.DataFrame) -> Iterator[Mark]:
@@ -405,9 +405,9 @@ def _label(axes: Axes, name: str, x: str, groups: list[Any], plot: Plot, width: 
 
 def _shared_start(names: list[str]) -> str:
     """Return the words, each with its hyphen, with which all of several names begin: `very-heavy-`."""
-    found = ""
+    start = ""
     for words in zip(*(name.split("-")[:-1] for name in names), strict=False):
         if len(names) < 2 or len(set(words)) > 1:
             break
-        found += f"{words[0]}-"
-    return found
+        start += f"{words[0]}-"
+    return start

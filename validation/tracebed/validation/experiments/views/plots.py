@@ -188,16 +188,16 @@ def _drawn(drawing: Drawing, width: float | None) -> Drawn | None:
     if plot.kind == "ecdf":
         series = _jobs_by_series(drawing)
         return ecdf(plot, series, title, width, drawing.numbers) if series else None
-    found = []
+    sides = []
     for where in (plot.at, plot.relative_to or {}):
         tables = [table for _, table in _jobs_at(drawing, where)]
         if not tables:
             return None
-        found.append(pd.concat(tables, ignore_index=True).assign(weight=1.0 / len(tables)))  # averages jobs over seeds
+        sides.append(pd.concat(tables, ignore_index=True).assign(weight=1.0 / len(tables)))  # averages jobs over seeds
     names = [named(where) for where in (plot.at, plot.relative_to or {})]
     if plot.kind == "heatmap":
-        return heat_maps(plot, found[0], found[1], names, title)
-    return daily(plot, found[0], found[1], names, title, drawing.numbers)
+        return heat_maps(plot, sides[0], sides[1], names, title)
+    return daily(plot, sides[0], sides[1], names, title, drawing.numbers)
 
 
 def _jobs_at(drawing: Drawing, where: Mapping[str, Any]) -> Iterator[tuple[Point, pd.DataFrame]]:
@@ -222,7 +222,7 @@ def _points_by_series(drawing: Drawing) -> dict[Point, dict[str, Any]]:
 def _jobs_by_series(drawing: Drawing) -> dict[str, list[pd.DataFrame]]:
     """Return the jobs of each seed by the name of their series."""
     names = _points_by_series(drawing)
-    found: dict[str, list[pd.DataFrame]] = {}
+    jobs: dict[str, list[pd.DataFrame]] = {}
     for point, table in _jobs_at(drawing, drawing.plot.at):
-        found.setdefault(named(names[point]), []).append(table)
-    return found
+        jobs.setdefault(named(names[point]), []).append(table)
+    return jobs

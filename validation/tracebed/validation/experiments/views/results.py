@@ -38,21 +38,21 @@ def write(
     case_pages: bool = True,
 ) -> dict[str, Any]:
     """Write the files of a validation, and return the content of verdict.json. `failed`: simulator -> its failure."""
-    found = list(validations.values())
+    made = list(validations.values())
     outcomes = {name: outcome(validation, inconclusive, findings) for name, validation in validations.items()}
     document = {
         "schema": SUITE_SCHEMA,
         "suite": suite.file.name,
-        "verdict": combine([*(item.verdict for item in found), *(Verdict.INCONCLUSIVE for _ in failed)]).value,
-        "exit_code": int(gate(found, inconclusive, findings, failed)),
+        "verdict": combine([*(item.verdict for item in made), *(Verdict.INCONCLUSIVE for _ in failed)]).value,
+        "exit_code": int(gate(made, inconclusive, findings, failed)),
         "outcomes": outcomes | dict.fromkeys(failed, FAILED),
-        "simulators": [judged(validation, inconclusive, findings) for validation in found],
+        "simulators": [judged(validation, inconclusive, findings) for validation in made],
         "failed": dict(failed),
     }
     texts = {
         VERDICT: (json.dumps(json_values(document), indent=1) + "\n").encode(),
-        SUMMARY: markdown(found, findings, inconclusive, failed).encode(),
-        JUNIT: junit(found, inconclusive, findings, failed),
+        SUMMARY: markdown(made, findings, inconclusive, failed).encode(),
+        JUNIT: junit(made, inconclusive, findings, failed),
     }
     for name, text in texts.items():
         with replacing(folder / name) as stream:

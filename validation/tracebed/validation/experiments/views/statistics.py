@@ -211,8 +211,8 @@ def summarize(folder: Path) -> Statistics:
     for index in runs[runs["state"] == "completed"].groupby("cell").groups.values():
         runs.loc[index, "signals"] = screening.signals(runs.loc[index])
     figures = [item for cell in plan["cells"] for item in _figures(cell, runs, _predictions(predicted, cell))]
-    found = {name: dependence(runs[name].to_numpy(dtype=float), runs["cell"].tolist()) for name in METRICS}
-    return Statistics(runs, figures, {name: item for name, item in found.items() if item}, failed, missing)
+    dependences = {name: dependence(runs[name].to_numpy(dtype=float), runs["cell"].tolist()) for name in METRICS}
+    return Statistics(runs, figures, {name: item for name, item in dependences.items() if item}, failed, missing)
 
 
 def _unnoted(slot: Slot, run: Run) -> Attempt:
@@ -235,12 +235,12 @@ def _row(attempt: Attempt, run: Run) -> list[Any]:
 
 def _predictions(folder: Path, cell: str) -> dict[str, list[dict[str, Any]]]:
     """Return simulator -> metrics of its predictions of a cell, one or, of a stochastic simulator, several."""
-    found: dict[str, list[dict[str, Any]]] = {}
+    metrics_by_simulator: dict[str, list[dict[str, Any]]] = {}
     for simulator in sorted(path for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []:
         runs = [simulator / cell / "run.json", *sorted((simulator / cell).glob("run-*/run.json"))]
         if made := [metrics(Run.load(path.parent)) for path in runs if path.is_file()]:
-            found[simulator.name] = made
-    return found
+            metrics_by_simulator[simulator.name] = made
+    return metrics_by_simulator
 
 
 def _figures(cell: str, runs: pd.DataFrame, predicted: Mapping[str, list[dict[str, Any]]]) -> list[CellFigures]:
