@@ -15,12 +15,11 @@ from tracebed.api import generate, make_malleable
 from tracebed.converters.malleability import (
     FRACTIONS,
     Thresholds,
-    amdahl_speedup,
     largest_efficient_size,
     malleable_sizes,
     to_malleable,
 )
-from tracebed.converters.speedup import Speedup
+from tracebed.converters.speedup import Speedup, amdahl_speedup
 from tracebed.converters.workload import Provenance, System, Workload
 from tracebed.ground.errors import InputError, Tolerated
 

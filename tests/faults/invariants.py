@@ -31,7 +31,7 @@ from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.state import handles_requests
 from tracebed.orchestrator.watching.follower import view_of
-from tracebed.testing.virtual.ranks import VirtualRank
+from tracebed.testing.virtual.machine import VirtualRank
 from tracebed.validation.metrics.measured import MeasuredRun
 
 LEFT_S = 600.0

@@ -23,7 +23,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tracebed.converters.formats.reading import read_workload
-from tracebed.converters.malleability import amdahl_speedup, to_malleable
+from tracebed.converters.malleability import to_malleable
+from tracebed.converters.speedup import amdahl_speedup
 from tracebed.converters.workload import Workload
 from tracebed.orchestrator.simulation.prediction import predict
 

@@ -9,13 +9,8 @@ import numpy.typing as npt
 
 
 def interval_svg(low: float, middle: float, high: float, reach: float, *, marks: tuple[float, ...] = ()) -> str:
-    """Return an interval with its middle on an axis around 0; empty if the middle is unknown.
-
-    Args:
-        low, middle, high: the interval; NaN if its ends are unknown.
-        reach: the axis has the values from -reach to reach. Values beyond are drawn at its end.
-        marks: values with a thin line.
-    """
+    """Return an interval with its middle on an axis from -reach to reach; empty if the middle is unknown."""
+    # Values beyond the axis are drawn at its end; NaN: the ends are unknown.
     if math.isnan(middle) or not reach > 0:
         return ""
 
@@ -31,13 +26,7 @@ def interval_svg(low: float, middle: float, high: float, reach: float, *, marks:
 
 
 def curve_svg(values: npt.NDArray[np.float64], limit: float, label: str) -> str:
-    """Return a curve above 0 as a filled area, with a dashed line at a limit.
-
-    Args:
-        values: equidistant values, shape (points,), at least two, not negative.
-        limit: the limit, above 0.
-        label: text below the picture.
-    """
+    """Return a curve above 0 (at least two equidistant values) as an area, with a dashed line at a limit."""
     top = max(float(values.max()), limit)
     heights = 60 - 56 * values / top
     points = " ".join(f"{x:.1f},{y:.1f}" for x, y in zip(np.linspace(0, 440, len(values)), heights, strict=True))

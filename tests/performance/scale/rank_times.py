@@ -2,7 +2,7 @@
 
 All times come from the journal of a replay of short jobs under the policy `pref`, in the same way on emulated
 and on virtual nodes, so both columns contain the way of a message. The medians of the emulated nodes are those of
-`tracebed.testing.virtual.ranks.Times`.
+`tracebed.testing.virtual.machine.Times`.
 
     python rank_times.py --jobs 150
 """
@@ -24,8 +24,8 @@ from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import JOURNAL
 from tracebed.orchestrator.testbeds.nodes import AGENTS, Group, Inventory, Node
 from tracebed.orchestrator.testbeds.settings import ProviderSettings
+from tracebed.testing.virtual.machine import Times
 from tracebed.testing.virtual.provider import VirtualSettings
-from tracebed.testing.virtual.ranks import Times
 
 SPEED, NODES, CORES = 100.0, 4, 4
 

@@ -49,8 +49,7 @@ LINE = re.compile(
 )
 """A line of the dispatching plan in the default format of AccaSim."""
 DATE = "%Y-%m-%d %H:%M:%S"
-PROGRAM = "tracebed.drivers.accasim_process"
-"""Module that the process of AccaSim runs."""
+PROGRAM = "tracebed.drivers.accasim_process"  # module that the process of AccaSim runs
 
 
 # -- reading
@@ -69,11 +68,7 @@ def _plan(path: Path) -> Path | None:
 
 
 def read(path: Path, workload: Workload | None, options: ReadOptions) -> Run:
-    """Read a dispatching plan, or a folder with one (`sched-*`), as a run.
-
-    Raises:
-        InputError: a line is not in the default format of AccaSim, or the jobs are not those of the workload.
-    """
+    """Read a dispatching plan, or a folder with one (`sched-*`), in the default format of AccaSim."""
     plan = _plan(path)
     if plan is None:
         raise InputError("has no dispatching plan", where=str(path), hint="give the file sched-... of AccaSim")
@@ -81,13 +76,9 @@ def read(path: Path, workload: Workload | None, options: ReadOptions) -> Run:
 
 
 def observed(plan: Path, options: ReadOptions) -> Observed:
-    """Return the jobs of a dispatching plan; dates are in the time zone of the options, by default UTC.
-
-    Raises:
-        InputError: a line is not in the default format of AccaSim.
-    """
+    """Return the jobs of a dispatching plan; dates are in the time zone of the options, by default UTC."""
     file = Input.at(plan)
-    found, places = [], []
+    fields_of_jobs, places = [], []
     for number, line in file.lines():
         if not line.strip():
             continue
@@ -95,9 +86,9 @@ def observed(plan: Path, options: ReadOptions) -> Observed:
         if fields is None:
             hint = "write the plan in the default format of AccaSim, or convert it to CSV"
             raise InputError("is not a line of a dispatching plan", where=f"{file.where}:{number}", hint=hint)
-        found.append(fields.groupdict())
+        fields_of_jobs.append(fields.groupdict())
         places.append(number)
-    table = pd.DataFrame(found).replace("NA", "")
+    table = pd.DataFrame(fields_of_jobs).replace("NA", "")
     if not len(table):
         raise InputError("contains no jobs", where=file.where, hint="check that AccaSim ended without an error")
     jobs = pd.DataFrame(
@@ -135,13 +126,7 @@ def _dates(texts: pd.Series[str], file: Input, places: Sequence[int], zone: str)
 
 
 def simulate(workload: Workload, nodes: Sequence[NodeFacts], setup: Setup, options: SimulateOptions) -> Run:
-    """Run AccaSim on `workload` in a separate process.
-
-    Times are rounded to whole seconds. Jobs that are not rigid are simulated at their requested size.
-
-    Raises:
-        InputError: AccaSim is not installed, lacks the policy, exceeds the time-out, or fails.
-    """
+    """Run AccaSim in a separate process. Times are whole seconds, and each job has its requested size."""
     scheduling = setup.scheduling
     policy, over_limit = scheduling.policy, scheduling.over_limit
     if policy not in POLICIES:
@@ -169,8 +154,8 @@ def simulate(workload: Workload, nodes: Sequence[NodeFacts], setup: Setup, optio
         fitting = int((jobs.ints("nodes") <= len(nodes)).sum())
         seen = observed(plan, ReadOptions()) if plan.is_file() and plan.stat().st_size else None
         if seen is None or len(seen.jobs) != fitting:
-            found = 0 if seen is None else len(seen.jobs)
-            what = f"AccaSim ended {found:,} of the {fitting:,} jobs that fit on the machine"
+            ended = 0 if seen is None else len(seen.jobs)
+            what = f"AccaSim ended {ended:,} of the {fitting:,} jobs that fit on the machine"
             raise InputError(what, where=str(folder), hint="give --with accasim,keep=FOLDER to see its files")
         return _run(seen, jobs, nodes, setup, options)
 

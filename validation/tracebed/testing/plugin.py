@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 
 MARKER = "tracebed"
 FIXTURE = "tracebed_validation"
-PROPERTY = "tracebed_verdict"
-"""Name of the verdict among the properties of a test, which are part of JUnit reports, too."""
+PROPERTY = "tracebed_verdict"  # name of the verdict among the properties of a test, which JUnit reports have, too
 POLICIES = ("fail", "warn", "pass")
 HELP = (
     f"{MARKER}(suite, simulator=None, inconclusive='fail', baseline=None, output=None): validate a simulator over the "

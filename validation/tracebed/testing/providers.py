@@ -21,8 +21,7 @@ from tracebed.orchestrator.testbeds.provider import PROVIDERS, Channel, Provider
 from tracebed.orchestrator.testbeds.testbed import AgentTestbed
 from tracebed.testing.testbeds import check_testbed, launch_message, marked
 
-FLOOD = 500
-"""Number of messages of 1,000 characters that are sent before a reply is received."""
+FLOOD = 500  # number of messages of 1,000 characters that are sent before a reply is received
 
 
 def check_provider(provider: type[Provider], group: Group | None = None, *, patience_s: float = 60.0) -> None:
@@ -162,8 +161,8 @@ class _ProviderCheck:
         if self.provider.shared:
             _demand(Path(self.provider.spool(node)) == self.folder, "shared nodes write to the folder of the replay")
         self.provider.fetch(node, self.folder)
-        found = [str(path.relative_to(self.folder)) for path in self.folder.glob("job-files/*")]
-        _demand(f"job-files/{node.name}.out" in found, f"`fetch` copies the files of jobs, but copied {found}")
+        fetched = [str(path.relative_to(self.folder)) for path in self.folder.glob("job-files/*")]
+        _demand(f"job-files/{node.name}.out" in fetched, f"`fetch` copies the files of jobs, but copied {fetched}")
 
     def kill(self) -> None:
         """Check that a killed agent and its ranks are gone, so that the same job can run again."""

@@ -16,10 +16,8 @@ import psutil
 from tracebed.orchestrator.testbeds.base import Event, Factory, Testbed
 from tracebed.orchestrator.testbeds.nodes import AGENTS, Inventory, Node
 
-FLOOD = 2000
-"""Number of messages that are sent before a reply is received."""
-MARK = "TRACEBED_CHECK"
-"""Environment variable that marks the processes of the checked testbed."""
+FLOOD = 2000  # number of messages that are sent before a reply is received
+MARK = "TRACEBED_CHECK"  # environment variable that marks the processes of the checked testbed
 
 
 def check_testbed(factory: Factory, inventory: Inventory | None = None, *, patience_s: float = 60.0) -> None:

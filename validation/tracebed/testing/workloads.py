@@ -15,10 +15,6 @@ def draw(seed: int, *, cores: int = 4) -> Workload:
 
     Times are whole seconds in most workloads, so that events coincide. Each time limit is at least the run time, and
     each malleable job has a linear speedup. A job may request more nodes than the system has.
-
-    Args:
-        seed: seed of the random numbers.
-        cores: cores per node.
     """
     rng = random.Random(seed)
     machine = rng.choice([1, 2, 3, 5, 8, 16])

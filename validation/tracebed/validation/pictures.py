@@ -28,13 +28,11 @@ from tracebed.validation.report import style
 
 COLORS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bbbbbb", "#222222")
 """Paul Tol's bright scheme, safe for the color blind."""
-HATCHES = ("", "////", "....", "xxxx")
-"""Patterns of the further series, if there are more series than colors."""
+HATCHES = ("", "////", "....", "xxxx")  # patterns of the further series, if there are more series than colors
 LINES: tuple[Any, ...] = ("-", style.DASHED, (0, (1, 1.5)), (0, (5, 1.5, 1, 1.5)))
 """Styles of lines, so that lines differ in print without colors."""
 MARKERS = "osD^vPX*"
-COLUMN, PAGE = 3.5, WIDTH
-"""Widths of a column and of a page of a paper with two columns, in."""
+COLUMN, PAGE = 3.5, WIDTH  # widths of a column and of a page of a paper with two columns, in
 WIDTHS: Mapping[str, float] = {"column": COLUMN, "page": PAGE}
 STYLE: dict[Any, Any] = {
     **style.STYLE,
@@ -131,14 +129,7 @@ def save_all(pictures: Mapping[str, Picture], folder: Path) -> list[Path]:
 
 
 def save(figure: Figure, data: pd.DataFrame, folder: Path, stem: str) -> Path:
-    """Write `stem`.svg, .png, .pdf and .csv into `folder`, and return the path of the PNG file.
-
-    Args:
-        figure: the picture.
-        data: what the picture shows, a row per bar, mark, cell or point of a line.
-        folder: the folder; it is made if it does not exist.
-        stem: name of the files without suffix.
-    """
+    """Write `stem`.svg, .png, .pdf and the shown data as .csv into `folder`, and return the path of the PNG file."""
     folder.mkdir(parents=True, exist_ok=True)
     _write_all(figure, folder, stem)
     _write_csv(data, folder / f"{stem}.csv")
@@ -168,11 +159,7 @@ def _write_csv(data: pd.DataFrame, path: Path) -> Path:
 
 
 def drawn_in(figure: Figure) -> pd.DataFrame:
-    """Return the lines, marks and bars of a figure.
-
-    Returns:
-        A row per point or bar: panel, series, x and y in the units of the axes. Bars and segments have x_end and y_end.
-    """
+    """Return points and bars of a figure: panel, series, x, y (axis units); x_end and y_end of bars and segments."""
     rows: list[tuple[Any, ...]] = []
     for axes in figure.axes:
         over = " over ".join(filter(None, (axes.get_ylabel(), axes.get_xlabel())))
@@ -209,17 +196,9 @@ def _label_of(artist: Any) -> str:
 def panels(
     count: int, title: str, *, height: float = 2.0, wide: bool = False, width: float | None = None
 ) -> tuple[Figure, list[Axes]]:
-    """Return a figure of `count` panels, and the panels.
-
-    A single panel is as wide as a column, or as a page if `wide`. Several are side by side, two in a row of a page,
-    or below each other if `wide` or if the figure is as wide as a column.
-
-    Args:
-        count: number of panels.
-        height: height of a panel with its labels, in.
-        wide: whether a panel needs the width of a page.
-        width: width of the figure, in; by default by the number of panels.
-    """
+    """Return a figure of `count` panels of `height` inches with their labels, and the panels."""
+    # A single panel is as wide as a column, or as a page if `wide`. Several are side by side, two in a row of a page,
+    # or below each other if `wide` or if the figure is as wide as a column.
     width = width or (COLUMN if count == 1 and not wide else PAGE)
     columns = 1 if wide or count == 1 or width == COLUMN else 2
     rows = -(-count // columns)
@@ -232,14 +211,10 @@ def panels(
 
 
 def legend(figure: Figure, axes_of: Iterable[Axes], more: Mapping[str, Artist] | None = None) -> None:
-    """Draw the legend of all panels below them, and make the figure higher by its height.
-
-    Args:
-        axes_of: the panels. A label of several is drawn once, bars first.
-        more: further entries, by their labels.
-    """
-    found = [pair for axes in axes_of for pair in zip(*axes.get_legend_handles_labels(), strict=True)]
-    handles = {label: handle for handle, label in sorted(found, key=lambda pair: isinstance(pair[0], Line2D))}
+    """Draw the legend of all panels, and `more` entries, below them, and make the figure higher by its height."""
+    # A label of several panels is drawn once, bars first.
+    labeled = [pair for axes in axes_of for pair in zip(*axes.get_legend_handles_labels(), strict=True)]
+    handles = {label: handle for handle, label in sorted(labeled, key=lambda pair: isinstance(pair[0], Line2D))}
     width = figure.get_figwidth()
     entries: dict[str, Any] = {wrapped(label, width - 0.6): each for label, each in {**handles, **(more or {})}.items()}
     if not entries:

@@ -44,8 +44,8 @@ def model_of(name: str, base: type[BaseModel], settings: Iterable[str]) -> Any:
 
 def given(spec: BaseModel, settings: Iterable[str]) -> dict[str, Any]:
     """Return the settings that are given in a model of `model_of`."""
-    found = {name: getattr(spec, name) for name in settings if name in type(spec).model_fields}
-    return {name: value for name, value in found.items() if value is not None}
+    values = {name: getattr(spec, name) for name in settings if name in type(spec).model_fields}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _checked(name: str, value: Any) -> Any:

@@ -36,13 +36,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 PERCENTS = (2.5, 97.5)
-INPUT = "input"
-"""Column that names the perturbed input of a run. Runs with the same one are pairs."""
-LEAST = 6
-"""Smallest number of runs or pairs for a decision. Of five differences without a cause, all have one sign in 6 %."""
+INPUT = "input"  # Column that names the perturbed input of a run. Runs with the same one are pairs.
+LEAST = 6  # fewest runs or pairs for a decision: of five differences without a cause, all have one sign in 6 %
 
-ROUNDING = 1e-9
-"""Differences below this share of a figure are those of sums of floating-point numbers in different orders."""
+ROUNDING = 1e-9  # differences below this share are those of sums of floating-point numbers in different orders
 
 
 @dataclass(frozen=True)
@@ -90,12 +87,11 @@ def figures(runs: Iterable[Run], tau: float = TAU) -> pd.DataFrame:
 def differences(first: pd.DataFrame, second: pd.DataFrame) -> dict[str, Difference]:
     """Return the difference of each metric that is defined in both groups of runs.
 
-    Args:
-        first, second: a row per run, as from `figures`; `INPUT` names the perturbed inputs, if there are any. The
-            interval of a group of one run is its figure.
+    A row per run, as from `figures`; `INPUT` names the perturbed inputs, if there are any. The interval of a group of
+    one run is its figure.
     """
     pairs = _pairs(first, second)
-    found = {}
+    by_metric = {}
     for name in all_metrics():
         if name not in first or name not in second:
             continue
@@ -106,15 +102,13 @@ def differences(first: pd.DataFrame, second: pd.DataFrame) -> dict[str, Differen
         else:
             difference = apart(first[name].to_numpy(), second[name].to_numpy())
         if difference is not None:
-            found[name] = difference
-    return found
+            by_metric[name] = difference
+    return by_metric
 
 
 def _pairs(first: pd.DataFrame, second: pd.DataFrame) -> tuple[IntArray, IntArray] | None:
-    """Return the rows of both groups that are pairs, shapes (pairs,); None if there are too few.
-
-    An input may be drawn several times. The k-th run with an input in one group is the pair of the k-th in the other.
-    """
+    """Return the rows of both groups that are pairs, shapes (pairs,); None if there are too few."""
+    # An input may be drawn several times. The k-th run with an input in one group is the pair of the k-th in the other.
     import pandas as pd
 
     if INPUT not in first or INPUT not in second:
@@ -125,16 +119,12 @@ def _pairs(first: pd.DataFrame, second: pd.DataFrame) -> tuple[IntArray, IntArra
         )
         for side, each in (("first", first), ("second", second))
     ]
-    found = sides[0].merge(sides[1], on=[INPUT, "k"])
-    return (found["first"].to_numpy(), found["second"].to_numpy()) if len(found) >= LEAST else None
+    pairs = sides[0].merge(sides[1], on=[INPUT, "k"])
+    return (pairs["first"].to_numpy(), pairs["second"].to_numpy()) if len(pairs) >= LEAST else None
 
 
 def paired(first: FloatArray, second: FloatArray) -> Difference | None:
-    """Return the difference of a metric over pairs of runs; None if it is undefined in each pair.
-
-    Args:
-        first, second: the metric, shape (pairs,), NaN where it is undefined.
-    """
+    """Return the difference of a metric over pairs of runs, shape (pairs,); None if it is undefined in each pair."""
     known = ~np.isnan(first) & ~np.isnan(second)
     if not known.any():
         return None
@@ -144,11 +134,7 @@ def paired(first: FloatArray, second: FloatArray) -> Difference | None:
 
 
 def apart(first: FloatArray, second: FloatArray) -> Difference | None:
-    """Return the difference of a metric between runs that are not pairs; None if one group has no value.
-
-    Args:
-        first, second: the metric, shapes (runs of the group,), NaN where it is undefined.
-    """
+    """Return the difference of a metric between runs that are not pairs; None if one group has no value."""
     one, two = (values[~np.isnan(values)] for values in (first, second))
     if not len(one) or not len(two):
         return None
@@ -201,21 +187,17 @@ def figures_of(folder: Path, own: Mapping[str, Any]) -> pd.DataFrame:
 
 
 def read_figures(folder: Path) -> pd.DataFrame | None:
-    """Return the metrics in the folder of a run, with the names of the inputs, or None if there are none.
-
-    Raises:
-        InputError: the file is not a table of metrics.
-    """
+    """Return the metrics in the folder of a run, with the names of the inputs, or None if there are none."""
     import pandas as pd
 
     path = folder / PERTURBED
     if not path.exists():
         return None
     try:
-        found = pd.read_csv(StringIO(read_text(path, "table of metrics", hint="simulate again")), dtype={INPUT: str})
-        found = found.astype({name: np.float64 for name in found if name != INPUT})
+        table = pd.read_csv(StringIO(read_text(path, "table of metrics", hint="simulate again")), dtype={INPUT: str})
+        table = table.astype({name: np.float64 for name in table if name != INPUT})
     except ValueError as error:
         raise InputError(f"not a table of metrics: {error}", where=str(path), hint="simulate again") from error
-    if found.columns.isin(list(all_metrics())).any():
-        return found
+    if table.columns.isin(list(all_metrics())).any():
+        return table
     raise InputError("has no metric", where=str(path), hint="simulate again")

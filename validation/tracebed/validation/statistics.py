@@ -15,8 +15,7 @@ from numpy.typing import ArrayLike
 from tracebed.converters.workload import FloatArray, IntArray
 
 BATCHES = 10
-LEVEL = 0.90
-"""Nominal coverage of intervals."""
+LEVEL = 0.90  # nominal coverage of intervals
 
 
 def mean(sample: ArrayLike) -> float:
@@ -68,32 +67,24 @@ def _pairs(counts: IntArray) -> int:
 
 
 def _inversions(values: IntArray) -> int:
-    """Return the number of pairs of values of which the first is larger, for whole numbers of at least 0.
-
-    The values are sorted by one binary digit after the other, the highest first. A pair is counted at the highest digit
-    in which its values differ: a 1 before a 0 among the values with the same higher digits, which are neighbors.
-    """
-    found = 0
+    """Return the number of pairs of values of which the first is larger, for whole numbers of at least 0."""
+    # The values are sorted by one binary digit after the other, the highest first. A pair is counted at the highest
+    # digit in which its values differ: a 1 before a 0 among the values with the same higher digits, which are
+    # neighbors.
+    count = 0
     for digit in reversed(range(int(values.max()).bit_length())):
         higher, one = values >> (digit + 1), (values >> digit) & 1
         before = np.cumsum(one) - one
         begins = np.flatnonzero(np.append(True, higher[1:] != higher[:-1]))
         of_group = before - np.repeat(before[begins], np.diff(np.append(begins, len(values))))
-        found += int(of_group[one == 0].sum())
+        count += int(of_group[one == 0].sum())
         values = values[np.argsort(values >> digit, kind="stable")]
-    return found
+    return count
 
 
 def harrell_davis(ordered: FloatArray, probabilities: Sequence[float]) -> FloatArray:
-    """Return quantiles by the estimator of Harrell and Davis (Biometrika 1982), a weighted mean of all values.
-
-    Args:
-        ordered: shape (samples, values); each row ascending, without NaN.
-        probabilities: the quantiles, between 0 and 1.
-
-    Returns:
-        shape (samples, probabilities).
-    """
+    """Return quantiles, shape (samples, probabilities), of ascending rows: weighted means of all values of a row."""
+    # The estimator of Harrell and Davis (Biometrika 1982).
     from scipy import special
 
     n = ordered.shape[1]
@@ -126,19 +117,12 @@ class Interval:
 
 
 def batch_means(values: FloatArray, *, batches: int = BATCHES, level: float = LEVEL) -> Interval | None:
-    """Return the interval of the mean of an autocorrelated series, by batch means.
+    """Return the interval of the mean of an autocorrelated series, or None if a batch would have fewer than two values.
 
     The series is divided into `batches` consecutive batches of nearly equal size. The batch means are treated as
-    independent observations, with Student's t (Law and Kelton, Simulation Modeling and Analysis, 9.5.3).
-    The waits of consecutive jobs are correlated, so an interval that assumes independent jobs is far too narrow.
-
-    Args:
-        values: shape (jobs,) in submit order, or (bins,) in time order; without NaN.
-        batches: number of batches.
-        level: nominal coverage.
-
-    Returns:
-        The interval, or None if a batch would have fewer than two values.
+    independent observations, with Student's t (Law and Kelton, Simulation Modeling and Analysis, 9.5.3). The waits of
+    consecutive jobs are correlated, so an interval that assumes independent jobs is far too narrow. Values are in
+    submit order, or bins in time order, without NaN.
     """
     if len(values) < 2 * batches:
         return None
@@ -159,33 +143,19 @@ class Differences:
     """Differences of one quantity between two runs, job by job: d = predicted - real, in the unit of the quantity."""
 
     jobs: int
-    bias: float
-    """Mean of d."""
-    mae: float
-    """Mean of |d|."""
-    rmse: float
-    """Root mean square of d."""
-    p95: float
-    """95th percentile of |d|."""
-    limits: tuple[float, float]
-    """Limits of agreement, bias -+ 1.96 standard deviations of d (Bland and Altman 1986)."""
-    slope: float
-    """Proportional bias: slope of the regression of d on the mean of both runs."""
-    wasserstein: float
-    """Wasserstein-1 distance between the two distributions, which ignores the pairing of jobs."""
+    bias: float  # mean of d
+    mae: float  # mean of |d|
+    rmse: float  # root mean square of d
+    p95: float  # 95th percentile of |d|
+    limits: tuple[float, float]  # limits of agreement, bias -+ 1.96 standard deviations of d (Bland and Altman 1986)
+    slope: float  # proportional bias: slope of the regression of d on the mean of both runs
+    wasserstein: float  # Wasserstein-1 distance between the two distributions, which ignores the pairing of jobs
+    # Rank correlation tau-b; meaningful for waits, not for start times. NaN if one side is constant.
     kendall_tau: float
-    """Rank correlation tau-b; meaningful for waits, not for start times. NaN if one side is constant."""
 
 
 def differences(predicted: FloatArray, real: FloatArray) -> Differences | None:
-    """Return the differences between the values of the same jobs in two runs.
-
-    Args:
-        predicted, real: shape (jobs,), in the same order, without NaN.
-
-    Returns:
-        The differences, or None for fewer than two jobs.
-    """
+    """Return the differences between the values of the same jobs in two runs; None for fewer than two jobs."""
     if len(real) < 2:
         return None
     d = predicted - real

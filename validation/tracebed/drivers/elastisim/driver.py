@@ -22,13 +22,6 @@ import pandas as pd
 
 from tracebed.converters.workload import Kind, Provenance, System, Workload
 from tracebed.drivers.elastisim import outputs, program
-from tracebed.drivers.elastisim.program import (
-    Connection,
-    Invocation,
-    MessageReason,
-    NoMessageError,
-    Reply,
-)
 from tracebed.ground.errors import InputError
 from tracebed.ground.files import check_folder, set_aside
 from tracebed.ground.outputs import OutputKind
@@ -49,36 +42,23 @@ SUPPORTED = frozenset(
     {"priority", "placement", "over_limit", "interval_s", "malleability_interval_s", "overheads", "calibration"}
 )
 """Options that ElastiSim supports; `release_s` of the overheads has no effect, with a warning."""
-ITERATIONS = 10
-"""Number of iterations of a malleable job, if neither a grain nor a malleability interval is given."""
+ITERATIONS = 10  # number of iterations of a malleable job, if neither a grain nor a malleability interval is given
 OWN = ("program", "iterations")
 """Names of `SimulateOptions.simulator_options`: the program, and the number of iterations of malleable jobs."""
-GRACE_S = 30.0
-"""Time within which the program must end after its last message, s."""
-FILES = ("configuration.json", "jobs.json")
-"""Files by which a kept folder is recognized, so that it may be replaced."""
+RELEASE = "ElastiSim releases nodes at the scheduling point: release_s of the overheads has no effect"
+GRACE_S = 30.0  # time within which the program must end after its last message, s
+FILES = ("configuration.json", "jobs.json")  # files by which a kept folder is recognized, so that it may be replaced
 
-INSTANT_S = 1e-6
-"""Events that are closer than this count as one instant, s: ElastiSim sums up the durations of activities."""
+INSTANT_S = 1e-6  # events closer than this count as one instant, s: ElastiSim sums up the durations of activities
 
 
 def simulate(workload: Workload, nodes: Sequence[NodeFacts], setup: Setup, options: SimulateOptions) -> Run:
     """Simulate `workload` by ElastiSim under a policy of tracebed.
 
     ElastiSim simulates the jobs; the scheduler of tracebed receives its events and decides. The times of the run are
-    those of ElastiSim's messages, which are exact, and are compared with its job_statistics.csv.
-
-    Args:
-        workload: the submission list.
-        nodes: the nodes, all with the cores that the jobs request.
-        setup: the setup. The jobs of its policy do not share nodes.
-        options: the options. `simulator_options` may have `program` and `iterations`. Resizes take effect between
-            iterations: of `overheads.grain_s` or `malleability_interval_s` seconds on the requested nodes, or else
-            `iterations` (10) in each job.
-
-    Raises:
-        InputError: the program or pyzmq is not installed, an option is invalid, or ElastiSim fails or takes too long.
-        PolicyError: a decision of the policy is impossible.
+    those of ElastiSim's messages, which are exact, and are compared with its job_statistics.csv. Resizes take effect
+    between iterations: of `overheads.grain_s` or `malleability_interval_s` seconds on the requested nodes, or else
+    `iterations` (10) in each job. `simulator_options` may have `program` and `iterations`.
     """
     if unknown := set(options.simulator_options) - {*OWN}:
         raise InputError(f"elastisim has no option {min(unknown)!r}", hint=f"options: {', '.join(OWN)}")
@@ -100,18 +80,14 @@ def simulate(workload: Workload, nodes: Sequence[NodeFacts], setup: Setup, optio
         setup=setup,
         parameters={"scheduler": "tracebed", "iterations": count},
         calibration=setup.timing.calibration.facts() if setup.timing.calibration else {},
-        warnings=_warnings(setup.timing.overheads),
+        warnings=[RELEASE] if setup.timing.overheads.release_s else [],
     )
     info.versions["elastisim"] = program.version(options.simulator_options)
     return make_run(executor.record, executor.cluster, info)
 
 
 def _executor(workload: Workload, nodes: Sequence[NodeFacts], policy: Policy, setup: Setup) -> ElastisimExecutor:
-    """Return the executor.
-
-    Raises:
-        InputError: the policy or the nodes need what ElastiSim does not have, or no job can be run.
-    """
+    """Return the executor, or refuse a policy or nodes with properties that ElastiSim lacks."""
     if shares(policy):
         raise InputError(
             f"policy {setup.scheduling.policy} lets jobs share nodes, which ElastiSim cannot do",
@@ -145,12 +121,6 @@ def _iterations(executor: ElastisimExecutor, grain_s: float, count: int) -> list
     resizable = [seen.malleable[job] and seen.low[job] < seen.high[job] for job in executor.sent]
     each = [max(1, round(work[job] / grain_s)) if grain_s else count for job in executor.sent]
     return [number if malleable else 1 for number, malleable in zip(each, resizable, strict=True)]
-
-
-def _warnings(overheads: Overheads) -> list[str]:
-    if not overheads.release_s:
-        return []
-    return ["ElastiSim releases nodes at the scheduling point: release_s of the overheads has no effect"]
 
 
 @contextmanager
@@ -198,15 +168,11 @@ def _run(
     iterations: Sequence[int],
     options: SimulateOptions,
 ) -> None:
-    """Run the program in `folder`, and answer its messages with the decisions of the scheduler.
-
-    Raises:
-        InputError: ElastiSim failed, or did not finish in time.
-    """
+    """Run the program in `folder`, and answer its messages with the decisions of the scheduler."""
     deadline = time.monotonic() + options.timeout_s
     process: program.Process | None = None
     with tempfile.TemporaryDirectory(prefix="tracebed-") as sockets:
-        connection = Connection(Path(sockets, "s"), deadline, lambda: process is not None and process.runs())
+        connection = program.Connection(Path(sockets, "s"), deadline, lambda: process is not None and process.runs())
         try:
             program.write_input(
                 exported(workload, executor, len(executor.cluster)),
@@ -223,8 +189,8 @@ def _run(
                 if options.on_progress:
                     options.on_progress(executor.submitted)
             if not process.wait(GRACE_S):
-                raise NoMessageError(timeout=True)
-        except NoMessageError as silent:
+                raise program.NoMessageError(timeout=True)
+        except program.NoMessageError as silent:
             assert process is not None
             raise (_timeout_error(executor, options, connection) if silent.timeout else process.failure()) from None
         finally:
@@ -233,7 +199,7 @@ def _run(
             connection.close()
 
 
-def _timeout_error(executor: ElastisimExecutor, options: SimulateOptions, connection: Connection) -> InputError:
+def _timeout_error(executor: ElastisimExecutor, options: SimulateOptions, connection: program.Connection) -> InputError:
     """Return the error for a program that did not finish in time."""
     ended = sum(state is not JobState.UNKNOWN for state in executor.record.state)
     silence = time.monotonic() - connection.last
@@ -245,11 +211,7 @@ def _timeout_error(executor: ElastisimExecutor, options: SimulateOptions, connec
 
 
 def _check(folder: Path, executor: ElastisimExecutor) -> None:
-    """Check that ElastiSim's job_statistics.csv has every job, with the times of its messages.
-
-    Raises:
-        InputError: a job is missing, or a time differs by more than the printed digits allow.
-    """
+    """Check that ElastiSim's job_statistics.csv has every job, with the times of its messages as far as printed."""
     path = folder / outputs.STATISTICS
     table = outputs.statistics(path)
     if len(table) != len(executor.sent):
@@ -268,22 +230,7 @@ def _check(folder: Path, executor: ElastisimExecutor) -> None:
 
 
 class ElastisimExecutor:
-    """The executor of the decisions of a scheduler whose events come from ElastiSim.
-
-    Args:
-        jobs: the workload.
-        overheads: overheads in trace seconds, with which ElastiSim simulates.
-        interval_s: > 0: the policy is called only at multiples of it.
-        priority: the order in which waiting jobs are considered, a name of `priorities`.
-        placement: the choice of the nodes of jobs, as `placement.chooser` reads it.
-
-    Attributes:
-        record: times and states of the jobs.
-        cluster: the nodes.
-        sent: number of a job in ElastiSim -> job. Jobs larger than the machine are rejected and not sent.
-        origin: trace time of ElastiSim's time 0, s.
-        submitted: number of jobs that ElastiSim has submitted.
-    """
+    """The executor of the decisions of a scheduler whose events come from ElastiSim."""
 
     def __init__(
         self,
@@ -298,10 +245,11 @@ class ElastisimExecutor:
     ) -> None:
         """Start before the first submission. Reject the jobs that are larger than the machine."""
         self.jobs, self.overheads, self.interval_s = jobs, overheads, interval_s
-        self.cluster = Cluster([node.cores for node in nodes], [node.sockets for node in nodes], placement)
-        self.record = ScheduleRecord(jobs)
+        self.cluster = Cluster([node.cores for node in nodes], [node.sockets for node in nodes], placement)  # the nodes
+        self.record = ScheduleRecord(jobs)  # times and states of the jobs
         self.scheduler = Scheduler(jobs, self.cluster, policy, self, interval_s=interval_s, priority=priority)
         low = self.scheduler.jobs.low
+        # Number of a job in ElastiSim -> job. Jobs larger than the machine are rejected and not sent.
         self.sent = [job for job in range(len(jobs)) if low[job] <= len(nodes)]
         self._number = {job: number for number, job in enumerate(self.sent)}
         for job in range(len(jobs)):
@@ -309,54 +257,48 @@ class ElastisimExecutor:
                 self.record.submit[job] = jobs.submit[job]
                 self.scheduler.submit(job, jobs.submit[job])
         first = jobs.submit[self.sent[0]] if self.sent else 0.0
+        # Trace time of ElastiSim's time 0, s
         self.origin = math.floor(first / interval_s) * interval_s if interval_s else first
-        self.submitted = 0
+        self.submitted = 0  # number of jobs that ElastiSim has submitted
         self._now, self._call = 0.0, math.inf
         self._happened = False  # events since the last `serve`
-        self._orders = Reply()
+        self._orders = program.Reply()
         self._cancelled: dict[int, str] = {}
         self._resizes: dict[int, tuple[list[int], float]] = {}  # job -> nodes, and the earliest time of the resize
         # running job -> work done at an instant, the instant, the rate since then, and the expected end
         self._progress: dict[int, tuple[float, float, float, float]] = {}
 
-    def handle_message(self, message: Invocation) -> Reply:
-        """Handle a message of ElastiSim, and return the reply.
-
-        Raises:
-            PolicyError: a decision of the policy is impossible.
-            InputError: the policy needs a call at an instant without an event.
-        """
-        self._orders = Reply()
+    def handle_message(self, message: program.Invocation) -> program.Reply:
+        """Handle a message of ElastiSim, and return the reply."""
+        self._orders = program.Reply()
         self._now = now = max(self._now, self._instant(message))
         self._happened |= self._handle(message.occasion, message.job, now)
         if not self._has_event_at(now):
             self._decide(now)
         return self._orders
 
-    def _instant(self, message: Invocation) -> float:
-        """Return the trace time of a message, s: the exact time of a known event that is closer than `INSTANT_S`.
-
-        A policy may compare the time with that of a reservation, which is later by a rounding error otherwise.
-        """
+    def _instant(self, message: program.Invocation) -> float:
+        """Return the trace time of a message, s: the exact time of a known event closer than `INSTANT_S`."""
+        # A policy may compare the time with that of a reservation, which is later by a rounding error otherwise.
         now = message.time + self.origin
-        if message.occasion is MessageReason.PERIODIC:
+        if message.occasion is program.MessageReason.PERIODIC:
             known = round(now / self.interval_s) * self.interval_s
-        elif message.occasion is MessageReason.SUBMITTED:
+        elif message.occasion is program.MessageReason.SUBMITTED:
             known = self.jobs.submit[self.sent[message.job]]
         else:
             _, _, _, known = self._progress[self.sent[message.job]]
         return known if abs(known - now) < INSTANT_S else now
 
-    def _handle(self, occasion: MessageReason, number: int, now: float) -> bool:
+    def _handle(self, occasion: program.MessageReason, number: int, now: float) -> bool:
         """Report the event to the scheduler; return whether there was one."""
-        if occasion is MessageReason.PERIODIC:
+        if occasion is program.MessageReason.PERIODIC:
             return False
         job = self.sent[number]
-        if occasion is MessageReason.SUBMITTED:
+        if occasion is program.MessageReason.SUBMITTED:
             self.submitted += 1
             self.record.submit[job] = self.jobs.submit[job]
             self.scheduler.submit(job, now)
-        elif occasion is MessageReason.SCHEDULING_POINT:
+        elif occasion is program.MessageReason.SCHEDULING_POINT:
             nodes, ready = self._resizes.get(job, ([], math.inf))
             if now < ready - INSTANT_S:
                 return False
@@ -365,7 +307,7 @@ class ElastisimExecutor:
             begin = self._continue(job, now, self.overheads.reconfiguration_s, len(nodes))
             self.record.resize_applied(job, now, begin, begin)
             self.scheduler.resized(job, now)
-        elif occasion in (MessageReason.COMPLETED, MessageReason.KILLED):
+        elif occasion in (program.MessageReason.COMPLETED, program.MessageReason.KILLED):
             if self.jobs.work[job] < self.jobs.run_time[job]:
                 self._end(job, now, JobState.KILLED, "time limit")
             else:

@@ -15,10 +15,8 @@ from tracebed.converters.workload import MAX_EXACT, FloatArray
 from tracebed.ground.errors import InputError
 
 STATISTICS, UTILIZATION, TASKS = "job_statistics.csv", "node_utilization.csv", "task_times.csv"
-DIGITS = 6
-"""Significant digits of the numbers that ElastiSim prints."""
-NEVER = -1.0
-"""Start of a job that was killed before it started."""
+DIGITS = 6  # significant digits of the numbers that ElastiSim prints
+NEVER = -1.0  # start of a job that was killed before it started
 
 STATISTICS_COLUMNS = {
     "ID": "id",
@@ -38,11 +36,7 @@ WORDS = {"type": ("rigid", "moldable", "malleable", "evolving", "adaptive"), "st
 
 
 def statistics(path: Path) -> pd.DataFrame:
-    """Return job_statistics.csv: a row per job, by id. A start before time 0 becomes NaN: the job never started.
-
-    Raises:
-        InputError: the file is empty, not such a table, or the ids are not 0, 1, 2, ...
-    """
+    """Return job_statistics.csv by id, which counts from 0. A start before time 0 (never started) is NaN."""
     table = _table(path, STATISTICS_COLUMNS).sort_values("id", kind="stable", ignore_index=True)
     wrong = table["id"].to_numpy() != np.arange(len(table))
     if wrong.any():
@@ -60,20 +54,12 @@ def statistics(path: Path) -> pd.DataFrame:
 
 
 def utilization(path: Path) -> pd.DataFrame:
-    """Return node_utilization.csv: a row each time the jobs of a node change, in the order of the file.
-
-    Raises:
-        InputError: the file is empty or not such a table.
-    """
+    """Return node_utilization.csv: a row each time the jobs of a node change, in the order of the file."""
     return _table(path, UTILIZATION_COLUMNS)
 
 
 def tasks(path: Path) -> pd.DataFrame:
-    """Return task_times.csv: a row per task and node, at its end.
-
-    Raises:
-        InputError: the file is empty or not such a table.
-    """
+    """Return task_times.csv: a row per task and node, at its end."""
     return _table(path, TASK_COLUMNS)
 
 

@@ -30,37 +30,25 @@ from tracebed.ground.files import sha256_of
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.validation.simulators.messages import reason_in
 
-VARIABLE = "TRACEBED_ELASTISIM"
-"""Environment variable with the path of the program."""
-LOG = "elastisim.log"
-"""File with the output of the program."""
-DEADLOCK = "Deadlock detected"
-"""Message of SimGrid, with exit code 0, if a job can never start."""
+VARIABLE = "TRACEBED_ELASTISIM"  # environment variable with the path of the program
+LOG = "elastisim.log"  # file with the output of the program
+DEADLOCK = "Deadlock detected"  # message of SimGrid, with exit code 0, if a job can never start
 
-INVOKED = 0xFFEC4400
-"""Code of a message that expects a reply."""
-SCHEDULED = 0xFFEC4401
-"""Code of a reply."""
-FINISHED = 0xFFEC44FF
-"""Code of the last message, after the last job."""
-WAIT_MS = 100
-"""Longest time for which a receiver blocks before it checks the process, ms."""
-LAST_MS = 2000
-"""Longest time for which the receiver waits for messages of a process that has ended, ms."""
+INVOKED = 0xFFEC4400  # code of a message that expects a reply
+SCHEDULED = 0xFFEC4401  # code of a reply
+FINISHED = 0xFFEC44FF  # code of the last message, after the last job
+WAIT_MS = 100  # longest time for which a receiver blocks before it checks the process, ms
+LAST_MS = 2000  # longest time for which the receiver waits for messages of a process that has ended, ms
 
 
 def find(given: str | None) -> Path:
-    """Return the path of the program: `given`, that of the variable TRACEBED_ELASTISIM, or `elastisim` on the PATH.
-
-    Raises:
-        InputError: there is no such program.
-    """
+    """Return the path of the program: `given`, that of the variable TRACEBED_ELASTISIM, or `elastisim` on the PATH."""
     chosen = given or os.environ.get(VARIABLE) or "elastisim"
-    found = shutil.which(chosen)
-    if found is None:
+    path = shutil.which(chosen)
+    if path is None:
         hint = f"install ElastiSim, and give program=FILE with --with, set {VARIABLE}, or put it on the PATH"
         raise InputError(f"the program of ElastiSim is not found: {chosen}", hint=hint)
-    return Path(found).resolve()
+    return Path(path).resolve()
 
 
 def version(options: Mapping[str, str]) -> str:
@@ -83,17 +71,8 @@ def write_input(
     shift_s: float = 0.0,
     interval_s: float = 0.0,
 ) -> None:
-    """Write the input files of ElastiSim with the exporter of `tracebed convert`, and set what a simulation needs.
-
-    Args:
-        workload: the jobs, without time limits: the walltimes of ElastiSim are whole seconds, and a job that ends at
-            its walltime would be counted twice.
-        address: the address of the ZeroMQ socket.
-        iterations: the number of iterations of each job, shape (jobs,).
-        overheads: overheads in trace seconds; used are launch, end and reconfiguration.
-        shift_s: time that is added to the submit times, s.
-        interval_s: interval of periodic messages, s; 0: none.
-    """
+    """Write the input files of ElastiSim with the exporter of `tracebed convert`, and set what a simulation needs."""
+    # `shift_s` is added to the submit times. `interval_s` is that of periodic messages; 0: none.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", Tolerated)  # the exporter counts again what the run already has as warnings
         format.write_folder(workload, folder)
@@ -140,11 +119,7 @@ class Process:
     """A running ElastiSim, in a process group of its own, which `stop` kills."""
 
     def __init__(self, program: Path, folder: Path) -> None:
-        """Start the program in `folder`.
-
-        Raises:
-            InputError: the program cannot be started.
-        """
+        """Start the program in `folder`."""
         self.log = folder / LOG
         self._program = program
         with_parent = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []  # if this process is killed
@@ -207,20 +182,17 @@ class Invocation(NamedTuple):
     """A message of ElastiSim."""
 
     occasion: MessageReason
-    time: float
-    """Simulated time, s."""
-    job: int
-    """Number of the job in ElastiSim; -1 if periodic."""
+    time: float  # simulated time, s
+    job: int  # number of the job in ElastiSim; -1 if periodic
 
 
 @dataclass
 class Reply:
     """The reply to a message."""
 
-    kills: list[int] = field(default_factory=list)
-    """Numbers of the jobs to kill."""
+    kills: list[int] = field(default_factory=list)  # numbers of the jobs to kill
+    # Number of a job that starts or is reconfigured -> all its nodes, numbered from 0.
     nodes: dict[int, list[int]] = field(default_factory=dict)
-    """Number of a job that starts or is reconfigured -> all its nodes, numbered from 0."""
 
     def encoded(self) -> bytes:
         """Return the reply as JSON. Kills come first, so that the nodes are free for the jobs that start."""
@@ -240,11 +212,7 @@ class Reply:
 
 
 def decoded(message: bytes) -> Invocation | None:
-    """Return a message of ElastiSim; None: the simulation is finished.
-
-    Raises:
-        InputError: the message is not one of the protocol.
-    """
+    """Return a message of ElastiSim; None: the simulation is finished."""
     try:
         content = json.loads(message)
         if content["code"] == FINISHED:
@@ -259,19 +227,10 @@ def decoded(message: bytes) -> Invocation | None:
 
 
 class Connection:
-    """The connection to ElastiSim, which may start later.
-
-    Args:
-        deadline: time at which `receive` gives up, `time.monotonic()`.
-        alive: whether the process of ElastiSim still runs.
-    """
+    """The connection to ElastiSim, which may start later. `receive` gives up at `deadline` (monotonic time)."""
 
     def __init__(self, socket_file: Path, deadline: float, alive: Callable[[], bool]) -> None:
-        """Connect to the socket.
-
-        Raises:
-            InputError: pyzmq is not installed, or the path of the file is too long for a socket.
-        """
+        """Connect to the socket, if pyzmq is installed and the path is short enough for a socket."""
         try:
             import zmq
         except ImportError as error:
@@ -291,12 +250,7 @@ class Connection:
         """Time of the last message, `time.monotonic()`."""
 
     def receive(self) -> Invocation | None:
-        """Return the next message; None: the simulation is finished.
-
-        Raises:
-            NoMessageError: the process has ended without the last message, or the deadline has passed.
-            InputError: the message is not one of the protocol.
-        """
+        """Return the next message; None: the simulation is finished. NoMessageError: ended or too late."""
         alive = True
         while not self._socket.poll(WAIT_MS if alive else LAST_MS):
             if not alive:

@@ -21,27 +21,20 @@ from tracebed.ground.errors import InputError
 from tracebed.ground.input_files import MAX_RUN_JSON, read_json, read_text
 from tracebed.machine.nodes import NodeFacts
 from tracebed.orchestrator.run import Run
-from tracebed.validation.simulators import staircase
 from tracebed.validation.simulators.assembly import run_of
-from tracebed.validation.simulators.observed import Observed
+from tracebed.validation.simulators.observed import NodePeriods, Observed, applied_resizes
 from tracebed.validation.simulators.pairing import read_mapping
 from tracebed.validation.simulators.simulator import ReadOptions
-from tracebed.validation.simulators.staircase import NodePeriods
 
-IDLE = "none"
-"""Text for a node without jobs."""
-MAPPING = "mapping.csv"
-"""File of the export: id in ElastiSim, id in the workload."""
-ROUNDING_S = 1e-6
-"""A wait shorter than this is 0, s: ElastiSim prints waits of -1e-12 s."""
-KINDS = {"adaptive": "malleable"}
-"""Type of ElastiSim -> kind, where they differ."""
+IDLE = "none"  # text for a node without jobs
+MAPPING = "mapping.csv"  # file of the export: id in ElastiSim, id in the workload
+ROUNDING_S = 1e-6  # a wait shorter than this is 0, s: ElastiSim prints waits of -1e-12 s
+KINDS = {"adaptive": "malleable"}  # type of ElastiSim -> kind, where they differ
 MARKS = {"id", "type", "submit time", "wait time", "makespan", "turnaround time", "status"}
 """Columns, in lower case, by which job_statistics.csv is recognized."""
 
 LAUNCH = ("on_init",)
-RECONFIGURATION = ("on_reconfiguration", "on_expansion")
-"""Phases of an application model."""
+RECONFIGURATION = ("on_reconfiguration", "on_expansion")  # phases of an application model
 
 
 def recognizes(path: Path) -> bool:
@@ -54,19 +47,12 @@ def recognizes(path: Path) -> bool:
 
 
 def read(path: Path, workload: Workload | None, options: ReadOptions) -> Run:
-    """Read the output of a simulation.
+    """Read the output of a simulation: job_statistics.csv, or its folder.
 
     ElastiSim numbers the jobs by submit time. Number k is the k-th job of the workload, or the k-th that has a run time
-    and nodes, unless `options.mapping`, or mapping.csv beside the output, says otherwise.
-
-    Args:
-        path: job_statistics.csv, or its folder. Files beside it with the names that ElastiSim uses are read, too:
-            node_utilization.csv for the nodes of the jobs and their resizes, task_times.csv for their stages.
-        workload: the workload of the simulation. None: it is made from the file, whose run times are those observed.
-        options: the options of the import.
-
-    Raises:
-        InputError: a file is damaged, ElastiSim did not finish, or the jobs are not those of the workload.
+    and nodes, unless `options.mapping`, or mapping.csv beside the output, says otherwise. Files beside it with the
+    names that ElastiSim uses are read, too: node_utilization.csv for the nodes of the jobs and their resizes,
+    task_times.csv for their stages.
     """
     file = path / outputs.STATISTICS if path.is_dir() else path
     table = outputs.statistics(file)
@@ -140,11 +126,7 @@ def _exported(path: Path) -> dict[str, str]:
 
 
 def _submits(table: pd.DataFrame, ids: list[str], workload: Workload | None, file: Path) -> tuple[FloatArray, float]:
-    """Return the exact submit times, s, and the exact time of ElastiSim's time 0.
-
-    Raises:
-        InputError: a job is not in the workload, or the submit times are not those of the workload.
-    """
+    """Return the exact submit times, s, and the exact time of ElastiSim's time 0, after a check of the jobs."""
     printed = table["submit"].to_numpy()
     if workload is None:
         return printed, 0.0
@@ -170,11 +152,7 @@ def _resolution(*durations: pd.Series[float]) -> float:
 
 
 def _with_nodes(observed: Observed, table: pd.DataFrame, path: Path, cores: int, offset: float) -> Observed:
-    """Return the jobs with their nodes of `cores` cores, their resizes and the stages of these.
-
-    Raises:
-        InputError: the two files are not of the same simulation.
-    """
+    """Return the jobs with their nodes of `cores` cores, their resizes and the stages of these."""
     rows = outputs.utilization(path)
     names, held = _held_nodes(rows, str(path))
     hint = "the files are of different simulations, or one is cut off"
@@ -187,11 +165,11 @@ def _with_nodes(observed: Observed, table: pd.DataFrame, path: Path, cores: int,
     without = (end > start) & (size == 0)
     if without.any():
         raise InputError(f"has no nodes of job {int(without.argmax())}", where=str(path), hint=hint)
-    changes = staircase.resizes(held, start, end)
+    changes = held.resizes(start, end)
     applied = Stages(path.parent).applied(changes, offset)
     # ElastiSim does not print when the scheduler decided.
     decided = changes["time"].to_numpy(dtype=np.float64)
-    reconfigurations = staircase.reconfigurations(changes, decided=decided, applied=applied, ended=applied)
+    reconfigurations = applied_resizes(changes, decided=decided, applied=applied, ended=applied)
     resolution = observed.resolution
     if len(changes):
         resolution = max(resolution, float(outputs.unit(changes["time"].to_numpy() - offset).max()))
@@ -199,7 +177,7 @@ def _with_nodes(observed: Observed, table: pd.DataFrame, path: Path, cores: int,
         observed,
         jobs=observed.jobs.assign(nodes=np.where(size > 0, size, np.nan)),
         nodes=[NodeFacts(name, cores) for name in names],
-        allocations=staircase.allocations(held),
+        allocations=held.allocations(),
         reconfigurations=reconfigurations,
         resolution_s=resolution,
         facts={"files": [outputs.STATISTICS, outputs.UTILIZATION]},
@@ -207,10 +185,7 @@ def _with_nodes(observed: Observed, table: pd.DataFrame, path: Path, cores: int,
 
 
 class Stages:
-    """The ends of the tasks before the work of each job, and of the tasks of its reconfigurations.
-
-    Tasks are recognized by their names. A name that the phases of the work have, too, is not used.
-    """
+    """The ends of the tasks before the work of each job and of its reconfigurations, by names no other phase has."""
 
     def __init__(self, folder: Path) -> None:
         """Read task_times.csv and the application models in `folder`. Without them, nothing is known."""
@@ -225,19 +200,14 @@ class Stages:
 
     def launched(self, count: int, offset: float) -> FloatArray:
         """Return the end of the last task before the work of each job, s, shape (count,); NaN: unknown."""
-        found = np.full(count, np.nan)
+        ends = np.full(count, np.nan)
         for job, time in self._of(self._launch).groupby("id")["time"].max().items():
             if 0 <= int(str(job)) < count:
-                found[int(str(job))] = time + offset
-        return found
+                ends[int(str(job))] = time + offset
+        return ends
 
     def applied(self, resizes: pd.DataFrame, offset: float) -> FloatArray:
-        """Return the end of the tasks of each reconfiguration, s; without tasks the time of the node change.
-
-        Args:
-            resizes: the reconfigurations by job and time (`staircase.resizes`).
-            offset: exact time of the printed time 0, s.
-        """
+        """Return the end of the tasks of each reconfiguration, s; without tasks the time of the node change."""
         tasks = self._of(self._resize)
         of_job = {int(str(job)): np.sort(times.to_numpy()) + offset for job, times in tasks.groupby("id")["time"]}
         found = resizes["time"].to_numpy(dtype=np.float64).copy()
@@ -279,24 +249,16 @@ def _dicts(value: Any) -> list[dict[str, Any]]:
 
 def _names(model: dict[str, Any], phases: tuple[str, ...]) -> set[str]:
     """Return the names of the tasks in phases of an application model."""
-    found = set()
+    names = set()
     for name in phases:
         value = model.get(name)
         for phase in _dicts(value if isinstance(value, list) else [value]):
-            found |= {str(task.get("name")) for task in _dicts(phase.get("tasks"))}
-    return found
+            names |= {str(task.get("name")) for task in _dicts(phase.get("tasks"))}
+    return names
 
 
 def _held_nodes(table: pd.DataFrame, where: str) -> tuple[list[str], NodePeriods]:
-    """Return the names of the nodes, in the order of the file, and the periods in which jobs hold them.
-
-    Args:
-        table: the rows of node_utilization.csv (`outputs.utilization`).
-        where: the file, for messages.
-
-    Raises:
-        InputError: the ids of running jobs are not numbers.
-    """
+    """Return the names of the nodes, in the order of the file, and the periods in which jobs hold them."""
     code, names = pd.factorize(table["node"])
     order = np.argsort(code, kind="stable")
     node, time = code[order], table["time"].to_numpy()[order]
@@ -322,14 +284,7 @@ def _held_nodes(table: pd.DataFrame, where: str) -> tuple[list[str], NodePeriods
 def _within(
     held: NodePeriods, printed: tuple[FloatArray, FloatArray], exact: tuple[FloatArray, FloatArray], offset: float
 ) -> NodePeriods:
-    """Return the periods with the exact starts and ends of their jobs, on the clock of the exact times.
-
-    Args:
-        held: the periods, with printed times.
-        printed: printed start and end of each job, shape (jobs,) each.
-        exact: exact start and end of each job, shape (jobs,) each.
-        offset: exact time of the printed time 0, s.
-    """
+    """Return the periods with the exact starts and ends of their jobs, on the clock of the exact times."""
     begin, until = (values[held.job] for values in exact)
     first, last = (values[held.job] for values in printed)
     start = np.where(held.start == first, begin, np.clip(held.start + offset, begin, until))

@@ -13,8 +13,7 @@ from tracebed.studies.board.scores import Spread, paired, spread
 FILE = "board.json"
 WAIT = "mean_wait_s"
 """The metric by which entries are ordered."""
-DIGITS = 6
-"""Significant digits of the stored figures."""
+DIGITS = 6  # significant digits of the stored figures
 Track = Literal["planned", "observed"]
 Kind = Literal["real", "published", "simulated", "entered", "control"]
 
@@ -113,17 +112,17 @@ class Board(StoredFile):
 
     def of(self, dataset: str, track: Track) -> list[Score]:
         """Return the entries of a data set and a track without controls: the smallest error of the wait first."""
-        found = [
+        scores = [
             each
             for each in self.scores
             if (each.dataset, each.track) == (dataset, track) and each.kind not in ("control", "real")
         ]
-        return sorted(found, key=lambda each: (each.wait.mean, each.entry))
+        return sorted(scores, key=lambda each: (each.wait.mean, each.entry))
 
     def ceiling(self, dataset: str) -> Score | None:
         """Return the row of the real runs of a data set, None without repetitions."""
-        found = [each for each in self.scores if each.dataset == dataset and each.kind == "real"]
-        return found[0] if found else None
+        ceilings = [each for each in self.scores if each.dataset == dataset and each.kind == "real"]
+        return ceilings[0] if ceilings else None
 
     def controls(self, dataset: str) -> list[Score]:
         """Return the controls of a data set, of both tracks."""

@@ -9,14 +9,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import yaml
 
+from tracebed.converters.workload import FloatArray
 from tracebed.ground.errors import InputError
 from tracebed.ground.files import replacing
 from tracebed.ground.version import version
 from tracebed.orchestrator.run import Run
 from tracebed.studies.board.board import WAIT, Board, Facts, Kind, Score, Track, Worst, program_of, stored
-from tracebed.studies.board.controls import controls
 from tracebed.studies.board.datasets import SUITE, dataset, datasets, fetch_from
 from tracebed.studies.board.entries import EntryFile
 from tracebed.studies.board.scores import inaccurate, of_clusters, pooled_sd
@@ -40,20 +41,9 @@ def scores_of(
     tolerances: Tolerances,
     noise: Mapping[str, float],
 ) -> list[Score]:
-    """Return the scores of an entry: cases whose run times are copies of the observed ones are a track of their own.
-
-    Cases of calibration workloads do not count, nor do cases without a healthy real run, unless all are without.
-
-    Args:
-        dataset: name of the data set.
-        entry: name of the entry.
-        tolerances: the margins.
-        noise: measured noise of the real runs, as `noise_of` returns it.
-
-    Raises:
-        InputError: the predictions cannot be compared with the real runs, or jobs are missing: a prediction without
-            the jobs that wait longest would seem to be near.
-    """
+    """Return the scores of an entry: cases whose run times are copies of the observed ones are a track of their own."""
+    # Cases of calibration workloads do not count, nor do cases without a healthy real run, unless all are without. A
+    # prediction without the jobs that wait longest would seem to be near.
     whole = validate(cases, tolerances)
     for result in whole.cases:
         if result.unmatched > tolerances.unmatched:
@@ -62,21 +52,19 @@ def scores_of(
     for case, result in zip(cases, whole.cases, strict=True):
         if not result.calibration:
             tracks["observed" if result.copied else "planned"].append((case, result))
-    found = []
+    scores = []
     for track, own in tracks.items():
         fit = [case for case, result in own if any(not each.excluded for each in result.repetitions)]  # healthy
         chosen = fit or [case for case, _ in own]
         if chosen:
             made = whole if len(chosen) == len(cases) else validate(chosen, tolerances)
-            found.append(_score(dataset, entry, kind, track, made, noise))
-    return found
+            scores.append(_score(dataset, entry, kind, track, made, noise))
+    return scores
 
 
 def ceiling_of(dataset: str, cases: Sequence[CaseResult], tolerances: Tolerances) -> list[Score]:
-    """Return the score of the real runs: each run as a prediction of the other runs of its case.
-
-    No score without repetitions. Calibration workloads count: nothing was calibrated for a real run.
-    """
+    """Return the score of the real runs, each as a prediction of the others of its case; none without repetitions."""
+    # Calibration workloads count: nothing was calibrated for a real run.
     made = []
     for each in cases:
         runs = [run for run, own in zip(each.case.real, each.repetitions, strict=True) if not own.excluded]
@@ -97,14 +85,14 @@ def ceiling_of(dataset: str, cases: Sequence[CaseResult], tolerances: Tolerances
 
 def noise_of(made: Validation) -> dict[str, float]:
     """Return gated metric -> standard deviation of one real run, in margins, pooled over the cases with repetitions."""
-    found = {
+    deviations = {
         item.name: pooled_sd(
             [case.real_sd / case.margin for case in item.cases], [case.repeats - 1 for case in item.cases]
         )
         for item in made.metrics
         if item.gate
     }
-    return {name: stored(value) for name, value in found.items() if math.isfinite(value)}
+    return {name: stored(value) for name, value in deviations.items() if math.isfinite(value)}
 
 
 def _as_prediction(run: Run) -> Run:
@@ -149,8 +137,8 @@ def _by_cluster(item: MetricVerdict, made: Validation, figure: Callable[[CaseMet
 
 def _mean(values: Mapping[str, float], made: Validation) -> float | None:
     """Return the mean over the clusters of a figure of the cases; None if it is undefined in all of them."""
-    found = _means(values, made)
-    return stored(float(np.mean(list(found.values())))) if found else None
+    means = _means(values, made)
+    return stored(float(np.mean(list(means.values())))) if means else None
 
 
 def _means(values: Mapping[str, float], made: Validation) -> dict[str, float]:
@@ -165,22 +153,89 @@ def _means(values: Mapping[str, float], made: Validation) -> dict[str, float]:
 
 
 def _verdict(made: Validation, noise: Mapping[str, float]) -> tuple[Verdict, str]:
-    """Return the verdict and what it is about.
-
-    The repetitions of the cases decide first. Without a decision, an entry is inaccurate if a case is proved to be off
-    with the noise that is assumed. Accuracy needs repetitions.
-    """
+    """Return the verdict and what it is about: by the repetitions of the cases or, undecided, by assumed noise."""
     gated = [item for item in made.metrics if item.gate]
     if made.verdict is not Verdict.INCONCLUSIVE:
         return made.verdict, "; ".join(item.metric.label for item in gated if item.verdict is made.verdict)
+    # Accuracy needs repetitions. An entry is inaccurate if a case is proved to be off with the noise that is assumed.
     errors = {item.name: [case.z for case in item.deciding if math.isfinite(case.z)] for item in gated}
     if Reason.UNHEALTHY not in made.reasons and (off := inaccurate(errors, noise)):
         return Verdict.INACCURATE, "; ".join(item.metric.label for item in gated if item.name in off)
     return Verdict.INCONCLUSIVE, REASONS[made.reasons[0]] if made.reasons else ""
 
 
-OBSERVED = "observed.yaml"
-"""The experiment file of a data set without the planned run times, beside that with them."""
+# -- predictions that must fail: each keeps something of the real runs that a careless score takes for accuracy
+
+
+CONTROLS = {
+    "shuffled": "the real waits, shuffled among the jobs",
+    "other-runs": "the mean wait of all other workloads, for each job",
+    "observed": "the run times of the real run, entered as planned",
+}
+"""Name of a control -> its prediction: equal means and distributions for the wrong jobs, no knowledge of the workload,
+or run times that no simulator could have known."""
+
+
+def controls(cases: Sequence[Case], results: Sequence[CaseResult]) -> dict[str, list[Case]]:
+    """Return control -> its cases, without the controls that need what the data set lacks."""
+    waits = [_waits(case.real[0]) for case in cases]
+    cases_by_control = {
+        "shuffled": [
+            _with(case, _changed(case, _shuffled(wait, index)))
+            for index, (case, wait) in enumerate(zip(cases, waits, strict=True))
+        ]
+    }
+    clusters = [result.member.workload for result in results]
+    if len(set(clusters)) > 1:
+        means = np.array([np.nanmean(wait) for wait in waits])
+        others = [float(means[[name != own for name in clusters]].mean()) for own in clusters]
+        cases_by_control["other-runs"] = [
+            _with(case, _changed(case, np.full(len(wait), mean)))
+            for case, wait, mean in zip(cases, waits, others, strict=True)
+        ]
+    if not all(result.copied for result in results):
+        cases_by_control["observed"] = [_with(case, _changed(case, None, observed=True)) for case in cases]
+    return cases_by_control
+
+
+def _with(case: Case, run: Run) -> Case:
+    return replace(case, predicted=(run,))
+
+
+def _waits(run: Run) -> FloatArray:
+    jobs = run.table("jobs")
+    return np.asarray(jobs["start"] - jobs["submit"], dtype=np.float64)
+
+
+def _shuffled(waits: FloatArray, seed: int) -> FloatArray:
+    """Return the waits in another order. The place of unknown waits, those of jobs that never started, is kept."""
+    shuffled, known = waits.copy(), np.isfinite(waits)
+    shuffled[known] = np.random.default_rng(seed).permutation(waits[known])
+    return shuffled
+
+
+def _changed(case: Case, waits: FloatArray | None, *, observed: bool = False) -> Run:
+    """Return the first prediction of a case with other waits (s, in the order of the real run) or run times."""
+    base = case.predicted[0]
+    # Runs with frames would convert them for each of the many uses of their tables.
+    jobs, allocations = (base.table(name).frame() for name in ("jobs", "allocations"))
+    real = case.real[0].table("jobs").frame()
+    order = pd.Series(np.arange(len(real)), index=real["job_id"]).reindex(jobs["job_id"]).to_numpy()
+    ran = (jobs["end"] - jobs["start"]).to_numpy(dtype=np.float64)
+    if observed:
+        ran = (real["end"] - real["start"]).to_numpy(dtype=np.float64)[order]
+    if waits is not None:
+        jobs["start"] = jobs["submit"].to_numpy(dtype=np.float64) + waits[order]
+    jobs["end"] = jobs["start"].to_numpy(dtype=np.float64) + ran
+    times = jobs.set_index("job_id")[["start", "end"]].reindex(allocations["job_id"])
+    moved = allocations.assign(start=times["start"].to_numpy(), end=times["end"].to_numpy())
+    return Run(base.info, jobs, moved, base.table("reconfigurations"))
+
+
+# -- the board
+
+
+OBSERVED = "observed.yaml"  # the experiment file of a data set without the planned run times, beside that with them
 
 
 @dataclass(frozen=True)
@@ -226,8 +281,8 @@ def build(
             missing[name] = f"{error.what} ({error.hint})" if error.hint else error.what
             continue
         on_dataset(name)
-        facts[name], found = _score_dataset(name, file, entries)
-        scores += found
+        facts[name], new_scores = _score_dataset(name, file, entries)
+        scores += new_scores
     if not facts:
         what = next(iter(missing.values()), "no data set is chosen")
         raise InputError(f"no data set can be scored: {what}", hint="give a folder with copies: --from FOLDER")
@@ -236,11 +291,7 @@ def build(
 
 
 def _copy(name: str, folder: Path, sources: Sequence[Path]) -> Path:
-    """Return the experiment file of a data set: that of an earlier copy, or of a new one.
-
-    Raises:
-        InputError: no source has the data set.
-    """
+    """Return the experiment file of a data set: that of an earlier copy, or of a new one from the sources."""
     file = folder / SUITE
     if file.is_file() and file.read_text(encoding="utf-8") == dataset(name).suite:
         return file
@@ -265,8 +316,8 @@ def _score_dataset(name: str, file: Path, entries: Sequence[EntryFile]) -> tuple
     scores = ceiling_of(name, made.cases, suite.tolerances)
     for (_, entry), each in cases.items():
         try:
-            found = scores_of(name, entry, own[entry].kind, each, suite.tolerances, noise)
-            scores += [own[entry].named(score) for score in found]
+            unnamed = scores_of(name, entry, own[entry].kind, each, suite.tolerances, noise)
+            scores += [own[entry].named(score) for score in unnamed]
         except InputError as error:
             failed[entry] = error.what
     for control, each in controls(base, made.cases).items():
@@ -296,23 +347,19 @@ def _variants(suite: Suite) -> Iterator[tuple[Track, Suite]]:
 
 
 def _entries(name: str, suite: Suite, files: Sequence[EntryFile]) -> dict[str, Entry]:
-    """Return the entries on a data set: those of its suite, then those of the files.
-
-    Raises:
-        InputError: two entries have the same name, or an entry is invalid.
-    """
-    found = {
+    """Return the entries on a data set: those of its suite, then those of the files. Names must differ."""
+    entries = {
         each: Entry("published" if simulator.spec.kind == "runs" else "simulated", simulator)
         for each, simulator in suite.simulators.items()
     }
     shipped = files[0]
     for file in files:
         for simulator in file.simulators(name):
-            if simulator.name in found and file is not shipped:
+            if simulator.name in entries and file is not shipped:
                 what = f"the board has an entry {simulator.name} on {name}"
                 raise InputError(what, where=file.source.where, hint="rename yours")
-            found.setdefault(simulator.name, Entry("simulated" if file is shipped else "entered", simulator))
-    return found
+            entries.setdefault(simulator.name, Entry("simulated" if file is shipped else "entered", simulator))
+    return entries
 
 
 def _facts(name: str, made: Validation, failed: dict[str, str], noise: dict[str, float]) -> Facts:

@@ -42,34 +42,27 @@ class Dataset(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str
-    title: str
-    """What was run where, in one line."""
+    title: str  # what was run where, in one line
     institution: str
-    source: str
-    """Address of the repository."""
-    commit: str
-    """Commit of the repository that has the files."""
+    source: str  # address of the repository
+    commit: str  # commit of the repository that has the files
+    # Pattern of names of files -> address of the file. `{stem}` and `{rest}` in an address are the parts of the name
+    # before and after its first dot. Empty: no address is known.
     addresses: dict[str, str] = {}
-    """Pattern of names of files -> address of the file. `{stem}` and `{rest}` in an address are the parts of the name
-    before and after its first dot. Empty: no address is known."""
-    licence: str
-    """The licence that the repository states; empty: none is stated."""
-    citation: str
-    """Publication of the data."""
-    note: str = ""
-    """What is peculiar to the data."""
-    files: dict[str, Hash]
-    """Name of a file -> SHA-256 of its content, uncompressed."""
+    licence: str  # the licence that the repository states; empty: none is stated
+    citation: str  # publication of the data
+    note: str = ""  # what is peculiar to the data
+    files: dict[str, Hash]  # name of a file -> SHA-256 of its content, uncompressed
+    # Name of a table that is made of the files -> name of the conversion (`CONVERSIONS`).
     converted: dict[str, str] = {}
-    """Name of a table that is made of the files -> name of the conversion (`CONVERSIONS`)."""
+    # Experiment file for `tracebed validate` in the folder of the files; empty: the data are no cases yet.
     suite: str = ""
-    """Experiment file for `tracebed validate` in the folder of the files; empty: the data are no cases yet."""
 
     def address(self, file: str) -> str | None:
         """Return the address of a file, or None if it is unknown."""
         stem, _, rest = file.partition(".")
-        found = (address for pattern, address in self.addresses.items() if fnmatchcase(file, pattern))
-        return next((address.format(stem=stem, rest=rest) for address in found), None)
+        templates = (address for pattern, address in self.addresses.items() if fnmatchcase(file, pattern))
+        return next((address.format(stem=stem, rest=rest) for address in templates), None)
 
 
 @cache
@@ -90,25 +83,13 @@ def dataset(name: str) -> Dataset:
     return datasets()[name]
 
 
-TIMEOUT_S = 60.0
-"""Longest time for one file, s: from the connection to the last byte."""
-CHUNK = 2**16
-"""Bytes that are read at once. The time is checked between two chunks."""
+TIMEOUT_S = 60.0  # longest time for one file, s: from the connection to the last byte
+CHUNK = 2**16  # Bytes that are read at once. The time is checked between two chunks.
 LOCAL = "give a local copy of the files: --from FOLDER"
 
 
 def download(address: str, *, largest: int, timeout_s: float = TIMEOUT_S) -> bytes:
-    """Return the content of the file at an address. The file is asked for once; nothing is repeated.
-
-    Args:
-        address: address of the file (https).
-        largest: largest size, bytes.
-        timeout_s: longest time, s.
-
-    Raises:
-        InputError: the server cannot be reached, has no such file, is too slow or sends too much, or the connection is
-            cut. The message names the address, and a local copy as the way out.
-    """
+    """Return the content of the file at an https address, at most `largest` bytes, after a single request."""
     deadline = time.monotonic() + timeout_s
     too_slow = InputError(f"was not complete after {timeout_s:g} s", where=address, hint=LOCAL)
     content = bytearray()
@@ -146,11 +127,9 @@ REQUESTS = [
 
 
 def slurm_model_cores(files: Mapping[str, bytes]) -> bytes:
-    """Return the workload of slurm_model for a machine whose nodes are its cores.
-
-    A job without a planned run time (-1) runs until its limit. Features, memory, GPUs, accounts and the boundaries of
-    the nodes are left out.
-    """
+    """Return the workload of slurm_model for a machine whose nodes are its cores."""
+    # A job without a planned run time (-1) runs until its limit. Features, memory, GPUs, accounts and the boundaries of
+    # the nodes are left out.
     rows = ["job_id,submit_time,run_time,time_limit,nodes,user"]
     for row in _rows(files["jobs500.csv"], ";"):
         limit = 60 * int(row["wall_limit"])
@@ -160,10 +139,8 @@ def slurm_model_cores(files: Mapping[str, bytes]) -> bytes:
 
 
 def slurm_model_nodes(files: Mapping[str, bytes]) -> bytes:
-    """Return the workload of slurm_model with all requests, as the format `ub-slurm` reads it.
-
-    A job without a planned run time (-1) runs for a day longer than its limit, at which it is killed.
-    """
+    """Return the workload of slurm_model with all requests, as the format `ub-slurm` reads it."""
+    # A job without a planned run time (-1) runs for a day longer than its limit, at which it is killed.
     with TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore", Tolerated)
         path = Path(folder) / "jobs500.csv"
@@ -202,10 +179,8 @@ CONVERSIONS: dict[str, Callable[[Mapping[str, bytes]], bytes]] = {
 """Name -> function from the contents of the files of a data set to the table."""
 SUITE = "suite.yaml"
 SUFFIXES = (".csv", ".csv.gz", ".conf")
-ORIGIN = "ORIGIN.txt"
-"""File with the source, the licence and the citation of a copy."""
-LARGEST = 2**26
-"""Largest size of a file that is looked at in a copy, or downloaded, bytes. The files of the data sets are smaller."""
+ORIGIN = "ORIGIN.txt"  # file with the source, the licence and the citation of a copy
+LARGEST = 2**26  # largest size of a file that is looked at or downloaded, bytes; those of the data sets are smaller
 
 
 def fetch(name: str, folder: Path, source: Path | None = None, *, timeout_s: float = TIMEOUT_S) -> Path:
@@ -226,12 +201,12 @@ def fetch(name: str, folder: Path, source: Path | None = None, *, timeout_s: flo
     wanted = dataset(name)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError("exists and is not empty", where=str(folder), hint="name another folder with -o")
-    found = _downloaded(wanted, timeout_s) if source is None else _verified(wanted, source)
+    contents = _downloaded(wanted, timeout_s) if source is None else _verified(wanted, source)
     with replacing_folder(folder, (ORIGIN, SUITE)) as room:
-        for file, content in found.items():
+        for file, content in contents.items():
             (room / file).write_bytes(content)
         for file, conversion in wanted.converted.items():
-            (room / file).write_bytes(CONVERSIONS[conversion](found))
+            (room / file).write_bytes(CONVERSIONS[conversion](contents))
         (room / ORIGIN).write_text(_origin(wanted), encoding="utf-8")
         if wanted.suite:
             (room / SUITE).write_text(wanted.suite, encoding="utf-8")
@@ -239,24 +214,20 @@ def fetch(name: str, folder: Path, source: Path | None = None, *, timeout_s: flo
 
 
 def _downloaded(wanted: Dataset, timeout_s: float) -> Mapping[str, bytes]:
-    """Return the content of each file of a data set from its address.
-
-    Raises:
-        InputError: the address of a file is unknown, a file cannot be downloaded, or has another hash.
-    """
+    """Return the content of each file of a data set from its address, with the expected hash."""
     addresses = {file: wanted.address(file) for file in wanted.files}
     if nowhere := [file for file, address in addresses.items() if address is None]:
         hint = f"get {wanted.source} at commit {wanted.commit}, and give its folder: --from FOLDER"
         raise InputError(f"the address of {nowhere[0]} is unknown, so {wanted.name} cannot be downloaded", hint=hint)
-    found: dict[str, bytes] = {}
+    contents: dict[str, bytes] = {}
     for file, address in addresses.items():
         assert address is not None
         content = download(address, largest=LARGEST, timeout_s=timeout_s)
         if (digest := hashlib.sha256(content).hexdigest()) != wanted.files[file]:
             what = f"is not the file {file} of {wanted.name}: its SHA-256 is {digest[:12]}..., not "
             raise InputError(what + f"{wanted.files[file][:12]}...", where=address, hint=LOCAL)
-        found[file] = content
-    return found
+        contents[file] = content
+    return contents
 
 
 def fetch_from(name: str, folder: Path, sources: Sequence[Path]) -> Path:
@@ -277,11 +248,7 @@ def fetch_from(name: str, folder: Path, sources: Sequence[Path]) -> Path:
 
 
 def _verified(wanted: Dataset, source: Path) -> Mapping[str, bytes]:
-    """Return the content of each file of a data set. The hash identifies a file, whatever its name in the copy.
-
-    Raises:
-        InputError: no file has the hash of one of the files.
-    """
+    """Return the content of each file of a data set. The hash identifies a file, whatever its name in the copy."""
     if not source.is_dir():
         raise InputError("no such folder", where=str(source), hint="give the folder of a copy: --from FOLDER")
     wanted_hashes = set(wanted.files.values())
@@ -299,14 +266,10 @@ def _verified(wanted: Dataset, source: Path) -> Mapping[str, bytes]:
     if missing := [name for name, digest in wanted.files.items() if digest not in contents]:
         what = f"{len(missing)} of {len(wanted.files)} files of {wanted.name} are missing: no file has the SHA-256 of "
         what += f"{missing[0]}" + (f"; {changed[0]} is another file" if changed else "")
-        raise InputError(f"{what}; {_version(wanted)}", where=str(source), hint=_checkout(wanted, source))
+        at = f"commit {wanted.commit}" if wanted.commit else "an unknown commit"  # a clone usually has another one
+        what += f"; the files are those of {wanted.source} at {at}"
+        raise InputError(what, where=str(source), hint=_checkout(wanted, source))
     return {name: contents[digest] for name, digest in wanted.files.items()}
-
-
-def _version(wanted: Dataset) -> str:
-    """Return which version of its repository has the files of a data set; a clone usually has another one."""
-    at = f"commit {wanted.commit}" if wanted.commit else "an unknown commit"
-    return f"the files are those of {wanted.source} at {at}"
 
 
 def _checkout(wanted: Dataset, source: Path) -> str:

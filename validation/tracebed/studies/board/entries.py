@@ -24,8 +24,7 @@ from tracebed.validation.experiments.experiment_schema import Name, SimulatorSpe
 from tracebed.validation.experiments.simulators import SuiteSimulator, simulator_of
 
 SHIPPED = files(__package__) / "entries.yaml"
-EVERY = "*"
-"""Name in place of a data set: each of them."""
+EVERY = "*"  # name in place of a data set: each of them
 HINT = 'write DATASET: {NAME: {command: "...", from: csv}}'
 
 
@@ -38,8 +37,7 @@ class EntryFile:
     """A file of entries."""
 
     source: YamlFile
-    entries: dict[str, dict[str, SimulatorSpec]]
-    """Data set, or `EVERY` -> name -> simulator."""
+    entries: dict[str, dict[str, SimulatorSpec]]  # data set, or `EVERY` -> name -> simulator
 
     @property
     def folder(self) -> Path:
@@ -47,11 +45,7 @@ class EntryFile:
         return Path(self.source.where).absolute().parent
 
     def simulators(self, dataset: str) -> Iterator[SuiteSimulator]:
-        """Yield the simulators that predict a data set.
-
-        Raises:
-            InputError: a simulator is invalid. The error has the line.
-        """
+        """Yield the simulators that predict a data set. An error has the line of the invalid one."""
         for key in (EVERY, dataset):
             for name, spec in self.entries.get(key, {}).items():
                 try:

@@ -16,15 +16,14 @@ from string import Template
 from tracebed.ground.display import markdown_table
 from tracebed.ground.files import replacing
 from tracebed.studies.board.board import FILE, WAIT, Board, Facts, Score, Track, interval, number, program_of, share
-from tracebed.studies.board.controls import CONTROLS
+from tracebed.studies.board.building import CONTROLS
 from tracebed.studies.board.entries import SHIPPED
 from tracebed.validation.metrics import all_metrics
 
 PLOT = "board.svg"
 WIDTH, LEFT, RIGHT = 860, 250, 20
 LINE, HEAD, FOOT = 18, 26, 82
-LEAST, MOST = 0.01, 100.0
-"""Ends of the axis, in margins; smaller and larger errors are at the ends."""
+LEAST, MOST = 0.01, 100.0  # ends of the axis, in margins; smaller and larger errors are at the ends
 COLOURS = {"published": "#c2410c", "accasim": "#15803d", "tracebed": "#1d4ed8", "entered": "#7e22ce", "real": "#475569"}
 """Kind of an entry, or its program -> colour of its dots."""
 MEANINGS = {
@@ -76,14 +75,14 @@ def _head(height: float) -> list[str]:
 
 def _axis(bottom: float) -> list[str]:
     """Return the lines of the axis, with the margin in another colour."""
-    found = []
+    elements = []
     for value in (0.01, 0.1, 1.0, 10.0, 100.0):
         mark = ' class="margin"' if value == 1 else ""
-        found.append(f'<line{mark} x1="{_x(value):.1f}" x2="{_x(value):.1f}" y1="12" y2="{bottom:g}"/>')
+        elements.append(f'<line{mark} x1="{_x(value):.1f}" x2="{_x(value):.1f}" y1="12" y2="{bottom:g}"/>')
         text = f"{value:g}" if value != LEAST else f"≤ {value:g}"
-        found.append(_text(_x(value), bottom + 15, text, anchor="end" if value == MOST else "middle"))
+        elements.append(_text(_x(value), bottom + 15, text, anchor="end" if value == MOST else "middle"))
     name = "|error| of the mean wait, margins (red: one margin)"
-    return [*found, _text((LEFT + WIDTH - RIGHT) / 2, bottom + 33, name, anchor="middle")]
+    return [*elements, _text((LEFT + WIDTH - RIGHT) / 2, bottom + 33, name, anchor="middle")]
 
 
 def _line(score: Score, y: float) -> list[str]:
@@ -103,13 +102,13 @@ def _line(score: Score, y: float) -> list[str]:
 def _legend(board: Board, bottom: float) -> list[str]:
     """Return the meaning of the colours that occur, and of the marks."""
     there = {_colour(each) for each in board.scores if each.kind != "control"}
-    found, x = [], 20
+    elements, x = [], 20
     for key in (key for key in COLOURS if key in there):
-        found.append(f'<circle cx="{x}" cy="{bottom + 50:g}" r="3.5" fill="{COLOURS[key]}"/>')
-        found.append(_text(x + 8, bottom + 54, MEANINGS[key]))
+        elements.append(f'<circle cx="{x}" cy="{bottom + 50:g}" r="3.5" fill="{COLOURS[key]}"/>')
+        elements.append(_text(x + 8, bottom + 54, MEANINGS[key]))
         x += 30 + 7 * len(MEANINGS[key])
     note = "dot: a workload; tick: the mean over workloads; grey: noise, the mean error of real against real"
-    return [*found, _text(16, bottom + 72, note)]
+    return [*elements, _text(16, bottom + 72, note)]
 
 
 def _colour(score: Score) -> str:
@@ -129,8 +128,7 @@ def _text(x: float, y: float, text: str, *, anchor: str = "start", weight: str =
     return f'<text x="{x:g}" y="{y:g}" text-anchor="{anchor}" font-weight="{weight}">{escape(text)}</text>'
 
 
-TEXT = files(__package__) / "page.md"
-"""The text of the page, with places for the tables."""
+TEXT = files(__package__) / "page.md"  # the text of the page, with places for the tables
 PAGE = "board.md"
 COLUMNS = ("entry", "program", "error", "worst", "s", "against {}", "largest other error", "placed", "noise", "verdict")
 RUN_TIMES = {
@@ -267,11 +265,8 @@ def _control(board: Board, score: Score) -> tuple[str, ...]:
 
 
 def failure(board: Board, score: Score) -> str:
-    """Return how a control fails, as text.
-
-    A control fails if its run times are found to be copies, if it is inaccurate, or if it places fewer jobs than the
-    best entry on its track. A control that does not fail shows that the data set tells nothing.
-    """
+    """Return how a control fails, as text: by copied run times, its verdict, or fewer placed jobs than the best."""
+    # A control that does not fail shows that the data set tells nothing.
     if score.entry == "observed" and score.track == "observed":
         return "its run times are found to be copies"
     if score.verdict == "inaccurate":

@@ -16,10 +16,8 @@ from numpy.typing import ArrayLike
 
 from tracebed.validation.verdict.decision import rejected
 
-ALPHA = 0.025
-"""Level of each side of an interval, and largest probability of a false `inaccurate`."""
-KAPPA = 2.0
-"""Largest accepted error of one case, in margins: the guard of the verdict."""
+ALPHA = 0.025  # level of each side of an interval, and largest probability of a false `inaccurate`
+KAPPA = 2.0  # largest accepted error of one case, in margins: the guard of the verdict
 NOISE = 0.8
 """Standard deviation of a real run that is assumed without repetitions, in margins. The default margins were made for
 testbeds with at most this noise."""
@@ -36,86 +34,52 @@ class Spread:
 
 
 def of_clusters(values: ArrayLike, real_runs: Sequence[str], clusters: Sequence[str]) -> dict[str, float]:
-    """Return cluster -> mean of a figure over its real runs, each the mean over its cases.
-
-    Args:
-        values: the figure of each case, shape (cases,).
-        real_runs: name of the real run of each case.
-        clusters: name of the cluster of each case.
-    """
+    """Return cluster -> mean of a figure over its real runs, each the mean over its cases."""
     table = pd.DataFrame({"value": np.asarray(values, dtype=float), "run": real_runs, "cluster": clusters})
     by_run = table.groupby(["cluster", "run"], sort=False)["value"].mean()
-    found = by_run.groupby("cluster", sort=False).mean()
-    return {str(name): float(value) for name, value in found.items()}
+    means = by_run.groupby("cluster", sort=False).mean()
+    return {str(name): float(value) for name, value in means.items()}
 
 
 def spread(values: ArrayLike, alpha: float = ALPHA) -> Spread:
-    """Return the mean of a figure over clusters, and its interval.
-
-    Args:
-        values: the figure of each cluster, shape (clusters,), at least one.
-        alpha: level of each side.
-    """
+    """Return the mean of a figure over clusters, shape (clusters,), and its interval; `alpha` on each side."""
     from scipy import stats
 
-    found = np.asarray(values, dtype=float)
-    number, mean = len(found), float(found.mean())
+    figures = np.asarray(values, dtype=float)
+    number, mean = len(figures), float(figures.mean())
     if number < 2:
         return Spread(mean, float("nan"), float("nan"), number)
-    half = float(stats.t.isf(alpha, number - 1) * found.std(ddof=1) / np.sqrt(number))
+    half = float(stats.t.isf(alpha, number - 1) * figures.std(ddof=1) / np.sqrt(number))
     return Spread(mean, mean - half, mean + half, number)
 
 
 def paired(ours: Mapping[str, float], theirs: Mapping[str, float], alpha: float = ALPHA) -> Spread | None:
-    """Return the mean difference of two errors over their common clusters, or None without a common cluster.
-
-    A negative difference: ours is nearer to the real runs. The difficulty of a cluster cancels in the difference.
-
-    Args:
-        ours, theirs: cluster -> mean size of the error, in margins.
-        alpha: level of each side.
-    """
+    """Return the mean difference of two errors (in margins) over their common clusters; negative if ours is smaller."""
+    # The difficulty of a cluster cancels in the difference.
     common = [name for name in ours if name in theirs]
     return spread([ours[name] - theirs[name] for name in common], alpha) if common else None
 
 
 def proved_off(errors: ArrayLike, noise: float, kappa: float = KAPPA) -> float:
-    """Return the p-value of the hypothesis that no case is off by more than `kappa` margins.
-
-    The noise of one real run is given, because it cannot be estimated from that run. Bonferroni over the cases.
-
-    Args:
-        errors: error of each case, in margins, shape (cases,).
-        noise: standard deviation of a real run, in margins; an upper bound.
-        kappa: largest accepted error of one case, in margins.
-    """
+    """Return the p-value of the hypothesis that no case is off by more than `kappa` margins."""
+    # The noise, an upper bound in margins, is given: it cannot be estimated from one run. Bonferroni over the cases.
     from scipy import stats
 
-    found = np.abs(np.asarray(errors, dtype=float))
-    return min(1.0, len(found) * float(stats.norm.sf((found.max() - kappa) / noise)))
+    sizes = np.abs(np.asarray(errors, dtype=float))
+    return min(1.0, len(sizes) * float(stats.norm.sf((sizes.max() - kappa) / noise)))
 
 
 def inaccurate(errors: Mapping[str, ArrayLike], noise: Mapping[str, float], alpha: float = ALPHA) -> list[str]:
-    """Return the metrics in which a case is proved to be off, with at most `alpha` for any false statement (Holm).
-
-    Args:
-        errors: metric -> error of each case, in margins, shape (cases,).
-        noise: metric -> standard deviation of a real run that was measured, in margins; at least `NOISE` is assumed.
-        alpha: level.
-    """
+    """Return the metrics in which a case is proved to be off, with at most `alpha` for any false statement (Holm)."""
     p = [np.array(proved_off(each, max(NOISE, noise.get(name, 0.0)))) for name, each in errors.items()]
-    found = rejected(p, alpha) if p else []
-    return [name for name, off in zip(errors, found, strict=True) if off]
+    rejections = rejected(p, alpha) if p else []
+    return [name for name, off in zip(errors, rejections, strict=True) if off]
 
 
 def pooled_sd(sd: ArrayLike, df: ArrayLike) -> float:
-    """Return the pooled standard deviation of several cases; NaN without degrees of freedom.
-
-    Args:
-        sd: standard deviation of each case, shape (cases,); NaN if unknown.
-    """
-    found, weights = np.asarray(sd, dtype=float), np.asarray(df, dtype=float)
-    known = np.isfinite(found) & (weights > 0)
+    """Return the pooled standard deviation of several cases; NaN without degrees of freedom."""
+    deviations, weights = np.asarray(sd, dtype=float), np.asarray(df, dtype=float)
+    known = np.isfinite(deviations) & (weights > 0)
     if not known.any():
         return float("nan")
-    return float(np.sqrt((weights[known] * found[known] ** 2).sum() / weights[known].sum()))
+    return float(np.sqrt((weights[known] * deviations[known] ** 2).sum() / weights[known].sum()))

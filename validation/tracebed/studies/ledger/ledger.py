@@ -34,10 +34,8 @@ from tracebed.validation.experiments.views.averages import GROUP, REPLICATE, cho
 from tracebed.validation.significance import PERCENTS
 from tracebed.validation.statistics import half_width, percentile
 
-WITHIN = 0.05
-"""Largest accepted distance of a number: a share of the printed value, or for a change a difference of two shares."""
-NEAR = 0.10
-"""Distance up to which a number counts as near."""
+WITHIN = 0.05  # largest accepted distance of a number: a share of the printed value, or of a change a difference
+NEAR = 0.10  # distance up to which a number counts as near
 ROUNDING = 1e-9
 
 
@@ -49,11 +47,8 @@ def distance(printed: float, ours: float, *, is_change: bool) -> float:
 
 
 def is_near(printed: float, ours: float, within: float, *, is_change: bool, relative: bool = False) -> bool:
-    """Return whether the distance is at most `within`. A change must also have the printed sign.
-
-    Args:
-        relative: whether the distance of a change is a share of the printed change, unless that is 0.
-    """
+    """Return whether the distance, or its share of a printed change (`relative`), is at most `within`."""
+    # A change must also have the printed sign.
     if is_change and has_wrong_sign(printed, ours):
         return False
     if not is_change and not printed:
@@ -68,13 +63,7 @@ def has_wrong_sign(printed: float, ours: float) -> bool:
 
 
 def matches(rule: Rule, printed: float | None, ours: Sequence[float], *, is_change: bool) -> bool | None:
-    """Return whether our figures match, or None if one is missing.
-
-    Args:
-        printed: the printed value; None for an order.
-        ours: our figure, or for an order the figures of its points.
-        is_change: whether the value is a relative change.
-    """
+    """Return whether our figures (of an order, one per point) match the printed value; None if one is missing."""
     if not ours or any(math.isnan(value) for value in ours):
         return None
     if rule is Rule.ORDER:
@@ -93,13 +82,10 @@ FILE = "ledger.json"
 SETTINGS = ["priority", "runtime_model", "interval_s", "malleability_interval_s", "processes"]
 """Keys whose first value counts, unless a claim names another; the other values are further rows."""
 REPETITION = "repetition"
-Values = Mapping[Any, Any]
-"""A row of a table: key or figure -> value."""
-CELL = "cell"
-"""The column of the identities of cells: points with the same one are one simulation."""
+Values = Mapping[Any, Any]  # a row of a table: key or figure -> value
+CELL = "cell"  # the column of the identities of cells: points with the same one are one simulation
 PARTIAL = "only some of these points were computed"
-DECIDED = 0.95
-"""Coverage of the interval of a step of an order."""
+DECIDED = 0.95  # coverage of the interval of a step of an order
 MOST_RUNS = 1_000_000
 
 
@@ -215,10 +201,8 @@ class Measured:
     """The figures of a study: a row per point and run."""
 
     table: pd.DataFrame
-    keys: Sequence[str]
-    """Columns that name a point."""
-    replicate: Sequence[str]
-    """Columns that name a run of a point: seed, perturbed input, repetition."""
+    keys: Sequence[str]  # columns that name a point
+    replicate: Sequence[str]  # columns that name a run of a point: seed, perturbed input, repetition
 
     @classmethod
     def of(cls, rows: Iterable[Mapping[str, Any]], keys: Sequence[str]) -> Measured:
@@ -285,15 +269,13 @@ def rows_of(claims: Iterable[Claim], measured: Measured) -> list[Row]:
 
 
 def rows_of_experiment(experiment: Experiment, table: pd.DataFrame) -> list[Row]:
-    """Return the rows of an experiment: the defaults of each claim first, then other windows and settings.
-
-    The default of a claim is the first window, and the settings of the first point of the grid that fits the claim.
-    Rows of other windows and settings are left out if they were not computed.
-    """
+    """Return the rows of an experiment: the defaults of each claim first, then other windows and settings."""
+    # The default of a claim is the first window, and the settings of the first point of the grid that fits the claim.
+    # Rows of other windows and settings are left out if they were not computed.
     own = (experiment.seeds[0], experiment.perturbations[0])
     points = [point for point in experiment.points() if (point.seed, point.perturbation) == own]
     measured = Measured(table, [*GROUP, "window"], REPLICATE)
-    found = []
+    kept = []
     of_workloads = {*OF_WORKLOADS, *experiment.shares_of_jobs}  # equal in all windows and settings
     for claim in experiment.published:
         conditions = list(_conditions(claim, experiment, points))
@@ -301,8 +283,8 @@ def rows_of_experiment(experiment: Experiment, table: pd.DataFrame) -> list[Row]
             _row(claim, measured, where, text)
             for where, text in conditions[: 1 if claim.figure in of_workloads else None]
         ]
-        found += [row for index, row in enumerate(rows) if row.ours or not index]
-    return found
+        kept += [row for index, row in enumerate(rows) if row.ours or not index]
+    return kept
 
 
 def _conditions(claim: Claim, experiment: Experiment, points: Sequence[Point]) -> Iterator[tuple[Where, str]]:
@@ -366,14 +348,9 @@ def _distinct(runs: Iterable[list[Values]]) -> list[list[Values]]:
 
 
 def _runs_needed(each: Sequence[Sequence[float]]) -> int:
-    """Return how many runs an order would need; 0 if the runs decide it.
-
-    An order is decided if each step is larger than the half-width of its interval, or if one is so in the other
-    direction. The half-width is expected to fall with the root of the number of runs.
-
-    Args:
-        each: the figures of each run, shape (runs, points).
-    """
+    """Return how many runs an order would need; 0 if the runs, shape (runs, points), decide it."""
+    # An order is decided if each step is larger than the half-width of its interval, or if one is so in the other
+    # direction. The half-width is expected to fall with the root of the number of runs.
     steps = np.diff(np.array(each, dtype=np.float64), axis=1)
     means = steps.mean(axis=0)
     halves = np.array([half_width(step, DECIDED) for step in steps.T])
@@ -396,11 +373,7 @@ def _distance(claim: Claim, ours: Sequence[float]) -> float | None:
 
 
 def _relevant(claim: Claim, measured: Measured, where: Where) -> list[Values]:
-    """Return the rows of the table, without missing figures, that a claim names. A missing value of a key is None.
-
-    Raises:
-        InputError: the claim names a key that the table lacks.
-    """
+    """Return the rows of the table, without missing figures, that a claim names. A missing value of a key is None."""
     table = measured.table
     if claim.figure not in table or not len(table):
         return []
@@ -426,33 +399,23 @@ def _averaged(rows: Iterable[Values], keys: Sequence[str], figure: str) -> list[
 
 
 def _figures(claim: Claim, points: Sequence[Values], keys: Sequence[str], where: Where) -> list[float]:
-    """Return the figure of each place of a claim; nothing if one was not computed, or a baseline is 0.
-
-    Args:
-        points: a row per point.
-        keys: keys of a point.
-        where: the conditions.
-    """
-    base = None
+    """Return the figure of each place of a claim; nothing if one was not computed, or a baseline is 0."""
+    base, free = None, [key for key in keys if key not in (claim.relative_to or {})]
     if claim.relative_to is not None:
         base = [point for point in points if _fits(point, {**where, **claim.relative_to})]
     combined: Mapping[str, Callable[[list[float]], float]] = {"mean": fmean, "least": min, "greatest": max}
-    found = []
+    figures = []
     for place in claim.places:
         values = []
         for point in points:
             if _fits(point, {**where, **place}):
-                over = 1.0 if base is None else reference(base, point, _free(claim, keys), claim.figure)
+                over = 1.0 if base is None else reference(base, point, free, claim.figure)
                 values.append(point[claim.figure] / over - (base is not None) if over else math.nan)
         values = [value for value in values if not math.isnan(value)]
         if not values:
             return []
-        found.append(float(combined[claim.take](values)))
-    return found
-
-
-def _free(claim: Claim, keys: Iterable[str]) -> list[str]:
-    return [key for key in keys if key not in (claim.relative_to or {})]
+        figures.append(float(combined[claim.take](values)))
+    return figures
 
 
 def _fits(point: Values, where: Where) -> bool:

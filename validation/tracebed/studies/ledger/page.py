@@ -150,12 +150,12 @@ def stored(paper: Paper, folder: Path) -> list[Ledger]:
     Raises:
         InputError: a ledger is damaged.
     """
-    found = []
+    ledgers = []
     for study in paper.studies:
         claims = paper.claims_of(study)
         paths = [path for path in (folder / study / FILE, folder / f"{study}.json") if path.exists()]
-        found.append(explained(Ledger.load(paths[0]), claims) if paths else not_run(study, claims))
-    return found
+        ledgers.append(explained(Ledger.load(paths[0]), claims) if paths else not_run(study, claims))
+    return ledgers
 
 
 def page(paper: Paper, ledgers: Sequence[Ledger], command: str) -> str:

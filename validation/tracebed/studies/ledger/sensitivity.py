@@ -30,16 +30,8 @@ import pandas as pd
 from tracebed.ground.errors import InputError
 from tracebed.ground.files import replacing
 from tracebed.orchestrator.scheduling.policies import registry
+from tracebed.validation.experiments import experiment_schema as schema
 from tracebed.validation.experiments.experiment import KEYS, Experiment, Point
-from tracebed.validation.experiments.experiment_schema import (
-    NO_PROCESSES,
-    Malleable,
-    Rule,
-    WorkloadSpec,
-    as_list,
-    or_empty,
-    shorthand,
-)
 from tracebed.validation.experiments.file import ExperimentFile, experiment_of
 from tracebed.validation.experiments.pools import Pool
 from tracebed.validation.experiments.runner import GridPlan, Progress, compute, gathered, plan, union
@@ -58,8 +50,7 @@ class Choice:
 
     name: str
     value: Any
-    base: Any
-    """The value at the base; None if the value is a mapping, or if the experiment has none."""
+    base: Any  # the value at the base; None if the value is a mapping, or if the experiment has none
 
     @property
     def changes(self) -> dict[str, Any]:
@@ -93,9 +84,9 @@ class SinglePoint:
             found = next(part[first] for part in experiment.setup(point).as_dict().values() if first in part)
         elif first in Experiment.model_fields:
             found = whole.get(first)
-        elif first in WorkloadSpec.model_fields:
+        elif first in schema.WorkloadSpec.model_fields:
             found = whole["workloads"][point.workload].get(first)
-        elif first in Malleable.model_fields:
+        elif first in schema.Malleable.model_fields:
             found = (whole["malleable"] or {}).get(first)
         else:
             spec = experiment.policy(point)
@@ -120,18 +111,16 @@ def value_text(value: Any) -> str:
 
 
 def single_point(file: ExperimentFile, changes: Mapping[str, Any]) -> SinglePoint:
-    """Return the first point of an experiment with some choices changed. The windows of the experiment remain.
-
-    Raises:
-        InputError: a choice is unknown, or a value is invalid.
-    """
+    """Return the first point of an experiment with some choices changed. The windows of the experiment remain."""
     axes = file.experiment.axes
     first = {key: values[0] for key, values in axes.items() if key not in (*REPLICATE, "testbed")}
     if first["share"] is None:
         del first["share"]
     wanted = first | {"window": next(iter(file.experiment.windows))} | dict(changes)
     raw = {key: deepcopy(value) for key, value in file.source.raw.items() if key not in NOT_OF_A_POINT}
-    raw["workloads"] = {name: shorthand("file")(or_empty(spec)) for name, spec in raw["workloads"].items()}
+    raw["workloads"] = {
+        name: schema.shorthand("file")(schema.or_empty(spec)) for name, spec in raw["workloads"].items()
+    }
     ordered = sorted(wanted, key=lambda key: key not in ("workload", "policy"))  # other names may be theirs
     try:
         for name in ordered:
@@ -148,15 +137,7 @@ def single_point(file: ExperimentFile, changes: Mapping[str, Any]) -> SinglePoin
 def changed_points(
     file: ExperimentFile, base: Mapping[str, Any], wanted: Mapping[str, Sequence[Any]]
 ) -> Iterator[tuple[Choice, SinglePoint]]:
-    """Yield each value of the choices that is not that of the base, with its setting.
-
-    Args:
-        base: choice -> value at the base.
-        wanted: choice -> values.
-
-    Raises:
-        InputError: a choice is unknown, or a value is invalid.
-    """
+    """Yield each of the `wanted` values of choices that is not that of the base, with its setting."""
     unchanged = single_point(file, base)
     for name, values in wanted.items():
         for value in values:
@@ -182,12 +163,12 @@ def _set(experiment: Experiment, raw: dict[str, Any], name: str, value: Any) -> 
         if value not in own:
             _one_of(name, value, [*own, *registry.names()])
         raw["policies"] = [
-            {"label": value} | shorthand("policy")(own.get(value, value))
+            {"label": value} | schema.shorthand("policy")(own.get(value, value))
         ]  # the name stays with other parameters
     elif name == "share":
         raw["malleable"] = {**(raw.get("malleable") or {}), "shares": value}
     elif name == "processes":
-        given = as_list(raw.get(name, NO_PROCESSES))
+        given = schema.as_list(raw.get(name, schema.NO_PROCESSES))
         own = {spec.name: each for spec, each in zip(experiment.processes, given, strict=False)}
         raw[name] = own.get(value, value)
     elif name in KEYS:
@@ -203,11 +184,11 @@ def _set_key(raw: dict[str, Any], name: str, value: Any) -> None:
     first = parts[0]
     if first in Experiment.model_fields:
         place = raw
-    elif first in WorkloadSpec.model_fields:
+    elif first in schema.WorkloadSpec.model_fields:
         place = workload
         if first == "log":  # other jobs than those of the experiment
             workload["log"] = {key: each for key, each in workload["log"].items() if key not in ("jobs", "fingerprint")}
-    elif first in Malleable.model_fields:
+    elif first in schema.Malleable.model_fields:
         place = raw.setdefault("malleable", {})
     else:
         place, parts = policy.setdefault("parameters", {}), [name]
@@ -225,13 +206,10 @@ def _one_of(name: str, value: Any, known: Iterable[Any]) -> None:
 
 COLUMNS = ["figure", "choice", "base_value", "value", "base", "band_low", "band_high", "changed", "change", "relative"]
 COLUMNS += ["low", "high", "pairs", "differ", "found"]
-NOT_SIGNIFICANT = "not significant"
-"""The interval of the effect contains zero: another random input may turn its sign."""
-INSIDE = "inside the band"
-"""The effect has one sign, but is smaller than the effect of random perturbations on the base."""
+NOT_SIGNIFICANT = "not significant"  # the interval of the effect contains zero: another random input may turn its sign
+INSIDE = "inside the band"  # the effect has one sign, but is smaller than that of random perturbations on the base
 OUTSIDE = "outside the band"
-UNKNOWN = "unknown"
-"""Fewer runs than a decision needs."""
+UNKNOWN = "unknown"  # fewer runs than a decision needs
 
 
 @dataclass(frozen=True)
@@ -264,7 +242,7 @@ class Analysis:
     def printed(self, figure: str) -> list[float]:
         """Return the published values of a figure at points like the base."""
         found = [each for each in self.file.experiment.published if each.figure == figure and not each.is_change]
-        values = [each.value for each in found if each.rule is Rule.NUMBER and self.base.point.fits(each.at)]
+        values = [each.value for each in found if each.rule is schema.Rule.NUMBER and self.base.point.fits(each.at)]
         return list(dict.fromkeys(value for value in values if value is not None))
 
     @property

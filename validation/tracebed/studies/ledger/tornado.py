@@ -43,12 +43,7 @@ def draw(table: pd.DataFrame, printed: Mapping[str, Sequence[float]], title: str
 
 
 def tornado(rows: pd.DataFrame, printed: Sequence[float], title: str) -> Figure:
-    """Return the tornado plot of one figure: a bar per row with the interval of its effect, in percent of the base.
-
-    Args:
-        rows: the rows of one figure, largest effect first.
-        printed: values of the figure in a paper, drawn as lines.
-    """
+    """Return the tornado plot of one figure, a bar per row with the interval of its effect in percent of the base."""
     metric, base = all_metrics()[rows["figure"].iloc[0]], float(rows["base"].iloc[0])
     scale = 100.0 / abs(base) if base else 1.0
     change, low, high = (scale * rows[name].to_numpy(dtype=np.float64) for name in ("change", "low", "high"))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import update_wrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tracebed.converters.workload import Workload
 from tracebed.ground.display import markdown_table
@@ -19,10 +19,6 @@ from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.testbeds.checking.survey import load_with_facts
 from tracebed.orchestrator.testbeds.nodes import Inventory, Node
 from tracebed.studies.ledger.ledger import Measured
-
-if TYPE_CHECKING:
-    from tracebed.converters.workload import Workload
-    from tracebed.orchestrator.testbeds.nodes import Inventory
 
 
 @dataclass(frozen=True)
@@ -48,17 +44,13 @@ class Settings:
 class Replay:
     """A replay of an experiment."""
 
-    folder: str
-    """Name of the folder of the run."""
+    folder: str  # name of the folder of the run
     workload: Workload
     inventory: Inventory
     policy: str
-    parameters: Mapping[str, Any] | None
-    """Parameters of the policy."""
-    name: str
-    """Name of the workload, for reports."""
-    speed: float
-    """Trace seconds per wall second."""
+    parameters: Mapping[str, Any] | None  # parameters of the policy
+    name: str  # name of the workload, for reports
+    speed: float  # trace seconds per wall second
     balance: str = "static"
 
 
@@ -77,10 +69,8 @@ class Findings:
 
     title: str
     tables: Sequence[FindingsTable]
-    notes: Sequence[str] = ()
-    """What differs from the paper, and what the figures depend on."""
-    measured: Measured | None = None
-    """The figures of each repetition, for the claims in the file of the paper."""
+    notes: Sequence[str] = ()  # what differs from the paper, and what the figures depend on
+    measured: Measured | None = None  # the figures of each repetition, for the claims in the file of the paper
 
     def markdown(self) -> str:
         """Return the findings as a page in Markdown."""

@@ -19,23 +19,12 @@ from tracebed.ground.errors import InputError
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.testbeds.nodes import Inventory, Node
 from tracebed.studies.ledger.ledger import Measured
-from tracebed.studies.papers.base import (
-    Findings,
-    FindingsTable,
-    Replay,
-    Settings,
-    inventory_of,
-    replayed,
-    study,
-)
+from tracebed.studies.papers import base
 
 SPEED = 100.0
-ALONE_S = 600.0
-"""Run time on one node, trace s."""
-GAP_S = 100.0
-"""Time between the expected end of a run and the start of the next one, trace s."""
-IDLE_PROCESSES = 2
-"""The manager and the writer."""
+ALONE_S = 600.0  # run time on one node, trace s
+GAP_S = 100.0  # time between the expected end of a run and the start of the next one, trace s
+IDLE_PROCESSES = 2  # the manager and the writer
 PAPER: Mapping[str, Mapping[int, float]] = {"table 1": HPG_ALIGNER["production"], "table 3": HPG_ALIGNER["large"]}
 """Processes -> execution time, s: 40 million reads of 100 nucleotides, and 80 million reads of 400."""
 APPLICATION = "aligner"
@@ -46,40 +35,30 @@ SENSITIVE = (
 )
 
 
-def _replays(settings: Settings) -> Iterator[Replay]:
+def _replays(settings: base.Settings) -> Iterator[base.Replay]:
     inventory = _inventory(settings)
     workload = _workload(_ranks(len(inventory.nodes)) * settings.repetitions, inventory)
     speed = settings.speed or SPEED
-    yield Replay("all", workload, inventory, "dmr", None, "dmr-gain-slope", speed, balance="dynamic")
+    yield base.Replay("all", workload, inventory, "dmr", None, "dmr-gain-slope", speed, balance="dynamic")
 
 
-@study(_replays, SPEED)
-def run(settings: Settings) -> Findings:
-    """Run time over the number of processes, and the sizes by gain slope (DMR paper, tables 1 and 3).
-
-    Raises:
-        InputError: the inventory has one node, or a job has not completed.
-    """
+@base.study(_replays, SPEED)
+def run(settings: base.Settings) -> base.Findings:
+    """Run time over the number of processes, and the sizes by gain slope (DMR paper, tables 1 and 3)."""
     (wanted,) = _replays(settings)
     ranks = _ranks(len(wanted.inventory.nodes))
     settings.on_step(f"{settings.repetitions} runs on each of {', '.join(map(str, ranks))} nodes")
-    found = replayed(settings, wanted)
-    each = _times(found, ranks * settings.repetitions, wanted.speed)
+    finished = base.replayed(settings, wanted)
+    each = _times(finished, ranks * settings.repetitions, wanted.speed)
     times = {processes: median(values) for processes, values in each.items()}
     by_repetition = [{processes: values[k] for processes, values in each.items()} for k in range(settings.repetitions)]
-    return findings(times, _notes(wanted.inventory, settings, found), by_repetition)
+    return findings(times, _notes(wanted.inventory, settings, finished), by_repetition)
 
 
 def findings(
     times: Mapping[int, float], notes: tuple[str, ...] = (), by_repetition: Sequence[Mapping[int, float]] = ()
-) -> Findings:
-    """Return the findings for measured times.
-
-    Args:
-        times: number of processes -> run time, s.
-        notes: what the times depend on.
-        by_repetition: the same for each repetition, for a table of the spread.
-    """
+) -> base.Findings:
+    """Return the findings for measured times: number of processes -> run time, s."""
     columns = {"tracebed": times, **PAPER}
     slopes = {name: gain_slopes(column) for name, column in columns.items()}
     headings = [heading for name in columns for heading in (f"{name}: s", f"{name}: gain")]
@@ -94,9 +73,9 @@ def findings(
         rows.append([size, *cells])
     sizes = [sizes_by_gain_slope(column) for column in columns.values()]
     names = ("minimum", "preferred", "maximum")
-    tables: tuple[FindingsTable, ...] = (
-        FindingsTable("run time over the number of processes", ("processes", *headings), rows),
-        FindingsTable(
+    tables: tuple[base.FindingsTable, ...] = (
+        base.FindingsTable("run time over the number of processes", ("processes", *headings), rows),
+        base.FindingsTable(
             "sizes by gain slope",
             ("size", *columns),
             [[name, *values] for name, values in zip(names, zip(*sizes, strict=True), strict=True)],
@@ -111,10 +90,10 @@ def findings(
     ]
     figures.append({"processes": 0, **dict(zip(names, sizes[0], strict=True))})
     measured = Measured.of(figures, ("processes",))
-    return Findings("Sizes of a malleable job by gain slope", tables, notes, measured)
+    return base.Findings("Sizes of a malleable job by gain slope", tables, notes, measured)
 
 
-def _spread(by_repetition: Sequence[Mapping[int, float]]) -> FindingsTable:
+def _spread(by_repetition: Sequence[Mapping[int, float]]) -> base.FindingsTable:
     """Return the least and the greatest of each gain and size over the repetitions."""
     gains = [gain_slopes(times) for times in by_repetition]
     sizes = [sizes_by_gain_slope(times) for times in by_repetition]
@@ -128,7 +107,9 @@ def _spread(by_repetition: Sequence[Mapping[int, float]]) -> FindingsTable:
     ]
     names = zip(("minimum", "preferred", "maximum"), zip(*sizes, strict=True), strict=True)
     rows += [[name, str(min(values)), str(max(values))] for name, values in names]
-    return FindingsTable(f"tracebed, spread over {len(by_repetition)} repetitions", ("of", "least", "greatest"), rows)
+    return base.FindingsTable(
+        f"tracebed, spread over {len(by_repetition)} repetitions", ("of", "least", "greatest"), rows
+    )
 
 
 def _ranks(nodes: int) -> list[int]:
@@ -137,13 +118,9 @@ def _ranks(nodes: int) -> list[int]:
     return paper if len(paper) > 2 else [2**power for power in range(nodes.bit_length())]
 
 
-def _inventory(settings: Settings) -> Inventory:
-    """Return the inventory of the settings, or as many emulated nodes as the paper had workers.
-
-    Raises:
-        InputError: the inventory has one node, so there is one size only.
-    """
-    inventory = inventory_of(settings, _emulated)
+def _inventory(settings: base.Settings) -> Inventory:
+    """Return the inventory of the settings, or as many emulated nodes as the paper had workers."""
+    inventory = base.inventory_of(settings, _emulated)
     if len(inventory.nodes) < 2:
         raise InputError("the inventory has one node", where=inventory.where, hint="give two nodes or more")
     return inventory
@@ -180,24 +157,20 @@ def _workload(order: list[int], inventory: Inventory) -> Workload:
 
 
 def _times(run: Run, order: list[int], speed: float) -> dict[int, list[float]]:
-    """Return the run times of the repetitions for each number of processes, wall s.
-
-    Raises:
-        InputError: a job has not completed, or the run has other jobs.
-    """
+    """Return the run times of the repetitions for each number of processes, wall s. Every job must complete."""
     jobs = run.jobs.set_index("job_id")
     if len(jobs) != len(order) or set(jobs["state"]) != {"completed"}:
         what = "a job has not completed, or the runs are those of other settings"
         raise InputError(what, hint="start the experiment with another output folder")
     spans = zip(jobs.index, jobs["end"], jobs["start"], strict=True)
     seconds = {str(job): float(end - start) for job, end, start in spans}
-    found: dict[int, list[float]] = {}
+    times: dict[int, list[float]] = {}
     for job, ranks in enumerate(order):
-        found.setdefault(ranks + IDLE_PROCESSES, []).append(seconds[str(job)] / speed)
-    return found
+        times.setdefault(ranks + IDLE_PROCESSES, []).append(seconds[str(job)] / speed)
+    return times
 
 
-def _notes(inventory: Inventory, settings: Settings, run: Run) -> tuple[str, ...]:
+def _notes(inventory: Inventory, settings: base.Settings, run: Run) -> tuple[str, ...]:
     text = f"{APPLICATION} on {inventory.name} ({inventory.execution}), median of {settings.repetitions} runs"
     note = f"{text}; wall time. p processes are p - {IDLE_PROCESSES} ranks: manager and writer do not compute."
     notes = [note, SENSITIVE]

@@ -29,25 +29,14 @@ from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.orchestrator.testbeds.nodes import Inventory, Node
 from tracebed.studies.ledger.ledger import Measured
-from tracebed.studies.papers.base import (
-    Findings,
-    FindingsTable,
-    Replay,
-    Settings,
-    inventory_of,
-    percent,
-    replayed,
-    study,
-)
+from tracebed.studies.papers import base
 from tracebed.validation.pictures import COLORS, COLUMN, PAGE, STYLE, save
 
-Panels = Mapping[str, Sequence[str]]
-"""Label of the y-axis of a panel -> its figures; the second one is hatched."""
+Panels = Mapping[str, Sequence[str]]  # label of the y-axis of a panel -> its figures; the second one is hatched
 TOTAL: Panels = {"Run time of the workload, s": ("total_s",)}
 RESPONSES: Panels = {"Response time, s": ("first_response_s", "second_response_s")}
 AVERAGE: Panels = {"Average response time, s": ("average_response_s",)}
-JOBS = {"first_response_s": ", simulation job", "second_response_s": ", analytics job"}
-"""Figure -> its job, for a legend."""
+JOBS = {"first_response_s": ", simulation job", "second_response_s": ", analytics job"}  # figure -> its job, in legends
 PILS = ("pils 1", "pils 2", "pils 3")
 IN_SITU: Mapping[int, tuple[str, Sequence[str], Panels]] = {
     4: ("nest", PILS, TOTAL),
@@ -63,12 +52,7 @@ IN_SITU: Mapping[int, tuple[str, Sequence[str], Panels]] = {
 
 
 def plot_in_situ(figures: Sequence[Mapping[str, Any]], execution: str, folder: Path) -> list[Path]:
-    """Draw figures 4 and 6 to 12: serial and shared, by the configurations of both jobs.
-
-    Args:
-        figures: the figures of the study.
-        execution: how the replays were executed.
-    """
+    """Draw figures 4 and 6 to 12: serial and shared, by the configurations of both jobs."""
     paths = []
     for number, (simulation, analytics, panels) in IN_SITU.items():
         places = {
@@ -88,16 +72,7 @@ def plot_times(
     folder: Path,
     stem: str,
 ) -> Path:
-    """Draw simulated times as bars, serial and shared, and the means of replays as marks.
-
-    Args:
-        figures: the figures of a study.
-        places: label on the x-axis -> the point.
-        panels: the panels.
-        execution: how the replays were executed.
-        folder: the folder of the files.
-        stem: name of the files.
-    """
+    """Draw simulated times as bars, serial and shared, and the means of replays as marks; `places`: label -> point."""
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(PAGE, 2.8), layout="constrained")
         rows: list[dict[str, Any]] = []
@@ -140,12 +115,7 @@ def plot_times(
 
 
 def plot_tasks(shares: Sequence[int], task: int, folder: Path) -> Path:
-    """Draw the tasks of each thread after the removal of one thread (figure 5).
-
-    Args:
-        shares: units of each thread.
-        task: units of a task.
-    """
+    """Draw the tasks, of `task` units, of each thread after the removal of one thread (figure 5)."""
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(COLUMN, 2.6), layout="constrained")
         axes = figure.subplots()
@@ -194,23 +164,22 @@ def plot_work(runs: Mapping[str, Run], folder: Path) -> Path:
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(COLUMN, 2.6), layout="constrained")
         axes = figure.subplots()
-        found = {mode: work_per_core_second(run) for mode, run in runs.items()}
-        for number, (mode, work) in enumerate(found.items()):
+        work_by_mode = {mode: work_per_core_second(run) for mode, run in runs.items()}
+        for number, (mode, work) in enumerate(work_by_mode.items()):
             at = np.arange(len(work)) + (number - 0.5) * 0.4
             axes.bar(at, list(work.values()), 0.38, color=COLORS[number], label=mode)
             axes.set_xticks(np.arange(len(work)), list(work))
         axes.set_ylabel("Work a core second, relative")
-        axes.set_ylim(top=1.3 * max(max(work.values()) for work in found.values()))
+        axes.set_ylim(top=1.3 * max(max(work.values()) for work in work_by_mode.values()))
         axes.legend(frameon=False, ncols=2)
         data = pd.DataFrame(
-            [{"mode": mode, "job": job, "work": w} for mode, work in found.items() for job, w in work.items()]
+            [{"mode": mode, "job": job, "work": w} for mode, work in work_by_mode.items() for job, w in work.items()]
         )
         return save(figure, data, folder, "figure-14")
 
 
 SPEED = 100.0
-SIMULATION_S = 2000.0
-"""Run time of a simulation on all cores, trace s."""
+SIMULATION_S = 2000.0  # run time of a simulation on all cores, trace s
 ANALYTICS_S: Mapping[str, float] = {"pils": 80.0, "stream": 155.0}
 """Run time of an analytics job, trace s: with a tenth of the simulation before it, its response falls by up to 96 %
 (PILS) or 92 % (STREAM), as in the paper."""
@@ -226,8 +195,7 @@ MODES = ("serial", "share")
 COLUMNS = ("total", "simulation", "second job", "average response")
 SWEPT_SHARES = (1.0, 0.95, 0.9, 0.8, 0.6, 0.4, 0.2, 0.0)
 SWEPT_INSTANTS = (100.0, 500.0, 1000.0, 1500.0, 1900.0)
-CORES = 16
-"""Cores of a node of the paper."""
+CORES = 16  # cores of a node of the paper
 MACHINES: Mapping[int, Sequence[NodeFacts]] = {
     1: NodeFacts.alike(("n1", "n2"), CORES, 2),
     2: NodeFacts.alike(("n1-1", "n2-1", "n1-2", "n2-2"), 8),
@@ -239,8 +207,7 @@ ASSUMED: Mapping[str, tuple[float, float]] = {
     "linear simulations, malleability points each 20 s": (1.0, 20.0),
 }
 """Assumption -> parallel share of the simulations, and time between malleability points, s."""
-PARTS = 100
-"""Units of a task in the plot of figure 5."""
+PARTS = 100  # units of a task in the plot of figure 5
 
 
 class Analytics(NamedTuple):
@@ -248,8 +215,7 @@ class Analytics(NamedTuple):
 
     label: str
     application: str
-    share: float
-    """Share of the cores of a node of 16 cores on which it runs."""
+    share: float  # share of the cores of a node of 16 cores on which it runs
 
     def cores(self, node: int) -> int:
         """Return the cores that it asks for on nodes of `node` cores."""
@@ -277,8 +243,7 @@ class Job(NamedTuple):
     run_time_s: float
     cores: int
     parameters: str = ""
-    nodes: int | None = None
-    """Number of nodes; None: all."""
+    nodes: int | None = None  # number of nodes; None: all
 
 
 class Outcome(NamedTuple):
@@ -293,7 +258,7 @@ class Outcome(NamedTuple):
         return mean(self.responses)
 
 
-def _in_situ_replays(settings: Settings) -> Iterator[Replay]:
+def _in_situ_replays(settings: base.Settings) -> Iterator[base.Replay]:
     inventory = _inventory(settings)
     for _, name, pair in _in_situ_pairs(min(node.cores for node in inventory.nodes)):
         for _, replay in _replays(settings, inventory, name, pair):
@@ -308,8 +273,8 @@ def _in_situ_pairs(cores: int) -> Iterator[tuple[tuple[str, Analytics], str, tup
             yield (simulation, analytics), f"{simulation} + {label}", pair
 
 
-@study(_in_situ_replays, SPEED)
-def in_situ(settings: Settings) -> Findings:
+@base.study(_in_situ_replays, SPEED)
+def in_situ(settings: base.Settings) -> base.Findings:
     """A simulation, then an analytics job: one after the other against DROM (DROM paper, section 6.1)."""
     inventory = _inventory(settings)
     cores = min(node.cores for node in inventory.nodes)
@@ -320,21 +285,21 @@ def in_situ(settings: Settings) -> Findings:
             for analytics in ANALYTICS.values():
                 pair = _in_situ_pair(simulation, analytics, CORES, ranks=configuration)
                 point = {"simulation": simulation, "configuration": configuration, "analytics": analytics.label}
-                found = {mode: [_simulated(pair, machine, mode)] for mode in MODES}
-                figures += _points(found, by="simulation", **point)
+                outcomes = {mode: [_simulated(pair, machine, mode)] for mode in MODES}
+                figures += _points(outcomes, by="simulation", **point)
                 name = f"{simulation} Conf. {configuration} + {analytics.label}"
-                tables["simulation"].append([name, *_changes(found)])
+                tables["simulation"].append([name, *_changes(outcomes)])
     for (simulation, analytics), name, pair in _in_situ_pairs(cores):
-        found = _replayed(settings, inventory, name, pair)
+        outcomes = _replayed(settings, inventory, name, pair)
         point = {"simulation": simulation, "configuration": 1, "analytics": analytics.label}
-        figures += _points(found, by="replay", **point)
-        tables["replay"].append([name, *_changes(found)])
+        figures += _points(outcomes, by="replay", **point)
+        tables["replay"].append([name, *_changes(outcomes)])
     for simulation in SIMULATIONS:
         for assumption, (share, grain_s) in ASSUMED.items():
             pair = _in_situ_pair(simulation, ANALYTICS["pils 1"], CORES)
-            found = {mode: [_simulated(pair, MACHINES[1], mode, share, grain_s)] for mode in MODES}
-            figures += _points(found, by="assumed", simulation=simulation, assumption=assumption)
-            tables["assumed"].append([f"{simulation}, {assumption}", *_changes(found)])
+            outcomes = {mode: [_simulated(pair, MACHINES[1], mode, share, grain_s)] for mode in MODES}
+            figures += _points(outcomes, by="assumed", simulation=simulation, assumption=assumption)
+            tables["assumed"].append([f"{simulation}, {assumption}", *_changes(outcomes)])
     figures += _variations(figures)
     shares = [PARTS * tasks for tasks in tasks_of_threads(CORES, CORES - 1)]
     figures.append({"by": "tasks", "threads_with_more": sum(share > min(shares) for share in shares)})
@@ -353,19 +318,19 @@ def in_situ(settings: Settings) -> Findings:
         f"Plots of figures 4 to 12: {', '.join(map(str, plots))}.",
     )
     columns = ("workload", *COLUMNS)
-    return Findings(
+    return base.Findings(
         "In situ analytics",
         [
-            FindingsTable("DROM against serial, simulated", columns, tables["simulation"]),
-            FindingsTable("PILS Conf. 1 under other assumptions, simulated", columns, tables["assumed"]),
-            FindingsTable(f"DROM against serial, {settings.repetitions} replays", columns, tables["replay"]),
+            base.FindingsTable("DROM against serial, simulated", columns, tables["simulation"]),
+            base.FindingsTable("PILS Conf. 1 under other assumptions, simulated", columns, tables["assumed"]),
+            base.FindingsTable(f"DROM against serial, {settings.repetitions} replays", columns, tables["replay"]),
         ],
         notes,
         Measured.of(figures, ("by", "simulation", "configuration", "analytics", "assumption", "mode")),
     )
 
 
-def _priority_replays(settings: Settings) -> Iterator[Replay]:
+def _priority_replays(settings: base.Settings) -> Iterator[base.Replay]:
     inventory = _inventory(settings)
     cores = min(node.cores for node in inventory.nodes)
     for second_s, at_s in PRIORITY_PAIRS.values():
@@ -379,8 +344,8 @@ def _priority_name(second_s: float, at_s: float) -> str:
     return f"CoreNeuron of {second_s:g} s at {at_s:g} s"
 
 
-@study(_priority_replays, SPEED)
-def high_priority(settings: Settings) -> Findings:
+@base.study(_priority_replays, SPEED)
+def high_priority(settings: base.Settings) -> base.Findings:
     """Two long simulations, equipartition: one after the other against DROM (DROM paper, section 6.2)."""
     inventory = _inventory(settings)
     cores = min(node.cores for node in inventory.nodes)
@@ -390,12 +355,12 @@ def high_priority(settings: Settings) -> Findings:
     for label, (second_s, at_s) in PRIORITY_PAIRS.items():
         name = _priority_name(second_s, at_s)
         pair = _priority_pair(machine[0].cores, second_s, at_s)
-        found = {mode: [_simulated(pair, machine, mode)] for mode in MODES}
-        figures += _points(found, by="simulation", second=label)
-        simulated.append([name, *_changes(found)])
-        found = _replayed(settings, inventory, name, _priority_pair(cores, second_s, at_s))
-        figures += _points(found, by="replay", second=label)
-        replays.append([name, *_changes(found)])
+        outcomes = {mode: [_simulated(pair, machine, mode)] for mode in MODES}
+        figures += _points(outcomes, by="simulation", second=label)
+        simulated.append([name, *_changes(outcomes)])
+        outcomes = _replayed(settings, inventory, name, _priority_pair(cores, second_s, at_s))
+        figures += _points(outcomes, by="replay", second=label)
+        replays.append([name, *_changes(outcomes)])
     for share in SWEPT_SHARES:
         best: dict[str, list[float]] = {"total": [], "average": []}
         for at_s in SWEPT_INSTANTS:
@@ -434,25 +399,23 @@ def high_priority(settings: Settings) -> Findings:
     )
     columns = ("workload", *COLUMNS)
     tables = [
-        FindingsTable("DROM against serial, simulated", columns, simulated),
-        FindingsTable(
+        base.FindingsTable("DROM against serial, simulated", columns, simulated),
+        base.FindingsTable(
             f"the parallel share, over arrivals of the second job after {SWEPT_INSTANTS[0]:g} to"
             f" {SWEPT_INSTANTS[-1]:g} s",
             ("share", "speed on half of the cores", "total", "average response"),
             sweep,
         ),
-        FindingsTable(f"DROM against serial, {settings.repetitions} replays", columns, replays),
+        base.FindingsTable(f"DROM against serial, {settings.repetitions} replays", columns, replays),
     ]
     measured = Measured.of(figures, ("by", "second", "mode"))
-    return Findings("High-priority job", tables, notes, measured)
+    return base.Findings("High-priority job", tables, notes, measured)
 
 
 def _in_situ_pair(simulation: str, analytics: Analytics, cores: int, *, ranks: int = 1) -> tuple[Job, Job]:
-    """Return a simulation with `ranks` ranks on a node of `cores` cores, and an analytics job on two of these nodes.
-
-    A rank has a part of the node as a node of its own. The analytics job takes as many cores from each rank, because
-    the node manager keeps ranks balanced (section 5); a single core comes from one rank.
-    """
+    """Return a simulation with `ranks` ranks on a node of `cores` cores, and an analytics job on two of these nodes."""
+    # A rank has a part of the node as a node of its own. The analytics job takes as many cores from each rank, because
+    # the node manager keeps ranks balanced (section 5); a single core comes from one rank.
     asked = analytics.cores(cores)
     parts = min(ranks, asked)
     nodes = None if analytics.share == 1.0 else 2 * parts
@@ -471,23 +434,17 @@ def _priority_pair(cores: int, second_s: float, at_s: float) -> tuple[Job, Job]:
 
 
 def _distinct(cores: int) -> dict[str, Analytics]:
-    """Return the analytics jobs of table 1, scaled from 16 to `cores` cores a node, by name.
-
-    On few cores, two configurations are the same.
-    """
-    found: dict[tuple[str, int], Analytics] = {}
+    """Return the analytics jobs of table 1, scaled from 16 to `cores` cores a node; on few cores, two are the same."""
+    by_size: dict[tuple[str, int], Analytics] = {}
     for analytics in ANALYTICS.values():
-        found.setdefault((analytics.application, analytics.cores(cores)), analytics)
-    return {f"{each.label}, {asked} of {cores} cores": each for (_, asked), each in found.items()}
+        by_size.setdefault((analytics.application, analytics.cores(cores)), analytics)
+    return {f"{each.label}, {asked} of {cores} cores": each for (_, asked), each in by_size.items()}
 
 
 def _prediction(
     pair: tuple[Job, Job], machine: Sequence[NodeFacts], mode: str, share: float | None = None, grain_s: float = 0.0
 ) -> Run:
-    """Return the simulation of a pair.
-
-    `share`: parallel share of the simulations in place of the fitted one. `grain_s`: time between malleability points.
-    """
+    """Return the simulation of a pair, with another parallel share of the simulations than the fitted one if given."""
     workload = _workload(pair, len(machine), {} if share is None else dict.fromkeys(SIMULATIONS, share))
     return predict(
         workload,
@@ -505,17 +462,19 @@ def _simulated(
     return _outcome(_prediction(pair, machine, mode, share, grain_s), pair[1].name)
 
 
-def _replayed(settings: Settings, inventory: Inventory, name: str, pair: tuple[Job, Job]) -> dict[str, list[Outcome]]:
+def _replayed(
+    settings: base.Settings, inventory: Inventory, name: str, pair: tuple[Job, Job]
+) -> dict[str, list[Outcome]]:
     """Return the outcomes of the replays of a pair, by mode."""
-    found: dict[str, list[Outcome]] = {mode: [] for mode in MODES}
+    outcomes: dict[str, list[Outcome]] = {mode: [] for mode in MODES}
     for mode, wanted in _replays(settings, inventory, name, pair):
-        found[mode].append(_outcome(replayed(settings, wanted), name))
-    return found
+        outcomes[mode].append(_outcome(base.replayed(settings, wanted), name))
+    return outcomes
 
 
 def _replays(
-    settings: Settings, inventory: Inventory, name: str, pair: tuple[Job, Job]
-) -> Iterator[tuple[str, Replay]]:
+    settings: base.Settings, inventory: Inventory, name: str, pair: tuple[Job, Job]
+) -> Iterator[tuple[str, base.Replay]]:
     """Yield the mode and the replay of each repetition of a pair."""
     workload, speed = _workload(pair, len(inventory.nodes), {}), settings.speed or SPEED
     slug = "".join(char if char.isalnum() else "-" for char in name)
@@ -523,7 +482,7 @@ def _replays(
         for mode in MODES:
             parameters = {"mode": mode, "split": "even"}
             folder = f"{slug}-{mode}-{repetition}"
-            yield mode, Replay(folder, workload, inventory, "drom-share", parameters, name, speed)
+            yield mode, base.Replay(folder, workload, inventory, "drom-share", parameters, name, speed)
 
 
 def _changes(found: Mapping[str, Sequence[Outcome]]) -> list[str]:
@@ -535,7 +494,7 @@ def _changes(found: Mapping[str, Sequence[Outcome]]) -> list[str]:
         ]
         for mode in MODES
     )
-    return [percent(before, after) for before, after in zip(serial, shared, strict=True)]
+    return [base.percent(before, after) for before, after in zip(serial, shared, strict=True)]
 
 
 def _points(found: Mapping[str, Sequence[Outcome]], **point: Any) -> list[dict[str, Any]]:
@@ -557,7 +516,7 @@ def _points(found: Mapping[str, Sequence[Outcome]], **point: Any) -> list[dict[s
 
 def _variations(figures: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the range of the changes of the total over the configurations with PILS, for each simulation."""
-    found = []
+    variations = []
     for simulation in SIMULATIONS:
         total = {
             (row["configuration"], row["analytics"], row["mode"]): row["total_s"]
@@ -565,8 +524,8 @@ def _variations(figures: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
             if row["by"] == "simulation" and row["simulation"] == simulation and row["analytics"] != "stream"
         }
         changes = [total[(*key, "share")] / total[(*key, "serial")] for key in {place[:2] for place in total}]
-        found.append({"by": "variation", "simulation": simulation, "variation": max(changes) - min(changes)})
-    return found
+        variations.append({"by": "variation", "simulation": simulation, "variation": max(changes) - min(changes)})
+    return variations
 
 
 def _workload(pair: tuple[Job, Job], nodes: int, shares: Mapping[str, float]) -> Workload:
@@ -600,15 +559,11 @@ def _outcome(run: Run, name: str) -> Outcome:
     return Outcome(float(run.jobs["end"].max() - run.jobs["submit"].min()), (first, second))
 
 
-def _inventory(settings: Settings) -> Inventory:
-    """Return the inventory of the settings, or one node of all cores of this machine.
-
-    Raises:
-        InputError: the nodes have one core, which no job can share.
-    """
+def _inventory(settings: base.Settings) -> Inventory:
+    """Return the inventory of the settings, or one node of all cores of this machine; a job shares two or more."""
     cpus = tuple(sorted(os.sched_getaffinity(0)))
     own = Inventory("this machine", "agents", (Node("n1", len(cpus), 1, cpus),), grain_s=GRAIN_S)
-    inventory = inventory_of(settings, lambda: own)
+    inventory = base.inventory_of(settings, lambda: own)
     if min(node.cores for node in inventory.nodes) < 2:
         what = "a node has one core, which two jobs cannot share"
         raise InputError(what, where=inventory.where, hint="give --inventory with larger nodes, or emulated nodes")
@@ -628,13 +583,8 @@ FIGURES = {"run_time_s": "run time", "cpu_s": "CPU time"}
 ITERATIONS = 200
 
 
-def overhead(settings: Settings) -> Findings:
-    """Run time of a DROM-enabled program beside the same without DROM (DROM paper, section 6).
-
-    Raises:
-        InputError: an inventory or a speed is given.
-        TestbedError: a run has failed.
-    """
+def overhead(settings: base.Settings) -> base.Findings:
+    """Run time of a DROM-enabled program beside the same without DROM (DROM paper, section 6)."""
     if settings.inventory or settings.speed:
         what = "drom-overhead runs a program on this machine, without a replay"
         raise InputError(what, hint="leave out --inventory and --speed of tracebed experiment")
@@ -657,5 +607,5 @@ def overhead(settings: Settings) -> Findings:
         " nodes of MareNostrum 3, and prints no figure.",
         "Run times depend on other programs of this machine, CPU times hardly.",
     )
-    table = FindingsTable(f"The same work with and without DROM, {settings.repetitions} pairs", columns, rows)
-    return Findings("Overhead of DROM", [table], notes, Measured.of(figures, ("mode",)))
+    table = base.FindingsTable(f"The same work with and without DROM, {settings.repetitions} pairs", columns, rows)
+    return base.Findings("Overhead of DROM", [table], notes, Measured.of(figures, ("mode",)))

@@ -19,8 +19,7 @@ class Element(ExperimentPart):
     """A table, a figure or a claim in words of a paper."""
 
     shows: str
-    reason: str = ""
-    """Why no study has a claim or a plot of the element."""
+    reason: str = ""  # why no study has a claim or a plot of the element
 
 
 class Constant(ExperimentPart):
@@ -46,18 +45,20 @@ class Paper(ExperimentPart):
 
     def claims_of(self, study: str) -> list[Claim]:
         """Return the claims of a study."""
-        return self.claims[study] if study in self.claims else _published(study)
+        if study in self.claims or study not in experiments():
+            return self.claims.get(study, [])
+        return load_experiment(study).experiment.published
 
     @property
     def drawn(self) -> dict[str, list[str]]:
         """Element -> plots that repeat it: `kassel-knl, figure-7-B-ticks`."""
-        found: dict[str, list[str]] = {}
+        plots_by_element: dict[str, list[str]] = {}
         for study in self.studies:
             plots = load_experiment(study).experiment.plots if study in experiments() else {}
             for name, plot in plots.items():
                 if plot.element:
-                    found.setdefault(plot.element, []).append(f"{study}, {name}")
-        return found
+                    plots_by_element.setdefault(plot.element, []).append(f"{study}, {name}")
+        return plots_by_element
 
 
 def names() -> list[str]:
@@ -78,7 +79,3 @@ def load_paper(name: str) -> Paper:
 def paper_of(study: str) -> str:
     """Return the name of the paper that a study repeats; empty if it repeats no shipped paper."""
     return next((name for name in names() if study in load_paper(name).studies), "")
-
-
-def _published(study: str) -> list[Claim]:
-    return load_experiment(study).experiment.published if study in experiments() else []

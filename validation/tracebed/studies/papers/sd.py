@@ -19,18 +19,7 @@ from tracebed.converters.scaling import scale
 from tracebed.converters.workload import Step, Workload
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.studies.ledger.ledger import Measured
-from tracebed.studies.papers.base import (
-    Findings,
-    FindingsTable,
-    Replay,
-    Settings,
-    emulated,
-    inventory_of,
-    percent,
-    repeated,
-    replayed,
-    study,
-)
+from tracebed.studies.papers import base
 from tracebed.validation.metrics.summary import metrics
 from tracebed.validation.pictures import COLORS, COLUMN, STYLE, save
 
@@ -49,16 +38,12 @@ PRINTED = {"makespan_s": -7.0, "mean_response_s": -16.0, "mean_slowdown": -16.0,
 """Metric -> printed change, % (section 4.4; response and slowdown "about")."""
 FIGURES = tuple(PRINTED)
 GUESTS = ("guests", "guests_better")
-SEEDS = range(3)
-"""Seeds of the simulated workloads. The first one is replayed."""
+SEEDS = range(3)  # Seeds of the simulated workloads. The first one is replayed.
 SIMULATIONS = ("coreneuron", "nest", "alya")
-SHARES = (1.0, 0.95, 0.9, 0.85, 0.8, 0.7)
-"""Parallel shares of the simulations in the sweep."""
-LIMITS = ("5", "10", "50", "inf", "dynamic")
-"""The limits of the slowdown in the paper."""
+SHARES = (1.0, 0.95, 0.9, 0.85, 0.8, 0.7)  # parallel shares of the simulations in the sweep
+LIMITS = ("5", "10", "50", "inf", "dynamic")  # the limits of the slowdown in the paper
 LINEAR: Mapping[str, float] = dict.fromkeys(PARALLEL_SHARES, 1.0)
-CHOSEN = "MAXSD 5, share 0.9"
-"""The case of the sweep that counts."""
+CHOSEN = "MAXSD 5, share 0.9"  # the case of the sweep that counts
 ARRIVALS, SHORTEST_S = 0.4, 3.0
 """Of the cases with faster arrivals: their time relative to that of Cirne's model, and the shortest run time, s.
 
@@ -79,17 +64,17 @@ def _cases() -> Iterator[tuple[str, Mapping[str, float], Mapping[str, Any], bool
         yield f"MAXSD {limit}, faster arrivals", PARALLEL_SHARES, {"max_slowdown": limit}, True
 
 
-def _replays(settings: Settings) -> Iterator[Replay]:
-    inventory = inventory_of(settings, lambda: emulated(NODES, CORES, SOCKETS, GRAIN_S))
+def _replays(settings: base.Settings) -> Iterator[base.Replay]:
+    inventory = base.inventory_of(settings, lambda: base.emulated(NODES, CORES, SOCKETS, GRAIN_S))
     cores = min(node.cores for node in inventory.nodes)
     workload = with_parallel_shares(_workload(len(inventory.nodes), cores, SEEDS[0]), PARALLEL_SHARES)
     speed = settings.speed or SPEED
     for label, (policy, parameters) in POLICIES.items():
-        yield from repeated(settings, label, workload, inventory, policy, parameters, name="sd-5", speed=speed)
+        yield from base.repeated(settings, label, workload, inventory, policy, parameters, name="sd-5", speed=speed)
 
 
-@study(_replays, SPEED)
-def sd_5_real(settings: Settings) -> Findings:
+@base.study(_replays, SPEED)
+def sd_5_real(settings: base.Settings) -> base.Findings:
     """2,000 jobs on 49 nodes of 48 cores: static backfill against SD-Policy (SD-Policy paper, section 4.4)."""
     wanted = [*_replays(settings)]
     inventory, workload = wanted[0].inventory, wanted[0].workload
@@ -99,7 +84,7 @@ def sd_5_real(settings: Settings) -> Findings:
     for label, (policy, parameters) in POLICIES.items():
         simulated = predict(workload, inventory.facts, policy, policy_parameters=parameters)
         figures.append({"policy": label, "by": "simulation", **metrics(simulated, window="full")})
-        runs = (replayed(settings, each) for each in wanted if each.policy == policy)
+        runs = (base.replayed(settings, each) for each in wanted if each.policy == policy)
         for repetition, run in enumerate(runs, 1):
             figures.append({"policy": label, "by": "replay", "repetition": repetition, **metrics(run, window="full")})
             healths.add(str(run.info.health.get("state", "healthy")))
@@ -108,7 +93,7 @@ def sd_5_real(settings: Settings) -> Findings:
         means = {
             by: [_mean(figures, metric, policy=label, by=by) for label in POLICIES] for by in ("replay", "simulation")
         }
-        changes = (percent(*means[by]) if metric in FIGURES else f"{means[by][1]:.4g}" for by in means)
+        changes = (base.percent(*means[by]) if metric in FIGURES else f"{means[by][1]:.4g}" for by in means)
         replays.append([metric, *(f"{value:,.6g}" for value in means["replay"]), *changes])
     swept, sweep = _sweep(settings, nodes, cores)
     bars = {
@@ -131,19 +116,19 @@ def sd_5_real(settings: Settings) -> Findings:
         f"Plot of figure 9: {plot_changes(bars, settings.folder / 'plots')}.",
     ]
     tables = [
-        FindingsTable(
+        base.FindingsTable(
             f"static backfill and SD-Policy, {settings.repetitions} replays",
             ("metric", "static", "sd", "change", "change, simulated"),
             replays,
         ),
-        FindingsTable(
+        base.FindingsTable(
             f"SD-Policy against static backfill, simulated, means of {len(SEEDS)} seeds",
             ("assumption", *FIGURES, "guests", "guests better than static"),
             sweep,
         ),
     ]
     measured = Measured.of([*figures, *swept], ("policy", "by", "assumption"))
-    return Findings("SD-Policy, the real run", tables, notes, measured)
+    return base.Findings("SD-Policy, the real run", tables, notes, measured)
 
 
 def _workload(nodes: int, cores: int, seed: int) -> Workload:
@@ -183,7 +168,7 @@ def _changes(figures: list[dict[str, Any]], **point: Any) -> list[float]:
     return [100.0 * (after / before - 1.0) for before, after in zip(static, shared, strict=True)]
 
 
-def _sweep(settings: Settings, nodes: int, cores: int) -> tuple[list[dict[str, Any]], list[list[str]]]:
+def _sweep(settings: base.Settings, nodes: int, cores: int) -> tuple[list[dict[str, Any]], list[list[str]]]:
     """Return the figures of the simulated cases for each seed, and the rows of their table."""
     figures: list[dict[str, Any]] = []
     for seed in SEEDS:
@@ -205,7 +190,7 @@ def _rows(figures: list[dict[str, Any]]) -> Iterator[list[str]]:
             {name: _mean(figures, name, assumption=case, policy=label) for name in (*FIGURES, *GUESTS)}
             for label in POLICIES
         )
-        changes = (percent(static[name], shared[name]) for name in FIGURES)
+        changes = (base.percent(static[name], shared[name]) for name in FIGURES)
         yield [case, *changes, f"{shared['guests']:,.0f}", f"{shared['guests_better']:.0%}"]
 
 

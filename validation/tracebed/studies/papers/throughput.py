@@ -23,18 +23,7 @@ from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.runs.steps import Steps
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.studies.ledger.ledger import Measured
-from tracebed.studies.papers.base import (
-    Findings,
-    FindingsTable,
-    Replay,
-    Settings,
-    emulated,
-    inventory_of,
-    percent,
-    repeated,
-    replayed,
-    study,
-)
+from tracebed.studies.papers import base
 from tracebed.validation.metrics.jobs import origin
 from tracebed.validation.metrics.measured import busy_cores, total_cores
 from tracebed.validation.metrics.summary import metrics
@@ -55,21 +44,13 @@ BARS: Mapping[int, tuple[str, str, float, float | None, str]] = {
 
 @dataclass(frozen=True)
 class Curves:
-    """The curves of a run in figures 13 and 14.
+    """The curves of a run in figures 13 and 14; times in s."""
 
-    Attributes:
-        nodes: allocated nodes over time, s.
-        running: number of running jobs over time, s.
-        completed: number of completed jobs over time, s.
-        completion: wait and run time of each job in the order of submission, s.
-        usual_size: the number of nodes on which most jobs are seen, by time.
-    """
-
-    nodes: Steps
-    running: Steps
-    completed: Steps
-    completion: FloatArray
-    usual_size: int
+    nodes: Steps  # allocated nodes over time, s
+    running: Steps  # number of running jobs over time, s
+    completed: Steps  # number of completed jobs over time, s
+    completion: FloatArray  # wait and run time of each job in the order of submission, s
+    usual_size: int  # the number of nodes on which most jobs are seen, by time
 
     @classmethod
     def of(cls, run: Run, nodes: int) -> Self:
@@ -222,19 +203,15 @@ def _by_jobs(axes: Axes, sizes: Sequence[int], label: str) -> None:
 
 
 JOBS = (100, 250, 500, 1000, 2000)
-SEEDS = range(5)
-"""Seeds of the arrivals. Figures are means over them."""
-OF_CURVES = 1000
-"""Number of jobs in figures 13 and 14."""
-RESIZE_S = 4.387
-"""Table 2: time of a resize, scheduling included."""
+SEEDS = range(5)  # Seeds of the arrivals. Figures are means over them.
+OF_CURVES = 1000  # number of jobs in figures 13 and 14
+RESIZE_S = 4.387  # Table 2: time of a resize, scheduling included
 LAUNCH_S = 8.0
 """Time of a launch, s. It is the only fitted constant: with it, the makespan of 2,000 jobs (figure 12) is the printed
 one. The paper prints no launch time."""
 SIZES: Mapping[str, Any] = {"sizes": "halved"}
 """Parameters of `dmr`: jobs have the sizes of table 1 that lie within their range, 3, 6 and 12."""
-WINDOW = 100
-"""Number of jobs that are also replayed."""
+WINDOW = 100  # number of jobs that are also replayed
 SPEED = 50.0
 NODES, CORES = 49, 48
 GRAIN_S = 0.05
@@ -270,17 +247,19 @@ class Pair(NamedTuple):
             yield {**point, "kind": "malleable", "repetition": seed, **after, **ratios, **waits}
 
 
-def _replays(settings: Settings) -> Iterator[Replay]:
-    inventory = inventory_of(settings, lambda: emulated(NODES, CORES, 1, GRAIN_S))
+def _replays(settings: base.Settings) -> Iterator[base.Replay]:
+    inventory = base.inventory_of(settings, lambda: base.emulated(NODES, CORES, 1, GRAIN_S))
     speed = settings.speed or SPEED
     for rigid in (True, False):
         label, (policy, parameters) = ("fixed", ("easy", None)) if rigid else ("malleable", ("dmr", SIZES))
         workload = dmr(WINDOW, fixed=rigid)
-        yield from repeated(settings, label, workload, inventory, policy, parameters, name=f"dmr-{label}", speed=speed)
+        yield from base.repeated(
+            settings, label, workload, inventory, policy, parameters, name=f"dmr-{label}", speed=speed
+        )
 
 
-@study(_replays, SPEED)
-def dmr_throughput(settings: Settings) -> Findings:
+@base.study(_replays, SPEED)
+def dmr_throughput(settings: base.Settings) -> base.Findings:
     """100 to 2,000 jobs of HPG-aligner, fixed against malleable: simulated, and 100 of them replayed (DMR paper)."""
     results = {dataset: {jobs: _pair(settings, dataset, jobs) for jobs in JOBS} for dataset in DATASETS}
     assumed = {label: _pair(settings, "production", max(JOBS), **given) for label, given in ASSUMPTIONS.items()}
@@ -299,11 +278,13 @@ def dmr_throughput(settings: Settings) -> Findings:
     ]
     changed = [[label, *_changes(pair)] for label, pair in assumed.items()]
     tables = [
-        FindingsTable(f"Malleable against fixed jobs, simulated, {len(SEEDS)} seeds", ("workload", *FIGURES), sizes),
-        FindingsTable(
+        base.FindingsTable(
+            f"Malleable against fixed jobs, simulated, {len(SEEDS)} seeds", ("workload", *FIGURES), sizes
+        ),
+        base.FindingsTable(
             f"{max(JOBS):,} jobs of production, one assumption changed at a time", ("assumption", *FIGURES), changed
         ),
-        FindingsTable(
+        base.FindingsTable(
             f"{WINDOW} jobs of production under dmr, replayed, means of {settings.repetitions}",
             ("metric", "fixed", "malleable", "change", "change, simulated"),
             window,
@@ -338,19 +319,11 @@ def dmr_throughput(settings: Settings) -> Findings:
         *replays,
     ]
     measured = Measured.of(rows, ("by", "dataset", "jobs", "kind", "assumption"))
-    return Findings("Throughput of malleable jobs", tables, notes, measured)
+    return base.Findings("Throughput of malleable jobs", tables, notes, measured)
 
 
 def _predicted(jobs: int, seed: int, *, fixed: bool, dataset: Dataset = "production", **given: Any) -> Run:
-    """Return the simulation of a workload.
-
-    Args:
-        jobs: number of jobs.
-        seed: seed of the arrivals.
-        fixed: whether the jobs are fixed.
-        dataset: input of the jobs.
-        given: assumptions in place of those of the study: `launch_s`, `reconfiguration_s`, or parameters of `dmr`.
-    """
+    """Return the simulation of a workload. `given`: assumptions in place of those of the study."""
     workload = dmr(jobs, fixed=fixed, dataset=dataset, seed=seed)
     costs = {name: given.pop(name, usual) for name, usual in (("launch_s", LAUNCH_S), ("reconfiguration_s", RESIZE_S))}
     if fixed:
@@ -358,7 +331,7 @@ def _predicted(jobs: int, seed: int, *, fixed: bool, dataset: Dataset = "product
     return predict(workload, NODES, "dmr", policy_parameters={**SIZES, **given}, overheads=costs)
 
 
-def _pair(settings: Settings, dataset: Dataset, jobs: int, **given: Any) -> Pair:
+def _pair(settings: base.Settings, dataset: Dataset, jobs: int, **given: Any) -> Pair:
     settings.on_step(f"{dataset}, {jobs:,} jobs")
     fixed, malleable = (
         [metrics(_predicted(jobs, seed, fixed=rigid, dataset=dataset, **given)) for seed in SEEDS]
@@ -368,7 +341,7 @@ def _pair(settings: Settings, dataset: Dataset, jobs: int, **given: Any) -> Pair
 
 
 def _changes(pair: Pair) -> list[str]:
-    return [percent(*pair.means(metric)) for metric in FIGURES]
+    return [base.percent(*pair.means(metric)) for metric in FIGURES]
 
 
 def _curves(rigid: bool) -> Curves:
@@ -391,21 +364,21 @@ def _figures_of_curves(curves: Mapping[bool, Curves]) -> Iterator[dict[str, Any]
         }
 
 
-def _window(settings: Settings) -> tuple[list[list[str]], list[dict[str, Any]]]:
+def _window(settings: base.Settings) -> tuple[list[list[str]], list[dict[str, Any]]]:
     """Return the rows of the table of replayed jobs, and those of the ledger."""
     wanted = [*_replays(settings)]
-    found: dict[bool, list[dict[str, Any]]] = {}
+    figures: dict[bool, list[dict[str, Any]]] = {}
     predicted = {}
     for rigid in (True, False):
         mine = [each for each in wanted if (each.policy == "easy") is rigid]
         first = mine[0]
         run = predict(first.workload, first.inventory.facts, first.policy, policy_parameters=first.parameters)
         predicted[rigid] = metrics(run)
-        found[rigid] = [metrics(replayed(settings, each)) for each in mine]
+        figures[rigid] = [metrics(base.replayed(settings, each)) for each in mine]
     rows = []
     for metric in FIGURES:
-        fixed, malleable = (mean(one[metric] for one in found[rigid]) for rigid in (True, False))
-        change = percent(predicted[True][metric], predicted[False][metric])
-        rows.append([metric, f"{fixed:,.6g}", f"{malleable:,.6g}", percent(fixed, malleable), change])
-    pair = Pair(found[True], found[False])
+        fixed, malleable = (mean(one[metric] for one in figures[rigid]) for rigid in (True, False))
+        change = base.percent(predicted[True][metric], predicted[False][metric])
+        rows.append([metric, f"{fixed:,.6g}", f"{malleable:,.6g}", base.percent(fixed, malleable), change])
+    pair = Pair(figures[True], figures[False])
     return rows, [*pair.rows(by="replay", dataset="production", jobs=WINDOW, assumption="")]

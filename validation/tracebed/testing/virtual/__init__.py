@@ -5,8 +5,7 @@ The code of the controller and of the agents is the code that replays on real no
 
 - `kernel`: virtual time, processes with clocks of their own, pipes with latency, selectors, and the threads of the
   controller.
-- `machine`: a node, and the agents on it.
-- `ranks`: the processes of jobs.
+- `machine`: a node, the agents on it, and the processes of jobs.
 - `provider`: the provider `virtual`, by which an inventory names virtual nodes.
 - `faults`: faults of nodes, drawn from a seed.
 """

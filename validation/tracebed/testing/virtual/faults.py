@@ -10,33 +10,23 @@ from functools import partial
 from typing import NamedTuple
 
 from tracebed.testing.virtual.kernel import VirtualWorld
-from tracebed.testing.virtual.machine import VirtualAgent, VirtualNode
-from tracebed.testing.virtual.ranks import VirtualRank
+from tracebed.testing.virtual.machine import VirtualAgent, VirtualNode, VirtualRank
 
 
 class Fault(NamedTuple):
-    """A fault.
+    """A fault."""
 
-    Attributes:
-        kind: one of `OUTAGES`, or another kind, in tests.
-        at: virtual time of a fault on a node, s; call of the controller of its faults.
-        node: name of the node; empty for a fault of the controller.
-        seconds: its duration, or the size of a step of a clock, s.
-        draw: a number from 0 to 1 from which the fault derives its details.
-        after: the journal entry upon which it strikes, in place of `at`: its kind, and its job or node (`launched j2`).
-            Such faults strike in their order, each upon the first entry after the fault before it.
-    """
-
-    kind: str
-    at: float
-    node: str = ""
-    seconds: float = 0.0
-    draw: float = 0.0
+    kind: str  # one of `OUTAGES`, or another kind, in tests
+    at: float  # virtual time of a fault on a node, s; call of the controller of its faults
+    node: str = ""  # name of the node; empty for a fault of the controller
+    seconds: float = 0.0  # its duration, or the size of a step of a clock, s
+    draw: float = 0.0  # a number from 0 to 1 from which the fault derives its details
+    # The journal entry upon which it strikes, in place of `at`: its kind, and its job or node (`launched j2`). Such
+    # faults strike in their order, each upon the first entry after the fault before it.
     after: str = ""
 
 
-OUTAGES_S = (60.0, 43_200.0)
-"""Shortest and longest time of a drawn outage, trace s."""
+OUTAGES_S = (60.0, 43_200.0)  # shortest and longest time of a drawn outage, trace s
 
 
 def agent_of(node: VirtualNode) -> VirtualAgent | None:
@@ -121,8 +111,7 @@ def stop_rank(node: VirtualNode, fault: Fault) -> None:
     node.world.after(fault.seconds, partial(rank.signal, signal.SIGCONT))
 
 
-LASTING = ("crash", "crash_again", "partition", "hang", "slow_network", "stop_rank")
-"""The faults that last for a time."""
+LASTING = ("crash", "crash_again", "partition", "hang", "slow_network", "stop_rank")  # the faults that last for a time
 OUTAGES: dict[str, Callable[[VirtualNode, Fault], None]] = {
     "crash": crash,
     "crash_again": crash_again,
@@ -154,23 +143,16 @@ def strike(world: VirtualWorld, fault: Fault, effect: Callable[[VirtualNode, Fau
 
 
 def drawn_outages(seed: str, names: Iterable[str], mtbf_s: float, lasts_s: float, speed: float) -> tuple[Fault, ...]:
-    """Draw the faults of a rehearsal: on each node after times with an exponential distribution.
-
-    Args:
-        names: the names of the nodes.
-        mtbf_s: mean time between two faults of a node, trace s.
-        lasts_s: time from the start in which faults are drawn, trace s.
-        speed: trace seconds per virtual second.
-    """
+    """Draw faults for `lasts_s` trace seconds: on each node after exponential times of mean `mtbf_s`, trace s."""
     draw = random.Random(seed)
-    found = []
+    faults = []
     for name in names:
         at = draw.expovariate(1 / mtbf_s)
         while at < lasts_s:
             seconds = math.exp(draw.uniform(*map(math.log, OUTAGES_S)))
-            found.append(Fault(draw.choice(tuple(OUTAGES)), at / speed, name, seconds / speed, draw.random()))
+            faults.append(Fault(draw.choice(tuple(OUTAGES)), at / speed, name, seconds / speed, draw.random()))
             at += draw.expovariate(1 / mtbf_s)
-    return tuple(found)
+    return tuple(faults)
 
 
 def has_target(node: VirtualNode, fault: Fault) -> bool:

@@ -29,19 +29,13 @@ from tracebed.ground.system import Call, Ready, World
 SHARED = Path("/dev/shm")
 PREFIX = "tracebed-virtual-"
 """Start of the name of a world's folder. The ID of its process follows in seven digits, so that files have one size."""
-EPOCH_S = 1.7e9
-"""Wall time at the start, s since 1970."""
-THREAD_S = 2e-4
-"""Time until a thread begins, s."""
-LOOK_S = 0.1
-"""Time between two looks of a thread of the controller that waits for a descriptor or a call, s."""
-CALL_S = 2e-6
-"""Time that the controller takes between two calls, s. Time that stood still could not reach a due time."""
+EPOCH_S = 1.7e9  # wall time at the start, s since 1970
+THREAD_S = 2e-4  # time until a thread begins, s
+LOOK_S = 0.1  # time between two looks of a thread of the controller that waits for a descriptor or a call, s
+CALL_S = 2e-6  # Time that the controller takes between two calls, s. Time that stood still could not reach a due time.
 
-FIRST = 1_000_000_000
-"""The first virtual descriptor, far above those of the kernel."""
-CAPACITY = 2**18
-"""Number of bytes that are in transit in a pipe, or wait to be read, before its writer blocks."""
+FIRST = 1_000_000_000  # the first virtual descriptor, far above those of the kernel
+CAPACITY = 2**18  # number of bytes that are in transit in a pipe, or wait to be read, before its writer blocks
 
 
 def remove_leftovers() -> None:
@@ -66,12 +60,7 @@ class StalledError(AssertionError):
 
 
 class Process:
-    """A process: its ID, its clock, and whether it runs.
-
-    Args:
-        offset_s: time of its machine minus virtual time at time 0, s.
-        rate: seconds of its clock per virtual second.
-    """
+    """A process: its ID, its clock (`rate` seconds per virtual second), and whether it runs."""
 
     __slots__ = ("alive", "offset_s", "pid", "rate")
 
@@ -89,25 +78,16 @@ class Process:
 
 
 class Pipe:
-    """One direction of a connection.
-
-    Args:
-        latency_s: time from a write until the bytes can be read, s.
-
-    Attributes:
-        data: the bytes that can be read.
-        ended: whether the end of the bytes can be read.
-        broken: whether the reader has closed its end, so that writing fails.
-        reader: the descriptor of the reader; None: not connected yet.
-        writer: the descriptor of the writer.
-        held: whether bytes stay in transit, as in a partitioned network.
-    """
+    """One direction of a connection. Written bytes can be read after `latency_s`."""
 
     def __init__(self, world: VirtualWorld, latency_s: float) -> None:
         self.world, self.latency_s = world, latency_s
-        self.data = bytearray()
+        self.data = bytearray()  # the bytes that can be read
+        # ended: whether the end of the bytes can be read
+        # broken: whether the reader has closed its end, so that writing fails
+        # held: whether bytes stay in transit, as in a partitioned network
         self.ended = self.broken = self.held = False
-        self.reader: Descriptor | None = None
+        self.reader: Descriptor | None = None  # the descriptor of the reader; None: not connected yet
         self.writer: Descriptor | None = None
         self.transit: list[bytes | None] = []
         """What the network carries: pieces of bytes, and None for the end."""
@@ -208,16 +188,13 @@ class Descriptor:
 
 
 class VirtualSelector(selectors.BaseSelector):
-    """A selector of virtual descriptors.
-
-    Attributes:
-        on_ready: called when a descriptor may have become ready; None: the process looks by itself.
-    """
+    """A selector of virtual descriptors."""
 
     def __init__(self, world: VirtualWorld) -> None:
         self._world = world
         self._keys: dict[int, selectors.SelectorKey] = {}
         self._hot: dict[int, None] = {}
+        # Called when a descriptor may have become ready; None: the process looks by itself
         self.on_ready: Call | None = None
 
     def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
@@ -395,62 +372,47 @@ class _Running:
 
 
 class VirtualWorld(World):
-    """A virtual world.
-
-    Args:
-        seed: the seed of everything that is drawn.
-
-    Attributes:
-        folder: folder in memory for the tables of CPUs, which is removed with this object.
-        home: folder in it for the files of the controller, its disk.
-        nodes: the virtual nodes, by name.
-        jobs: the running jobs, by the key of the connections between their ranks.
-        observers: functions that are called with what happens to processes of jobs: an event, the rank, and more.
-        now: virtual time, s.
-        draw: the random numbers of the simulation.
-        process: the process that runs now.
-        thread: the thread that runs now; None: the main thread of the controller, or an event.
-        controller: the process of the controller.
-        calls: number of calls by the controller so far at which it can be killed or interrupted.
-        on_call: called with their numbers, from `next_call` on; it may raise Killed or another exception.
-        on_entry: called for each entry of the journal when it has been written, with its kind, and its job or node.
-        wall_steps: sum of the steps of the wall clock, s.
-        ends_at: virtual time at which the simulation must have ended, s.
-        full_until: virtual time until which the disk of the controller is full, s.
-        was_full: whether a write has failed for this reason.
-    """
+    """A virtual world, in which everything that is drawn follows from `seed`."""
 
     def __init__(self, seed: int) -> None:
-        self.now = 0.0
+        self.now = 0.0  # virtual time, s
         self.files: dict[int, Descriptor] = {}
         self._last_descriptor = FIRST
         memory = SHARED if SHARED.is_dir() else None
+        # Folder in memory for the tables of CPUs, which is removed with this object
         self.folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid():07}-", dir=memory))
-        self.home = self.folder / "home"
+        self.home = self.folder / "home"  # folder in it for the files of the controller, its disk
         self.home.mkdir()
         self._removal = weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
-        self.draw = random.Random(seed)
+        self.draw = random.Random(seed)  # the random numbers of the simulation
         self._secrets = random.Random(seed + 1)
         self._events: list[tuple[float, int, Call]] = []
         self._number = 0
         self._pid = 1000
         self.hub = threading.Lock()
         self.hub.acquire()
+        # process: the process that runs now
+        # controller: the process of the controller
         self.controller = self.process = self.new_process(5000.0)
+        # The thread that runs now; None: the main thread of the controller, or an event
         self.thread: VirtualThread | None = None
         self.threads: list[VirtualThread] = []
+        # Calls of the controller so far at which it can be killed or interrupted
         self.calls, self.next_call = 0, 0.0
+        # Called with their numbers, from `next_call` on; it may raise Killed or another exception
         self.on_call: Callable[[int], None] | None = None
         self.incidents: list[tuple[float, str]] = []
         self._signals: list[Call] = []
         self._simulating = False  # whether an event is being simulated
+        # Called for each entry of the journal when it has been written, with its kind, and its job or node
         self.on_entry: Callable[[str, str], None] | None = None
-        self.wall_steps = 0.0
-        self.full_until = 0.0
-        self.ends_at = math.inf
-        self.was_full = False
-        self.nodes: dict[str, Any] = {}
-        self.jobs: dict[str, Any] = {}
+        self.wall_steps = 0.0  # sum of the steps of the wall clock, s
+        self.full_until = 0.0  # virtual time until which the disk of the controller is full, s
+        self.ends_at = math.inf  # virtual time at which the simulation must have ended, s
+        self.was_full = False  # whether a write has failed for this reason
+        self.nodes: dict[str, Any] = {}  # the virtual nodes, by name
+        self.jobs: dict[str, Any] = {}  # the running jobs, by the key of the connections between their ranks
+        # Functions that are called with what happens to processes of jobs: an event, the rank, and more
         self.observers: list[Callable[..., None]] = []
         self.boot = "00000000-0000-4000-8000-000000000001"
         self.starts: dict[int, int] = {}
@@ -527,11 +489,8 @@ class VirtualWorld(World):
                 self.on_call(self.calls)
 
     def kill_controller(self, *, silent: bool = False) -> None:
-        """Kill the controller. Its descriptors are closed, and its code ends by `Killed` as soon as it runs.
-
-        Args:
-            silent: whether the other ends of its connections hear nothing, as after a power failure.
-        """
+        """Close the descriptors of the controller, and end its code by `Killed` as soon as it runs."""
+        # Silent, as after a power failure: the other ends of its connections hear nothing.
         self.controller.alive, self.on_call, self.on_entry = False, None, None
         self.close_all(silent=silent)
         for thread in self.threads:
@@ -551,11 +510,7 @@ class VirtualWorld(World):
             left.clear()  # a mailbox in them, which closes its descriptor here when it is freed, would keep the world
 
     def restart_controller(self, *, rebooted: bool) -> None:
-        """Start another controller on the same machine, with the disk that was kept.
-
-        Args:
-            rebooted: whether the machine has been restarted: the monotonic clock begins again.
-        """
+        """Start another controller with the kept disk; `rebooted`: the monotonic clock begins again."""
         shutil.rmtree(self.home)
         (self.folder / "kept").rename(self.home)
         self.controller = self.process = self.new_process(self.controller.offset_s)
@@ -580,11 +535,7 @@ class VirtualWorld(World):
         return self.new_descriptor(one, back, there), self.new_descriptor(other, there, back)
 
     def close_all(self, *, silent: bool) -> None:
-        """Close the descriptors of the controller, as the kernel does when the controller is killed.
-
-        Args:
-            silent: whether the descriptors vanish instead, so that their other ends hear nothing.
-        """
+        """Close the descriptors of the controller, as the kernel does; `silent`: the other ends hear nothing."""
         for fd in [fd for fd, file in self.files.items() if file.owner is self.controller]:
             if silent:
                 del self.files[fd]

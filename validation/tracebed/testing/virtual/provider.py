@@ -18,13 +18,10 @@ from tracebed.orchestrator.testbeds.nodes import Group, Inventory, Node
 from tracebed.orchestrator.testbeds.settings import ProviderSettings
 from tracebed.testing.virtual.faults import LASTING, arm, drawn_outages, has_target
 from tracebed.testing.virtual.kernel import Descriptor, VirtualWorld, remove_leftovers
-from tracebed.testing.virtual.machine import VirtualAgent, VirtualNode
-from tracebed.testing.virtual.ranks import Times
+from tracebed.testing.virtual.machine import Times, VirtualAgent, VirtualNode
 
-RUN_S = 0.15
-"""Time until an agent has been started, or the connection has been refused, s."""
-END_S = 0.05
-"""Time until the exit status of an agent is known, or an agent is killed, s."""
+RUN_S = 0.15  # time until an agent has been started, or the connection has been refused, s
+END_S = 0.05  # time until the exit status of an agent is known, or an agent is killed, s
 
 
 class VirtualSettings(ProviderSettings):
@@ -105,11 +102,7 @@ class VirtualProvider(local.UnpreparedNodes):
     shared = False
 
     def __init__(self, group: Group, folder: Path, on_step: Callable[[str], None]) -> None:
-        """Find the nodes in the virtual world, or make them.
-
-        Raises:
-            InputError: this process does not live in a virtual world, or a node is not emulated.
-        """
+        """Find the nodes, all emulated, in the virtual world, or make them."""
         here = system.current()
         if not isinstance(here, VirtualWorld):
             hint = "replay on them: `tracebed replay --inventory`"
@@ -126,12 +119,7 @@ class VirtualProvider(local.UnpreparedNodes):
 
     @staticmethod
     def make_world(inventory: Inventory, speed: float, lasts_s: float) -> VirtualWorld:
-        """Return the world of a replay on `inventory`, with the faults of its nodes; the present one if it is virtual.
-
-        Args:
-            speed: trace seconds per wall second of the replay.
-            lasts_s: the shortest wall time of the replay, s.
-        """
+        """Return the present virtual world, or one for a replay on `inventory` with the faults of its nodes."""
         here = system.current()
         if isinstance(here, VirtualWorld):
             return here

@@ -77,10 +77,7 @@ class ErrorBudget:
 
     @property
     def headline(self) -> str:
-        """The number of decisions that differ after the last step, and the first difference.
-
-        If a batch system decided in the real run, what the remainder is.
-        """
+        """The decisions that differ after the last step, and the first; the remainder of a run of a batch system."""
         if self.runs[0].real.info.batch:
             who = f"{self.runs[0].real.info.policy} decided in the real run"
             return f"{who}: the remainder is the effect of decisions that were not predicted."
@@ -88,11 +85,11 @@ class ErrorBudget:
         if not self.decisions:
             same = f"all {of:,} calls of the policy and decisions are those of the real run"
             return f"With all causes, {same}: no error is left."
-        found = next(run.remainder for run in self.runs if run.remainder.decisions)
+        remainder = next(run.remainder for run in self.runs if run.remainder.decisions)
         return (
             f"With all causes, {self.decisions:,} of {of:,} calls of the policy and decisions still differ from those "
             "of the real run. "
-            f"First difference: {found.first}. {found.cause}"
+            f"First difference: {remainder.first}. {remainder.cause}"
         )
 
     def rows(self, *, gated: bool = False) -> list[list[Any]]:
@@ -105,15 +102,15 @@ class ErrorBudget:
             gated: leave out advisory metrics.
         """
         known, spread = all_metrics(), {} if self.spread is None else records(self.spread)
-        found = []
+        rows = []
         for name, row in records(self.frame).items():
             texts = [_relative(row[column], row["real"]) for column in ("error", *self.causes)]
             if name in spread:
                 either = (_relative(spread[name][column], row["real"], sign="") for column in ("error", *self.causes))
                 texts = [f"{text} ± {deviation}" for text, deviation in zip(texts, either, strict=True)]
             if row["gate"] or not gated:
-                found.append([known[name].title, row["real"], row["predicted"], *texts])
-        return found
+                rows.append([known[name].title, row["real"], row["predicted"], *texts])
+        return rows
 
     @property
     def columns(self) -> list[str]:
@@ -169,36 +166,23 @@ def error_budget(
     runtime_model: RuntimeModel = RuntimeModel.IDEAL,
     tau: float = TAU,
 ) -> ErrorBudget:
-    """Return the error budget of the prediction of a real run.
+    """Return the error budget of the prediction of a real run, or of its repetitions, in folders of replays.
 
     The prediction is repeated with one cause after another taken from the real run. The share of a cause is the part of
-    the error that disappears when the cause is added.
-
-    Args:
-        workload: the workload that was replayed.
-        real: the folder of a replay, or the folders of several repetitions.
-        overheads: calibrated overheads, wall seconds. None: the step of the overheads is left out.
-        interference: calibrated interference. None: the step of the interference is left out, as in a run whose policy
-            shares no nodes.
-        make_policy: returns the policy of the real run, with its parameters. None: the policy that the run names.
-        policy_file: `FILE.py:CLASS` of the policy that the run names, if it is not installed.
-        runtime_model: run-time model for jobs that hold fewer cores than requested.
-        tau: threshold of the bounded slowdown, s.
-
-    Raises:
-        InputError: a folder is not a replay, a journal is missing, a replay has another workload, the repetitions have
-            different policies, nodes, speeds or other parameters, or the policy is unknown.
+    the error that disappears when the cause is added. Overheads are in wall seconds. Without overheads or interference,
+    as in a run whose policy shares no nodes, their step is left out. `policy_file` is `FILE.py:CLASS` of a policy that
+    is not installed.
     """
     folders = [real] if isinstance(real, Path) else list(real)
     if not folders:
         raise InputError("no real run is given", hint="give the folder of a replay")
-    found: list[Repeated] = []
+    repeated: list[Repeated] = []
     for folder in folders:
         chosen = RealRun.load(folder)
         info = chosen.run.info
-        _check_alike(chosen.run, found[0].real if found else chosen.run, folder)
+        _check_alike(chosen.run, repeated[0].real if repeated else chosen.run, folder)
         make = partial(_policy_of, info, make_policy, policy_file)
-        found.append(
+        repeated.append(
             repeat(
                 workload,
                 chosen,
@@ -208,15 +192,11 @@ def error_budget(
                 runtime_model=runtime_model,
             )
         )
-    return budget_of(found, tau)
+    return budget_of(repeated, tau)
 
 
 def _policy_of(info: RunInfo, make_policy: Callable[[], Policy] | None, policy_file: str) -> Policy:
-    """Return the policy of a real run, with its parameters and its speed.
-
-    Raises:
-        InputError: the policy is unknown, or the file of the policy is not that of the run.
-    """
+    """Return the policy of a real run, with its parameters and its speed; a policy file must be that of the run."""
     if make_policy is not None:
         return Setup.of(make_policy(), speed=info.speed).policy()
     setup = predicted_setup(info, **({"policy": policy_file} if policy_file else {}))
@@ -227,10 +207,7 @@ def _policy_of(info: RunInfo, make_policy: Callable[[], Policy] | None, policy_f
 
 
 def budget_of(runs: list[Repeated], tau: float = TAU) -> ErrorBudget:
-    """Return the error budget of real runs from their repeated predictions.
-
-    Metrics without a margin, and metrics that are undefined for a run or a step, are left out.
-    """
+    """Return the error budget of real runs from their repeated predictions, of the metrics with margin and values."""
     chosen = {name: metric for name, metric in all_metrics().items() if metric.margin is not None}
     tables = []
     for run in runs:

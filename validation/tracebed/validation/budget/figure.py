@@ -16,28 +16,17 @@ from tracebed.validation.pictures import Picture
 from tracebed.validation.report.sections import Section
 from tracebed.validation.report.style import NARROW, PREDICTED, REAL, SOFT, scale, small
 
-ROW = 0.24
-"""Height of a bar with its gap, inches."""
-MARGIN = 1.8
-"""Width of the names of the causes, inches."""
-GAP = 0.24
-"""Gap between panels side by side, inches."""
-PANEL = 2.0
-"""Smallest width of a panel beside others, inches: room for its title and its numbers."""
-HEAD, FOOT = 0.32, 0.5
-"""Height above and below a panel, inches."""
-LEAST = 0.5
-"""Shortest range of a panel, percent of the real value."""
-ROOM = 0.45
-"""Free space at each side of a panel for the numbers beside the bars, as a share of the range."""
+ROW = 0.24  # height of a bar with its gap, inches
+MARGIN = 1.8  # width of the names of the causes, inches
+GAP = 0.24  # gap between panels side by side, inches
+PANEL = 2.0  # smallest width of a panel beside others, inches: room for its title and its numbers
+HEAD, FOOT = 0.32, 0.5  # height above and below a panel, inches
+LEAST = 0.5  # shortest range of a panel, percent of the real value
+ROOM = 0.45  # free space at each side of a panel for the numbers beside the bars, as a share of the range
 
 
 def waterfall(budget: ErrorBudget, width: float) -> Figure:
-    """Return the waterfall, one panel for each gated metric: as many side by side as fit.
-
-    Args:
-        width: of the figure, inches.
-    """
+    """Return the waterfall, one panel for each gated metric: as many side by side as fit. `width` is in inches."""
     frame = budget.frame
     names = [str(name) for name in frame.index[frame["gate"] & frame["error"].notna()]]
     rows = [NOMINAL, *budget.causes]

@@ -33,28 +33,16 @@ from tracebed.orchestrator.tables import make_run
 
 @dataclass(frozen=True)
 class RealRun:
-    """A real run with its journal.
-
-    Attributes:
-        run: the run.
-        entries: the entries of its journal.
-        decisions: the calls of the policy and the decisions in the journal.
-        observed: the times of the run.
-    """
+    """A real run with its journal."""
 
     run: Run
     entries: list[Entry]
-    decisions: list[LoggedDecision]
+    decisions: list[LoggedDecision]  # the calls of the policy and the decisions in the journal
     observed: ObservedTimes
 
     @classmethod
     def load(cls, folder: Path) -> RealRun:
-        """Read the run in `folder` and its journal. A run of a batch system has no decisions of a policy.
-
-        Raises:
-            InputError: `folder` is not a replay, its journal is missing or damaged, or its replayer was killed. Or the
-                run is that of a batch system, and was interrupted, or jobs were resized.
-        """
+        """Read the run in `folder` and its journal. A run of a batch system has no decisions of a policy."""
         run = Run.load(folder)
         where = str(folder)
         if not run.info.is_replay:
@@ -87,13 +75,7 @@ def _requests(run: Run, entries: list[Entry]) -> dict[int, list[tuple[float, int
 def observe(
     run: Run, decisions: list[LoggedDecision], *, until: float = math.inf, interrupted: str | None = None
 ) -> ObservedTimes:
-    """Return the times of a real run.
-
-    Args:
-        decisions: the calls of the policy and the decisions of its journal.
-        until: end of an interrupted run, trace s.
-        interrupted: reason of the interruption; None: the run was not interrupted.
-    """
+    """Return the times of a real run, interrupted at `until` (trace s) for a reason, if it was."""
     jobs, table = run.jobs, run.resizes
     number = {name: job for job, name in enumerate(jobs["job_id"])}
     submit = jobs["submit"].to_numpy()
@@ -122,11 +104,7 @@ def observe(
 
 
 def observe_batch(run: Run, where: str) -> ObservedTimes:
-    """Return the times of a run of a batch system. The work of a rigid job is the time in which it ran.
-
-    Raises:
-        InputError: the run was interrupted, or jobs were resized.
-    """
+    """Return the times of a run of a batch system. The work of a rigid job is the time in which it ran."""
     if run.info.state == "interrupted" or len(run.reconfigurations):
         what = "an error budget requires a complete run of the batch system without resizes"
         raise InputError(what, where=where, hint="repeat the replay")
@@ -144,8 +122,7 @@ class BudgetStep(NamedTuple):
     """A step of an error budget."""
 
     name: str
-    label: str
-    """Label of the cause that this step removes, for tables and figures."""
+    label: str  # label of the cause that this step removes, for tables and figures
     causes: ErrorCause
 
 
@@ -164,34 +141,21 @@ no policy, has no step `calls`."""
 
 @dataclass(frozen=True)
 class Remainder:
-    """The decisions in which the simulation with all causes differs from the real run. There should be none.
+    """The decisions in which the simulation with all causes differs from the real run. There should be none."""
 
-    Attributes:
-        decisions: number of calls of the policy and decisions that differ.
-        of: number of calls and decisions in the real run.
-        first: the first difference, in words; empty if the decisions agree.
-        cause: whether the policy or the simulator is the origin of the difference; empty if the decisions agree.
-    """
-
-    decisions: int
-    of: int
-    first: str = ""
-    cause: str = ""
+    decisions: int  # number of calls of the policy and decisions that differ
+    of: int  # number of calls and decisions in the real run
+    first: str = ""  # the first difference, in words; empty if the decisions agree
+    cause: str = ""  # whether the policy or the simulator is the origin of the difference; empty if the decisions agree
 
 
 @dataclass(frozen=True)
 class Repeated:
-    """A real run, and the prediction repeated step by step.
-
-    Attributes:
-        real: the real run.
-        steps: name of the step -> the simulation, in the order of `STEPS`.
-        remainder: the decisions that differ after the last step.
-    """
+    """A real run, and the prediction repeated step by step."""
 
     real: Run
-    steps: dict[str, Run]
-    remainder: Remainder
+    steps: dict[str, Run]  # name of the step -> the simulation, in the order of `STEPS`
+    remainder: Remainder  # the decisions that differ after the last step
 
 
 def repeat(
@@ -203,19 +167,7 @@ def repeat(
     interference: Interference | None = None,
     runtime_model: RuntimeModel = RuntimeModel.IDEAL,
 ) -> Repeated:
-    """Repeat the prediction of `real` with one cause after another.
-
-    Args:
-        workload: the workload of the real run.
-        make_policy: returns the policy of the real run, with its parameters.
-        overheads: the calibrated overheads, wall seconds. None: the step `overheads` is left out.
-        interference: the calibrated interference. None: the step `interference` is left out, as in a run whose policy
-            shares no nodes.
-        runtime_model: run-time model for jobs that hold fewer cores than requested.
-
-    Raises:
-        InputError: the workload is not that of the real run.
-    """
+    """Repeat the prediction of `real` with one cause after another; unknown overheads (wall s) are left out."""
     simulations = Simulations(workload, real, make_policy, runtime_model, interference)
     if real.run.info.batch:
         return Repeated(real.run, simulations.nominal_and_causes(real.observed, overheads), Remainder(0, 0))
@@ -228,14 +180,7 @@ def repeat(
 
 
 class Simulations:
-    """The simulations of a real run.
-
-    Args:
-        workload, real, make_policy, runtime_model, interference: as for `repeat`.
-
-    Raises:
-        InputError: the workload is not that of the real run.
-    """
+    """The simulations of a real run, whose workload is checked; arguments as for `repeat`."""
 
     def __init__(
         self,

@@ -24,19 +24,12 @@ if TYPE_CHECKING:  # a supervisor is started for each run of a command, and must
 
     import psutil
 
-PATIENCE_S = 10.0
-"""Longest time to wait until all processes of a command have ended, wall s."""
+PATIENCE_S = 10.0  # longest time to wait until all processes of a command have ended, wall s
 _PR_SET_CHILD_SUBREAPER = 36
 
 
 class BackgroundCommand:
-    """A running command, as a context manager: its processes are killed at the end of the block.
-
-    Args:
-        command: the command, for the shell.
-        log: file of the output of the command.
-        folder: working folder of the command.
-    """
+    """A running shell command, as a context manager: its processes are killed at the end of the block."""
 
     def __init__(self, command: str, log: Path, folder: Path) -> None:
         self.command, self.log, self.folder = command, log, folder
@@ -83,11 +76,7 @@ class BackgroundCommand:
 
 
 def supervise(command: str) -> int:
-    """Run `command` until it ends or standard input is closed; then kill its remaining processes.
-
-    Returns:
-        The exit status of the command; 0 if standard input was closed first.
-    """
+    """Run `command` until it ends or standard input is closed (status 0); then kill its remaining processes."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # descendants of ended processes become children of this one
     process = subprocess.Popen(["/bin/sh", "-c", command], stdin=subprocess.DEVNULL, stdout=sys.stderr)
@@ -107,10 +96,8 @@ def supervise(command: str) -> int:
 
 
 def kill_descendants() -> None:
-    """Kill the descendants of this process until none remains. Several passes are needed: descendants may fork.
-
-    Most commands leave none. This process is a subreaper, so without children it has no descendants either.
-    """
+    """Kill the descendants of this process until none remains. Several passes are needed: descendants may fork."""
+    # Most commands leave none. This process is a subreaper, so without children it has no descendants either.
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
@@ -118,11 +105,11 @@ def kill_descendants() -> None:
     import psutil
 
     deadline = time.monotonic() + PATIENCE_S / 2
-    while (found := descendants(psutil.Process())) and time.monotonic() < deadline:
-        for process in found:
+    while (remaining := descendants(psutil.Process())) and time.monotonic() < deadline:
+        for process in remaining:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
-        psutil.wait_procs(found, timeout=PATIENCE_S / 2)
+        psutil.wait_procs(remaining, timeout=PATIENCE_S / 2)
 
 
 def descendants(ancestor: psutil.Process) -> list[psutil.Process]:

@@ -15,7 +15,6 @@ from functools import cache
 from importlib.metadata import EntryPoint
 from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,7 +38,6 @@ from tracebed.validation.metrics.metric import REGISTRY as METRICS
 
 if TYPE_CHECKING:  # simulated cells and recorded runs need no testbed and no batch system
     from tracebed.orchestrator.replay.batch.session import BatchOptions
-    from tracebed.orchestrator.simulation.processes import Processes
     from tracebed.orchestrator.testbeds.calibration import Calibration
 
 
@@ -50,27 +48,23 @@ class SimulatedCell:
     workload: Path
     machine: Machine
     setup: Setup
-    processes: str
-    """Fields of `Processes` as JSON, including defaults; `none`: jobs take their run times."""
+    processes: str  # fields of `Processes` as JSON, including defaults; `none`: jobs take their run times
     processes_seed: int
     tau: float
     windows: tuple[tuple[str, WindowSpec], ...]
-    identity: str
-    """Hash of everything that determines the result; also the file name of the cell."""
-    jobs: bool = False
-    """Whether the table of jobs is also kept."""
+    identity: str  # hash of everything that determines the result; also the file name of the cell
+    jobs: bool = False  # whether the table of jobs is also kept
 
 
 @dataclass(frozen=True)
 class CellResult:
     """The result of a simulated cell."""
 
-    rows: list[dict[str, Any]]
-    """A row per window: name and metrics."""
+    rows: list[dict[str, Any]]  # a row per window: name and metrics
     seconds: float
     warnings: list[str]
+    # A row per job: submit, wait, run, response, slowdown_ref, nodes, run_time, started_smaller.
     jobs: pd.DataFrame | None
-    """A row per job: submit, wait, run, response, slowdown_ref, nodes, run_time, started_smaller."""
 
 
 def simulated_cell(
@@ -81,6 +75,7 @@ def simulated_cell(
     processes = experiment.processes_of(point)
     variant = variant_of(experiment, point, base, policy)
     machine = experiment.machine(point, base.system.nodes) or Machine.of_system(base.system)
+    rooms = [scheduling, simulation, *([evolving] if processes else [])]  # their code determines the result
     facts: dict[str, Any] = {
         "processes": json.dumps(asdict(processes), sort_keys=True) if processes else NO_PROCESSES,
         "processes_seed": point.seed if processes else 0,
@@ -93,7 +88,7 @@ def simulated_cell(
         "workload": base.sha256,
         "machine": machine.digest,
         "malleable": variant.path.stem if variant else None,
-        "tracebed": [version_of_tracebed(), *(code_of(Path(room.__path__[0])) for room in _code(processes))],
+        "tracebed": [version_of_tracebed(), *(code_of(Path(room.__path__[0])) for room in rooms)],
         "by": maker_of_policy(setup.scheduling),
         "metrics": [maker_of(entry) for entry in METRICS.entries.values()],
     }
@@ -101,11 +96,6 @@ def simulated_cell(
     path = variant.path if variant else base.path
     windows = tuple(experiment.windows.items())
     return SimulatedCell(path, machine, setup, **facts, windows=windows, identity=name, jobs=jobs), variant
-
-
-def _code(processes: Processes | None) -> list[ModuleType]:
-    """Return the packages whose code determines the result of a point."""
-    return [scheduling, simulation, *([evolving] if processes else [])]
 
 
 def maker_of_policy(scheduling: Scheduling) -> list[str]:
@@ -121,10 +111,8 @@ def maker_of(entry: EntryPoint) -> list[str]:
 
 @cache
 def _package_of(entry: EntryPoint) -> tuple[str, str, Path]:
-    """Return the package of an entry point, its version, and the path of the code.
-
-    The result is cached: reading the metadata of a package takes about a millisecond, and each cell needs all metrics.
-    """
+    """Return the package of an entry point, its version, and the path of the code."""
+    # Cached: reading the metadata of a package takes about a millisecond, and each cell needs all metrics.
     spec = find_spec(entry.module)
     if spec is None or spec.origin is None:
         raise InputError("module not found", where=entry.value, hint="install the package again")
@@ -139,12 +127,10 @@ class ReplayConditions:
 
     inventory: Inventory
     options: Options
-    work_rate: Calibration | None
-    """Calibration with the work rate, and the duty of nodes that have none."""
-    beside: str
-    """Command that runs beside each repetition."""
+    work_rate: Calibration | None  # calibration with the work rate, and the duty of nodes that have none
+    beside: str  # command that runs beside each repetition
+    # The batch system that decides in place of the policy. Its nodes are simulated as those of `inventory`.
     scheduler: BatchOptions | None
-    """The batch system that decides in place of the policy. Its nodes are simulated as those of `inventory`."""
     repetitions: int
 
 
@@ -153,28 +139,19 @@ class RealCell:
     """A workload under a policy on a testbed: what is replayed or was recorded, and what simulators predict."""
 
     name: str
+    # Names in the experiment of the `workload` and the `policy`, as in patterns of paths, and of the `testbed`.
     names: Mapping[str, str]
-    """Names in the experiment of the `workload` and the `policy`, as in patterns of paths, and of the `testbed`."""
-    file: Path | None
-    """The file of the workload; None: the workload is derived from its runs, or is not known."""
-    title: str
-    """Name of the workload in reports."""
+    file: Path | None  # the file of the workload; None: the workload is derived from its runs, or is not known
+    title: str  # name of the workload in reports
     workload: Workload | None
     nodes: list[NodeFacts]
-    machine: Machine | None
-    """The machine of predictions; None: `nodes` say all of it."""
-    setup: Setup
-    """The setup of the real runs; of the timing, the speed only."""
-    label: str = ""
-    """Name of the workload in verdicts, with the testbed if there are several."""
-    calibration: bool = False
-    """Whether a simulator was calibrated with the workload."""
-    cluster: str = ""
-    """Name of the cluster of dependent workloads; empty: found from the runs."""
-    recorded: Mapping[str, Run] = field(default_factory=dict)
-    """Name -> recorded run; empty with a testbed."""
-    replay: ReplayConditions | None = None
-    """None with recorded runs."""
+    machine: Machine | None  # the machine of predictions; None: `nodes` say all of it
+    setup: Setup  # the setup of the real runs; of the timing, the speed only
+    label: str = ""  # name of the workload in verdicts, with the testbed if there are several
+    calibration: bool = False  # whether a simulator was calibrated with the workload
+    cluster: str = ""  # name of the cluster of dependent workloads; empty: found from the runs
+    recorded: Mapping[str, Run] = field(default_factory=dict)  # name -> recorded run; empty with a testbed
+    replay: ReplayConditions | None = None  # None with recorded runs
 
     @property
     def reading(self) -> dict[str, Any]:
@@ -244,8 +221,7 @@ class Campaign:
 
     file: ExperimentFile
     cells: dict[str, RealCell]
-    chosen: frozenset[str]
-    """Names of the cells that are to be replayed now."""
+    chosen: frozenset[str]  # names of the cells that are to be replayed now
 
     @property
     def counts(self) -> dict[str, int]:
@@ -254,10 +230,7 @@ class Campaign:
 
     @property
     def order(self) -> list[Slot]:
-        """The repetitions of all cells in the order of execution, which is random in each session.
-
-        The order depends only on the seed, the names of the cells, and the numbers of repetitions and sessions.
-        """
+        """The repetitions of all cells in a random order of execution, by seed, names, repetitions and session."""
         sessions, rng = self.file.experiment.sessions, np.random.default_rng(self.file.experiment.seed)
         counted = dict.fromkeys(self.cells, 0)
         order: list[Slot] = []

@@ -18,46 +18,15 @@ from tracebed.machine.machine import Machine
 from tracebed.orchestrator.scheduling.names import PRIORITIES
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
-from tracebed.validation.experiments.experiment_schema import (
-    AXIS,
-    MOST_REPETITIONS,
-    NO_PROCESSES,
-    Claim,
-    ExperimentPart,
-    JobsSpec,
-    Malleable,
-    Name,
-    PerturbationSpec,
-    Plot,
-    PolicySpec,
-    ProcessesSpec,
-    RecordedBed,
-    RecordedSpec,
-    Seconds,
-    SensitivitySpec,
-    SimulatorSpec,
-    TestbedSpec,
-    Where,
-    WindowSpec,
-    WorkloadSpec,
-    as_list,
-    by_name,
-    counted,
-    known,
-    numbered,
-    or_empty,
-    shorthand,
-)
+from tracebed.validation.experiments import experiment_schema as schema
 from tracebed.validation.metrics import TAU
 from tracebed.validation.setups import OF_ALL_CELLS, OF_REPLAYS, given, model_of
 
 if TYPE_CHECKING:
     from tracebed.orchestrator.simulation.processes import Processes
 
-OF_REPETITIONS = ("repetitions", "sessions", "seed", "settle_s")
-"""Keys of replays."""
-OF_RUNS = ("simulators", "tolerances", "noise", "baseline")
-"""Keys of real runs, replayed or recorded."""
+OF_REPETITIONS = ("repetitions", "sessions", "seed", "settle_s")  # keys of replays
+OF_RUNS = ("simulators", "tolerances", "noise", "baseline")  # keys of real runs, replayed or recorded
 OF_WORKLOADS = ("malleable", "seeds", "perturbations", "perturbation")
 OF_SIMULATIONS = (
     *("runtime_model", "malleability_interval_s", "overheads", "dispatched"),
@@ -84,7 +53,7 @@ class Point:
     malleability_interval_s: float
     perturbation: int = 0
     """Number of the random change of the workload; 0: none."""
-    processes: str = NO_PROCESSES
+    processes: str = schema.NO_PROCESSES
     """Name of the processes of jobs in the experiment; `none`: jobs take their run times."""
     testbed: str = ""
     """Name of the testbed; empty if the experiment has one testbed or none."""
@@ -98,7 +67,7 @@ class Point:
 KEYS = tuple(Point.__dataclass_fields__)
 
 
-Settings = model_of("Settings", ExperimentPart, OF_ALL_CELLS)
+Settings = model_of("Settings", schema.ExperimentPart, OF_ALL_CELLS)
 """The settings with one value for all cells of an experiment."""
 
 
@@ -107,61 +76,65 @@ class Experiment(Settings, BaseModel):  # type: ignore[misc, valid-type]
 
     about: str = ""
     workloads: Annotated[
-        dict[Name, Annotated[WorkloadSpec, BeforeValidator(or_empty), BeforeValidator(shorthand("file"))]],
-        BeforeValidator(by_name),
+        dict[
+            schema.Name,
+            Annotated[schema.WorkloadSpec, BeforeValidator(schema.or_empty), BeforeValidator(schema.shorthand("file"))],
+        ],
+        BeforeValidator(schema.by_name),
         Field(min_length=1),
     ]
-    malleable: Malleable | None = None
-    policies: Annotated[list[Annotated[PolicySpec, BeforeValidator(shorthand("policy"))]], Field(min_length=1)]
-    seeds: Annotated[list[Annotated[int, Field(ge=0, lt=2**63)]], *AXIS, BeforeValidator(counted)] = [0]
-    priority: Annotated[list[str], *AXIS, known("priority", lambda: PRIORITIES)] = ["fcfs"]
-    runtime_model: Annotated[list[str], *AXIS, known("runtime model", lambda: RuntimeModel)] = ["ideal"]
-    interval_s: Annotated[list[Seconds], *AXIS] = [0.0]
-    malleability_interval_s: Annotated[list[Seconds], *AXIS] = [0.0]
-    perturbations: Annotated[list[Annotated[int, Field(ge=0, lt=2**31)]], *AXIS, BeforeValidator(numbered)] = [0]
+    malleable: schema.Malleable | None = None
+    policies: Annotated[
+        list[Annotated[schema.PolicySpec, BeforeValidator(schema.shorthand("policy"))]], Field(min_length=1)
+    ]
+    seeds: Annotated[list[Annotated[int, Field(ge=0, lt=2**63)]], *schema.AXIS, BeforeValidator(schema.counted)] = [0]
+    priority: Annotated[list[str], *schema.AXIS, schema.known("priority", lambda: PRIORITIES)] = ["fcfs"]
+    runtime_model: Annotated[list[str], *schema.AXIS, schema.known("runtime model", lambda: RuntimeModel)] = ["ideal"]
+    interval_s: Annotated[list[schema.Seconds], *schema.AXIS] = [0.0]
+    malleability_interval_s: Annotated[list[schema.Seconds], *schema.AXIS] = [0.0]
+    perturbations: Annotated[
+        list[Annotated[int, Field(ge=0, lt=2**31)]], *schema.AXIS, BeforeValidator(schema.numbered)
+    ] = [0]
     processes: Annotated[
-        list[Annotated[ProcessesSpec, BeforeValidator(shorthand("communication"))]],
-        BeforeValidator(as_list),
+        list[Annotated[schema.ProcessesSpec, BeforeValidator(schema.shorthand("communication"))]],
+        BeforeValidator(schema.as_list),
         Field(min_length=1),
-    ] = [ProcessesSpec(communication="none")]
-    perturbation: PerturbationSpec = PerturbationSpec()
+    ] = [schema.ProcessesSpec(communication="none")]
+    perturbation: schema.PerturbationSpec = schema.PerturbationSpec()
     tau: Annotated[float, Field(gt=0, allow_inf_nan=False)] = TAU
-    shares_of_jobs: dict[Name, JobsSpec] = {}
-    """Name -> jobs whose share of the workload is a figure of that name."""
-    windows: Annotated[dict[Name, WindowSpec], Field(min_length=1)] = {"all": WindowSpec()}
-    exclude: list[Where] = []
-    published: list[Claim] = []
-    """The claims of a paper."""
-    plots: dict[Name, Plot] = {}
-    sensitivity: SensitivitySpec = SensitivitySpec()
-    testbed: TestbedSpec | None = None
-    """The only testbed. Cells are replayed."""
-    testbeds: Annotated[dict[Name, Annotated[TestbedSpec, BeforeValidator(or_empty)]], Field(min_length=1)] | None = (
-        None
-    )
-    """Name -> testbed, if there are several. Cells are replayed on each."""
-    recorded: Annotated[RecordedSpec, BeforeValidator(shorthand("runs"))] | None = None
-    """Recorded real runs, in place of a testbed."""
-    repetitions: Annotated[int, Field(ge=1, le=MOST_REPETITIONS)] = 5
-    """Number of replays of each cell."""
+    shares_of_jobs: dict[
+        schema.Name, schema.JobsSpec
+    ] = {}  # name -> jobs whose share of the workload is a figure of that name
+    windows: Annotated[dict[schema.Name, schema.WindowSpec], Field(min_length=1)] = {"all": schema.WindowSpec()}
+    exclude: list[schema.Where] = []
+    published: list[schema.Claim] = []  # the claims of a paper
+    plots: dict[schema.Name, schema.Plot] = {}
+    sensitivity: schema.SensitivitySpec = schema.SensitivitySpec()
+    testbed: schema.TestbedSpec | None = None  # The only testbed. Cells are replayed.
+    # Name -> testbed, if there are several. Cells are replayed on each.
+    testbeds: (
+        Annotated[
+            dict[schema.Name, Annotated[schema.TestbedSpec, BeforeValidator(schema.or_empty)]], Field(min_length=1)
+        ]
+        | None
+    ) = None
+    # Recorded real runs, in place of a testbed.
+    recorded: Annotated[schema.RecordedSpec, BeforeValidator(schema.shorthand("runs"))] | None = None
+    repetitions: Annotated[int, Field(ge=1, le=schema.MOST_REPETITIONS)] = 5  # number of replays of each cell
+    # Number of blocks of replays, each with every cell, in a random order of its own.
     sessions: Annotated[int, Field(ge=1)] = 1
-    """Number of blocks of replays, each with every cell, in a random order of its own."""
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
-    """Seed of the order of the replays."""
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0  # seed of the order of the replays
+    # Pause before each replay, wall s. The command of `beside` also runs during the pause.
     settle_s: Annotated[float, Field(ge=0, le=3600)] = 1.0
-    """Pause before each replay, wall s. The command of `beside` also runs during the pause."""
-    simulators: dict[Name, Annotated[SimulatorSpec, BeforeValidator(or_empty)]] = {}
-    """Name -> simulator that predicts the real runs."""
-    tolerances: FileName | None = None
-    """File of the margins, relative to the experiment file."""
-    noise: FileName | None = None
-    """File of the noise profile of the testbed."""
-    baseline: FileName | None = None
-    """File of the baseline."""
+    # Name -> simulator that predicts the real runs.
+    simulators: dict[schema.Name, Annotated[schema.SimulatorSpec, BeforeValidator(schema.or_empty)]] = {}
+    tolerances: FileName | None = None  # file of the margins, relative to the experiment file
+    noise: FileName | None = None  # file of the noise profile of the testbed
+    baseline: FileName | None = None  # file of the baseline
 
     @field_validator("processes")
     @classmethod
-    def _distinct(cls, specs: list[ProcessesSpec]) -> list[ProcessesSpec]:
+    def _distinct(cls, specs: list[schema.ProcessesSpec]) -> list[schema.ProcessesSpec]:
         names = [spec.name for spec in specs]
         for name in names:
             if names.count(name) > 1:
@@ -214,7 +187,7 @@ class Experiment(Settings, BaseModel):  # type: ignore[misc, valid-type]
         return bool(self.beds) or self.recorded is not None
 
     @property
-    def beds(self) -> dict[str, TestbedSpec]:
+    def beds(self) -> dict[str, schema.TestbedSpec]:
         """Name -> testbed; the name of the only testbed is empty."""
         return self.testbeds or ({"": self.testbed} if self.testbed is not None else {})
 
@@ -227,17 +200,17 @@ class Experiment(Settings, BaseModel):  # type: ignore[misc, valid-type]
     @property
     def work_rates(self) -> dict[str, FileName]:
         """Name of a testbed -> file of the calibration with which its runs are replayed, or were recorded."""
-        beds: Mapping[str, TestbedSpec | RecordedBed] = self.beds
+        beds: Mapping[str, schema.TestbedSpec | schema.RecordedBed] = self.beds
         if self.recorded is not None:
             beds = self.recorded.testbeds or {"": self.recorded}
         return {name: bed.work_rate for name, bed in beds.items() if bed.work_rate is not None}
 
     def conditions(self, point: Point) -> dict[str, Any]:
         """Return the settings of the system behind recorded runs that are given."""
-        found = {name: getattr(point, name, getattr(self, name)) for name in OF_CONDITIONS}
+        values = {name: getattr(point, name, getattr(self, name)) for name in OF_CONDITIONS}
         policy = self.policy(point)
         own = {"placement": policy.placement} if "placement" in policy.model_fields_set else {}
-        return {name: value for name, value in found.items() if name in self.model_fields_set} | own
+        return {name: value for name, value in values.items() if name in self.model_fields_set} | own
 
     def repetitions_on(self, bed: str) -> int:
         """Return the number of repetitions of each cell on a testbed."""
@@ -308,7 +281,7 @@ class Experiment(Settings, BaseModel):  # type: ignore[misc, valid-type]
             machine.check_size(nodes)
         return machine
 
-    def policy(self, point: Point) -> PolicySpec:
+    def policy(self, point: Point) -> schema.PolicySpec:
         """Return the policy of a point."""
         return next(policy for policy in self.policies if policy.name == point.policy)
 

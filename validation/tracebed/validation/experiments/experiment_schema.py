@@ -41,11 +41,9 @@ from tracebed.validation.simulators.simulator import SIMULATORS, TIMEOUT_S, Matc
 if TYPE_CHECKING:
     from tracebed.orchestrator.simulation.processes import Processes
 
-MOST_POINTS = 1_000_000
-"""Largest accepted number of points of a grid, and of seeds. A larger number is probably a typing error."""
+MOST_POINTS = 1_000_000  # largest number of points of a grid, and of seeds; a larger one is probably a typing error
 MOST_REPETITIONS = 10_000
-JOB_FIGURES = ("slowdown_ref", "wait", "run", "response")
-"""Figures of jobs for heat maps and daily lines."""
+JOB_FIGURES = ("slowdown_ref", "wait", "run", "response")  # figures of jobs for heat maps and daily lines
 OF_WORKLOADS = (
     *("workload_jobs", "workload_jobs_per_hour", "workload_records", "workload_removed", "workload_run_time_lost"),
 )
@@ -76,16 +74,13 @@ def numbered(value: Any) -> Any:
     """Return the numbers 1, 2, ... of random changes for their count (0: none), and any other value unchanged."""
     if value == 0 and not isinstance(value, bool):
         return [0]
-    found = counted(value)
-    return found if found is value else [number + 1 for number in found]
-
-
-def _hashable(value: Any) -> Any:
-    return repr(value) if isinstance(value, dict | list) else value
+    seeds = counted(value)
+    return seeds if seeds is value else [number + 1 for number in seeds]
 
 
 def _distinct(values: list[Any]) -> list[Any]:
-    if twice := [value for value, count in Counter(map(_hashable, values)).items() if count > 1]:
+    hashable = [repr(value) if isinstance(value, dict | list) else value for value in values]
+    if twice := [value for value, count in Counter(hashable).items() if count > 1]:
         raise ValueError(f"{twice[0]!r} is listed twice")
     return values
 
@@ -126,14 +121,11 @@ def by_name(value: Any) -> Any:
 
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Threshold = Annotated[float, Field(gt=0, le=1)]
-NAME = r"^[\w][\w.+-]*$"
-"""Pattern of names that are also names of folders."""
+NAME = r"^[\w][\w.+-]*$"  # pattern of names that are also names of folders
 Name = Annotated[str, Field(pattern=NAME, max_length=80)]
 Where = dict[str, Any]
-AXIS = (BeforeValidator(as_list), Field(min_length=1), AfterValidator(_distinct))
-"""A value or a list of distinct values."""
-STRICT = ConfigDict(extra="forbid", strict=True, frozen=True)
-"""Unknown keys and values of a wrong type are errors."""
+AXIS = (BeforeValidator(as_list), Field(min_length=1), AfterValidator(_distinct))  # a value or a list of distinct ones
+STRICT = ConfigDict(extra="forbid", strict=True, frozen=True)  # unknown keys and values of a wrong type are errors
 
 
 class ExperimentPart(BaseModel):
@@ -146,18 +138,14 @@ class LogSpec(ExperimentPart):
     """A public log: its recipe, its source, and the fingerprint that identifies the log."""
 
     recipe: str | None = None
-    source: str = ""
-    """Where to download the log."""
-    path: str | None = None
-    """Path relative to the experiment file. `--log` has precedence."""
+    source: str = ""  # where to download the log
+    path: str | None = None  # Path relative to the experiment file. `--log` has precedence.
+    # Number of jobs after cleaning; several numbers if an incomplete log is accepted, too.
     jobs: Annotated[list[Annotated[int, Field(ge=1)]], BeforeValidator(as_list)] = []
-    """Number of jobs after cleaning; several numbers if an incomplete log is accepted, too."""
+    # `workloads.fingerprint` of the cleaned workload.
     fingerprint: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
-    """`workloads.fingerprint` of the cleaned workload."""
-    settings: dict[str, dict[str, Any]] = {}
-    """Parameters that override those of the recipe: step -> parameter -> value."""
-    options: dict[str, Any] = {}
-    """Options of the reader of the log."""
+    settings: dict[str, dict[str, Any]] = {}  # parameters that override those of the recipe: step -> parameter -> value
+    options: dict[str, Any] = {}  # options of the reader of the log
 
 
 class Scaling(ExperimentPart):
@@ -178,21 +166,20 @@ class WorkloadSpec(ExperimentPart):
     Recorded runs and recorded predictions need no source.
     """
 
-    file: FileName | None = None
-    """File of the workload, relative to the experiment file."""
+    file: FileName | None = None  # file of the workload, relative to the experiment file
     log: LogSpec | None = None
     model: Annotated[str | None, known("model", MODELS.names)] = None
     options: dict[str, Any] = {}
     scale: Scaling | None = None
+    # Number of nodes of the simulated machine; by default that of the system of the workload.
     nodes: Annotated[int, Field(ge=1)] | None = None
-    """Number of nodes of the simulated machine; by default that of the system of the workload."""
     cores_per_node: Annotated[int, Field(ge=1)] | None = None
+    # Limits in place of those of the source: the run times (`exact`), or the limits times a factor.
     limits: Literal["exact"] | Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    """Limits in place of those of the source: the run times (`exact`), or the limits times a factor."""
+    # Whether a simulator was calibrated with the workload: its cases are shown, and never gated.
     calibration: bool = False
-    """Whether a simulator was calibrated with the workload: its cases are shown, and never gated."""
+    # Name of the cluster of dependent workloads to which the workload belongs; empty: found from the runs.
     cluster: str = ""
-    """Name of the cluster of dependent workloads to which the workload belongs; empty: found from the runs."""
 
     @property
     def has_source(self) -> bool:
@@ -249,9 +236,9 @@ class PolicySpec(ExperimentPart):
 
     policy: str
     parameters: dict[str, Any] = {}
+    # A slurm.conf with further parameters of the policy `slurm`, or the file and the output of sacctmgr (accounts,
+    # QOS), relative to the experiment file.
     conf: FileName | tuple[FileName, ...] = ()
-    """A slurm.conf with further parameters of the policy `slurm`, or the file and the output of sacctmgr (accounts,
-    QOS), relative to the experiment file."""
     placement: Annotated[str, known("placement", PLACEMENTS.names)] = FIRST
     label: str = ""
     _machine: Machine | None = PrivateAttr(None)
@@ -331,8 +318,7 @@ class JobsSpec(ExperimentPart):
     """Jobs whose nodes and run time are within bounds, both included."""
 
     nodes: Bounds | None = None
-    run_time: Bounds | None = None
-    """Bounds of the run time on the requested nodes, s."""
+    run_time: Bounds | None = None  # bounds of the run time on the requested nodes, s
 
     @property
     def bounds(self) -> dict[str, tuple[float, float]]:
@@ -344,32 +330,27 @@ class JobsSpec(ExperimentPart):
 class SensitivitySpec(ExperimentPart):
     """The free choices of an experiment, for `tracebed experiment --sensitivity`."""
 
-    base: Where = {}
-    """Choice -> value at the base. Other choices have their first value at the base."""
+    base: Where = {}  # Choice -> value at the base. Other choices have their first value at the base.
     figures: Annotated[list[str], BeforeValidator(as_list), Field(min_length=1), known("figure", all_metrics)] = [
         *("mean_response_s", "mean_wait_s"),
     ]
+    # Choice -> other values. A value that is a mapping changes several choices at once.
     choices: dict[str, Annotated[list[Any], *AXIS]] = {}
-    """Choice -> other values. A value that is a mapping changes several choices at once."""
 
 
 class Plot(ExperimentPart):
     """A plot of simulated cells."""
 
     kind: Literal["bars", "normalized", "lines", "ecdf", "heatmap", "daily", "distribution", "queue"]
-    element: Annotated[str, Field(max_length=80)] = ""
-    """The printed figure that the plot repeats: `figure 7`."""
+    element: Annotated[str, Field(max_length=80)] = ""  # the printed figure that the plot repeats: `figure 7`
     figures: Annotated[list[str], BeforeValidator(as_list), Field(min_length=1)]
-    window: str | None = None
-    """Name of the window; by default the first window."""
-    at: Where = {}
-    """Points to show. For heat maps and daily lines: points to compare with `relative_to`."""
-    relative_to: Where | None = None
-    """Baseline points; required for the kinds that compare, and allowed for lines."""
+    window: str | None = None  # name of the window; by default the first window
+    at: Where = {}  # Points to show. For heat maps and daily lines: points to compare with `relative_to`.
+    relative_to: Where | None = None  # baseline points; required for the kinds that compare, and allowed for lines
+    # Seeds: bars have intervals of the means over seeds. Jobs: they also have boxes of quartiles over jobs.
     spread: Literal["jobs", "seeds"] = "seeds"
-    """Seeds: bars have intervals of the means over seeds. Jobs: they also have boxes of quartiles over jobs."""
+    # Width of the picture: of one column or of two columns of a paper; by default by the number of panels.
     width: Literal["column", "page", ""] = ""
-    """Width of the picture: of one column or of two columns of a paper; by default by the number of panels."""
     title: str = ""
 
     @model_validator(mode="after")
@@ -407,33 +388,24 @@ class Rule(StrEnum):
 class Claim(ExperimentPart):
     """A figure, a change or an ordering that a paper prints."""
 
-    element: Annotated[str, Field(max_length=80)] = ""
-    """The printed place: `table 1`, `figure 7`, `section 3.2, wait`."""
-    claim: str = ""
-    """The words of the paper."""
+    element: Annotated[str, Field(max_length=80)] = ""  # the printed place: `table 1`, `figure 7`, `section 3.2, wait`
+    claim: str = ""  # the words of the paper
     rule: Annotated[Rule, Field(strict=False)] = Rule.NUMBER
     figure: str
+    # The printed value. With `relative_to`, the relative change: -0.25 for 25 % less. Absent for an order.
     value: Annotated[float, Field(allow_inf_nan=False)] | None = None
-    """The printed value. With `relative_to`, the relative change: -0.25 for 25 % less. Absent for an order."""
-    at: Where = Field(default_factory=dict)
-    """Points that the figure describes."""
+    at: Where = Field(default_factory=dict)  # points that the figure describes
+    # How to combine the figures of several points, each a mean over seeds.
     take: Literal["mean", "least", "greatest"] = "mean"
-    """How to combine the figures of several points, each a mean over seeds."""
+    # Points of the baseline. Each point is compared with the baseline of the same other keys, where there is one.
     relative_to: Where | None = None
-    """Points of the baseline. Each point is compared with the baseline of the same other keys, where there is one."""
-    order: list[Where] = Field(default_factory=list)
-    """Points whose figures increase, each in addition to `at`."""
-    window: str | None = None
-    """Name of the window; by default the first one counts, and the others are further rows."""
-    assumption: str = ""
-    """What was assumed in place of the defaults of the study. Such rows are shown and not counted."""
-    fitted: bool = False
-    """Whether a constant was fitted to this figure. Such a row is shown and not counted."""
+    order: list[Where] = Field(default_factory=list)  # points whose figures increase, each in addition to `at`
+    window: str | None = None  # name of the window; by default the first one counts, and the others are further rows
+    assumption: str = ""  # What was assumed in place of the defaults of the study. Such rows are shown and not counted.
+    fitted: bool = False  # Whether a constant was fitted to this figure. Such a row is shown and not counted.
     note: str = ""
-    reason: str = ""
-    """Why our figure differs. It is shown where the figure does not match."""
-    experiment: str = ""
-    """The study or command behind the reason."""
+    reason: str = ""  # Why our figure differs. It is shown where the figure does not match.
+    experiment: str = ""  # the study or command behind the reason
 
     @model_validator(mode="before")
     @classmethod
@@ -467,8 +439,7 @@ class Claim(ExperimentPart):
 OF_POLICIES = {"inventory", "balance", "clock", "work_rate", *OF_REPLAYS} - {"speed"}
 """Keys that a batch system does not accept, because it decides itself."""
 
-SettingsSpec = model_of("SettingsSpec", ExperimentPart, OF_REPLAYS)
-"""The settings of a replay."""
+SettingsSpec = model_of("SettingsSpec", ExperimentPart, OF_REPLAYS)  # the settings of a replay
 
 
 class TestbedSpec(SettingsSpec):  # type: ignore[misc, valid-type]
@@ -476,23 +447,19 @@ class TestbedSpec(SettingsSpec):  # type: ignore[misc, valid-type]
 
     __test__ = False  # not a test, in spite of its name
 
-    inventory: FileName | dict[str, Any] | None = None
-    """Name, file or content of an inventory."""
+    inventory: FileName | dict[str, Any] | None = None  # name, file or content of an inventory
     balance: str = Options.balance
     clock: str = Options.clock
-    work_rate: FileName | None = None
-    """File of a calibration with the work rate, relative to the experiment file."""
-    beside: str = ""
-    """Command that runs beside each repetition."""
+    work_rate: FileName | None = None  # file of a calibration with the work rate, relative to the experiment file
+    beside: str = ""  # command that runs beside each repetition
+    # Number of repetitions of each case on this testbed; None: that of the experiment.
     repetitions: Annotated[int, Field(ge=1, le=MOST_REPETITIONS)] | None = None
-    """Number of repetitions of each case on this testbed; None: that of the experiment."""
-    scheduler: str | None = None
-    """Name of a batch system that decides in place of a policy, on its own nodes."""
+    scheduler: str | None = None  # name of a batch system that decides in place of a policy, on its own nodes
     partition: str | None = None
+    # Additional options of each submission, `KEY=VALUE` or `KEY`.
     scheduler_options: list[str] = Field(default_factory=list)
-    """Additional options of each submission, `KEY=VALUE` or `KEY`."""
+    # Configuration of the batch system, relative to the experiment file; None: that of the environment.
     scheduler_conf: FileName | None = None
-    """Configuration of the batch system, relative to the experiment file; None: that of the environment."""
 
     @model_validator(mode="after")
     def _fits_scheduler(self) -> Self:
@@ -501,12 +468,10 @@ class TestbedSpec(SettingsSpec):  # type: ignore[misc, valid-type]
         return self
 
 
-Size = Annotated[int, Field(ge=1, le=MAX_SIZE)]
-"""A number of nodes or cores."""
+Size = Annotated[int, Field(ge=1, le=MAX_SIZE)]  # a number of nodes or cores
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 ParameterName = Annotated[str, Field(pattern=r"^[A-Za-z_]\w*$", max_length=80)]
-TRACEBED = "tracebed"
-"""Name of the built-in simulator."""
+TRACEBED = "tracebed"  # name of the built-in simulator
 PLACEHOLDERS = ("workload", "policy", "case")
 """Placeholders in patterns of paths: the names of the workload, of the policy, and of the case."""
 COMMAND_PLACEHOLDERS = ("workload", "policy", "nodes", "seed", "output")
@@ -516,10 +481,12 @@ COMMAND_PLACEHOLDERS = ("workload", "policy", "nodes", "seed", "output")
 def check_placeholders(text: str, known: tuple[str, ...]) -> str:
     """Return `text`. Raises ValueError if it has a placeholder that is not `known`, or a single brace."""
     try:
-        found = [(name, spec, conversion) for _, name, spec, conversion in Formatter().parse(text) if name is not None]
+        placeholders = [
+            (name, spec, conversion) for _, name, spec, conversion in Formatter().parse(text) if name is not None
+        ]
     except ValueError as error:
         raise ValueError(f"{error}; write {{{{ and }}}} for braces") from error
-    for name, spec, conversion in found:
+    for name, spec, conversion in placeholders:
         if name not in known or spec or conversion:
             raise ValueError(f"unknown placeholder {{{name}}}; use {', '.join(f'{{{item}}}' for item in known)}")
     return text
@@ -528,10 +495,10 @@ def check_placeholders(text: str, known: tuple[str, ...]) -> str:
 class ReadSpec(ExperimentPart):
     """How the files of another system or simulator are read."""
 
+    # Name of a simulator or format, as in `tracebed import --from`; None: folders of runs of tracebed.
     importer: Annotated[str | None, known("importer", forms)] = Field(None, alias="from")
-    """Name of a simulator or format, as in `tracebed import --from`; None: folders of runs of tracebed."""
+    # Field -> name of its column, as in `tracebed import --columns`.
     columns: dict[str, str] = Field(default_factory=dict)
-    """Field -> name of its column, as in `tracebed import --columns`."""
     unit: str = ""
     time_zone: str = ""
     match: MatchName = "auto"
@@ -546,22 +513,22 @@ class ReadSpec(ExperimentPart):
 class RecordedBed(ExperimentPart):
     """The testbed of recorded runs."""
 
+    # Calibration with which the runs were replayed, relative to the experiment file: that of `calibration: true`.
     work_rate: FileName | None = None
-    """Calibration with which the runs were replayed, relative to the experiment file: that of `calibration: true`."""
 
 
 class RecordedSpec(ReadSpec, RecordedBed):
     """Recorded real runs: those of a case match a pattern of paths."""
 
+    # Pattern of paths, relative to the experiment file, with the placeholders {workload} and {policy}, or {case}.
     runs: FileName
-    """Pattern of paths, relative to the experiment file, with the placeholders {workload} and {policy}, or {case}."""
+    # Name -> testbed, if the runs are of several.
     testbeds: Annotated[dict[Name, RecordedBed], Field(min_length=1)] | None = None
-    """Name -> testbed, if the runs are of several."""
+    # Pattern of the path of a file, in the same form, whose run times are those that were planned. Without it, the run
+    # times of a workload without a source are those observed in the first run.
     planned: FileName | None = None
-    """Pattern of the path of a file, in the same form, whose run times are those that were planned. Without it, the
-    run times of a workload without a source are those observed in the first run."""
+    # Number of nodes of the machine; or pattern of names of workloads -> number.
     nodes: Size | dict[str, Size] | None = None
-    """Number of nodes of the machine; or pattern of names of workloads -> number."""
     cores_per_node: Size | None = None
 
     @field_validator("runs", "planned")
@@ -589,11 +556,7 @@ class RecordedSpec(ReadSpec, RecordedBed):
         return "{case}" in self.runs
 
     def nodes_of(self, workload: str) -> int | None:
-        """Return the number of nodes of the machine of a workload, None if it is not given.
-
-        Raises:
-            InputError: no pattern matches the name of the workload.
-        """
+        """Return the nodes of the machine of a workload, None if not given; a pattern must match the name."""
         if not isinstance(self.nodes, dict):
             return self.nodes
         for pattern, number in self.nodes.items():
@@ -614,8 +577,7 @@ class ParameterSpec(ExperimentPart):
 
     low: Finite
     high: Finite
-    scale: Literal["log", "linear"] = "log"
-    """Scale of the search: `log` gives each order of magnitude the same share."""
+    scale: Literal["log", "linear"] = "log"  # scale of the search: `log` gives each order of magnitude the same share
     integer: bool = False
 
     @model_validator(mode="after")
@@ -637,36 +599,30 @@ class ParameterSpec(ExperimentPart):
 class SimulatorSpec(ReadSpec):
     """A simulator: tracebed, one of the registry, a command, or recorded runs."""
 
+    # Name of a simulator of the registry, or `tracebed`.
     driver: Annotated[str | None, known("simulator", lambda: [TRACEBED, *SIMULATORS.names()])] = Field(
         None, alias="with"
     )
-    """Name of a simulator of the registry, or `tracebed`."""
-    runs: FileName | None = None
-    """Pattern of the paths of recorded predictions, as in `RecordedSpec`."""
+    runs: FileName | None = None  # pattern of the paths of recorded predictions, as in `RecordedSpec`
+    # Further placeholders of the command -> their range, or their value.
     parameters: dict[ParameterName, Annotated[ParameterSpec, BeforeValidator(at_range)]] = Field(default_factory=dict)
-    """Further placeholders of the command -> their range, or their value."""
-    command: str | None = None
-    """Command line with placeholders. Its output is a run, or is read by the importer."""
+    command: str | None = None  # Command line with placeholders. Its output is a run, or is read by the importer.
+    # File of a calibration of the testbed, or name of a testbed -> file, or True for the file `work_rate` of each
+    # testbed; for tracebed and the simulators of the registry. For a command, the file with the values of its
+    # parameters that `tracebed validate --fit` wrote.
     calibration: FileName | dict[Name, FileName] | Literal[True] | None = None
-    """File of a calibration of the testbed, or name of a testbed -> file, or True for the file `work_rate` of each
-    testbed; for tracebed and the simulators of the registry. For a command, the file with the values of its parameters
-    that `tracebed validate --fit` wrote."""
-    runtime_model: str = "ideal"
-    """Run time of jobs that hold fewer cores than requested, for the built-in simulator."""
+    runtime_model: str = "ideal"  # run time of jobs that hold fewer cores than requested, for the built-in simulator
+    # Policy of the predictions, in place of that of the case: a model of the scheduler of the real runs.
     policy: str | None = None
-    """Policy of the predictions, in place of that of the case: a model of the scheduler of the real runs."""
-    policy_parameters: dict[str, Any] = Field(default_factory=dict)
-    """Parameters of that policy."""
+    policy_parameters: dict[str, Any] = Field(default_factory=dict)  # parameters of that policy
+    # Time between two calls of that policy, trace s; 0: at each event. By default that of the real runs.
     interval_s: Annotated[float, Field(ge=0, le=bounds.MAX_SECONDS)] | None = None
-    """Time between two calls of that policy, trace s; 0: at each event. By default that of the real runs."""
-    options: dict[str, str] = Field(default_factory=dict)
-    """Options of a simulator of the registry."""
+    options: dict[str, str] = Field(default_factory=dict)  # options of a simulator of the registry
+    # Number of runs of a stochastic simulator, with the seeds 0, 1, ...; of the built-in one, of an ensemble.
     seeds: Annotated[int, Field(ge=1, le=MOST_REPETITIONS)] = 1
-    """Number of runs of a stochastic simulator, with the seeds 0, 1, ...; of the built-in one, of an ensemble."""
+    # Time after which a simulation is stopped and fails, wall s.
     timeout_s: Annotated[float, Field(gt=0, le=bounds.MAX_SECONDS)] = TIMEOUT_S
-    """Time after which a simulation is stopped and fails, wall s."""
-    version: str = ""
-    """Version of the simulator. Another version repeats the predictions."""
+    version: str = ""  # Version of the simulator. Another version repeats the predictions.
 
     @property
     def kind(self) -> str:

@@ -27,20 +27,12 @@ from tracebed.ground.files import replacing
 from tracebed.ground.yaml_file import YamlFile
 from tracebed.orchestrator.configurations import CONFIGURATIONS
 from tracebed.orchestrator.scheduling.policies import registry
+from tracebed.validation.experiments import experiment_schema as schema
 from tracebed.validation.experiments.experiment import KEYS, Experiment, Point
-from tracebed.validation.experiments.experiment_schema import (
-    MOST_POINTS,
-    NAME,
-    OF_WORKLOADS,
-    PolicySpec,
-    Where,
-    as_list,
-)
 from tracebed.validation.experiments.recorded_runs import workloads_at
 from tracebed.validation.metrics import all_metrics
 
-FILE = "experiment.yaml"
-"""Copy of the experiment file in an output folder."""
+FILE = "experiment.yaml"  # copy of the experiment file in an output folder
 SHIPPED = files("tracebed.validation.experiments") / "shipped"
 HINT = "`tracebed experiment NAME --show` prints a shipped experiment as an example"
 
@@ -146,11 +138,7 @@ def _checked(name: str, source: YamlFile) -> ExperimentFile:
 
 
 def experiment_of(source: YamlFile) -> Experiment:
-    """Return the experiment of a file, with absolute paths of the policies in files, and files as calibrations.
-
-    Raises:
-        InputError: a key or value is invalid.
-    """
+    """Return the experiment of a file, with absolute paths of the policies in files, and files as calibrations."""
     folder = Path(source.where).parent
     experiment = _with_found_workloads(source, folder).checked(Experiment)
 
@@ -181,12 +169,8 @@ def experiment_of(source: YamlFile) -> Experiment:
     return found
 
 
-def _with_conf(spec: PolicySpec, folder: Path, source: YamlFile, index: int) -> PolicySpec:
-    """Return a policy with the parameters of its slurm.conf. Those of the experiment file come before them.
-
-    Raises:
-        InputError: the file cannot be read or is not a slurm.conf. The error has the line of the experiment file.
-    """
+def _with_conf(spec: schema.PolicySpec, folder: Path, source: YamlFile, index: int) -> schema.PolicySpec:
+    """Return a policy with the parameters of its slurm.conf, which those of the experiment file override."""
     names = (spec.conf,) if isinstance(spec.conf, str) else spec.conf
     if not names:
         return spec
@@ -201,11 +185,7 @@ def _with_conf(spec: PolicySpec, folder: Path, source: YamlFile, index: int) -> 
 
 
 def _with_found_workloads(source: YamlFile, folder: Path) -> YamlFile:
-    """Return the file with the names of the recorded workloads in place of a pattern of names.
-
-    Raises:
-        InputError: no recorded run belongs to a workload with such a name.
-    """
+    """Return the file with the names of the recorded workloads in place of a pattern of names."""
     raw = source.raw if isinstance(source.raw, dict) else {}
     pattern, recorded = raw.get("workloads"), raw.get("recorded")
     if not isinstance(pattern, str):
@@ -233,7 +213,7 @@ def _check_executor(file: ExperimentFile) -> None:
                 raise error(f"workload {name} requires one of `file`, `log` and `model`", "workloads", name)
         return
     for index, policy in enumerate(experiment.policies):
-        if not re.fullmatch(NAME, policy.name):
+        if not re.fullmatch(schema.NAME, policy.name):
             what = f"{policy.name!r} is not a name of folders; add a `label` of letters, digits, and any of _.+-"
             raise error(what, "policies", index)
     names = Counter(map(experiment.case_name, experiment.points()))
@@ -254,13 +234,13 @@ def _check_references(file: ExperimentFile) -> None:
         if label in labels[:index]:
             raise error(f"two policies have the name {label!r}; add a `label`", "policies", index)
     known = experiment.axes
-    if (size := math.prod(map(len, known.values()))) > MOST_POINTS:
-        raise error(f"the grid has {size:,} points, more than {MOST_POINTS:,}; shorten an axis")
+    if (size := math.prod(map(len, known.values()))) > schema.MOST_POINTS:
+        raise error(f"the grid has {size:,} points, more than {schema.MOST_POINTS:,}; shorten an axis")
 
-    def check(where: Where | None, *loc: int | str) -> None:
+    def check(where: schema.Where | None, *loc: int | str) -> None:
         for key, wanted in (where or {}).items():
             _known_key(key, error, *loc)
-            for value in as_list(wanted):
+            for value in schema.as_list(wanted):
                 if value not in known[key]:
                     has = ", ".join(map(str, known[key]))
                     raise error(f"no point has {key} {value!r}; use one of {has}", *loc, key)
@@ -268,7 +248,7 @@ def _check_references(file: ExperimentFile) -> None:
     for index, where in enumerate(experiment.exclude):
         check(where, "exclude", index)
     for index, published in enumerate(experiment.published):
-        figures = [*all_metrics(), *OF_WORKLOADS, *experiment.shares_of_jobs]
+        figures = [*all_metrics(), *schema.OF_WORKLOADS, *experiment.shares_of_jobs]
         if published.figure not in figures:
             known_figures = ", ".join(figures)
             what = f"unknown figure {published.figure!r}; use one of {known_figures}"

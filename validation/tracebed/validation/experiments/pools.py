@@ -27,10 +27,8 @@ from typing import Any, Protocol, TypeVar
 from tracebed.ground.errors import InputError, TracebedError
 from tracebed.ground.extension_errors import of_extension
 
-PATIENCE_S = 15.0
-"""Timeout of the connection to a Dask scheduler, s."""
-LOOK_S = 15.0
-"""Time without a result after which the Dask workers are counted, s."""
+PATIENCE_S = 15.0  # timeout of the connection to a Dask scheduler, s
+LOOK_S = 15.0  # time without a result after which the Dask workers are counted, s
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

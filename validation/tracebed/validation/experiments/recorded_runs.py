@@ -17,17 +17,8 @@ from tracebed.validation.simulators.simulator import ReadOptions, Side
 
 
 def paths_at(pattern: str, names: Mapping[str, str], folder: Path, *, of_runs: bool) -> list[Path]:
-    """Return the paths that match a pattern, in the order of their names.
-
-    Args:
-        pattern: a pattern of `glob` with the placeholders {workload} and {policy}.
-        names: values of the placeholders.
-        folder: the folder to which a relative pattern refers.
-        of_runs: whether the paths are folders of runs: files beside them, such as the logs of a campaign, are left out.
-
-    Raises:
-        InputError: no path matches.
-    """
+    """Return the paths that match a pattern with {workload} and {policy}, in the order of their names."""
+    # `of_runs`: files beside the folders of runs, such as the logs of a campaign, are left out.
     filled = pattern.format_map({key: glob.escape(name) for key, name in names.items()})
     found = sorted(glob.glob(filled, root_dir=folder, recursive=True))  # noqa: PTH207 - the pattern may be absolute
     if not found:
@@ -38,22 +29,16 @@ def paths_at(pattern: str, names: Mapping[str, str], folder: Path, *, of_runs: b
 
 
 def workloads_at(runs: str, pattern: str, policies: Sequence[str], folder: Path) -> list[str]:
-    """Return the names of the workloads that have recorded runs, sorted.
-
-    Args:
-        runs: a pattern of paths as for `paths_at`.
-        pattern: a pattern of names (`*`, `?`, `[...]`).
-        folder: the folder to which a relative pattern refers.
-    """
-    found: set[str] = set()
+    """Return the sorted names of the workloads, matching `pattern`, that have recorded runs at `runs`."""
+    names: set[str] = set()
     for policy in policies:
         parts = runs.replace("{policy}", glob.escape(policy)).split("{workload}")
         first, *others = (re.sub(r"^\(\?s:|\)\\[zZ]$", "", fnmatch.translate(part)) for part in parts)
         same = "(?P=name)".join(others)
         paths = glob.glob("*".join(parts), root_dir=folder, recursive=True)  # noqa: PTH207 - may be absolute
         matches = (re.fullmatch(f"{first}(?P<name>[^/]+){same}", path) for path in paths)
-        found |= {match["name"] for match in matches if match}
-    return sorted(name for name in found if fnmatch.fnmatchcase(name, pattern))
+        names |= {match["name"] for match in matches if match}
+    return sorted(name for name in names if fnmatch.fnmatchcase(name, pattern))
 
 
 def read_run(
@@ -67,21 +52,8 @@ def read_run(
     nodes: int | None = None,
     cores_per_node: int | None = None,
 ) -> Run:
-    """Read a run: a folder of tracebed, or with `from` the output of another system or simulator.
-
-    Args:
-        path: the folder or file.
-        spec: the keys of the experiment file.
-        side: side of the comparison.
-        workload: the workload of the run, or another run of it.
-        policy: the policy of the run, for outputs without it.
-        title: name of the workload in reports.
-        nodes: number of nodes, for outputs without them.
-        cores_per_node: cores of each node, for outputs without them.
-
-    Raises:
-        InputError: the run cannot be read.
-    """
+    """Read a run: a folder of tracebed, or with `from` the output of another system or simulator."""
+    # The policy and the nodes are for outputs that lack them.
     if spec.importer is None:
         return Run.load(path)
     options = ReadOptions(

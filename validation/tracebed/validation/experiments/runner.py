@@ -28,7 +28,7 @@ from tracebed.ground.files import replacing
 from tracebed.ground.table import Table, rows_of
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.simulation.prediction import predict
-from tracebed.validation.experiments import store
+from tracebed.validation.experiments import store, workloads
 from tracebed.validation.experiments.background_command import BackgroundCommand
 from tracebed.validation.experiments.cell import Campaign, CellResult, SimulatedCell, Slot, simulated_cell
 from tracebed.validation.experiments.experiment import Point
@@ -36,14 +36,6 @@ from tracebed.validation.experiments.experiment_schema import NO_PROCESSES
 from tracebed.validation.experiments.file import ExperimentFile
 from tracebed.validation.experiments.pools import Pool
 from tracebed.validation.experiments.store import Attempt, StoredCell
-from tracebed.validation.experiments.workloads import (
-    Bases,
-    Variant,
-    is_kept,
-    make,
-    needs_characteristics,
-    with_characteristics,
-)
 from tracebed.validation.metrics import MeasuredRun, table_row
 
 if TYPE_CHECKING:  # the workers of a pool load this module, and not the verdicts
@@ -60,7 +52,7 @@ class GridPlan:
     """The cells of an experiment, kept or to be computed."""
 
     cells: dict[Point, SimulatedCell]
-    variants: list[Variant]
+    variants: list[workloads.Variant]
     """Workloads of the cells to be computed that are not kept yet."""
     todo: list[SimulatedCell]
     """Distinct cells that are not kept yet."""
@@ -98,22 +90,22 @@ def plan(file: ExperimentFile, points: Sequence[Point], folder: Path, logs: Mapp
     experiment = file.experiment
     plots = [plot for plot in experiment.plots.values() if plot.of_jobs]
     shown = [where for plot in plots for where in (plot.at, plot.relative_to) if where is not None]
-    bases = Bases(file, logs, folder)
-    found: dict[Point, SimulatedCell] = {}
-    variants: dict[Path, Variant] = {}
+    bases = workloads.Bases(file, logs, folder)
+    cells: dict[Point, SimulatedCell] = {}
+    variants: dict[Path, workloads.Variant] = {}
     for point in points:
         jobs = any(map(point.fits, shown))
-        found[point], variant = simulated_cell(experiment, point, bases.of(point), jobs=jobs)
+        cells[point], variant = simulated_cell(experiment, point, bases.of(point), jobs=jobs)
         if variant is not None:
             variants[variant.path] = variant
     wanted: dict[str, SimulatedCell] = {}
-    for cell in found.values():
+    for cell in cells.values():
         earlier = wanted.get(cell.identity, cell)
         wanted[cell.identity] = replace(cell, jobs=cell.jobs or earlier.jobs)
     todo = [cell for cell in wanted.values() if not store.is_kept(cell, folder)]
     missing = {cell.workload for cell in todo}
-    needed = [variant for path, variant in variants.items() if path in missing and not is_kept(path)]
-    return GridPlan(found, needed, sorted(todo, key=_inputs))  # so that a worker reads and draws each once
+    needed = [variant for path, variant in variants.items() if path in missing and not workloads.is_kept(path)]
+    return GridPlan(cells, needed, sorted(todo, key=_inputs))  # so that a worker reads and draws each once
 
 
 def union(plans: Sequence[GridPlan]) -> GridPlan:
@@ -143,9 +135,9 @@ def run(
         if cell.identity in errors:
             failed.setdefault(errors[cell.identity], []).append(point)
     table, warnings = gathered(plan, folder, errors)
-    if needs_characteristics(file.experiment) and len(table):
+    if workloads.needs_characteristics(file.experiment) and len(table):
         paths = {cell.identity: cell.workload for cell in plan.cells.values()}
-        table = with_characteristics(file.experiment, table, paths)
+        table = workloads.with_characteristics(file.experiment, table, paths)
     _write(file, table, folder / file.name)
     return GridResult(table, len(plan.todo) - len(errors), failed, warnings)
 
@@ -154,7 +146,7 @@ def compute(plan: GridPlan, folder: Path, pool: Pool, on_progress: Progress | No
     """Compute the cells of `plan` that are not kept, and return the errors: identity of the cell -> message."""
     errors: dict[str, str] = {}
     unmade: dict[Path, str] = {}
-    for variant, path in pool.map(make, plan.variants):
+    for variant, path in pool.map(workloads.make, plan.variants):
         if isinstance(path, TracebedError):
             unmade[variant.path] = str(path)
     errors |= {cell.identity: unmade[cell.workload] for cell in plan.todo if cell.workload in unmade}
@@ -178,15 +170,15 @@ def gathered(plan: GridPlan, folder: Path, failed: Collection[str]) -> tuple[pd.
             continue
         if cell.identity not in kept:
             kept[cell.identity] = store.read(cell, folder)
-        found = kept[cell.identity]
+        stored = kept[cell.identity]
         about = {
             **{key: value for key, value in vars(point).items() if key != "testbed"},
             "parameters": json.dumps(dict(cell.setup.scheduling.policy_parameters), sort_keys=True),
             "cell": cell.identity,
-            "seconds": found.seconds,
+            "seconds": stored.seconds,
         }
-        rows += [{**about, **row} for row in found.rows]
-    return pd.DataFrame(rows), dict(Counter(warning for found in kept.values() for warning in found.warnings))
+        rows += [{**about, **row} for row in stored.rows]
+    return pd.DataFrame(rows), dict(Counter(warning for stored in kept.values() for warning in stored.warnings))
 
 
 def _write(file: ExperimentFile, table: pd.DataFrame, folder: Path) -> None:
@@ -228,8 +220,7 @@ def _workload(path: Path) -> Workload:
 class _Schedule:
     """What a scheduler reads. Cells whose jobs differ in their behavior only have equal schedules."""
 
-    workload: str
-    """Hash of the workload without the column `behaviour`."""
+    workload: str  # hash of the workload without the column `behaviour`
     machine: str
     setup: str
     cell: SimulatedCell = field(compare=False)
@@ -340,22 +331,22 @@ def predict_suite(
     Returns:
         the predictions of the simulators without failure; and simulator -> failure.
     """
-    found: Predictions = {}
+    predictions: Predictions = {}
     failed: dict[str, str] = {}
     done = 0
     for name, simulator in suite.simulators.items():
-        found[name] = {}
+        predictions[name] = {}
         for case in suite.cases.values():
             try:
-                found[name][case.name] = simulator.predictions(case, folder)
+                predictions[name][case.name] = simulator.predictions(case, folder)
             except TracebedError as error:
                 failed[name] = f"{case.name}: {error}"
-                del found[name]
+                del predictions[name]
                 break
             done += 1
             if on_progress is not None:
                 on_progress(done)
-    return found, failed
+    return predictions, failed
 
 
 def _remaining(campaign: Campaign, folder: Path) -> list[Slot]:

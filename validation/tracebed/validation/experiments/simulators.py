@@ -46,28 +46,22 @@ class ParameterEstimate(Part):
     """A fitted parameter."""
 
     value: Number
-    median: Number
-    """Median over the cloud."""
-    low: Number
-    """Smallest value of the cloud."""
-    high: Number
-    """Largest value of the cloud."""
-    range: list[Number]
-    """Ends of the range of the search."""
+    median: Number  # median over the cloud
+    low: Number  # smallest value of the cloud
+    high: Number  # largest value of the cloud
+    range: list[Number]  # ends of the range of the search
     scale: Literal["log", "linear"]
     integer: bool
+    # Whether the real runs determine the parameter: within a factor of 2, or a tenth of a linear range.
     identified: bool
-    """Whether the real runs determine the parameter: within a factor of 2, or a tenth of a linear range."""
-    at_end: Literal["", "lower", "upper"]
-    """End of the range at which the value is."""
+    at_end: Literal["", "lower", "upper"]  # end of the range at which the value is
 
 
 class TiedParameters(Part):
     """Two parameters that cannot be told apart."""
 
     parameters: list[str]
-    correlation: Number
-    """Correlation over the cloud."""
+    correlation: Number  # correlation over the cloud
 
 
 class CalibrationCase(Part):
@@ -85,22 +79,17 @@ class CalibrationFold(Part):
 
     workload: str
     parameters: dict[str, Number]
-    loss_in: Loss
-    """Loss for the workloads of the fit."""
-    loss_in_random: Loss | None
-    """Loss for the workloads of the fit, of the best set of the random search."""
-    loss_out: Loss | None
-    """Loss for the workload left out."""
-    loss_out_random: Loss | None
-    """Loss for the workload left out, of the same set."""
+    loss_in: Loss  # loss for the workloads of the fit
+    loss_in_random: Loss | None  # loss for the workloads of the fit, of the best set of the random search
+    loss_out: Loss | None  # loss for the workload left out
+    loss_out_random: Loss | None  # loss for the workload left out, of the same set
 
 
 class Failures(Part):
     """Simulations that failed."""
 
     simulations: Count
-    first: str
-    """Message of one of them; empty without failures."""
+    first: str  # message of one of them; empty without failures
 
 
 class SimulatorCalibration(StoredFile):
@@ -176,11 +165,9 @@ class SuiteSimulator(ABC):
 
     name: str
     spec: SimulatorSpec
-    folder: Path
-    """The folder of the experiment file."""
+    folder: Path  # the folder of the experiment file
 
-    needs_workload: ClassVar[bool] = True
-    """Whether the simulator needs the file of the workload."""
+    needs_workload: ClassVar[bool] = True  # whether the simulator needs the file of the workload
 
     @abstractmethod
     def missing(self, cell: RealCell, output: Path) -> int:
@@ -188,15 +175,7 @@ class SuiteSimulator(ABC):
 
     @abstractmethod
     def predictions(self, cell: RealCell, output: Path) -> tuple[Run, ...]:
-        """Return the predictions of a cell, and make the missing ones before.
-
-        Args:
-            cell: what to predict.
-            output: the output folder, which keeps the predictions.
-
-        Raises:
-            InputError: the simulator fails, or a prediction cannot be read.
-        """
+        """Return the predictions of a cell. Missing ones are made and kept in the folder `output`."""
 
 
 class ExecutedSimulator(SuiteSimulator):
@@ -222,14 +201,14 @@ class ExecutedSimulator(SuiteSimulator):
 
     def predictions(self, cell: RealCell, output: Path) -> tuple[Run, ...]:
         """Return the kept predictions and make the others."""
-        found = []
+        runs = []
         for seed, path in self._places(cell, output):
             inputs = partial(self._inputs, cell, seed)
             if not store.has_prediction(path, inputs):
                 log = path.with_name(f"{path.name}.log")
                 store.write_prediction(path, inputs, partial(self.predict, cell, seed, log))
-            found.append(Run.load(path))
-        return tuple(found)
+            runs.append(Run.load(path))
+        return tuple(runs)
 
     def _places(self, cell: RealCell, output: Path) -> Iterable[tuple[int, Path]]:
         """Return the seeds and the folders of the predictions."""
@@ -341,35 +320,29 @@ class CommandSimulator(ExecutedSimulator):
 
     @cached_property
     def calibration(self) -> SimulatorCalibration | None:
-        """The calibration with the values of the parameters, if there is one.
-
-        Raises:
-            InputError: it cannot be read, or is of another simulator.
-        """
+        """The calibration with the values of the parameters, if there is one; it must be this simulator's."""
         if not isinstance(self.spec.calibration, str):
             return None
         path = self.folder / self.spec.calibration
-        found = SimulatorCalibration.load(path)
-        if found.command != self.spec.command:
+        calibration = SimulatorCalibration.load(path)
+        if calibration.command != self.spec.command:
             hint = "calibrate again: `tracebed validate --fit`"
-            raise InputError(f"is the calibration of another command: {found.command}", where=str(path), hint=hint)
-        return found
+            raise InputError(
+                f"is the calibration of another command: {calibration.command}", where=str(path), hint=hint
+            )
+        return calibration
 
     @cached_property
     def parameters(self) -> dict[str, float]:
-        """Values of the parameters of the command.
-
-        Raises:
-            InputError: a parameter has a range and no value.
-        """
+        """Values of the parameters of the command; a range without a value is an InputError."""
         known = {name: each.low for name, each in self.spec.parameters.items() if each.known}
-        found = {**(self.calibration.values if self.calibration else {}), **known}
-        if missing := [name for name in self.spec.parameters if name not in found]:
+        values = {**(self.calibration.values if self.calibration else {}), **known}
+        if missing := [name for name in self.spec.parameters if name not in values]:
             hint = (
                 f"fit it: `tracebed validate --fit --only simulator={self.name}`; then name the file as `calibration`"
             )
             raise InputError(f"parameter {missing[0]} of {self.name} has a range, but no value", hint=hint)
-        return found
+        return values
 
     @property
     def digest(self) -> str:
@@ -417,16 +390,7 @@ class CommandSimulator(ExecutedSimulator):
         return np.format_float_positional(value, trim="-")
 
     def run(self, cell: RealCell, seed: int, log: Path, parameters: Mapping[str, float]) -> Run:
-        """Run the command in the folder of the experiment file, and read its output.
-
-        Args:
-            cell: what to predict.
-            log: file of the messages of the command.
-            parameters: values of all parameters of the command.
-
-        Raises:
-            InputError: the command fails or takes too long, or its output cannot be read.
-        """
+        """Run the command in the folder of the experiment file, messages to `log`, and read its output."""
         assert self.spec.command is not None and cell.workload is not None
         with tempfile.TemporaryDirectory(prefix="tracebed-") as room:
             file, scratch = cell.file or Path(room, f"{cell.names['workload']}.csv"), Path(room, "written")
@@ -489,32 +453,24 @@ class RecordedSimulator(SuiteSimulator):
 
 
 def simulator_of(name: str, spec: SimulatorSpec, folder: Path) -> SuiteSimulator:
-    """Return a simulator of an experiment.
-
-    Args:
-        spec: its keys.
-        folder: folder of the experiment file.
-
-    Raises:
-        InputError: a calibration, a run-time model or a driver is invalid.
-    """
+    """Return a simulator of an experiment whose file is in `folder`."""
     kinds: dict[str, type[SuiteSimulator]] = {
         TRACEBED: BuiltInSimulator,
         "with": DrivenSimulator,
         "command": CommandSimulator,
         "runs": RecordedSimulator,
     }
-    found = kinds[spec.kind](name, spec, folder)
-    if isinstance(found, BuiltInSimulator):
+    made = kinds[spec.kind](name, spec, folder)
+    if isinstance(made, BuiltInSimulator):
         one_of("runtime_model", spec.runtime_model, RuntimeModel)
-        _ = found.parameters  # checks the policy
+        _ = made.parameters  # checks the policy
         if name in SIMULATORS.names() and name != TRACEBED and spec.driver is None:
             raise InputError(f"{name} is an installed simulator", hint=f"add `with: {name}`, or rename the simulator")
-    if isinstance(found, CalibratedSimulator):
-        _ = found.calibrations  # reads the files
-    if isinstance(found, CommandSimulator):
-        _ = found.calibration
-    if isinstance(found, DrivenSimulator) and simulator(str(spec.driver)).simulate is None:
+    if isinstance(made, CalibratedSimulator):
+        _ = made.calibrations  # reads the files
+    if isinstance(made, CommandSimulator):
+        _ = made.calibration
+    if isinstance(made, DrivenSimulator) and simulator(str(spec.driver)).simulate is None:
         hint = "give its output with `runs` and `from`, or run it with `command` and `from`"
         raise InputError(f"tracebed cannot run {spec.driver}, only read its output", hint=hint)
-    return found
+    return made

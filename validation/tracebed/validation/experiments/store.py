@@ -36,10 +36,8 @@ if TYPE_CHECKING:
     from tracebed.validation.experiments.cell import Campaign, CellResult, SimulatedCell, Slot
     from tracebed.validation.experiments.experiment import Point
 
-PREDICTED = "predicted"
-"""Folder of the predictions in the output folder."""
-REAL = "real"
-"""Folder of the replays in the output folder."""
+PREDICTED = "predicted"  # folder of the predictions in the output folder
+REAL = "real"  # folder of the replays in the output folder
 PLAN = "campaign.json"
 LOG = "repetitions.jsonl"
 CAMPAIGN_SCHEMA = "tracebed-campaign/1"
@@ -50,13 +48,10 @@ CELL_SCHEMA = "tracebed-cell/1"
 class StoredCell:
     """The stored result of a cell."""
 
-    rows: list[dict[str, Any]]
-    """A row per window."""
-    seconds: float
-    """Computation time, s."""
+    rows: list[dict[str, Any]]  # a row per window
+    seconds: float  # computation time, s
     warnings: list[str]
-    jobs_sha256: str | None
-    """Checksum of the table of jobs; None if the table was not kept."""
+    jobs_sha256: str | None  # checksum of the table of jobs; None if the table was not kept
 
 
 def write(cell: SimulatedCell, result: CellResult, folder: Path) -> None:
@@ -168,10 +163,6 @@ def _checksum(content: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-if TYPE_CHECKING:
-    from tracebed.validation.experiments.cell import Campaign, Slot
-
-
 @dataclass(frozen=True)
 class Attempt:
     """An attempt at a repetition."""
@@ -188,13 +179,8 @@ class Attempt:
 
 
 def keep_plan(campaign: Campaign, folder: Path) -> None:
-    """Write the plan of a campaign, after a check of the plan in `folder`: a campaign may grow, but not change.
-
-    Further repetitions and further cells are replayed after those that are done.
-
-    Raises:
-        InputError: the folder belongs to another campaign; the error says what differs.
-    """
+    """Write the plan of a campaign, after a check of the plan in `folder`: a campaign may grow, but not change."""
+    # Further repetitions and further cells are replayed after those that are done.
     experiment = campaign.file.experiment
     plan = {
         "schema": CAMPAIGN_SCHEMA,
@@ -281,23 +267,19 @@ def _ends_a_line(path: Path) -> bool:
 
 def attempts(folder: Path) -> list[Attempt]:
     """Return the attempts in the order of execution. A line that was cut off (a killed campaign) is ignored."""
-    found = []
+    attempted = []
     if not (folder / LOG).exists():
         return []
     for line in read_file(folder / LOG, "log of replays", most=MAX_RUN_JSON).splitlines():
         try:
-            found.append(Attempt(**json.loads(line)))
+            attempted.append(Attempt(**json.loads(line)))
         except (ValueError, TypeError, RecursionError):
             continue
-    return found
+    return attempted
 
 
 def run_of(slot: Slot, folder: Path) -> Run | None:
-    """Return the run of a repetition, or None if the repetition is not done.
-
-    Raises:
-        InputError: the run is damaged.
-    """
+    """Return the run of a repetition, or None if the repetition is not done."""
     path = folder / slot.folder
     if not (path / "run.json").is_file():
         return None
@@ -306,14 +288,7 @@ def run_of(slot: Slot, folder: Path) -> Run | None:
 
 
 def run_folders(folder: Path, *, campaign: bool = False) -> list[Path]:
-    """Return the folders of the repetitions, or of the runs of an ensemble, in `folder`; `folder` itself for a run.
-
-    Args:
-        campaign: whether `folder` may also be that of an experiment: then the repetitions are those of all cells.
-
-    Raises:
-        InputError: `folder` has no run.
-    """
+    """Return the folders of runs in `folder`: of repetitions, of an ensemble, or of all cells of a `campaign`."""
     if (folder / "run.json").is_file():
         return [folder]
     for pattern in (
@@ -321,8 +296,8 @@ def run_folders(folder: Path, *, campaign: bool = False) -> list[Path]:
         "run-*/run.json",
         *([f"{REAL}/*/rep-*/run.json", "*/rep-*/run.json"] if campaign else []),
     ):
-        if found := sorted(path.parent for path in folder.glob(pattern)):
-            return found
+        if folders := sorted(path.parent for path in folder.glob(pattern)):
+            return folders
     what = "is neither a run nor a folder of repetitions: run.json and rep-*/run.json are missing"
     raise InputError(what, where=str(folder), hint="`tracebed replay` and `tracebed experiment` write runs")
 

@@ -187,11 +187,7 @@ class _SuiteLoader:
         return cell
 
     def _inventory(self, bed: str, workload: Workload) -> Inventory:
-        """Return the nodes of a testbed: of its inventory, or of the workload's system if a batch system decides.
-
-        Raises:
-            InputError: the inventory is missing or invalid, or the workload has no system.
-        """
+        """Return the nodes of a testbed: of its inventory, or the workload's system if a batch system decides."""
         from tracebed.orchestrator.testbeds.inventory import FIELDS, inventory_of, load_inventory  # as in `_replayed`
 
         spec, place = self.experiment.beds[bed], place_of(bed)
@@ -219,14 +215,8 @@ class _SuiteLoader:
             return registry.parameters(registry.resolve(spec.policy, given)[1])
 
     def _recorded(self, point: Point, path: Path | None, workload: Workload | None, needed: bool) -> RealCell:
-        """Return a case with its recorded runs. The first run provides the parameters that are not set.
-
-        Args:
-            path: the file of the workload; None: the workload has no source.
-            workload: the workload, if it has a source.
-            needed: whether a simulator needs the workload. Without a source, it is then that of the planned run times
-                or of the first run.
-        """
+        """Return a case with its recorded runs. The first run provides the parameters that are not set."""
+        # Without a source, the workload that a simulator needs is that of the planned run times or of the first run.
         spec, name = self.experiment.recorded, self.experiment.case_name(point)
         assert spec is not None
         names, policy, title = self._names(point), self.experiment.policy(point).policy, self._title(point, path)
@@ -317,12 +307,8 @@ class _SuiteLoader:
 def validate_suite(
     suite: Suite, predictions: Predictions, folder: Path
 ) -> tuple[dict[str, Validation], dict[str, str]]:
-    """Return simulator -> validation over the cases of the suite; and simulator -> why its runs cannot be compared.
-
-    Raises:
-        InputError: a case has no real run, or the noise profile is that of other testbeds.
-    """
-    found: dict[str, Validation] = {}
+    """Return simulator -> validation over the cases of the suite; and simulator -> why its runs cannot be compared."""
+    validations: dict[str, Validation] = {}
     failed: dict[str, str] = {}
     tau = suite.file.experiment.tau
     for name, cases in cases_of(suite, predictions, folder).items():
@@ -335,16 +321,12 @@ def validate_suite(
             failed[name] = f"its predictions cannot be compared: {error}"
             continue
         version = suite.simulators[name].spec.version or made.simulator.version
-        found[name] = replace(made, simulator=replace(made.simulator, name=name, version=version))
-    return found, failed
+        validations[name] = replace(made, simulator=replace(made.simulator, name=name, version=version))
+    return validations, failed
 
 
 def cases_of(suite: Suite, predictions: Predictions, folder: Path) -> dict[str, list[Case]]:
-    """Return simulator -> the cases of the suite with the predictions of the simulator.
-
-    Raises:
-        InputError: a case has no run.
-    """
+    """Return simulator -> the cases of the suite, each with at least one run, with the predictions of the simulator."""
     real = {name: case.recorded or replayed(suite, name, folder) for name, case in suite.cases.items()}
     return {
         name: [

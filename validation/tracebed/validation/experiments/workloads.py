@@ -38,8 +38,7 @@ class Prepared:
     """A workload in the output folder, ready for simulation."""
 
     path: Path
-    sha256: str
-    """Hash of the jobs."""
+    sha256: str  # hash of the jobs
     jobs: int
     system: System
 
@@ -50,22 +49,18 @@ class Variant:
 
     base: Path
     path: Path
-    nodes: int | None
-    """Number of nodes of the machine."""
+    nodes: int | None  # number of nodes of the machine
     share: float
     seed: int
     thresholds: Thresholds
-    perturbation_seed: int
-    """Number of the random change; 0: none."""
+    perturbation_seed: int  # number of the random change; 0: none
     perturbation: Perturbation
 
 
 def fingerprint(workload: Workload) -> str:
-    """Return a hash of the sizes and times of the jobs, independent of names and file format.
-
-    The hash is SHA-256 over nodes, submit times, run times and time limits as little-endian 64-bit integers (times in
-    ms, -1 if unknown), one column after the other, in submit order.
-    """
+    """Return a hash of the sizes and times of the jobs, independent of names and file format."""
+    # SHA-256 over nodes, submit times, run times and time limits as little-endian 64-bit integers (times in ms, -1 if
+    # unknown), one column after the other, in submit order.
     digest = hashlib.sha256(workload.ints("nodes").astype("<i8").tobytes())
     for name in ("submit_time", "run_time", "time_limit"):
         times = workload.floats(name)
@@ -77,10 +72,10 @@ def fingerprint(workload: Workload) -> str:
 def code_of(path: Path) -> str:
     """Return a hash of the source code at a path. Under development, code changes without a new version."""
     files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.suffix in (".py", ".c"))
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for file in files:
-        found.update(f"{file.relative_to(path.parent)}\n".encode() + file.read_bytes())
-    return found.hexdigest()
+        digest.update(f"{file.relative_to(path.parent)}\n".encode() + file.read_bytes())
+    return digest.hexdigest()
 
 
 @cache
@@ -95,12 +90,7 @@ def _code_version() -> list[str]:
 
 
 class Bases:
-    """The prepared workloads of the points of an experiment. Each is prepared once; models are drawn for each seed.
-
-    Args:
-        logs: paths of logs by name of the workload.
-        output: the output folder, which keeps the workloads.
-    """
+    """The prepared workloads of an experiment, kept in `output`. Each is prepared once; models for each seed."""
 
     def __init__(self, file: ExperimentFile, logs: Mapping[str, Path], output: Path) -> None:
         self._file, self._logs, self._folder = file, logs, output / "workloads"
@@ -115,16 +105,7 @@ class Bases:
 
 
 def prepare(file: ExperimentFile, name: str, seed: int, logs: Mapping[str, Path], folder: Path) -> Prepared:
-    """Return a workload of the experiment. The workload is created once and kept in `folder`.
-
-    Args:
-        seed: seed of the random numbers of a model.
-        logs: paths of logs by name of the workload.
-        folder: folder of prepared workloads.
-
-    Raises:
-        InputError: a file or log is missing, a log has different jobs, or an option of a model is unknown.
-    """
+    """Return a workload of the experiment. The workload is created once and kept in `folder`."""
     spec = file.experiment.workloads[name]
     paths = _sources(file, name, spec, logs)
     state: Any = [[path.name, path.stat().st_size, path.stat().st_mtime_ns] for path in paths]
@@ -154,11 +135,9 @@ def prepare(file: ExperimentFile, name: str, seed: int, logs: Mapping[str, Path]
 
 
 def variant_of(experiment: Experiment, point: Point, base: Prepared, policy: Policy) -> Variant | None:
-    """Return the variant of the workload for a point, or None for the workload itself.
-
-    A policy that neither resizes jobs nor shares nodes treats all jobs as rigid, so its cells use the workload itself.
-    If all or none of the jobs become malleable, the seed has no effect. Random changes apply to every policy.
-    """
+    """Return the variant of the workload for a point, or None for the workload itself."""
+    # A policy that neither resizes jobs nor shares nodes treats all jobs as rigid, so its cells use the workload
+    # itself. If all or none of the jobs become malleable, the seed has no effect. Random changes apply to every policy.
     share, seed = 0.0, 0
     if point.share and (policy.malleable or shares(policy)):
         share, seed = point.share, point.seed if point.share < 1.0 else 0
@@ -259,7 +238,7 @@ def logs_of(file: ExperimentFile, texts: tuple[str, ...]) -> dict[str, Path]:
             such path.
     """
     wanted = _logs(file)
-    found: dict[str, Path] = {}
+    paths: dict[str, Path] = {}
     for text in texts:
         name, equals, path = text.partition("=")
         if not equals and len(wanted) == 1:
@@ -270,8 +249,8 @@ def logs_of(file: ExperimentFile, texts: tuple[str, ...]) -> dict[str, Path]:
             raise InputError(f"--log {text!r} matches no log of the experiment {file.name}", hint=hint)
         if not Path(path).exists():
             raise InputError(f"the log of --log {text} does not exist", where=path, hint="give the path of the log")
-        found[name] = Path(path)
-    return found
+        paths[name] = Path(path)
+    return paths
 
 
 def _new_workload(file: ExperimentFile, name: str, spec: WorkloadSpec, seed: int, paths: list[Path]) -> Workload:
@@ -334,8 +313,7 @@ def _cleaned(log: LogSpec, paths: list[Path]) -> Workload:
     return workload
 
 
-OF_SELECTION = ("drop_copies",)
-"""Steps of cleaning named `drop_` that choose records, and lose no run time."""
+OF_SELECTION = ("drop_copies",)  # steps of cleaning named `drop_` that choose records, and lose no run time
 
 
 def needs_characteristics(experiment: Experiment) -> bool:
@@ -345,12 +323,7 @@ def needs_characteristics(experiment: Experiment) -> bool:
 
 
 def with_characteristics(experiment: Experiment, table: pd.DataFrame, workloads: Mapping[str, Path]) -> pd.DataFrame:
-    """Return the table of an experiment with the figures of the workloads.
-
-    Args:
-        table: a row per point and window, with the column `cell`.
-        workloads: cell -> path of its workload.
-    """
+    """Return the table, a row per point and window, with the figures of the workload of each `cell`."""
     paths = [workloads[cell] for cell in table["cell"]]
     figures = {path: of_workload(read_workload(path), experiment.shares_of_jobs) for path in dict.fromkeys(paths)}
     return table.join(pd.DataFrame([figures[path] for path in paths], index=table.index))

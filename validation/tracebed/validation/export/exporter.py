@@ -17,8 +17,7 @@ from tracebed.ground.registry import Registry
 from tracebed.orchestrator.run import Run
 from tracebed.validation.metrics import origin
 
-NO_MARK = rb"(?!)"
-"""Regular expression that no file has."""
+NO_MARK = rb"(?!)"  # regular expression that no file has
 
 
 @dataclass(frozen=True)
@@ -43,20 +42,7 @@ def kind_of(to: str) -> OutputKind:
 
 
 def export(run: Run, to: str, path: Path | str, *, replace: bool = False) -> list[str]:
-    """Write a run to a file in the format of another program; compressed if the name ends in `.gz` or `.zst`.
-
-    Args:
-        run: the run.
-        to: name of the format: perfetto, evalys, swf, csv, or one of an installed package.
-        path: the file.
-        replace: whether an earlier export to this format in `path` is replaced once the new one is complete.
-
-    Returns:
-        What the file lacks, a sentence each.
-
-    Raises:
-        InputError: the format is unknown, `path` exists and may not be replaced, or the file cannot be written.
-    """
+    """Write a run for another program, compressed by the suffix, and return what the file lacks, a sentence each."""
     with kind_of(to).file(Path(path), replace=replace) as file:
         write = _exporter(to).write
         lacks: list[str] = checked(write(run, file), list, f"export format {to}", write)
@@ -74,11 +60,8 @@ def _exporter(to: str) -> Exporter:
 def export_allocations(run: Run) -> pd.DataFrame:
     """Return the allocations of a run that last for any time, by start.
 
+    A row per allocation: job_id, node, count, cores, cpus as in the run; start and end, s after the first submission.
     An allocation without an end lasts until the last instant of the run.
-
-    Returns:
-        A row per allocation: job_id, node, count, cores, cpus as in the run; start and end, s after the first
-        submission.
     """
     rows = run.allocations
     zero = origin(run)

@@ -19,12 +19,9 @@ from tracebed.orchestrator.runs.steps import Steps
 from tracebed.validation.export.exporter import Exporter, export_allocations, unknown_nodes
 from tracebed.validation.metrics import busy_cores, origin, total_cores, waiting
 
-SLICES = 200_000
-"""Most slices of a trace: about 50 MB of JSON, which the viewer opens in seconds."""
-SAMPLES = 20_000
-"""Most values of a counter; a counter with more changes is averaged over that many bins."""
-SCHEDULER, NODES = 1, 2
-"""Process ids of the two groups of tracks."""
+SLICES = 200_000  # most slices of a trace: about 50 MB of JSON, which the viewer opens in seconds
+SAMPLES = 20_000  # most values of a counter; a counter with more changes is averaged over that many bins
+SCHEDULER, NODES = 1, 2  # process ids of the two groups of tracks
 MICROSECONDS = 1e6
 
 MARK = rb'\A\{"displayTimeUnit": "ms", "otherData": \{"source": '

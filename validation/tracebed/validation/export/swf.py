@@ -40,10 +40,8 @@ def write(run: Run, file: BinaryIO) -> list[str]:
 
 
 def workload_of(run: Run) -> Workload:
-    """Return what happened in a run as a workload: its `logged_start` and `logged_end` are the times of the run.
-
-    Times are s after the first submission. Jobs that were never submitted are left out.
-    """
+    """Return what happened in a run as a workload: its `logged_start` and `logged_end` are the times of the run."""
+    # Times are s after the first submission. Jobs that were never submitted are left out.
     jobs = run.jobs[np.isfinite(run.jobs["submit"])].reset_index(drop=True)
     zero = origin(run)
     cores = max((node.cores for node in run.info.nodes), default=1)

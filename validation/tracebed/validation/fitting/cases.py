@@ -15,25 +15,18 @@ from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.validation.verdict.health import UNHEALTHY, Health
 
-SETTINGS = ("grain_s",)
-"""Fields of `Overheads` that are settings of a testbed, not overheads. The runs record them."""
+SETTINGS = ("grain_s",)  # Fields of `Overheads` that are settings of a testbed, not overheads. The runs record them.
 OF_TESTBED = ("testbed", "inventory", "grain_s", "duty", "clock")
 """Parameters of a run that all runs of a fit share: overheads are properties of one testbed."""
 
 
 @dataclass(frozen=True)
 class FitCase:
-    """A workload under a policy, and its repetitions.
+    """A workload under a policy, and its repetitions."""
 
-    Attributes:
-        name: name of the workload.
-        workload: the submission list.
-        runs: name or folder -> real run. The runs are repetitions with equal settings.
-    """
-
-    name: str
-    workload: Workload
-    runs: Mapping[str, Run]
+    name: str  # name of the workload
+    workload: Workload  # the submission list
+    runs: Mapping[str, Run]  # Name or folder -> real run. The runs are repetitions with equal settings.
 
     @property
     def info(self) -> RunInfo:
@@ -54,19 +47,8 @@ class FitCase:
 
 
 def cases_of(workloads: Mapping[str, Workload], runs: Mapping[str, Run]) -> list[FitCase]:
-    """Group real runs into cases: the runs of one workload under one policy with the same parameters.
-
-    Args:
-        workloads: name or file -> workload. The workload of each run is found by its hash.
-        runs: name or folder -> run.
-
-    Returns:
-        The cases, in the order of the runs.
-
-    Raises:
-        InputError: a run is a prediction, is incomplete or unhealthy, or its workload is missing; a workload has no
-            run; two runs are of different testbeds; or the repetitions of a case differ in speed or another parameter.
-    """
+    """Group complete and healthy real runs of one testbed into cases: of one workload, policy and its parameters."""
+    # The workload of each run is found by its hash.
     if not runs:
         raise InputError("no real run is given", hint="give the folders of the replays to fit to")
     known = {workload.sha256: name for name, workload in workloads.items()}

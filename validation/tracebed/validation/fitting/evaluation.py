@@ -18,19 +18,14 @@ from tracebed.ground.registry import unknown
 from tracebed.orchestrator.testbeds.calibration import OVERHEADS
 from tracebed.validation.fitting.loss import Target
 
-BOUNDS = (1e-4, 10.0)
-"""Default bounds of an overhead, wall s. The lower bound stands for no overhead."""
-LEAST_S = 1e-9
-"""Smallest accepted lower bound of an overhead that varies, wall s."""
+BOUNDS = (1e-4, 10.0)  # Default bounds of an overhead, wall s. The lower bound stands for no overhead.
+LEAST_S = 1e-9  # smallest accepted lower bound of an overhead that varies, wall s
 STEP_S = 0.002
 """Smallest step of an overhead, wall s. Smaller steps show single decisions of the policy, not the trend."""
-DIGITS = 5
-"""Significant digits of the parameters of the search."""
-LINEAR_STEP = 0.05
-"""Step of a parameter with a linear scale, as a share of its range."""
+DIGITS = 5  # significant digits of the parameters of the search
+LINEAR_STEP = 0.05  # step of a parameter with a linear scale, as a share of its range
 
-Parameters: TypeAlias = tuple[float, ...]
-"""A value for each parameter of a space."""
+Parameters: TypeAlias = tuple[float, ...]  # a value for each parameter of a space
 
 
 @dataclass(frozen=True)
@@ -40,16 +35,14 @@ class Parameter:
     name: str
     low: float
     high: float
+    # Whether the search is in the logarithm, which gives each order of magnitude the same share (McDonald et al., arXiv
+    # 2403.13918).
     log: bool = True
-    """Whether the search is in the logarithm, which gives each order of magnitude the same share (McDonald et al.,
-    arXiv 2403.13918)."""
     integer: bool = False
+    # Value below the range at which the parameter has no effect; None: there is no such value.
     absent: float | None = None
-    """Value below the range at which the parameter has no effect; None: there is no such value."""
-    step: float = 0.0
-    """Smallest step of a finite difference."""
-    unit: float | None = None
-    """Unit of the parameter in linear programs; None: its largest absolute value."""
+    step: float = 0.0  # smallest step of a finite difference
+    unit: float | None = None  # unit of the parameter in linear programs; None: its largest absolute value
 
 
 @dataclass(frozen=True)
@@ -150,15 +143,8 @@ class Space:
 
 
 def overheads(given: Mapping[str, tuple[float, float]], speed: float) -> Space:
-    """Return the space of overheads with the bounds `given` by name, wall s, and default bounds for all others.
-
-    Args:
-        given: overhead -> lower and upper bound, wall s. Equal bounds fix a known overhead.
-        speed: highest speed of the runs, which limits the upper bounds.
-
-    Raises:
-        InputError: an overhead is unknown, or a bound is out of range.
-    """
+    """Return the space of overheads with the bounds `given` by name, wall s, and default bounds for all others."""
+    # Equal bounds fix a known overhead. The highest speed of the runs limits the upper bounds.
     most = bounds.MAX_SECONDS / speed
     for name, pair in given.items():
         if name not in OVERHEADS:
@@ -171,20 +157,13 @@ def overheads(given: Mapping[str, tuple[float, float]], speed: float) -> Space:
     return Space(tuple(Parameter(name, *pair, absent=0.0, step=STEP_S, unit=1.0) for name, pair in pairs.items()))
 
 
-Key: TypeAlias = tuple[int, Parameters]
-"""Number of a case, and a parameter set."""
+Key: TypeAlias = tuple[int, Parameters]  # number of a case, and a parameter set
 Compute: TypeAlias = Callable[[Sequence[Key]], Iterable[tuple[Key, FloatArray | TracebedError]]]
 """Simulates some keys, and yields each with the quantities of its case, or with the failure, in any order."""
 
 
 class Evaluator:
-    """Simulations of parameter sets for all cases. Each simulation is made once, also with several threads.
-
-    Args:
-        targets: the quantities of each case.
-        compute: makes simulations.
-        on_simulation: called after each new simulation with the number of simulations so far.
-    """
+    """Simulations of parameter sets for all cases. Each simulation is made once, also with several threads."""
 
     def __init__(
         self, targets: Sequence[Target], compute: Compute, on_simulation: Callable[[int], None] | None = None
@@ -218,10 +197,7 @@ class Evaluator:
             raise
 
     def quantities(self, case: int, parameters: FloatArray) -> FloatArray:
-        """Return the quantities of case number `case` predicted with `parameters`, shape (quantities,).
-
-        They are NaN if the simulator fails.
-        """
+        """Return the predicted quantities of a case, shape (quantities,); NaN if the simulator fails."""
         key = (case, tuple(parameters.tolist()))
         self.prefetch([key])
         return self._known[key].result()
@@ -229,14 +205,10 @@ class Evaluator:
 
 @dataclass(frozen=True)
 class Problem:
-    """The search for the parameters of some of the cases of an evaluator.
-
-    The loss is the mean of the losses of the cases. Quantities and weights of the cases are concatenated.
-    """
+    """The search for the parameters of some cases, whose quantities are concatenated; their mean loss is the loss."""
 
     evaluator: Evaluator
-    chosen: tuple[int, ...]
-    """Numbers of the cases."""
+    chosen: tuple[int, ...]  # numbers of the cases
     space: Space
 
     def prefetch(self, sets: Iterable[FloatArray]) -> None:

@@ -29,20 +29,13 @@ from tracebed.validation.fitting.loss import LossName, Target
 from tracebed.validation.fitting.search import Search, least_budget
 from tracebed.validation.metrics import MeasuredRun
 
-BUDGET = 200
-"""Default number of parameter sets to try."""
-CLOUD_SIZE = 50
-"""Largest number of sets in the cloud of a fit."""
-IDENTIFIED = 2.0
-"""A parameter is identified if its largest value in the cloud is at most this multiple of its smallest value."""
-IDENTIFIED_SHARE = 0.1
-"""A parameter with a linear scale is identified if the cloud has at most this share of its range."""
-TIED = 0.8
-"""Smallest correlation over the cloud (absolute) of two parameters that cannot be told apart."""
-AT_END = 0.01
-"""A value is at the end of a range within this share of the range, in the scale of the search."""
-LEAST_CLOUD = 8
-"""Smallest number of sets of a cloud for which correlations are computed."""
+BUDGET = 200  # default number of parameter sets to try
+CLOUD_SIZE = 50  # largest number of sets in the cloud of a fit
+IDENTIFIED = 2.0  # a parameter is identified if its largest value in the cloud is at most this multiple of the smallest
+IDENTIFIED_SHARE = 0.1  # a parameter with a linear scale is identified if the cloud has at most this share of its range
+TIED = 0.8  # smallest correlation over the cloud (absolute) of two parameters that cannot be told apart
+AT_END = 0.01  # a value is at the end of a range within this share of the range, in the scale of the search
+LEAST_CLOUD = 8  # smallest number of sets of a cloud for which correlations are computed
 
 
 @dataclass(frozen=True)
@@ -52,10 +45,9 @@ class Range:
     low: float
     median: float
     high: float
+    # Whether the real runs determine the parameter: within a factor of `IDENTIFIED`, or `IDENTIFIED_SHARE`.
     identified: bool
-    """Whether the real runs determine the parameter: within a factor of `IDENTIFIED`, or `IDENTIFIED_SHARE`."""
-    at_end: Literal["", "lower", "upper"]
-    """The end of the accepted range at which the best value is."""
+    at_end: Literal["", "lower", "upper"]  # the end of the accepted range at which the best value is
 
 
 @dataclass(frozen=True)
@@ -72,14 +64,10 @@ class Fold:
 
     workload: str
     values: Mapping[str, float]
-    loss_in: float
-    """Loss for the workloads of the fit."""
-    loss_out: float
-    """Loss for the workload left out."""
-    loss_in_beside: float
-    """Loss for the workloads of the fit, of the best set beside the search."""
-    loss_out_beside: float
-    """Loss for the workload left out, of the same set."""
+    loss_in: float  # loss for the workloads of the fit
+    loss_out: float  # loss for the workload left out
+    loss_in_beside: float  # loss for the workloads of the fit, of the best set beside the search
+    loss_out_beside: float  # loss for the workload left out, of the same set
 
 
 @dataclass(frozen=True)
@@ -90,33 +78,24 @@ class Fit:
     loss_name: LossName
     budget: int
     seed: int
-    tolerance: float
-    """Largest additional loss of a set of the cloud."""
+    tolerance: float  # largest additional loss of a set of the cloud
     best: Member
-    searched: float
-    """Loss of the best set of the search."""
-    beside: Member
-    """The best set beside the search: that without overheads, or that of the random search."""
+    searched: float  # loss of the best set of the search
+    beside: Member  # the best set beside the search: that without overheads, or that of the random search
+    # At most `CLOUD_SIZE` sets that fit equally well, chosen far from each other. The first is the best.
     cloud: tuple[Member, ...]
-    """At most `CLOUD_SIZE` sets that fit equally well, chosen far from each other. The first is the best."""
-    cloud_sets: int
-    """Number of all sets that fit equally well."""
+    cloud_sets: int  # number of all sets that fit equally well
+    # Parameter -> values over all sets that fit equally well, for the parameters that were searched.
     ranges: Mapping[str, Range]
-    """Parameter -> values over all sets that fit equally well, for the parameters that were searched."""
+    # Pairs of parameters that cannot be told apart, with their correlation over the cloud.
     tied: tuple[tuple[str, str, float], ...]
-    """Pairs of parameters that cannot be told apart, with their correlation over the cloud."""
-    known: Mapping[str, float]
-    """Parameters that were given."""
+    known: Mapping[str, float]  # parameters that were given
+    # Parameters that change no quantity of these runs. They are absent, or at the lower bound.
     without_effect: tuple[str, ...]
-    """Parameters that change no quantity of these runs. They are absent, or at the lower bound."""
-    folds: tuple[Fold, ...]
-    """A fold per workload; empty with fewer than two workloads."""
-    sets: int
-    """Number of parameter sets tried."""
-    simulations: int
-    """Number of simulations, cross-validation included."""
-    failures: Mapping[Key, str]
-    """Case and parameter set of each simulation that failed -> why."""
+    folds: tuple[Fold, ...]  # a fold per workload; empty with fewer than two workloads
+    sets: int  # number of parameter sets tried
+    simulations: int  # number of simulations, cross-validation included
+    failures: Mapping[Key, str]  # case and parameter set of each simulation that failed -> why
 
     @property
     def loss_in(self) -> float:
@@ -141,19 +120,10 @@ def fit(
 ) -> Fit:
     """Fit overheads to the real runs of `cases`, and cross-validate the fit by workload.
 
-    Args:
-        cases: the cases, from `cases_of`.
-        loss: `metrics` (mean relative error of the gated metrics) or `jobs` (of wait and response of each job).
-        budget: number of parameter sets to try; each is simulated once per case. Each fold of the cross-validation
-            has the same budget. Sets of the fit are not simulated again.
-        seed: seed of the search. The same arguments give the same fit.
-        bounds: parameter -> lower and upper bound, wall s. Default: `BOUNDS`. Equal bounds fix a known overhead.
-        tolerance: largest additional loss of a set of the cloud. None: the loss of errors by the half-widths of the
-            95 % intervals of the real means (docs/explanation/fitting.md).
-        on_simulation: called after each simulation with the number of simulations so far.
-
-    Raises:
-        InputError: a parameter or loss is unknown, or a number is out of range.
+    The loss is `metrics` (mean relative error of the gated metrics) or `jobs` (of wait and response of each job). The
+    budget is the number of parameter sets to try, also in each fold; sets are not simulated again. Bounds are wall s;
+    equal ones fix a known overhead. Without a tolerance, the largest additional loss of a set of the cloud is that of
+    errors by the half-widths of the 95 % intervals of the real means (docs/explanation/fitting.md).
     """
     targets = [Target.of(case, loss) for case in cases]
     space = overheads(bounds or {}, max(case.info.speed for case in cases))
@@ -191,14 +161,8 @@ def fit_parameters(
 ) -> Fit:
     """Fit the parameters of a simulator to the real runs of `cases`, and cross-validate the fit by workload.
 
-    Args:
-        evaluator: simulates parameter sets for the cases.
-        beside: sets to compare the fit with, shape (sets, parameters).
-        loss, budget, seed, tolerance: as for `fit`.
-        workers: number of simulations at a time. With more than one, the fit and its folds are searched together.
-
-    Raises:
-        InputError: a number is out of range, or the simulator fails with all sets.
+    `beside`: sets to compare the fit with, shape (sets, parameters). With several workers, the fit and its folds are
+    searched together. Other arguments as for `fit`.
     """
     accepted.check("budget", budget, least_budget(len(space.names)), 1e9)
     if tolerance is not None:
@@ -216,21 +180,22 @@ def fit_parameters(
         threads = ThreadPoolExecutor(len(chosen) + 1)
         try:
             searches, comparison = [threads.submit(search, each) for each in chosen], threads.submit(compare)
-            found = [each.result() for each in searches]
+            searched_folds = [each.result() for each in searches]
             comparison.result()
         finally:
             threads.shutdown(wait=False, cancel_futures=True)  # after an error, the pool ends what they wait for
     else:
-        found = list(map(search, chosen))
+        searched_folds = list(map(search, chosen))
         compare()
-    whole = found[0]
+    whole = searched_folds[0]
     sets, least = whole.probes + len(whole.tried), whole.loss(whole.best)
     compared = _best_of(beside, whole.problem)
     for each in beside:
         if space.contains(each) and np.array_equal(whole.set_of(each), each):
             whole.loss(each)  # sets beside the search that fit as well are part of the cloud
     cloud = np.array(whole.cloud)
-    members = tuple(_member(whole, cloud[index]) for index in spread_out(space.shares(cloud), CLOUD_SIZE))
+    spread = cloud[spread_out(space.shares(cloud), CLOUD_SIZE)]
+    members = tuple(Member(space.by_name(parameters), whole.loss(parameters)) for parameters in spread)
     searched = [index for index in range(len(space.names)) if whole.free[index]]
     return Fit(
         cases=tuple(cases),
@@ -249,7 +214,7 @@ def fit_parameters(
         without_effect=tuple(np.array(space.names)[~whole.free & ~space.known].tolist()),
         folds=tuple(
             _fold(cases[out[0]].name, each, _best_of(beside, each.problem), out)
-            for out, each in zip(left_out.values(), found[1:], strict=True)
+            for out, each in zip(left_out.values(), searched_folds[1:], strict=True)
         ),
         sets=sets,
         simulations=evaluator.simulations,
@@ -259,10 +224,10 @@ def fit_parameters(
 
 def folds_of(cases: Sequence[FitCase]) -> dict[str, list[int]]:
     """Return hash of a workload -> numbers of its cases; empty if there are fewer than two workloads."""
-    found: dict[str, list[int]] = {}
+    folds: dict[str, list[int]] = {}
     for number, case in enumerate(cases):
-        found.setdefault(case.workload.sha256, []).append(number)
-    return found if len(found) > 1 else {}
+        folds.setdefault(case.workload.sha256, []).append(number)
+    return folds if len(folds) > 1 else {}
 
 
 def _fold(workload: str, found: Search, beside: FloatArray, out: Sequence[int]) -> Fold:
@@ -293,39 +258,27 @@ def _range(space: Space, cloud: FloatArray, index: int) -> Range:
 
 
 def _tied(space: Space, cloud: FloatArray, searched: Sequence[int]) -> Iterator[tuple[str, str, float]]:
-    """Yield pairs of parameters that vary together over the cloud, with their correlation.
-
-    It is the stronger one of two: of the values, which shows sums, and in the scales of the search, which shows
-    products.
-    """
+    """Yield pairs of parameters that vary together over the cloud, with their correlation."""
+    # The stronger one of two: of the values, which shows sums, and in the scales of the search, which shows products.
     wide = [index for index in searched if not _range(space, cloud, index).identified]
     if len(cloud) < LEAST_CLOUD:
         return
     for one, other in combinations(wide, 2):
         pairs = [values[:, [one, other]] for values in (cloud, space.shares(cloud))]
-        found = [float(np.corrcoef(*pair.T).item(1)) for pair in pairs if (np.ptp(pair, axis=0) > 0).all()]
-        strongest = max(found, key=abs, default=0.0)
+        correlations = [float(np.corrcoef(*pair.T).item(1)) for pair in pairs if (np.ptp(pair, axis=0) > 0).all()]
+        strongest = max(correlations, key=abs, default=0.0)
         if abs(strongest) >= TIED:
             yield space.names[one], space.names[other], round(strongest, 4)
 
 
 def spread_out(points: FloatArray, count: int) -> list[int]:
-    """Return the indices of at most `count` points: the first, then always the point farthest from the chosen points.
-
-    Args:
-        points: shape (points, parameters).
-        count: largest number of points.
-    """
+    """Return the indices of at most `count` points: the first, then always the one farthest from the chosen points."""
     chosen = [0]
     distance = np.linalg.norm(points - points[0], axis=1)
     while len(chosen) < min(count, len(points)):
         chosen.append(int(distance.argmax()))
         distance = np.minimum(distance, np.linalg.norm(points - points[chosen[-1]], axis=1))
     return chosen
-
-
-def _member(search: Search, parameters: FloatArray) -> Member:
-    return Member(search.problem.space.by_name(parameters), search.loss(parameters))
 
 
 def calibration_of(fit: Fit, name: str) -> Calibration:

@@ -21,41 +21,26 @@ from tracebed.validation.verdict.comparison import time_compression
 
 LossName: TypeAlias = Literal["metrics", "jobs"]
 LOSSES: tuple[LossName, ...] = ("metrics", "jobs")
-COVERAGE = 0.95
-"""Coverage of the intervals of the real means from which the tolerance of a cloud follows."""
-ASSUMED_NOISE = 0.01
-"""Assumed half-width of these intervals with one repetition: a share of the real value."""
+COVERAGE = 0.95  # coverage of the intervals of the real means from which the tolerance of a cloud follows
+ASSUMED_NOISE = 0.01  # assumed half-width of these intervals with one repetition: a share of the real value
 PER_JOB = {"wait": "mean_wait_s", "response": "mean_response_s"}
 """Quantity of each job in the loss `jobs` -> the metric of its mean, which provides the margin."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """The quantities of a case that a prediction is to match.
+    """The quantities of a case that a prediction is to match. Arrays have the shape (quantities,)."""
 
-    Attributes:
-        kind: `metrics` or `jobs`.
-        names: name of each quantity.
-        means: mean over the repetitions, shape (quantities,).
-        half_widths: half-width of the 95 % interval of each mean (Student's t), shape (quantities,).
-        weights: weight of each absolute difference in the loss, shape (quantities,).
-        jobs: ids of the jobs of the loss `jobs`, those that ended in every repetition.
-    """
-
-    kind: LossName
-    names: tuple[str, ...]
-    means: FloatArray
-    half_widths: FloatArray
-    weights: FloatArray
-    jobs: tuple[str, ...] = ()
+    kind: LossName  # `metrics` or `jobs`
+    names: tuple[str, ...]  # name of each quantity
+    means: FloatArray  # mean over the repetitions, shape (quantities,)
+    half_widths: FloatArray  # half-width of the 95 % interval of each mean (Student's t), shape (quantities,)
+    weights: FloatArray  # weight of each absolute difference in the loss, shape (quantities,)
+    jobs: tuple[str, ...] = ()  # ids of the jobs of the loss `jobs`, those that ended in every repetition
 
     @classmethod
     def of(cls, case: FitCase, kind: LossName) -> Target:
-        """Measure the real runs of `case`.
-
-        Raises:
-            InputError: the loss is unknown, or no quantity is defined in all runs.
-        """
+        """Measure the real runs of `case`. InputError: no quantity is defined in all runs."""
         one_of("loss", kind, LOSSES)
         runs = [MeasuredRun(run) for run in case.runs.values()]
         return _metrics_target(case, runs) if kind == "metrics" else _jobs_target(case, runs)

@@ -31,20 +31,13 @@ from tracebed.ground.errors import InputError
 from tracebed.validation.fitting.evaluation import Parameters, Problem
 
 SHARE_OF_SOBOL = 0.25
-SHARE_OF_CLOUD = 0.4
-"""Shares of the budget. The rest is for the refinement."""
-REACH = 3.0
-"""Largest change of a parameter in a step of the refinement: by the factor 1 + `REACH`."""
-HALVINGS = 3
-"""Largest number of halvings of the reach, and of the distance to a set that does not fit."""
-CORRECTIONS = 3
-"""Largest number of proposals for an extreme set. Each corrects the linearization for the next one."""
-VARIATION = 0.1
-"""Standard deviation of the logarithms of the parameters of a mixture."""
-BATCH = 8
-"""Number of mixtures that are simulated together."""
-LEAST_GAIN = 0.01
-"""Smallest relative improvement of the loss by a linearization. With less improvement the descent ends."""
+SHARE_OF_CLOUD = 0.4  # Shares of the budget. The rest is for the refinement.
+REACH = 3.0  # largest change of a parameter in a step of the refinement: by the factor 1 + `REACH`
+HALVINGS = 3  # largest number of halvings of the reach, and of the distance to a set that does not fit
+CORRECTIONS = 3  # Largest number of proposals for an extreme set. Each corrects the linearization for the next one.
+VARIATION = 0.1  # standard deviation of the logarithms of the parameters of a mixture
+BATCH = 8  # number of mixtures that are simulated together
+LEAST_GAIN = 0.01  # smallest relative improvement of the loss by a linearization; with less, the descent ends
 
 
 def least_budget(parameters: int) -> int:
@@ -54,24 +47,17 @@ def least_budget(parameters: int) -> int:
 
 @dataclass
 class Search:
-    """A search. The same problem, budget and seed give the same sets.
-
-    Args:
-        budget: number of parameter sets to try, at least `least_budget`.
-        seed: seed of the Sobol points and of the mixtures.
-        tolerance: largest additional loss of a set of the cloud.
-    """
+    """A search. The same problem, budget and seed give the same sets."""
 
     problem: Problem
     budget: int
     seed: int
     tolerance: float
+    # Whether each parameter is searched: not known, and with an effect on the quantities. Shape (parameters,).
     free: BoolArray = field(init=False)
-    """Whether each parameter is searched: not known, and with an effect on the quantities. Shape (parameters,)."""
+    # Parameter set -> its loss, in the order of the trials.
     tried: dict[Parameters, float] = field(default_factory=dict)
-    """Parameter set -> its loss, in the order of the trials."""
-    probes: int = 0
-    """Number of sets that only served to find the free parameters."""
+    probes: int = 0  # number of sets that only served to find the free parameters
 
     def __post_init__(self) -> None:
         self._random = np.random.default_rng(self.seed)
@@ -153,11 +139,7 @@ class Search:
             self.loss(each)
 
     def sample(self, until: int) -> None:
-        """Try the lower bounds, and Sobol points, until `until` sets were tried.
-
-        Raises:
-            InputError: the simulator fails with every set.
-        """
+        """Try the lower bounds, and Sobol points, until `until` sets were tried; one set must succeed."""
         from scipy.stats import qmc
 
         space = self.problem.space
@@ -178,10 +160,8 @@ class Search:
                 self._descend(np.array(start), until)
 
     def _descend(self, center: FloatArray, until: int) -> None:
-        """Move from `center` to the optimum of the linearized loss, until a linearization gives no improvement.
-
-        The optimum is searched within reach of the center. The reach grows with success and shrinks with failure.
-        """
+        """Move from `center` to the optimum of the linearized loss, until a linearization gives no improvement."""
+        # The optimum is searched within reach of the center. The reach grows with success and shrinks with failure.
         while self.left(until) > int(self.free.sum()):
             model, reach, start = self.linearized(center), REACH, self.loss(center)
             while reach > REACH / 2**HALVINGS and self.left(until) > 0:
@@ -194,10 +174,8 @@ class Search:
                 return
 
     def linearized(self, center: FloatArray) -> Linearized:
-        """Return the linearization of the quantities at `center`: one set is tried per free parameter.
-
-        Where the simulator fails, the opposite direction is tried. If this fails, too, the slope is 0.
-        """
+        """Return the linearization of the quantities at `center`: one set is tried per free parameter."""
+        # Where the simulator fails, the opposite direction is tried. If this fails, too, the slope is 0.
         space, problem = self.problem.space, self.problem
         at, step = problem.quantities(center), space.step(center)
         up, down = space.high - center, center - space.low
@@ -239,11 +217,9 @@ class Search:
         return space.varied(mixture, VARIATION * self._random.standard_normal(len(mixture)))
 
     def _extend(self, model: Linearized, goal: FloatArray) -> Linearized:
-        """Search the cloud for the set with the smallest `goal` @ parameters, and return the improved linearization.
-
-        Each set that does not fit improves the linearization. After `CORRECTIONS` such sets, the segment between the
-        best set and the last one is bisected.
-        """
+        """Search the cloud for the set with the smallest `goal` @ parameters, and return the improved linearization."""
+        # Each set that does not fit improves the linearization. After `CORRECTIONS` such sets, the segment between the
+        # best set and the last one is bisected.
         center = outside = model.center
         for _ in range(CORRECTIONS):
             extreme = model.extreme(goal, self.limit)
@@ -264,18 +240,13 @@ class Linearized:
 
     problem: Problem
     center: FloatArray
-    at: FloatArray
-    """The quantities at the center, shape (quantities,)."""
-    slopes: FloatArray
-    """Derivatives of the quantities, shape (quantities, parameters)."""
-    free: BoolArray
-    """Whether each parameter can vary, shape (parameters,)."""
+    at: FloatArray  # the quantities at the center, shape (quantities,)
+    slopes: FloatArray  # derivatives of the quantities, shape (quantities, parameters)
+    free: BoolArray  # whether each parameter can vary, shape (parameters,)
 
     def updated(self, center: FloatArray, tried: FloatArray) -> Linearized:
-        """Return the linearization at `center`, with slopes that agree with the set `tried` (Broyden 1965).
-
-        The linearization remains the same if the simulator fails with that set.
-        """
+        """Return the linearization at `center`, with slopes that agree with the set `tried` (Broyden 1965)."""
+        # The linearization remains the same if the simulator fails with that set.
         step, quantities = tried - self.center, self.problem.quantities(tried)
         if not step.any() or not np.isfinite(quantities).all():
             return self
@@ -294,11 +265,9 @@ class Linearized:
         return self._solve(goal, limit, self.problem.space.low, self.problem.space.high)
 
     def _solve(self, goal: FloatArray, limit: float | None, low: FloatArray, high: FloatArray) -> FloatArray | None:
-        """Minimize `goal` @ parameters subject to loss <= `limit`; without a limit, minimize the loss.
-
-        The variables are the parameters, in units of the space, and a bound e_k >= |predicted_k - mean_k| for each
-        quantity.
-        """
+        """Minimize `goal` @ parameters subject to loss <= `limit`; without a limit, minimize the loss."""
+        # The variables are the parameters, in units of the space, and a bound e_k >= |predicted_k - mean_k| for each
+        # quantity.
         from scipy.optimize import linprog
         from scipy.sparse import csr_array, eye_array, hstack, vstack
 

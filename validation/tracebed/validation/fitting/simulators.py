@@ -51,15 +51,7 @@ CALIBRATED = "calibrated"
 
 
 def to_fit(file: ExperimentFile, names: Sequence[str] = ()) -> tuple[ExperimentFile, str]:
-    """Return an experiment without the calibration of the simulator to fit, and the name of this simulator.
-
-    Args:
-        names: name of the simulator; empty: the only one with parameters.
-
-    Raises:
-        InputError: there is no such simulator, it is no command with parameters that have a range, or there are
-            several.
-    """
+    """Return an experiment without the calibration of the simulator to fit (the named or only one), and its name."""
     specs = file.experiment.simulators
     for name in names:
         one_of("simulator of the experiment", name, specs)
@@ -90,19 +82,9 @@ def fit_suite(
 ) -> SimulatorCalibration:
     """Fit the parameters of a simulator to real runs, and write its calibration.
 
-    The cases are those of the workloads that are marked as calibration workloads, or else all cases.
-
-    Args:
-        suite: the suite, with this simulator.
-        name: the simulator, as `to_fit` returned it.
-        folder: the output folder, locked by `files.locked_folder`.
-        pool: runs the simulations.
-        loss, budget, seed: as for `fitting.fit`.
-        workers: number of simulations at a time. The result does not depend on it.
-        on_progress: called with the share of the simulations that is done.
-
-    Raises:
-        InputError: a case has no real run, a real run is incomplete or unhealthy, or the simulator always fails.
+    The cases are those of the workloads that are marked as calibration workloads, or else all cases. The output folder
+    is locked by the caller. The result does not depend on the number of workers. `on_progress` is called with the share
+    of the simulations that is done.
     """
     simulator = suite.simulators[name]
     assert isinstance(simulator, CommandSimulator)
@@ -121,10 +103,10 @@ def fit_suite(
         most = budget * (2 * len(cases) + in_folds)
         evaluator = Evaluator(targets, kept.compute, on_progress and (lambda done: on_progress(done / most)))
         beside = random_sets(space, budget, seed)
-        found = fit_parameters(
+        fitted = fit_parameters(
             cases, evaluator, space, beside, loss=loss, budget=budget, seed=seed, tolerance=None, workers=workers
         )
-    made = _calibration(simulator, space, found, chosen)
+    made = _calibration(simulator, space, fitted, chosen)
     made.save(place / f"{name}.yaml", replace=True)
     return made
 
@@ -167,9 +149,9 @@ class _Job:
 
     cell: RealCell
     target: Target
+    # Ids of the jobs that ended in all real runs. A prediction in which one does not end is a failure: the figures of
+    # the other jobs would be those of another workload.
     ended: frozenset[str]
-    """Ids of the jobs that ended in all real runs. A prediction in which one does not end is a failure: the figures of
-    the other jobs would be those of another workload."""
     logs: Path
 
     def log(self, digest: str) -> Path:
@@ -188,30 +170,21 @@ class _Item:
 
 
 def _simulated(simulator: CommandSimulator, item: _Item) -> FloatArray:
-    """Return the quantities of a case, means over the seeds.
-
-    Raises:
-        InputError: the simulator fails, or jobs are missing.
-    """
+    """Return the quantities of a case, means over the seeds. Missing jobs are an InputError."""
     job, log = item.job, item.job.log(item.digest)
-    found = []
+    quantities = []
     for seed in range(simulator.spec.seeds):
         run = MeasuredRun(simulator.run(job.cell, seed, log, item.values))
         if missing := job.ended - frozenset(run.finished["job_id"]):
             what = f"{len(missing):,} of {len(job.ended):,} jobs do not end, such as {min(missing)}"
             raise InputError(what, where=str(log), hint="the output must have all jobs")
-        found.append(job.target.measure(run))
+        quantities.append(job.target.measure(run))
     log.unlink(missing_ok=True)
-    return np.asarray(np.mean(found, axis=0))
+    return np.asarray(np.mean(quantities, axis=0))
 
 
 class _Evaluations:
-    """The file of the simulations, as a context manager: makes those that it does not have.
-
-    Args:
-        space: its parameters.
-        jobs: the cases.
-    """
+    """The file of the simulations, as a context manager: makes those that it does not have."""
 
     def __init__(self, path: Path, simulator: CommandSimulator, space: Space, jobs: Sequence[_Job], pool: Pool) -> None:
         self.simulator, self.space, self.jobs, self.pool = simulator, space, jobs, pool

@@ -19,15 +19,9 @@ MARGIN = Margin(absolute=0.02)
 
 
 def outcomes(run: MeasuredRun) -> pd.DataFrame:
-    """Return the outcome of each submitted job with a deadline.
-
-    The time from the submission to the deadline is that of the workload, so a late submission does not tighten it. A
-    job that was killed at its time limit was not cancelled, and did not meet its deadline.
-
-    Returns:
-        A row per job with the index `job_id`: `accepted` (not rejected), `met` (completed by its deadline),
-        `cancelled`; all Boolean.
-    """
+    """Return `accepted` (not rejected), `met` and `cancelled` of each submitted job with a deadline, by job_id."""
+    # The time from the submission to the deadline is that of the workload, so a late submission does not tighten it. A
+    # job that was killed at its time limit was not cancelled, and did not meet its deadline.
     import pandas as pd
 
     jobs = run.run.table("jobs").take(run.rows).frame()
@@ -71,11 +65,11 @@ def by_behaviour(run: MeasuredRun) -> dict[str, dict[str, float]]:
     import pandas as pd
 
     jobs = run.run.jobs
-    found = outcomes(run)
-    behaviour = pd.Series(jobs["behaviour"].array, pd.Index(jobs["job_id"])).loc[found.index]
+    by_job = outcomes(run)
+    behaviour = pd.Series(jobs["behaviour"].array, pd.Index(jobs["job_id"])).loc[by_job.index]
     return {
         str(name): {"jobs": len(rows), **{rate: _rate(rows, rate) for rate in RATES}}
-        for name, rows in found.groupby(behaviour)
+        for name, rows in by_job.groupby(behaviour)
         if name
     }
 

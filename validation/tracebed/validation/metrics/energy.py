@@ -18,12 +18,9 @@ from tracebed.validation.metrics.measured import MeasuredRun, Undefined
 from tracebed.validation.metrics.metric import Margin, Metric
 from tracebed.validation.statistics import sum_of_products
 
-GAP = 3.0
-"""Largest time between two samples, in median periods; a longer one is a gap."""
-COVERED = 0.95
-"""Smallest share of the window for which the power must be recorded."""
-IDLE = 0.05
-"""Quantile of the recorded power over time that is taken as the power of idle nodes."""
+GAP = 3.0  # largest time between two samples, in median periods; a longer one is a gap
+COVERED = 0.95  # smallest share of the window for which the power must be recorded
+IDLE = 0.05  # quantile of the recorded power over time that is taken as the power of idle nodes
 MARGIN = Margin(0.05)
 NO_POWER = "the run has no samples of power"
 
@@ -32,29 +29,17 @@ NO_POWER = "the run has no samples of power"
 class RecordedPower:
     """The recorded power in the window of a run, summed over the nodes with samples."""
 
-    mean_w: float
-    """Mean power over the recorded part of the window, W."""
+    mean_w: float  # mean power over the recorded part of the window, W
+    # Baseline: the sum over the nodes of the power that each exceeds in 95 % of the window, W. It is too high for a
+    # machine that is never idle.
     idle_w: float
-    """Baseline: the sum over the nodes of the power that each exceeds in 95 % of the window, W. It is too high for a
-    machine that is never idle."""
-    nodes: int
-    """Number of nodes with samples. The power of a machine with several nodes belongs to one of them."""
-    covered: float
-    """Share of the window for which the power is recorded, over all nodes with samples."""
-    gaps: int
-    """Number of samples that follow the previous one after more than `GAP` median periods."""
+    nodes: int  # Number of nodes with samples. The power of a machine with several nodes belongs to one of them.
+    covered: float  # share of the window for which the power is recorded, over all nodes with samples
+    gaps: int  # number of samples that follow the previous one after more than `GAP` median periods
 
 
 def recorded_power(run: MeasuredRun) -> RecordedPower:
-    """Return the recorded power in the window of the run.
-
-    A sample is the mean power since the previous sample of the node, so the sum of power times duration is the exact
-    energy between the first and the last sample. The first sample counts for one median period.
-
-    Raises:
-        Undefined: samples of power are missing, at least for some machine, or they cover less than `COVERED` of the
-            window.
-    """
+    """Return the recorded power in the window, if each machine has samples and these cover enough (`COVERED`) of it."""
     rows, start, end = _power_rows(run.run), run.window.start_s, run.window.end_s
     if rows is None:
         raise Undefined(NO_POWER)
@@ -65,6 +50,8 @@ def recorded_power(run: MeasuredRun) -> RecordedPower:
         raise Undefined(f"power was recorded on {nodes} of {machines} machines")
     if not end > start:
         raise Undefined("the window is empty")
+    # A sample is the mean power since the previous sample of the node, so the sum of power times duration is the exact
+    # energy between the first and the last sample. The first sample counts for one median period.
     held = np.maximum(np.minimum(ends, end) - np.maximum(begins, start), 0.0)
     covered = float(held.sum()) / (nodes * (end - start))
     if covered < COVERED:
@@ -106,10 +93,6 @@ def energy_facts(run: MeasuredRun) -> dict[str, Any]:
     return {"model": asdict(run.power_model), "recorded": recorded}
 
 
-def _recorded(run: MeasuredRun) -> float:
-    return recorded_power(run).mean_w * run.window.length_s
-
-
 def _recorded_above_idle(run: MeasuredRun) -> float:
     power = recorded_power(run)
     return (power.mean_w - power.idle_w) * run.window.length_s
@@ -131,7 +114,7 @@ METRICS = (
         label="energy in the window, recorded",
         short="energy, recorded",
         unit="J",
-        definition=_recorded,
+        definition=lambda run: recorded_power(run).mean_w * run.window.length_s,
         undefined=NO_POWER,
         margin=MARGIN,
         optional=True,

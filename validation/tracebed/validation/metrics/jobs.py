@@ -15,10 +15,8 @@ from tracebed.orchestrator.run import Run
 if TYPE_CHECKING:
     import pandas as pd
 
-TAU = 10.0
-"""Default threshold of the bounded slowdown, s."""
-ROUNDING_S = 1e-6
-"""Default resolution of the times of a run, s: the rounding error of exact times."""
+TAU = 10.0  # default threshold of the bounded slowdown, s
+ROUNDING_S = 1e-6  # default resolution of the times of a run, s: the rounding error of exact times
 
 
 def origin(run: Run) -> float:
@@ -107,12 +105,10 @@ def since_last_start(held: Table, jobs: Table) -> tuple[Table, IntArray]:
 
 
 def guests_and_mates(run: Run) -> tuple[BoolArray, BoolArray]:
-    """Return whether each job of the run was a guest, and whether it was a mate; shape (jobs,) each.
-
-    While two jobs share a node, each holds a part of its cores. The guest is the one that started later (of two that
-    started at one instant, the one that lent no core then), the other one is the mate, which is malleable: jobs that
-    share nodes by the rules of a batch system are neither. Of a job that was requeued, the last run counts.
-    """
+    """Return whether each job of the run was a guest, and whether it was a mate; shape (jobs,) each."""
+    # While two jobs share a node, each holds a part of its cores. The guest is the one that started later (of two that
+    # started at one instant, the one that lent no core then), the other one is the mate, which is malleable: jobs that
+    # share nodes by the rules of a batch system are neither. Of a job that was requeued, the last run counts.
     jobs, held = run.table("jobs"), run.table("allocations")
     guests, mates = np.zeros(len(jobs), dtype=bool), np.zeros(len(jobs), dtype=bool)
     malleable = jobs.equal("kind", Kind.MALLEABLE)

@@ -45,8 +45,7 @@ PARTS = {
 }
 """Measured stage of a reconfiguration -> the columns of `reconfigurations` (wall s) whose sum is its duration."""
 
-PERCENTILES = (25.0, 50.0, 75.0, 95.0)
-"""The percentiles of the jobs in tables and metrics."""
+PERCENTILES = (25.0, 50.0, 75.0, 95.0)  # the percentiles of the jobs in tables and metrics
 WindowName = str | tuple[float, float]
 T = TypeVar("T")
 
@@ -62,11 +61,9 @@ def busy_cores(run: Run) -> Steps:
 
 
 def computing_cores(run: Run) -> Steps:
-    """Return the number of cores on which jobs compute, over s after the first submission.
-
-    These are the cores held by jobs, more or less by those that an operator gave to a job or took from it: such a job
-    holds the same cores. A change of an operator lasts until the next change of the cores of the job on the node.
-    """
+    """Return the number of cores on which jobs compute, over s after the first submission."""
+    # These are the cores held by jobs, more or less by those that an operator gave to a job or took from it: such a job
+    # holds the same cores. A change of an operator lasts until the next change of the cores of the job on the node.
     import pandas as pd
 
     return _held(run, pd.concat([run.allocations, _operated(run)]))
@@ -108,12 +105,10 @@ def _operated(run: Run) -> pd.DataFrame:
 
 
 def waiting(run: Run, *, cores: bool = False) -> Steps:
-    """Return the number of waiting jobs, or of the cores that they request, over s after the first submission.
-
-    A job that never starts waits until it is canceled or the run ends. A rejected job never waits.
-    """
+    """Return the number of waiting jobs, or of the cores that they request, over s after the first submission."""
     jobs, zero = run.table("jobs"), origin(run)
     submit, start, end = (jobs[name] - zero for name in ("submit", "start", "end"))
+    # A job that never starts waits until it is canceled or the run ends. A rejected job never waits.
     until = np.where(np.isfinite(start), start, np.where(np.isfinite(end), end, _last_instant(run)))
     queued = np.isfinite(submit) & ~jobs.equal("state", JobState.REJECTED)
     nodes = jobs["nodes"].astype(np.float64)
@@ -122,13 +117,7 @@ def waiting(run: Run, *, cores: bool = False) -> Steps:
 
 
 def lost_capacity(busy: Steps, demand: Steps, capacity: int, start: float, end: float) -> float:
-    """Return the share of the capacity that was idle while waiting jobs requested cores, or NaN for an empty window.
-
-    Args:
-        busy: cores held by jobs.
-        capacity: cores of the machine.
-        start, end: bounds of the window, s after the first submission.
-    """
+    """Return the share of the capacity that was idle while waiting jobs requested cores; NaN for an empty window."""
     if not end > start:
         return float("nan")
     inside = np.concatenate((busy.times, demand.times))
@@ -165,16 +154,7 @@ class PowerModel:
 
 
 class MeasuredRun:
-    """A run, the measures of its jobs, and its window.
-
-    Args:
-        run: the run.
-        tau: threshold of the bounded slowdown, s.
-        window: `arrivals`, `full`, or two instants in s after the first submission (see `metrics`).
-        after: length of the warm-up, s after the first submission. Jobs submitted earlier are excluded from `jobs`.
-        ended: whether jobs that end after the last submission are also excluded from `jobs`.
-        power: parameters of the modelled energy.
-        grid: the grid of the nodes, as `Grid.parse` reads it; None: that of the run, if it is known.
+    """A run, the measures of its jobs, and its window. Arguments and errors are those of `metrics`.
 
     Attributes:
         given: the run.
@@ -187,9 +167,6 @@ class MeasuredRun:
         finished: the finished jobs of `jobs`; means are over these jobs.
         last_end_s: last end of a finished job, s after the first submission; NaN if no job finished.
         window: time window of utilization, throughput and loss of capacity.
-
-    Raises:
-        InputError: `tau`, `window` or `grid` is invalid, or no job is submitted after the warm-up.
     """
 
     def __init__(
@@ -225,10 +202,8 @@ class MeasuredRun:
         self.window = _window(self._everything, self.last_end_s, self._window, after)
 
     def of_jobs(self, *, after: float = 0.0, ended: bool = False) -> MeasuredRun:
-        """Return the same run with other jobs excluded; arguments and errors as of the class.
-
-        Both share what was computed of the whole run, such as the busy cores and the durations of reconfigurations.
-        """
+        """Return the same run with other jobs excluded; arguments and errors as of the class."""
+        # Both share what was computed of the whole run, such as the busy cores and the durations of reconfigurations.
         other = copy(self)
         vars(other).pop("malleable", None)
         other._select(after, ended)
@@ -242,8 +217,8 @@ class MeasuredRun:
     def percentile(self, column: str, percent: float) -> float:
         """Return one of `PERCENTILES` of a column of the finished jobs. They are computed together, from one pass."""
         if column not in self._percentiles:
-            found = percentiles(self.finished[column], PERCENTILES)
-            self._percentiles[column] = dict(zip(PERCENTILES, found, strict=True))
+            values = percentiles(self.finished[column], PERCENTILES)
+            self._percentiles[column] = dict(zip(PERCENTILES, values, strict=True))
         return self._percentiles[column][percent]
 
     @cached_property
@@ -283,8 +258,8 @@ class MeasuredRun:
         key = what, self.window
         if key not in self._in_window:
             self._in_window[key] = compute()
-        found: T = self._in_window[key]
-        return found
+        value: T = self._in_window[key]
+        return value
 
     @cached_property
     def computing(self) -> Steps:
@@ -322,15 +297,7 @@ class MeasuredRun:
         return guests_and_mates(self.run)
 
     def reconfiguration_s(self, stage: str = "total", kind: str | None = None) -> FloatArray:
-        """Return the durations of a stage of the applied reconfigurations, s, as far as recorded.
-
-        Args:
-            stage: one of `STAGES` or `PARTS`.
-            kind: expand or shrink; both by default.
-
-        Raises:
-            Undefined: the run does not record its reconfigurations.
-        """
+        """Return the durations, s, of a stage (`STAGES`, `PARTS`) of the applied reconfigurations, if recorded."""
         self.require("reconfigurations")
         if (stage, kind) not in self._durations:
             if kind is None:
@@ -354,9 +321,9 @@ class MeasuredRun:
 
 def _as_columns(run: Run) -> Run:
     """Return the run without its frames: each use of a table with a frame converts it, and metrics use it often."""
-    found = copy(run)
-    found.tables, found.frames = {name: run.table(name) for name in TABLES}, {}
-    return found
+    converted = copy(run)
+    converted.tables, converted.frames = {name: run.table(name) for name in TABLES}, {}
+    return converted
 
 
 def _grid(run: Run) -> Grid | None:

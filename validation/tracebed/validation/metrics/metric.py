@@ -14,8 +14,7 @@ from tracebed.validation.metrics.measured import MeasuredRun
 
 UNDEFINED = "the metric is undefined for this run"
 
-STANDARD = "standard"
-"""Entry point of the metrics of tracebed, which are listed first."""
+STANDARD = "standard"  # entry point of the metrics of tracebed, which are listed first
 
 REGISTRY: Registry[Metric | Sequence[Metric]] = Registry("tracebed.metrics", "metric")
 """An entry point refers to one `Metric` or to a sequence of metrics."""
@@ -123,17 +122,17 @@ def all_metrics() -> dict[str, Metric]:
     Raises:
         InputError: an entry point cannot be loaded, is not a metric, or repeats the name of a metric.
     """
-    found: dict[str, Metric] = {}
+    metrics: dict[str, Metric] = {}
     for entry in sorted(REGISTRY.names(), key=lambda name: (name != STANDARD, name)):
         for metric in _metrics_of(REGISTRY.load(entry), REGISTRY.entries[entry].value):
-            if metric.name in found or metric.name in RESERVED:
+            if metric.name in metrics or metric.name in RESERVED:
                 raise InputError(
                     f"metric {metric.name!r} already exists",
                     where=REGISTRY.entries[entry].value,
                     hint="rename the metric, or uninstall its package",
                 )
-            found[metric.name] = metric
-    return found
+            metrics[metric.name] = metric
+    return metrics
 
 
 def _metrics_of(extension: Any, where: str) -> Sequence[Metric]:

@@ -81,8 +81,8 @@ def _grid(run: MeasuredRun) -> Grid:
 
 def _mean_distance(run: MeasuredRun) -> float:
     grid = _grid(run)
-    found = [2 * grid.total_distance(nodes) / (len(nodes) * (len(nodes) - 1)) for nodes in nodes_at_start(run).values()]
-    return _mean(np.array(found))
+    means = [2 * grid.total_distance(nodes) / (len(nodes) * (len(nodes) - 1)) for nodes in nodes_at_start(run).values()]
+    return _mean(np.array(means))
 
 
 def _mean_parts(run: MeasuredRun) -> float:

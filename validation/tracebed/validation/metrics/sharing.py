@@ -13,8 +13,7 @@ from tracebed.validation.metrics.metric import Metric
 from tracebed.validation.statistics import mean
 
 NO_MALLEABLE = "no job is malleable"
-ROUNDING = 1e-3
-"""Share by which core seconds must be fewer to count as fewer: the times of real runs are rounded."""
+ROUNDING = 1e-3  # share by which core seconds must be fewer to count as fewer: the times of real runs are rounded
 
 NO_HANDOVER = "no CPU was handed over between the processes of two jobs"
 
@@ -26,8 +25,8 @@ def _of_finished(run: MeasuredRun, which: int) -> BoolArray:
 
 
 def _number(run: MeasuredRun, which: int) -> float:
-    found = _of_finished(run, which)
-    return int(found.sum()) if len(found) else float("nan")
+    chosen = _of_finished(run, which)
+    return int(chosen.sum()) if len(chosen) else float("nan")
 
 
 def _better(run: MeasuredRun) -> float:
@@ -87,16 +86,12 @@ METRICS = (
 """The metrics of shared nodes."""
 
 
-def _longest(run: MeasuredRun, name: str) -> float:
-    return float(run.run.info.handovers.get(name, float("nan")))
-
-
 def _longest_of_replay(name: str, field: str, label: str, docs: str) -> Metric:
     return Metric(
         name=name,
         label=label,
         unit="wall s",
-        definition=lambda run: _longest(run, field),
+        definition=lambda run: float(run.run.info.handovers.get(field, float("nan"))),
         undefined=NO_HANDOVER,
         optional=True,
         docs=f"longest time in which {docs}, in wall seconds; only of replays with hand-overs of CPUs",

@@ -8,6 +8,9 @@ before the first comparison (docs/explanation/verdict.md).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import partial
+
 import numpy as np
 
 from tracebed.orchestrator.runs.steps import full, utilization
@@ -67,32 +70,44 @@ def _granted_rate(run: MeasuredRun) -> float:
     return mean(granted[rows["nodes_asked"] > 0])
 
 
-def _quantiles(
+def _distribution(
     column: str,
-    label: str,
     docs: str,
+    mean_docs: str,
     *,
     unit: str = "s",
-    median: Margin | None = None,
-    p95: Margin | None = None,
+    short: str = "",
+    margins: tuple[Margin | None, Margin | None, Margin | None] = (None, None, None),
     of_run_times: bool = False,
-) -> tuple[Metric, Metric]:
-    """Return the median and the 95th percentile of a column of the finished jobs, with these margins."""
-    suffix = "_s" if unit else ""
-
-    def of(name: str, words: str, percent: float, margin: Margin | None) -> Metric:
-        return Metric(
+) -> Iterator[Metric]:
+    """Yield mean, median and 95th percentile of a column of the finished jobs, with these margins."""
+    suffix, label = "_s" if unit else "", column.replace("_", " ")
+    yield Metric(
+        name=f"mean_{column}{suffix}",
+        short=short,
+        label=f"{label}, mean",
+        unit=unit,
+        definition=lambda run: mean(run.finished[column]),
+        undefined=NO_JOB,
+        of_run_times=of_run_times,
+        margin=margins[0],
+        mean_of=column,
+        docs=mean_docs,
+    )
+    for name, words, percent, margin in (
+        ("median", "median", 50, margins[1]),
+        ("p95", "95th percentile", 95, margins[2]),
+    ):
+        yield Metric(
             name=f"{name}_{column}{suffix}",
             label=f"{label}, {name}",
             unit=unit,
-            definition=lambda run: run.percentile(column, percent),
+            definition=partial(MeasuredRun.percentile, column=column, percent=percent),
             undefined=NO_JOB,
             of_run_times=of_run_times,
             margin=margin,
             docs=f"{words} of {docs}",
         )
-
-    return of("median", "median", 50, median), of("p95", "95th percentile", 95, p95)
 
 
 def _operations_per_resized_job(run: MeasuredRun, column: str) -> float:
@@ -148,41 +163,17 @@ METRICS = (
         margin=Margin(0.03, gate=True),
         docs="last end - first submission",
     ),
-    Metric(
-        name="mean_wait_s",
+    *_distribution(
+        "wait",
+        "s - a",
+        "mean of s - a over finished jobs",
         short="wait",
-        label="wait, mean",
-        unit="s",
-        definition=lambda run: mean(run.finished["wait"]),
-        undefined=NO_JOB,
-        margin=Margin(0.10, 10.0, gate=True),
-        mean_of="wait",
-        docs="mean of s - a over finished jobs",
+        margins=(Margin(0.10, 10.0, gate=True), None, Margin(0.15, 30.0)),
     ),
-    *_quantiles("wait", "wait", "s - a", p95=Margin(0.15, 30.0)),
-    Metric(
-        name="mean_response_s",
-        short="response",
-        label="response, mean",
-        unit="s",
-        definition=lambda run: mean(run.finished["response"]),
-        undefined=NO_JOB,
-        margin=Margin(0.05, 10.0, gate=True),
-        mean_of="response",
-        docs="mean of c - a",
+    *_distribution(
+        "response", "c - a", "mean of c - a", short="response", margins=(Margin(0.05, 10.0, gate=True), None, None)
     ),
-    *_quantiles("response", "response", "c - a"),
-    Metric(
-        name="mean_run_s",
-        label="run, mean",
-        unit="s",
-        definition=lambda run: mean(run.finished["run"]),
-        undefined=NO_JOB,
-        of_run_times=True,
-        mean_of="run",
-        docs="mean of c - s",
-    ),
-    *_quantiles("run", "run", "c - s", median=Margin(0.02), of_run_times=True),
+    *_distribution("run", "c - s", "mean of c - s", margins=(None, Margin(0.02), None), of_run_times=True),
     Metric(
         name="mean_slowdown",
         label="slowdown, mean",
@@ -190,17 +181,14 @@ METRICS = (
         undefined="no job with a run time above 0 ended",
         docs="mean of (c - a) / (c - s) over jobs with a run time above 0",
     ),
-    Metric(
-        name="mean_bounded_slowdown",
+    *_distribution(
+        "bounded_slowdown",
+        "the bounded slowdown",
+        "mean of max(1, (c - a) / max(c - s, tau))",
+        unit="",
         short="slowdown",
-        label="bounded slowdown, mean",
-        definition=lambda run: mean(run.finished["bounded_slowdown"]),
-        undefined=NO_JOB,
-        margin=Margin(0.10, 0.1, gate=True),
-        mean_of="bounded_slowdown",
-        docs="mean of max(1, (c - a) / max(c - s, tau))",
+        margins=(Margin(0.10, 0.1, gate=True), None, None),
     ),
-    *_quantiles("bounded_slowdown", "bounded slowdown", "the bounded slowdown", unit=""),
     Metric(
         name="geo_bounded_slowdown",
         label="bounded slowdown, geometric mean",

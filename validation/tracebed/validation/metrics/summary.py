@@ -24,8 +24,7 @@ from tracebed.validation.metrics.measured import PARTS, STAGES, MeasuredRun, Pow
 from tracebed.validation.metrics.metric import Metric, all_metrics
 from tracebed.validation.statistics import mean, percentile, percentiles
 
-TRIM = 0.05
-"""Share of the arrival span excluded at either end from the trimmed means (warm-up and cool-down)."""
+TRIM = 0.05  # share of the arrival span excluded at either end from the trimmed means (warm-up and cool-down)
 KINDS = ("expand", "shrink")
 
 
@@ -189,24 +188,22 @@ def _distribution(sample: FloatArray) -> dict[str, float]:
 
 
 def _core_changes(run: Run) -> dict[str, dict[str, float]]:
-    """Return cause -> numbers of changes of cores on a node, and their delays from the decision on, s.
-
-    NaN: no policy decided these changes, or none of them was applied.
-    """
-    found = {}
+    """Return cause -> numbers of changes of cores on a node, and their delays from the decision on, s."""
+    # NaN: no policy decided these changes, or none of them was applied.
+    by_cause = {}
     rows = run.table("reconfigurations")
     changes = rows.take(rows["node"] != -1)
     for cause in sorted(codes_of(changes.raw("cause"))[1]):
         rows = changes.take(changes.equal("cause", cause))
         delays = rows["applied"] - rows["asked"]
-        found[cause] = {
+        by_cause[cause] = {
             "applied": int(rows.equal("state", "applied").sum()),
             "cancelled": int(rows.equal("state", "cancelled").sum()),
             "median_s": percentile(delays, 50),
             "p99_s": percentile(delays, 99),
             "max_s": percentile(delays, 100),
         }
-    return found
+    return by_cause
 
 
 def _trimmed(run: MeasuredRun) -> dict[str, float]:

@@ -24,8 +24,7 @@ from tracebed.orchestrator.run import Run
 
 ROOM = files(__package__)
 INDEX = "index.yaml"
-REAL = "real"
-"""Folder of the real runs in a suite: `real/CASE/rep-01`."""
+REAL = "real"  # folder of the real runs in a suite: `real/CASE/rep-01`
 
 
 @dataclass(frozen=True)
@@ -33,32 +32,22 @@ class RecordedSuite:
     """A recorded suite of the package."""
 
     name: str
-    title: str
-    """What was run where, in one line."""
-    cases: int
-    """Number of cases: workloads x policies."""
-    runs: int
-    """Number of real runs of all cases."""
-    jobs: int
-    """Number of jobs of all cases."""
-    recorded: str
-    """Date of the first run, ISO 8601."""
-    sha256: str
-    """SHA-256 of the zip file."""
+    title: str  # what was run where, in one line
+    cases: int  # number of cases: workloads x policies
+    runs: int  # number of real runs of all cases
+    jobs: int  # number of jobs of all cases
+    recorded: str  # date of the first run, ISO 8601
+    sha256: str  # SHA-256 of the zip file
 
     @property
     def data(self) -> bytes:
-        """The zip file.
-
-        Raises:
-            InputError: the file is missing or was changed: the installation is damaged.
-        """
+        """The zip file. InputError: it is missing or was changed, so the installation is damaged."""
         file = ROOM / f"{self.name}.zip"
-        found = file.read_bytes() if file.is_file() else b""
-        if hashlib.sha256(found).hexdigest() != self.sha256:
+        content = file.read_bytes() if file.is_file() else b""
+        if hashlib.sha256(content).hexdigest() != self.sha256:
             what = "the recorded suite is missing or was changed"
             raise InputError(what, where=str(file), hint="install tracebed again")
-        return found
+        return content
 
 
 def recorded_suites() -> dict[str, RecordedSuite]:
@@ -107,11 +96,7 @@ def unpacked(name: str) -> Iterator[Path]:
 
 
 def recorded_runs(name: str) -> dict[str, tuple[Run, ...]]:
-    """Return the real runs of a recorded suite by case (`cirne-easy`), in the order of their names.
-
-    Raises:
-        InputError: there is no such suite.
-    """
+    """Return the real runs of a recorded suite by case (`cirne-easy`), in the order of their names."""
     with unpacked(name) as folder:
         cases = sorted(path for path in (folder / REAL).iterdir() if path.is_dir())
         return {case.name: tuple(Run.load(path) for path in sorted(case.iterdir())) for case in cases}

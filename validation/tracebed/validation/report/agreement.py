@@ -29,12 +29,10 @@ from tracebed.validation.verdict.divergence import divergences
 from tracebed.validation.verdict.per_job import PerJob, per_job
 from tracebed.validation.verdict.validation import CaseResult, Validation
 
-BARS = 600
-"""Largest number of jobs whose range of real values is drawn."""
+BARS = 600  # largest number of jobs whose range of real values is drawn
 COLOR, HEAT = "187, 85, 102", 0.75
 """Color of the matrix of distances (red, green, blue), and its opacity for the largest distance."""
-WORST = 10
-"""Number of jobs in the table of the largest differences."""
+WORST = 10  # number of jobs in the table of the largest differences
 
 TITLES = {
     "size": "requested nodes",
@@ -45,10 +43,8 @@ TITLES = {
     "hour": "hour of submission",
 }
 """Classification of `breakdown` -> title."""
-FOLDED = 12
-"""Number of classes above which a classification is folded."""
-REACH = 60.0
-"""Length of the bar of the largest share of a classification, in a graphic of 120 x 14 units."""
+FOLDED = 12  # number of classes above which a classification is folded
+REACH = 60.0  # length of the bar of the largest share of a classification, in a graphic of 120 x 14 units
 
 
 def _agreement(validation: Validation) -> Content | None:
@@ -61,18 +57,18 @@ def _agreement(validation: Validation) -> Content | None:
         return "Fewer than two jobs ended in all runs."
     response = per_job(_included(result), result.case.predicted, "response")
     assert response is not None  # the jobs are those of the waits
-    found = {"wait": wait, "response": response}
+    quantities = {"wait": wait, "response": response}
     jobs = wait.jobs_table
     off = jobs["predicted"] - jobs["real"]
     worst = jobs.assign(off=off).loc[off.abs().sort_values(ascending=False, kind="stable").index[:WORST]]
     table = fill(
         "agreement",
-        found=list(found),
-        rows=_rows(list(found.values())),
+        found=list(quantities),
+        rows=_rows(list(quantities.values())),
         several=wait.repeats > 1,
         worst=worst[worst["off"] != 0].to_dict("records"),
     )
-    parts = (_scatter(result, found), _bland_altman(found), _shift(found), table)
+    parts = (_scatter(result, quantities), _bland_altman(quantities), _shift(quantities), table)
     return (*parts, _distances(result, wait)) if wait.repeats > 1 else parts
 
 
@@ -237,8 +233,8 @@ def _breakdown(comparison: Comparison) -> Markup | None:
     table = breakdown(comparison.jobs, comparison.real)
     groups = []
     for by, title in TITLES.items():
-        found = table[table["by"] == by]
-        rows = _class_rows(found.to_dict("records"))
+        classes = table[table["by"] == by]
+        rows = _class_rows(classes.to_dict("records"))
         if len(rows) > 1:
             groups.append((title, rows))
     if not groups:
@@ -266,12 +262,12 @@ def _class_rows(records: list[dict[Any, Any]]) -> list[dict[str, Any]]:
 
 def _divergences(comparison: Comparison) -> Markup | None:
     """Return the table of the jobs with the first differences, or None if there are no decisions."""
-    found = divergences(comparison.real, comparison.predicted)
-    if not found.decisions:
+    parted = divergences(comparison.real, comparison.predicted)
+    if not parted.decisions:
         return None
     time = TimeAxis.of(comparison.real, comparison.predicted)
-    rows = found.table.to_dict("records")
-    return fill("divergences", found=found, rows=rows, time=time, real_side=real_side(comparison.real.info))
+    rows = parted.table.to_dict("records")
+    return fill("divergences", found=parted, rows=rows, time=time, real_side=real_side(comparison.real.info))
 
 
 BREAKDOWN = Section("Differences by classes of jobs", 850, _breakdown)

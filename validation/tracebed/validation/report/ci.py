@@ -20,13 +20,10 @@ from tracebed.validation.verdict.gate import FAILED, Gate, OnInconclusive, gate,
 from tracebed.validation.verdict.rule import Verdict
 from tracebed.validation.verdict.validation import CaseMetric, MetricVerdict, Validation
 
-BASELINE = "baseline"
-"""Last part of the class name of the findings against the baseline."""
-INVALID = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""Characters that XML 1.0 cannot contain."""
+BASELINE = "baseline"  # last part of the class name of the findings against the baseline
+INVALID = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # characters that XML 1.0 cannot contain
 
-MOST = 10
-"""Largest number of annotations of one kind that GitHub shows for a step."""
+MOST = 10  # largest number of annotations of one kind that GitHub shows for a step
 
 
 def junit(judgment: Gate) -> bytes:
@@ -146,12 +143,10 @@ def _element(tag: str, **attributes: str) -> ElementTree.Element:
 class Annotation:
     """A message at a line of a file."""
 
-    level: str
-    """`error` or `warning`."""
+    level: str  # `error` or `warning`
     title: str
     text: str
-    file: str
-    """Empty: no file."""
+    file: str  # Empty: no file
     line: int
 
 

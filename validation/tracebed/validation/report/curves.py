@@ -22,12 +22,10 @@ from tracebed.validation.report.style import DASHED, NARROW, PREDICTED, REAL, SO
 from tracebed.validation.report.words import real_side
 from tracebed.validation.verdict import Comparison
 
-BINS = 800
-"""Number of bins of a curve with too many steps to distinguish."""
+BINS = 800  # number of bins of a curve with too many steps to distinguish
 
 WAIT_BINS = 40
-LEVELS = 400
-"""Largest number of points of the curve of a distribution."""
+LEVELS = 400  # largest number of points of the curve of a distribution
 
 
 def _utilization(comparison: Comparison) -> Picture | None:
@@ -85,13 +83,7 @@ def _both(comparison: Comparison, time: TimeAxis, of: Callable[[Run], tuple[Step
 def curves(
     runs: Mapping[str, tuple[Run, str, Any]], time: TimeAxis, of: Callable[[Run], tuple[Steps, float]], width: float
 ) -> Figure:
-    """Return a figure with a step curve per run.
-
-    Args:
-        runs: name -> run, color, and line style.
-        of: function that returns the steps of a run, and the value that is drawn as 1.
-        width: of the figure, inches.
-    """
+    """Return a figure with a step curve per run; `of` returns the steps, and the value that is drawn as 1."""
     figure, (axes,) = panels(1, 1.9, width)
     for name, (run, color, line) in runs.items():
         steps, unit = of(run)

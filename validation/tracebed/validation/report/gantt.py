@@ -30,24 +30,16 @@ from tracebed.validation.report.style import DASHED, INK, JOBS, NARROW, PREDICTE
 from tracebed.validation.report.words import real_side
 from tracebed.validation.verdict import Comparison
 
-BARS = 3_000
-"""Number of bars above which a chart shows the density of jobs; a fifth of it for narrow ones."""
-DARKER = 0.6
-"""Factor of the color of a malleable job for its edges."""
-NAMES = 16
-"""Number of nodes above which an axis shows numbers instead of names."""
+BARS = 3_000  # number of bars above which a chart shows the density of jobs; a fifth of it for narrow ones
+DARKER = 0.6  # factor of the color of a malleable job for its edges
+NAMES = 16  # number of nodes above which an axis shows numbers instead of names
 
-COLUMNS, ROWS = 240, 64
-"""Largest number of bins of time and of groups of nodes."""
-COLORS = "Blues"
-"""Color map: from light to dark, in print and for the color blind, too."""
+COLUMNS, ROWS = 240, 64  # largest number of bins of time and of groups of nodes
+COLORS = "Blues"  # color map: from light to dark, in print and for the color blind, too
 
 
 def picture(run: Run) -> Picture:
-    """Return the Gantt chart of a run: nodes from top to bottom, time after the first submission.
-
-    Without allocations, the chart is empty.
-    """
+    """Return the Gantt chart of a run: nodes from top to bottom, time after the first submission; or an empty one."""
     ids, time = pd.Index(run.jobs["job_id"]), TimeAxis.of(run)
 
     def draw_one(width: float) -> Figure:
@@ -62,13 +54,13 @@ def picture(run: Run) -> Picture:
 
 def frame(runs: Mapping[str, Run]) -> pd.DataFrame:
     """Return the bars of charts, a row per bar and run: job_id, nodes, start and end, s after the first submission."""
-    found = []
+    bars_of_runs = []
     for name, run in runs.items():
         ids = pd.Index(run.jobs["job_id"])
         bars = blocks(run, ids)
         named = bars.assign(job_id=ids[bars["job"]], run=name).rename(columns={"low": "node", "high": "last_node"})
-        found.append(named[["run", "job_id", "node", "last_node", "start", "end"]])
-    table = pd.concat(found, ignore_index=True)
+        bars_of_runs.append(named[["run", "job_id", "node", "last_node", "start", "end"]])
+    table = pd.concat(bars_of_runs, ignore_index=True)
     return table if len(runs) > 1 else table.drop(columns="run")
 
 
@@ -86,10 +78,8 @@ def about_bars(runs: Sequence[Run], ids: pd.Index[Any]) -> str:
 
 
 def small_gantt_svg(run: Run) -> str:
-    """Return a small Gantt chart of a run as an <svg> element for HTML, 4.6 inches wide.
-
-    The text has the color of the surrounding text. Each bar has a tooltip with job, nodes, start, end and state.
-    """
+    """Return a small Gantt chart of a run as an <svg> element for HTML, 4.6 inches wide, with tooltips of the bars."""
+    # The text has the color of the surrounding text.
     with mpl.rc_context(style.STYLE):
         figure, (axes,) = panels(1, min(height_of(run.total_nodes), 1.6), NARROW)
         draw(axes, run, pd.Index(run.jobs["job_id"]), TimeAxis.of(run), titles=True)
@@ -147,14 +137,7 @@ def draw(
     titles: bool = False,
     label: bool = True,
 ) -> None:
-    """Draw the chart of a run.
-
-    Args:
-        ids: job ids. The color of a job depends on its position in `ids`.
-        nodes: number of rows of the chart; by default the number of nodes of the run.
-        titles: whether each bar has a tooltip, for `style.svg`.
-        label: whether the time axis has a label.
-    """
+    """Draw the chart of a run in `nodes` rows; the position in `ids` is the color of a job, `titles` makes tooltips."""
     figure = axes.get_figure(root=True)
     assert figure is not None
     bars = blocks(run, ids)
@@ -222,11 +205,9 @@ def _number(axes: Axes, bars: pd.DataFrame, ids: pd.Index[Any], time: TimeAxis) 
 def blocks(run: Run, ids: pd.Index[Any]) -> pd.DataFrame:
     """Return the bars of a chart. Adjacent nodes held by one job for the same time form one bar.
 
-    Jobs on a shared node are bars in parts of its row, as high as their shares of the cores.
-
-    Returns:
-        A row per bar: job (position in `ids`), low and high (first and last node), start and end (s after the first
-        submission), upper and lower (the edges of the bar in the row of its node, 0 to 1).
+    Jobs on a shared node are bars in parts of its row, as high as their shares of the cores. A row per bar: job
+    (position in `ids`), low and high (first and last node), start and end (s after the first submission), upper and
+    lower (the edges of the bar in the row of its node, 0 to 1).
     """
     rows = run.allocations
     table = pd.DataFrame(
@@ -256,14 +237,8 @@ def blocks(run: Run, ids: pd.Index[Any]) -> pd.DataFrame:
 
 
 def _in_rows(table: pd.DataFrame, cores: IntArray) -> pd.DataFrame:
-    """Return the bars with the columns `upper` and `lower`. A bar with parts of several nodes becomes one of each.
-
-    On each node, the job that came first is at the top, as the owner of a node holds its first cores.
-
-    Args:
-        table: bars with the number of cores on each node.
-        cores: node -> number of cores.
-    """
+    """Return the bars with the columns `upper` and `lower`. A bar with parts of several nodes becomes one of each."""
+    # On each node, the job that came first is at the top, as the owner of a node holds its first cores.
     part = table["cores"].to_numpy() < cores[table["low"].to_numpy()]
     size = np.where(part, table["high"] - table["low"] + 1, 1)
     rows, low = expanded(table["low"].to_numpy(), size)
@@ -345,15 +320,7 @@ SECTION = Section("Jobs on nodes", 400, _compared)
 
 
 def density(run: Run, end: float) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return the share of busy cores of groups of nodes over time.
-
-    Args:
-        end: end of the last bin, s after the first submission.
-
-    Returns:
-        Edges of the groups (nodes), edges of the bins (s after the first submission), and the shares, shape
-        (groups, bins).
-    """
+    """Return edges of groups of nodes, edges of bins of time (s), and shares of busy cores, shape (groups, bins)."""
     held, nodes = run.allocations, run.total_nodes
     rows = min(nodes, ROWS)
     cores = np.array([node.cores for node in run.info.nodes], dtype=np.float64)

@@ -28,11 +28,9 @@ from tracebed.validation.verdict import Comparison
 from tracebed.validation.verdict.screening import Repetition
 from tracebed.validation.verdict.validation import CaseMetric, CaseResult, Validation
 
-BINS = 240
-"""Largest number of points of a curve."""
+BINS = 240  # largest number of points of a curve
 
-REACH = 2.0
-"""End of the axis of the bars, in margins."""
+REACH = 2.0  # end of the axis of the bars, in margins
 
 
 class Signal(NamedTuple):
@@ -41,8 +39,7 @@ class Signal(NamedTuple):
     column: str
     title: str
     unit: str
-    relative: bool = False
-    """Whether the values are divided by their median."""
+    relative: bool = False  # whether the values are divided by their median
 
 
 SIGNALS = (

@@ -11,8 +11,7 @@ from tracebed.validation.report.style import ACCURATE, PREDICTED, SOFT, above, h
 
 STATES = {"accurate": (ACCURATE, "o"), "inaccurate": (PREDICTED, "X"), "inconclusive": ("#8a6100", "D")}
 """Verdict -> color and shape of its mark."""
-LABELS = 16
-"""Largest number of versions with a name on the axis."""
+LABELS = 16  # largest number of versions with a name on the axis
 
 
 def picture(table: pd.DataFrame) -> Picture:

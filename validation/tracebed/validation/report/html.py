@@ -20,14 +20,13 @@ from tracebed.validation.report.verdicts import cases
 from tracebed.validation.report.words import error, extent, real_side, size
 from tracebed.validation.verdict.breakdown import QUANTITIES, causes, scaled_run_times, uniform_bias
 from tracebed.validation.verdict.gate import WORSE
-from tracebed.validation.verdict.judging import Noises
+from tracebed.validation.verdict.noise import NoiseProfile
 from tracebed.validation.verdict.rule import Verdict
 from tracebed.validation.verdict.validate import validate
 from tracebed.validation.verdict.validation import CaseMetric, MetricVerdict, Validation
 
 SYMBOLS = {Verdict.ACCURATE: "✓", Verdict.INACCURATE: "✗", Verdict.INCONCLUSIVE: "?"}
-FAR = 3
-"""Largest number of places in the head."""
+FAR = 3  # largest number of places in the head
 
 
 def write(
@@ -35,22 +34,16 @@ def write(
     path: Path | str,
     more: Mapping[str, Section] | None = None,
     *,
-    profile: Noises | None = None,
+    profile: NoiseProfile | None = None,
     case_pages: bool = True,
     outcome: str = "",
 ) -> Path:
     """Write the report to `path` atomically. The pages of several cases are written to a folder of this name beside it.
 
     Args:
-        validation: the result for one simulator.
-        path: the file.
         more: further sections of this report, by name.
         profile: noise of the testbed, for the verdicts on single cases in their pages.
-        case_pages: whether to write the pages of several cases.
         outcome: the result of the gate; empty: the verdict.
-
-    Raises:
-        InputError: a file cannot be written, or the name of the file does not end in .html.
     """
     path = Path(path)
     case_pages = case_pages and len(validation.cases) > 1
@@ -71,11 +64,9 @@ def write(
 
 
 def render(validation: Validation, more: Mapping[str, Section] | None = None) -> str:
-    """Return the report as an HTML document. The same validation gives the same text; `more` as in `write`.
-
-    The page of a single case has all sections. The page of several cases has the sections about the validation, and
-    links to the pages of the cases in a folder with the name of the simulator.
-    """
+    """Return the report as an HTML document, the same text for the same validation; `more` as in `write`."""
+    # The page of several cases has the sections about the validation, and links to the pages of the cases in a folder
+    # with the name of the simulator.
     return _page(validation, more, folder=validation.simulator.name)
 
 
@@ -91,13 +82,8 @@ def _page(
 ) -> str:
     """Return a page.
 
-    Args:
-        more: further sections.
-        folder: folder with the pages of the cases, relative to this page.
-        suite: validation with more cases.
-        above: page of `suite`, relative to this page.
-        outcome: the result of the gate; empty: the verdict.
-        of_suite: that of `suite`.
+    `folder` has the pages of the cases. `suite` is a validation with more cases, `above` its page and `of_suite` its
+    outcome. Paths are relative to this page. An empty outcome is the verdict.
     """
     alone = len(validation.cases) == 1
     subjects = {"validation": validation} | ({"pair": validation.pair} if alone else {})
@@ -121,11 +107,7 @@ def _page(
 
 
 def write_page(text: str, path: Path) -> Path:
-    """Write a page to `path` atomically, in a folder that is made if it does not exist.
-
-    Raises:
-        InputError: the file cannot be written, or the name of the file does not end in .html.
-    """
+    """Write a page, whose name ends in .html, to `path` atomically, in a folder that is made if it does not exist."""
     if path.suffix.lower() not in (".html", ".htm"):  # do not overwrite a workload or a run.json by mistake
         raise InputError("the name of a report must end in .html", where=str(path), hint="name another file")
     try:
@@ -148,12 +130,9 @@ class Tile:
     """A number that decides: one gated metric."""
 
     label: str
-    error: str
-    """Size of the error, without an interval."""
-    margin: str
-    """The margin; over several cases with the worst case."""
-    state: str
-    """Verdict on the metric."""
+    error: str  # size of the error, without an interval
+    margin: str  # the margin; over several cases with the worst case
+    state: str  # verdict on the metric
 
 
 @dataclass(frozen=True)
@@ -161,19 +140,14 @@ class Banner:
     """The head of a report."""
 
     symbol: str
-    verdict: str
-    """Class of the colors: that of a verdict."""
-    outcome: str
-    """The result of the gate, or the verdict."""
+    verdict: str  # class of the colors: that of a verdict
+    outcome: str  # the result of the gate, or the verdict
     headline: str
     tiles: tuple[Tile, ...]
-    where: tuple[str, ...]
-    """The metrics and cases with the largest errors; empty if all are within their margins."""
+    where: tuple[str, ...]  # the metrics and cases with the largest errors; empty if all are within their margins
     why: tuple[str, ...]
-    noise: str
-    """The noise ratio of the waits; empty if unknown."""
-    facts: str
-    """Number of repetitions and predictions, and how the jobs were executed."""
+    noise: str  # the noise ratio of the waits; empty if unknown
+    facts: str  # number of repetitions and predictions, and how the jobs were executed
 
 
 def banner(validation: Validation, outcome: str = "") -> Banner:
@@ -186,16 +160,12 @@ def banner(validation: Validation, outcome: str = "") -> Banner:
         verdict=shown.value,
         outcome=outcome or validation.verdict.value,
         headline=headline[:1].upper() + headline[1:],
-        tiles=tuple(_tile(item) for item in gated),
+        tiles=tuple(Tile(item.metric.label, size(item), extent(item), item.verdict.value) for item in gated),
         where=_where(gated),
         why=_main_cause(validation, gated),
         noise=validation.noise.removeprefix("noise ratio of the "),
         facts=_facts(validation),
     )
-
-
-def _tile(item: MetricVerdict) -> Tile:
-    return Tile(item.metric.label, size(item), extent(item), item.verdict.value)
 
 
 def _where(gated: list[MetricVerdict]) -> tuple[str, ...]:
@@ -213,10 +183,8 @@ def _place(item: MetricVerdict, case: CaseMetric) -> str:
 
 
 def _main_cause(validation: Validation, gated: list[MetricVerdict]) -> tuple[str, ...]:
-    """Return the cause of the largest error of a metric that is not accurate, in the case with this error.
-
-    A uniform bias of the run times concerns every metric. Classes of jobs have a part in the error of a mean only.
-    """
+    """Return the cause of the largest error of a metric that is not accurate, in the case with this error."""
+    # A uniform bias of the run times concerns every metric. Classes of jobs have a part in the error of a mean only.
     results = {result.case.name: result.pair for result in validation.cases}
     off = [item for item in gated if item.verdict is not Verdict.ACCURATE]
     far = [(abs(case.z), item, case) for item in off for case in item.deciding if abs(case.z) > 1]

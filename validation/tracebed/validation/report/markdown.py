@@ -14,10 +14,8 @@ from tracebed.validation.verdict.validation import MetricVerdict, Validation
 LIMIT = 1000 * 1024
 """Largest size, bytes. GitHub rejects a step summary above 1024 KiB; other commands of the step may add to it."""
 
-MARK = "\n<!-- tracebed -->\n"
-"""Last line of a summary, by which `outputs.SUMMARY` recognizes the file."""
-SINGLE = ("error [interval]", "error / margin")
-"""Columns for one case, between the verdict and the margin."""
+MARK = "\n<!-- tracebed -->\n"  # last line of a summary, by which `outputs.SUMMARY` recognizes the file
+SINGLE = ("error [interval]", "error / margin")  # columns for one case, between the verdict and the margin
 SEVERAL = ("mean abs. error / margin", "worst case", "cases beyond 1, 2 margins", "mean error / margin [interval]")
 """Columns for several cases."""
 

@@ -27,8 +27,7 @@ from tracebed.validation.report.templates import fill
 from tracebed.validation.report.words import real_side
 from tracebed.validation.verdict import Comparison
 
-SHOWN = 12
-"""Largest number of staircases in a report."""
+SHOWN = 12  # largest number of staircases in a report
 
 
 def _over_time(comparison: Comparison) -> tuple[Picture, ...] | None:
@@ -107,10 +106,7 @@ BY_STAGE = Section(
 
 
 def _staircases(comparison: Comparison) -> Picture | None:
-    """Return the staircases of the jobs that differ most.
-
-    None if a run has no allocations of malleable jobs, or if each job has one size, the same in both runs.
-    """
+    """Return the staircases of the jobs that differ most; None without any, or with one size per job in both runs."""
     jobs = comparison.jobs[(comparison.jobs["kind"] == "malleable").to_numpy()]
     ids = pd.Index(jobs["job_id"])
     runs = (comparison.real, comparison.predicted)
@@ -146,7 +142,9 @@ def _staircases(comparison: Comparison) -> Picture | None:
             axes.xaxis.set_major_locator(MaxNLocator(3))
             axes.xaxis.set_major_formatter("{x:,.4g}")
             axes.tick_params(labelsize=small())
-            axes.set_title(f"job {_short(str(ids[job]))}", loc="left", fontsize="medium", color=SOFT, pad=4)
+            name = str(ids[job])
+            shortened = name if len(name) <= 14 else f"{name[:13]}…"
+            axes.set_title(f"job {shortened}", loc="left", fontsize="medium", color=SOFT, pad=4)
         figure.text(left / width, 0.06 / height, f"time after the first submission ({time.name})", va="bottom")
         figure.text(0.06 / width, 1 - 0.06 / height, what, va="top")
         return figure
@@ -163,15 +161,8 @@ def _staircases(comparison: Comparison) -> Picture | None:
 
 
 def allocations_of_jobs(run: Run, ids: pd.Index[Any], *, cores: bool = False) -> pd.DataFrame:
-    """Return the allocations of some jobs.
-
-    Args:
-        cores: whether to count cores instead of nodes.
-
-    Returns:
-        A row per allocation: job (position in `ids`), start and end (s after the first submission), held (nodes or
-        cores). Allocations without an end are omitted.
-    """
+    """Return the allocations of some jobs: job (position in `ids`), start, end, held (nodes, or `cores`)."""
+    # Times are s after the first submission. Allocations without an end are omitted.
     rows = run.allocations
     job = ids.get_indexer(pd.Index(rows["job_id"]))
     table = pd.DataFrame(
@@ -186,12 +177,7 @@ def allocations_of_jobs(run: Run, ids: pd.Index[Any], *, cores: bool = False) ->
 
 
 def sizes_of(table: pd.DataFrame, jobs: int) -> tuple[FloatArray, FloatArray]:
-    """Return the least and the greatest size of each job while it runs, shapes (jobs,); the greatest is 0 if unknown.
-
-    Args:
-        table: a table of `allocations_of_jobs`.
-        jobs: number of jobs.
-    """
+    """Return least and greatest size of each job while it runs, shapes (jobs,); the greatest is 0 if unknown."""
     job: IntArray = np.tile(table["job"].to_numpy(), 2)
     time: FloatArray = np.concatenate([table["start"], table["end"]])
     held: FloatArray = np.concatenate([table["held"], -table["held"]])
@@ -205,12 +191,7 @@ def sizes_of(table: pd.DataFrame, jobs: int) -> tuple[FloatArray, FloatArray]:
 
 
 def areas_between(real: pd.DataFrame, predicted: pd.DataFrame, jobs: int) -> FloatArray:
-    """Return the area between the staircases of each job, node-seconds (or core-seconds), shape (jobs,).
-
-    Args:
-        real, predicted: tables of `allocations_of_jobs`.
-        jobs: number of jobs.
-    """
+    """Return the area between the staircases of each job, node-seconds (or core-seconds), shape (jobs,)."""
     sides = ((real, 1.0), (predicted, -1.0))
     job: IntArray = np.concatenate([np.tile(table["job"], 2) for table, _ in sides])
     time: FloatArray = np.concatenate([table[name] for table, _ in sides for name in ("start", "end")])
@@ -241,10 +222,6 @@ def _draw(axes: Axes, table: pd.DataFrame, unit: float, color: str) -> None:
     axes.step(x, y, where="post", color=color, linewidth=1.1, linestyle=line)
     if color == REAL:
         axes.fill_between(x, y, step="post", color=color, alpha=0.12, linewidth=0)
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= 14 else f"{name[:13]}…"
 
 
 STAIRCASES = Section("Sizes of malleable jobs over time", 650, _staircases)

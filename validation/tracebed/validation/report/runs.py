@@ -25,19 +25,12 @@ from tracebed.validation.report.sections import Section, pictures_of, rendered_s
 from tracebed.validation.report.style import JOBS, SOFT, above, beside, heading, panels
 from tracebed.validation.report.templates import fill
 
-Runs = Mapping[str, Run]
-"""Name in the legend -> run."""
-CHARTS = 6
-"""Largest number of Gantt charts in a page."""
+Runs = Mapping[str, Run]  # name in the legend -> run
+CHARTS = 6  # largest number of Gantt charts in a page
 
 
 def render(runs: Runs, table: Mapping[str, Mapping[str, Any]] | None = None) -> str:
-    """Return the page as an HTML document. The same runs give the same text.
-
-    Args:
-        runs: name -> run.
-        table: name -> metrics of the run; computed by default.
-    """
+    """Return the page as an HTML document. The same runs give the same text. `table`: name -> metrics of the run."""
     known = table or {name: metrics(run) for name, run in runs.items()}
     own = _sections() | {"table": Section("Metrics", 50, partial(_table, known), scope="runs")}
     sections = list(rendered_sections({"runs": runs}, own))
@@ -50,13 +43,13 @@ def pictures(runs: Runs) -> dict[str, Picture]:
 
 
 def _sections() -> dict[str, Section]:
-    found = (
+    contents = (
         ("utilization", "Utilization", 100, _utilization),
         ("queue", "Queue", 200, _queue),
         ("distributions", "Distributions of waits and responses", 300, _distributions),
         ("gantt", "Jobs on nodes", 400, _gantt),
     )
-    return {name: Section(title, order, content, scope="runs") for name, title, order, content in found}
+    return {name: Section(title, order, content, scope="runs") for name, title, order, content in contents}
 
 
 def _styles(runs: Runs) -> dict[str, tuple[Run, str, Any]]:

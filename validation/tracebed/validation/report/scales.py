@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import matplotlib as mpl
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator, SymmetricalLogLocator
 
@@ -18,17 +19,13 @@ from tracebed.orchestrator.run import Run
 from tracebed.validation.metrics import origin
 from tracebed.validation.report.style import MARKS, NARROW
 
-DRAINED = 0.95
-"""Share of the jobs that end before the end of a cropped axis."""
-TAIL = 0.5
-"""Share of the axis above which the tail after that instant is cropped."""
+DRAINED = 0.95  # share of the jobs that end before the end of a cropped axis
+TAIL = 0.5  # share of the axis above which the tail after that instant is cropped
 UNITS = ((86400.0, "days", 4.0), (3600.0, "h", 3.0), (60.0, "min", 10.0))
 """Units of time: seconds, name, and smallest length of the axis in this unit."""
 
-DWARFED = 100.0
-"""Ratio of the largest to the median absolute value above which an axis is partly logarithmic."""
-GRID = 300
-"""Number of columns and rows of the grid of a scatter plot with many points."""
+DWARFED = 100.0  # ratio of the largest to the median absolute value above which an axis is partly logarithmic
+GRID = 300  # number of columns and rows of the grid of a scatter plot with many points
 
 
 @dataclass(frozen=True)
@@ -39,25 +36,20 @@ class TimeAxis:
     the axis is cropped, and `note` describes the rest.
     """
 
-    end: float
-    """End of the axis, s."""
-    unit: float
-    """Length of the unit, s."""
-    name: str
-    """Name of the unit: days, h, min or s."""
-    later: tuple[int, ...]
-    """For each run, the number of jobs that end after `end`."""
-    last: tuple[float, ...]
-    """For each run, the last end of a job, s; 0 if no job ended."""
+    end: float  # end of the axis, s
+    unit: float  # length of the unit, s
+    name: str  # name of the unit: days, h, min or s
+    later: tuple[int, ...]  # for each run, the number of jobs that end after `end`
+    last: tuple[float, ...]  # for each run, the last end of a job, s; 0 if no job ended
 
     @classmethod
     def of(cls, *runs: Run) -> TimeAxis:
         """Return the axis for all of `runs`."""
-        ends = [_ends(run) for run in runs]
+        ends = [_instants(run, run.jobs["end"]) for run in runs]
         last = tuple(float(each.max(initial=0.0)) for each in ends)
-        full = max([*last, *(_last_allocation(run) for run in runs), 1.0])
+        full = max([*last, *(float(_instants(run, run.allocations["end"]).max(initial=0.0)) for run in runs), 1.0])
         drained = [float(np.quantile(each, DRAINED, method="higher")) for each in ends if len(each)]
-        end = max([*drained, *(_last_submission(run) for run in runs), 1.0])
+        end = max([*drained, *(float(_instants(run, run.jobs["submit"]).max(initial=0.0)) for run in runs), 1.0])
         if end >= (1 - TAIL) * full:
             end = full
         unit, name = next(((unit, name) for unit, name, least in UNITS if end >= least * unit), (1.0, "s"))
@@ -79,11 +71,7 @@ class TimeAxis:
         return f"{instant / self.unit:,.4g} {self.name}"
 
     def note(self, *sides: str) -> str:
-        """Return a sentence about jobs that end after the axis; empty if there are none.
-
-        Args:
-            sides: name of each run (`real`, `predicted`).
-        """
+        """Return a sentence about jobs of the `sides` that end after the axis; empty if there are none."""
         beyond = [
             f"{count:,} {side} jobs end later, the last at {self.show(last)}"
             for side, count, last in zip(sides, self.later, self.last, strict=True)
@@ -96,38 +84,25 @@ class TimeAxis:
         )
 
 
-def _ends(run: Run) -> FloatArray:
-    ends = run.jobs["end"].to_numpy(dtype=np.float64) - origin(run)
-    return ends[np.isfinite(ends)]
-
-
-def _last_submission(run: Run) -> float:
-    submits = run.jobs["submit"].to_numpy(dtype=np.float64) - origin(run)
-    return float(submits[np.isfinite(submits)].max(initial=0.0))
-
-
-def _last_allocation(run: Run) -> float:
-    ends = run.allocations["end"].to_numpy(dtype=np.float64) - origin(run)
-    return float(ends[np.isfinite(ends)].max(initial=0.0))
+def _instants(run: Run, column: pd.Series[float]) -> FloatArray:
+    """Return the known instants of a column, s after the first submission."""
+    instants: FloatArray = np.asarray(column, dtype=np.float64) - origin(run)
+    return instants[np.isfinite(instants)]
 
 
 def threshold(*samples: FloatArray) -> float | None:
-    """Return the absolute value up to which the axis of these values is linear, or None for a linear axis.
-
-    The threshold is a power of ten near a tenth of the median of the nonzero absolute values.
-    """
+    """Return the value up to which the axis of these values is linear, or None for a linear axis."""
     amounts = np.abs(np.concatenate(samples))
     amounts = amounts[np.isfinite(amounts) & (amounts > 0)]
     if not len(amounts) or amounts.max() < DWARFED * np.median(amounts):
         return None
+    # A power of ten near a tenth of the median of the nonzero absolute values.
     return float(max(10.0 ** np.floor(np.log10(np.median(amounts) / 10)), amounts.max() * 1e-7, 1.0))
 
 
 def decades(*samples: FloatArray) -> float | None:
-    """Return the threshold of a logarithmic axis: a power of ten near the 10th percentile of the positive values.
-
-    Below the threshold, the axis is linear, so that 0 can be drawn. None if no value is positive.
-    """
+    """Return the threshold of a logarithmic axis: a power of ten near the 10th percentile of the positive values."""
+    # Below the threshold, the axis is linear, so that 0 can be drawn.
     values = np.concatenate(samples)
     values = values[np.isfinite(values) & (values > 0)]
     if not len(values):
@@ -167,13 +142,7 @@ def note(linear: float | None) -> str:
 def scatter(
     axes: Axes, x: FloatArray, y: FloatArray, color: str, *, linear: Mapping[str, float | None] | None = None
 ) -> None:
-    """Draw a mark for each point. More than `MARKS` points are drawn as an image: one mark per occupied cell of a grid.
-
-    Args:
-        x, y: shape (points,).
-        color: color of the marks. The marks of cells with more points are darker.
-        linear: threshold of each axis (`x`, `y`), as in `apply`.
-    """
+    """Draw a mark per point. More than `MARKS` points are an image: a mark per cell, darker with more points."""
     if len(x) <= MARKS:
         axes.scatter(x, y, color=color, linewidths=0, s=9.0, alpha=0.6)
         return

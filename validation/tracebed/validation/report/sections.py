@@ -25,8 +25,7 @@ from tracebed.validation.pictures import Picture, drawn_in
 from tracebed.validation.report.style import NARROW, STYLE, WIDE, svg
 from tracebed.validation.report.templates import fill
 
-MOST_DATA = 1_000_000
-"""Largest size of the data of a figure that a page offers, bytes of CSV."""
+MOST_DATA = 1_000_000  # largest size of the data of a figure that a page offers, bytes of CSV
 
 Part = Markup | Picture | Figure | str
 Content = Part | tuple[Part, ...]
@@ -96,10 +95,10 @@ def rendered_sections(
 
 def _sections(subjects: Mapping[str, Any], more: Mapping[str, Section] | None) -> list[tuple[Section, str]]:
     """Return the sections of the subjects and their names, in their order."""
-    found = [(_checked(name, section), name) for name, section in SECTIONS.all()]
-    found += [(section, name) for name, section in (more or {}).items()]
-    found = [each for each in found if each[0].scope in subjects]
-    return sorted(found, key=lambda each: (each[0].order, each[1]))
+    named = [(_checked(name, section), name) for name, section in SECTIONS.all()]
+    named += [(section, name) for name, section in (more or {}).items()]
+    named = [each for each in named if each[0].scope in subjects]
+    return sorted(named, key=lambda each: (each[0].order, each[1]))
 
 
 def _checked(name: str, section: Any) -> Section:
@@ -128,11 +127,8 @@ def _html(content: Any, name: str, title: str) -> Markup:
 def figure_html(picture: Picture, sizes: Mapping[str, Figure], name: str, title: str) -> Markup:
     """Return a figure as HTML, with its data for a download.
 
-    Args:
-        picture: the picture, with its captions.
-        sizes: the figures: `wide` for screens and `narrow` for phones, or `any` for both.
-        name: name of the figure, unique in the page.
-        title: alternative text, if the picture has none.
+    `sizes`: the figures, `wide` for screens and `narrow` for phones, or `any` for both. `name` is unique in the page;
+    `title` is the alternative text, if the picture has none.
     """
     data = drawn_in(next(iter(sizes.values()))) if picture.data is None else picture.data()
     drawn = [(size, Markup(svg(figure, f"{name}-{size}"))) for size, figure in sizes.items()]
@@ -144,15 +140,15 @@ def figure_html(picture: Picture, sizes: Mapping[str, Figure], name: str, title:
 
 def pictures_of(subjects: Mapping[str, Any], more: Mapping[str, Section] | None = None) -> dict[str, Picture]:
     """Return the pictures of the sections of a page by name; arguments as for `rendered_sections`."""
-    found = {}
+    pictures = {}
     for section, name in _sections(subjects, more):
         content = section.content(subjects[section.scope])
         parts = content if isinstance(content, tuple) else (content,)
         for number, part in enumerate(parts, 1):
             if isinstance(part, Picture | Figure):
                 shown = Picture(partial(_constant, part)) if isinstance(part, Figure) else part
-                found[f"{name}-{number}" if len(parts) > 1 else name] = shown
-    return found
+                pictures[f"{name}-{number}" if len(parts) > 1 else name] = shown
+    return pictures
 
 
 def _constant(figure: Figure, _: float) -> Figure:

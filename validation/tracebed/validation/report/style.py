@@ -25,8 +25,7 @@ WIDE, NARROW = 9.6, 4.6
 """Widths of a picture in a page, inches: for a screen, and for a phone. Their text has 7 points if they are scaled to
 two columns, or to one column, of a paper."""
 DASHED: Any = (0, (4, 3))
-MARKS = 3_000
-"""Number of marks above which a collection is rasterized in the SVG."""
+MARKS = 3_000  # number of marks above which a collection is rasterized in the SVG
 STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "tracebed",
@@ -51,16 +50,8 @@ STYLE: dict[Any, Any] = {
 
 
 def panels(count: int, height: float, width: float, *, gap: float = 0.35) -> tuple[Figure, list[Axes]]:
-    """Return a figure of `count` panels, one below the other, with the margins of all pictures.
-
-    Args:
-        count: number of panels.
-        height: height of each panel, inches.
-        width: width of the figure, inches. The time axes of pictures of equal width are aligned.
-        gap: gap between panels, inches.
-
-    Heights and margins are those for a page, and shrink with the text.
-    """
+    """Return panels one below the other, with the margins of all pictures: time axes of equal widths are aligned."""
+    # Heights and margins, inches, are those for a page, and shrink with the text.
     left, right, top, bottom = (scale() * each for each in (0.85 if width > NARROW else 0.62, 0.25, 0.3, 0.5))
     height, gap = scale() * height, scale() * gap
     total = top + bottom + count * height + (count - 1) * gap
@@ -74,13 +65,8 @@ def panels(count: int, height: float, width: float, *, gap: float = 0.35) -> tup
 
 
 def beside(height: float, width: float, *, sharey: bool = False) -> tuple[Figure, list[Axes]]:
-    """Return a figure of two panels: side by side, or one below the other on phones.
-
-    Args:
-        height: height of the panels side by side, inches; panels one below the other are lower.
-        width: width of the figure, inches.
-        sharey: whether the panels have one y axis. Side by side, only the left panel shows its labels.
-    """
+    """Return a figure of two panels (sizes in inches): side by side, or lower ones below each other on phones."""
+    # With one y axis, only the left one of two panels side by side shows its labels.
     if width <= NARROW:
         return panels(2, 0.8 * height, width, gap=0.75)
     figure, (left,) = panels(1, height, width)
@@ -133,13 +119,8 @@ def higher(figure: Figure, more: float) -> None:
 
 
 def svg(figure: Figure, name: str) -> str:
-    """Return the figure as an <svg> element for inlining in HTML, without prolog, metadata and links.
-
-    The URL of an artist becomes its tooltip (`<title>`), because a self-contained page has no links.
-
-    Args:
-        name: prefix of the ids in the element, unique in the page.
-    """
+    """Return the figure as an <svg> element for inlining in HTML; `name`, unique in the page, begins its ids."""
+    # The URL of an artist becomes its tooltip (`<title>`), because a self-contained page has no links.
     file = io.StringIO()
     figure.savefig(file, format="svg", dpi=200, metadata={"Date": None, "Creator": None})
     text = file.getvalue()

@@ -23,26 +23,22 @@ from tracebed.validation.verdict.validation import CaseMetric, CaseResult, Metri
 
 FACTORS = {0.5: "half the margins", 1.0: "the margins as given", 2.0: "double margins"}
 
-REACH = 3.2
-"""Largest multiple of the margin on the axis."""
+REACH = 3.2  # largest multiple of the margin on the axis
 LAST_TICK = 3.0
 DOT, DIAMOND = "M0 -4.5a4.5 4.5 0 1 0 .001 0z", "M0 -7l7 7-7 7-7-7z"
 ARROWS = {True: "M5 0l-8 -6v12z", False: "M-5 0l8 -6v12z"}
-
-CLASSES = ((1.0, "inside"), (math.inf, "outside"))
-"""Largest difference in margins -> CSS class of a cell."""
 
 
 def _verdicts(validation: Validation) -> Markup:
     """Return the table of metrics: real and predicted values, margin, interval, verdict and reasons."""
     metrics = [item for item in validation.metrics if item.cases]
-    found = {reason for item in metrics for reason in item.reasons}
+    given = {reason for item in metrics for reason in item.reasons}
     return fill(
         "verdicts",
         metrics=metrics,
         alone=len(validation.cases) == 1,
         alpha=validation.tolerances.alpha,
-        reasons=[(reason_text(reason), REASONS[reason]) for reason in Reason if reason in found],
+        reasons=[(reason_text(reason), REASONS[reason]) for reason in Reason if reason in given],
         error=error,
         perturbed_differences=validation.perturbed_differences,
     )
@@ -96,19 +92,15 @@ class Row:
 
     label: str
     note: str
-    z: float | None
-    """Difference / margin, limited to the axis; None if undefined."""
+    z: float | None  # difference / margin, limited to the axis; None if undefined
     interval: tuple[float, float] | None
-    perturbed: tuple[float, float] | None
-    """Interval of the difference with perturbed input; None if it is unknown."""
+    perturbed: tuple[float, float] | None  # interval of the difference with perturbed input; None if it is unknown
     dots: tuple[float, ...]
     shape: str
-    state: str
-    """CSS class: accurate, inaccurate or inconclusive."""
+    state: str  # CSS class: accurate, inaccurate or inconclusive
     verdict: str
     text: str
-    beyond: str = ""
-    """Difference / margin where it is beyond the last tick, as text."""
+    beyond: str = ""  # difference / margin where it is beyond the last tick, as text
 
 
 def _forest(validation: Validation) -> Markup:
@@ -156,7 +148,6 @@ def metric_row(item: MetricVerdict, difference: Difference | None = None) -> Row
 
 
 def _case(item: MetricVerdict, case: CaseMetric) -> Row:
-    off = math.isfinite(case.z) and abs(case.z) > 1
     return Row(
         label=case.case,
         note="",
@@ -165,11 +156,16 @@ def _case(item: MetricVerdict, case: CaseMetric) -> Row:
         perturbed=None,
         dots=(),
         shape=_shape(case.z, DOT),
-        state="" if math.isnan(case.z) else "outside" if off else "inside",
+        state=_state(case.z),
         verdict="",
         text=_text(item, case),
         beyond=_beyond(case.z),
     )
+
+
+def _state(z: float) -> str:
+    """Return the CSS class of an error of a case, in margins."""
+    return "" if math.isnan(z) else "inside" if abs(z) <= 1 else "outside"
 
 
 def _text(item: MetricVerdict, case: CaseMetric | None) -> str:
@@ -237,13 +233,9 @@ def _row(folder: str, result: CaseResult, metrics: list[CaseMetric | None]) -> d
         "calibration": result.calibration,
         "included": sum(not one.excluded for one in result.repetitions),
         "repetitions": len(result.repetitions),
-        "cells": [(math.nan, "") if one is None else (one.z, _class(one.z)) for one in metrics],
+        "cells": [(math.nan, "") if one is None else (one.z, _state(one.z)) for one in metrics],
         "noise_ratio": wait.noise_ratio if wait else math.nan,
     }
-
-
-def _class(z: float) -> str:
-    return "" if math.isnan(z) else next(name for most, name in CLASSES if abs(z) <= most)
 
 
 RANKING = Section("Ranking of policies", 380, _ranking, scope="validation")

@@ -25,8 +25,7 @@ SHORT = {
     "logged": "jobs of a log",
 }
 
-LEAST = 0.0005
-"""Smallest number, or error in margins, that is not shown as 0."""
+LEAST = 0.0005  # smallest number, or error in margins, that is not shown as 0
 
 
 def execution(info: RunInfo) -> str:
@@ -63,14 +62,9 @@ def reason_text(reason: Reason) -> str:
 
 
 def error(item: MetricVerdict, case: CaseMetric | None = None) -> str:
-    """Return the error of a metric, predicted - real mean, with its interval: `+1.2 % [+0.8, +1.6]`.
-
-    The unit is percent of the real mean, or the unit of the metric if the absolute amount of the margin applies. The
-    unit of the mean over several cases is the margin, since their margins differ.
-
-    Args:
-        case: one of its cases; by default, the mean over all cases.
-    """
+    """Return the error of a metric, predicted - real mean, with its interval: `+1.2 % [+0.8, +1.6]`."""
+    # The unit is percent of the real mean, or the unit of the metric if the absolute amount of the margin applies. The
+    # unit of the mean over several cases is the margin, since their margins differ.
     if case is None and len(item.cases) == 1:
         (case,) = item.cases
     if case is not None:

@@ -12,9 +12,8 @@ from tracebed.converters.formats.tools.files import Input
 from tracebed.converters.workload import Kind, Workload
 from tracebed.machine.nodes import NodeFacts
 from tracebed.orchestrator.run import Run
-from tracebed.validation.simulators import staircase
 from tracebed.validation.simulators.assembly import run_of
-from tracebed.validation.simulators.observed import Observed
+from tracebed.validation.simulators.observed import NodePeriods, Observed, applied_resizes
 from tracebed.validation.simulators.simulator import ExternalSimulator, ReadOptions
 
 
@@ -24,19 +23,11 @@ def recognizes(path: Path) -> bool:
 
 
 def read(path: Path, workload: Workload | None, options: ReadOptions) -> Run:
-    """Read a log. Jobs are numbered from 0 in the order of their starts, and hosts in the order of their names.
-
-    All jobs are rigid if none was resized. Otherwise the scripts in the folders beside the log state which jobs are
-    malleable; without scripts, all jobs count as malleable.
-
-    A shrink that the program refused released no hosts, so it is no resize. Some versions of the scheduler print the
-    error of the program in the place of hosts.
-
-    Raises:
-        InputError: the log is damaged (`formats.amte.logged_jobs`), or the jobs are not those of the workload.
-    """
+    """Read a log. Jobs are numbered from 0 in the order of their starts, and hosts in the order of their names."""
     file = Input.at(path)
     jobs = amte.logged_jobs(file)
+    # All jobs are rigid if none was resized. Otherwise the scripts in the folders beside the log state which jobs are
+    # malleable; without scripts, all jobs count as malleable.
     resized = any(job.changes for job in jobs)
     scripts = amte.scripts_beside(path, len(jobs)) if resized else None
     malleable = [resized if scripts is None else scripts[row].malleable for row in range(len(jobs))]
@@ -89,20 +80,15 @@ def read(path: Path, workload: Workload | None, options: ReadOptions) -> Run:
 def _allocations(periods: list[tuple[int, int, float, float]]) -> pd.DataFrame:
     """Return the table of allocations for (row, node, start, end)."""
     row, node, start, end = zip(*periods, strict=True)
-    held = staircase.NodePeriods(np.array(row), np.array(node), np.array(start), np.array(end))
-    return staircase.allocations(held)
+    return NodePeriods(np.array(row), np.array(node), np.array(start), np.array(end)).allocations()
 
 
 def _reconfigurations(resizes: list[tuple[int, int, int, float, bool]]) -> pd.DataFrame:
-    """Return the table of resizes for (row, nodes before, nodes after, instant, whether it is an expansion).
-
-    The log has the decision on an expansion, and the end of a shrink; the other instants of a resize are unknown.
-    """
+    """Return the table of resizes for (row, nodes before, nodes after, instant, whether it is an expansion)."""
+    # The log has the decision on an expansion, and the end of a shrink; the other instants of a resize are unknown.
     changes = pd.DataFrame(resizes, columns=["row", "nodes_from", "nodes_to", "time", "expands"])
     expands, time = changes["expands"].to_numpy(dtype=bool), changes["time"].to_numpy(dtype=np.float64)
-    return staircase.reconfigurations(
-        changes, asked=np.where(expands, time, np.nan), ended=np.where(expands, np.nan, time)
-    )
+    return applied_resizes(changes, asked=np.where(expands, time, np.nan), ended=np.where(expands, np.nan, time))
 
 
 SIMULATOR = ExternalSimulator(

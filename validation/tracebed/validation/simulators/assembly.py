@@ -33,8 +33,7 @@ from tracebed.validation.simulators.simulator import ReadOptions
 MISSING = "not in the file"
 UNRECORDED = "malleable jobs without a record of their resizes, whose run times are taken to be those on their sizes"
 
-SHARED_S = 1.0
-"""Two jobs share a node if both hold it for longer than this, s: rounded times overlap by a second."""
+SHARED_S = 1.0  # two jobs share a node if both hold it for longer than this, s: rounded times overlap by a second
 NUMBERED = "check the number of nodes of the machine (import --nodes) and the files of the simulation"
 NO_SIZES = "the number of nodes of each job is not in the file"
 NO_COURSES = "the file does not record from when to when a job held each of its nodes"
@@ -44,17 +43,7 @@ RESIZABLE = (Kind.MALLEABLE, Kind.EVOLVING)
 
 
 def run_of(observed: Observed, workload: Workload | None, options: ReadOptions) -> Run:
-    """Return the run in a file.
-
-    Args:
-        observed: the jobs of the file.
-        workload: the workload that the jobs belong to. None: it is made from the file.
-        options: the options of the import.
-
-    Raises:
-        InputError: the jobs cannot be matched, times are missing or contradict each other, or the jobs need more nodes
-            than there are.
-    """
+    """Return the run in a file, with the jobs of `workload`; None: the workload is made from the file."""
     if not len(observed.jobs):
         raise InputError("contains no jobs", where=observed.where, hint="check that the file is complete")
     policy, facts, own = options.policy or observed.policy, options.workload_facts, list[str]()
@@ -121,14 +110,7 @@ def _as_scheduled(workload: Workload, policy: str) -> Workload:
 
 
 def workload_in(observed: Observed, options: ReadOptions) -> tuple[Workload, Pairing]:
-    """Return the workload made from the jobs of a file, and the row of each job.
-
-    Run times are those of the file; that of a job that was resized is unknown, since it holds for no single size. Time
-    0 is the first submission.
-
-    Raises:
-        InputError: submit times are missing, or a job id occurs twice.
-    """
+    """Return the workload made from the jobs of a file, and the row of each job. Time 0 is the first submission."""
     submit, start, end = (observed.floats(name) for name in ("submit", "start", "end"))
     wait, run, response = (observed.floats(name) for name in ("wait", "run", "response"))
     submit = first_of(submit, start - wait, end - response)
@@ -138,6 +120,7 @@ def workload_in(observed: Observed, options: ReadOptions) -> tuple[Workload, Pai
         raise observed.error(row, "has no submit time, so no workload can be made from the file", hint)
     offset = float(submit.min())
     start = first_of(start, submit + wait)
+    # Run times are those of the file; that of a job that was resized is unknown, since it holds for no single size.
     ran = np.where(_resized(observed), np.nan, first_of(run, end - start, response - (start - submit)))
     cores = observed.floats("cores")
     per_node = options.cores_per_node or 1
@@ -232,16 +215,12 @@ def _states(observed: Observed, pairing: Pairing, times: Times) -> tuple[npt.NDA
 
 
 def _counts(observed: Observed, workload: Workload, pairing: Pairing, options: ReadOptions) -> list[str]:
-    """Return warnings about jobs and rows without a counterpart.
-
-    Raises:
-        InputError: a prediction has jobs that are not in the workload.
-    """
-    found = []
+    """Return warnings about jobs and rows without a counterpart; a prediction has only jobs of the workload."""
+    warnings = []
     absent = int((pairing.rows < 0).sum())
     if absent:
         first = workload.column("job_id")[int((pairing.rows < 0).argmax())]
-        found.append(
+        warnings.append(
             f"{absent:,} of {len(workload):,} jobs are not in the file, and count as not ended (first: {first})"
         )
     strangers = pairing.unmatched_rows
@@ -251,18 +230,16 @@ def _counts(observed: Observed, workload: Workload, pairing: Pairing, options: R
         if options.side == "predicted":
             hint = "check --workload, or match jobs by --match FILE, id, order or shape"
             raise InputError(what, where=place, hint=hint)
-        found.append(f"{what}, and are ignored (first: {place})")
-    return found
+        warnings.append(f"{what}, and are ignored (first: {place})")
+    return warnings
 
 
 def _partial_nodes(observed: Observed, workload: Workload, options: ReadOptions) -> list[str]:
-    """Return a warning if jobs hold a part of the cores of a node: a scheduler of nodes gives them the whole node.
-
-    Cores count as nodes, with a warning, if the number of cores of a node is unknown.
-    """
+    """Return a warning if jobs hold a part of the cores of a node: a scheduler of nodes gives them the whole node."""
     if observed.is_known("nodes") or not observed.is_known("cores"):
         return []
     cores, whole = observed.floats("cores"), max(workload.ints("cores_per_node").max(initial=1), 1)
+    # Cores count as nodes, with a warning, if the number of cores of a node is unknown.
     if not (options.cores_per_node or workload.provenance.system.cores_per_node) and whole == 1:
         many = counted(int((cores > 1).sum()), "job")
         return (
@@ -305,11 +282,7 @@ def _origin(observed: Observed, pairing: Pairing) -> dict[str, object]:
 
 
 def facts_of(run: Run) -> tuple[Workload, dict[str, object]]:
-    """Return the workload of a run, derived from its jobs, and the facts of the workload for other runs of it.
-
-    Raises:
-        InputError: the run has no jobs.
-    """
+    """Return the workload of a run, derived from its jobs, and the facts of the workload for other runs of it."""
     jobs = run.jobs
     table = pd.DataFrame(
         {
@@ -330,25 +303,19 @@ def facts_of(run: Run) -> tuple[Workload, dict[str, object]]:
 
 
 def derived_workload(run: Run) -> tuple[Workload, bool]:
-    """Return the workload of a run, derived from its jobs, and whether its hash is that of the workload.
-
-    A run does not have all properties of all jobs: it lacks the sizes that malleable jobs may have.
-    """
+    """Return the workload of a run, derived from its jobs, and whether its hash is that of the workload."""
+    # A run does not have all properties of all jobs: it lacks the sizes that malleable jobs may have.
     workload, facts = facts_of(run)
     sizes = {1, workload.provenance.system.cores_per_node or 1}
     for cores in sorted(sizes):  # the table of a run lacks the cores that a job requested of each node
-        found = Workload(workload.table.assign(cores_per_node=cores), workload.provenance)
-        if found.sha256 == facts.get("sha256"):
-            return found, True
+        candidate = Workload(workload.table.assign(cores_per_node=cores), workload.provenance)
+        if candidate.sha256 == facts.get("sha256"):
+            return candidate, True
     return workload, False
 
 
 def workload_of(run: Run) -> Workload:
-    """Return the workload of a run, derived from its jobs.
-
-    Raises:
-        InputError: the run does not have all properties of its jobs.
-    """
+    """Return the workload of a run, derived from its jobs, if the run has all properties of its jobs."""
     workload, is_whole = derived_workload(run)
     if not is_whole:
         what = f"the workload {run.info.workload.get('name')} has properties of jobs that its runs lack"
@@ -431,17 +398,12 @@ def _assigned(
     nodes: list[NodeFacts],
     options: ReadOptions,
 ) -> tuple[Table, list[NodeFacts], list[str]]:
-    """Assign nodes to jobs of constant size, so that as many are busy as in the file.
-
-    Rounded times of two jobs may overlap by the resolution, so that nodes are released that much earlier.
-
-    Raises:
-        InputError: a simulator uses more nodes than there are, or a real system more than `options.nodes`.
-    """
+    """Assign nodes to jobs of constant size, so that as many are busy as in the file."""
     jobs = np.flatnonzero(ran)
     start = times.start[jobs]
     last = np.nanmax(np.concatenate([times.start[jobs], times.end[jobs]]))
     end = np.where(np.isfinite(times.end[jobs]), times.end[jobs], last)
+    # Rounded times of two jobs may overlap by the resolution, so that nodes are released that much earlier.
     released = np.maximum(start, end - max(observed.resolution, ROUNDING_S))
     owner, node, count, busiest = assign_nodes(start, released, size[jobs])
     warnings = []
@@ -471,11 +433,7 @@ def _assigned(
 def _recorded(
     observed: Observed, workload: Workload, pairing: Pairing, times: Times, nodes: list[NodeFacts]
 ) -> pd.DataFrame:
-    """Return the allocations of the file, within the times of their jobs.
-
-    Raises:
-        InputError: a node does not exist, or a period is outside of the times of the job by more than the resolution.
-    """
+    """Return the allocations of the file, within the times of their jobs, up to the resolution."""
     rows = observed.allocations
     assert rows is not None
     job_of = np.full(len(observed.jobs), -1, dtype=np.int64)
@@ -571,10 +529,10 @@ def times_of(observed: Observed, workload: Workload, pairing: Pairing) -> Times:
 
 def first_of(*candidates: FloatArray) -> FloatArray:
     """Return the first finite value of each element."""
-    found = candidates[0]
+    values = candidates[0]
     for other in candidates[1:]:
-        found = np.where(np.isfinite(found), found, other)
-    return found
+        values = np.where(np.isfinite(values), values, other)
+    return values
 
 
 def relative(times: FloatArray, offset: float) -> FloatArray:

@@ -28,8 +28,8 @@ from tracebed.ground.errors import InputError
 from tracebed.ground.input_files import parse_json
 from tracebed.machine.nodes import nodes_of
 from tracebed.orchestrator.run import Run
-from tracebed.validation.simulators import staircase
 from tracebed.validation.simulators.assembly import run_of
+from tracebed.validation.simulators.observed import NodePeriods, applied_resizes
 from tracebed.validation.simulators.simulator import ExternalSimulator, ReadOptions
 from tracebed.validation.simulators.table import Table, intervals, names_of, observed_of, read_table
 
@@ -51,12 +51,10 @@ OLD_COLUMNS = {
     "held": "allocated_processors",
 }
 """Field -> column of `jobs.csv` of the versions of 2016, where it has another name."""
-MARKS = ("job_id", "submit", "nodes", "run")
-"""Fields by whose columns the file is recognized."""
+MARKS = ("job_id", "submit", "nodes", "run")  # fields by whose columns the file is recognized
 STATES = ("nb_sleeping", "nb_switching_on", "nb_switching_off", "nb_idle", "nb_computing")
 """Columns of the machine states whose sum is the number of machines."""
-AGREES = 0.001
-"""Largest relative difference from the figures that Batsim prints: machine states have six digits."""
+AGREES = 0.001  # largest relative difference from the figures that Batsim prints: machine states have six digits
 
 
 def recognizes(path: Path) -> bool:
@@ -79,11 +77,7 @@ def _fields(names: Sequence[str]) -> dict[str, str]:
 
 
 def read(path: Path, workload: Workload | None, options: ReadOptions) -> Run:
-    """Read `jobs.csv`, or a folder with it, as a run.
-
-    Raises:
-        InputError: the file is not a `jobs.csv` of Batsim, or its jobs are not those of the workload.
-    """
+    """Read `jobs.csv`, or a folder with it, as a run."""
     file = _jobs_file(path)
     if file is None:
         hint = "give the file jobs.csv of Batsim, or the folder with it"
@@ -120,24 +114,19 @@ def _ids(ids: pd.Series[str]) -> pd.Series[str]:
 
 
 def _joined(table: Table) -> tuple[Table, dict[str, Any]]:
-    """Join the rows of a job that has a row for each of its allocations: `17`, `17#2`, ...
-
-    Such a row is submitted when it starts. Batsim gives similar names to jobs that it submits again, but these are
-    submitted later than they start, or have the number 1.
-
-    Returns:
-        The table with a row per job, and the attributes of `Observed` that follow: allocations, resizes and warnings.
-    """
+    """Join the rows of a job with several allocations: `17`, `17#2`, ...; also return attributes of `Observed`."""
+    # Such a row is submitted when it starts. Batsim gives similar names to jobs that it submits again, but these are
+    # submitted later than they start, or have the number 1.
     jobs = table.jobs
     if table.held is None or not {"submit", "start", "end"} <= set(jobs):
         return table, {}
-    none = staircase.reconfigurations(pd.DataFrame(columns=["row", "nodes_from", "nodes_to"], dtype=np.int64))
+    none = applied_resizes(pd.DataFrame(columns=["row", "nodes_from", "nodes_to"], dtype=np.int64))
     submit, start, end = (jobs[name].to_numpy(dtype=np.float64) for name in ("submit", "start", "end"))
-    found = jobs["job_id"].str.extract(r"\A(.+)#(\d{1,9})\Z")
-    later = (found[1].astype(float) > 1) & found[0].isin(jobs["job_id"]) & (submit == start)
+    parts = jobs["job_id"].str.extract(r"\A(.+)#(\d{1,9})\Z")
+    later = (parts[1].astype(float) > 1) & parts[0].isin(jobs["job_id"]) & (submit == start)
     if not later.any():
         return table, {"reconfigurations": none}
-    job, _ = pd.factorize(found[0].where(later, jobs["job_id"]))
+    job, _ = pd.factorize(parts[0].where(later, jobs["job_id"]))
     order = np.lexsort((start, job))
     again = (job[order][1:] == job[order][:-1]) & (start[order][1:] > end[order][:-1])
     # A job that was started again holds no nodes between two rows: its run begins after the last such gap.
@@ -152,28 +141,28 @@ def _joined(table: Table) -> tuple[Table, dict[str, Any]]:
     waits = begins - whole["submit"] if "wait" in whole else None
     whole = whole.assign(start=begins, end=ends, run=ends - begins, **({} if waits is None else {"wait": waits}))
     held = _held(table, rows, job[rows])
-    changes = staircase.resizes(held, begins, ends)
+    changes = held.resizes(begins, ends)
     lost = int((~last).sum())
     notes = [f"{lost:,} rows are allocations before a restart of the job, and are ignored"] if lost else []
     return replace(table, jobs=whole, held=None, kept=table.kept[first]), {
-        "allocations": staircase.allocations(held),
-        "reconfigurations": staircase.reconfigurations(changes, applied=changes["time"].to_numpy(dtype=np.float64)),
+        "allocations": held.allocations(),
+        "reconfigurations": applied_resizes(changes, applied=changes["time"].to_numpy(dtype=np.float64)),
         "warnings": notes,
     }
 
 
-def _held(table: Table, rows: IntArray, job: IntArray) -> staircase.NodePeriods:
+def _held(table: Table, rows: IntArray, job: IntArray) -> NodePeriods:
     """Return the periods in which jobs hold nodes, of rows of the table with the number of their job."""
     assert table.held is not None
-    found = []
+    periods = []
     for row, owner in zip(rows.tolist(), job.tolist(), strict=True):
         span = (table.jobs["start"].iloc[row], table.jobs["end"].iloc[row])
         for low, high in intervals(table.held.iloc[row], table, row):
-            found += [(owner, node, *span) for node in range(low, high + 1)]
-    owner, node, start, end = (np.array(values) for values in zip(*sorted(found), strict=True))
+            periods += [(owner, node, *span) for node in range(low, high + 1)]
+    owner, node, start, end = (np.array(values) for values in zip(*sorted(periods), strict=True))
     goes_on = (owner[1:] == owner[:-1]) & (node[1:] == node[:-1]) & (start[1:] == end[:-1])
     begins, stops = np.append(True, ~goes_on), np.append(~goes_on, True)
-    return staircase.NodePeriods(owner[begins], node[begins], start[begins], end[stops])
+    return NodePeriods(owner[begins], node[begins], start[begins], end[stops])
 
 
 class _CompanionFiles:
@@ -199,8 +188,8 @@ class _CompanionFiles:
     def _schedule(self) -> dict[str, Any]:
         """Return the figures of the schedule; empty without it."""
         if file := self.files.get("schedule.json"):
-            found = parse_json(Input.at(file).text.decode(errors="replace"), where=str(file), hint="run Batsim again")
-            return found if isinstance(found, dict) else {}
+            figures = parse_json(Input.at(file).text.decode(errors="replace"), where=str(file), hint="run Batsim again")
+            return figures if isinstance(figures, dict) else {}
         if file := self.files.get("schedule.csv"):
             return dict(next(_rows(file), {}))
         return {}

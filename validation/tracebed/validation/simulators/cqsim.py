@@ -34,11 +34,7 @@ def _numbers(line: str) -> list[float] | None:
 
 
 def read(path: Path, workload: Workload | None, options: ReadOptions) -> Run:
-    """Read a `.rst` file as a run.
-
-    Raises:
-        InputError: a line does not have nine numbers, or the jobs are not those of the workload.
-    """
+    """Read a `.rst` file, nine numbers a line, as a run."""
     file = Input.at(path)
     rows, places = [], []
     for number, line in file.lines():

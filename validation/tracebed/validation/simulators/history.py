@@ -19,18 +19,9 @@ from tracebed.orchestrator.run import Run, RunInfo, workload_facts
 def run_of_log(workload: Workload, *, name: str = "workload", where: str | None = None) -> Run:
     """Return the run with the times `logged_start` and `logged_end` of a log, on the nodes of its system.
 
-    Logs rarely list the nodes of a job. Nodes are assigned when jobs start and released when they end, so that no
-    node has two jobs. If the number of nodes is unknown, the run has as many as were busy at once. Jobs without a
-    start have no allocations; their state is the one in the log, or unknown.
-
-    Args:
-        workload: the log, read or cleaned, but not scaled.
-        name: the name of the workload, for reports.
-        where: the file of the workload, for messages.
-
-    Raises:
-        InputError: no job has a start, an end and nodes in the log, or more nodes were busy at once than the system
-            has.
+    Logs rarely list the nodes of a job. Nodes are assigned when jobs start and released when they end, so that no node
+    has two jobs. If the number of nodes is unknown, the run has as many as were busy at once. Jobs without a start have
+    no allocations; their state is the one in the log, or unknown. The log may be cleaned, but not scaled.
     """
     start, end = workload.floats("logged_start"), workload.floats("logged_end")
     nodes = workload.ints("nodes")
@@ -94,17 +85,9 @@ def run_of_log(workload: Workload, *, name: str = "workload", where: str | None 
 
 
 def assign_nodes(start: FloatArray, end: FloatArray, nodes: IntArray) -> tuple[IntArray, IntArray, IntArray, int]:
-    """Assign nodes to jobs as they start: of the idle nodes, the one released last is taken first.
-
-    Args:
-        start: start of each job, s, shape (jobs,).
-        end: end of each job, s, shape (jobs,); not before its start.
-        nodes: number of nodes of each job, shape (jobs,).
-
-    Returns:
-        Job, first node and count of each range of consecutive nodes, grouped by job, and the largest number of nodes
-        busy at once.
-    """
+    """Assign nodes to jobs, shape (jobs,), as they start: of the idle nodes, the one released last is taken first."""
+    # Returned are job, first node and count of each range of consecutive nodes, grouped by job, and the largest number
+    # of nodes busy at once.
     offset = np.concatenate([[0], np.cumsum(nodes)])
     held = np.empty(int(offset[-1]), dtype=np.int64)
     ends = np.lexsort((np.arange(len(end)), start, end))  # jobs that start and end at one instant come last

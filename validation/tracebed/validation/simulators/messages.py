@@ -8,10 +8,8 @@ import signal
 from collections.abc import Iterable
 from pathlib import Path
 
-LONGEST = 500
-"""Longest reason, characters."""
-MOST_READ = 2**20
-"""Part of the output in which the reason is looked for, at its end, bytes."""
+LONGEST = 500  # longest reason, characters
+MOST_READ = 2**20  # part of the output in which the reason is looked for, at its end, bytes
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _TRACEBACK = re.compile(r"(?m)^.*Traceback \(most recent call last\):[ \t]*$")
 _RAISED = re.compile(r"(?m)^(?: *\| )?([A-Za-z_][\w.]*(?::.*)?)$")
@@ -48,22 +46,14 @@ _STATED: tuple[re.Pattern[str], ...] = tuple(
 
 
 def reason_in(text: str) -> str:
-    """Return the line of a program's output that states its error, without a banner, a stack or a warning.
-
-    A Python traceback ends with its exception; the last one counts. In other output, the first line in the most certain
-    of the forms `_STATED` is the reason; without any, the last line that is no noise.
-
-    Args:
-        text: standard output and error of the program.
-
-    Returns:
-        the line, at most `LONGEST` characters; empty if there is none.
-    """
+    """Return the line of a program's output, at most `LONGEST` characters, that states its error; empty without one."""
+    # A Python traceback ends with its exception; the last one counts. In other output, the first line in the most
+    # certain of the forms `_STATED` is the reason; without any, the last line that is no noise.
     text = _ESCAPE.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
     raised = ""
     if tracebacks := [*_TRACEBACK.finditer(text)]:
-        found = _RAISED.search(text, tracebacks[-1].end())
-        raised = found[1] if found else ""
+        match = _RAISED.search(text, tracebacks[-1].end())
+        raised = match[1] if match else ""
         if raised and not _OF_A_CHILD.match(raised):
             return raised[:LONGEST]
         text = text[: tracebacks[0].start()]  # the program that it started has said why

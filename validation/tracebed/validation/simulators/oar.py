@@ -26,10 +26,8 @@ from tracebed.validation.simulators.observed import Observed
 from tracebed.validation.simulators.simulator import ExternalSimulator, ReadOptions
 
 HINT = 'give the output of oarstat --gantt "BEGIN, END" --json'
-ENDED = ("Terminated", "Error")
-"""States of jobs whose `stop_time` is their end."""
-STARTED = (*ENDED, "Running", "Finishing", "Suspended", "Resuming")
-"""States of jobs whose `start_time` is their start."""
+ENDED = ("Terminated", "Error")  # states of jobs whose `stop_time` is their end
+STARTED = (*ENDED, "Running", "Finishing", "Suspended", "Resuming")  # states of jobs whose `start_time` is their start
 
 
 def recognizes(path: Path) -> bool:
@@ -41,13 +39,8 @@ def recognizes(path: Path) -> bool:
 
 
 def read(path: Path, workload: Workload | None, options: ReadOptions) -> Run:
-    """Read the jobs of OAR with the nodes that they held.
-
-    Resources of one host are the cores of a node. `options.nodes` does not apply: the file lists the machine.
-
-    Raises:
-        InputError: the file is not output of `oarstat --gantt --json`, or the jobs are not those of the workload.
-    """
+    """Read the jobs of OAR with the nodes that they held (`oarstat --gantt --json`)."""
+    # Resources of one host are the cores of a node. `options.nodes` does not apply: the file lists the machine.
     file = Input.at(path)
     raw = parse_json(file.data.decode("utf-8", "replace"), where=str(path), hint=HINT)
     jobs = raw.get("jobs") if isinstance(raw, dict) else None
@@ -106,13 +99,13 @@ def read(path: Path, workload: Workload | None, options: ReadOptions) -> Run:
 
 def _hosts(resources: Any, where: str) -> Iterator[tuple[str, str]]:
     """Yield id and host of each resource, by id."""
-    found = {}
+    hosts = {}
     for resource in resources if isinstance(resources, list) else []:
         if not isinstance(resource, dict) or not str(resource.get("resource_id", "")).isdecimal():
             raise InputError("has a resource without a number", where=where, hint=HINT)
         number = str(resource["resource_id"])
-        found[number] = str(resource.get("network_address") or resource.get("host") or f"resource-{number}")
-    yield from sorted(found.items(), key=lambda item: (len(item[0]), item[0]))
+        hosts[number] = str(resource.get("network_address") or resource.get("host") or f"resource-{number}")
+    yield from sorted(hosts.items(), key=lambda item: (len(item[0]), item[0]))
 
 
 def _list(job: Mapping[str, Any], name: str, where: str) -> list[Any]:

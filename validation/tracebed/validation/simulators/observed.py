@@ -1,7 +1,8 @@
 """Jobs as a file of another program describes them, before they are matched with the jobs of a workload.
 
 A reader of a format fills an `Observed`. `assembly.run_of` makes a run of it. So units, origins of time, matching and
-checks are the same for all formats.
+checks are the same for all formats. Files with the jobs of each node over time (`NodePeriods`) give the tables of
+allocations and resizes.
 """
 
 from __future__ import annotations
@@ -9,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from tracebed.converters.provenance import Source
-from tracebed.converters.workload import FloatArray
+from tracebed.converters.workload import FloatArray, IntArray
 from tracebed.ground.errors import InputError
 from tracebed.ground.states import JobState
 from tracebed.machine.nodes import NodeFacts
@@ -42,13 +44,11 @@ FIELDS: dict[str, str] = {
     "held": "numbers of the nodes that the job held, as intervals: `0-3 7`",
 }
 """Field of a job -> meaning. Times are in s. `held` is only a field of tables (`csv`)."""
-RESOLUTIONS = (1.0, 0.1, 0.01, 1e-3, 1e-4, 1e-5)
-"""Resolutions that are recognized, s. Finer times count as exact."""
+RESOLUTIONS = (1.0, 0.1, 0.01, 1e-3, 1e-4, 1e-5)  # Resolutions that are recognized, s. Finer times count as exact.
 SEVERAL_RUNS = "of a table of several runs, choose one: import --only COLUMN=VALUE"
 """What to do if each job occurs several times."""
 MINUTE = 60.0
-MANY = 20
-"""Number of different times that must all be whole minutes before the resolution counts as a minute."""
+MANY = 20  # number of different times that must all be whole minutes before the resolution counts as a minute
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,12 +134,55 @@ class Observed:
         return InputError(f"job {job[:40]!r} {what}" if job else f"the job {what}", where=self.place(row), hint=hint)
 
 
-def resolution_of(times: Sequence[FloatArray]) -> float:
-    """Return the largest resolution of `RESOLUTIONS`, or a minute, of which all finite times are multiples; else 0.
+class NodePeriods(NamedTuple):
+    """Periods in which a job holds a node, an entry each; grouped by job. Shapes (periods,)."""
 
-    Args:
-        times: times, s. A minute is only recognized if there are at least `MANY` different times.
-    """
+    job: IntArray
+    node: IntArray
+    start: FloatArray
+    end: FloatArray  # NaN: until the end of the file
+
+    def allocations(self) -> pd.DataFrame:
+        """Return a row per job, period and range of consecutive nodes: `row`, `node`, `count`, `start`, `end`."""
+        order = np.lexsort((self.node, self.end, self.start, self.job))
+        job, node, start, end = (values[order] for values in self)
+        joins = (job[1:] == job[:-1]) & (start[1:] == start[:-1]) & (end[1:] == end[:-1]) & (node[1:] == node[:-1] + 1)
+        first = np.flatnonzero(np.append(True, ~joins)[: len(job)])
+        count = np.diff(first, append=len(job))
+        table = pd.DataFrame(
+            {"row": job[first], "node": node[first], "count": count, "start": start[first], "end": end[first]}
+        )
+        return table.sort_values(["start", "row", "node"], ignore_index=True)
+
+    def resizes(self, start: FloatArray, end: FloatArray) -> pd.DataFrame:
+        """Return a row per resize between start and end, s, of a job: `row`, `time`, `nodes_from`, `nodes_to`."""
+        table = pd.DataFrame(
+            {
+                "row": np.concatenate([self.job, self.job]),
+                "time": np.concatenate([self.start, self.end]),
+                "change": np.repeat([1, -1], len(self.job)),
+            }
+        )
+        table = table.groupby(["row", "time"])[["change"]].sum().reset_index()  # sorted by job and time
+        table["nodes_to"] = table.groupby("row")["change"].cumsum()
+        table["nodes_from"] = table["nodes_to"] - table["change"]
+        row, time = table["row"].to_numpy(), table["time"].to_numpy()
+        inside = (time > start[row]) & (time < end[row]) & (table["change"].to_numpy() != 0)
+        resizes: pd.DataFrame = table.loc[inside, ["row", "time", "nodes_from", "nodes_to"]].reset_index(drop=True)
+        return resizes
+
+
+def applied_resizes(changes: pd.DataFrame, **instants: FloatArray) -> pd.DataFrame:
+    """Return `Observed.reconfigurations` of resizes; `asked`, `decided`, `applied`, `ended` are NaN if not given."""
+    sizes = changes[["row", "nodes_from", "nodes_to"]].reset_index(drop=True)
+    kind = np.where(sizes["nodes_to"] > sizes["nodes_from"], "expand", "shrink")
+    unknown = dict.fromkeys(("asked", "decided", "applied", "ended"), np.nan)
+    return sizes.assign(kind=kind, **(unknown | instants), state="applied")
+
+
+def resolution_of(times: Sequence[FloatArray]) -> float:
+    """Return the largest resolution of `RESOLUTIONS`, or a minute, of which all finite times are multiples; else 0."""
+    # A minute is only recognized if there are at least `MANY` different times.
     values = np.concatenate([np.asarray(each, dtype=np.float64).ravel() for each in times] or [np.empty(0)])
     values = np.unique(values[np.isfinite(values)])
     if not len(values):
@@ -169,18 +212,16 @@ WORDS: dict[str, JobState] = {
 
 
 def states_of(words: pd.Series[str]) -> tuple[list[JobState | None], list[str]]:
-    """Return the state of each word, None for an empty one, and the words whose meaning is unknown.
-
-    Only the first word of a text counts (`CANCELLED by 1234`). An unknown word gives `JobState.UNKNOWN`.
-    """
-    found: dict[str, JobState | None] = {"": None}
+    """Return the state of each word, None for an empty one, and the words whose meaning is unknown."""
+    # Only the first word of a text counts (`CANCELLED by 1234`).
+    states: dict[str, JobState | None] = {"": None}
     strange = []
     for text in dict.fromkeys(words):
         first = (text.split() or [""])[0]
         key = "".join(letter for letter in first.lower() if letter.isalnum())
-        if text not in found:
+        if text not in states:
             state = WORDS.get(key)
             if state is None:
                 strange.append(text)
-            found[text] = state or JobState.UNKNOWN
-    return [found[text] for text in words], strange
+            states[text] = state or JobState.UNKNOWN
+    return [states[text] for text in words], strange

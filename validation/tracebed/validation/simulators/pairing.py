@@ -16,19 +16,14 @@ from tracebed.ground.input_files import MAX_RUN_JSON, read_text
 from tracebed.validation.simulators.observed import SEVERAL_RUNS, Observed
 from tracebed.validation.simulators.simulator import ReadOptions
 
-FEW = 0.01
-"""Largest share of pairs that may contradict each other in size or submit time; a larger share is a wrong match."""
-LATE_S = 5.0
-"""Smallest difference of submit times that counts as a contradiction, s."""
-LATE_SHARE = 0.001
-"""Smallest difference of submit times that counts as a contradiction, as a share of the span of all submissions."""
+FEW = 0.01  # largest share of pairs that may contradict each other in size or submit time: more are a wrong match
+LATE_S = 5.0  # smallest difference of submit times that counts as a contradiction, s
+LATE_SHARE = 0.001  # the same, as a share of the span of all submissions
 UNIT = "the times seem to be in {0}: give --unit {0}"
-CLOSE = 0.01
-"""Largest relative distance from a factor between two units at which times count as of the other unit."""
+CLOSE = 0.01  # largest relative distance from a factor between two units at which times count as of the other unit
 PLACEHOLDERS = {*map(str.lower, NOTHING), *("-", "--", "?", "0", "-1", "n/a", "undefined", "x")}
 """Ids that stand for a missing one, in lower case."""
-SHOWN = 5
-"""Number of jobs that a message names."""
+SHOWN = 5  # number of jobs that a message names
 BY_HAND = "match jobs by --match FILE, id or order"
 
 
@@ -36,14 +31,10 @@ BY_HAND = "match jobs by --match FILE, id or order"
 class Pairing:
     """The row of a file for each job of a workload."""
 
-    rows: IntArray
-    """Row of each job, shape (jobs,); -1: the job is not in the file."""
-    by: str
-    """`mapping`, `id`, `order` or `shape`."""
-    offset_s: float
-    """Time 0 of the workload on the clock of the file, s."""
-    unmatched_rows: IntArray
-    """Rows that match no job of the workload."""
+    rows: IntArray  # row of each job, shape (jobs,); -1: the job is not in the file
+    by: str  # `mapping`, `id`, `order` or `shape`
+    offset_s: float  # time 0 of the workload on the clock of the file, s
+    unmatched_rows: IntArray  # rows that match no job of the workload
 
     @property
     def found(self) -> IntArray:
@@ -52,12 +43,7 @@ class Pairing:
 
 
 def pair(observed: Observed, workload: Workload, options: ReadOptions) -> Pairing:
-    """Match the rows of a file with the jobs of a workload.
-
-    Raises:
-        InputError: a job occurs twice, no row matches, the match is ambiguous, or sizes or submit times of the pairs
-            contradict each other.
-    """
+    """Match the rows of a file with the jobs of a workload, unambiguously, with equal sizes and submit times."""
     by: str = "mapping" if options.mapping else options.match
     if by == "auto":
         by = observed.match
@@ -118,16 +104,10 @@ def _names(observed: Observed, mapping: Path | None) -> pd.Series[str]:
 
 
 def read_mapping(path: Path) -> dict[str, str]:
-    """Return the content of a file of two columns, separated by comma, semicolon, tab or spaces: id -> id.
-
-    The first column has the ids of the imported file, the second the ids of the workload. Empty lines and lines that
-    begin with `#` are ignored.
-
-    Raises:
-        InputError: the file cannot be read, a line does not have two values, or an id occurs twice in a column.
-    """
+    """Return a file of two columns (comma, semicolon, tab, spaces) as id in the imported file -> id in the workload."""
+    # Empty lines and lines that begin with `#` are ignored. An id occurs once in a column.
     lines = read_text(path, "mapping", hint="check the path of --match", most=MAX_RUN_JSON).splitlines()
-    found: dict[str, str] = {}
+    mapping: dict[str, str] = {}
     taken: dict[str, int] = {}
     for number, line in enumerate(lines, 1):
         words = line.replace(",", " ").replace(";", " ").split()
@@ -138,11 +118,11 @@ def read_mapping(path: Path) -> dict[str, str]:
             hint = "write the id of the file and the id of the workload"
             raise InputError(f"has {len(words)} values, not two", where=where, hint=hint)
         theirs, ours = words
-        if theirs in found or ours in taken:
-            raise InputError(f"id {(theirs if theirs in found else ours)[:40]!r} occurs twice", where=where)
-        found[theirs] = ours
+        if theirs in mapping or ours in taken:
+            raise InputError(f"id {(theirs if theirs in mapping else ours)[:40]!r} occurs twice", where=where)
+        mapping[theirs] = ours
         taken[ours] = number
-    return found
+    return mapping
 
 
 def _by_id(observed: Observed, workload: Workload, names: pd.Series[str]) -> IntArray:
@@ -221,11 +201,7 @@ class _Shapes:
         return int((np.fmin(low, high) <= self.tolerance).sum())
 
     def rows(self, submit: FloatArray) -> IntArray:
-        """Return the row of each job, shape (jobs,); -1 without a row.
-
-        Raises:
-            InputError: several jobs have the same shape, but differ in properties that affect scheduling.
-        """
+        """Return the row of each job, shape (jobs,); -1 without a row. Jobs of one shape must be interchangeable."""
         found = np.full(len(self.workload), -1, dtype=np.int64)
         ambiguous: list[int] = []
         for jobs, rows in self._groups(submit):
@@ -353,14 +329,7 @@ def _check_submits(observed: Observed, workload: Workload, found: Pairing, *, re
 
 
 def check_unit(observed: Observed, workload: Workload, found: Pairing, run: FloatArray) -> None:
-    """Check the run times of rigid jobs against the workload: another unit may be the only difference.
-
-    Args:
-        run: the run time of each job of the workload in the file, s, shape (jobs,); NaN: unknown.
-
-    Raises:
-        InputError: their median is that of the workload in ms, us, ns, min or h.
-    """
+    """Check the run times of rigid jobs, s, shape (jobs,): another unit may be the only difference."""
     planned = workload.floats("run_time")
     known = (workload.column("kind") == Kind.RIGID) & (planned > 0) & (run > 0)
     if not known.any():

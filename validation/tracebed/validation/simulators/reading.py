@@ -24,10 +24,8 @@ from tracebed.validation.simulators.assembly import run_of, workload_for_import
 from tracebed.validation.simulators.observed import Observed
 from tracebed.validation.simulators.simulator import SIMULATORS, ReadOptions, simulator
 
-TABLE = "csv"
-"""The form of a file that no simulator and no format recognizes."""
-OF_ROWS = (TABLE, "batsim")
-"""Forms that are tables, whose rows can be chosen."""
+TABLE = "csv"  # the form of a file that no simulator and no format recognizes
+OF_ROWS = (TABLE, "batsim")  # forms that are tables, whose rows can be chosen
 
 
 def import_run(
@@ -35,14 +33,8 @@ def import_run(
 ) -> Run:
     """Read the output of a simulator, or the log of a real system, as a run.
 
-    Args:
-        path: the file, or the folder of a simulator's output.
-        options: whether the run is real, and how the file is read.
-        workload: the workload of the jobs, or a run of it. None: the workload is made from the file.
-        form: an installed simulator or a format of logs. None: recognized by the content.
-
-    Raises:
-        InputError: the file cannot be read, its form is unknown, or its jobs are not those of the workload.
+    `workload` is that of the jobs, or a run of it; None: it is made from the file. `form` is an installed simulator or
+    a format of logs; None: recognized by the content.
     """
     if isinstance(workload, Run):
         workload, options = workload_for_import(options, workload)
@@ -102,18 +94,14 @@ def form_of(path: Path) -> str:
     if path.is_dir():
         hint = "name its form by import --from, or give a file in it"
         raise InputError("the form of the folder is not recognized", where=str(path), hint=hint)
-    found = recognized(Input.at(path))
-    if found is not None and found.reader is not None and found.name not in SIMULATORS.entries:
-        return found.name
+    form = recognized(Input.at(path))
+    if form is not None and form.reader is not None and form.name not in SIMULATORS.entries:
+        return form.name
     return TABLE
 
 
 def read_log(path: Path, form: str, workload: Workload | None, options: ReadOptions) -> Run:
-    """Read a log as a run: its logged starts and ends are the times of the jobs. Without a workload, the log is it.
-
-    Raises:
-        InputError: the log cannot be read, has no starts and ends, or its jobs are not those of the workload.
-    """
+    """Read a log as a run: its logged starts and ends are the times of the jobs. Without a workload, the log is it."""
     if options.columns or options.unit:
         given = "--columns" if options.columns else "--unit"
         raise InputError(f"{given} is for tables, and {path.name} is in format {form}", hint="use import --from csv")

@@ -30,8 +30,7 @@ MatchName: TypeAlias = Literal["auto", "id", "order", "shape"]
 """How the jobs of a file are matched with the jobs of a workload: by id, by order of submission, or by submit time,
 size and run time. `auto` matches by id if most ids of the file are ids of the workload, else by shape."""
 
-TIMEOUT_S = 3600.0
-"""Default time after which a simulator is stopped, wall s."""
+TIMEOUT_S = 3600.0  # default time after which a simulator is stopped, wall s
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,16 +131,12 @@ SIMULATORS: Registry[ExternalSimulator] = Registry("tracebed.simulators", "simul
 
 
 def simulator(name: str) -> ExternalSimulator:
-    """Return the installed simulator `name`.
-
-    Raises:
-        InputError: there is no such simulator, or its entry point is not an `ExternalSimulator`.
-    """
-    found = SIMULATORS.load(name)
-    if not isinstance(found, ExternalSimulator):
-        what = f"is not a simulator: {type(found).__name__}"
+    """Return the installed simulator `name`."""
+    loaded = SIMULATORS.load(name)
+    if not isinstance(loaded, ExternalSimulator):
+        what = f"is not a simulator: {type(loaded).__name__}"
         raise InputError(what, where=SIMULATORS.entries[name].value, hint="the entry point names an ExternalSimulator")
-    return found
+    return loaded
 
 
 def simulate(
@@ -152,19 +147,7 @@ def simulate(
     options: SimulateOptions | None = None,
     **settings: Any,
 ) -> Run:
-    """Run the simulator `name`.
-
-    Args:
-        name: an installed simulator with a driver.
-        workload: the submission list.
-        nodes: the nodes.
-        setup: the setup, or the name of its policy.
-        options: the options; None: the defaults.
-        settings: settings by name, as for `Setup.of`.
-
-    Raises:
-        InputError: there is no such simulator, it has no driver, it does not support a setting, or it fails.
-    """
+    """Run the simulator `name`, which has a driver; `settings` by name as for `Setup.of`."""
     chosen, options = simulator(name), options or SimulateOptions()
     if chosen.simulate is None:
         drivers = [

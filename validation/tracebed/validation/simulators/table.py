@@ -30,16 +30,12 @@ from tracebed.validation.simulators.simulator import ExternalSimulator, ReadOpti
 
 CLOCK = re.compile(r"(?:(\d{1,15})-)?(\d{1,15}):(\d{1,15})(?::(\d{1,15}(?:\.\d+)?))?")
 """A duration as Slurm prints it: `1-02:03:04`, `02:03:04`, `03:04`."""
-NEVER = -1.0
-"""An unknown time, or the time of an event that never came, as several simulators write it."""
+NEVER = -1.0  # an unknown time, or the time of an event that never came, as several simulators write it
 UTC = "UTC"
-_FILTER = "rows "
-"""Prefix of the columns that select rows, beside the fields."""
-EPOCH = 5e8
-"""Numbers above this, in s, are taken as times since 1970 (1985-11-05)."""
+_FILTER = "rows "  # prefix of the columns that select rows, beside the fields
+EPOCH = 5e8  # numbers above this, in s, are taken as times since 1970 (1985-11-05)
 
-UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9, "min": 60.0, "h": 3600.0}
-"""Unit of times -> s."""
+UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9, "min": 60.0, "h": 3600.0}  # unit of times -> s
 SPELT = {
     **{name: name for name in UNITS},
     **dict.fromkeys(("sec", "secs", "second", "seconds"), "s"),
@@ -90,10 +86,8 @@ NAMES: dict[str, tuple[str, ...]] = {
 """Field -> names of its column in lower case, without punctuation and unit; preferred names first."""
 
 NUMBER = re.compile(r"\d{1,15}")
-COPIES = 0.99
-"""Smallest share of jobs whose limit is their run time for which the limits are run times."""
-ROUNDING_S = 0.01
-"""Rounding error of printed run times, s."""
+COPIES = 0.99  # smallest share of jobs whose limit is their run time for which the limits are run times
+ROUNDING_S = 0.01  # rounding error of printed run times, s
 
 
 @dataclass(frozen=True)
@@ -101,20 +95,14 @@ class Table:
     """The known columns of a table of jobs."""
 
     file: Input
-    jobs: pd.DataFrame
-    """As `Observed.jobs`."""
-    held: pd.Series[str] | None
-    """Intervals of node numbers that each job held."""
+    jobs: pd.DataFrame  # as `Observed.jobs`
+    held: pd.Series[str] | None  # intervals of node numbers that each job held
     columns: Columns
     found: Mapping[str, ColumnMatch]
-    kept: IntArray
-    """Row in the file of each row of `jobs`."""
-    unix: bool
-    """Whether submit, start and end are s since 1970."""
-    time_zone: str | None = None
-    """Time zone in which date-times without an offset were read; None if there are none."""
-    assumed: bool = False
-    """Whether the time zone was not given."""
+    kept: IntArray  # row in the file of each row of `jobs`
+    unix: bool  # whether submit, start and end are s since 1970
+    time_zone: str | None = None  # time zone in which date-times without an offset were read; None if there are none
+    assumed: bool = False  # whether the time zone was not given
 
     def place(self, row: int) -> str:
         """Return `file:line` of a row."""
@@ -129,15 +117,7 @@ def names_of(file: Input) -> list[str]:
 
 
 def read_table(path: Path, options: ReadOptions) -> Table:
-    """Read a table of jobs.
-
-    Args:
-        path: a CSV file (separated by comma, semicolon, tab or bar; compressed or not) or a Parquet file.
-        options: the columns, the unit of the times, and the time zone.
-
-    Raises:
-        InputError: the file is not a table, a column is missing, or a value is invalid.
-    """
+    """Read a table of jobs: CSV (comma, semicolon, tab or bar; compressed or not) or Parquet."""
     file = Input.at(path)
     if options.unit:
         one_of("unit", options.unit, UNITS)
@@ -192,11 +172,7 @@ def read_table(path: Path, options: ReadOptions) -> Table:
 
 
 def _kept(columns: Columns, rows: Mapping[str, str], where: str) -> IntArray:
-    """Return the numbers of the rows with the chosen values; all rows without a choice.
-
-    Raises:
-        InputError: a column has no such value.
-    """
+    """Return the numbers of the rows with the chosen values; all rows without a choice."""
     kept = np.ones(len(columns), dtype=bool)
     for name, value in rows.items():
         texts = pd.Series(columns[_FILTER + name], dtype="str").str.strip()
@@ -230,11 +206,7 @@ class _Numbers:
 
     @property
     def values(self) -> FloatArray:
-        """The numbers, in the unit of the file, shape (rows,); NaN where missing.
-
-        Raises:
-            InputError: a value is not a number.
-        """
+        """The numbers, in the unit of the file, shape (rows,); NaN where missing."""
         bad = self.invalid | (np.abs(self._numbers) > MAX_EXACT)
         if bad.any():
             row = int(bad.argmax())
@@ -251,13 +223,8 @@ class _Numbers:
         return values / power
 
     def dates(self, zone: str, *, first: bool = False) -> tuple[FloatArray, bool]:
-        """Return date-times, s since 1970 UTC, and whether they have an offset. Without one, they are in `zone` or UTC.
-
-        In the hour that occurs twice, a time is one of the second hour, or of the `first`.
-
-        Raises:
-            InputError: a value is not a date-time, or the time zone is unknown.
-        """
+        """Return date-times, s since 1970 UTC, and whether they have an offset; without, they are in `zone` or UTC."""
+        # In the hour that occurs twice, a time is one of the second hour, or of the `first`.
         column, zoned = cast(pa.chunked_array([pa.array(self.texts, pa.string())]), "time", self.file, self.name)
         seconds = column.to_numpy().astype(np.float64)
         return (seconds if zoned else utc(seconds, zone or UTC, first=first)), zoned
@@ -265,10 +232,10 @@ class _Numbers:
 
 def _clock(text: str) -> float:
     """Return a duration such as `1-02:03:04` in s; NaN if the text is not one."""
-    found = CLOCK.fullmatch(text)
-    if not found:
+    match = CLOCK.fullmatch(text)
+    if not match:
         return float("nan")
-    days, first, second, third = found.groups()
+    days, first, second, third = match.groups()
     hours, minutes, seconds = (0, first, second) if third is None else (first, second, third)
     return int(days or 0) * 86_400.0 + int(hours) * 3600.0 + int(minutes) * 60.0 + float(seconds)
 
@@ -281,10 +248,8 @@ class ColumnMatch(NamedTuple):
 
 
 def split(name: str) -> tuple[str, str]:
-    """Return the letters of a column name in lower case without its unit, and the unit; empty if it states none.
-
-    `Start Time (ms)`, `start_time_ms` and `startTimeMs` are `starttime` in `ms`.
-    """
+    """Return the letters of a column name in lower case without its unit, and the unit; empty if it states none."""
+    # `Start Time (ms)`, `start_time_ms` and `startTimeMs` are `starttime` in `ms`.
     words = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+", name)
     words = [word.lower() for word in words]
     unit = SPELT.get(words[-1], "") if len(words) > 1 else ""
@@ -292,16 +257,7 @@ def split(name: str) -> tuple[str, str]:
 
 
 def columns_of(spelt: Sequence[str], chosen: Mapping[str, str], where: str) -> dict[str, ColumnMatch]:
-    """Return the column of each field that a table has.
-
-    Args:
-        spelt: the column names of the file.
-        chosen: field -> column name, of the user. Other columns are found by `NAMES`.
-        where: the file, for messages.
-
-    Raises:
-        InputError: a field or a column is unknown, or a column occurs twice.
-    """
+    """Return the column of each field that a table has: the one that the user chose, or one of `NAMES`."""
     for field in chosen:
         one_of("field", field, FIELDS)
     found: dict[str, ColumnMatch] = {}
@@ -388,10 +344,8 @@ def observed_of(table: Table, format: str, **facts: object) -> Observed:
 
 
 def _drop_false_limits(table: Table) -> list[str]:
-    """Remove the time limits of a table if they are run times, and return a warning.
-
-    A column `walltime` holds limits in some logs, and run times in others.
-    """
+    """Remove the time limits of a table if they are run times, and return a warning."""
+    # A column `walltime` holds limits in some logs, and run times in others.
     column = table.found.get("time_limit")
     if column is None or split(column.name)[0] != "walltime":
         return []
@@ -406,11 +360,7 @@ def _drop_false_limits(table: Table) -> list[str]:
 
 
 def allocations_of(table: Table) -> pd.DataFrame | None:
-    """Return the nodes of each job from intervals of node numbers (`0-3 7`), or None if an ended job is without.
-
-    Raises:
-        InputError: a text is not a list of intervals.
-    """
+    """Return the nodes of each job from intervals of node numbers (`0-3 7`), or None if an ended job is without."""
     assert table.held is not None
     rows, first, count = [], [], []
     for row, text in enumerate(table.held.tolist()):
@@ -425,23 +375,19 @@ def allocations_of(table: Table) -> pd.DataFrame | None:
 
 
 def intervals(text: str, table: Table, row: int) -> list[tuple[int, int]]:
-    """Return the intervals of `0-3 7` as (first, last).
-
-    Raises:
-        InputError: the text is not a list of intervals, or a node occurs twice.
-    """
-    found = []
+    """Return the intervals of `0-3 7` as (first, last); a node occurs once."""
+    pairs = []
     for word in text.replace(",", " ").split():
         low, dash, high = word.partition("-")
         if not (NUMBER.fullmatch(low) and (NUMBER.fullmatch(high) or not dash)):
             what = f"{table.found['held'].name} {text[:40]!r} is not a list of node numbers such as 0-3 7"
             raise InputError(what, where=table.place(row), hint="correct it, or rename the column")
-        found.append((int(low), int(high) if dash else int(low)))
-    found.sort()
-    if any(high < low for low, high in found) or any(b[0] <= a[1] for a, b in pairwise(found)):
+        pairs.append((int(low), int(high) if dash else int(low)))
+    pairs.sort()
+    if any(high < low for low, high in pairs) or any(b[0] <= a[1] for a, b in pairwise(pairs)):
         what = f"{table.found['held'].name} {text[:40]!r} names a node twice, or an interval backwards"
         raise InputError(what, where=table.place(row), hint="correct it, or rename the column")
-    return found
+    return pairs
 
 
 SIMULATOR = ExternalSimulator(name="csv", title="a table of jobs of any program, with a header", read=read)

@@ -39,15 +39,12 @@ from tracebed.validation.verdict.rule import Verdict
 from tracebed.validation.verdict.tolerances import MANY
 from tracebed.validation.verdict.validation import Validation
 
-STORED_DIGITS = 10
-"""Significant digits of the stored figures: differences of rounding between machines do not change the file."""
+STORED_DIGITS = 10  # significant digits of stored figures: rounding on other machines does not change the file
 
 Number = Annotated[float, Field(allow_inf_nan=False)]
 
-LEAST_SEEDS = 5
-"""Smallest number of runs of a stochastic simulator in each case."""
-GROWTH = 0.01
-"""Growth of an error, in margins, above which an update of a baseline is worse than before."""
+LEAST_SEEDS = 5  # smallest number of runs of a stochastic simulator in each case
+GROWTH = 0.01  # growth of an error, in margins, above which an update of a baseline is worse than before
 
 HISTORY_COLUMNS = ["version", "date", "simulator", "verdict", "metric", "gate", "z", "metric_verdict"]
 
@@ -55,30 +52,24 @@ HISTORY_COLUMNS = ["version", "date", "simulator", "verdict", "metric", "gate", 
 class CaseBaseline(Part):
     """One metric of one simulator in one case. A value is null if it is undefined."""
 
-    predicted: Number | None
-    """Mean over the predictions, unit of the metric."""
-    real: Number | None
-    """Mean over the real repetitions, unit of the metric."""
-    margin: Number | None
-    """Margin, unit of the metric."""
-    z: Number | None
-    """(predicted - real) / margin."""
+    predicted: Number | None  # mean over the predictions, unit of the metric
+    real: Number | None  # mean over the real repetitions, unit of the metric
+    margin: Number | None  # Margin, unit of the metric
+    z: Number | None  # (predicted - real) / margin
+    # Lowest and highest predicted value with which the metric is accurate, the values of the other cases unchanged.
+    # Null: no value.
     limits: Annotated[list[Number], Field(min_length=2, max_length=2)] | None
-    """Lowest and highest predicted value with which the metric is accurate, the values of the other cases unchanged.
-    Null: no value."""
 
 
 class MetricBaseline(Part):
     """One metric of one simulator."""
 
     gate: bool
-    margin: str
-    """The margin as in a tolerances file."""
+    margin: str  # the margin as in a tolerances file
     verdict: str
-    z: Number | None
-    """Mean error over the cases, in margins."""
+    z: Number | None  # mean error over the cases, in margins
+    # Largest mean error with which the metric is accurate, in margins. Null: no error is accurate.
     reach: Number | None
-    """Largest mean error with which the metric is accurate, in margins. Null: no error is accurate."""
     cases: dict[str, CaseBaseline]
 
     def accepts(self, predicted: Mapping[str, float], kappa: float) -> bool:
@@ -92,12 +83,9 @@ class MetricBaseline(Part):
 class CaseInputs(Part):
     """Hashes of the inputs of one case."""
 
-    workload: str
-    """SHA-256 of the workload."""
-    real: list[str]
-    """SHA-256 of the jobs of each real repetition that is part of the verdict."""
-    predictions: int
-    """Number of predictions: more than one for a stochastic simulator."""
+    workload: str  # SHA-256 of the workload
+    real: list[str]  # SHA-256 of the jobs of each real repetition that is part of the verdict
+    predictions: int  # number of predictions: more than one for a stochastic simulator
 
 
 class SimulatorBaseline(Part):
@@ -124,43 +112,31 @@ def title(metric: str) -> str:
 
 
 def reach_of(half: float) -> float | None:
-    """Return the largest mean error, in margins, whose interval fits into (-1, 1).
-
-    Args:
-        half: half-width of the interval with its reserve.
-    """
+    """Return the largest mean error, in margins, whose interval of this half-width (with reserve) fits into (-1, 1)."""
     return 1 - half if half < 1 else None  # NaN: the noise is unknown
 
 
 def ranges(z: FloatArray, reach: float | None, kappa: float) -> FloatArray:
     """Return the range of the error of each case for which a metric is accurate, the other cases unchanged.
 
-    The ends come from the rule: the mean error is smaller than `reach`, and no case is off by more than `kappa`.
-
-    Args:
-        z: error of each case in margins, shape (cases,).
-        reach: largest mean error, in margins; None: no error is accepted.
-        kappa: largest error of a case, in margins.
-
-    Returns:
-        Shape (cases, 2): lower and upper end; NaN for a case without a range.
+    The ends come from the rule: the mean error is smaller than `reach` (None: no error is accepted), and no case is off
+    by more than `kappa`. All are in margins. Returns shape (cases, 2): lower and upper end; NaN for a case without a
+    range.
     """
     empty = np.full((len(z), 2), np.nan)
     if reach is None:
         return empty
     others = z.sum() - z
     sides = np.stack((np.full(len(z), -1.0), np.full(len(z), 1.0)), axis=1)
-    found = np.clip(sides * len(z) * reach - others[:, None], -kappa, kappa)
+    ends = np.clip(sides * len(z) * reach - others[:, None], -kappa, kappa)
     beyond = np.abs(z) > kappa
-    possible = (beyond.sum() - beyond == 0) & (found[:, 0] < found[:, 1])
-    return np.where(possible[:, None], found, empty)
+    possible = (beyond.sum() - beyond == 0) & (ends[:, 0] < ends[:, 1])
+    return np.where(possible[:, None], ends, empty)
 
 
 def simulator_baseline(document: Mapping[str, Any]) -> SimulatorBaseline:
-    """Return the baseline of one simulator from the JSON values of its validation.
-
-    Cases on which the simulator was calibrated, and metrics of imposed run times, are excluded.
-    """
+    """Return the baseline of one simulator from the JSON values of its validation."""
+    # Cases on which the simulator was calibrated, and metrics of imposed run times, are excluded.
     tolerances, facts = document["tolerances"], document["simulator"]
     cases = [case for case in document["cases"] if not case["calibration"]]
     return SimulatorBaseline(
@@ -185,17 +161,17 @@ def _metric(
 ) -> MetricBaseline:
     """Return the baseline of one metric in these cases."""
     matching = {case["name"]: case["matching"] for case in cases}
-    found = [case for case in item["cases"] if case["case"] in matching]
+    deciding = [case for case in item["cases"] if case["case"] in matching]
     of_case = {case["name"]: case["real_run"] for case in cases}
-    real_runs = len({of_case[case["case"]] for case in found})  # cases with the same real runs are one observation
+    real_runs = len({of_case[case["case"]] for case in deciding})  # cases with the same real runs are one observation
     needed = tolerances["repeats_many" if real_runs >= MANY else "repeats_few"]
-    decidable = item["profile_based"] or min((case["repeats"] for case in found), default=0) >= needed
+    decidable = item["profile_based"] or min((case["repeats"] for case in deciding), default=0) >= needed
     decidable &= all(
-        matching[case["case"]]["unmatched_share"] <= matching[case["case"]]["unmatched_limit"] for case in found
+        matching[case["case"]]["unmatched_share"] <= matching[case["case"]]["unmatched_limit"] for case in deciding
     )
     half = (_number(item["high"]) - _number(item["low"])) / 2 + _number(item["reserve"])
     reach = reach_of(half) if decidable else None
-    z = np.array([_number(case["z"]) for case in found])
+    z = np.array([_number(case["z"]) for case in deciding])
     return MetricBaseline(
         gate=item["gate"],
         margin=Margin(item["delta"], item["delta_abs"], gate=item["gate"]).text(item["unit"]),
@@ -204,7 +180,7 @@ def _metric(
         reach=None if reach is None else _stored(reach),
         cases={
             case["case"]: _case(case, span)
-            for case, span in zip(found, ranges(z, reach, float(tolerances["kappa"])), strict=True)
+            for case, span in zip(deciding, ranges(z, reach, float(tolerances["kappa"])), strict=True)
         },
     )
 
@@ -240,13 +216,7 @@ def _error(predicted: float, case: CaseBaseline) -> float:
 
 
 def _ratchet(name: str, old: SimulatorBaseline, new: SimulatorBaseline, growth: float) -> Iterator[Finding]:
-    """Yield the results in `new` that are worse than in `old`, and the results that cannot be compared.
-
-    Args:
-        name: the simulator.
-        old, new: results with the same margins.
-        growth: largest accepted growth of the mean error of a metric, in margins.
-    """
+    """Yield what is worse in `new`, by more than `growth` margins for a mean error, or cannot be compared."""
     both = [case for case in old.inputs if case in new.inputs]
     other = [case for case in both if _real_side(old.inputs[case]) != _real_side(new.inputs[case])]
     for case in other:
@@ -268,15 +238,11 @@ def _real_side(inputs: CaseInputs) -> tuple[str, list[str]]:
 
 
 def worse(before: MetricBaseline, after: MetricBaseline, kappa: float, growth: float, other: Sequence[str] = ()) -> str:
-    """Return in which way a metric is worse than before, as text; empty if it is not worse.
+    """Return in which way a metric is worse than before with the same cases, as text; empty if it is not worse.
 
-    The mean of |z| counts beside the mean error, in which errors of opposite sign cancel.
-
-    Args:
-        before, after: the metric in the baseline, and now with the same cases.
-        kappa: largest accepted error of one case, in margins.
-        growth: largest accepted growth of the mean error, in margins.
-        other: cases with other real runs than in the baseline, for which its limits do not hold.
+    The mean of |z| counts beside the mean error, in which errors of opposite sign cancel. `kappa` and `growth` are the
+    largest accepted error of one case and growth of the mean error, in margins. The limits of the baseline do not hold
+    for `other`: cases with other real runs.
     """
     if before.z is None:
         return ""
@@ -389,25 +355,16 @@ def _improvements(name: str, before: SimulatorBaseline, after: SimulatorBaseline
 class Version(NamedTuple):
     """A version of a baseline."""
 
-    name: str
-    """Abbreviated hash of the commit, or name of the file."""
-    date: str
-    """Date of the commit, ISO 8601; empty for a file."""
+    name: str  # abbreviated hash of the commit, or name of the file
+    date: str  # date of the commit, ISO 8601; empty for a file
     baseline: Baseline
 
 
 def history(paths: Sequence[Path]) -> pd.DataFrame:
-    """Return the history of a baseline, oldest first.
+    """Return the history of a baseline, oldest first: of one file in its Git repository, or of several in their order.
 
-    Args:
-        paths: a file whose versions are those committed to its Git repository; or several files in their order.
-
-    Returns:
-        A row per version, simulator and metric: `version`, `date`, `simulator`, its `verdict`, `metric`, `gate`
-        (whether the verdict depends on the metric), `z` (mean error over the cases, in margins), and `metric_verdict`.
-
-    Raises:
-        InputError: a version is not a baseline, or the file is not in a Git repository.
+    A row per version, simulator and metric: `version`, `date`, `simulator`, its `verdict`, `metric`, `gate` (whether
+    the verdict depends on the metric), `z` (mean error over the cases, in margins), and `metric_verdict`.
     """
     if len(paths) == 1:
         versions = list(_committed(paths[0]))

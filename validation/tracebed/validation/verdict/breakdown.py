@@ -19,29 +19,18 @@ from tracebed.converters.workload import FloatArray, IntArray
 from tracebed.ground.table import rows_of
 from tracebed.orchestrator.run import Run
 
-QUANTITIES = ("wait", "run", "response", "bounded_slowdown")
-"""Quantities whose differences are broken down: s, s, s, 1."""
-USERS = 8
-"""Number of users with a class of their own: those with the most jobs."""
-SIZES = 2 ** np.arange(62)
-"""Largest size of each class of sizes, nodes."""
-DECADES_S = 10.0 ** np.arange(16)
-"""Smallest run time of each class of run times except the first, s."""
+QUANTITIES = ("wait", "run", "response", "bounded_slowdown")  # quantities whose differences are broken down: s, s, s, 1
+USERS = 8  # number of users with a class of their own: those with the most jobs
+SIZES = 2 ** np.arange(62)  # largest size of each class of sizes, nodes
+DECADES_S = 10.0 ** np.arange(16)  # smallest run time of each class of run times except the first, s
 
-LEAST_SHARE = 0.5
-"""Smallest share of an error for which a class of jobs is named."""
-LIFT = 1.5
-"""Smallest ratio of this share to the share of the class in the jobs, and in the real times."""
-UNIFORM = 0.8
-"""Smallest share of the differences of run times that a uniform bias explains."""
-LEAST_BIAS = 0.01
-"""Smallest uniform bias that is named, as a share of the run times."""
-LEAST_JOBS = 10
-"""Smallest number of jobs from which a factor on the run times of the workload is named."""
-ALMOST_ALL = 0.99
-"""Smallest share of the jobs that have this factor."""
-FACTOR_ROUNDING = 1e-3
-"""Largest deviation from the factor that is rounding, as a share of the run time."""
+LEAST_SHARE = 0.5  # smallest share of an error for which a class of jobs is named
+LIFT = 1.5  # smallest ratio of this share to the share of the class in the jobs, and in the real times
+UNIFORM = 0.8  # smallest share of the differences of run times that a uniform bias explains
+LEAST_BIAS = 0.01  # smallest uniform bias that is named, as a share of the run times
+LEAST_JOBS = 10  # smallest number of jobs from which a factor on the run times of the workload is named
+ALMOST_ALL = 0.99  # smallest share of the jobs that have this factor
+FACTOR_ROUNDING = 1e-3  # largest deviation from the factor that is rounding, as a share of the run time
 CLASSES = {
     "size": "jobs of {} nodes",
     "run time": "jobs whose run times are {}",
@@ -87,15 +76,15 @@ def _by_class(by: str, codes: IntArray, labels: list[str], jobs: pd.DataFrame) -
         values = jobs[column].to_numpy(dtype=np.float64)
         return np.bincount(codes, weights=values, minlength=len(labels)) / count
 
-    found = []
+    rows = []
     for quantity in QUANTITIES:
         real, predicted = mean(f"{quantity}_real"), mean(f"{quantity}_predicted")
         contribution = (predicted - real) * count / max(len(jobs), 1)
         total = contribution.sum()
         table = {"class": labels, "quantity": quantity, "jobs": count, "real": real, "predicted": predicted}
         table |= {"difference": predicted - real, "contribution": contribution}
-        found.append(pd.DataFrame(table | {"share": contribution / total if total else np.nan}))
-    return pd.concat(found).assign(by=by)[["by", *found[0].columns]]
+        rows.append(pd.DataFrame(table | {"share": contribution / total if total else np.nan}))
+    return pd.concat(rows).assign(by=by)[["by", *rows[0].columns]]
 
 
 def _classifications(jobs: pd.DataFrame, facts: pd.DataFrame, real: Run) -> Iterator[tuple[str, IntArray, list[str]]]:
@@ -156,12 +145,9 @@ def _hours(facts: pd.DataFrame, real: Run) -> IntArray:
 class Bias:
     """A uniform bias of the run times of a prediction: one factor, or one amount, for all jobs."""
 
-    factor: float
-    """Predicted / real run time; NaN if the bias is an amount."""
-    amount: float
-    """Predicted - real run time, s; NaN if the bias is a factor."""
-    explained: float
-    """Share of the absolute differences of the run times that disappears without the bias."""
+    factor: float  # predicted / real run time; NaN if the bias is an amount
+    amount: float  # predicted - real run time, s; NaN if the bias is a factor
+    explained: float  # share of the absolute differences of the run times that disappears without the bias
 
     @property
     def sentence(self) -> str:
@@ -174,14 +160,9 @@ class Bias:
 
 
 def uniform_bias(jobs: pd.DataFrame) -> Bias | None:
-    """Return the uniform bias of the run times, or None if no bias of at least `LEAST_BIAS` explains the differences.
-
-    The factor is the median of the ratios, weighted by the real run times; the amount is the median of the differences.
-    Both minimize the absolute differences that are left.
-
-    Args:
-        jobs: table of matched jobs, as in `Comparison.jobs`.
-    """
+    """Return the uniform bias of the run times, or None if none of at least `LEAST_BIAS` explains the differences."""
+    # The factor is the median of the ratios, weighted by the real run times; the amount is the median of the
+    # differences. Both minimize the absolute differences that are left.
     real, predicted = (jobs[f"run_{side}"].to_numpy(dtype=np.float64) for side in ("real", "predicted"))
     known = np.isfinite(real) & np.isfinite(predicted) & (real > 0)
     real, predicted = real[known], predicted[known]
@@ -189,21 +170,18 @@ def uniform_bias(jobs: pd.DataFrame) -> Bias | None:
     if not len(real) or total == 0:
         return None
     factor, amount = _weighted_median(predicted / real, real), float(np.median(predicted - real))
-    found = [
+    candidates = [
         Bias(factor, math.nan, 1 - float(np.abs(predicted - factor * real).sum()) / total),
         Bias(math.nan, amount, 1 - float(np.abs(predicted - real - amount).sum()) / total),
     ]
-    best = max(found, key=lambda bias: bias.explained)
-    size = abs(factor - 1) if best is found[0] else abs(amount) / float(real.mean())
+    best = max(candidates, key=lambda bias: bias.explained)
+    size = abs(factor - 1) if best is candidates[0] else abs(amount) / float(real.mean())
     return best if best.explained >= UNIFORM and size >= LEAST_BIAS else None
 
 
 def scaled_run_times(predicted: Run) -> str:
-    """Return the factor between the run times of a prediction and those of its workload, in words.
-
-    The text is empty if there is no common factor, or if it is 1. Malleable jobs, whose run times depend on their
-    sizes, do not count.
-    """
+    """Return the factor (not 1) common to the run times of a prediction and its workload, in words; empty without."""
+    # Malleable jobs, whose run times depend on their sizes, do not count.
     jobs = predicted.jobs[predicted.jobs["state"].eq("completed") & predicted.jobs["kind"].eq("rigid")]
     begin = jobs["launched"].fillna(jobs["start"])
     run, planned = ((each.to_numpy(dtype=np.float64)) for each in (jobs["end"] - begin, jobs["run_time"]))
@@ -220,12 +198,7 @@ def scaled_run_times(predicted: Run) -> str:
 
 
 def causes(jobs: pd.DataFrame, real: Run, quantity: str) -> Iterator[str]:
-    """Yield the class of jobs that causes most of the error of the mean of a quantity, as text with its share.
-
-    Args:
-        jobs: table of matched jobs, as in `Comparison.jobs`.
-        quantity: one of `QUANTITIES`.
-    """
+    """Yield the class of jobs that causes most of the error of the mean of a quantity, as text with its share."""
     if not len(jobs):
         return
     table = breakdown(jobs, real)

@@ -26,8 +26,7 @@ from tracebed.ground.table import ascending, strings, take
 from tracebed.orchestrator.run import Run, RunInfo
 from tracebed.orchestrator.setup import UNKNOWN_POLICY
 
-LEAST_BITS = 64.0
-"""Smallest information in the requests of a workload, bits, with which equal requests cannot be a coincidence."""
+LEAST_BITS = 64.0  # least information in the requests of a workload, bits, for which equality is no coincidence
 
 
 @dataclass(frozen=True)
@@ -85,10 +84,8 @@ def case_name(info: RunInfo) -> str:
 class Membership:
     """The independent units to which a case belongs."""
 
-    real_run: str
-    """Name of the first case with these real runs."""
-    workload: str
-    """Name of the cluster: the name that the case gives, or the workload of the first case of the cluster."""
+    real_run: str  # name of the first case with these real runs
+    workload: str  # name of the cluster: the name that the case gives, or the workload of the first case of the cluster
 
 
 @dataclass(frozen=True)
@@ -109,11 +106,7 @@ class Level:
 
 
 def memberships(cases: Sequence[Case], logs: Sequence[Collection[str]]) -> list[Membership]:
-    """Return the membership of each case.
-
-    Args:
-        logs: the hashes of the logs of the included repetitions of each case.
-    """
+    """Return the membership of each case, from the hashes of the logs of its included repetitions."""
     by_run = _joined(logs)
     by_workload = _joined([_identities(case, own) for case, own in zip(cases, logs, strict=True)])
     return [
@@ -123,13 +116,7 @@ def memberships(cases: Sequence[Case], logs: Sequence[Collection[str]]) -> list[
 
 
 def interval(errors: FloatArray, units: Sequence[str], alpha: float) -> tuple[float, float]:
-    """Return the interval of the mean error over independent units, Student's t over the means of the units.
-
-    Args:
-        errors: error of each case, in margins, shape (cases,).
-        units: the unit of each case; at least two different ones.
-        alpha: level of each side.
-    """
+    """Return the interval of the mean error, in margins, by Student's t over the means of independent units."""
     import pandas as pd
     from scipy import special
 
@@ -149,11 +136,9 @@ def _identities(case: Case, logs: Collection[str]) -> set[Hashable]:
 
 
 def requests_sha256(run: Run) -> str:
-    """Return a hash of the requests of the jobs: id, nodes and time limit of each.
-
-    The text is empty if the requests have less information than `LEAST_BITS`, as those of few jobs, or of jobs that all
-    request the same: such requests may be equal in different workloads.
-    """
+    """Return a hash of the requests of the jobs: id, nodes and time limit of each; empty if they tell too little."""
+    # Requests of few jobs, or of jobs that all request the same, may be equal in different workloads: such requests
+    # have less information than `LEAST_BITS`.
     jobs = run.table("jobs")
     order, limits = ascending(jobs.raw("job_id")), np.nan_to_num(jobs["time_limit"], nan=-1.0)
     requests = list(zip(jobs["nodes"][order].tolist(), limits[order].tolist(), strict=True))

@@ -27,18 +27,14 @@ from tracebed.validation.verdict.divergence import Divergences, divergences
 from tracebed.validation.verdict.health import Health
 from tracebed.validation.verdict.screening import lateness
 
-Figures = dict[str, Any]
-"""The dictionary of `metrics`."""
+Figures = dict[str, Any]  # the dictionary of `metrics`
 
-SAME = 1e-6
-"""Accepted difference of equal numbers, relative and absolute."""
+SAME = 1e-6  # accepted difference of equal numbers, relative and absolute
 MEASURES = ("submit", "wait", "run", "response", "bounded_slowdown")
 """Columns of `per_job` that the table of matched jobs has for each run."""
 
-COPIES = 0.99
-"""Smallest share of the jobs with the observed run time for which the predicted run times are copies."""
-ROUNDING_S = 0.01
-"""Difference of run times that is rounding, s: simulators print times with few digits."""
+COPIES = 0.99  # smallest share of the jobs with the observed run time for which the predicted run times are copies
+ROUNDING_S = 0.01  # difference of run times that is rounding, s: simulators print times with few digits
 
 
 @dataclass(frozen=True, repr=False)
@@ -106,17 +102,7 @@ class Comparison:
 
 
 def compare(real: Run, predicted: Run, tau: float = TAU, *, allow_different_workloads: bool = False) -> Comparison:
-    """Compare `predicted` with `real`.
-
-    Args:
-        real: the real run: a replay, or a log read as a run.
-        predicted: the run of a simulator.
-        tau: threshold of the bounded slowdown, s, for both runs.
-        allow_different_workloads: match jobs by id even if the workloads differ.
-
-    Raises:
-        InputError: the runs are swapped, the workloads differ, or the runs have no job in common.
-    """
+    """Compare a prediction with a real run of the same workload, or with `allow_different_workloads` of another one."""
     check_sides(real, predicted, allow_different_workloads)
     sides = MeasuredRun(real, tau), MeasuredRun(predicted, tau)
     return compare_measured(*sides, (summarize(sides[0]), summarize(sides[1])))
@@ -128,16 +114,7 @@ def compare_measured(
     figures: tuple[dict[str, Any], dict[str, Any]],
     health: Health | None = None,
 ) -> Comparison:
-    """Compare two measured runs.
-
-    Args:
-        real, predicted: the runs, measured with the same tau.
-        figures: the metrics of both.
-        health: the health of the real run, if it is known; else it is computed from the journal of the run.
-
-    Raises:
-        InputError: the runs have no job in common.
-    """
+    """Compare two runs, measured with the same tau, with their metrics. Without `health`, it is computed."""
     jobs, matching = match(real.jobs, predicted.jobs)
     same_workload = real.run.info.workload.get("sha256") == predicted.run.info.workload.get("sha256")
     return Comparison(
@@ -192,47 +169,42 @@ def check_sides(real: Run, predicted: Run, allow_different_workloads: bool) -> N
 def comparability_warnings(
     real: Run, predicted: Run, figures: tuple[Figures, Figures], matching: Matching, same_workload: bool
 ) -> list[str]:
-    """Return the warnings about differences that make the two runs less comparable, one sentence each.
-
-    Args:
-        figures: metrics of the real run and of the prediction.
-        same_workload: whether the workloads have the same hash.
-    """
-    found = []
+    """Return the warnings about differences that make the two runs less comparable, one sentence each."""
+    warnings = []
     if not same_workload:
-        found.append("the runs have different workloads; jobs were matched by id")
-    found += _jobs(matching)
+        warnings.append("the runs have different workloads; jobs were matched by id")
+    warnings += _jobs(matching)
     if real.info.policy == predicted.info.policy == UNKNOWN_POLICY:
-        found.append("the policies of both runs are unknown: whether they are the same was not checked")
+        warnings.append("the policies of both runs are unknown: whether they are the same was not checked")
     elif real.info.policy == UNKNOWN_POLICY:
-        found.append(f"the policy of the real run is unknown; the prediction is made under {predicted.info.policy}")
-    found += [f"{what}: real {x}, predicted {y}" for what, x, y in _facts(real, predicted) if x != y]
+        warnings.append(f"the policy of the real run is unknown; the prediction is made under {predicted.info.policy}")
+    warnings += [f"{what}: real {x}, predicted {y}" for what, x, y in _facts(real, predicted) if x != y]
     if predicted.info.state != "completed":
-        found.append(f"the prediction is {predicted.info.state}")
+        warnings.append(f"the prediction is {predicted.info.state}")
     if late := lateness(real, figures[0]):
-        found.append(f"{late}; replay with a lower --speed")
+        warnings.append(f"{late}; replay with a lower --speed")
     if skewed := figures[1]["clock_skew_jobs"]:
-        found.append(f"{skewed:,} jobs of the prediction start before their submission or end before their start")
+        warnings.append(f"{skewed:,} jobs of the prediction start before their submission or end before their start")
     if by := imposed(real.info):
-        found.append(
+        warnings.append(
             f"the run times of the real run were imposed ({by}): run-time metrics, and the part of responses and "
             "slowdowns that is run time, are no evidence for the prediction"
         )
-    return found
+    return warnings
 
 
 def _jobs(matching: Matching) -> list[str]:
-    found = []
+    warnings = []
     if matching.unmatched:
         share = 100 * matching.unmatched_share
-        found.append(
+        warnings.append(
             f"{matching.unmatched:,} jobs ({share:.1f} % of all) have no counterpart: "
             f"{matching.only_real:,} ended only in the real run, {matching.only_predicted:,} only in the "
             f"prediction, {matching.unlike:,} in neither run, in different states"
         )
     if matching.states_differ:
-        found.append(f"{matching.states_differ:,} jobs ended in a different state than predicted")
-    return found
+        warnings.append(f"{matching.states_differ:,} jobs ended in a different state than predicted")
+    return warnings
 
 
 def _facts(real: Run, predicted: Run) -> list[tuple[str, Any, Any]]:
@@ -264,11 +236,9 @@ def _facts(real: Run, predicted: Run) -> list[tuple[str, Any, Any]]:
 
 
 def _has_parameters(real: RunInfo) -> bool:
-    """Return whether a real run has its policy parameters.
-
-    A batch system records its whole configuration, of which a policy of the same name has a part. A log or a file of
-    another program may record none.
-    """
+    """Return whether a real run has its policy parameters."""
+    # A batch system records its whole configuration, of which a policy of the same name has a part. A log or a file of
+    # another program may record none.
     recorded = real.source != "log" and not real.imported
     return not real.batch and bool(real.policy_parameters or recorded)
 
@@ -301,23 +271,17 @@ class Matching:
         return self.unmatched / max(self.matched + self.ended_in_neither + self.unmatched, 1)
 
 
-PLAN = ("submit_planned", "nodes", "run_time")
-"""Columns of the jobs of a run that come from the workload."""
+PLAN = ("submit_planned", "nodes", "run_time")  # columns of the jobs of a run that come from the workload
 
 
 def check_same_plan(real: Run, predicted: Run) -> None:
-    """Check that the ids of the jobs are not permuted in one of two runs of one workload.
-
-    A column of the plan is checked if both runs have the same values in it, in any order: a run of another program may
-    have other values.
-
-    Raises:
-        InputError: jobs have other submit times, sizes or run times, so the ids of one run were changed.
-    """
+    """Check that the ids of the jobs are not permuted in one of two runs of one workload."""
     jobs, others = real.table("jobs"), predicted.table("jobs")
     theirs = rows_of(jobs.raw("job_id"), others.raw("job_id"))
     both = jobs.take(theirs >= 0), others.take(theirs[theirs >= 0])
     differ = np.zeros(len(both[0]), dtype=bool)
+    # A column of the plan is checked if both runs have the same values in it, in any order: a run of another program
+    # may have other values.
     for name in PLAN:
         ours, other = (side[name].astype(np.float64) for side in both)
         close = np.isclose(ours, other, rtol=SAME, atol=SAME, equal_nan=True)
@@ -337,14 +301,10 @@ def check_same_plan(real: Run, predicted: Run) -> None:
 
 
 def match(real: Table, predicted: Table) -> tuple[pd.DataFrame, Matching]:
-    """Match the jobs of two tables of `measures` by id.
+    """Match the jobs of two tables of `measures` by id; at least one must be in both.
 
-    Returns:
-        A row per job that ended in both runs, in the submit order of the real run: job_id, kind, nodes, and
-        `MEASURES` with the suffixes _real and _predicted; and the numbers of jobs.
-
-    Raises:
-        InputError: the runs have no job in common.
+    A row per job that ended in both runs, in the submit order of the real run: job_id, kind, nodes, and `MEASURES` with
+    the suffixes _real and _predicted; and the numbers of jobs.
     """
     theirs = rows_of(real.raw("job_id"), predicted.raw("job_id"))  # row in `predicted`; -1: absent
     common = theirs >= 0
@@ -378,11 +338,10 @@ def match(real: Table, predicted: Table) -> tuple[pd.DataFrame, Matching]:
 
 
 def imposed(info: RunInfo) -> str:
-    """Return what imposed the run times of a real run, or an empty text if the run times were measured.
-
-    An emulated rank sleeps for its planned run time. A rank with a duty below 1 computes for a part of the planned time
-    and sleeps until its planned end. A steady clock stands still until a late rank has finished its planned work.
-    """
+    """Return what imposed the run times of a real run, or an empty text if the run times were measured."""
+    # An emulated rank sleeps for its planned run time. A rank with a duty below 1 computes for a part of the planned
+    # time and sleeps until its planned end. A steady clock stands still until a late rank has finished its planned
+    # work.
     partial = sorted({duty for duty in info.duties if 0 < duty < 1})
     kinds = ["emulated nodes"] if "emulated" in info.execution.split("+") else []
     if partial:
@@ -393,12 +352,7 @@ def imposed(info: RunInfo) -> str:
 
 
 def copied_run_times(jobs: pd.DataFrame, resolution_s: float) -> bool:
-    """Return whether the predicted run times are copies of the observed ones, not predictions of them.
-
-    Args:
-        jobs: table of matched jobs, as in `Comparison.jobs`.
-        resolution_s: resolution of the times of both runs, s: smaller differences are rounding.
-    """
+    """Return whether the predicted run times are copies of the observed ones, up to the resolution of both runs, s."""
     if not len(jobs):
         return False
     difference = (jobs["run_predicted"] - jobs["run_real"]).abs()
@@ -409,23 +363,14 @@ def copied_run_times(jobs: pd.DataFrame, resolution_s: float) -> bool:
 class Evidence:
     """Parts of a prediction that the real runs test, and parts that they do not test."""
 
-    same_scheduler: bool
-    """Whether the same scheduler code decided on both sides."""
-    imposed: str
-    """What imposed the run times; empty if they were measured."""
-    could_fail: tuple[str, ...]
-    """Parts of the prediction in which the real runs could have revealed errors."""
-    could_not_fail: tuple[str, ...]
-    """Parts that are imposed, or the same on both sides."""
+    same_scheduler: bool  # whether the same scheduler code decided on both sides
+    imposed: str  # what imposed the run times; empty if they were measured
+    could_fail: tuple[str, ...]  # parts of the prediction in which the real runs could have revealed errors
+    could_not_fail: tuple[str, ...]  # parts that are imposed, or the same on both sides
 
 
 def evidence(real: Sequence[RunInfo], predicted: Sequence[RunInfo], copied: Sequence[bool]) -> Evidence:
-    """Return which parts of predictions real runs test.
-
-    Args:
-        real, predicted: the runs of all cases.
-        copied: for each case, whether the predicted run times are copies of the observed ones.
-    """
+    """Return which parts of predictions real runs test; `copied`: whether the run times of a case are copies."""
     replayed = all(info.source == "replay" for info in real)
     own = replayed and not any(info.batch for info in real)
     shared = own and all(_decided_by_tracebed(info) for info in predicted)

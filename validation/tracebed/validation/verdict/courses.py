@@ -16,14 +16,10 @@ import numpy as np
 from tracebed.converters.workload import BoolArray, FloatArray
 from tracebed.validation.metrics import Margin, all_metrics
 
-STEP = 0.5
-"""Largest difference of neighboring runs of one course in each gated metric, in margins."""
-REACH = 1.0
-"""Largest difference of a real run from the nearest prediction of its course in each gated metric, in margins."""
-RARE = 0.1
-"""Smallest share of a course that is described by itself."""
-Figures = Mapping[str, Any]
-"""The dictionary of `metrics` of a run."""
+STEP = 0.5  # largest difference of neighboring runs of one course in each gated metric, in margins
+REACH = 1.0  # largest difference of a real run from the nearest prediction of its course in a gated metric, margins
+RARE = 0.1  # smallest share of a course that is described by itself
+Figures = Mapping[str, Any]  # the dictionary of `metrics` of a run
 
 
 @dataclass(frozen=True)
@@ -45,14 +41,9 @@ class Course:
 
 
 def courses(predicted: Sequence[Figures], real: Sequence[Figures], margins: Mapping[str, Margin]) -> list[Course]:
-    """Return the courses of an ensemble, the most frequent one first.
-
-    Args:
-        predicted: the metrics of each prediction.
-        real: the metrics of each repetition; each belongs to the course of the nearest prediction, or to none if that
-            one is farther than `REACH` margins.
-        margins: metric -> margin. Gated metrics that are defined for all runs count.
-    """
+    """Return the courses of an ensemble, the most frequent one first, by the gated metrics defined for all runs."""
+    # Each repetition belongs to the course of the nearest prediction, or to none if that one is farther than `REACH`
+    # margins.
     runs = [*predicted, *real]
     gated = [name for name, margin in margins.items() if margin.gate and name in all_metrics()]
     values = {name: np.array([run[name] for run in runs], dtype=np.float64) for name in gated}
@@ -78,15 +69,9 @@ def courses(predicted: Sequence[Figures], real: Sequence[Figures], margins: Mapp
 
 
 def sentence(name: str, found: Sequence[Course], repetitions: int) -> str:
-    """Return the courses of a case as text: `pref: course A 68 % (7 of 10 real runs), makespan 7,260 s; ...`.
+    """Return the courses of a case as text: `pref: course A 68 % (7 of 10 real runs), makespan 7,260 s; ...`."""
 
-    Courses with less than `RARE` of the predictions are counted together.
-
-    Args:
-        found: its courses, the most frequent one first.
-        repetitions: number of real runs; 0: there are none.
-    """
-
+    # Courses with less than `RARE` of the predictions are counted together.
     def taken(of: Sequence[Course]) -> str:
         number = sum(len(course.real) for course in of)
         share = f"{100 * sum(course.share for course in of):.0f} %"

@@ -38,53 +38,38 @@ from numpy.typing import ArrayLike
 from tracebed.converters.workload import BoolArray, FloatArray, IntArray
 from tracebed.validation.verdict.rule import Reason, Verdict
 
-ROUNDING = 1e-9
-"""Smallest margin, as a share of the values: a margin of 0 accepts rounding errors only."""
-POWER = 0.8
-"""Power for which `repeats_needed` plans."""
-MOST_REPEATS = 1000
-"""Largest number of repetitions that `repeats_needed` returns."""
+ROUNDING = 1e-9  # smallest margin, as a share of the values: a margin of 0 accepts rounding errors only
+POWER = 0.8  # power for which `repeats_needed` plans
+MOST_REPEATS = 1000  # largest number of repetitions that `repeats_needed` returns
 SKEWNESS = 2.0
 """Skewness of the noise that the repetitions may have missed, in addition to the observed one. With it, lognormal noise
 (sigma 1) hides an error of one margin in at most 6 % of the validations (docs/explanation/verdict.md)."""
-NOISY = 0.5
-"""Half-width of the interval, in margins, above which the noise is the reason for an inconclusive verdict."""
+NOISY = 0.5  # half-width of the interval, in margins, above which the noise is the reason for an inconclusive verdict
 
-WIDEST_MARGIN = 1e6
-"""Largest margin that is tried, as a share of the real value."""
-MARGINS_TRIED = 300
-"""Number of margins between `ROUNDING` and `WIDEST_MARGIN` that are tried before the bisection."""
-MARGIN_DIGITS = 3
-"""Significant digits of a margin as text."""
+WIDEST_MARGIN = 1e6  # largest margin that is tried, as a share of the real value
+MARGINS_TRIED = 300  # number of margins between `ROUNDING` and `WIDEST_MARGIN` that are tried before the bisection
+MARGIN_DIGITS = 3  # significant digits of a margin as text
 
 
 @dataclass(frozen=True)
 class Samples:
     """One metric in each case. Fields have shape (..., cases), or broadcast to this shape."""
 
-    real: FloatArray
-    """Mean over the repetitions, unit of the metric."""
-    sd: FloatArray
-    """Standard deviation of one repetition, unit of the metric; NaN if unknown."""
-    df: FloatArray
-    """Degrees of freedom of `sd`: the number of repetitions - 1, or those of a noise profile."""
-    repeats: FloatArray
-    """Number of repetitions."""
-    predicted: FloatArray
-    """Mean over the predictions, unit of the metric."""
-    margin: FloatArray
-    """Margin, unit of the metric."""
-    predicted_sd: FloatArray | float = 0.0
-    """Standard deviation of one prediction; 0 for a deterministic simulator."""
-    runs: FloatArray | float = 1.0
-    """Number of predictions."""
+    real: FloatArray  # mean over the repetitions, unit of the metric
+    sd: FloatArray  # standard deviation of one repetition, unit of the metric; NaN if unknown
+    df: FloatArray  # degrees of freedom of `sd`: the number of repetitions - 1, or those of a noise profile
+    repeats: FloatArray  # number of repetitions
+    predicted: FloatArray  # mean over the predictions, unit of the metric
+    margin: FloatArray  # margin, unit of the metric
+    predicted_sd: FloatArray | float = 0.0  # standard deviation of one prediction; 0 for a deterministic simulator
+    runs: FloatArray | float = 1.0  # number of predictions
+    # Resolution q of the metric, its unit. `sd` is at least that of a rounding error, q / sqrt(12).
     resolution: FloatArray | float = 0.0
-    """Resolution q of the metric, its unit. `sd` is at least that of a rounding error, q / sqrt(12)."""
+    # Third central moment of one repetition, cubed unit of the metric; 0 if it is unknown.
     third: FloatArray | float = 0.0
-    """Third central moment of one repetition, cubed unit of the metric; 0 if it is unknown."""
+    # Number of the real runs of each case, shape (cases,). Cases with one number have the same real runs, so that the
+    # noise of their real means is the same. None: each case has its own real runs.
     real_run: IntArray | None = None
-    """Number of the real runs of each case, shape (cases,). Cases with one number have the same real runs, so that the
-    noise of their real means is the same. None: each case has its own real runs."""
 
     @classmethod
     def of(cls, real: FloatArray, predicted: ArrayLike, margin: ArrayLike, **more: Any) -> Samples:
@@ -115,28 +100,18 @@ def third_moment(values: FloatArray) -> FloatArray:
 class Estimate:
     """The error of one metric in margins, in each case and over all cases."""
 
-    z: FloatArray
-    """Error of each case, shape (..., cases)."""
-    v: FloatArray
-    """Variance of z, shape (..., cases)."""
-    case_df: FloatArray
-    """Degrees of freedom of `v`."""
-    mean: FloatArray
-    """Error of the suite, shape (...)."""
-    se: FloatArray
-    """Standard error of `mean`."""
-    df: FloatArray
-    """Degrees of freedom of `se`."""
-    half: FloatArray
-    """Half-width of the interval of `mean`."""
+    z: FloatArray  # error of each case, shape (..., cases)
+    v: FloatArray  # variance of z, shape (..., cases)
+    case_df: FloatArray  # degrees of freedom of `v`
+    mean: FloatArray  # error of the suite, shape (...)
+    se: FloatArray  # standard error of `mean`
+    df: FloatArray  # degrees of freedom of `se`
+    half: FloatArray  # half-width of the interval of `mean`
+    # Width on each side of the interval that an accurate prediction needs, for what repetitions may have missed.
     reserve: FloatArray
-    """Width on each side of the interval that an accurate prediction needs, for what repetitions may have missed."""
-    cautious_v: FloatArray
-    """Variance of z with a noise of at least the spread of the ensemble, shape (..., cases)."""
-    skewness: FloatArray
-    """Assumed skewness of `mean`."""
-    worst: FloatArray
-    """Largest |z| of a case."""
+    cautious_v: FloatArray  # variance of z with a noise of at least the spread of the ensemble, shape (..., cases)
+    skewness: FloatArray  # assumed skewness of `mean`
+    worst: FloatArray  # largest |z| of a case
     alpha: float
     kappa: float
 
@@ -179,13 +154,7 @@ class Estimate:
 
 
 def estimate(samples: Samples, alpha: float, kappa: float) -> Estimate:
-    """Return the error of a metric in margins.
-
-    Args:
-        samples: the values of both sides.
-        alpha: level of each one-sided test.
-        kappa: largest accepted error of one case, in margins.
-    """
+    """Return the error of a metric in margins; `alpha` of each one-sided test, `kappa` as the largest of a case."""
     size = np.maximum(np.abs(samples.real), np.abs(samples.predicted))
     margin = np.maximum(samples.margin, ROUNDING * np.where(size > 0, size, 1.0))
     z = (samples.predicted - samples.real) / margin
@@ -248,15 +217,8 @@ def _of_suite(
 def _by_real_run(v: FloatArray, df: FloatArray, real_run: IntArray | None) -> tuple[FloatArray, FloatArray]:
     """Return the variance of the sum of the real means over the cases with the same real runs, and its df.
 
-    Cases that share some of their real runs only are treated alike, for which this sum is an upper bound.
-
-    Args:
-        v: variance of the real mean of each case, in squared margins, shape (..., cases).
-        df: degrees of freedom of `v`.
-        real_run: number of the real runs of each case; None: no case shares them.
-
-    Returns:
-        Two arrays of shape (real runs, ...).
+    Cases that share some of their real runs only are treated alike, for which this sum is an upper bound. `v` is in
+    squared margins, shape (..., cases); without `real_run`, no case shares runs. Shapes returned: (real runs, ...).
     """
     if real_run is None:
         return np.moveaxis(v, -1, 0), np.moveaxis(df, -1, 0)
@@ -265,11 +227,9 @@ def _by_real_run(v: FloatArray, df: FloatArray, real_run: IntArray | None) -> tu
 
 
 def _joined(moment: FloatArray, real_run: IntArray | None, order: int) -> FloatArray:
-    """Return a central moment of the sum of the real means over the cases with the same real runs, (real runs, ...).
-
-    The noise of the same real runs is the same in each of their cases, apart from the unit: the roots of the moments,
-    such as standard deviations, add up.
-    """
+    """Return a central moment of the sum of the real means over the cases with the same real runs, (real runs, ...)."""
+    # The noise of the same real runs is the same in each of their cases, apart from the unit: the roots of the moments,
+    # such as standard deviations, add up.
     if real_run is None:
         return np.moveaxis(moment, -1, 0)
     roots = np.sqrt(moment) if order == 2 else np.cbrt(moment)
@@ -291,15 +251,13 @@ def _skewed_quantile(alpha: float, df: FloatArray | float, skewness: FloatArray 
 
 
 def _sum(variances: FloatArray, df: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return the sum over the first axis of estimated variances, and its degrees of freedom (Satterthwaite 1946).
-
-    A variance of 0 adds nothing. If all variances are 0, the degrees of freedom are those of all estimates together.
-    """
+    """Return the sum over the first axis of estimated variances, and its degrees of freedom (Satterthwaite 1946)."""
+    # A variance of 0 adds nothing. If all variances are 0, the degrees of freedom are those of all estimates together.
     total = variances.sum(axis=0)
     with np.errstate(divide="ignore", invalid="ignore"):
         terms = np.where(variances == 0, 0.0, variances**2 / df)
-        found = np.where(total == 0, df.sum(axis=0), total**2 / terms.sum(axis=0))
-    return total, found
+        degrees = np.where(total == 0, df.sum(axis=0), total**2 / terms.sum(axis=0))
+    return total, degrees
 
 
 def _tail(excess: FloatArray, se: FloatArray, df: FloatArray) -> FloatArray:
@@ -317,19 +275,14 @@ def _times(t: FloatArray | float, se: FloatArray) -> FloatArray:
 
 
 def rejected(p: Sequence[FloatArray], alpha: float) -> list[BoolArray]:
-    """Return for each of several metrics whether it is inaccurate, by Holm's procedure at level `alpha`.
-
-    Args:
-        p: the p-values of each metric, arrays of the same shape.
-        alpha: largest probability of any false rejection.
-    """
+    """Return for each of several metrics whether it is inaccurate, by Holm's procedure at level `alpha`."""
     values = np.stack([np.asarray(each, dtype=float) for each in p])
     order = np.argsort(values, axis=0, kind="stable")
     levels = (alpha / np.arange(len(p), 0, -1)).reshape(-1, *([1] * (values.ndim - 1)))
     passed = np.logical_and.accumulate(np.take_along_axis(values, order, axis=0) < levels, axis=0)
-    found = np.zeros(values.shape, dtype=bool)
-    np.put_along_axis(found, order, passed, axis=0)
-    return list(found)
+    inaccurate = np.zeros(values.shape, dtype=bool)
+    np.put_along_axis(inaccurate, order, passed, axis=0)
+    return list(inaccurate)
 
 
 def decide(found: Estimate, inaccurate: bool) -> tuple[Verdict, tuple[Reason, ...]]:
@@ -361,14 +314,8 @@ def tost_power(error: float, se: float, df: float, alpha: float, skewness: float
 
     The probability is exact for normal means: the normal probability at a given estimate u of se / true se, integrated
     over the distribution of u, u^2 ~ chi^2(df) / df (the power of two one-sided t tests; Phillips, J. Pharmacokinetics
-    and Biopharmaceutics 18, 1990).
-
-    Args:
-        error: true error, in margins.
-        se: true standard error of the mean, in margins.
-        df: degrees of freedom of the estimate of `se`.
-        alpha: level of each one-sided test.
-        skewness: skewness of the mean that the reserve allows for.
+    and Biopharmaceutics 18, 1990). Error and standard error are the true ones, in margins; the reserve allows for the
+    skewness of the mean.
     """
     from scipy import special
 
@@ -383,18 +330,8 @@ def tost_power(error: float, se: float, df: float, alpha: float, skewness: float
 
 
 def repeats_needed(samples: Samples, found: Estimate, alpha: float, least: int) -> int | None:
-    """Return the repetitions of each case with which the verdict would be accurate with a probability of `POWER`.
-
-    The error and the noise are taken as they were observed.
-
-    Args:
-        samples, found: the values of one metric, shape (cases,).
-        alpha: level of each one-sided test.
-        least: smallest number of repetitions.
-
-    Returns:
-        The number, or None if the noise is unknown, the error is too large, or more than `MOST_REPEATS` are needed.
-    """
+    """Return the repetitions per case for an accurate verdict with the probability `POWER`; None: unknown or none."""
+    # The error and the noise are taken as they were observed. More than `MOST_REPEATS` are too many.
     each = found.cautious_v * samples.repeats  # variance of one repetition, in squared margins
     skewness = found.skewness * np.sqrt(np.mean(samples.df + 1.0))  # of one repetition of each case
     error = abs(float(found.mean))
@@ -420,23 +357,14 @@ def repeats_needed(samples: Samples, found: Estimate, alpha: float, least: int) 
 class Needed:
     """The smallest margins with which a metric is accurate: with these and with all wider ones. NaN: no such margin."""
 
+    # Smallest share of the real value, with the absolute amount of the margin as it is; 0 if the amount suffices.
     relative: float = math.nan
-    """Smallest share of the real value, with the absolute amount of the margin as it is; 0 if the amount suffices."""
-    alone: float = math.nan
-    """Smallest share of the real value without an absolute amount."""
-    absolute: float = math.nan
-    """Smallest absolute amount without a share, unit of the metric."""
+    alone: float = math.nan  # smallest share of the real value without an absolute amount
+    absolute: float = math.nan  # smallest absolute amount without a share, unit of the metric
 
 
 def needed(samples: Samples, amount: float, compression: FloatArray, alpha: float, kappa: float) -> Needed:
-    """Return the smallest margins with which a metric is accurate.
-
-    Args:
-        samples: the values of both sides, shape (cases,).
-        amount: absolute amount of the margin, unit of the metric.
-        compression: factor on the amount in each case, shape (cases,).
-        alpha, kappa: constants of the decision.
-    """
+    """Return the smallest margins that make a metric accurate; `amount` is the absolute one, times `compression`."""
     real = np.abs(samples.real)
     size = max(float(np.max(real)), float(np.max(np.abs(samples.predicted))))
 
@@ -465,18 +393,13 @@ def margin_text(value: float, unit: str) -> str:
 
 
 def _smallest_passing(passes: Callable[[FloatArray], BoolArray], units: FloatArray) -> FloatArray:
-    """Return the smallest values that pass, such that all larger ones pass; 0: all pass; NaN: the largest one fails.
-
-    The searches run side by side: the arrays of one search are so small that most of its time are calls of NumPy.
-
-    Args:
-        passes: whether each of several values passes, shape (searches, trials).
-        units: scale of the values of each search, shape (searches,).
-    """
+    """Return the smallest values that pass, such that all larger ones pass; 0: all pass; NaN: the largest one fails."""
+    # The searches run side by side: the arrays of one search are so small that most of its time are calls of NumPy.
+    # `passes` takes shape (searches, trials), in `units`, the scale of each search.
     grid = units[:, None] * np.geomspace(ROUNDING, WIDEST_MARGIN, MARGINS_TRIED)
     failing = [np.flatnonzero(row) for row in ~passes(grid)]
     last = np.array([row[-1] if len(row) else -1 for row in failing])
-    found = np.where(last < 0, 0.0, np.nan)
+    smallest = np.where(last < 0, 0.0, np.nan)
     searched = (last >= 0) & (last < MARGINS_TRIED - 1)
     below = np.where(searched, last, 0)  # the other searches go on without effect
     rows = np.arange(len(units))
@@ -487,4 +410,4 @@ def _smallest_passing(passes: Callable[[FloatArray], BoolArray], units: FloatArr
         for row in np.flatnonzero(going).tolist():
             beyond = int(np.flatnonzero(failed[row])[-1])
             low[row], high[row] = values[row, beyond], values[row, beyond + 1]
-    return np.where(searched, high, found)
+    return np.where(searched, high, smallest)

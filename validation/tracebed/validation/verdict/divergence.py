@@ -31,22 +31,17 @@ from tracebed.ground.states import JobState
 from tracebed.orchestrator.run import Run
 from tracebed.validation.metrics import origin
 
-ROUNDING_S = 1e-6
-"""Rounding error of times, s."""
+ROUNDING_S = 1e-6  # rounding error of times, s
 DECISION_COLUMNS = ["job_id", "number", "time", "kind", "nodes_from", "nodes_to"]
 
-LISTED = 10
-"""Number of jobs in the table."""
+LISTED = 10  # number of jobs in the table
 SIDES = ("real", "predicted")
 SUFFIXES = ("_real", "_predicted")
 COLUMNS = ["job_id", "parting", "time", "first", "real", "predicted", "delay"]
 
 
 class Decisions:
-    """The decisions of a run, the events that may trigger decisions, and idle nodes and waiting jobs over time.
-
-    Times are s after the first submission of the run.
-    """
+    """Decisions, events that may trigger them, idle nodes and waiting jobs over time, s after the first submission."""
 
     def __init__(self, run: Run) -> None:
         """Read the decisions of `run`."""
@@ -54,11 +49,10 @@ class Decisions:
         self._zero = origin(run)
 
     def table(self, *, from_allocations: bool = False) -> pd.DataFrame:
-        """Return a row per decision: job_id, number (0: the start; k: the k-th resize of the job), time, kind (start,
-        expand or shrink), nodes_from and nodes_to.
+        """Return a row per decision: job_id, number, time, kind (start, expand, shrink), nodes_from, nodes_to.
 
-        Args:
-            from_allocations: take the resizes from the changes of allocations, not from the reconfigurations.
+        Number 0 is the start; k is the k-th resize of the job. `from_allocations`: the resizes are the changes of
+        allocations, not the reconfigurations.
         """
         resizes = self.steps[self.steps["number"] > 0] if from_allocations else self._reconfigured()
         return pd.concat([self._starts(resizes), resizes], ignore_index=True)
@@ -102,16 +96,13 @@ class Decisions:
     def events(self) -> pd.DataFrame:
         """Events that may trigger a decision: job_id, what (`submit`, `end`, or the k-th resize that ended), time."""
         jobs, resized = self.run.jobs, self._reconfigured()
-        found = [jobs[["job_id"]].assign(what=what, time=jobs[what] - self._zero) for what in ("submit", "end")]
+        tables = [jobs[["job_id"]].assign(what=what, time=jobs[what] - self._zero) for what in ("submit", "end")]
         ended = self.run.reconfigurations["ended"].reindex(resized.index) - self._zero
-        found.append(resized[["job_id"]].assign(what="resize " + resized["number"].astype(str), time=ended))
-        return pd.concat(found, ignore_index=True).dropna(subset="time")
+        tables.append(resized[["job_id"]].assign(what="resize " + resized["number"].astype(str), time=ended))
+        return pd.concat(tables, ignore_index=True).dropna(subset="time")
 
     def idle_nodes(self, instant: float) -> float:
-        """Return the number of idle nodes at an instant, before the decisions of that instant.
-
-        A node with some busy cores counts as a fraction.
-        """
+        """Return the idle nodes before the decisions at an instant; a node with busy cores counts as a fraction."""
         rows, nodes = self.run.allocations, self.run.info.nodes
         start, end = (rows[name].to_numpy(dtype=np.float64) - self._zero for name in ("start", "end"))
         holds = (start < instant - ROUNDING_S) & ~(end <= instant + ROUNDING_S)
@@ -175,11 +166,9 @@ class Divergences:
 
 
 def default_tolerance(real: Run, predicted: Run) -> float:
-    """Return the difference of times that needs no further explanation, s.
-
-    The tolerance is the sum of the resolutions of both runs, the largest lateness of a submission in the real run, and
-    the larger scheduling interval.
-    """
+    """Return the difference of times that needs no further explanation, s."""
+    # The sum of the resolutions of both runs, the largest lateness of a submission in the real run, and the larger
+    # scheduling interval.
     late = real.info.lateness_ms.get("max", 0.0) * real.info.speed / 1000
     intervals = [run.info.setup.scheduling.interval_s for run in (real, predicted)]
     interval = max(each for each in [0.0, *intervals] if isinstance(each, (int, float)))
@@ -187,26 +176,16 @@ def default_tolerance(real: Run, predicted: Run) -> float:
 
 
 def divergences(real: Run, predicted: Run, *, tolerance_s: float | None = None, count: int = LISTED) -> Divergences:
-    """Compare the decisions of two runs of one workload.
-
-    Args:
-        tolerance_s: largest difference of times that counts as explained, s; None: `default_tolerance`.
-        count: number of jobs to list.
-    """
+    """Compare the decisions of two runs of one workload. Differences of up to `tolerance_s` count as explained."""
     tolerance = default_tolerance(real, predicted) if tolerance_s is None else max(tolerance_s, ROUNDING_S)
     both = _PairedDecisions(Decisions(real), Decisions(predicted), tolerance)
     parted = both.decisions.assign(parting=both.partings())
     parted = parted[parted["parting"] != ""].sort_values(["number", "earlier"], kind="stable")
     parted = parted.drop_duplicates("job_id").sort_values("earlier", kind="stable")
     rows = [both.describe(row) for row in parted.head(count).to_dict("records")]
-    return Divergences(
-        pd.DataFrame(rows, columns=COLUMNS), len(both.decisions), len(parted), tolerance, _unapplied(real, predicted)
-    )
-
-
-def _unapplied(real: Run, predicted: Run) -> tuple[int, int]:
     ours, theirs = (int((run.resizes["state"] != "applied").sum()) for run in (real, predicted))
-    return ours, theirs
+    table = pd.DataFrame(rows, columns=COLUMNS)
+    return Divergences(table, len(both.decisions), len(parted), tolerance, (ours, theirs))
 
 
 @dataclass(frozen=True)
@@ -219,11 +198,8 @@ class _PairedDecisions:
 
     @cached_property
     def decisions(self) -> pd.DataFrame:
-        """A row per decision of either run: job_id, number; time, kind, nodes_from and nodes_to of each run; `earlier`,
-        the earlier time.
-
-        The resizes are changes of allocations if one of the runs has such changes, and no reconfigurations.
-        """
+        """A row per decision of either run, with the columns of `Decisions.table` of each and the `earlier` time."""
+        # The resizes are changes of allocations if one of the runs has such changes, and no reconfigurations.
         unrecorded = any(
             not len(side.run.resizes) and bool(side.steps["number"].gt(0).any()) for side in (self.real, self.predicted)
         )
@@ -257,13 +233,13 @@ class _PairedDecisions:
         first = self._first(row)
         (other,) = {*SIDES} - {first}
         instants = {first: row[f"time_{first}"], other: self.triggers.translated(row[f"time_{first}"], first)}
-        found = {"job_id": row["job_id"], "parting": row["parting"], "time": instants[first], "first": first}
-        found |= {first: _text(row, first), other: self._instead(row, other, instants[other])}
-        found["delay"] = row["time_predicted"] - row["time_real"]
+        description = {"job_id": row["job_id"], "parting": row["parting"], "time": instants[first], "first": first}
+        description |= {first: _text(row, first), other: self._instead(row, other, instants[other])}
+        description["delay"] = row["time_predicted"] - row["time_real"]
         for side in SIDES:
-            found[f"idle_{side}"] = self._of(side).idle_nodes(instants[side])
-            found[f"waiting_{side}"] = self._of(side).waiting_jobs(instants[side])
-        return found
+            description[f"idle_{side}"] = self._of(side).idle_nodes(instants[side])
+            description[f"waiting_{side}"] = self._of(side).waiting_jobs(instants[side])
+        return description
 
     def _of(self, side: str) -> Decisions:
         return self.real if side == "real" else self.predicted
@@ -278,17 +254,16 @@ class _PairedDecisions:
         return "real" if self.triggers.later(real, predicted) >= 0 else "predicted"
 
     def _overtaking(self, row: dict[Any, Any], side: str) -> str:
-        """Return the earliest decision of the run `side` that comes before the one in `row` there, and later in the
-        other run; an empty text without such a decision."""
+        """Return the earliest decision of `side` that precedes that of `row` there only; empty without one."""
         (other,) = {*SIDES} - {side}
         pairs = self.decisions
-        found = pairs[
+        earlier = pairs[
             (pairs[f"time_{side}"] < row[f"time_{side}"] - self.tolerance)
             & (pairs[f"time_{other}"] > row[f"time_{other}"] + self.tolerance)
         ]
-        if not len(found):
+        if not len(earlier):
             return ""
-        taken = found.loc[found[f"time_{side}"].idxmin()].to_dict()
+        taken = earlier.loc[earlier[f"time_{side}"].idxmin()].to_dict()
         return f"{_text(taken, side)} of job {taken['job_id']}"
 
     def _instead(self, row: dict[Any, Any], side: str, instant: float) -> str:
@@ -327,11 +302,9 @@ class Triggers:
         return float(self._after_both(np.array([real]), np.array([predicted]))[0])
 
     def unexplained(self, real: FloatArray, predicted: FloatArray) -> FloatArray:
-        """Return the difference between the delays of decisions after their triggers, s.
-
-        The smallest difference counts: without a trigger, after the trigger in either run (simultaneous events of one
-        run may come one after another in the other run), and after the later of both.
-        """
+        """Return the difference between the delays of decisions after their triggers, s."""
+        # The smallest difference counts: without a trigger, after the trigger in either run (simultaneous events of one
+        # run may come one after another in the other run), and after the later of both.
         difference = predicted - real
         least = np.minimum(np.abs(difference), np.abs(self._after_both(real, predicted)))
         for times, side in ((real, "real"), (predicted, "predicted")):
@@ -372,12 +345,12 @@ def _longest_ascent(values: FloatArray) -> list[int]:
         length = bisect_right(ends, value)
         before[index] = at[length - 1] if length else -1
         ends[length : length + 1], at[length : length + 1] = [value], [index]
-    found = []
+    ascent = []
     index = at[-1] if at else -1
     while index >= 0:
-        found.append(index)
+        ascent.append(index)
         index = before[index]
-    return found
+    return ascent
 
 
 def _inverted(real: FloatArray, predicted: FloatArray, tolerance: float) -> BoolArray:

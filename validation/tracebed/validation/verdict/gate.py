@@ -14,10 +14,8 @@ from tracebed.ground.errors import ExitCode
 from tracebed.validation.verdict.rule import Verdict
 from tracebed.validation.verdict.validation import Validation
 
-FAILED = "failed"
-"""Outcome of a simulator without a verdict."""
-WORSE = "worse than the baseline"
-"""Outcome of a simulator that is not inaccurate."""
+FAILED = "failed"  # outcome of a simulator without a verdict
+WORSE = "worse than the baseline"  # outcome of a simulator that is not inaccurate
 
 
 class OnInconclusive(enum.StrEnum):

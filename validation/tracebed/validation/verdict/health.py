@@ -19,8 +19,7 @@ from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.runs.steps import Steps
 
 HEALTHY, DEGRADED, UNHEALTHY, UNKNOWN = "healthy", "degraded", "unhealthy", "unknown"
-FACTS = ("interrupted", "clock_skew_jobs", "nodes_unused")
-"""Signals without a limit that a run could widen."""
+FACTS = ("interrupted", "clock_skew_jobs", "nodes_unused")  # signals without a limit that a run could widen
 LOGGED = "it is a log without a record of its machine: the health was judged by nodes, states and times only"
 
 
@@ -30,14 +29,10 @@ NOT_JUDGED: tuple[str, list[dict[str, Any]], list[str], bool, dict[str, float | 
 WAIT_S = 120.0
 """Longest accepted wait of the first job of the queue beside unused nodes on which it fits, trace s: twice the longest
 usual period between two passes of a scheduler."""
-WAIT_WALL_S = 1.0
-"""The same in a replay, wall s: starts take some tenths of a second."""
-PERIODS = 2
-"""The same, in scheduling intervals of the run."""
-RESOLUTIONS = 10
-"""The same, in resolutions of the times of the run."""
-MOST_NAMED = 3
-"""Most nodes that a message names."""
+WAIT_WALL_S = 1.0  # the same in a replay, wall s: starts take some tenths of a second
+PERIODS = 2  # the same, in scheduling intervals of the run
+RESOLUTIONS = 10  # the same, in resolutions of the times of the run
+MOST_NAMED = 3  # most nodes that a message names
 
 
 @dataclass(frozen=True)
@@ -57,17 +52,13 @@ class Health:
 
     @classmethod
     def of(cls, run: Run, skewed_jobs: int) -> Health:
-        """Return the health of the real run `run`. The health of a replay is judged again (`rejudging`).
-
-        Args:
-            skewed_jobs: number of jobs with contradicting times.
-        """
-        found = NOT_JUDGED
+        """Return the health of the real run `run`; that of a replay is judged again (`rejudging`)."""
+        judged = NOT_JUDGED
         if run.info.source == "replay":
             from tracebed.validation.verdict.rejudging import reassessed_health  # slow: the limits of replays
 
-            found = reassessed_health(run)
-        state, causes, notes, lenient, signals = found
+            judged = reassessed_health(run)
+        state, causes, notes, lenient, signals = judged
         causes = [*causes]
         known = {cause.get("signal") for cause in causes}
         if run.info.state == "interrupted" and state != UNHEALTHY and "interrupted" not in known:
@@ -99,12 +90,7 @@ class Health:
 
 
 def counted_notes(notes: Sequence[tuple[str, str]], total: int) -> list[str]:
-    """Return notes about runs as text, each different note once.
-
-    Args:
-        notes: name of a run and its note.
-        total: number of runs.
-    """
+    """Return notes about `total` runs, (name of the run, note), as text, each different note once."""
     by_text: dict[str, list[str]] = {}
     for name, note in notes:
         by_text.setdefault(note, []).append(name)
@@ -122,13 +108,11 @@ class UnusedNodes(NamedTuple):
     """Nodes that were never used, and the job that waited longest for lack of them."""
 
     nodes: tuple[str, ...]
-    total: int
-    """Number of nodes of the run."""
+    total: int  # number of nodes of the run
     job: str
+    # Time in which the job was the first of the queue and fitted with these nodes, but not without them, trace s.
     waited_s: float
-    """Time in which the job was the first of the queue and fitted with these nodes, but not without them, trace s."""
-    limit_s: float
-    """Longest accepted wait, trace s."""
+    limit_s: float  # longest accepted wait, trace s
 
     @property
     def text(self) -> str:
@@ -188,13 +172,8 @@ def _spare(run: Run) -> tuple[BoolArray, int]:
 
 
 def _longest_wait(run: Run, spare: int, lost: int, limit: float) -> tuple[str, float]:
-    """Return the first job of the queue with the longest wait for lack of the spare nodes, and this wait, s.
-
-    Args:
-        spare: number of nodes never used.
-        lost: number of nodes that were lost at some time; they are not counted as idle.
-        limit: longest accepted wait, s; shorter waits are not measured.
-    """
+    """Return the first job of the queue with the longest wait for lack of the spare nodes, and this wait, s."""
+    # Nodes that were lost at some time are not counted as idle. Waits below `limit` are not measured.
     rows = run.table("allocations")
     start, end = rows["start"], rows["end"]
     end = np.where(np.isnan(end), np.nanmax([*end, *run.table("jobs")["end"], start.max()]), end)
@@ -215,16 +194,14 @@ def _longest_wait(run: Run, spare: int, lost: int, limit: float) -> tuple[str, f
 
 
 def _heads(run: Run) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """Return id, requested nodes, and the first and the last instant (s) at the head of the queue, of each job.
-
-    A job leaves the queue at its first start. A job that never started counts as gone: why it waited is unknown. A job
-    with a deadline also counts as gone, since it may have an earliest start.
-    """
+    """Return id, requested nodes, and the first and the last instant (s) at the head of the queue, of each job."""
     jobs, rows = (run.table(name).frame() for name in ("jobs", "allocations"))
     jobs = jobs[jobs["submit"].notna()].sort_values("submit", kind="stable")
     submit = jobs["submit"].to_numpy(dtype=np.float64)
     first = rows.groupby("job_id")["start"].min().reindex(jobs["job_id"]).to_numpy(dtype=np.float64)
     left = np.fmin(first, jobs["start"].to_numpy(dtype=np.float64))
+    # A job leaves the queue at its first start. A job that never started counts as gone: why it waited is unknown. A
+    # job with a deadline also counts as gone, since it may have an earliest start.
     left = np.where(np.isnan(left) | jobs["deadline"].notna(), submit, np.maximum(left, submit))
     before = np.maximum.accumulate(np.concatenate(([-np.inf], left)))[:-1]
     return jobs["job_id"].to_numpy(), jobs["nodes"].to_numpy(dtype=np.float64), np.maximum(submit, before), left

@@ -5,23 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from tracebed.converters.workload import FloatArray
 from tracebed.ground.errors import InputError
-from tracebed.orchestrator.run import RunInfo
 from tracebed.validation.metrics import Margin, MeasuredRun, Metric, all_metrics, summarize
 from tracebed.validation.verdict.cases import Case, Membership, memberships
 from tracebed.validation.verdict.comparison import check_sides, copied_run_times, imposed, match, time_compression
 from tracebed.validation.verdict.decision import Estimate, Samples, decide, estimate, rejected, third_moment
+from tracebed.validation.verdict.noise import MetricNoise, NoiseProfile
 from tracebed.validation.verdict.rule import Reason, Verdict
 from tracebed.validation.verdict.screening import Repetition, different_states, screen
 from tracebed.validation.verdict.tolerances import Tolerances
 
-Figures = dict[str, Any]
-"""The dictionary of `metrics` of a run."""
+Figures = dict[str, Any]  # the dictionary of `metrics` of a run
 
 
 @dataclass(frozen=True)
@@ -31,33 +30,26 @@ class MeasuredCase:
     case: Case
     real: tuple[MeasuredRun, ...]
     predicted: tuple[MeasuredRun, ...]
-    figures: tuple[Figures, ...]
-    """Metrics of each repetition."""
-    predicted_figures: tuple[Figures, ...]
-    """Metrics of each prediction."""
+    figures: tuple[Figures, ...]  # metrics of each repetition
+    predicted_figures: tuple[Figures, ...]  # metrics of each prediction
     repetitions: tuple[Repetition, ...]
-    unmatched: float
-    """Largest share of the jobs of a pair of runs without a counterpart."""
+    unmatched: float  # largest share of the jobs of a pair of runs without a counterpart
+    # Largest accepted share: that of the tolerances or, if it is larger, that of two runs of the ensemble.
     unmatched_limit: float
-    """Largest accepted share: that of the tolerances or, if it is larger, that of two runs of the ensemble."""
-    copied: bool
-    """Whether the run times of each prediction are copies of those that a repetition observed."""
-    compression: float
-    """Factor on absolute margins in seconds: the compression of the run times of the workload."""
-    calibration: bool
-    """Whether the predictions use a calibration that was made from the workload of this case."""
-    member: Membership
-    """The real run and the workload of the case, which other cases may share."""
+    copied: bool  # whether the run times of each prediction are copies of those that a repetition observed
+    compression: float  # factor on absolute margins in seconds: the compression of the run times of the workload
+    calibration: bool  # whether the predictions use a calibration that was made from the workload of this case
+    member: Membership  # the real run and the workload of the case, which other cases may share
 
     @classmethod
     def of_all(
         cls, cases: Sequence[Case], tolerances: Tolerances, tau: float, allow_different_workloads: bool
     ) -> list[MeasuredCase]:
         """Measure the runs of `cases`, and find what the cases share. Raises InputError as `of`."""
-        found = [cls.of(case, tolerances, tau, allow_different_workloads) for case in cases]
-        logs = [[each.repetitions[index].sha256 for index in each.selected()] for each in found]
+        measured = [cls.of(case, tolerances, tau, allow_different_workloads) for case in cases]
+        logs = [[each.repetitions[index].sha256 for index in each.selected()] for each in measured]
         members = memberships(cases, logs)
-        return [replace(each, member=member) for each, member in zip(found, members, strict=True)]
+        return [replace(each, member=member) for each, member in zip(measured, members, strict=True)]
 
     @classmethod
     def of(cls, case: Case, tolerances: Tolerances, tau: float, allow_different_workloads: bool) -> MeasuredCase:
@@ -102,13 +94,9 @@ class MeasuredCase:
         return sum(each.unfit for each in self.repetitions)
 
     def selected(self, *, flagged: bool = True) -> list[int]:
-        """Return the positions of the included repetitions; of all if all are excluded.
-
-        Args:
-            flagged: whether repetitions with the signals H4 and H5 are included.
-        """
-        found = [i for i, each in enumerate(self.repetitions) if not each.excluded and (flagged or not each.flags)]
-        return found or list(range(len(self.repetitions)))
+        """Return the positions of the included repetitions (`flagged`: also H4, H5); of all if all are excluded."""
+        positions = [i for i, each in enumerate(self.repetitions) if not each.excluded and (flagged or not each.flags)]
+        return positions or list(range(len(self.repetitions)))
 
     def values(self, metric: str, *, flagged: bool = True) -> tuple[FloatArray, FloatArray]:
         """Return a metric of the selected repetitions and of the predictions; NaN where it is undefined."""
@@ -152,34 +140,8 @@ def _check(case: Case, allow_different_workloads: bool) -> None:
         ("repetitions of the case {} have different policies", [run.info.policy for run in case.real]),
         ("predictions of the case {} come from different simulators", [run.info.source for run in case.predicted]),
     ):
-        if len(found := _distinct(values)) > 1:
-            raise InputError(f"{what.format(case.name)}: {', '.join(found)}", hint="make a case of each")
-
-
-def _distinct(values: Sequence[str]) -> list[str]:
-    return list(dict.fromkeys(values))
-
-
-class Noise(Protocol):
-    """Noise of one metric from earlier repetitions on a testbed of the same class."""
-
-    @property
-    def log_sd(self) -> float:
-        """Standard deviation of the logarithm of the metric."""
-
-    @property
-    def df(self) -> float:
-        """Degrees of freedom of `log_sd`."""
-
-
-class Noises(Protocol):
-    """A noise profile: the noise of each metric on a class of testbeds."""
-
-    def require(self, info: RunInfo, tau: float) -> None:
-        """Raise InputError unless a run is from a testbed of this class."""
-
-    def noise(self, metric: str) -> Noise | None:
-        """Return the noise of a metric, or None if it is unknown."""
+        if len(distinct := dict.fromkeys(values)) > 1:
+            raise InputError(f"{what.format(case.name)}: {', '.join(distinct)}", hint="make a case of each")
 
 
 @dataclass(frozen=True)
@@ -190,53 +152,36 @@ class Judgment:
     margin: Margin
     gate: bool
     evidence: bool
+    # The cases that are shown. Cases of calibration workloads come last, and are not part of `estimate`.
     cases: tuple[MeasuredCase, ...]
-    """The cases that are shown. Cases of calibration workloads come last, and are not part of `estimate`."""
-    shown: Samples
-    """The values of all shown cases."""
-    samples: Samples
-    """The values of the cases on which the verdict depends."""
+    shown: Samples  # the values of all shown cases
+    samples: Samples  # the values of the cases on which the verdict depends
     estimate: Estimate
-    compression: FloatArray
-    """Factor on the absolute amount of the margin in each case of `samples`."""
-    decidable: bool
-    """Whether some margin makes the metric accurate: no reason other than error and noise forbids it."""
-    profile_based: bool
-    """Whether the noise of a case comes from a noise profile."""
+    compression: FloatArray  # factor on the absolute amount of the margin in each case of `samples`
+    decidable: bool  # whether some margin makes the metric accurate: no reason other than error and noise forbids it
+    profile_based: bool  # whether the noise of a case comes from a noise profile
     verdict: Verdict
     reasons: tuple[Reason, ...]
 
 
 def judge(
-    cases: Sequence[MeasuredCase], tolerances: Tolerances, profile: Noises | None = None, *, flagged: bool = True
+    cases: Sequence[MeasuredCase], tolerances: Tolerances, profile: NoiseProfile | None = None, *, flagged: bool = True
 ) -> list[Judgment]:
-    """Return the judgments of all metrics with a margin that apply to the cases: gated metrics first.
-
-    Args:
-        tolerances: margins and constants.
-        profile: the noise for cases with too few repetitions.
-        flagged: whether repetitions with the signals H4 and H5 are included.
-    """
-    found = []
+    """Return the judgments of all metrics with a margin that apply to the cases, gated metrics first."""
+    judgments = []
     for name, margin in sorted(tolerances.margins.items(), key=lambda item: not item[1].gate):
         metric = all_metrics().get(name)
         if metric is not None and (judged := _judged(metric, margin, cases, tolerances, profile, flagged)):
-            found.append(judged)
-    gated = [item for item in found if item.gate]
+            judgments.append(judged)
+    gated = [item for item in judgments if item.gate]
     inaccurate = rejected([item.estimate.p for item in gated], tolerances.alpha) if gated else []
     decided = [_with_verdict(item, bool(off)) for item, off in zip(gated, inaccurate, strict=True)]
-    advisory = [item for item in found if not item.gate]
+    advisory = [item for item in judgments if not item.gate]
     return decided + [_with_verdict(item, bool(item.estimate.p < tolerances.alpha)) for item in advisory]
 
 
 def common_reasons(cases: Sequence[MeasuredCase], tolerances: Tolerances, *, profile_based: bool) -> set[Reason]:
-    """Return the reasons that forbid the verdict accurate on any metric.
-
-    Args:
-        cases: the cases on which the verdict depends.
-        tolerances: the numbers of repetitions and the share of unmatched jobs.
-        profile_based: whether a noise profile replaces missing repetitions.
-    """
+    """Return the reasons that forbid the verdict accurate on any metric; a noise profile may replace repetitions."""
     needed = tolerances.repeats(real_runs(cases))
     total = [each.healthy + each.unfit for each in cases]
     applies = {
@@ -255,13 +200,13 @@ def real_runs(cases: Iterable[MeasuredCase]) -> int:
 
 def _with_verdict(item: Judgment, inaccurate: bool) -> Judgment:
     """Return the judgment with its verdict; `reasons` has those that forbid the verdict accurate until then."""
-    found, reasons = decide(item.estimate, inaccurate)
-    if Reason.CALIBRATION_WORKLOAD in item.reasons or (found is Verdict.ACCURATE and item.reasons):
-        found = Verdict.INCONCLUSIVE
-    if found is not Verdict.INCONCLUSIVE:
-        return replace(item, verdict=found, reasons=())
+    verdict, reasons = decide(item.estimate, inaccurate)
+    if Reason.CALIBRATION_WORKLOAD in item.reasons or (verdict is Verdict.ACCURATE and item.reasons):
+        verdict = Verdict.INCONCLUSIVE
+    if verdict is not Verdict.INCONCLUSIVE:
+        return replace(item, verdict=verdict, reasons=())
     every = {*reasons, *item.reasons}
-    return replace(item, verdict=found, reasons=tuple(reason for reason in Reason if reason in every))
+    return replace(item, verdict=verdict, reasons=tuple(reason for reason in Reason if reason in every))
 
 
 def _judged(
@@ -269,7 +214,7 @@ def _judged(
     margin: Margin,
     cases: Sequence[MeasuredCase],
     tolerances: Tolerances,
-    profile: Noises | None,
+    profile: NoiseProfile | None,
     flagged: bool,
 ) -> Judgment | None:
     """Return the estimate of one metric, or None if the metric does not apply to the cases."""
@@ -310,7 +255,7 @@ def _judged(
 
 
 def _values(
-    metric: Metric, margin: Margin, case: MeasuredCase, noise: Noise | None, needed: int, flagged: bool
+    metric: Metric, margin: Margin, case: MeasuredCase, noise: MetricNoise | None, needed: int, flagged: bool
 ) -> tuple[float, ...]:
     """Return the fields of `Samples` for one case."""
     real, predicted = case.values(metric.name, flagged=flagged)

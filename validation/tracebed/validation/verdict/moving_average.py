@@ -20,32 +20,23 @@ import pandas as pd
 from tracebed.converters.workload import FloatArray
 from tracebed.validation.statistics import LEVEL, Interval, batch_means
 
-WINDOW_S = 14 * 86400.0
-"""Default length of a window, s."""
-PART = 10
-"""A window is at most this part of the time between the first and the last submission: a tenth."""
-POSITIONS = 336
-"""Positions of a window in its own length: a window of two weeks moves by an hour."""
-FEWEST_JOBS = 100
-"""Fewest jobs for which the figure is computed: ten in a window, in the mean."""
+WINDOW_S = 14 * 86400.0  # default length of a window, s
+PART = 10  # a window is at most this part of the time between the first and the last submission: a tenth
+POSITIONS = 336  # positions of a window in its own length: a window of two weeks moves by an hour
+FEWEST_JOBS = 100  # fewest jobs for which the figure is computed: ten in a window, in the mean
 
 
 @dataclass(frozen=True)
 class MovingAverage:
     """Difference of the moving averages of the wait in two runs. NaN: undefined."""
 
-    window_s: float
-    """Length of a window, s."""
-    windows: int
-    """Number of positions of the window in which the real mean wait is above 0."""
+    window_s: float  # length of a window, s
+    windows: int  # number of positions of the window in which the real mean wait is above 0
+    # Number of positions without a job, or in which no job waited in the real run: no relative error is defined.
     left_out: int
-    """Number of positions without a job, or in which no job waited in the real run: no relative error is defined."""
-    jobs: float
-    """Mean number of jobs in a window."""
-    error: float
-    """Mean of |predicted - real| / real over the windows."""
-    low: float
-    """Lower end of the interval of `error`, by batch means; NaN if there are too few windows."""
+    jobs: float  # mean number of jobs in a window
+    error: float  # mean of |predicted - real| / real over the windows
+    low: float  # lower end of the interval of `error`, by batch means; NaN if there are too few windows
     high: float
 
     @property
@@ -60,16 +51,8 @@ class MovingAverage:
 
 
 def moving_average(jobs: pd.DataFrame, *, window_s: float = WINDOW_S, level: float = LEVEL) -> MovingAverage | None:
-    """Return the difference of the moving averages of the wait.
-
-    Args:
-        jobs: table of matched jobs, as in `Comparison.jobs`: `submit_real`, `wait_real` and `wait_predicted`, s.
-        window_s: length of a window, s; a shorter one, a `PART` of the log, for short logs.
-        level: nominal coverage of the interval.
-
-    Returns:
-        The figure, or None for fewer than `FEWEST_JOBS` jobs, or jobs that were all submitted at once.
-    """
+    """Return the difference of the moving averages of the wait; None if too few jobs, or all submitted at once."""
+    # The window, s, is a `PART` of a short log.
     submit, real, predicted = (
         jobs[name].to_numpy(dtype=np.float64) for name in ("submit_real", "wait_real", "wait_predicted")
     )
@@ -109,14 +92,8 @@ def moving_means(
 ) -> tuple[FloatArray, FloatArray]:
     """Return the means of values over the jobs submitted in windows, and the numbers of these jobs.
 
-    Args:
-        submit: submit times, shape (jobs,), in any order.
-        values: shape (sides, jobs).
-        starts: beginnings of the windows, shape (windows,). A window has its beginning, not its end.
-        window: length of a window.
-
-    Returns:
-        Means, shape (sides, windows), NaN in windows without a job, and counts, shape (windows,).
+    Shapes: `submit` (jobs,) in any order, `values` (sides, jobs), `starts` (windows,). A window has its beginning, not
+    its end. Returns means (sides, windows), NaN in windows without a job, and counts (windows,).
     """
     order = np.argsort(submit, kind="stable")
     sums = np.concatenate((np.zeros((len(values), 1)), np.cumsum(values[:, order], axis=1)), axis=1)

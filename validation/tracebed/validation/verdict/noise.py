@@ -32,8 +32,7 @@ from tracebed.validation.verdict.health import UNHEALTHY, Health, counted_notes
 from tracebed.validation.verdict.screening import copied, log_sha256
 from tracebed.validation.verdict.tolerances import Tolerances
 
-LEAST_DF = 4
-"""Smallest number of degrees of freedom of a profile: those of five repetitions of one cell."""
+LEAST_DF = 4  # smallest number of degrees of freedom of a profile: those of five repetitions of one cell
 
 
 class TestbedClass(Part):
@@ -41,21 +40,14 @@ class TestbedClass(Part):
 
     __test__: ClassVar[bool] = False  # for pytest
 
-    execution: str
-    """`computed`, `emulated`, `logged` or a mixture."""
-    testbed: str
-    """Type of testbed: `local`; empty for a log."""
+    execution: str  # `computed`, `emulated`, `logged` or a mixture
+    testbed: str  # type of testbed: `local`; empty for a log
     nodes: Annotated[int, Field(ge=1)]
-    cores: list[Annotated[int, Field(ge=1)]]
-    """The different numbers of cores per node."""
-    duty: list[Number]
-    """The different duties of the nodes."""
-    clock: str
-    """`wall` or `steady`; empty for a log."""
-    speed: Annotated[float, Field(gt=0, allow_inf_nan=False)]
-    """Trace seconds per wall second."""
-    cpu: list[str]
-    """The different models of CPUs."""
+    cores: list[Annotated[int, Field(ge=1)]]  # the different numbers of cores per node
+    duty: list[Number]  # the different duties of the nodes
+    clock: str  # `wall` or `steady`; empty for a log
+    speed: Annotated[float, Field(gt=0, allow_inf_nan=False)]  # trace seconds per wall second
+    cpu: list[str]  # the different models of CPUs
 
     @classmethod
     def of(cls, info: RunInfo) -> Self:
@@ -85,10 +77,9 @@ def _value_text(value: Any) -> str:
 class MetricNoise(Part):
     """The noise of one metric."""
 
+    # Standard deviation of the logarithm of the metric: about its coefficient of variation.
     log_sd: Annotated[float, Field(ge=0, allow_inf_nan=False)]
-    """Standard deviation of the logarithm of the metric: about its coefficient of variation."""
-    df: Annotated[float, Field(ge=1, allow_inf_nan=False)]
-    """Degrees of freedom of `log_sd`: repetitions - cells."""
+    df: Annotated[float, Field(ge=1, allow_inf_nan=False)]  # degrees of freedom of `log_sd`: repetitions - cells
     cells: Annotated[int, Field(ge=1)]
 
 
@@ -97,8 +88,7 @@ class ProfiledCell(Part):
 
     workload: str
     policy: str
-    runs: list[Sha256]
-    """Hash of the times and states of the jobs of each repetition."""
+    runs: list[Sha256]  # hash of the times and states of the jobs of each repetition
 
 
 class NoiseProfile(StoredFile):
@@ -181,14 +171,9 @@ class NoiseFloor:
 def noise_floor(runs: Mapping[str, Run] | Sequence[Run], tau: float = TAU) -> NoiseFloor:
     """Return the noise of repetitions of one or several cells on one testbed.
 
-    Unhealthy runs, interrupted runs, and copies of an earlier run (up to a shift and to rounding) are excluded.
-
-    Args:
-        runs: the real runs, by name or in a sequence. The workload, the policy and its parameters make the cell.
-        tau: threshold of the bounded slowdown, s.
-
-    Raises:
-        InputError: a run is a prediction, the runs are from different classes of testbeds, or no run is usable.
+    Unhealthy runs, interrupted runs, and copies of an earlier run (up to a shift and to rounding) are excluded. The
+    workload, the policy and its parameters make the cell. InputError: a run is a prediction, the runs are from
+    different classes of testbeds, or no run is usable.
     """
     named = runs if isinstance(runs, Mapping) else {f"run {number}": run for number, run in enumerate(runs, 1)}
     if not named:
@@ -200,13 +185,13 @@ def noise_floor(runs: Mapping[str, Run] | Sequence[Run], tau: float = TAU) -> No
         raise InputError(f"no run is usable: {left_out[0]}", hint="repeat the runs on an idle machine")
     flags = _unusual(used)
     cells = _cells(used)
-    found = [item for label, cell in zip(_labels(cells), cells, strict=True) for item in cell.noise(label)]
+    variations = [item for label, cell in zip(_labels(cells), cells, strict=True) for item in cell.noise(label)]
     others = {
         "with excluded": repetitions if len(repetitions) > len(used) else [],
         "without unusual": [each for each in used if each.name not in flags] if flags else [],
     }
     return NoiseFloor(
-        cells=tuple(found),
+        cells=tuple(variations),
         profile=_profile(cells, tau),
         left_out=tuple(left_out),
         unusual=tuple(f"{name}: {text}" for name, text in flags.items()),
@@ -231,7 +216,7 @@ class _Repetition:
 
 def _screened(runs: Mapping[str, Run], tau: float) -> tuple[list[_Repetition], list[str]]:
     """Return the runs without copies, and a text for each run that is not used."""
-    found, left_out = [], []
+    repetitions, left_out = [], []
     earlier: dict[str, Run] = {}
     for name, run in runs.items():
         figures = summarize(MeasuredRun(run, tau))
@@ -244,19 +229,19 @@ def _screened(runs: Mapping[str, Run], tau: float) -> tuple[list[_Repetition], l
         else:
             earlier[name] = run
         unhealthy = health.state == UNHEALTHY
-        found.append(_Repetition(name, run.info, figures, log_sha256(run), unhealthy, health.notes))
-    return found, left_out
+        repetitions.append(_Repetition(name, run.info, figures, log_sha256(run), unhealthy, health.notes))
+    return repetitions, left_out
 
 
 def _unusual(runs: Sequence[_Repetition]) -> dict[str, str]:
     """Return the signals H4 and H5 of the runs that have some, by name."""
     columns = ["mean_run_s", "makespan_s", "loss_of_capacity"]
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for key in dict.fromkeys(_key(each.info) for each in runs):
         own = [each for each in runs if _key(each.info) == key]
         table = pd.DataFrame([[each.figures[name] for name in columns] for each in own], columns=columns, dtype=float)
-        found |= {each.name: text for each, text in zip(own, screening.signals(table), strict=True) if text}
-    return found
+        texts |= {each.name: text for each, text in zip(own, screening.signals(table), strict=True) if text}
+    return texts
 
 
 def _cells(runs: Sequence[_Repetition]) -> list[_Cell]:
@@ -273,8 +258,7 @@ class _Cell:
     """The figures of the repetitions of a cell."""
 
     info: RunInfo
-    first: str
-    """Name of its first run."""
+    first: str  # name of its first run
     figures: list[Mapping[str, Any]]
     hashes: list[str]
 
@@ -284,8 +268,8 @@ class _Cell:
 
     def values(self, metric: str) -> np.ndarray[Any, np.dtype[np.float64]]:
         """Return a metric of each repetition; empty if it is undefined for some."""
-        found = np.array([figures[metric] for figures in self.figures], dtype=np.float64)
-        return found if np.isfinite(found).all() else found[:0]
+        values = np.array([figures[metric] for figures in self.figures], dtype=np.float64)
+        return values if np.isfinite(values).all() else values[:0]
 
     def noise(self, label: str) -> Iterable[CellNoise]:
         """Yield the noise of each metric with a margin that is defined."""
@@ -347,10 +331,7 @@ def _pooled_metrics(cells: Sequence[_Cell]) -> dict[str, MetricNoise]:
 
 
 def _pooled(samples: Sequence[np.ndarray[Any, np.dtype[np.float64]]]) -> MetricNoise | None:
-    """Return the pooled standard deviation of the logarithms around the mean of each cell.
-
-    A cell needs two repetitions with values above 0.
-    """
+    """Return the pooled standard deviation of the logarithms around the mean of each cell (of two values above 0)."""
     logs = [np.log(values) for values in samples if len(values) > 1 and (values > 0).all()]
     if not logs:
         return None

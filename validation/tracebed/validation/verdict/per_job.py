@@ -23,10 +23,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 DECILES = tuple(percent / 100 for percent in range(10, 100, 10))
-PLACED_S = 15.0
-"""Largest difference of a job that counts as placed, s."""
-DECIMALS = 6
-"""Decimals of a second to which values are rounded where equal values count."""
+PLACED_S = 15.0  # largest difference of a job that counts as placed, s
+DECIMALS = 6  # decimals of a second to which values are rounded where equal values count
 
 
 @dataclass(frozen=True)
@@ -34,14 +32,10 @@ class Shift:
     """Shift function: the deciles of both distributions (Doksum 1974), by the estimator of Harrell and Davis (1982)."""
 
     probabilities: tuple[float, ...]
-    real: tuple[float, ...]
-    """Mean over the real runs of each decile, in the unit of the quantity."""
-    low: tuple[float, ...]
-    """Smallest value of each decile among the real runs."""
-    high: tuple[float, ...]
-    """Largest value of each decile among the real runs."""
-    predicted: tuple[float, ...]
-    """Mean over the predictions of each decile."""
+    real: tuple[float, ...]  # mean over the real runs of each decile, in the unit of the quantity
+    low: tuple[float, ...]  # smallest value of each decile among the real runs
+    high: tuple[float, ...]  # largest value of each decile among the real runs
+    predicted: tuple[float, ...]  # mean over the predictions of each decile
 
     @property
     def difference(self) -> tuple[float, ...]:
@@ -57,38 +51,30 @@ class PerJob(Differences):
     runs are NaN for one.
     """
 
-    quantity: str
-    """A column of `metrics.per_job`: `wait`, `run`, `response` (s) or `bounded_slowdown`."""
-    repeats: int
-    """Number of real runs."""
-    runs: int
-    """Number of predictions."""
-    unmatched: int
-    """Jobs that ended in some of the runs only. These jobs are not part of the figures."""
+    quantity: str  # a column of `metrics.per_job`: `wait`, `run`, `response` (s) or `bounded_slowdown`
+    repeats: int  # number of real runs
+    runs: int  # number of predictions
+    unmatched: int  # Jobs that ended in some of the runs only. These jobs are not part of the figures.
+    # Share of the jobs whose predicted value lies between the smallest and the largest real value.
     inside_envelope: float
-    """Share of the jobs whose predicted value lies between the smallest and the largest real value."""
-    inside_expected: float
-    """This share for one more real run, in the mean: (repeats - 1) / (repeats + 1)."""
-    placed: float
-    """Share of the jobs that are placed: within `PLACED_S` of a real run, mean over the pairs."""
+    inside_expected: float  # this share for one more real run, in the mean: (repeats - 1) / (repeats + 1)
+    placed: float  # share of the jobs that are placed: within `PLACED_S` of a real run, mean over the pairs
     shift: Shift
-    wasserstein_real: float
-    """Wasserstein-1 distance, mean over the pairs of real runs."""
+    wasserstein_real: float  # Wasserstein-1 distance, mean over the pairs of real runs
+    # Kolmogorov-Smirnov distance of the two distributions, mean over the pairs. It is not an accuracy test.
     ks_d: float
-    """Kolmogorov-Smirnov distance of the two distributions, mean over the pairs. It is not an accuracy test."""
+    # Root mean square of the differences job by job between any two runs: first the real runs, then the predictions, in
+    # the order in which they were given.
     distances: tuple[tuple[float, ...], ...]
-    """Root mean square of the differences job by job between any two runs: first the real runs, then the predictions,
-    in the order in which they were given."""
+    # A row per job: job_id, kind, nodes, submit (s), real (mean), low, high (smallest and largest real value),
+    # predicted (mean).
     jobs_table: pd.DataFrame = field(repr=False, compare=False)
-    """A row per job: job_id, kind, nodes, submit (s), real (mean), low, high (smallest and largest real value),
-    predicted (mean)."""
 
     @property
     def noise_ratio(self) -> float:
-        """Mean distance of predictions from real runs / mean distance between real runs; NaN if this is unknown or 0.
-
-        One more real run has a ratio of 1 in the mean. A prediction of the mean wait of every job has a ratio of 0.71.
-        """
+        """Mean distance of predictions from real runs / mean distance between real runs; NaN if unknown or 0."""
+        # One more real run has a ratio of 1 in the mean. A prediction of the mean wait of every job has a ratio of
+        # 0.71.
         between = self.distance_real
         return self.distance / between if between > 0 else float("nan")
 
@@ -117,16 +103,7 @@ class PerJob(Differences):
 def per_job(
     real: Sequence[MeasuredRun | Run], predicted: Sequence[MeasuredRun | Run], quantity: str = "wait"
 ) -> PerJob | None:
-    """Return the differences of the jobs that ended in all runs.
-
-    Args:
-        real: the repetitions of the real run, at least one.
-        predicted: the predictions, at least one.
-        quantity: a column of `metrics.per_job`.
-
-    Returns:
-        The differences, or None if fewer than two jobs ended in all runs.
-    """
+    """Return the differences of a column of `metrics.per_job` over two or more jobs that ended in all runs, or None."""
     sides = [run if isinstance(run, MeasuredRun) else MeasuredRun(run) for run in (*real, *predicted)]
     ended = [side.finished for side in sides]
     codes, _ = codes_of(concatenated([table.raw("job_id") for table in ended]))
@@ -185,10 +162,8 @@ def _shift(ordered: FloatArray, count: int) -> Shift:
 
 
 def _ks_distance(a: FloatArray, b: FloatArray) -> float:
-    """Return the largest difference of the two empirical distribution functions; `a` and `b` are ascending.
-
-    Values are rounded to microseconds: differences of times have rounding errors, so that equal values would differ.
-    """
+    """Return the largest difference of two empirical distribution functions; `a` and `b` are ascending."""
+    # Values are rounded to microseconds: differences of times have rounding errors, so that equal values would differ.
     a, b = np.round(a, DECIMALS), np.round(b, DECIMALS)
     at = np.concatenate((a, b))
     below = (np.searchsorted(side, at, side="right") / len(side) for side in (a, b))

@@ -32,8 +32,7 @@ from tracebed.validation.statistics import half_width
 from tracebed.validation.verdict.screening import Repetition, screen
 from tracebed.validation.verdict.tolerances import Tolerances
 
-ALPHA = 0.025
-"""Level of each side of the interval that decides about a pair."""
+ALPHA = 0.025  # level of each side of the interval that decides about a pair
 ENOUGH_POLICIES = 5
 """Number of policies from which tau-b has a meaning: by chance it is 1 for 3 policies in 17 % of cases, for 5 in
 0.8 %."""
@@ -48,10 +47,8 @@ class Observation:
     workload: str
     policy: str
     metric: str
-    real: FloatArray
-    """Shape (repetitions,)."""
-    predicted: FloatArray
-    """Shape (predictions,)."""
+    real: FloatArray  # shape (repetitions,)
+    predicted: FloatArray  # shape (predictions,)
 
 
 @dataclass(frozen=True)
@@ -62,13 +59,10 @@ class PolicyPair:
     metric: str
     first: str
     second: str
-    real: float
-    """Logarithm of the ratio first / second of the real means; the difference if a value is not above 0."""
-    low: float
-    """Lower end of the confidence interval of `real` (Welch). NaN without two repetitions of each policy."""
+    real: float  # logarithm of the ratio first / second of the real means; the difference if a value is not above 0
+    low: float  # Lower end of the confidence interval of `real` (Welch). NaN without two repetitions of each policy.
     high: float
-    predicted: float
-    """The same logarithm or difference of the predictions."""
+    predicted: float  # the same logarithm or difference of the predictions
 
     @property
     def decisive(self) -> bool:
@@ -107,12 +101,9 @@ class Order:
 
     workload: str
     metric: str
-    policies: tuple[str, ...]
-    """The policies in ascending order of the real mean."""
-    predicted: tuple[str, ...]
-    """The policies in ascending order of the predicted mean."""
-    tau_b: float
-    """Rank correlation of the real and the predicted means; NaN if all means of a side are equal."""
+    policies: tuple[str, ...]  # the policies in ascending order of the real mean
+    predicted: tuple[str, ...]  # the policies in ascending order of the predicted mean
+    tau_b: float  # rank correlation of the real and the predicted means; NaN if all means of a side are equal
 
 
 @dataclass(frozen=True)
@@ -168,12 +159,7 @@ class Ranking:
 
 
 def rank(observations: Iterable[Observation], *, alpha: float = ALPHA) -> Ranking | None:
-    """Return the ranking of the policies, or None if no workload has two policies with defined values.
-
-    Args:
-        observations: one per workload, policy and metric. Undefined values (NaN) are ignored.
-        alpha: level of each side of the intervals.
-    """
+    """Return the ranking of the policies, or None if no workload has two policies with defined values."""
     groups: dict[tuple[str, str], list[Observation]] = {}
     for each in observations:
         known = Observation(each.workload, each.policy, each.metric, _defined(each.real), _defined(each.predicted))
@@ -202,11 +188,8 @@ def _pair(a: Observation, b: Observation, alpha: float) -> PolicyPair:
 
 
 def welch_interval(a: FloatArray, b: FloatArray, alpha: float = ALPHA) -> tuple[float, float]:
-    """Return the confidence interval of mean(a) - mean(b) with unequal variances (Welch 1947).
-
-    Returns:
-        Both ends, NaN if a sample has fewer than two values. Without any variation, both are the difference.
-    """
+    """Return the confidence interval of mean(a) - mean(b) with unequal variances (Welch 1947); NaN below two values."""
+    # Without any variation, both ends are the difference.
     from scipy import stats
 
     if len(a) < 2 or len(b) < 2:
@@ -324,31 +307,22 @@ class PolicyComparison:
 
 
 def compare_policies(runs: Mapping[str, Sequence[Run]], tau: float = TAU) -> PolicyComparison:
-    """Compare policies with the first of them by their real runs of one workload.
-
-    Args:
-        runs: policy -> its repetitions, in the order of their execution.
-        tau: threshold of the bounded slowdown, s.
-
-    Raises:
-        InputError: there are fewer than two policies, one has no usable run, a run is a prediction, or the workloads
-            differ.
-    """
+    """Compare policies with the first of them by their real runs of one workload, in the order of execution."""
     if len(runs) < 2:
         raise InputError("there are fewer than two policies", hint="give the real runs of each: {policy: runs}")
     _check(runs)
     tolerances = Tolerances.default()
     repetitions, figures = {}, {}
     for policy, own in runs.items():
-        found = [summarize(MeasuredRun(run, tau)) for run in own]
+        summaries = [summarize(MeasuredRun(run, tau)) for run in own]
         names = [f"rep-{number:02d}" for number in range(1, len(own) + 1)]
-        repetitions[policy] = screen(own, names, found, tolerances.unmatched)
+        repetitions[policy] = screen(own, names, summaries, tolerances.unmatched)
         used = [not each.excluded for each in repetitions[policy]]
         if not any(used):
             why = repetitions[policy][0].excluded
             raise InputError(f"{policy} has no real run that can be compared: {why}", hint="repeat the replays")
         compared = [name for name, metric in all_metrics().items() if metric.margin]
-        values = {name: np.array([each[name] for each in found], dtype=float) for name in compared}
+        values = {name: np.array([each[name] for each in summaries], dtype=float) for name in compared}
         figures[policy] = {name: np.where(used, each, np.nan) for name, each in values.items()}
     first, *others = figures
     differences = {
@@ -382,11 +356,7 @@ def _check(runs: Mapping[str, Sequence[Run]]) -> None:
 
 
 def _difference(first: FloatArray, second: FloatArray) -> Difference | None:
-    """Return the difference of a metric, second - first; None if one policy has no value.
-
-    Args:
-        first, second: the metric in each repetition, NaN where it is undefined or the repetition is excluded.
-    """
+    """Return the difference of a metric, second - first, NaN where excluded; None if one policy has no value."""
     one, two = (values[~np.isnan(values)] for values in (first, second))
     if not len(one) or not len(two):
         return None
@@ -406,7 +376,7 @@ def _difference(first: FloatArray, second: FloatArray) -> Difference | None:
 
 def _warnings(repetitions: Mapping[str, Sequence[Repetition]]) -> list[str]:
     """Return a sentence for each excluded repetition, and for each setting besides the policy that differs."""
-    found = [
+    excluded = [
         f"{policy}, {each.name} is excluded: {each.excluded}"
         for policy, own in repetitions.items()
         for each in own
@@ -417,7 +387,7 @@ def _warnings(repetitions: Mapping[str, Sequence[Repetition]]) -> list[str]:
         for policy, own in repetitions.items()
     }
     (first, base), *others = settings.items()
-    return found + [
+    return excluded + [
         f"{name} differs: {base[name]} with {first}, {own[name]} with {policy}"
         for policy, own in others
         for name in base

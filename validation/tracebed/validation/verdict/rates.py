@@ -15,29 +15,23 @@ from tracebed.converters.workload import BoolArray
 from tracebed.validation.metrics import MeasuredRun
 from tracebed.validation.metrics.deadlines import outcomes
 
-ALPHA = 0.025
-"""Level of each side of an interval."""
+ALPHA = 0.025  # level of each side of an interval
 
 
 @dataclass(frozen=True)
 class PairedRate:
     """A rate in a real run and in a prediction, over the same jobs."""
 
-    name: str
-    """`acceptance_rate`, `guarantee_rate`, `cancel_rate` or `in_time_rate`."""
-    jobs: int
-    """Number of jobs for which the rate is defined in both runs."""
+    name: str  # `acceptance_rate`, `guarantee_rate`, `cancel_rate` or `in_time_rate`
+    jobs: int  # number of jobs for which the rate is defined in both runs
     real: float
     predicted: float
-    only_predicted: int
-    """Discordant jobs (b): those counted in the prediction only."""
-    only_real: int
-    """Discordant jobs (c): those counted in the real run only."""
-    low: float
-    """Lower end of the interval of predicted - real, by `tango_interval`."""
+    only_predicted: int  # discordant jobs (b): those counted in the prediction only
+    only_real: int  # discordant jobs (c): those counted in the real run only
+    low: float  # lower end of the interval of predicted - real, by `tango_interval`
     high: float
+    # Exact p-value of McNemar's test (1947), for information: a large p-value is no evidence of accuracy.
     mcnemar_p: float
-    """Exact p-value of McNemar's test (1947), for information: a large p-value is no evidence of accuracy."""
 
     @property
     def difference(self) -> float:
@@ -46,10 +40,7 @@ class PairedRate:
 
 
 def paired_rates(real: MeasuredRun, predicted: MeasuredRun, *, alpha: float = ALPHA) -> list[PairedRate]:
-    """Return the acceptance, guarantee, cancel and in-time rates of the jobs with deadlines in both runs.
-
-    The guarantee rate is over the jobs that both runs accepted. The list is empty without such jobs.
-    """
+    """Return the rates of the jobs with deadlines in both runs, if any; guarantees over the jobs that both accepted."""
     if not all(np.isfinite(side.run.table("jobs")["deadline"]).any() for side in (real, predicted)):
         return []
     a, b = outcomes(real), outcomes(predicted)
@@ -57,7 +48,7 @@ def paired_rates(real: MeasuredRun, predicted: MeasuredRun, *, alpha: float = AL
     a, b = a.loc[common], b.loc[common]
     both = (a["accepted"] & b["accepted"]).to_numpy()
     everything = np.ones(len(common), dtype=bool)
-    found = []
+    rates = []
     for name, column, where in (
         ("acceptance_rate", "accepted", everything),
         ("guarantee_rate", "met", both),
@@ -65,17 +56,12 @@ def paired_rates(real: MeasuredRun, predicted: MeasuredRun, *, alpha: float = AL
         ("in_time_rate", "met", everything),
     ):
         if where.any():
-            found.append(paired_rate(name, a[column].to_numpy()[where], b[column].to_numpy()[where], alpha=alpha))
-    return found
+            rates.append(paired_rate(name, a[column].to_numpy()[where], b[column].to_numpy()[where], alpha=alpha))
+    return rates
 
 
 def paired_rate(name: str, real: BoolArray, predicted: BoolArray, *, alpha: float = ALPHA) -> PairedRate:
-    """Return the paired difference of a rate.
-
-    Args:
-        real, predicted: whether each job is counted, shape (jobs,), at least one job.
-        alpha: level of each side of the interval.
-    """
+    """Return the paired difference of a rate, from whether each job is counted, shape (jobs,), not empty."""
     from scipy import special
 
     jobs = len(real)
@@ -89,12 +75,8 @@ def tango_interval(b: int, c: int, n: int, alpha: float = ALPHA) -> tuple[float,
     """Return the score interval of the difference (b - c) / n of two paired proportions.
 
     Reference: Tango, Equivalence test and confidence interval for the difference in proportions for the paired-sample
-    design, Statistics in Medicine 17, 1998. The interval holds the differences that the score test accepts.
-
-    Args:
-        b, c: numbers of pairs of which only the first, and only the second, is counted.
-        n: number of pairs.
-        alpha: level of each side.
+    design, Statistics in Medicine 17, 1998. The interval holds the differences that the score test accepts. `b` and `c`
+    are the numbers of pairs of which only the first, and only the second, is counted; `alpha` is that of each side.
     """
     from scipy import optimize, special
 
@@ -110,11 +92,9 @@ def tango_interval(b: int, c: int, n: int, alpha: float = ALPHA) -> tuple[float,
 
 
 def _variance(difference: float, b: int, c: int, n: int) -> float:
-    """Return the variance of b - c - n difference, with the probabilities that maximize the likelihood.
-
-    The probability q of a pair of which only the second is counted solves 2 n q^2 + B q + C = 0 under the constraint
-    that the difference is `difference`.
-    """
+    """Return the variance of b - c - n difference, with the probabilities that maximize the likelihood."""
+    # The probability q of a pair of which only the second is counted solves 2 n q^2 + B q + C = 0 under the constraint
+    # that the difference is `difference`.
     second = (2 * n - b + c) * difference - b - c
     third = -c * difference * (1 - difference)
     q = (math.sqrt(max(0.0, second**2 - 8 * n * third)) - second) / (4 * n)

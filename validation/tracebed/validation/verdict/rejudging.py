@@ -18,10 +18,8 @@ from tracebed.orchestrator.replay.health import Value, execution_kind, judged, r
 from tracebed.orchestrator.replay.thresholds import SEVERE, SIGNALS, HealthThresholds
 from tracebed.orchestrator.run import JOURNAL, Run
 
-TIMES = ["job_id", "submit", "start", "end", "state"]
-"""Columns of the jobs by which a journal is recognized as that of a run."""
-ROUNDING_S = 1e-6
-"""Largest difference of equal times, s."""
+TIMES = ["job_id", "submit", "start", "end", "state"]  # columns by which a journal is recognized as that of a run
+ROUNDING_S = 1e-6  # largest difference of equal times, s
 
 NO_JOURNAL = "its journal is missing: the health was judged by the figures in run.json and by the tables"
 """Note about a run that is kept without its journal, as those of recorded suites are."""
@@ -30,27 +28,19 @@ NO_JOURNAL = "its journal is missing: the health was judged by the figures in ru
 class ReassessedHealth(NamedTuple):
     """The health of a replay according to its journal and tables."""
 
-    state: str
-    """`healthy`, `degraded` or `unhealthy`; empty: the replay recorded no health, and has no journal."""
-    causes: list[dict[str, Any]]
-    """The causes of the state and of milder states, as in `RunInfo.health`."""
+    state: str  # `healthy`, `degraded` or `unhealthy`; empty: the replay recorded no health, and has no journal
+    causes: list[dict[str, Any]]  # the causes of the state and of milder states, as in `RunInfo.health`
+    # How the judgment differs from the record of the run, and what could not be recomputed; a sentence each.
     notes: list[str]
-    """How the judgment differs from the record of the run, and what could not be recomputed; a sentence each."""
-    lenient: bool
-    """Whether the replay is unhealthy, but not by its own limits."""
+    lenient: bool  # whether the replay is unhealthy, but not by its own limits
+    # The judged figures: signal -> value; None: unknown. Empty: the replay recorded no health, and has no journal.
     signals: dict[str, float | None]
-    """The judged figures: signal -> value; None: unknown. Empty: the replay recorded no health, and has no journal."""
 
 
 def reassessed_health(run: Run) -> ReassessedHealth:
-    """Return the health of a replay by the default limits, and by those of the replay where they are narrower.
-
-    The signals are those of the journal. Without a journal they are the figures in `run.json`. The tables of the run
-    are counted in both cases, and the larger value holds.
-
-    Args:
-        run: a run with the source `replay`.
-    """
+    """Return the health of a replay by the default limits, and by those of the replay where they are narrower."""
+    # The signals are those of the journal. Without a journal they are the figures in `run.json`. The tables of the run
+    # are counted in both cases, and the larger value holds.
     recorded = found = run.info.health
     notes: list[str] = []
     if run.folder is not None:
@@ -120,22 +110,18 @@ def _with_counts(signals: Mapping[str, Any], run: Run) -> dict[str, Value]:
         "submission_late_s": Value(rounded(float(late)) if late == late else None),
         "core_overlap_s": Value(info.handovers.get("overlap_s")),
     }
-    values = {name: Value(signals[name]) for name in SIGNALS if _is_number(signals.get(name))}
+    recorded = {name: signals.get(name) for name in SIGNALS}
+    values = {
+        name: Value(value) for name, value in recorded.items() if isinstance(value, int | float) and value == value
+    }
     for name, value in counted.items():
         if value.value is not None and value.value > (values[name].value or 0.0 if name in values else -1.0):
             values[name] = value
     return values
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and value == value
-
-
 def _merged(found: Mapping[str, Any], usual: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the worst cause of each signal, by the limits of the replay and by the defaults, the worst first.
-
-    The texts of the replay are preferred, since they name the place.
-    """
+    """Return the worst cause of each signal by both limits, the worst first. Texts of the replay name the place."""
     told = [*found.get("causes", []), *found.get("defaults", {}).get("causes", [])]
     known: dict[str, dict[str, Any]] = {}
     for cause in (*told, *usual):

@@ -54,8 +54,8 @@ REASONS = {
 
 def combine(verdicts: Iterable[Verdict]) -> Verdict:
     """Return the combined verdict of the gated metrics: inaccurate if any is, accurate if all are."""
-    found = set(verdicts)
+    distinct = set(verdicts)
     for verdict in (Verdict.INACCURATE, Verdict.INCONCLUSIVE):
-        if verdict in found:
+        if verdict in distinct:
             return verdict
-    return Verdict.ACCURATE if found else Verdict.INCONCLUSIVE
+    return Verdict.ACCURATE if distinct else Verdict.INCONCLUSIVE

@@ -34,39 +34,26 @@ from tracebed.ground.table import rows_of
 from tracebed.orchestrator.run import Run
 from tracebed.validation.verdict.health import UNHEALTHY, Health
 
-MAJORITY = 3
-"""Smallest number of repetitions among which there is a majority."""
-LATE_S = 5.0
-"""H3: accepted deviation of a submission from its planned time, trace s."""
-LATE_SHARE = 0.01
-"""H3: the same, as a share of the mean time between two submissions."""
+MAJORITY = 3  # smallest number of repetitions among which there is a majority
+LATE_S = 5.0  # H3: accepted deviation of a submission from its planned time, trace s
+LATE_SHARE = 0.01  # H3: the same, as a share of the mean time between two submissions
 OF_FACTS = {"clock_skew_jobs": "H6", "nodes_unused": "H1"}
 """Signal -> the rule that an unhealthy run breaks if the signal is its only cause."""
 
-Figures = Mapping[str, Any]
-"""The dictionary of `metrics` of a run."""
+Figures = Mapping[str, Any]  # the dictionary of `metrics` of a run
 
 TIMES = ("submit", "start", "end")
 COMPARED_COLUMNS = ["job_id", "state", *TIMES]
-SHIFTED_S = 0.01
-"""Largest spread of the differences of the times of two copies, trace s; also at most `SHIFTED_WALL_S`."""
-SHIFTED_WALL_S = 0.001
-"""The same, wall s. The launches of real repetitions vary by more than this."""
-GRIDS_S = (3600.0, 60.0, 10.0, 1.0, 0.1, 0.01)
-"""Units to which times are rounded, s, the largest first."""
-FLOAT_S = 1e-6
-"""Accepted error of a multiple of a unit, s."""
-MANY = 10
-"""Smallest number of times for which the differences may spread: few times are near each other by chance."""
+SHIFTED_S = 0.01  # largest spread of the differences of the times of two copies, trace s; also at most `SHIFTED_WALL_S`
+SHIFTED_WALL_S = 0.001  # The same, wall s. The launches of real repetitions vary by more than this.
+GRIDS_S = (3600.0, 60.0, 10.0, 1.0, 0.1, 0.01)  # units to which times are rounded, s, the largest first
+FLOAT_S = 1e-6  # accepted error of a multiple of a unit, s
+MANY = 10  # smallest number of times for which the differences may spread: few times are near each other by chance
 
-H4_RUN_TIME = 0.03
-"""H4: largest accepted relative difference of the mean run time from the median of the other repetitions."""
-H5_DEVIATION = 0.05
-"""H5: accepted deviation of the logarithm of the makespan, and of the loss of capacity, from the median."""
-H5_SPREADS = 6 * 1.4826
-"""H5: accepted deviation in median absolute deviations (MAD). 1.4826 MAD estimate a standard deviation."""
-LEAST_REPETITIONS = 3
-"""Smallest number of repetitions of a cell for which the signals are computed."""
+H4_RUN_TIME = 0.03  # H4: accepted relative difference of the mean run time from the median of the others
+H5_DEVIATION = 0.05  # H5: accepted deviation of log makespan, and of the loss of capacity, from the median
+H5_SPREADS = 6 * 1.4826  # H5: the same, in median absolute deviations (1.4826 MAD estimate a standard deviation)
+LEAST_REPETITIONS = 3  # smallest number of repetitions of a cell for which the signals are computed
 
 
 @dataclass(frozen=True)
@@ -117,12 +104,8 @@ class Repetition:
 
 
 def most_frequent(found: Sequence[tuple[Repetition, str]]) -> tuple[Repetition, str]:
-    """Return the first repetition with the most frequent kind of first cause, and this cause.
-
-    Args:
-        found: repetitions with a text each, at least one. Texts of one kind differ in their numbers. The text of a
-            single repetition is returned whole.
-    """
+    """Return the first repetition with the most frequent kind of first cause, and this cause."""
+    # Texts of one kind differ in their numbers. The text of a single repetition is returned whole.
     if len(found) > 1:
         found = [(run, text.partition("; ")[0]) for run, text in found]
     kinds = [re.split(r"[:;,(]|\d", text.partition(": ")[2] or text)[0] for _, text in found]
@@ -140,17 +123,10 @@ def identity(run: Run) -> dict[str, Any]:
 def screen(
     runs: Sequence[Run], names: Sequence[str], figures: Sequence[Figures], unmatched: float
 ) -> tuple[Repetition, ...]:
-    """Return the repetitions of a real run with the reasons to exclude them.
-
-    Args:
-        runs: the repetitions, in the order of their execution.
-        names: the name of each.
-        figures: the metrics of each.
-        unmatched: H2: accepted share of the jobs with a different state.
-    """
+    """Return the repetitions of a real run and the reasons to exclude them; `unmatched` is the accepted share of H2."""
     usual_nodes = _most_common([run.total_nodes for run in runs])
     different = different_states(runs)
-    found: list[Repetition] = []
+    repetitions: list[Repetition] = []
     earlier: dict[str, Run] = {}
     for index, (run, name, measured) in enumerate(zip(runs, names, figures, strict=True)):
         health = Health.of(run, measured["clock_skew_jobs"])
@@ -171,10 +147,10 @@ def screen(
             earlier[name] = run
         lenient = health.lenient and held == [unhealthy]
         excluded = "".join(held[:1])
-        found.append(
+        repetitions.append(
             Repetition(run, name, health.state, health.causes, excluded, health.notes, lenient, health.signals)
         )
-    return _flagged(found, figures)
+    return _flagged(repetitions, figures)
 
 
 def lateness(run: Run, figures: Figures) -> str:
@@ -200,10 +176,7 @@ def _most_common(values: Sequence[int]) -> int:
 
 
 def different_states(runs: Sequence[Run]) -> list[float]:
-    """Return for each repetition the share of jobs that are missing, or whose final state differs from the majority's.
-
-    The shares are 0 for fewer than `MAJORITY` repetitions.
-    """
+    """Return the share of jobs that are missing, or end unlike the majority, for each repetition (of `MAJORITY`)."""
     if len(runs) < MAJORITY:
         return [0.0] * len(runs)
     states = pd.concat(
@@ -246,11 +219,9 @@ def copied(run: Run, earlier: Mapping[str, Run]) -> str:
 
 
 def is_copy(run: Run, other: Run) -> bool:
-    """Return whether two runs are copies: the same jobs, states and times, up to one shift and to rounding.
-
-    The differences of the times of copies are equal. If one of the two logs was rounded, the differences spread by at
-    most its unit. The times of two repetitions vary from job to job.
-    """
+    """Return whether two runs are copies: the same jobs, states and times, up to one shift and to rounding."""
+    # The differences of the times of copies are equal. If one of the two logs was rounded, the differences spread by at
+    # most its unit. The times of two repetitions vary from job to job.
     ours, others = run.table("jobs"), other.table("jobs")
     if len(ours) != len(others):
         return False
@@ -282,19 +253,15 @@ def _unit(times: FloatArray) -> float:
 
 
 def signals(runs: pd.DataFrame) -> list[str]:
-    """Return the signals of each repetition of one cell as text, or an empty text if there are none.
-
-    Args:
-        runs: columns `mean_run_s`, `makespan_s` and `loss_of_capacity`.
-    """
-    found: list[list[str]] = [[] for _ in range(len(runs))]
+    """Return the signals of each repetition of one cell as text, or an empty text if there are none."""
+    texts_by_run: list[list[str]] = [[] for _ in range(len(runs))]
     if len(runs) < LEAST_REPETITIONS:
         return [""] * len(runs)
     times = runs["mean_run_s"].to_numpy()
     for index, own in enumerate(times):
         others = float(np.median(np.delete(times, index)))
         if abs(own - others) > H4_RUN_TIME * others:
-            found[index].append(f"H4: mean run time {own / others - 1:+.1%} from the median of the others")
+            texts_by_run[index].append(f"H4: mean run time {own / others - 1:+.1%} from the median of the others")
     for name, values in (
         ("makespan", np.log(runs["makespan_s"].to_numpy())),
         ("loss of capacity", runs["loss_of_capacity"].to_numpy()),
@@ -302,8 +269,8 @@ def signals(runs: pd.DataFrame) -> list[str]:
         limit, differences = _h5_limit(values)
         for row in np.flatnonzero(np.abs(differences) > limit):
             relative = math.expm1(differences[row]) if name == "makespan" else differences[row]
-            found[row].append(f"H5: {name} {relative:+.1%} from the median")
-    return ["; ".join(texts) for texts in found]
+            texts_by_run[row].append(f"H5: {name} {relative:+.1%} from the median")
+    return ["; ".join(texts) for texts in texts_by_run]
 
 
 def _h5_limit(values: FloatArray) -> tuple[float, FloatArray]:

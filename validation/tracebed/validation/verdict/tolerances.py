@@ -22,8 +22,7 @@ from tracebed.ground.yaml_file import YamlFile
 from tracebed.validation.metrics import Margin, Metric, all_metrics
 from tracebed.validation.verdict.moving_average import WINDOW_S
 
-SHIPPED = Path(__file__).with_name("tolerances.yaml")
-"""The default tolerances as a file."""
+SHIPPED = Path(__file__).with_name("tolerances.yaml")  # the default tolerances as a file
 HINT = "write 10%, 30s or 10%,30s; and gate, advisory or off"
 DEFAULT = "default"
 
@@ -118,8 +117,7 @@ class Tolerances:
         return self.repeats_many if cases >= MANY else self.repeats_few
 
 
-MANY = 5
-"""Number of cases from which `Tolerances.repeats_many` repetitions are enough."""
+MANY = 5  # number of cases from which `Tolerances.repeats_many` repetitions are enough
 
 
 def metric_named(name: str) -> Metric:
@@ -135,28 +133,24 @@ def metric_named(name: str) -> Metric:
 def parse_margin(text: str, metric: Metric, current: Margin | None = None) -> Margin | None:
     """Return the margin in `text`, such as `10%`, `30s`, `10%, 30 s` or `3%, advisory`; None for `off`.
 
-    Args:
-        text: the margin. A share is in percent of the real value, an amount in the unit of the metric.
-        current: the margin until now; it decides on the gate if the text does not.
-
-    Raises:
-        InputError: the text is not a margin.
+    A share is in percent of the real value, an amount in the unit of the metric. Without a word about the gate, that of
+    `current` holds.
     """
     parts = [part.strip() for part in str(text).split(",")]
     if parts == ["off"]:
         return None
-    found: dict[str, float | bool] = {}
+    fields: dict[str, float | bool] = {}
     for part in parts:
         key, value = _part(part, metric)
-        if key in found:
+        if key in fields:
             raise InputError(f"{text!r} is not a margin: {part!r} is given twice", hint=HINT)
-        found[key] = value
-    if not found.keys() - {"gate"}:
+        fields[key] = value
+    if not fields.keys() - {"gate"}:
         if current is None:
             raise InputError(f"{text!r} is not a margin of {metric.name}: the amount is missing", hint=HINT)
-        return replace(current, gate=bool(found["gate"]))
-    gate = found.get("gate", current is not None and current.gate)
-    return Margin(float(found.get("relative", 0)), float(found.get("absolute", 0)), gate=bool(gate))
+        return replace(current, gate=bool(fields["gate"]))
+    gate = fields.get("gate", current is not None and current.gate)
+    return Margin(float(fields.get("relative", 0)), float(fields.get("absolute", 0)), gate=bool(gate))
 
 
 def _part(text: str, metric: Metric) -> tuple[str, float | bool]:

@@ -19,8 +19,9 @@ from tracebed.validation.verdict.comparison import Evidence, compare_measured, e
 from tracebed.validation.verdict.courses import courses
 from tracebed.validation.verdict.decision import Needed, estimate, needed, repeats_needed
 from tracebed.validation.verdict.health import Health, counted_notes
-from tracebed.validation.verdict.judging import Judgment, MeasuredCase, Noises, common_reasons, judge, real_runs
+from tracebed.validation.verdict.judging import Judgment, MeasuredCase, common_reasons, judge, real_runs
 from tracebed.validation.verdict.moving_average import moving_average
+from tracebed.validation.verdict.noise import NoiseProfile
 from tracebed.validation.verdict.per_job import per_job
 from tracebed.validation.verdict.ranking import Observation, Ranking, rank
 from tracebed.validation.verdict.rates import paired_rates
@@ -36,39 +37,28 @@ from tracebed.validation.verdict.validation import (
     Validation,
 )
 
-SENSITIVITY = (0.5, 2.0)
-"""Factors on all margins for which the verdict is shown, too."""
+SENSITIVITY = (0.5, 2.0)  # factors on all margins for which the verdict is shown, too
 
 WEAK = {"makespan_s", "utilization", "throughput"}
 """Metrics that are determined mostly by arrivals, and hardly depend on errors of a schedule."""
-NAMED = 3
-"""Most cases that a warning names."""
-WIDE = 2.0
-"""Factor of an absolute margin over the relative one from which a warning names the case."""
+NAMED = 3  # most cases that a warning names
+WIDE = 2.0  # factor of an absolute margin over the relative one from which a warning names the case
 
 
 def validate(
     cases: Sequence[Case],
     tolerances: Tolerances | None = None,
     *,
-    profile: Noises | None = None,
+    profile: NoiseProfile | None = None,
     tau: float = TAU,
     simulator: SimulatorFacts | None = None,
     allow_different_workloads: bool = False,
 ) -> Validation:
-    """Return the verdict on a simulator.
+    """Return the verdict on a simulator from at least one case, with different names.
 
-    Args:
-        cases: at least one case, with different names.
-        tolerances: margins and constants; the defaults if None.
-        profile: noise of the testbed, for cases with too few repetitions.
-        tau: threshold of the bounded slowdown, s, for all runs.
-        simulator: the simulator; by default from the metadata of the predictions.
-        allow_different_workloads: match jobs by id even if the workloads of the runs differ.
-
-    Raises:
-        InputError: there is no case, two have the same name, runs of a case do not belong together, or the profile is
-            from another class of testbeds.
+    By default the tolerances are those of the metrics, and the simulator is that of the metadata of the predictions.
+    The profile has the noise of cases with too few repetitions. InputError: there is no case, two have the same name,
+    runs of a case do not belong together, or the profile is from another class of testbeds.
     """
     if not cases:
         raise InputError("there is no case to validate")
@@ -84,7 +74,7 @@ def validate(
     results = tuple(_result(each, tolerances) for each in measured)
     verdict, reasons = _overall(judged, measured, tolerances)
     deciding = [each for each in measured if not each.calibration] or measured
-    found = evidence(
+    tested = evidence(
         [run.info for each in deciding for run in each.case.real],
         [run.info for each in deciding for run in each.case.predicted],
         [each.copied for each in deciding],
@@ -109,7 +99,7 @@ def validate(
         verdict=verdict,
         reasons=reasons,
         headline=headline(metrics, results, verdict, reasons),
-        warnings=cautions(results, metrics, tolerances, found, without, by_own, verdict)
+        warnings=cautions(results, metrics, tolerances, tested, without, by_own, verdict)
         + [f"policies in the wrong order: {pair.sentence}" for pair in discordant],
         tolerances=tolerances,
         tau=tau,
@@ -118,9 +108,9 @@ def validate(
         by_own_limits=by_own,
         levels=_levels(judged, tolerances),
         ranking=ranking,
-        could_fail=list(found.could_fail),
-        could_not_fail=list(found.could_not_fail),
-        same_scheduler=found.same_scheduler,
+        could_fail=list(tested.could_fail),
+        could_not_fail=list(tested.could_not_fail),
+        same_scheduler=tested.same_scheduler,
     )
 
 
@@ -130,10 +120,10 @@ def _overall(
     """Return the overall verdict and the reasons of the inconclusive gated metrics."""
     gated = [item for item in judged if item.gate]
     verdict = combine(item.verdict for item in gated)
-    found = {reason for item in gated for reason in item.reasons}
+    given = {reason for item in gated for reason in item.reasons}
     if not gated:
-        found = {Reason.NOT_DEFINED, *common_reasons(cases, tolerances, profile_based=False)}
-    return verdict, tuple(reason for reason in Reason if reason in found)
+        given = {Reason.NOT_DEFINED, *common_reasons(cases, tolerances, profile_based=False)}
+    return verdict, tuple(reason for reason in Reason if reason in given)
 
 
 def _metric(item: Judgment, tolerances: Tolerances) -> MetricVerdict:
@@ -238,12 +228,10 @@ def _ranking(judged: Sequence[Judgment], cases: Sequence[MeasuredCase], toleranc
 
 
 def _levels(judged: Sequence[Judgment], tolerances: Tolerances) -> tuple[Level, ...]:
-    """Return the intervals of the gated metrics over the cases, over shared real runs, and over the workloads.
-
-    Cases with the same real run, or of the same workload, are one observation, their mean. Student's t over the
-    workloads holds for a sample of workloads of the same kind.
-    """
-    found = []
+    """Return the intervals of the gated metrics over the cases, over shared real runs, and over the workloads."""
+    # Cases with the same real run, or of the same workload, are one observation, their mean. Student's t over the
+    # workloads holds for a sample of workloads of the same kind.
+    levels = []
     for unit in ("cases", "real runs", "workloads"):
         intervals, numbers = {}, {}
         for item in judged:
@@ -259,8 +247,8 @@ def _levels(judged: Sequence[Judgment], tolerances: Tolerances) -> tuple[Level, 
                 intervals[item.metric.name] = interval(item.estimate.z, names, tolerances.alpha)
                 numbers[item.metric.name] = len(set(names))
         if intervals:
-            found.append(Level(unit, numbers, intervals))
-    return tuple(found)
+            levels.append(Level(unit, numbers, intervals))
+    return tuple(levels)
 
 
 def _simulator(runs: Iterable[Run]) -> SimulatorFacts:
@@ -294,11 +282,9 @@ def headline(
     verdict: Verdict,
     reasons: Sequence[Reason],
 ) -> str:
-    """Return the reason for the verdict, and the largest error, in one or two sentences.
-
-    Over several cases, the size of an error is the mean of its absolute values: errors of opposite sign cancel in a
-    signed mean.
-    """
+    """Return the reason for the verdict, and the largest error, in one or two sentences."""
+    # Over several cases, the size of an error is the mean of its absolute values: errors of opposite sign cancel in a
+    # signed mean.
     gated = [item for item in metrics if item.gate]
     known = [item for item in gated if not math.isnan(item.mean_absolute)]
     largest = max(known, key=lambda item: item.mean_absolute, default=None)
@@ -439,11 +425,11 @@ def _counted(what: str, found: Sequence[tuple[Repetition, str]], total: int) -> 
 
 def _comparability(cases: Sequence[CaseResult]) -> Iterable[str]:
     """Yield the warnings about the pairs of runs, each once, with the cases if not all have it."""
-    found: dict[str, list[str]] = {}
+    cases_by_warning: dict[str, list[str]] = {}
     for each in cases:
         for text in each.pair.warnings:
-            found.setdefault(text, []).append(each.case.name)
-    for text, names in found.items():
+            cases_by_warning.setdefault(text, []).append(each.case.name)
+    for text, names in cases_by_warning.items():
         yield text if len(names) == len(cases) else f"{_names(names)}: {text}"
     for each in cases:
         for what, values in (

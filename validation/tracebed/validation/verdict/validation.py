@@ -30,10 +30,8 @@ from tracebed.validation.verdict.screening import Repetition, identity
 from tracebed.validation.verdict.tolerances import Tolerances
 
 SCHEMA = "tracebed-verdict/2"
-SUITE_SCHEMA = "tracebed-verdicts/2"
-"""Schema of the verdicts of a suite, one per simulator."""
-POPULATION = 8
-"""Smallest number of workloads for a claim about the population of workloads."""
+SUITE_SCHEMA = "tracebed-verdicts/2"  # schema of the verdicts of a suite, one per simulator
+POPULATION = 8  # smallest number of workloads for a claim about the population of workloads
 
 
 @dataclass(frozen=True)
@@ -382,20 +380,20 @@ class Validation:
     @property
     def courses(self) -> list[str]:
         """A sentence for each case whose ensemble has several courses: their frequencies, and the real runs of each."""
-        found = [(each, sum(not one.excluded for one in each.repetitions)) for each in self.cases]
-        return [sentence(each.case.name, each.courses, count) for each, count in found if len(each.courses) > 1]
+        counts = [(each, sum(not one.excluded for one in each.repetitions)) for each in self.cases]
+        return [sentence(each.case.name, each.courses, count) for each, count in counts if len(each.courses) > 1]
 
     @property
     def noise(self) -> str:
         """How far the predicted waits are from the real ones, beside the noise of the real runs; empty if unknown."""
-        found = {each.case.name: each.per_job.noise_ratio for each in self.cases if each.per_job}
-        found = {name: ratio for name, ratio in found.items() if not math.isnan(ratio)}
-        if not found:
+        ratios = {each.case.name: each.per_job.noise_ratio for each in self.cases if each.per_job}
+        ratios = {name: ratio for name, ratio in ratios.items() if not math.isnan(ratio)}
+        if not ratios:
             return ""
-        worst = max(found, key=lambda name: found[name])
-        of = f"{found[worst]:.3g}"
-        if len(found) > 1:
-            of = f"median {median(found.values()):.3g}, largest {of} ({worst})"
+        worst = max(ratios, key=lambda name: ratios[name])
+        of = f"{ratios[worst]:.3g}"
+        if len(ratios) > 1:
+            of = f"median {median(ratios.values()):.3g}, largest {of} ({worst})"
         return f"noise ratio of the waits, job by job: {of}; 1 is as close to a real run as another real run"
 
     @property
@@ -475,12 +473,7 @@ class Validation:
 
 
 def remarks(notes: Sequence[Iterable[str]], factors: Sequence[float]) -> list[str]:
-    """Return the remarks about the real runs of a verdict, a sentence each.
-
-    Args:
-        notes: the notes of the health of each real run.
-        factors: for each case, the factor on margins in seconds.
-    """
+    """Return the remarks about the real runs of a verdict: notes on their health, and factors on margins in seconds."""
     return [*_journals(notes), *_amounts(factors)]
 
 

@@ -49,8 +49,7 @@ REPLAYED = "-replayed.yaml"
 """End of the name of the experiment as it was replayed; the experiment of the artifact has recorded runs."""
 LEFT_OUT = {"ledger.json", "experiment.yaml", "table.parquet"}
 """Views of simulated cells that have a date, or that repeat another file."""
-SHOWN = 5
-"""Largest number of differences that an error repeats."""
+SHOWN = 5  # largest number of differences that an error repeats
 REBUILD = """#!/bin/sh
 # Checks all files, computes the results again in rebuilt/, and compares them. Exit status 0: every file is equal.
 # TRACEBED=PATH names an installed command; otherwise the wheel is installed in an environment in rebuilt/.
@@ -241,11 +240,7 @@ def _configurations(file: ExperimentFile) -> Iterator[Path]:
 
 
 def _named(raw: Any, file: ExperimentFile) -> Iterator[Path]:
-    """Yield the files and folders that the values of an experiment name: paths, patterns, and words of commands.
-
-    Raises:
-        InputError: one is outside the folder of the experiment.
-    """
+    """Yield the files and folders, all in that of the experiment, that its values, patterns and commands name."""
     if isinstance(raw, Mapping | list):
         for value in raw.values() if isinstance(raw, Mapping) else raw:
             yield from _named(value, file)
@@ -279,7 +274,7 @@ def _results(file: ExperimentFile, folder: Path, made: Made) -> list[Path]:
 
 def _versions() -> dict[str, str]:
     """Return name -> version of the libraries that tracebed needs, and that these need."""
-    found: dict[str, str] = {}
+    versions: dict[str, str] = {}
     waiting = ["tracebed"]
     while waiting:
         name = waiting.pop()
@@ -289,12 +284,12 @@ def _versions() -> dict[str, str]:
             continue
         for text in own.requires or []:
             needed = re.split(r"[^\w.-]", text, maxsplit=1)[0].lower()
-            if "extra ==" not in text and needed not in found:
-                found[needed] = ""
+            if "extra ==" not in text and needed not in versions:
+                versions[needed] = ""
                 waiting.append(needed)
-        found[name] = own.version
-    del found["tracebed"]
-    return {name: version for name, version in found.items() if version}
+        versions[name] = own.version
+    del versions["tracebed"]
+    return {name: version for name, version in versions.items() if version}
 
 
 def _readme(file: ExperimentFile, folder: Path, again: str, made: Made) -> str:

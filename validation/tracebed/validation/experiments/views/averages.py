@@ -23,10 +23,8 @@ from tracebed.validation.significance import INPUT, Difference, differences
 from tracebed.validation.statistics import half_width
 
 Row = TypeVar("Row", bound=Mapping[str, Any])
-REPLICATE = ["seed", "perturbation"]
-"""Key columns of which each pair of values is one random input."""
-GROUP = [key for key in KEYS if key not in (*REPLICATE, "testbed")]
-"""Key columns of the means over seeds and random changes."""
+REPLICATE = ["seed", "perturbation"]  # key columns of which each pair of values is one random input
+GROUP = [key for key in KEYS if key not in (*REPLICATE, "testbed")]  # key columns of the means over random inputs
 
 
 def chosen(table: pd.DataFrame, where: Mapping[str, Any]) -> pd.DataFrame:
@@ -50,17 +48,15 @@ def intervals(table: pd.DataFrame, figures: list[str]) -> pd.DataFrame:
 
 
 def base_of(point: Mapping[str, Any], base: Sequence[Row], keys: Iterable[str]) -> list[Row]:
-    """Return the rows of a baseline that a point is compared with: those with the same values of `keys`.
-
-    A key of which the baseline has one value stands for every value, since the others were excluded: a rigid baseline
-    has one share of malleable jobs. Another workload is no baseline.
-    """
-    found = list(base)
+    """Return the rows of a baseline that a point is compared with: those with the same values of `keys`."""
+    # A key of which the baseline has one value stands for every value, since the others were excluded: a rigid baseline
+    # has one share of malleable jobs. Another workload is no baseline.
+    rows = list(base)
     for key in keys:
-        same = [row for row in found if row[key] == point[key]]
-        if same or key == "workload" or len({row[key] for row in found}) > 1:
-            found = same
-    return found
+        same = [row for row in rows if row[key] == point[key]]
+        if same or key == "workload" or len({row[key] for row in rows}) > 1:
+            rows = same
+    return rows
 
 
 def named(where: Mapping[str, Any]) -> str:
@@ -96,7 +92,7 @@ def against_first(experiment: Experiment, table: pd.DataFrame) -> dict[tuple[Any
     keys = [*GROUP, "window"]
     grouped = table.groupby(keys, sort=False, dropna=False)
     groups = {tuple(None if key != key else key for key in at): rows for at, rows in grouped}  # NaN is no key
-    first, found = experiment.policies[0].name, {}
+    first, compared = experiment.policies[0].name, {}
     points: list[dict[str, Any]] = [dict(zip(keys, at, strict=True)) for at in groups]
     bases = [point for point in points if point["policy"] == first]
     for point, rows in zip(points, groups.values(), strict=True):
@@ -108,8 +104,8 @@ def against_first(experiment: Experiment, table: pd.DataFrame) -> dict[tuple[Any
         if below["seed"].nunique() == 1 and experiment.workloads[point["workload"]].model is None:
             # Seeds of the baseline were excluded, too: its jobs are the same for each seed.
             below = pd.concat([below.assign(seed=seed) for seed in rows["seed"].unique()])
-        found[tuple(point.values())] = Against(other, differences(with_inputs(below), with_inputs(rows)))
-    return found
+        compared[tuple(point.values())] = Against(other, differences(with_inputs(below), with_inputs(rows)))
+    return compared
 
 
 def with_inputs(rows: pd.DataFrame) -> pd.DataFrame:
@@ -122,17 +118,14 @@ def is_perturbed(table: pd.DataFrame) -> bool:
     return bool(table["perturbation"].nunique() > 1)
 
 
-LEVEL = 0.95
-"""Nominal coverage of the intervals of means and ratios."""
+LEVEL = 0.95  # nominal coverage of the intervals of means and ratios
 PAIRED = "_base"
 """Suffix of the column of the baseline of the same seed and perturbation, as a share of the mean of the baseline."""
 
 
 def normalized(rows: pd.DataFrame, figures: Sequence[str], relative_to: Mapping[str, Any]) -> pd.DataFrame:
-    """Return the rows except the baseline, with figures divided by the mean of the baseline at the same point.
-
-    Each figure has a column more, with the suffix `PAIRED`; NaN where the baseline has no run of the same input.
-    """
+    """Return the rows except the baseline, with figures divided by the mean of the baseline at the same point."""
+    # Each figure has a column more, with the suffix `PAIRED`; NaN where the baseline has no run of the same input.
     same = [key for key in GROUP if key not in relative_to]
     base = chosen(rows, relative_to)
     bases = records(base[[*GROUP, *REPLICATE, *figures]])
@@ -141,10 +134,10 @@ def normalized(rows: pd.DataFrame, figures: Sequence[str], relative_to: Mapping[
     inputs = others[REPLICATE].itertuples(index=False, name=None)
     keys = [(tuple(at.values()), replicate) for at, replicate in zip(records(others[GROUP]), inputs, strict=True)]
     for name in figures:
-        found = {point: _of_inputs(below, name) for point, below in points.items()}
+        by_input = {point: _of_inputs(below, name) for point, below in points.items()}
         middle = {point: _mean([row[name] for row in below]) for point, below in points.items()}
         divisors = np.array([middle[point] or np.nan for point, _ in keys])
-        paired = np.array([_paired(found[point], replicate) for point, replicate in keys])
+        paired = np.array([_paired(by_input[point], replicate) for point, replicate in keys])
         others[name] = others[name].to_numpy(dtype=np.float64) / divisors
         others[f"{name}{PAIRED}"] = paired / divisors
     known: pd.DataFrame = others[others[list(figures)].notna().any(axis=1)]
@@ -170,16 +163,9 @@ def _mean(sample: Sequence[float | None]) -> float:
 
 
 def interval(rows: pd.DataFrame, name: str) -> tuple[float, int]:
-    """Return the half-width of the 95 % interval of the mean of a figure of one point, and the number of its values.
-
-    Args:
-        rows: the runs of the point; from `normalized`, the interval is that of the ratio, over the pairs.
-        name: the figure.
-
-    Returns:
-        The half-width, NaN for fewer than two values; and the number of runs or pairs.
-    """
+    """Return the half-width of the 95 % interval of the mean of a figure of one point, and the number of values."""
     values = rows[name].to_numpy(dtype=np.float64)
+    # From `normalized`, the interval is that of the ratio, over the pairs.
     if f"{name}{PAIRED}" in rows and not np.isnan(values).all():
         values = values - np.nanmean(values) * rows[f"{name}{PAIRED}"].to_numpy(dtype=np.float64)
     known = values[~np.isnan(values)]
@@ -187,13 +173,7 @@ def interval(rows: pd.DataFrame, name: str) -> tuple[float, int]:
 
 
 def interval_text(sizes: Iterable[int], replicated: str, plot: Plot) -> str:
-    """Return what a value and its interval are, for a legend.
-
-    Args:
-        sizes: numbers of runs or pairs behind the intervals.
-        replicated: what differs between the runs of a point.
-        plot: the plot; with a baseline, its values are ratios.
-    """
+    """Return what a value and its interval are, for a legend; `replicated` differs between the runs of a point."""
     numbers = "-".join(dict.fromkeys(f"{each:,}" for each in (min(sizes), max(sizes))))
     if plot.relative_to is None:
         over = f"{numbers} {'seeds' if replicated == 'seed' else 'seeds and perturbations'}"
@@ -203,5 +183,5 @@ def interval_text(sizes: Iterable[int], replicated: str, plot: Plot) -> str:
 
 def reference(base: Sequence[Mapping[Any, Any]], point: Mapping[Any, Any], keys: Iterable[str], figure: str) -> float:
     """Return the mean of the baseline of a point (`base_of`), NaN if there is no baseline."""
-    found = base_of(point, base, keys)
-    return fmean(row[figure] for row in found) if found else math.nan
+    rows = base_of(point, base, keys)
+    return fmean(row[figure] for row in rows) if rows else math.nan

@@ -34,12 +34,10 @@ from tracebed.validation.report.style import INK, SOFT
 
 BOX = INK
 PERCENT = {"utilization", "utilization_full", "loss_of_capacity"}
-MANY = 24
-"""Number of bars from which a single panel is as wide as a page."""
+MANY = 24  # number of bars from which a single panel is as wide as a page
 NUMBERS, LETTER = FONT - 1.5, 0.64
 """Size of the values on bars, points; width of a digit, in this size: that of the widest font of the style."""
-DWARFED = 30.0
-"""Ratio of the largest to the smallest value above which an axis is logarithmic."""
+DWARFED = 30.0  # ratio of the largest to the smallest value above which an axis is logarithmic
 NUMERIC = ("share", "interval_s", "malleability_interval_s")
 """Keys with values that can be the x axis of lines, the first one that varies."""
 AXES = {
@@ -62,8 +60,7 @@ class Mark(NamedTuple):
     """A printed value on a bar."""
 
     figure: str
-    bar: int
-    """Index of the bar in the table of means."""
+    bar: int  # index of the bar in the table of means
     value: float
     kind: tuple[Rule, bool]
     element: str
@@ -74,16 +71,12 @@ class Series(NamedTuple):
 
     label: str
     at: FloatArray
-    bars: Any
-    """Index of each point in the table of means."""
+    bars: Any  # index of each point in the table of means
     groups: list[Any]
     values: FloatArray
-    half: FloatArray
-    """Half-width of the 95 % interval of the mean or, of a ratio, over the pairs; NaN for one value."""
-    runs: IntArray
-    """Number of runs, or of pairs, behind each value."""
-    quartiles: FloatArray
-    """Shape (2, points); NaN if there are none."""
+    half: FloatArray  # half-width of the 95 % interval of the mean or, of a ratio, over the pairs; NaN for one value
+    runs: IntArray  # number of runs, or of pairs, behind each value
+    quartiles: FloatArray  # shape (2, points); NaN if there are none
     style: SeriesStyle
 
     @property
@@ -96,20 +89,16 @@ class Series(NamedTuple):
 class Layout(NamedTuple):
     """What a plot of means shows."""
 
-    rows: pd.DataFrame
-    """The rows of its points, divided by those of the baseline if the plot has one."""
-    averaged: pd.DataFrame
-    """Their means, a row per point."""
-    x: str
-    """Key on the x axis."""
-    varying: list[str]
-    """Keys that differ between the series."""
+    rows: pd.DataFrame  # the rows of its points, divided by those of the baseline if the plot has one
+    averaged: pd.DataFrame  # their means, a row per point
+    x: str  # key on the x axis
+    varying: list[str]  # keys that differ between the series
 
     @property
     def series(self) -> dict[str, str]:
         """Name of each series -> its policy."""
-        found = self.averaged[self.varying].drop_duplicates().to_dict("records")
-        return {named({str(key): value for key, value in each.items()}): each["policy"] for each in found}
+        values = self.averaged[self.varying].drop_duplicates().to_dict("records")
+        return {named({str(key): value for key, value in each.items()}): each["policy"] for each in values}
 
 
 def layout(plot: Plot, rows: pd.DataFrame) -> Layout | None:
@@ -138,15 +127,8 @@ def bars(
 ) -> tuple[Figure, pd.DataFrame] | None:
     """Draw a panel per figure with values: groups on the x axis, a bar or line per policy and varying setting.
 
-    Args:
-        rows: the rows of its window.
-        title: title of the picture.
-        claims: printed figures. Each is a mark at the means that it describes.
-        width: of the picture, inches; by default by the number of panels and bars.
-        numbers: series -> number of its style on the page; by default in the order of the series.
-
-    Returns:
-        The picture, and a row per mean and mark; None if no point was computed.
+    A claim is a mark at the means that it describes. `width` is in inches; `numbers`: series -> number of its style on
+    the page. Returns the picture, and a row per mean and mark; None if no point was computed.
     """
     absolute = means(rows) if len(rows) else rows
     made = layout(plot, rows)
@@ -194,11 +176,11 @@ def _divided(
     averaged: pd.DataFrame, rows: pd.DataFrame, varying: list[str]
 ) -> list[tuple[str, pd.DataFrame, pd.DataFrame]]:
     """Return the label of each series, its means, and its rows."""
-    found = []
+    parts = []
     for values in averaged[varying].drop_duplicates().itertuples(index=False, name=None):
         mine, of_all = (table[(table[varying] == pd.Series(values, varying)).all(axis=1)] for table in (averaged, rows))
-        found.append((named(dict(zip(varying, values, strict=True))), mine, of_all))
-    return found
+        parts.append((named(dict(zip(varying, values, strict=True))), mine, of_all))
+    return parts
 
 
 def _series(
@@ -321,10 +303,7 @@ def _draw_marks(axes: Axes, marks: list[Mark], found: list[Series], scale: float
 
 
 def _draw_boxes(axes: Axes, one: Series, width: float) -> None:
-    """Draw a translucent box from the first to the third quartile on each bar.
-
-    A skewed figure may have its mean outside.
-    """
+    """Draw a translucent box between the quartiles of each bar. The mean of a skewed figure may be outside."""
     known = np.isfinite(one.quartiles).all(axis=0)
     left, right = one.at[known] - width * 0.22, one.at[known] + width * 0.22
     low, high = np.maximum(one.quartiles[:, known], axes.get_ylim()[0])
@@ -335,15 +314,15 @@ def _draw_boxes(axes: Axes, one: Series, width: float) -> None:
 
 def _about(boxes: Mapping[str, list[str]], figures: int, interval: str, plot: Plot) -> dict[str, Artist]:
     """Return the entries of the legend that explain boxes and intervals, with figure names if the boxes differ."""
-    found: dict[str, Artist] = {}
+    entries: dict[str, Artist] = {}
     for over, names in boxes.items():
         of = "" if len(names) == figures else f" ({' / '.join(all_metrics()[name].label for name in names)})"
-        found[f"box: quartiles over {over}{of}"] = Patch(facecolor="#ffffff", edgecolor=BOX, linewidth=0.8)
+        entries[f"box: quartiles over {over}{of}"] = Patch(facecolor="#ffffff", edgecolor=BOX, linewidth=0.8)
     if interval and plot.kind == "lines":
-        found[interval] = Patch(facecolor="#bbbbbb", alpha=0.6)
+        entries[interval] = Patch(facecolor="#bbbbbb", alpha=0.6)
     elif interval:
-        found[interval] = Line2D([], [], color=BOX, linewidth=0.8, linestyle="", marker="|", markersize=7)
-    return found
+        entries[interval] = Line2D([], [], color=BOX, linewidth=0.8, linestyle="", marker="|", markersize=7)
+    return entries
 
 
 def _marks(claim: Claim, plot: Plot, averaged: pd.DataFrame, absolute: pd.DataFrame) -> Iterator[Mark]:
@@ -426,9 +405,9 @@ def _label(axes: Axes, name: str, x: str, groups: list[Any], plot: Plot, width: 
 
 def _shared_start(names: list[str]) -> str:
     """Return the words, each with its hyphen, with which all of several names begin: `very-heavy-`."""
-    found = ""
+    start = ""
     for words in zip(*(name.split("-")[:-1] for name in names), strict=False):
         if len(names) < 2 or len(set(words)) > 1:
             break
-        found += f"{words[0]}-"
-    return found
+        start += f"{words[0]}-"
+    return start

@@ -30,8 +30,7 @@ from tracebed.validation.report.style import SOFT
 from tracebed.validation.statistics import half_width
 
 DAY = 86_400.0
-BARS = "#cccccc"
-"""Color of the bars behind daily lines."""
+BARS = "#cccccc"  # color of the bars behind daily lines
 NODES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 """Upper bounds of the categories of requested nodes. The last category has no upper bound."""
 RUN_TIMES: Mapping[str, float] = {
@@ -44,8 +43,7 @@ RUN_TIMES: Mapping[str, float] = {
     "1 d": DAY,
 }
 """Upper bounds of the categories of run time, s. The last category has no upper bound."""
-POINTS = 200
-"""Largest number of points of a line of a distribution."""
+POINTS = 200  # largest number of points of a line of a distribution
 OF_JOBS = {"slowdown_ref": "slowdown", "wait": "wait", "run": "run time", "response": "response"}
 
 
@@ -109,14 +107,8 @@ def ecdf(
 ) -> tuple[Figure, pd.DataFrame]:
     """Draw a panel per figure: the share of the jobs with at most a value, a line per series, its mean over seeds.
 
-    Args:
-        tables: label of a series -> jobs of each seed.
-        title: title of the picture.
-        width: of the picture, inches; by default by the number of panels.
-        numbers: series -> number of its style on the page; by default in the order of the series.
-
-    Returns:
-        The picture, and a row per point of a line, with the 95 % interval of the mean over seeds.
+    `tables`: label of a series -> jobs of each seed. `width` and `numbers` as for `bars`. Returns the picture, and a
+    row per point of a line, with the 95 % interval of the mean over seeds.
     """
     figure, axes_of = panels(len(plot.figures), title, width=width)
     data = []
@@ -201,24 +193,15 @@ def daily(
     return figure, pd.DataFrame(data, columns=["figure", "series", "day", "value", "color"])
 
 
-HEIGHT = 2.3
-"""Height of a panel, inches."""
+HEIGHT = 2.3  # height of a panel, inches
 OURS, MARK, QUEUE, PRINTED = COLORS[0], COLORS[1], COLORS[2], "#000000"
 AXES = {"nodes": "required nodes", "run_time": "run time (h)"}
-SCALE = {"nodes": 1.0, "run_time": 1 / 3600.0}
-"""Column of the jobs -> factor from its unit to that of the axis."""
-INSTANTS = 2000
-"""Largest number of drawn instants of a line over time."""
+SCALE = {"nodes": 1.0, "run_time": 1 / 3600.0}  # column of the jobs -> factor from its unit to that of the axis
+INSTANTS = 2000  # largest number of drawn instants of a line over time
 
 
 def distribution(experiment: Experiment, plot: Plot, jobs: pd.DataFrame, title: str) -> tuple[Figure, pd.DataFrame]:
-    """Draw a panel per column: the number of jobs up to a value, and the printed shares of jobs as marks.
-
-    Args:
-        experiment: the experiment, with the printed shares.
-        jobs: a row per job: nodes, run_time (s).
-        title: title of the picture.
-    """
+    """Draw a panel per column (nodes, run_time in s): the number of jobs up to a value, printed shares as marks."""
     figure, axes_of = panels(len(plot.figures), title, height=HEIGHT)
     drawn = []
     for axes, name in zip(axes_of, plot.figures, strict=True):
@@ -276,15 +259,8 @@ def _label_cumulative(axes: Axes, name: str, jobs: int) -> None:
 
 
 def queue(experiment: Experiment, plot: Plot, jobs: pd.DataFrame, title: str) -> tuple[Figure, pd.DataFrame]:
-    """Draw the share of busy nodes and the number of waiting jobs over time, of a run of rigid jobs.
-
-    Vertical lines mark the end of the warm-up and the last submission.
-
-    Args:
-        experiment: the experiment; the longest warm-up of its windows is marked.
-        jobs: a row per job: submit (s after the first), wait, run (s), nodes; machine (nodes).
-        title: title of the picture.
-    """
+    """Draw busy nodes and waiting jobs over time; lines mark the end of the warm-up and the last submission."""
+    # A row per job: submit (s after the first), wait, run (s), nodes; machine (nodes). All jobs are rigid.
     submit = jobs["submit"].to_numpy(dtype=np.float64)
     start = submit + jobs["wait"].to_numpy(dtype=np.float64)
     end = start + jobs["run"].to_numpy(dtype=np.float64)

@@ -33,8 +33,7 @@ from tracebed.validation.report.interactive import scripts
 from tracebed.validation.report.sections import Section, figure_html, rendered_sections
 from tracebed.validation.report.templates import fill
 
-Drawn = tuple[Figure, pd.DataFrame]
-"""A picture, and what it shows."""
+Drawn = tuple[Figure, pd.DataFrame]  # a picture, and what it shows
 
 OVERVIEW = Plot(kind="bars", figures=["mean_response_s", "mean_wait_s", "mean_bounded_slowdown", "utilization"])
 """The plot of an experiment without `plots`."""
@@ -48,17 +47,14 @@ class Drawing:
 
     experiment: Experiment
     plot: Plot
-    rows: pd.DataFrame
-    """The rows of its window and workload."""
+    rows: pd.DataFrame  # the rows of its window and workload
     jobs: Jobs
-    workload: str | None
-    """The workload of the picture; None: all of them."""
+    workload: str | None  # the workload of the picture; None: all of them
     title: str
     folder: Path
-    stem: str
-    """Name of the files without suffix."""
+    stem: str  # name of the files without suffix
+    # Series -> number of its style on the page (`SeriesStyle`).
     numbers: Mapping[str, int] = field(default_factory=dict)
-    """Series -> number of its style on the page (`SeriesStyle`)."""
 
 
 def draw(
@@ -103,11 +99,9 @@ def _drawings(file: ExperimentFile, table: pd.DataFrame, jobs: Jobs, folder: Pat
 
 
 def _numbers(policies: Iterable[str], drawings: Iterable[Drawing]) -> dict[str, int]:
-    """Return the number of the style of each series of a page: one assignment for all of its figures.
-
-    A policy has the number of its place in the experiment. So has its only series with values of further keys, such as
-    `pref, share 1` in a figure of one share. Several such series of a policy have further numbers.
-    """
+    """Return the number of the style of each series of a page: one assignment for all of its figures."""
+    # A policy has the number of its place in the experiment. So has its only series with values of further keys, such
+    # as `pref, share 1` in a figure of one share. Several such series of a policy have further numbers.
     further: dict[str, list[str]] = {policy: [] for policy in policies}
     for label, policy in dict.fromkeys(pair for each in drawings for pair in _series(each).items()):
         if label != policy:
@@ -133,17 +127,15 @@ def _series(drawing: Drawing) -> dict[str, str]:
 
 
 def paint(drawing: Drawing) -> Markup | None:
-    """Write the files of a picture, and return it for a page, or None if no point was computed.
-
-    A page has it in the widths of a page and of a column of a paper, for phones. The figure of the files is one of
-    these, so it is drawn and laid out once. Some kinds have one width.
-    """
+    """Write the files of a picture, and return it for a page, or None if no point was computed."""
     with mpl.rc_context(STYLE):
         own = _drawn(drawing, WIDTHS.get(drawing.plot.width))
         if own is None:
             return None
         figure, data = own
         save(figure, data, drawing.folder, drawing.stem)
+        # A page has it in the widths of a page and of a column of a paper, for phones. The figure of the files is one
+        # of these, so it is drawn and laid out once. Some kinds have one width.
         sizes = {"any": figure}
         if not drawing.plot.of_jobs or drawing.plot.kind == "ecdf":
             sizes = {}
@@ -196,16 +188,16 @@ def _drawn(drawing: Drawing, width: float | None) -> Drawn | None:
     if plot.kind == "ecdf":
         series = _jobs_by_series(drawing)
         return ecdf(plot, series, title, width, drawing.numbers) if series else None
-    found = []
+    sides = []
     for where in (plot.at, plot.relative_to or {}):
         tables = [table for _, table in _jobs_at(drawing, where)]
         if not tables:
             return None
-        found.append(pd.concat(tables, ignore_index=True).assign(weight=1.0 / len(tables)))  # averages jobs over seeds
+        sides.append(pd.concat(tables, ignore_index=True).assign(weight=1.0 / len(tables)))  # averages jobs over seeds
     names = [named(where) for where in (plot.at, plot.relative_to or {})]
     if plot.kind == "heatmap":
-        return heat_maps(plot, found[0], found[1], names, title)
-    return daily(plot, found[0], found[1], names, title, drawing.numbers)
+        return heat_maps(plot, sides[0], sides[1], names, title)
+    return daily(plot, sides[0], sides[1], names, title, drawing.numbers)
 
 
 def _jobs_at(drawing: Drawing, where: Mapping[str, Any]) -> Iterator[tuple[Point, pd.DataFrame]]:
@@ -230,7 +222,7 @@ def _points_by_series(drawing: Drawing) -> dict[Point, dict[str, Any]]:
 def _jobs_by_series(drawing: Drawing) -> dict[str, list[pd.DataFrame]]:
     """Return the jobs of each seed by the name of their series."""
     names = _points_by_series(drawing)
-    found: dict[str, list[pd.DataFrame]] = {}
+    jobs: dict[str, list[pd.DataFrame]] = {}
     for point, table in _jobs_at(drawing, drawing.plot.at):
-        found.setdefault(named(names[point]), []).append(table)
-    return found
+        jobs.setdefault(named(names[point]), []).append(table)
+    return jobs

@@ -35,43 +35,26 @@ from tracebed.validation.verdict.health import Health
 IntArray: TypeAlias = NDArray[np.intp]
 
 PERMUTATIONS = 2000
-LEVEL = 0.95
-"""Probability of the interval in which the correlation of independent repetitions lies."""
-_AT_ONCE = 2_000_000
-"""Largest number of values that are permuted at once, which bounds the memory."""
+LEVEL = 0.95  # probability of the interval in which the correlation of independent repetitions lies
+_AT_ONCE = 2_000_000  # largest number of values that are permuted at once, which bounds the memory
 
 
 @dataclass(frozen=True)
 class Dependence:
     """Drift and lag-1 correlation of one metric."""
 
-    runs: int
-    """Number of repetitions used: those of cells with at least two different values."""
-    drift_percent: float
-    """Slope over the sequence, in percent of the mean of the cell per run."""
-    drift_p: float
-    """Probability of a slope of at least this size, in either direction, under independence."""
-    correlation: float
-    """Lag-1 correlation of the deviations, in standard deviations of their cell."""
-    expected: float
-    """Mean of the correlation under independence."""
-    low: float
-    """Lower end of the interval of the correlation under independence."""
-    high: float
-    """Upper end."""
+    runs: int  # number of repetitions used: those of cells with at least two different values
+    drift_percent: float  # slope over the sequence, in percent of the mean of the cell per run
+    drift_p: float  # probability of a slope of at least this size, in either direction, under independence
+    correlation: float  # Lag-1 correlation of the deviations, in standard deviations of their cell
+    expected: float  # mean of the correlation under independence
+    low: float  # lower end of the interval of the correlation under independence
+    high: float  # upper end
 
 
 def dependence(values: FloatArray, cells: Sequence[str], *, seed: int = 0) -> Dependence | None:
-    """Return drift and lag-1 correlation, pooled over the cells.
-
-    Args:
-        values: shape (runs,), in the order of execution; NaN where a repetition has no value.
-        cells: the cell of each run.
-        seed: seed of the permutations.
-
-    Returns:
-        The statistics, or None if there are fewer than three runs in cells with different values.
-    """
+    """Return drift and lag-1 correlation of values in the order of execution, pooled over the cells, or None."""
+    # Cells need two different values, and three runs in all. A repetition without a value is NaN.
     names = np.asarray(cells)
     relative, standard, time, spread = (np.zeros(len(values)) for _ in range(4))
     groups: list[IntArray] = []
@@ -140,8 +123,7 @@ def _permuted(
 
 METRICS = ("makespan_s", "mean_wait_s", "mean_response_s", "mean_bounded_slowdown", "utilization")
 SIGNALS = ("mean_run_s", "loss_of_capacity")
-STATES = ("healthy", "degraded", "unhealthy", "unknown")
-"""Health of a run; `unknown` if the run has no record of it."""
+STATES = ("healthy", "degraded", "unhealthy", "unknown")  # health of a run; `unknown` if the run has no record of it
 
 
 @dataclass(frozen=True)
@@ -149,12 +131,10 @@ class Figures:
     """The figures of one metric over the repetitions of a cell."""
 
     mean: float
-    sd: float
-    """Standard deviation of the sample; NaN for fewer than two repetitions."""
-    cv: float
-    """Coefficient of variation: sd / mean."""
+    sd: float  # standard deviation of the sample; NaN for fewer than two repetitions
+    cv: float  # coefficient of variation: sd / mean
+    # Simulator -> relative error of its prediction (the mean, if it is stochastic) against the mean.
     errors: dict[str, float]
-    """Simulator -> relative error of its prediction (the mean, if it is stochastic) against the mean."""
 
 
 @dataclass(frozen=True)
@@ -162,8 +142,7 @@ class CellFigures:
     """The figures of a selection of the repetitions of a cell."""
 
     cell: str
-    selection: str
-    """`all`, `without unhealthy`, or `without H4, H5` (signals of the outcome)."""
+    selection: str  # `all`, `without unhealthy`, or `without H4, H5` (signals of the outcome)
     n: int
     metrics: dict[str, Figures]
 
@@ -232,8 +211,8 @@ def summarize(folder: Path) -> Statistics:
     for index in runs[runs["state"] == "completed"].groupby("cell").groups.values():
         runs.loc[index, "signals"] = screening.signals(runs.loc[index])
     figures = [item for cell in plan["cells"] for item in _figures(cell, runs, _predictions(predicted, cell))]
-    found = {name: dependence(runs[name].to_numpy(dtype=float), runs["cell"].tolist()) for name in METRICS}
-    return Statistics(runs, figures, {name: item for name, item in found.items() if item}, failed, missing)
+    dependences = {name: dependence(runs[name].to_numpy(dtype=float), runs["cell"].tolist()) for name in METRICS}
+    return Statistics(runs, figures, {name: item for name, item in dependences.items() if item}, failed, missing)
 
 
 def _unnoted(slot: Slot, run: Run) -> Attempt:
@@ -256,12 +235,12 @@ def _row(attempt: Attempt, run: Run) -> list[Any]:
 
 def _predictions(folder: Path, cell: str) -> dict[str, list[dict[str, Any]]]:
     """Return simulator -> metrics of its predictions of a cell, one or, of a stochastic simulator, several."""
-    found: dict[str, list[dict[str, Any]]] = {}
+    metrics_by_simulator: dict[str, list[dict[str, Any]]] = {}
     for simulator in sorted(path for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []:
         runs = [simulator / cell / "run.json", *sorted((simulator / cell).glob("run-*/run.json"))]
         if made := [metrics(Run.load(path.parent)) for path in runs if path.is_file()]:
-            found[simulator.name] = made
-    return found
+            metrics_by_simulator[simulator.name] = made
+    return metrics_by_simulator
 
 
 def _figures(cell: str, runs: pd.DataFrame, predicted: Mapping[str, list[dict[str, Any]]]) -> list[CellFigures]:

@@ -38,17 +38,12 @@ from tracebed.validation.verdict.validation import CaseResult
 
 __all__ = ["POLICY", "Scripts", "scripts"]
 
-MISSING = -(2**31)
-"""Value of a missing time."""
+MISSING = -(2**31)  # value of a missing time
 
-BARS = 400_000
-"""Largest number of bars of a chart. The bars with the smallest areas are omitted."""
-STEPS = 200_000
-"""Largest number of steps of a curve. A curve with more steps is averaged over half as many bins."""
-NAMES = 20_000
-"""Number of nodes above which their names are omitted."""
-PARTS = 1000
-"""Parts of the row of a node in a Gantt chart, in which the edges of bars are given."""
+BARS = 400_000  # Largest number of bars of a chart. The bars with the smallest areas are omitted.
+STEPS = 200_000  # Largest number of steps of a curve. A curve with more steps is averaged over half as many bins.
+NAMES = 20_000  # number of nodes above which their names are omitted
+PARTS = 1000  # parts of the row of a node in a Gantt chart, in which the edges of bars are given
 SIDES = ("real", "predicted")
 
 FOLDER = Path(__file__).parent
@@ -66,8 +61,7 @@ SCRIPTS = (
     "main.js",
 )
 """Scripts of the charts, in the order of their definitions."""
-ALWAYS = ("decode.js", "save.js", "tables.js")
-"""Scripts of every page: figures can be saved, and tables sorted and filtered."""
+ALWAYS = ("decode.js", "save.js", "tables.js")  # scripts of every page: to save figures, sort and filter tables
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
 """Content security policy of a page: no requests, and no script other than that of `Scripts`."""
 
@@ -76,18 +70,14 @@ class PackedColumn(NamedTuple):
     """A column of 32-bit integers, shape (rows,)."""
 
     values: npt.NDArray[np.integer]
-    base: str = ""
-    """Earlier column to which the stored values are relative. A missing value of the base counts as 0."""
-    rows: str = ""
-    """Earlier column with the row of the base for each value; by default, the same row."""
+    base: str = ""  # Earlier column to which the stored values are relative. A missing value of the base counts as 0.
+    rows: str = ""  # earlier column with the row of the base for each value; by default, the same row
 
 
 def pack(facts: Mapping[str, Any], columns: Mapping[str, PackedColumn]) -> str:
-    """Return facts and columns as one base64 text.
-
-    The decompressed bytes are the length of the facts (4 bytes, little-endian), the facts as JSON, and the columns one
-    after the other. The key `columns` of the facts lists name, length, base and rows of each column.
-    """
+    """Return facts and columns as one base64 text."""
+    # The decompressed bytes are the length of the facts (4 bytes, little-endian), the facts as JSON, and the columns
+    # one after the other. The key `columns` of the facts lists name, length, base and rows of each column.
     index = [[name, len(column.values), column.base, column.rows] for name, column in columns.items()]
     head = json.dumps({**facts, "columns": index}, separators=(",", ":"), sort_keys=True).encode()
     body = [len(head).to_bytes(4, "little"), head]
@@ -114,11 +104,7 @@ def _encoded(values: npt.NDArray[np.int32]) -> bytes:
 
 
 def chart_data(comparison: Comparison, about: str = "") -> str:
-    """Return the data of a comparison, packed. Times are ticks after the first submission of each run.
-
-    Args:
-        about: text about the runs, shown above the charts.
-    """
+    """Return the data of a comparison, packed. Times are ticks after the first submission of each run."""
     runs = (comparison.real, comparison.predicted)
     time = TimeAxis.of(*runs)
     last = max(time.end, *(_last(run) for run in runs))
@@ -209,8 +195,7 @@ class Scripts:
 
     script: Markup
     style: str = ""
-    data: str = ""
-    """Content of the data block of the charts: base64; empty without charts."""
+    data: str = ""  # content of the data block of the charts: base64; empty without charts
 
     @property
     def policy(self) -> str:
