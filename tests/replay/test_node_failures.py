@@ -288,6 +288,8 @@ WALL_CLOCK = {
 }
 STAMPS = {
     "replay/session.py",  # the date of a run
+    "replay/batch/session.py",  # the date of a run
+    "replay/batch/wall.py",  # the clock of a batch system, which dates its jobs by the wall clock
     "testbeds/rates.py",  # the date of a measurement
     "testbeds/checking/survey.py",  # the offset of a clock, for `nodes check`
     "testbeds/agent/facts.py",  # the clock of a node, for `nodes facts`

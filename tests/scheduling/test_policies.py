@@ -439,7 +439,6 @@ def test_the_policy_of_the_guide_installs_from_its_own_package_and_runs(tmp_path
         ("drom-share", {"mode": "serial", "split": "asked"}, "drom-share.split"),
         *[(name, {"backfill": "firstfit", "narrow": "yes"}, "narrow") for name in ("pref", "keep-pref", "min", "avg")],
         ("sd", {"bf_window": "60"}, "sd.bf_window"),
-        ("slurm", {"reservations": "[]"}, "reservations"),
     ],
 )
 def test_a_parameter_that_cannot_have_an_effect_is_an_error(

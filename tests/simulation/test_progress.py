@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 import tracebed.api as tb
-from tracebed.api import arguments
+from tracebed.ground import progress
 from tracebed.orchestrator.simulation import simulator
 
 
@@ -23,14 +23,14 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     found = Clock()
-    monkeypatch.setattr(arguments, "time", found)
+    monkeypatch.setattr(progress, "time", found)
     return found
 
 
 def test_a_call_is_silent_for_five_seconds_and_then_says_how_far_it_is(
     clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    report = arguments.reporter("replaying under easy", 100, None)
+    report = progress.reporter("replaying under easy", 100, None)
     for clock.now, done in ((1.0, 0), (4.9, 20), (6.0, 25), (15.9, 60), (16.0, 60)):
         report(done)
     out, err = capsys.readouterr()
@@ -39,7 +39,7 @@ def test_a_call_is_silent_for_five_seconds_and_then_says_how_far_it_is(
 
 
 def test_an_unknown_total_shows_what_is_done(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
-    report = arguments.reporter("validating suite", None, None)
+    report = progress.reporter("validating suite", None, None)
     clock.now = 5.0
     report(3)
     assert capsys.readouterr().err == "validating suite: 3 done\n"
@@ -47,7 +47,7 @@ def test_an_unknown_total_shows_what_is_done(clock: Clock, capsys: pytest.Captur
 
 def test_a_function_of_the_caller_replaces_the_lines(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
     found: list[float] = []
-    report = arguments.reporter("w", 2, found.append)
+    report = progress.reporter("w", 2, found.append)
     clock.now = 60.0
     report(1)
     assert (found, capsys.readouterr().err) == ([1], "")
