@@ -458,6 +458,18 @@ def test_limits_of_accounts_and_users_hold_jobs(tmp_path: Path) -> None:
         read_state(folder)
 
 
+def test_a_job_without_a_qos_preempts_by_the_default_qos_of_its_account(tmp_path: Path) -> None:
+    config = f"{CONFIG}PreemptType = preempt/qos\nPreemptMode = CANCEL\n"
+    held = [running(job, node).replace(" Features", " QOS=low Features") for job, node in ((1, "n1"), (2, "n2"))]
+    folder = folder_of(tmp_path / "state", *held, waiting(3), config=config)
+    (folder / "qos.txt").write_text("Name|Priority|Preempt|PreemptMode\nnormal|0||\nlow|0||\nhigh|0|low|\n")
+    for default, minutes in (("normal", 40.0), ("high", 0.0)):
+        (folder / "accounts.txt").write_text(
+            ACCOUNTS.replace("chem|ann|||1||normal|", f"chem|ann|||1||normal,high|{default}")
+        )
+        assert minutes_of(tb.forecast(folder, log_of(), repetitions=8))["3"] == pytest.approx(minutes, abs=1.5)
+
+
 def test_a_job_with_singleton_waits_for_the_jobs_of_its_name(tmp_path: Path) -> None:
     first = running(1, "n1", cores=1)
     alone = [waiting(job, cores=1, dependency="singleton(unfulfilled)", reason="Dependency") for job in (2, 3)]

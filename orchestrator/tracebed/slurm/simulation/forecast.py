@@ -41,7 +41,6 @@ from tracebed.slurm.simulation.start_conditions import (
     groups_of,
     heterogeneous,
     licenses_in,
-    preemption_of,
     with_bookings,
 )
 from tracebed.slurm.state import BLOCKING, USED_UP, ClusterState, LiveJob
@@ -432,7 +431,6 @@ class _StateInputs:
             fairshare=fair,
             conditions=_conditions(jobs, own, live, kill_invalid=cluster.kill_invalid_depend),
             arrays=arrays_of([job.array for job in jobs], ids) if any(job.array for job in jobs) else None,
-            preemption=preemption_of(cluster, partition, [job.qos for job in jobs]),
             licenses=licenses_in([job.licenses for job in jobs], ids, cluster),
             entries=Entries.of(own, one_reservation=cluster.bf_one_resv_per_job),
             begin_s=state.instant - self._zero,

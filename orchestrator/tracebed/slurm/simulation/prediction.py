@@ -327,7 +327,6 @@ def _inputs(
         arrays=arrays_in(runnable, numbers),
         licenses=licenses_in(of(runnable, "licenses", numbers), of(runnable, "job_id", numbers), cluster),
         het_job=heterogeneous(of(runnable, HET_JOB, numbers)) if HET_JOB in runnable.columns else (),
-        preemption=preemption_of(cluster, partitions, [owner.qos for owner in owners]),
         entries=Entries.of(numbers, one_reservation=cluster.bf_one_resv_per_job)
         if len(found) > len({*numbers})
         else None,
@@ -360,6 +359,7 @@ def rules(
         "part_test": cluster.bf_max_job_part,
         "user_part_test": cluster.bf_max_job_user_part,
         "complete_wait_s": cluster.complete_wait_s,
+        "preemption": preemption_of(cluster, partitions, [owner.qos for owner in owners]),
     }
 
 
