@@ -142,8 +142,8 @@ def test_a_killed_command_ends_with_its_job(agent: Agent) -> None:
 
 def test_a_command_may_end_in_an_orderly_way_when_its_job_is_killed(agent: Agent) -> None:
     code = (
-        "import signal, sys, time\n"
-        "signal.signal(signal.SIGTERM, lambda *_: (print('saved', flush=True), sys.exit(0)))\n"
+        "import os, signal, sys, time\n"  # a handler must not print while the program prints
+        "signal.signal(signal.SIGTERM, lambda *_: (os.write(1, b'saved'), sys.exit(0)))\n"
         "print('begun', flush=True)\nwhile True: time.sleep(1)"
     )
     start(agent, program(code))

@@ -55,6 +55,14 @@ def test_a_table_of_jobs_is_a_workload(log: Path) -> None:
     }
 
 
+@pytest.mark.parametrize("limit", ["1e300", "1e308"])  # in seconds, the latter is infinite
+def test_a_limit_that_is_too_long_is_unknown(limit: str, log: Path) -> None:
+    log.write_text(JOBS.replace(";7;12;", f";{limit};12;"))
+    workload, counts = read_counted(log)
+    assert np.isnan(workload.floats("time_limit")[0])
+    assert counts["time limits that are negative or longer than 300 years, set to unknown"] == 1
+
+
 def test_cores_as_nodes_and_kept_columns(log: Path) -> None:
     workload, said = read_counted(log, by="core", keep_extra=True, keep_names=True)
     assert workload.table["nodes"].tolist() == [12, 1, 25, 24]

@@ -158,11 +158,13 @@ def _table(files: Sequence[Input], keep_extra: bool) -> _Jobs:
     """Return the jobs of tables."""
     c = read_columns(files, WANTED, extras=keep_extra)
     run, tasks = c.numbers("run"), c.numbers("tasks")
+    with np.errstate(over="ignore"):  # an infinite limit is too long, as others are
+        limit = 60.0 * c.numbers("limit")
     return _Jobs(
         ids=c["job_id"].array,
         submit=c.numbers("submit_time"),
         run=np.where(run >= 0, run, np.nan),
-        limit=60.0 * c.numbers("limit"),
+        limit=limit,
         tasks=tasks,
         per_node=first_positive(c.numbers("per node"), tasks),
         memory=c.numbers("memory"),
