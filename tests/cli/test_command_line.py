@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.metadata import distribution
 from pathlib import Path
 
 import click
@@ -81,15 +82,20 @@ def test_long_help_has_sections_and_each_option_once() -> None:
         assert ("--help" in common and "--output" in common) or "--real" in common
 
 
-def test_a_stranger_adds_a_command_and_a_name_of_the_api_by_a_file_and_a_line_each(tmp_path: Path) -> None:
+@pytest.mark.parametrize("package", ["mine", "tracebed"])
+def test_a_stranger_adds_a_command_and_a_name_of_the_api_by_a_file_and_a_line_each(
+    package: str, tmp_path: Path
+) -> None:
+    """In a package of their own, and in tracebed itself."""
     (tmp_path / "mine.py").write_text(
         'import click\n\n@click.command()\ndef waits() -> None:\n    """Print the waits."""\n'
         '    import tracebed.api as tb\n    click.echo(tb.answer)\n\nanswer = "no wait"\n"""The answer."""\n'
     )
-    metadata = tmp_path / "mine-1.0.dist-info"
+    metadata = tmp_path / f"{package}-1.0.dist-info"
     metadata.mkdir()
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1.0\n")
-    entries = "[tracebed.commands]\nwaits = mine:waits\n\n[tracebed.api]\nanswer = mine:answer\n"
+    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
+    entries = distribution("tracebed").read_text("entry_points.txt") if package == "tracebed" else ""
+    entries = f"{entries}\n[tracebed.commands]\nwaits = mine:waits\n\n[tracebed.api]\nanswer = mine:answer\n"
     (metadata / "entry_points.txt").write_text(entries)
     printed = [
         subprocess.run(
@@ -101,5 +107,5 @@ def test_a_stranger_adds_a_command_and_a_name_of_the_api_by_a_file_and_a_line_ea
         ).stdout
         for words in (["--help"], ["waits"])
     ]
-    assert re.search(r"^Commands of other packages:\n  waits  +Print the waits\.$", printed[0], re.MULTILINE)
+    assert re.search(r"^Further commands:\n  waits  +Print the waits\.$", printed[0], re.MULTILINE)
     assert printed[1] == "no wait\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
@@ -261,18 +262,26 @@ def test_each_executor_has_the_shape_of_executors() -> None:
     assert [name for name, found in EXECUTORS.all() if not shape <= {*dir(found)}] == []
 
 
-class Lazy:
-    """The executor of a third party: it starts nothing on a machine of its own."""
+@dataclass(frozen=True, kw_only=True)
+class LazyOptions(Options):
+    """Its own options."""
 
-    options = Options
+    seed: int = 0
+
+
+class Lazy:
+    """The executor of a third party, on a machine of its own."""
+
+    options = LazyOptions
     predicts = True
 
     def accepts(self, machine: Machine, setup: Setup) -> bool:
         return len(machine.nodes) == 3
 
-    def execute(self, workload: Workload, machine: Machine, setup: Setup, options: Options) -> Run:
-        assert options.name == "mine"
-        return predict(workload, machine, setup, name=options.name)
+    def execute(self, workload: Workload, machine: Machine, setup: Setup, options: LazyOptions) -> Run:
+        run = predict(workload, machine, setup, name=options.name)
+        run.info.seed = options.seed
+        return run
 
 
 LAZY = Lazy()
@@ -301,16 +310,29 @@ def test_a_source_and_an_executor_of_another_package(
     install(EXECUTORS, "lazy", "LAZY")
     (tmp_path / "three.hosts").write_text("a b c\n")
     machine, workload = read_machine(tmp_path / "three.hosts"), tb.read(files / "w.parquet")
-    run = tb.simulate(workload, "easy", machine, simulator="lazy", name="mine")
+    run = tb.simulate(workload, "easy", machine, simulator="lazy", name="mine", seed=5)
     assert [node.name for node in run.info.nodes] == ["a", "b", "c"]
+    assert (run.info.workload["name"], run.info.seed) == ("mine", 5)
+    for options, said in (
+        ("", ""),
+        (",seed=7", ""),
+        (",seed=x", "option seed is 'x'"),
+        (",sead=7", "did you mean seed"),
+    ):
+        words = [*("simulate", f"{files}/w.parquet", "--policy", "easy", "--machine", f"{tmp_path}/three.hosts")]
+        result = CliRunner().invoke(tracebed, [*words, "--with", f"lazy{options}", "-o", f"{tmp_path}/lazy{options}"])
+        assert (said in str(result.exception)) if said else result.exit_code == 0, result.output
+    assert Run.load(tmp_path / "lazy,seed=7").info.seed == 7
     with pytest.raises(InputError, match="the executor lazy does not accept"):
         tb.simulate(workload, "easy", 4, simulator="lazy", name="mine")
     with pytest.raises(InputError, match="unknown executor 'lasy'"):
         execute(workload, machine, Setup.of("easy"), executor="lasy")
     with pytest.raises(InputError, match="does not accept"):
         execute(workload, machine, Setup.of("easy"), executor="replay")
-    with pytest.raises(InputError, match="unknown simulator 'replay'"):
+    with pytest.raises(InputError, match="the executor replay replays jobs"):
         tb.simulate(workload, "easy", machine, simulator="replay")
+    with pytest.raises(InputError, match=r"unknown simulator 'lasy' \(did you mean lazy\?"):
+        tb.simulate(workload, "easy", machine, simulator="lasy")
 
 
 def test_a_replay_is_an_execution(files: Path, tmp_path: Path) -> None:

@@ -65,7 +65,16 @@ def read_machine(file: Path | str, *more: Path | str) -> Machine:
         raise InputError(what, where=str(path), hint=f"give {', '.join(source.title for source in sources)}")
     if more and not source.several:
         raise InputError("the machine has one file", where=str(more[0]), hint=f"leave it out: {path} is {source.title}")
-    return source.read(path, *map(Path, more))
+    try:
+        return source.read(path, *map(Path, more))
+    except InputError as error:
+        if error.where and not source.last:
+            raise
+        hint = error.hint
+        if source.last and path.is_file():
+            others = ", ".join(other.title for other in sources if not other.last)
+            hint = f"{hint or 'correct the file'}; it is none of these, either: {others}"
+        raise InputError(error.what, where=error.where or str(path), hint=hint) from error
 
 
 def recorded_machine(raw: Any, where: str = "machine") -> Machine:

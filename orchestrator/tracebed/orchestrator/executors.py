@@ -26,6 +26,8 @@ from tracebed.orchestrator.setup import Setup
 
 SIMULATOR = "simulator"
 """Name of the simulator of tracebed."""
+REPLAYS = ("replay", "batch")
+"""Names of the executors of tracebed whose runs are not predictions."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,10 +44,13 @@ class Options:
 class Executor(Protocol):
     """What executes runs."""
 
-    options: type[Options]
-    """The class of its options."""
-    predicts: bool
-    """Whether its runs are predictions, which `simulate` makes."""
+    @property
+    def options(self) -> type[Options]:
+        """The class of its options."""
+
+    @property
+    def predicts(self) -> bool:
+        """Whether its runs are predictions, which `simulate` makes."""
 
     def accepts(self, machine: Machine, setup: Setup) -> bool:
         """Return whether runs on this machine under this setup are possible."""
@@ -61,8 +66,27 @@ class Executor(Protocol):
 EXECUTORS: Registry[Executor] = Registry("tracebed.executors", "executor")
 
 
+def installed_executor(name: str) -> Executor:
+    """Return an installed executor.
+
+    Raises:
+        InputError: there is no such executor, or its entry point does not name one.
+    """
+    loaded = EXECUTORS.load(name)
+    if isinstance(loaded, type) or not isinstance(loaded, Executor):
+        what = f"is not an executor: {loaded.__name__ if isinstance(loaded, type) else type(loaded).__name__}"
+        hint = "the entry point names an instance with options, predicts, accepts and execute"
+        raise InputError(what, where=EXECUTORS.entries[name].value, hint=hint)
+    return loaded
+
+
 def execute(
-    workload: Workload, machine: Machine, setup: Setup, options: Options | None = None, *, executor: str = ""
+    workload: Workload,
+    machine: Machine,
+    setup: Setup,
+    options: Options | None = None,
+    *,
+    executor: str | Executor = "",
 ) -> Run:
     """Execute a workload on a machine under a setup, and return the run.
 
@@ -71,17 +95,18 @@ def execute(
         machine: the machine.
         setup: the setup.
         options: the options of the executor; None: the defaults.
-        executor: name of an installed executor; empty: the one that the machine or the policy names, or the simulator.
+        executor: an executor, or the name of an installed one; empty: the one that the machine or the policy names, or
+            the simulator.
 
     Raises:
         InputError: the executor is unknown or does not accept the machine with the setup; or as
             `Executor.execute`.
     """
-    name = executor or machine.executor or getattr(type(setup.policy()), "executor", "") or SIMULATOR
-    chosen = EXECUTORS.load(name)
-    if not isinstance(chosen, Executor):
-        what = f"is not an executor: {type(chosen).__name__}"
-        raise InputError(what, where=EXECUTORS.entries[name].value, hint="the entry point names an Executor")
+    if isinstance(executor, str):
+        name = executor or machine.executor or getattr(type(setup.policy()), "executor", "") or SIMULATOR
+        chosen = installed_executor(name)
+    else:
+        name, chosen = getattr(executor, "name", type(executor).__name__), executor
     if not chosen.accepts(machine, setup):
         what = f"the executor {name} does not accept this machine with the policy {setup.scheduling.policy}"
         hint = "a machine with partitions or resources needs the policy slurm" if not executor else "name another one"

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 from tracebed.api.arguments import AnyCalibration, check_size, loaded_calibration, warn_of_another_testbed
 from tracebed.api.results import AnyRun, Run, loaded_run
@@ -17,8 +17,9 @@ from tracebed.ground.errors import InputError, tolerate
 from tracebed.ground.progress import reporter
 from tracebed.ground.registry import unknown
 from tracebed.machine.machine import Machine
+from tracebed.machine.sources import read_machine
 from tracebed.orchestrator import run as orchestrator
-from tracebed.orchestrator.executors import EXECUTORS, Options, execute
+from tracebed.orchestrator.executors import EXECUTORS, REPLAYS, Executor, Options, execute, installed_executor
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.setup import SETTINGS, AnyPolicy, Setup
 from tracebed.orchestrator.simulation.overheads import Overheads
@@ -91,14 +92,14 @@ def simulate(
     from tracebed.orchestrator.simulation.prediction import PredictionOptions, machine_of
 
     chosen, member = loaded_calibration(settings.pop("calibration", None)), settings.pop("member", None)
-    other = EXECUTORS.load(simulator) if simulator != TRACEBED and simulator in EXECUTORS.names() else None
-    options_of: Any = Options
-    if other is not None and other.predicts:
-        options_of = other.options
-    elif simulator != TRACEBED or settings.keys() - SETTINGS.keys():
-        from tracebed.validation.simulators.simulator import SimulateOptions  # of simulators of other projects only
+    other = None if simulator == TRACEBED else _simulator(simulator)
+    options_of: Any = Options if other is None else other.options
+    if other is None and settings.keys() - SETTINGS.keys():
+        from tracebed.validation.simulators.simulator import SimulateOptions  # names what tracebed's simulator lacks
 
         options_of = SimulateOptions
+    elif other is not None:
+        settings |= _own_options(options_of, settings.pop("simulator_options", None) or {})
     given, own = split(settings, options_of)
     setup = Setup.of(policy, **given, calibration=chosen)
     made = machine_of(workload, machine(workload, nodes, cores_per_node))
@@ -113,7 +114,7 @@ def simulate(
         from tracebed.converters.pooling import pooled  # counts with the statistics of logs, for logs only
 
         tolerate(pooled(workload))
-    if simulator != TRACEBED:
+    if other is not None:
         usuals: tuple[tuple[str | None, str | None, str], ...] = (
             (engine, "auto", "engine"),
             (processes, None, "processes"),
@@ -124,11 +125,8 @@ def simulate(
                 what = f"{option} is an option of tracebed's simulator, not of {simulator}"
                 raise InputError(what, hint="leave the option out")
         options = options_of(name=name, on_progress=told, **own)
-        if other is not None and other.predicts:
-            return Run.of(execute(workload, made, setup, options, executor=simulator))
-        from tracebed.validation.simulators.simulator import simulate as simulate_by
-
-        return Run.of(simulate_by(simulator, workload, list(made.nodes), setup, options))
+        named = simulator if simulator in EXECUTORS.names() else other
+        return Run.of(execute(workload, made, setup, options, executor=named))
     if own:
         what = f"{next(iter(own))} is an option of the simulator of another project"
         raise InputError(what, hint="name the simulator, or leave the option out")
@@ -140,6 +138,39 @@ def simulate(
             raise InputError("overheads do not apply to processes", hint="leave the overheads and the calibration out")
         run = as_processes(run, workload, Processes.of(processes, processes_options), seed=processes_seed)
     return Run.of(run)
+
+
+def _simulator(name: str) -> Executor:
+    """Return the executor with which a simulator of another project, or one of tracebed by its name, simulates."""
+    if name in EXECUTORS.names():
+        chosen = installed_executor(name)
+        if not chosen.predicts:
+            raise InputError(f"the executor {name} replays jobs, it does not simulate them", hint="use tracebed replay")
+        return chosen
+    from tracebed.validation.simulators.simulator import SIMULATORS
+    from tracebed.validation.simulators.simulator import simulator as installed_simulator
+
+    if name not in SIMULATORS.names():
+        raise unknown("simulator", name, sorted({*EXECUTORS.names()} - {*REPLAYS}))
+    return installed_simulator(name)
+
+
+def _own_options(options: type[Options], texts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that only one executor has as fields of its class of options, which give their types."""
+    known = get_type_hints(options)
+    if not texts or "simulator_options" in known:
+        return {"simulator_options": texts} if texts else {}
+    from pydantic import TypeAdapter, ValidationError  # slow to import
+
+    own = {}
+    for name, text in texts.items():
+        if name not in known:
+            raise unknown("option", name, sorted(known.keys() - Options.__dataclass_fields__.keys()))
+        try:
+            own[name] = TypeAdapter(known[name]).validate_python(text)
+        except ValidationError as error:
+            raise InputError(f"option {name} is {text!r}: {error.errors()[0]['msg']}", hint="correct it") from error
+    return own
 
 
 def split(settings: Mapping[str, Any], options: type[Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -173,9 +204,7 @@ def machine(
                 raise InputError(f"both {given} and cores per node are given", hint="give one of them")
             if isinstance(nodes, Machine):
                 return nodes
-            from tracebed.orchestrator.testbeds.inventory import inventory
-
-            return InventoryMachine.of(inventory(nodes))
+            return InventoryMachine.of(nodes) if isinstance(nodes, Inventory) else read_machine(nodes)
     for name, size in (("nodes", nodes), ("cores_per_node", cores_per_node)):
         if size is not None:
             check_size(name, size)

@@ -14,7 +14,7 @@ from tracebed.cli import messages
 from tracebed.cli.groups import LazyGroup, common_options
 from tracebed.cli.messages import MessageLevel, Messages, emit, one_line
 from tracebed.ground.errors import ExitCode, TracebedError, print_traceback
-from tracebed.ground.version import others_installed
+from tracebed.ground.version import others_installed, own_entry_points
 
 if TYPE_CHECKING:
     from tracebed.ground.registry import Registry
@@ -50,7 +50,7 @@ The modules of all commands are entry points of the group `tracebed.commands`. T
 their own, and the line of help is the first one of their documentation."""
 FAMILIES = ("First steps", "Workloads", "Runs", "Judging", "Testbeds", "Experiments and papers")
 """Titles of the families in `--help`."""
-OTHERS = "Commands of other packages"
+OTHERS = "Further commands"
 GROUP = "tracebed.commands"
 
 
@@ -93,11 +93,11 @@ class Commands(LazyGroup):
 
 
 def others() -> dict[str, str]:
-    """Return the commands of other packages with a line of help for each.
+    """Return the commands that `COMMANDS` lacks, most of them of other packages, with a line of help for each.
 
     The commands are not imported. Without them, the help of tracebed needs no `importlib.metadata`.
     """
-    if not others_installed(GROUP):
+    if not others_installed(GROUP) and own_entry_points().get(GROUP, {}).keys() <= COMMANDS.keys():
         return {}
     registry = _registry()
     return {name: registry.summary(name) for name in registry.names() if name not in COMMANDS}

@@ -477,13 +477,19 @@ def inventory_option(*, required: bool = False, what: str = "Inventory of nodes"
 class Family(FamilyType):
     """A click type: a `first` value, and `options` (name -> type) that belong to it, such as `20,submit=0`.
 
-    Without `options`, any name is valid, and the values stay texts.
+    Without `options`, or with `others`, any name is valid, and the values of names without a type stay texts.
     """
 
     name = "family"
 
-    def __init__(self, first: click.ParamType[Any], options: Mapping[str, click.ParamType[Any]] | None = None) -> None:
-        self.first, self.options = first, options
+    def __init__(
+        self,
+        first: click.ParamType[Any],
+        options: Mapping[str, click.ParamType[Any]] | None = None,
+        *,
+        others: bool = False,
+    ) -> None:
+        self.first, self.options, self.others = first, options or {}, others or options is None
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Parse, or fail as click does."""
@@ -495,18 +501,25 @@ class Family(FamilyType):
             name, equals, content = (part.strip() for part in text.partition("="))
             if not (name and equals and content):
                 self.fail(f"{text!r} is not NAME=VALUE.", param, ctx)
-            if self.options is not None and name not in self.options:
+            if name not in self.options and not self.others:
                 self.fail(f"{name!r} is not one of {', '.join(map(repr, self.options))}.", param, ctx)
-            found[name] = content if self.options is None else self.options[name].convert(content, param, ctx)
+            found[name] = self.options[name].convert(content, param, ctx) if name in self.options else content
         return self.first.convert(first.strip(), param, ctx), found
 
 
 class ExtensionFamily(ExtensionName):
-    """A click type: the name of an extension of a `group`, and `options` that belong to it, each with its type."""
+    """A click type: the name of an extension of a `group`, and options that belong to it; some have a type.
 
-    def __init__(self, group: str, options: Mapping[str, click.ParamType[Any]]) -> None:
+    The extensions `without` are not offered.
+    """
+
+    def __init__(self, group: str, options: Mapping[str, click.ParamType[Any]], without: Sequence[str] = ()) -> None:
         super().__init__(group)
-        self._family = Family(click.STRING, options)
+        self._family, self._without = Family(click.STRING, options, others=True), without
+
+    def names(self) -> list[str]:
+        """Return the names that are offered."""
+        return [name for name in super().names() if name not in self._without]
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Parse, or fail as click does."""

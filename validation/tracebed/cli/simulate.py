@@ -90,11 +90,14 @@ class Simulations:
         "--with",
         cls=ExtensionOption,
         type=ExtensionFamily(
-            "tracebed.simulators", {"timeout": DURATION, "keep": OutputPath(LATER), "program": click.STRING}
+            "tracebed.executors",
+            {"timeout": DURATION, "keep": OutputPath(LATER)},
+            without=("simulator", "replay", "batch"),  # the default, and what predicts nothing
         ),
         metavar="NAME[,NAME=VALUE,...]",
-        help="Simulator of another project that simulates the jobs: {names}. timeout is its time limit (1h), keep a "
-        "folder for its files, program its program.  [default: tracebed's]",
+        help="Executor that simulates the jobs, such as the simulator of another project: {names}. Of such a "
+        "simulator, timeout is its time limit (1h), keep a folder for its files, program its program; other names are "
+        "options of the executor.  [default: tracebed's]",
     )
     repetitions: int | None = option(
         type=click.IntRange(2, 10_000),
@@ -232,9 +235,10 @@ def _of_simulator(simulator: tuple[str, dict[str, Any]] | None, replace: bool) -
     if simulator is None:
         return {}
     name, options = simulator
-    program = {"program": options["program"]} if "program" in options else {}
-    given = {"timeout_s": options.get("timeout"), "keep": options.get("keep"), "simulator_options": program}
-    return {"simulator": name, "replace": replace, **given}
+    keep = options.get("keep")
+    given = {"timeout_s": options.get("timeout"), "keep": keep, "replace": replace if keep else None}
+    own = {option: value for option, value in options.items() if option not in ("timeout", "keep")}
+    return {"simulator": name, **given, "simulator_options": own}
 
 
 FOLDER = "ensemble"
