@@ -211,7 +211,7 @@ REPLAY = "replay w.parquet --policy easy --speed 1000 -o out/e"
     [
         ("convert fails.txt -o out/a.csv", FAILS, "package mine failed: KeyError: 'missing' (correct the file; -v"),
         ("convert w.parquet -o out/a.fails", FAILS, "package mine failed: KeyError: 'missing'"),
-        ("convert wrong.txt -o out/a.csv", WRONG, "format wrong returns str (return Workload or Log)"),
+        ("convert wrong.txt -o out/a.csv", WRONG, "format wrong returns str (return Workload)"),
         ("generate fails --jobs 3 -o out/b.csv", DRAW_FAILS, "failed: KeyError"),
         ("generate wrong --jobs 3 -o out/b.csv", DRAW_WRONG, "model wrong returns int (return Workload)"),
         ("export sim --to fails -o out/c", FAILS, "failed: KeyError"),

@@ -13,7 +13,10 @@ from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.run import JOURNAL
 
 SECOND_S = 1.5
-"""Largest difference of two times that agree: Slurm records whole seconds."""
+"""Largest difference of two times that agree: Slurm records whole seconds. Slurm may change the nodes of a job at any
+time from the request for a resize to its effect, between which seconds lie on a busy machine."""
+SAME_S = 0.1
+"""Largest difference of a change of the nodes in a run from the effect of its resize."""
 APART_S = 2.0
 """Time between two changes that have rows of their own: Slurm has one row for all changes within a second."""
 
@@ -51,8 +54,18 @@ def agreement(slurm: Slurm, run: tb.Run) -> Agreement:
             found.defects.append(f"{job} is in one of them only")
         elif sizes:
             found.jobs += 1
-            _compare(job, accounted[number], sizes, _unworked_s(run, job, sizes), found)
+            _compare(job, accounted[number], sizes, _requests(run, job), _unworked_s(run, job, sizes), found)
     return found
+
+
+def _requests(run: tb.Run, job: str) -> dict[float, float]:
+    """Return the time at which each applied resize of a job took effect -> when it was asked for, s since 1970."""
+    resizes, epoch_s, speed = run.reconfigurations, run.info.batch["epoch_s"], run.info.speed
+    applied = resizes[(resizes["job_id"] == job) & (resizes["state"] == "applied")]
+    return {
+        epoch_s + effect / speed: epoch_s + asked / speed
+        for effect, asked in zip(applied["applied"], applied["asked"], strict=True)
+    }
 
 
 def _unworked_s(run: tb.Run, job: str, sizes: list[tuple[float, float, set[str]]]) -> float:
@@ -101,22 +114,30 @@ def _compare(
     job: str,
     rows: list[tuple[float, float, set[str]]],
     sizes: list[tuple[float, float, set[str]]],
+    requests: dict[float, float],
     unworked_s: float,
     found: Agreement,
 ) -> None:
     """Compare the rows of `sacct` for a job with its sizes in the run, all of which it has until `unworked_s`."""
+
+    def apart(end: float, until: float) -> float:
+        """Return the time of Slurm minus that of the run, for a resize minus the nearest time from request to effect."""
+        since = min((asked for effect, asked in requests.items() if abs(effect - until) < SAME_S), default=until)
+        return end - min(max(end, since), until)
+
     found.rows += len(rows)
     late = rows[0][0] - sizes[0][0]
     found.differences.append(late)
     if abs(late) > SECOND_S:
         found.defects.append(f"{job}: start {late:.1f} s from the run")
     for _, end, nodes in rows:
-        apart = [end - until for _, until, held in sizes if held == nodes]
-        nearest = min(apart, key=abs, default=None)
+        nearest = min((apart(end, until) for _, until, held in sizes if held == nodes), key=abs, default=None)
         if nearest is not None and abs(nearest) <= SECOND_S:
             found.differences.append(nearest)
         elif end < unworked_s or not any(nodes <= held or held <= nodes for *_, held in sizes[-2:]):
             found.defects.append(f"{job}: {sorted(nodes)} until {end:.0f}, {nearest} s from the run")
     for (since, until, _), (_, later, _) in pairwise(sizes):
-        if min(until - since, later - until) > APART_S and not any(abs(end - until) <= SECOND_S for _, end, _ in rows):
+        if min(until - since, later - until) > APART_S and not any(
+            abs(apart(end, until)) <= SECOND_S for _, end, _ in rows
+        ):
             found.defects.append(f"{job}: no change at {until:.1f}")

@@ -20,7 +20,7 @@ other|1000|1020|n6
 """
 
 
-def run_with(changed_s: float, cancelled_s: float) -> Any:
+def run_with(changed_s: float, cancelled_s: float, asked_s: float) -> Any:
     """Return a run of two jobs, of which the first one expands, and the other one ends before it would."""
     rows = [("j0", 0, 2, 0.2, 20.6), ("j0", 2, 2, changed_s - 1000.0, 20.6), ("j1", 4, 1, 10.0, 15.9)]
     nodes = [SimpleNamespace(name=f"n{number}") for number in range(1, 6)]
@@ -28,27 +28,38 @@ def run_with(changed_s: float, cancelled_s: float) -> Any:
         info=SimpleNamespace(nodes=nodes, batch={"epoch_s": 1000.0}, speed=1.0),
         jobs=pd.DataFrame({"job_id": ["j0", "j1"]}),
         allocations=pd.DataFrame(rows, columns=["job_id", "node", "count", "start", "end"]),
-        reconfigurations=pd.DataFrame([("j1", "cancelled", cancelled_s)], columns=["job_id", "state", "asked"]),
+        reconfigurations=pd.DataFrame(
+            [("j0", "applied", asked_s - 1000.0, changed_s - 1000.0), ("j1", "cancelled", cancelled_s, float("nan"))],
+            columns=["job_id", "state", "asked", "applied"],
+        ),
     )
 
 
 @pytest.mark.parametrize(
-    ("sacct", "changed_s", "cancelled_s", "defects"),
+    ("sacct", "changed_s", "cancelled_s", "late_s", "defects"),
     [
-        (ROWS, 1010.4, 15.0, 0),
-        (ROWS.replace("1015|n5\n", "1012|n5\nt-1|1012|1016|n[5-6]\n"), 1010.4, 11.0, 0),  # Slurm merged, no rank began
-        (ROWS.replace("1015|n5\n", "1012|n5\nt-1|1012|1016|n[5-6]\n"), 1010.4, 15.0, 1),
-        (ROWS, 1013.4, 15.0, 2),  # the end of the first size, and the change that sacct lacks
-        (ROWS.replace("n[1-4]", "n[1-3]").replace("1020|n[1-3]", "1016|n1,n5"), 1010.4, 15.0, 1),
-        (ROWS.replace("t-1|1010", "t-1|1007"), 1010.4, 15.0, 1),
-        (ROWS.replace("t-1|1010|1015|n5\n", ""), 1010.4, 15.0, 1),
+        (ROWS, 1010.4, 15.0, 0.2, 0),
+        (ROWS, 1013.4, 15.0, 3.3, 0),  # asked for at 1010.1, done by Slurm then, and by the job three seconds later
+        (
+            ROWS.replace("1015|n5\n", "1012|n5\nt-1|1012|1016|n[5-6]\n"),
+            1010.4,
+            11.0,
+            0.2,
+            0,
+        ),  # Slurm merged, no rank began
+        (ROWS.replace("1015|n5\n", "1012|n5\nt-1|1012|1016|n[5-6]\n"), 1010.4, 15.0, 0.2, 1),
+        (ROWS, 1013.4, 15.0, 0.2, 2),  # the end of the first size, and the change that sacct lacks
+        (ROWS.replace("n[1-4]", "n[1-3]").replace("1020|n[1-3]", "1016|n1,n5"), 1010.4, 15.0, 0.2, 1),
+        (ROWS.replace("t-1|1010", "t-1|1007"), 1010.4, 15.0, 0.2, 1),
+        (ROWS.replace("t-1|1010|1015|n5\n", ""), 1010.4, 15.0, 0.2, 1),
     ],
 )
 def test_nodes_and_times_are_compared(
-    monkeypatch: pytest.MonkeyPatch, sacct: str, changed_s: float, cancelled_s: float, defects: int
+    monkeypatch: pytest.MonkeyPatch, sacct: str, changed_s: float, cancelled_s: float, late_s: float, defects: int
 ) -> None:
     monkeypatch.setattr(accounting, "prefix_of", lambda run: "t-")
-    found = agreement(lambda *command, **environment: sacct, run_with(changed_s, cancelled_s))  # type: ignore[arg-type]
+    run = run_with(changed_s, cancelled_s, changed_s - late_s)
+    found = agreement(lambda *command, **environment: sacct, run)  # type: ignore[arg-type]
     assert len(found.defects) == defects, found.defects
     if not defects:
         assert (found.jobs, found.rows) == (2, len(sacct.splitlines()) - 2)
