@@ -121,7 +121,7 @@ def _compare(
     """Compare the rows of `sacct` for a job with its sizes in the run, all of which it has until `unworked_s`."""
 
     def apart(end: float, until: float) -> float:
-        """Return the time of Slurm minus that of the run, for a resize minus the nearest time from request to effect."""
+        """Return the time of Slurm minus that of the run; a resize may be at any time from its request on."""
         since = min((asked for effect, asked in requests.items() if abs(effect - until) < SAME_S), default=until)
         return end - min(max(end, since), until)
 
