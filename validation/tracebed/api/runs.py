@@ -15,12 +15,11 @@ from tracebed.converters.formats.format import from_log
 from tracebed.converters.workload import System, Workload
 from tracebed.ground.errors import InputError, tolerate
 from tracebed.ground.progress import reporter
-from tracebed.ground.registry import unknown
 from tracebed.machine.machine import Machine
 from tracebed.orchestrator import run as orchestrator
 from tracebed.orchestrator.executors import EXECUTORS, Options, execute
 from tracebed.orchestrator.scheduling.policies import registry
-from tracebed.orchestrator.setup import SETTINGS, AnyPolicy, Setup
+from tracebed.orchestrator.setup import SETTINGS, AnyPolicy, Setup, unknown_setting
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.validation.metrics.measured import MeasuredRun, PowerModel, WindowName
 
@@ -99,7 +98,7 @@ def simulate(
         from tracebed.validation.simulators.simulator import SimulateOptions  # of simulators of other projects only
 
         options_of = SimulateOptions
-    given, own = split(settings, options_of)
+    given, own = split(settings, options_of, policy)
     setup = Setup.of(policy, **given, calibration=chosen)
     made = machine_of(workload, machine(workload, nodes, cores_per_node))
     setup = setup.on(made.grid)
@@ -142,7 +141,9 @@ def simulate(
     return Run.of(run)
 
 
-def split(settings: Mapping[str, Any], options: type[Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def split(
+    settings: Mapping[str, Any], options: type[Any], policy: AnyPolicy | Setup
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the settings of a setup, and the fields of `options`, among keywords. None stands for the default.
 
     Raises:
@@ -152,7 +153,7 @@ def split(settings: Mapping[str, Any], options: type[Any]) -> tuple[dict[str, An
     given = {name: value for name, value in settings.items() if value is not None}
     for name in given:
         if name not in SETTINGS and name not in own:
-            raise unknown("setting", name, [*SETTINGS, *sorted(own)])
+            raise unknown_setting(name, [*SETTINGS, *sorted(own)], policy)
     return (
         {name: value for name, value in given.items() if name in SETTINGS},
         {name: value for name, value in given.items() if name in own},
@@ -243,7 +244,7 @@ def replay(
         raise InputError("a replay that is kept in memory only cannot be resumed", hint="give an output")
     chosen = loaded_calibration(work_rate)
     testbed = load_with_facts(nodes)
-    given, own = split(settings, Options)
+    given, own = split(settings, Options, policy)
     if isinstance(own.get("commands"), Path | str):
         own["commands"] = AllowedCommands.read(Path(own["commands"]))
     if isinstance(own.get("health"), Path | str):
