@@ -3,7 +3,9 @@
 A run is a workload on a machine under a setup: `execute(workload, machine, setup)`, whether a simulator, a testbed or
 the program of another project executes it. Each setting is a field of `Scheduling` or of `Timing` and nowhere else: the
 options of the command line, the keywords of the api, the keys of YAML files and the metadata of runs are made from
-these fields. Options of a single executor, such as the balance of a replay, are not part of the setup.
+these fields, with the check of their types and ranges. What a setting does is code of the executors:
+docs/reference/setup.md names the places. Options of a single executor, such as the balance of a replay, are not part of
+the setup.
 """
 
 from __future__ import annotations
