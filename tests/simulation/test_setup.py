@@ -23,6 +23,7 @@ from tests.oracles.engines import case
 from tracebed.cli import tracebed
 from tracebed.cli.setup_options import declared, table_of_settings
 from tracebed.ground.errors import InputError
+from tracebed.ground.yaml_file import YamlFile
 from tracebed.orchestrator import setup
 from tracebed.orchestrator.run import RunInfo
 from tracebed.orchestrator.scheduling.policies.easy import Easy
@@ -30,8 +31,9 @@ from tracebed.orchestrator.scheduling.policies.sd import SlowdownDriven
 from tracebed.orchestrator.setup import SETTINGS, SETUP_PARTS, Scheduling, Setup, Timing
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.prediction import predict
-from tracebed.validation.experiments.experiment import Experiment
+from tracebed.validation.experiments.experiment import KEYS, Experiment
 from tracebed.validation.experiments.experiment_schema import TestbedSpec
+from tracebed.validation.setups import AXES
 
 OTHER: dict[str, Any] = {
     "policy": "slurm",
@@ -320,6 +322,18 @@ def test_a_damaged_setup_of_run_json_is_an_error(raw: dict[str, Any]) -> None:
     made = RunInfo("simulator", "simulated", [], {}, Setup()).as_dict()
     with pytest.raises(InputError, match="setup: "):
         RunInfo.from_json(json.loads(json.dumps(made | {"setup": raw})))
+
+
+@pytest.mark.parametrize("keys", [{"grid": ["2x2", "4x1"]}, {"testbed": {"inventory": "x", "interval_s": [1, 2]}}])
+def test_a_list_of_a_setting_that_is_no_axis_says_so(keys: dict[str, Any]) -> None:
+    text = json.dumps({"workloads": ["w"], "policies": ["easy"]} | keys)
+    with pytest.raises(InputError, match=r"(grid|testbed\.interval_s): takes one value, not a list"):
+        YamlFile.parse(text, "e.yaml", hint="").checked(Experiment)
+
+
+def test_the_axes_of_an_experiment_are_declared() -> None:
+    assert {*AXES} == {"priority", "runtime_model", "interval_s", "malleability_interval_s"}
+    assert {*AXES} < {*KEYS}
 
 
 def test_a_number_of_numpy_is_read_back_from_run_json() -> None:
