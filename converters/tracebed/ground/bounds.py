@@ -21,6 +21,11 @@ MAX_MACHINE = 10_000_000
 """Largest accepted number of nodes, and of cores per node."""
 
 
+def text(bound: float) -> str:
+    """Return a bound as text for a message: 1,000,000 or 0.001."""
+    return f"{bound:,.0f}" if abs(bound) >= 1000 else f"{bound:g}"
+
+
 def check(name: str, value: Any, least: float | None, most: float | None, *, whole: bool = False) -> None:
     """Raise InputError unless the value called `name` is a number from `least` to `most`, and `whole` if it must be.
 
@@ -28,9 +33,10 @@ def check(name: str, value: Any, least: float | None, most: float | None, *, who
     """
     low, high = -MAX_EXACT if least is None else least, MAX_EXACT if most is None else most
     if isinstance(value, bool) or not isinstance(value, Integral if whole else Real) or not low <= value <= high:
-        end = "" if most is None else f"{most:,.0f}" if most >= 1000 else f"{most:g}"
-        if least is None:
-            accepted = f" of at most {end}" if end else ""
+        if least is not None and most is not None:
+            accepted = f" from {text(least)} to {text(most)}"
+        elif least is not None:
+            accepted = f" of at least {text(least)}"
         else:
-            accepted = f" from {least:g} to {end}" if end else f" of at least {least:g}"
+            accepted = "" if most is None else f" of at most {text(most)}"
         raise InputError(f"{name} is {value!r}", hint=f"give a {'whole ' * whole}number{accepted}")

@@ -319,7 +319,7 @@ class Duration(FloatType):
         except InputError as error:
             self.fail(str(error), param, ctx)
         if not self.least <= seconds <= self.most:
-            self.fail(f"{value!r} is not from {self.least:g} to {self.most:,.0f} s", param, ctx)
+            self.fail(f"{value!r} is not from {bounds.text(self.least)} to {bounds.text(self.most)} s", param, ctx)
         return seconds
 
 
