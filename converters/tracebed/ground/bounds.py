@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from numbers import Real
+from numbers import Integral, Real
+from typing import Any
 
 from tracebed.ground.errors import InputError
 
@@ -20,7 +21,22 @@ MAX_MACHINE = 10_000_000
 """Largest accepted number of nodes, and of cores per node."""
 
 
-def check(name: str, value: float, least: float, most: float) -> None:
-    """Raise InputError unless the value called `name` is a number from `least` to `most`."""
-    if isinstance(value, bool) or not isinstance(value, Real) or not least <= value <= most:
-        raise InputError(f"{name} is {value!r}", hint=f"give a number from {least:g} to {most:,.0f}")
+def text(bound: float) -> str:
+    """Return a bound as text for a message: 1,000,000 or 0.001."""
+    return f"{bound:,.0f}" if abs(bound) >= 1000 else f"{bound:g}"
+
+
+def check(name: str, value: Any, least: float | None, most: float | None, *, whole: bool = False) -> None:
+    """Raise InputError unless the value called `name` is a number from `least` to `most`, and `whole` if it must be.
+
+    None: no bound but that of exact numbers.
+    """
+    low, high = -MAX_EXACT if least is None else least, MAX_EXACT if most is None else most
+    if isinstance(value, bool) or not isinstance(value, Integral if whole else Real) or not low <= value <= high:
+        if least is not None and most is not None:
+            accepted = f" from {text(least)} to {text(most)}"
+        elif least is not None:
+            accepted = f" of at least {text(least)}"
+        else:
+            accepted = "" if most is None else f" of at most {text(most)}"
+        raise InputError(f"{name} is {value!r}", hint=f"give a {'whole ' * whole}number{accepted}")

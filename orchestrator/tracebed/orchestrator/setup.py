@@ -3,16 +3,20 @@
 A run is a workload on a machine under a setup: `execute(workload, machine, setup)`, whether a simulator, a testbed or
 the program of another project executes it. Each setting is a field of `Scheduling` or of `Timing` and nowhere else: the
 options of the command line, the keywords of the api, the keys of YAML files and the metadata of runs are made from
-these fields. Options of a single executor, such as the balance of a replay, are not part of the setup.
+these fields, with the check of their types and ranges. What a setting does is code of the executors:
+docs/reference/setup.md names the places. Options of a single executor, such as the balance of a replay, are not part of
+the setup.
 """
 
 from __future__ import annotations
 
+import enum
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, Self, TypeAlias, get_type_hints
+from dataclasses import Field, asdict, dataclass, field, fields, replace
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, get_args, get_origin, get_type_hints
 
 from tracebed.ground import bounds
 from tracebed.ground.errors import InputError
@@ -35,9 +39,18 @@ SHORTEST_GRAIN_S = 1e-6
 """Shortest grain, wall seconds. A replay cannot have a shorter one either."""
 
 
-def documented(text: str) -> dict[str, str]:
-    """Return the metadata of a setting: its text in `--help` and in the docs."""
-    return {"about": text}
+def documented(
+    text: str, *, least: float | None = None, most: float | None = None, axis: bool = False
+) -> dict[str, Any]:
+    """Return the metadata of a setting. A field with such metadata is a setting.
+
+    Args:
+        text: its text in `--help` and in the docs.
+        least: its smallest value, if it is a number; None: no bound.
+        most: its largest value, likewise.
+        axis: whether an experiment may have several values of it. The values then are hashable.
+    """
+    return {"about": text, "least": least, "most": most, "axis": axis}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +61,9 @@ class Scheduling:
     policy_parameters: Mapping[str, Any] = field(
         default_factory=dict, metadata=documented("Parameters of the policy, by name; values may be texts.")
     )
-    priority: str = field(default=FCFS, metadata=documented("Order in which the policy considers waiting jobs."))
+    priority: str = field(
+        default=FCFS, metadata=documented("Order in which the policy considers waiting jobs.", axis=True)
+    )
     placement: str = field(default=FIRST, metadata=documented("Which of the idle nodes a job gets."))
     grid: str = field(
         default="",
@@ -58,7 +73,13 @@ class Scheduling:
         ),
     )
     interval_s: float = field(
-        default=0.0, metadata=documented("Scheduling interval in trace seconds. 0 (default) schedules on every event.")
+        default=0.0,
+        metadata=documented(
+            "Scheduling interval in trace seconds. 0 (default) schedules on every event.",
+            least=0,
+            most=bounds.MAX_SECONDS,
+            axis=True,
+        ),
     )
     over_limit: OverLimit = field(
         default=OverLimit.EXTEND,
@@ -73,16 +94,14 @@ class Scheduling:
     """Place of a policy in a file, FILE.py:CLASS. It is not recorded: the policy has the class and the file's hash."""
 
     def __post_init__(self) -> None:
-        """Raise InputError if a name is unknown or a number is out of its range (`tracebed.ground.bounds`)."""
+        """Raise InputError if a name is unknown, or a value has another type or range than the field declares."""
+        one_of("priority", self.priority, PRIORITIES)
+        _check(self)
         if (file := ExtensionFile.of("policy", self.policy)) is not None:
             object.__setattr__(self, "policy", file.versioned)
             object.__setattr__(self, "file", file.place)
         elif "@" not in self.policy:
             object.__setattr__(self, "file", "")
-        one_of("priority", self.priority, PRIORITIES)
-        one_of("over_limit", self.over_limit, OverLimit)
-        object.__setattr__(self, "over_limit", OverLimit(self.over_limit))
-        bounds.check("interval_s", self.interval_s, 0, bounds.MAX_SECONDS)
         if "@" in self.placement:
             name, _, grid = self.placement.partition("@")
             raise InputError(f"placement is {self.placement!r}", hint=f"give placement {name} and grid {grid}")
@@ -97,14 +116,21 @@ class Scheduling:
 class Timing:
     """How the time of a run is modeled. A replay has only the speed: the rest belongs to predictions."""
 
-    speed: float = field(default=1.0, metadata=documented("Trace seconds per wall second."))
+    speed: float = field(
+        default=1.0,
+        metadata=documented("Trace seconds per wall second.", least=bounds.MIN_SPEED, most=bounds.MAX_SPEED),
+    )
     runtime_model: RuntimeModel = field(
-        default=RuntimeModel.IDEAL, metadata=documented("Run-time model for jobs that hold fewer cores than requested.")
+        default=RuntimeModel.IDEAL,
+        metadata=documented("Run-time model for jobs that hold fewer cores than requested.", axis=True),
     )
     malleability_interval_s: float = field(
         default=0.0,
         metadata=documented(
-            "Time between malleability points of a job, in trace seconds. 0 (default) resizes jobs at once."
+            "Time between malleability points of a job, in trace seconds. 0 (default) resizes jobs at once.",
+            least=0,
+            most=bounds.MAX_SECONDS,
+            axis=True,
         ),
     )
     overheads: Overheads = field(
@@ -124,13 +150,10 @@ class Timing:
     )
 
     def __post_init__(self) -> None:
-        """Take the overheads of the calibration. Raise InputError for an unknown name or a number out of its range."""
-        bounds.check("speed", self.speed, bounds.MIN_SPEED, bounds.MAX_SPEED)
-        one_of("runtime_model", self.runtime_model, RuntimeModel)
-        object.__setattr__(self, "runtime_model", RuntimeModel(self.runtime_model))
-        bounds.check("malleability_interval_s", self.malleability_interval_s, 0, bounds.MAX_SECONDS)
+        """Take the overheads of the calibration. Raise InputError for an unknown name, an invalid type or range."""
         if isinstance(self.overheads, Mapping):
             object.__setattr__(self, "overheads", overheads_of(self.overheads))
+        _check(self)
         if self.calibration is not None:
             made = calibrated(self.calibration)
             if self.overheads not in (Overheads(), made) or self.malleability_interval_s:
@@ -144,6 +167,55 @@ class Timing:
             raise InputError("both a grain and a malleability interval are given", hint="give one of them")
         if 0 < grain < SHORTEST_GRAIN_S:
             raise InputError(f"grain_s is {grain:g}", hint=f"use 0, or at least {SHORTEST_GRAIN_S:g} s")
+
+
+SETUP_PARTS = {
+    "scheduling": tuple(each.name for each in fields(Scheduling) if each.metadata),
+    "timing": tuple(each.name for each in fields(Timing)),
+}
+"""Part of a setup -> the names of its settings."""
+SETTINGS = {each.name: each for kind in (Scheduling, Timing) for each in fields(kind) if each.metadata}
+"""Name of a setting -> its field."""
+_OF_FIELDS = get_type_hints(Scheduling, localns={"Policy": object})
+_OF_FIELDS |= get_type_hints(Timing, localns={"Calibration": object})
+TYPES = {
+    name: next(part for part in (get_args(kind) if isinstance(kind, UnionType) else (kind,)) if part is not NoneType)
+    for name, kind in _OF_FIELDS.items()
+}
+"""Name of a setting -> its type. A setting whose default is None may be None, too, as its field declares."""
+EXPECTED: dict[Any, str] = {
+    bool: "give true or false",
+    str: "give a text",
+    Mapping: "give names and their values",
+    Overheads: "give overheads by name, in wall seconds",
+}
+"""Type of a setting -> hint of the error for a value of another type."""
+
+
+def _check(part: Scheduling | Timing) -> None:
+    """Raise InputError if a setting has another type than its field declares, or is out of its range.
+
+    A name of an enumeration becomes its member, and a number of NumPy one of Python, which `run.json` can hold.
+    """
+    for setting in fields(part):
+        if setting.metadata:
+            object.__setattr__(part, setting.name, _checked(setting, getattr(part, setting.name)))
+
+
+def _checked(setting: Field[Any], value: Any) -> Any:
+    """Return the value of a setting in its type; errors as for `_check`."""
+    name, kind, limits = setting.name, TYPES[setting.name], setting.metadata
+    if value is None and setting.default is None:
+        return None
+    if kind in (int, float):
+        bounds.check(name, value, limits["least"], limits["most"], whole=kind is int)
+        return value if isinstance(value, int | float) else kind(value)
+    if isinstance(kind, type) and issubclass(kind, enum.Enum):
+        one_of(name, value, kind)
+        return kind(value)
+    if not isinstance(value, get_origin(kind) or kind):
+        raise InputError(f"{name} is {value!r}", hint=EXPECTED.get(get_origin(kind) or kind, ""))
+    return value
 
 
 @dataclass(frozen=True)
@@ -170,7 +242,7 @@ class Setup:
         given = {name: value for name, value in settings.items() if value is not None}
         for name in given:
             if name not in SETTINGS:
-                raise unknown("setting", name, [*SETTINGS])
+                raise unknown_setting(name, [*SETTINGS], policy)
         if isinstance(policy, Setup):
             start = policy
         elif isinstance(policy, str):
@@ -287,25 +359,27 @@ class Setup:
                 if name not in names:
                     raise unknown("setting", name, [*names])
             found[room] = {name: value for name, value in values.items() if name != "calibration"}
-            for name, kind in KINDS.items():
-                if name in found[room] and not isinstance(found[room][name], kind):
-                    raise InputError(f"{name} is {found[room][name]!r}")
         return cls(Scheduling(**found["scheduling"]), Timing(**found["timing"]))
 
 
 DEFAULT = Setup()
 """The setup without settings."""
-SETUP_PARTS = {
-    "scheduling": tuple(each.name for each in fields(Scheduling) if each.metadata),
-    "timing": tuple(each.name for each in fields(Timing)),
-}
-"""Part of a setup -> the names of its settings."""
-SETTINGS = {each.name: each for kind in (Scheduling, Timing) for each in fields(kind) if each.metadata}
-"""Name of a setting -> its field."""
-TYPES = get_type_hints(Scheduling, localns={"Policy": object}) | get_type_hints(Timing, localns={"Calibration": object})
-"""Name of a setting -> its type."""
-KINDS = {"policy": str, "policy_parameters": dict, "placement": str, "grid": str, "overheads": dict}
-"""Types of settings in JSON that no other check compares."""
+
+
+def unknown_setting(name: str, known: list[str], policy: AnyPolicy | Setup) -> InputError:
+    """Return the error for an unknown setting. Its hint says where a parameter of the policy belongs."""
+    from tracebed.orchestrator.scheduling.policies import registry
+
+    if isinstance(policy, Setup):
+        policy = policy.scheduling.instance or policy.scheduling.file or policy.scheduling.policy
+    try:
+        is_parameter = name in registry.parameter_names(policy)
+    except InputError:  # the setting is unknown, whatever the policy is
+        is_parameter = False
+    if is_parameter:
+        hint = f'it is a parameter of the policy: policy_parameters={{"{name}": ...}}'
+        return InputError(f"unknown setting {name!r}", hint=hint)
+    return unknown("setting", name, known)
 
 
 def overheads_of(values: Mapping[str, Any]) -> Overheads:

@@ -21,7 +21,7 @@ from tracebed.machine.sources import read_machine
 from tracebed.orchestrator import run as orchestrator
 from tracebed.orchestrator.executors import EXECUTORS, REPLAYS, Executor, Options, execute, installed_executor
 from tracebed.orchestrator.scheduling.policies import registry
-from tracebed.orchestrator.setup import SETTINGS, AnyPolicy, Setup
+from tracebed.orchestrator.setup import SETTINGS, AnyPolicy, Setup, unknown_setting
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.validation.metrics.measured import MeasuredRun, PowerModel, WindowName
 
@@ -100,7 +100,7 @@ def simulate(
         options_of = SimulateOptions
     elif other is not None:
         settings |= _own_options(options_of, settings.pop("simulator_options", None) or {})
-    given, own = split(settings, options_of)
+    given, own = split(settings, options_of, policy)
     setup = Setup.of(policy, **given, calibration=chosen)
     made = machine_of(workload, machine(workload, nodes, cores_per_node))
     setup = setup.on(made.grid)
@@ -173,7 +173,9 @@ def _own_options(options: type[Options], texts: Mapping[str, Any]) -> dict[str, 
     return own
 
 
-def split(settings: Mapping[str, Any], options: type[Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def split(
+    settings: Mapping[str, Any], options: type[Any], policy: AnyPolicy | Setup
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the settings of a setup, and the fields of `options`, among keywords. None stands for the default.
 
     Raises:
@@ -183,7 +185,7 @@ def split(settings: Mapping[str, Any], options: type[Any]) -> tuple[dict[str, An
     given = {name: value for name, value in settings.items() if value is not None}
     for name in given:
         if name not in SETTINGS and name not in own:
-            raise unknown("setting", name, [*SETTINGS, *sorted(own)])
+            raise unknown_setting(name, [*SETTINGS, *sorted(own)], policy)
     return (
         {name: value for name, value in given.items() if name in SETTINGS},
         {name: value for name, value in given.items() if name in own},
@@ -272,7 +274,7 @@ def replay(
         raise InputError("a replay that is kept in memory only cannot be resumed", hint="give an output")
     chosen = loaded_calibration(work_rate)
     testbed = load_with_facts(nodes)
-    given, own = split(settings, Options)
+    given, own = split(settings, Options, policy)
     if isinstance(own.get("commands"), Path | str):
         own["commands"] = AllowedCommands.read(Path(own["commands"]))
     if isinstance(own.get("health"), Path | str):

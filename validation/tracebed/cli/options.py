@@ -304,9 +304,13 @@ def duration(text: str) -> float:
 
 
 class Duration(FloatType):
-    """A click type for `duration`, from 0 to `bounds.MAX_SECONDS`."""
+    """A click type for `duration`, in a range, s; by default from 0 to `bounds.MAX_SECONDS`. None: no bound."""
 
     name = "duration"
+
+    def __init__(self, least: float | None = 0, most: float | None = bounds.MAX_SECONDS) -> None:
+        self.least = -bounds.MAX_EXACT if least is None else least
+        self.most = bounds.MAX_EXACT if most is None else most
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Parse, or fail as click does."""
@@ -314,8 +318,8 @@ class Duration(FloatType):
             seconds = duration(str(value))
         except InputError as error:
             self.fail(str(error), param, ctx)
-        if not 0 <= seconds <= bounds.MAX_SECONDS:
-            self.fail(f"{value!r} is not from 0 to {bounds.MAX_SECONDS:,.0f} s", param, ctx)
+        if not self.least <= seconds <= self.most:
+            self.fail(f"{value!r} is not from {bounds.text(self.least)} to {bounds.text(self.most)} s", param, ctx)
         return seconds
 
 

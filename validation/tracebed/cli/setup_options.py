@@ -11,7 +11,7 @@ import click
 
 from tracebed.api import PRIORITIES, SETTINGS, SETUP_PARTS, TYPES
 from tracebed.cli.messages import warn
-from tracebed.cli.options import DURATION, PATH, SPEED, bundled, extension
+from tracebed.cli.options import PATH, Duration, Number, bundled, extension
 from tracebed.ground.errors import InputError
 
 
@@ -109,7 +109,9 @@ def declared(name: str) -> tuple[str, ...]:
 
 def _kind(name: str, required: bool) -> dict[str, Any]:
     """Return the type of the option of a setting, its default and its help."""
-    about, default, kind = SETTINGS[name].metadata["about"], SETTINGS[name].default, TYPES[name]
+    setting, kind = SETTINGS[name], TYPES[name]
+    about, default = setting.metadata["about"], setting.default
+    least, most = setting.metadata["least"], setting.metadata["most"]
     known: dict[str, dict[str, Any]] = {
         "policy": {
             **extension("tracebed.policies"),
@@ -132,7 +134,6 @@ def _kind(name: str, required: bool) -> dict[str, Any]:
             "help": f"{about[:-1]}: {{names}}.",
         },
         "grid": {"metavar": "GRID"},
-        "speed": {"type": SPEED, "default": default, "show_default": True},
         "overheads": {"multiple": True, "metavar": "NAME=S"},
         "calibration": {"type": PATH, "metavar": "FILE"},
     }
@@ -142,11 +143,15 @@ def _kind(name: str, required: bool) -> dict[str, Any]:
         return {
             "help": about,
             "type": click.Choice([str(each) for each in kind]),
-            "default": default.value,
+            "default": default and default.value,
             "show_default": True,
         }
-    if name.endswith("_s"):
-        return {"help": about, "type": DURATION, "default": default, "metavar": "S"}
+    if kind is float and name.endswith("_s"):
+        return {"help": about, "type": Duration(least, most), "default": default, "metavar": "S"}
+    if kind is float:
+        kind = Number(least, most)
+    elif kind is int and (least, most) != (None, None):
+        kind = click.IntRange(least, most)
     return {"help": about, "type": kind, "default": default, "show_default": True}
 
 

@@ -26,11 +26,12 @@ from tracebed.ground.errors import InputError
 from tracebed.ground.files import replacing
 from tracebed.ground.stored import Part, StoredFile
 from tracebed.studies.papers.paper import load_paper, paper_of
-from tracebed.validation.experiments.experiment import Experiment, Point
+from tracebed.validation.experiments.experiment import KEYS, Experiment, Point
 from tracebed.validation.experiments.experiment_schema import OF_WORKLOADS, Claim, Rule, Where, as_list
 from tracebed.validation.experiments.file import ExperimentFile
 from tracebed.validation.experiments.runner import GridResult
 from tracebed.validation.experiments.views.averages import GROUP, REPLICATE, chosen, reference
+from tracebed.validation.setups import AXES
 from tracebed.validation.significance import PERCENTS
 from tracebed.validation.statistics import half_width, percentile
 
@@ -79,7 +80,7 @@ def matches(rule: Rule, printed: float | None, ours: Sequence[float], *, is_chan
 
 
 FILE = "ledger.json"
-SETTINGS = ["priority", "runtime_model", "interval_s", "malleability_interval_s", "processes"]
+SETTINGS = [*(key for key in KEYS if key in AXES), "processes"]
 """Keys whose first value counts, unless a claim names another; the other values are further rows."""
 REPETITION = "repetition"
 Values = Mapping[Any, Any]  # a row of a table: key or figure -> value

@@ -9,18 +9,18 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, Field, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, create_model, field_validator, model_validator
 
 from tracebed.ground.yaml_file import FileName
 from tracebed.machine.machine import Machine
 from tracebed.orchestrator.scheduling.names import PRIORITIES
-from tracebed.orchestrator.setup import Setup
+from tracebed.orchestrator.setup import SETTINGS, SETUP_PARTS, TYPES, Setup
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
 from tracebed.validation.experiments import experiment_schema as schema
 from tracebed.validation.metrics import TAU
-from tracebed.validation.setups import OF_ALL_CELLS, OF_REPLAYS, given, model_of
+from tracebed.validation.setups import AXES, OF_ALL_CELLS, OF_REPLAYS, given, model_of, type_of
 
 if TYPE_CHECKING:
     from tracebed.orchestrator.simulation.processes import Processes
@@ -29,7 +29,7 @@ OF_REPETITIONS = ("repetitions", "sessions", "seed", "settle_s")  # keys of repl
 OF_RUNS = ("simulators", "tolerances", "noise", "baseline")  # keys of real runs, replayed or recorded
 OF_WORKLOADS = ("malleable", "seeds", "perturbations", "perturbation")
 OF_SIMULATIONS = (
-    *("runtime_model", "malleability_interval_s", "overheads", "dispatched"),
+    *(name for name in SETUP_PARTS["timing"] if name not in ("speed", "calibration")),
     *("processes", "shares_of_jobs", "windows", "published", "plots", "sensitivity"),
 )
 """Keys that apply to simulated cells only."""
@@ -37,9 +37,25 @@ OF_CONDITIONS = tuple(name for name in OF_REPLAYS if name != "speed")
 """Settings of the system behind recorded runs: replays have recorded theirs."""
 
 
+Grid = TypeVar("Grid")
+
+
+def with_further_axes(grid: type[Grid]) -> type[Grid]:
+    """Give a class a field for each setting that is an axis, unless the class has one."""
+    for name in AXES:
+        if name not in grid.__annotations__:
+            grid.__annotations__[name] = TYPES[name]
+            setattr(grid, name, SETTINGS[name].default)
+    return grid
+
+
 @dataclass(frozen=True)
+@with_further_axes
 class Point:
-    """One point of the grid. `share`, `seed` and `perturbation` select the variant of the workload."""
+    """One point of the grid. `share`, `seed` and `perturbation` select the variant of the workload.
+
+    A setting that is an axis and has no field here has one after the others.
+    """
 
     workload: str
     share: float | None
@@ -67,8 +83,12 @@ class Point:
 KEYS = tuple(Point.__dataclass_fields__)
 
 
-Settings = model_of("Settings", schema.ExperimentPart, OF_ALL_CELLS)
-"""The settings with one value for all cells of an experiment."""
+Settings = create_model(
+    "Settings",
+    __base__=model_of("SettingsOfAllCells", schema.ExperimentPart, OF_ALL_CELLS),
+    **{name: (Annotated[list[type_of(name)], *schema.AXIS], [SETTINGS[name].default]) for name in AXES},
+)
+"""The settings with one value for all cells of an experiment, and those that are axes."""
 
 
 class Experiment(Settings, BaseModel):  # type: ignore[misc, valid-type]
@@ -154,7 +174,7 @@ class Experiment(Settings, BaseModel):  # type: ignore[misc, valid-type]
             self._refuse((*OF_REPETITIONS, "speed"), "requires a `testbed`: recorded runs are as they were recorded")
             if not self.recorded.by_case:
                 self._refuse(OF_WORKLOADS, "requires a `testbed`, or {case} in the path of the recorded runs")
-                for key in ("priority", "interval_s"):
+                for key in (name for name in AXES if name in SETUP_PARTS["scheduling"]):
                     if len(getattr(self, key)) > 1:
                         why = "has one value with recorded runs, unless their path has {case}"
                         raise ValueError(f"`{key}` {why}")
@@ -252,7 +272,7 @@ class Experiment(Settings, BaseModel):  # type: ignore[misc, valid-type]
             "perturbation": self.perturbations,
             "processes": [processes.name for processes in self.processes],
             "testbed": self.testbed_names,
-        }
+        } | {name: getattr(self, name) for name in AXES}
 
     def setup(self, point: Point) -> Setup:
         """Return the setup of a point, with the settings of its testbed."""
@@ -261,10 +281,7 @@ class Experiment(Settings, BaseModel):  # type: ignore[misc, valid-type]
         setup = Setup.of(
             spec.policy,
             policy_parameters=spec.parameters,
-            priority=point.priority,
-            runtime_model=point.runtime_model,
-            interval_s=point.interval_s,
-            malleability_interval_s=point.malleability_interval_s,
+            **{name: getattr(point, name) for name in AXES},
             **{**given(self, OF_ALL_CELLS), **own},
         )
         bed = self.beds.get(point.testbed)

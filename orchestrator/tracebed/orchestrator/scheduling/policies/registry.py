@@ -55,17 +55,28 @@ def load(name: str, parameters: Mapping[str, Any] | None = None) -> Policy:
     Raises:
         InputError: the policy or a parameter is unknown, a value is invalid, or the policy cannot be imported.
     """
+    return _made(*_class_of(name), parameters)
+
+
+def parameter_names(policy: str | type[Policy] | Policy) -> list[str]:
+    """Return the names of the parameters of a policy; arguments and errors as for `resolve`."""
+    factory: Any = _class_of(policy)[1] if isinstance(policy, str) else policy
+    return [field.name for field in fields(factory)] if is_dataclass(factory) else []
+
+
+def _class_of(name: str) -> tuple[str, Any]:
+    """Return the name of a policy without its place, and its class; arguments and errors as for `load`."""
     if (file := file_of(name)) is not None:
         factory = file.load()
         _check(factory, file.name, file.place)
-        return _made(file.name, factory, parameters)
+        return file.name, factory
     if "@" in name:
         hint = f"give it as FILE.py:{name.partition('@')[0]}"
         raise InputError(f"policy {name} is the policy of a file, and the file is unknown", hint=hint)
     factory = POLICIES.load(name)
     if not is_dataclass(factory):
         raise InputError(f"policy {name} is not a dataclass", where=POLICIES.entries[name].value)
-    return _made(name, factory, parameters)
+    return name, factory
 
 
 def resolve(

@@ -16,6 +16,8 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from tracebed.converters.workload import FloatArray, IntArray
+from tracebed.orchestrator.setup import TYPES
+from tracebed.validation import setups
 from tracebed.validation.experiments.experiment_schema import Claim, Plot, Rule
 from tracebed.validation.experiments.views.averages import (
     GROUP,
@@ -38,7 +40,7 @@ MANY = 24  # number of bars from which a single panel is as wide as a page
 NUMBERS, LETTER = FONT - 1.5, 0.64
 """Size of the values on bars, points; width of a digit, in this size: that of the widest font of the style."""
 DWARFED = 30.0  # ratio of the largest to the smallest value above which an axis is logarithmic
-NUMERIC = ("share", "interval_s", "malleability_interval_s")
+NUMERIC = ("share", *(name for name in setups.AXES if TYPES[name] in (int, float)))
 """Keys with values that can be the x axis of lines, the first one that varies."""
 AXES = {
     "share": "malleable jobs (%)",
@@ -390,7 +392,7 @@ def _label(axes: Axes, name: str, x: str, groups: list[Any], plot: Plot, width: 
         axes.set_ylabel(wrapped(f"{metric.label} (%)" if name in PERCENT else metric.title, 1.6))
     axes.grid(axis="y", linewidth=0.5, color=SOFT, alpha=0.3)
     if plot.kind == "lines" and x != "workload":
-        axes.set_xlabel(AXES[x])
+        axes.set_xlabel(AXES.get(x, x))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.12g}"))
         return
     axes.set_xlim(-0.5, len(groups) - 0.5)
