@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -14,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tracebed.api as tb
+from tests import packages
 from tracebed.cli import tracebed
 from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.workload import Provenance, System, Workload
@@ -311,6 +313,55 @@ def test_a_source_and_an_executor_of_another_package(
         execute(workload, machine, Setup.of("easy"), executor="replay")
     with pytest.raises(InputError, match="unknown simulator 'replay'"):
         tb.simulate(workload, "easy", machine, simulator="replay")
+
+
+PAGE = ROOT / "docs/reference/machines.md"
+PROGRAMS = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def documented(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Return the folder of the installed package of the page, and a folder with what its commands read."""
+    package = packages.files_of(PAGE)
+    assert {*package} == {"hosts.py", "unlimited.py", "pyproject.toml"}
+    folder = tmp_path_factory.mktemp("documented")
+    site = packages.install(folder / "unlimited", package)
+    (folder / "my.hosts").write_text("#hosts\na\nb\nc\n")
+    write_workload(contended_workload(3), folder / "w.parquet")
+    return site, folder
+
+
+def test_the_source_and_the_executor_of_the_page_run_in_python(documented: tuple[Path, Path]) -> None:
+    site, folder = documented
+    script = next(text for text in PROGRAMS if text.startswith("import tracebed.api"))
+    more = 'run.save("saved"); print(*run.info.nodes[0], *set(run.jobs["start"] - run.jobs["submit"]))'
+    done = packages.python(site, f"{script}\n{more}", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "a 16 1 5.0"
+    run = tb.Run.load(folder / "saved")
+    assert (run.info.source, run.info.parameters, run.info.policy) == ("unlimited", {"delay_s": 5}, "easy")
+    assert run.metrics()["undefined"]["utilization"] == "the jobs have no nodes of their own"
+
+
+@pytest.mark.xfail(reason="`--with` gives each executor the options of simulators of other projects", strict=False)
+def test_the_source_and_the_executor_of_the_page_run_as_a_command(documented: tuple[Path, Path]) -> None:
+    site, folder = documented
+    (line,) = re.findall(r"^    tracebed (simulate .* --with unlimited,.*)$", PAGE.read_text("utf-8"), re.MULTILINE)
+    done = packages.tracebed(site, *line.split(), cwd=folder)
+    assert done.returncode == 0, done.stderr
+    info = tb.Run.load(folder / "runs/unlimited").info
+    assert (info.source, info.parameters) == ("unlimited", {"delay_s": 5})
+
+
+def test_the_checks_of_the_page_pass(documented: tuple[Path, Path]) -> None:
+    site, folder = documented
+    (tests,) = re.findall(
+        r"^```python\n(from pathlib[^`]*def test_.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL
+    )
+    (folder / "checks").mkdir()
+    code = f"{tests}\ntest_hosts(Path('checks'))\ntest_unlimited()"
+    done = packages.python(site, code, cwd=folder)
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_replay_is_an_execution(files: Path, tmp_path: Path) -> None:
