@@ -271,7 +271,7 @@ def test_a_format_that_is_only_read_is_checked_by_examples(tmp_path: Path) -> No
 
 # -- executors
 
-WORK = workloads.draw(1)
+WORK = workloads.draw(3)
 MACHINE = Machine.of_system(WORK.provenance.system)
 
 
