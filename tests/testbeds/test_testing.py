@@ -8,7 +8,6 @@ import random
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar
 
@@ -286,14 +285,6 @@ def test_an_executor_that_does_not_predict_may_give_other_bytes(tmp_path: Path) 
     options = ReplayOptions(output=tmp_path / "run", name="mine")
     work = workloads.draw(1)
     check_executor("replay", work, read_machine("virtual"), Setup.of("easy", speed=1e5), options)
-
-
-@pytest.mark.parametrize("executor", ["accasim", "elastisim"])
-def test_an_executor_whose_program_is_missing_is_an_input_error(executor: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TRACEBED_ELASTISIM", "no-such-program")
-    if find_spec(executor) is None:
-        with pytest.raises(InputError, match=r"not installed|not found|no such"):
-            check_executor(executor, WORK, MACHINE, Setup.of("easy"))
 
 
 class AtOnce:

@@ -99,7 +99,6 @@ class _Case:
         """Check that the jobs of the run are those of the workload."""
         submit = dict(zip(self.workload.column("job_id"), self.workload.floats("submit_time"), strict=True))
         ran = dict(zip(run.jobs["job_id"], run.jobs["submit_planned"], strict=True))
-        self.require(len(ran) == len(run.jobs), "a job is twice in the run")
         for job in ran:
             self.require(job in submit, f"job {job} is not a job of the workload")
             self.require(np.isclose(ran[job], submit[job]), f"job {job} has the submit time of another job")
