@@ -9,6 +9,8 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 from click.testing import CliRunner
 from hypothesis import given
@@ -20,11 +22,12 @@ from tracebed.cli import tracebed
 from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.workload import Provenance, System, Workload
 from tracebed.ground.errors import InputError
+from tracebed.ground.states import JobState
 from tracebed.machine.machine import Machine, NodeClass, Partition
 from tracebed.machine.nodes import NodeFacts
 from tracebed.machine.sources import SOURCES, MachineSource, read_machine
 from tracebed.orchestrator.executors import EXECUTORS, Options, execute
-from tracebed.orchestrator.run import Run
+from tracebed.orchestrator.run import Run, RunInfo, run_of_jobs, workload_facts
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.slurm.machine import SlurmMachine
@@ -313,6 +316,23 @@ def test_a_source_and_an_executor_of_another_package(
         execute(workload, machine, Setup.of("easy"), executor="replay")
     with pytest.raises(InputError, match="unknown simulator 'replay'"):
         tb.simulate(workload, "easy", machine, simulator="replay")
+
+
+def test_the_run_of_jobs_has_their_states_and_nodes(tmp_path: Path) -> None:
+    rows = {"job_id": ["a", "b", "c"], "submit_time": [0.0, 1.0, 2.0], "run_time": 5.0, "nodes": [1, 2, 9]}
+    jobs = Workload(pd.DataFrame(rows | {"user": "ann", "time_limit": [9.0, 3.0, 9.0]}))
+    info = RunInfo("mine", "simulated", list(Machine(classes=(NodeClass(count=3),)).nodes), workload_facts(jobs, "w"))
+    start, end = np.array([0.0, 1.0, np.nan]), np.array([5.0, 4.0, np.nan])
+    run = run_of_jobs(jobs, info, start=start, end=end)
+    assert run.jobs["state"].tolist() == ["completed", "completed", "rejected"]
+    held = pd.DataFrame({"job_id": ["a", "b"], "node": [0, 1], "count": [1, 2], "start": start[:2], "end": end[:2]})
+    states, reasons = [JobState.COMPLETED, JobState.KILLED, JobState.CANCELLED], ["", "time limit", "by its user"]
+    run = run_of_jobs(jobs, info, start=start, end=end, state=states, reason=reasons, allocations=held.assign(cores=1))
+    again = Run.load(run.save(tmp_path / "run"))
+    assert again.info.counts == {"jobs": 3, "completed": 1, "killed": 1, "cancelled": 1}
+    columns = ["job_id", "submit_planned", "submit", "end", "state", "reason", "nodes", "user", "time_limit"]
+    assert again.jobs[columns].to_numpy().tolist()[1] == ["b", 1, 1, 4, "killed", "time limit", 2, "ann", 3]
+    assert tb.Run.of(again).metrics()["utilization"] > 0
 
 
 PAGE = ROOT / "docs/reference/machines.md"
