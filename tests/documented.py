@@ -25,7 +25,7 @@ from tracebed.validation.verdict.baseline import Baseline
 ROOT = Path(__file__).resolve().parents[1]
 BLOCK = re.compile(
     r"(?:<!-- not run: (?P<reason>[^>]+) -->\n+)?"
-    r"(?:^```(?P<language>\w*)\n(?P<fenced>.*?)^```$|(?P<indented>(?:^    [^\n]*\n|^\n(?=    ))+))",
+    r"(?:^```(?P<language>[\w{}-]*)\n(?P<fenced>.*?)^```$|(?P<indented>(?:^    [^\n]*\n|^\n(?=    ))+))",
     re.MULTILINE | re.DOTALL,
 )
 FASTEST = 20_000.0

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+import tracebed.api as tb
 from tests import packages
 
+PAGE = Path(__file__).resolve().parents[2] / "docs/reference/api.md"
 MODULE = '''
 """A format of lines such as `submit run nodes`, and a model of equal jobs."""
 
@@ -83,3 +85,17 @@ def test_a_model_of_another_package_is_listed_and_drawn(site: Path, tmp_path: Pa
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["jobs"] == 3
     assert (tmp_path / "w.csv").read_text().count(",5,1") == 3
+
+
+def test_the_command_of_the_page_runs(tmp_path: Path) -> None:
+    files = packages.files_of(PAGE)
+    assert {*files} == {"waits.py"}
+    site = packages.install(tmp_path / "waits", files, {"tracebed.commands": {"waits": "waits:waits"}})
+    run = tb.simulate(tb.generate("cirne", jobs=30, nodes=16, seed=3), "easy")
+    run.save(tmp_path / "runs/sim")
+    assert "Print the mean wait of a run." in packages.tracebed(site, "--help", cwd=tmp_path).stdout
+    assert "Example:\n    tracebed waits runs/sim" in packages.tracebed(site, "waits", "--help", cwd=tmp_path).stdout
+    done = packages.tracebed(site, "waits", "runs/sim", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {"mean_wait_s": run.metrics()["mean_wait_s"]}
+    assert packages.tracebed(site, "waits", "runs/sim", cwd=tmp_path).stdout.startswith("mean wait: ")

@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
 import tracebed.api as tb
+from tests import packages
 from tracebed.cli import tracebed
 from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.workload import Provenance, System, Workload
 from tracebed.ground.errors import InputError
+from tracebed.ground.states import JobState
 from tracebed.machine.machine import Machine, NodeClass, Partition
 from tracebed.machine.nodes import NodeFacts
 from tracebed.machine.sources import SOURCES, MachineSource, read_machine
 from tracebed.orchestrator.executors import EXECUTORS, Options, execute
-from tracebed.orchestrator.run import Run
+from tracebed.orchestrator.run import Run, RunInfo, run_of_jobs, workload_facts
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.slurm.machine import SlurmMachine
@@ -333,6 +338,72 @@ def test_a_source_and_an_executor_of_another_package(
         tb.simulate(workload, "easy", machine, simulator="replay")
     with pytest.raises(InputError, match=r"unknown simulator 'lasy' \(did you mean lazy\?"):
         tb.simulate(workload, "easy", machine, simulator="lasy")
+
+
+def test_the_run_of_jobs_has_their_states_and_nodes(tmp_path: Path) -> None:
+    rows = {"job_id": ["a", "b", "c"], "submit_time": [0.0, 1.0, 2.0], "run_time": 5.0, "nodes": [1, 2, 9]}
+    jobs = Workload(pd.DataFrame(rows | {"user": "ann", "time_limit": [9.0, 3.0, 9.0]}))
+    info = RunInfo("mine", "simulated", list(Machine(classes=(NodeClass(count=3),)).nodes), workload_facts(jobs, "w"))
+    start, end = np.array([0.0, 1.0, np.nan]), np.array([5.0, 4.0, np.nan])
+    run = run_of_jobs(jobs, info, start=start, end=end)
+    assert run.jobs["state"].tolist() == ["completed", "completed", "rejected"]
+    held = pd.DataFrame({"job_id": ["a", "b"], "node": [0, 1], "count": [1, 2], "start": start[:2], "end": end[:2]})
+    states, reasons = [JobState.COMPLETED, JobState.KILLED, JobState.CANCELLED], ["", "time limit", "by its user"]
+    run = run_of_jobs(jobs, info, start=start, end=end, state=states, reason=reasons, allocations=held.assign(cores=1))
+    again = Run.load(run.save(tmp_path / "run"))
+    assert again.info.counts == {"jobs": 3, "completed": 1, "killed": 1, "cancelled": 1}
+    columns = ["job_id", "submit_planned", "submit", "end", "state", "reason", "nodes", "user", "time_limit"]
+    assert again.jobs[columns].to_numpy().tolist()[1] == ["b", 1, 1, 4, "killed", "time limit", 2, "ann", 3]
+    assert tb.Run.of(again).metrics()["utilization"] > 0
+
+
+PAGE = ROOT / "docs/reference/machines.md"
+PROGRAMS = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def documented(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Return the folder of the installed package of the page, and a folder with what its commands read."""
+    package = packages.files_of(PAGE)
+    assert {*package} == {"hosts.py", "unlimited.py", "pyproject.toml"}
+    folder = tmp_path_factory.mktemp("documented")
+    site = packages.install(folder / "unlimited", package)
+    (folder / "my.hosts").write_text("#hosts\na\nb\nc\n")
+    write_workload(contended_workload(3), folder / "w.parquet")
+    return site, folder
+
+
+def test_the_source_and_the_executor_of_the_page_run_in_python(documented: tuple[Path, Path]) -> None:
+    site, folder = documented
+    script = next(text for text in PROGRAMS if text.startswith("import tracebed.api"))
+    more = 'run.save("saved"); print(*run.info.nodes[0], *set(run.jobs["start"] - run.jobs["submit"]))'
+    done = packages.python(site, f"{script}\n{more}", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "a 16 1 5.0"
+    run = tb.Run.load(folder / "saved")
+    assert (run.info.source, run.info.parameters, run.info.policy) == ("unlimited", {"delay_s": 5}, "easy")
+    assert run.metrics()["undefined"]["utilization"] == "the jobs have no nodes of their own"
+
+
+@pytest.mark.xfail(reason="`--with` gives each executor the options of simulators of other projects", strict=False)
+def test_the_source_and_the_executor_of_the_page_run_as_a_command(documented: tuple[Path, Path]) -> None:
+    site, folder = documented
+    (line,) = re.findall(r"^    tracebed (simulate .* --with unlimited,.*)$", PAGE.read_text("utf-8"), re.MULTILINE)
+    done = packages.tracebed(site, *line.split(), cwd=folder)
+    assert done.returncode == 0, done.stderr
+    info = tb.Run.load(folder / "runs/unlimited").info
+    assert (info.source, info.parameters) == ("unlimited", {"delay_s": 5})
+
+
+def test_the_checks_of_the_page_pass(documented: tuple[Path, Path]) -> None:
+    site, folder = documented
+    (tests,) = re.findall(
+        r"^```python\n(from pathlib[^`]*def test_.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL
+    )
+    (folder / "checks").mkdir()
+    code = f"{tests}\ntest_hosts(Path('checks'))\ntest_unlimited()"
+    done = packages.python(site, code, cwd=folder)
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_replay_is_an_execution(files: Path, tmp_path: Path) -> None:

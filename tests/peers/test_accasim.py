@@ -24,8 +24,11 @@ from tests.oracles.peer_schedules import Machine, Schedule, cirne, ricc
 from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.workload import Workload
+from tracebed.machine import machine
 from tracebed.machine.nodes import NodeFacts
+from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.simulation.prediction import EngineChoice, predict
+from tracebed.testing import check_executor, workloads
 
 collections.Mapping = collections.abc.Mapping  # type: ignore[attr-defined]  # removed in Python 3.10, needed by AccaSim
 
@@ -164,3 +167,8 @@ def test_accasim_does_not_schedule_after_a_job_of_zero_length(tmp_path: Path) ->
     machine = Machine(1, 4)
     assert ours(swf, machine, "fcfs") == {"1": 10, "2": 20, "3": 20, "4": 50}
     assert accasim(swf, machine, "fcfs") == {"1": 10, "2": 20, "3": 50, "4": 55}
+
+
+def test_accasim_passes_the_check_of_executors() -> None:
+    work = workloads.draw(1)
+    check_executor("accasim", work, machine.Machine.of_system(work.provenance.system), Setup.of("easy"))

@@ -431,6 +431,10 @@ def test_the_policy_of_the_guide_installs_from_its_own_package_and_runs(tmp_path
     run = Run.load(tmp_path / "run")
     assert run.info.policy_parameters == {"patience_s": 9.0}
     assert run.jobs["start"].tolist() == [0.0, 32.0, 2.0, 42.0]  # from 10 on only 1, the head, may start
+    done = packages.tracebed(site, *arguments.replace("=9", "=-1").split(), "--replace", cwd=tmp_path)
+    said = "best-fit.patience_s is -1 (give seconds of at least 0)"
+    assert (done.returncode, done.stderr) == (2, f"tracebed: {said}\n")
+    assert said in GUIDE.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(

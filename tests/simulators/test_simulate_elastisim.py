@@ -34,14 +34,17 @@ from tracebed.drivers.elastisim import outputs
 from tracebed.drivers.elastisim.program import Invocation, MessageReason, Reply, decoded
 from tracebed.drivers.elastisim.reader import Stages, read
 from tracebed.ground.errors import ExitCode, InputError, TracebedError
+from tracebed.machine.machine import Machine
 from tracebed.machine.nodes import nodes_of
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.scheduler import PolicyError
 from tracebed.orchestrator.scheduling.state import Cancel, Decision, Reject, Resize, Start, State
+from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.prediction import predict
+from tracebed.testing import check_executor
 from tracebed.validation.simulators.simulator import ReadOptions, SimulateOptions, simulate
 
 GRAIN_S = 100.0
@@ -361,6 +364,12 @@ def test_the_command_simulates_and_keeps_the_files(program: Path, tmp_path: Path
     assert theirs.info.parameters["scheduler"] == "tracebed"  # a verdict says that the same code decided
     assert not theirs.info.is_real
     assert np.allclose(theirs.jobs["start"], ours.jobs["start"], rtol=0, atol=1e-6)
+
+
+def test_elastisim_passes_the_check_of_executors(program: Path) -> None:
+    options = SimulateOptions(name="mine", simulator_options={"program": str(program)})
+    work = workload_of({}, {"nodes": 3}, {"nodes": 9})
+    check_executor("elastisim", work, Machine.of_system(work.provenance.system), Setup.of("easy"), options)
 
 
 @pytest.mark.parametrize(

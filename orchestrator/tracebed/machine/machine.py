@@ -129,7 +129,7 @@ class Machine:
 
     @cached_property
     def nodes(self) -> tuple[NodeFacts, ...]:
-        """The nodes. Nodes without names are numbered: `n01` to `n64`."""
+        """The nodes. Nodes without names have numbers, `n01` to `n64`."""
         width = len(str(sum(kind.count for kind in self.classes)))
         nodes: list[NodeFacts] = []
         numbered = 0

@@ -10,7 +10,7 @@ from __future__ import annotations
 import glob
 import json
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cached_property
@@ -22,14 +22,15 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from tracebed.converters.provenance import fits
-from tracebed.converters.workload import Workload
+from tracebed.converters.workload import SCHEMA, FloatArray, Workload
 from tracebed.ground.display import json_values
 from tracebed.ground.errors import InputError, tolerate
 from tracebed.ground.files import check_folder, replacing_folder, sha256_of
 from tracebed.ground.input_files import MAX_RUN_JSON, read_json
 from tracebed.ground.outputs import OTHER, REPLACE
 from tracebed.ground.parquet_file import read
-from tracebed.ground.table import BoolArray, Table, codes_of
+from tracebed.ground.states import JobState
+from tracebed.ground.table import BoolArray, Table, codes_of, counts_of, repeated, texts
 from tracebed.ground.version import version
 from tracebed.machine.machine import Machine
 from tracebed.machine.nodes import NodeFacts, ranges
@@ -485,6 +486,50 @@ def workload_facts(workload: Workload, name: str) -> dict[str, Any]:
     """Return the description of a workload for `run.json`: name, hash, number of jobs, provenance."""
     provenance = json.loads(workload.provenance.to_json())
     return {"name": name, "sha256": workload.sha256, "jobs": len(workload), "provenance": provenance}
+
+
+def run_of_jobs(
+    workload: Workload,
+    info: RunInfo,
+    *,
+    start: FloatArray,
+    end: FloatArray,
+    state: Sequence[str] | None = None,
+    reason: Sequence[str] | None = None,
+    allocations: pd.DataFrame | Table | None = None,
+) -> Run:
+    """Return the run of the jobs of a workload, all submitted at their times. Sets `info.counts`.
+
+    Args:
+        workload: the jobs; those of `Workload.runnable`, if the executor needs run times and sizes.
+        info: the metadata of the run.
+        start: time at which each job starts, s, shape (jobs,); NaN: never.
+        end: time at which each job ends, s, shape (jobs,); NaN: never.
+        state: final state of each job, a `JobState`. None: `completed`, and `rejected` for jobs that never start.
+        reason: reason for the state of each job; empty for jobs that need none. None: no job needs a reason.
+        allocations: the table `allocations` (docs/reference/runs.md). None: it has no rows; `info.unknown` says why.
+
+    Raises:
+        InputError: a column of `allocations` is missing or has the wrong type.
+    """
+    if state is None:
+        state = [JobState.REJECTED if never else JobState.COMPLETED for never in np.isnan(start)]
+    given = {
+        "submit_planned": workload.floats("submit_time"),
+        "submit": workload.floats("submit_time"),
+        "start": np.asarray(start, np.float64),
+        "end": np.asarray(end, np.float64),
+        "state": texts([str(one) for one in state]),
+        "reason": repeated("", len(workload)) if reason is None else texts([str(one) for one in reason]),
+    }
+    requested = {
+        name: workload.arrow(name) if column.dtype == "str" else workload.column(name)
+        for name, column in TABLES["jobs"].items()
+        if name in SCHEMA
+    }
+    jobs = Table(requested | given)
+    info.counts = {"jobs": len(workload), **counts_of(jobs.raw("state"))}
+    return Run(info, jobs, allocations)
 
 
 def _is_health(raw: dict[str, Any]) -> bool:

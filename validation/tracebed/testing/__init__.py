@@ -1,4 +1,4 @@
-"""Checks for extensions: the invariants that tracebed's own policies, formats, providers and testbeds satisfy.
+"""Checks for extensions: the invariants that tracebed's own policies, formats, machines, testbeds and others satisfy.
 
     from tracebed.testing import check_policy
 
@@ -15,15 +15,19 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tracebed.testing.executors import check_executor
     from tracebed.testing.formats import check_format
+    from tracebed.testing.machines import check_machine
     from tracebed.testing.policies import check_policy
     from tracebed.testing.providers import check_provider
     from tracebed.testing.testbeds import check_testbed
 
-__all__ = ["check_format", "check_policy", "check_provider", "check_testbed"]
+__all__ = ["check_executor", "check_format", "check_machine", "check_policy", "check_provider", "check_testbed"]
 
 _MODULES = {
+    "check_executor": "tracebed.testing.executors",
     "check_format": "tracebed.testing.formats",
+    "check_machine": "tracebed.testing.machines",
     "check_policy": "tracebed.testing.policies",
     "check_provider": "tracebed.testing.providers",
     "check_testbed": "tracebed.testing.testbeds",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tracebed.machine.machine import Machine
 from tracebed.machine.sources import MachineSource
@@ -13,7 +12,10 @@ from tracebed.orchestrator.testbeds.nodes import Inventory, shipped
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class InventoryMachine(Machine):
-    """The machine of an inventory, on which a workload can be replayed, too."""
+    """The machine of an inventory, on which a workload can be replayed, too.
+
+    Its JSON values and its hash are those of its nodes: a prediction depends on nothing else.
+    """
 
     inventory: Inventory
 
@@ -21,10 +23,6 @@ class InventoryMachine(Machine):
     def of(cls, inventory: Inventory) -> InventoryMachine:
         """Return the machine of an inventory."""
         return cls.of_nodes(inventory.facts, grid=inventory.grid, inventory=inventory)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the machine as JSON values, with the content of the inventory on which runs depend."""
-        return {**super().to_json(), "inventory": self.inventory.as_dict()}
 
 
 def _is_inventory(path: Path) -> bool:
