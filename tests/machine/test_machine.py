@@ -385,7 +385,6 @@ def test_the_source_and_the_executor_of_the_page_run_in_python(documented: tuple
     assert run.metrics()["undefined"]["utilization"] == "the jobs have no nodes of their own"
 
 
-@pytest.mark.xfail(reason="`--with` gives each executor the options of simulators of other projects", strict=False)
 def test_the_source_and_the_executor_of_the_page_run_as_a_command(documented: tuple[Path, Path]) -> None:
     site, folder = documented
     (line,) = re.findall(r"^    tracebed (simulate .* --with unlimited,.*)$", PAGE.read_text("utf-8"), re.MULTILINE)

@@ -32,7 +32,8 @@ def check(name: str, value: Any, least: float | None, most: float | None, *, who
     None: no bound but that of exact numbers.
     """
     low, high = -MAX_EXACT if least is None else least, MAX_EXACT if most is None else most
-    if isinstance(value, bool) or not isinstance(value, Integral if whole else Real) or not low <= value <= high:
+    kind: Any = Integral if whole else Real  # of NumPy, too; `Real` itself knows no order
+    if isinstance(value, bool) or not isinstance(value, kind) or not low <= value <= high:
         if least is not None and most is not None:
             accepted = f" from {text(least)} to {text(most)}"
         elif least is not None:

@@ -83,10 +83,12 @@ class Point:
 KEYS = tuple(Point.__dataclass_fields__)
 
 
+_AXES: dict[str, Any] = {
+    name: (Annotated[list[type_of(name)], *schema.AXIS], [SETTINGS[name].default])  # type: ignore[misc]
+    for name in AXES
+}
 Settings = create_model(
-    "Settings",
-    __base__=model_of("SettingsOfAllCells", schema.ExperimentPart, OF_ALL_CELLS),
-    **{name: (Annotated[list[type_of(name)], *schema.AXIS], [SETTINGS[name].default]) for name in AXES},
+    "Settings", __base__=model_of("SettingsOfAllCells", schema.ExperimentPart, OF_ALL_CELLS), **_AXES
 )
 """The settings with one value for all cells of an experiment, and those that are axes."""
 
