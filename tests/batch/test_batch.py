@@ -12,6 +12,7 @@ import time
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -762,3 +763,12 @@ def test_a_rank_on_a_node_that_the_job_has_just_left_is_launched_again(
     own = records.read("t-0", "7")
     assert own is not None
     assert own.completed is (status == 0)
+
+
+@pytest.mark.parametrize(("batch", "priority"), [({"parameters": {}}, "aging"), ({}, "fcfs")])
+def test_a_policy_that_decides_on_a_batch_system_records_its_settings(batch: dict[str, Any], priority: str) -> None:
+    """A batch system that decides itself has an order of its own."""
+    setup = Setup.of("easy", priority="aging", interval_s=30.0).measured()
+    facts = {"source": "replay", "execution": "emulated", "nodes": [NodeFacts("n1", 4)], "workload": {}}
+    info = RunInfo(**facts, setup=setup, batch={"system": "slurm", **batch})
+    assert RunInfo.from_json(info.as_dict()).setup.scheduling.priority == priority

@@ -153,12 +153,12 @@ class RunInfo:
     def stated(self) -> dict[str, tuple[str, ...]]:
         """The settings that the source of the run states, by part of the setup.
 
-        A batch system states its own policy and its treatment of time limits. A log or a file of another program states
-        the policy at most. The time of a real run is not modeled.
+        A batch system that decides states its own policy and its treatment of time limits. A log or a file of another
+        program states the policy at most. The time of a real run is not modeled.
         """
         if self.source == "log" or self.imported:
             return {"scheduling": ("policy", "policy_parameters"), "timing": ("speed",)}
-        if self.batch:
+        if self.batch and "parameters" not in self.batch:  # with a policy of tracebed, they are beside its own
             return {"scheduling": ("policy", "policy_parameters", "over_limit"), "timing": ("speed",)}
         return SETUP_PARTS | ({"timing": ("speed",)} if self.is_replay else {})
 
