@@ -189,9 +189,7 @@ def test_a_run_of_an_earlier_version_is_read(workload: tb.Workload, tmp_path: Pa
 
 def test_differences_are_broken_down_by_account_and_partition() -> None:
     real = of_users(["ann"] * 4, group=["x", "y", "y", "x"], partition=["cpu,gpu", "gpu", "cpu", ""])
-    later = [
-        (submit, start + 60.0 * (start > 0), end + 60.0 * (start > 0), nodes) for submit, start, end, nodes in JOBS
-    ]
+    later = [(a, s + 60.0 * (s > 0), e + 60.0 * (s > 0), nodes) for a, s, e, nodes in JOBS]
     table = compare(real, make_run(later, real=False)).breakdown().query("quantity == 'wait'").set_index("class")
     found = {by: table[table["by"] == by]["difference"].to_dict() for by in ("account", "partition")}
     assert found == {"account": {"x": 30, "y": 60}, "partition": {"cpu": 30, "gpu": 60, "unknown": 60}}
