@@ -386,7 +386,7 @@ HARMLESS = {
     # In jobs: facts of the workload, which need not fit to the run; and times before 0, which a run may have.
     *(("jobs", column, "1e9") for column in ("run_time", "time_limit", "deadline", "submit_planned", "restarts")),
     *(("jobs", column, value) for column in ("submit_planned", "submit") for value in ("-1e6", "negative")),
-    *(("jobs", column, "text") for column in ("reason", "user", "behaviour", "checksum")),
+    *(("jobs", column, "text") for column in ("reason", "user", "group", "partition", "behaviour", "checksum")),
     # In samples: a sum over processes, without a bound that follows from the run; and times outside the jobs.
     *(("nodes", column, "1e9") for column in TABLE_COLUMNS["nodes"] if column != "node"),
     *(("nodes", "time", value) for value in ("-1e6", "negative")),

@@ -75,6 +75,7 @@ def jobs_table(record: ScheduleRecord) -> Table:
         "run_time": jobs.column("run_time"),
         "time_limit": jobs.column("limit"),
         "user": jobs.column("user"),
+        **{name: jobs.column(name) if len(jobs.column(name)) else [""] * len(jobs) for name in ("group", "partition")},
         "deadline": jobs.column("deadline") if len(jobs.column("deadline")) else np.full(len(jobs), NAN),
         "behaviour": jobs.column("behaviour") if len(jobs.column("behaviour")) else [""] * len(jobs),
         "restarts": record.restarts,

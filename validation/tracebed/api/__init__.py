@@ -55,7 +55,17 @@ if TYPE_CHECKING:  # the homes of the names: `_homes` reads these lines
     from tracebed.api.measures import FolderMetrics, courses_of, differences, keep_perturbed, measured
     from tracebed.api.nodes import nodes_check, without_nodes, write_inventory
     from tracebed.api.results import AnyRun, Run
-    from tracebed.api.runs import metrics, policies, recover, replay, replay_on, resizes, shortest_replay, simulate
+    from tracebed.api.runs import (
+        metrics,
+        metrics_by,
+        policies,
+        recover,
+        replay,
+        replay_on,
+        resizes,
+        shortest_replay,
+        simulate,
+    )
     from tracebed.api.verdicts import Validation, compare, noise
     from tracebed.api.workloads import Flexible, Speedup, convert, generate, make_malleable, perturb
     from tracebed.benchmarks.mpi.aligner import overhead as aligner
@@ -187,8 +197,8 @@ __all__ += ["forecast_suite", "gate", "generate", "has_replays", "history", "imp
 __all__ += ["inventory_schema", "is_kept", "is_perturbed", "judged", "junit", "keep_perturbed"]
 __all__ += ["load_experiment", "load_suite", "local_time"]
 __all__ += ["logs_of", "make_malleable", "markdown", "mean_intervals", "means", "measured"]
-__all__ += ["metric_definitions", "metric_intervals", "metric_title", "metrics", "models", "nodes_check"]
-__all__ += ["nodes_down", "nodes_facts", "nodes_up", "noise", "outcome", "percent_text", "perturb"]
+__all__ += ["metric_definitions", "metric_intervals", "metric_title", "metrics", "metrics_by", "models"]
+__all__ += ["nodes_check", "nodes_down", "nodes_facts", "nodes_up", "noise", "outcome", "percent_text", "perturb"]
 __all__ += ["pictures", "pils", "plan_grid", "plot_description", "plot_means", "policies", "policy_name"]
 __all__ += ["predict_suite", "progress_lines", "read", "read_cell", "read_machine", "recipe"]
 __all__ += ["recipes", "reconfigure", "recorded_suite", "recorded_suites", "recover", "repeats_for", "replay"]

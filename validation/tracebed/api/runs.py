@@ -23,7 +23,9 @@ from tracebed.orchestrator.executors import EXECUTORS, REPLAYS, Executor, Option
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.setup import SETTINGS, AnyPolicy, Setup, unknown_setting
 from tracebed.orchestrator.simulation.overheads import Overheads
-from tracebed.validation.metrics.measured import MeasuredRun, PowerModel, WindowName
+from tracebed.validation.metrics import classes
+from tracebed.validation.metrics.classes import MOST
+from tracebed.validation.metrics.measured import MeasuredRun, PowerModel, Undefined, WindowName
 
 TRACEBED = "tracebed"
 """Name of the simulator of tracebed."""
@@ -497,6 +499,50 @@ def metrics(
         found = measured(loaded_run(run), tau, window, after=after, ended=ended, power=power)
         table[name] = [found[metric] for metric in known]
     return pd.DataFrame(table, index=pd.Index(list(known), name="metric"))
+
+
+def metrics_by(
+    run: AnyRun,
+    by: str,
+    *,
+    tau: float = 10.0,
+    after: float = 0.0,
+    ended: bool = False,
+    most: int | None = MOST,
+) -> pd.DataFrame:
+    """Return node hours, waits and slowdowns of the jobs of a run by user, account, partition or size.
+
+    Args:
+        run: the run, or its folder.
+        by: `user`, `account`, `partition` (of several, the first) or `size` (requested nodes, by powers of two).
+        tau: threshold of the bounded slowdown, s.
+        after: leave out the jobs of the first seconds, s.
+        ended: leave out jobs that have not ended by the last submission.
+        most: number of users, accounts or partitions with a row of their own, those with the most node hours; None: all
+
+    Returns:
+        a row per class: sizes in ascending order, the others by node hours, the most first. Columns: `class` (the name;
+        `unknown` for jobs without one; in the last row, `37 others` for the 37 beyond `most`), `classes` (how many are
+        in the row), `jobs`, `node_hours`, and over the finished jobs `mean_wait_s`, `median_wait_s` and
+        `mean_bounded_slowdown`, NaN without finished jobs.
+
+    Raises:
+        InputError: the run cannot be read, does not know its users, accounts or partitions, or an option is out of its
+            range.
+
+    Example:
+        >>> import tracebed.api as tb
+        >>> w = tb.generate("cirne", jobs=30, nodes=16, seed=3)
+        >>> int(tb.metrics_by(tb.simulate(w, "easy"), "size")["jobs"].sum())
+        30
+    """
+    measured = MeasuredRun(loaded_run(run), tau, after=after, ended=ended)
+    try:
+        return classes.metrics_by(measured, by, most)
+    except Undefined as reason:
+        where = str(run) if isinstance(run, Path | str) else None
+        hint = "a run has those of its workload; runs of earlier versions have users only"
+        raise InputError(str(reason), where=where, hint=hint) from None
 
 
 def policies() -> pd.DataFrame:

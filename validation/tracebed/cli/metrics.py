@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -28,6 +28,9 @@ from tracebed.cli.reports import FIGURES, ReportFile, by_kind, save_figures
 from tracebed.ground.display import cell as shown
 from tracebed.ground.errors import InputError
 from tracebed.ground.outputs import NOISE
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def is_baseline(path: Path) -> bool:
@@ -197,7 +200,12 @@ class Measures:
 
 @dataclass(frozen=True)
 class Outputs:
-    """What is written besides the table."""
+    """What is written besides the table, or in its place."""
+
+    by: Literal["user", "account", "partition", "size"] | None = option(
+        help="Print jobs, node hours, waits and slowdowns by user, account, partition or size (requested nodes) in "
+        "place of the metrics: the 20 with the most node hours, and the others together."
+    )
 
     noise: Path | None = option(
         type=OutputPath(NOISE),
@@ -242,6 +250,8 @@ def metrics(runs: tuple[Path, ...], measures: Measures, outputs: Outputs, replac
     runs must be from testbeds with the same settings. The profile supplies the noise to `tracebed compare --noise`
     where a real run was not repeated.
 
+    With --by, the table has a row per user, account, partition or size.
+
     In place of runs, RUN is a baseline of --baseline that is kept in Git, or several baselines: how their verdicts
     changed from commit to commit.
     """
@@ -251,6 +261,10 @@ def metrics(runs: tuple[Path, ...], measures: Measures, outputs: Outputs, replac
         return
     if outputs.tolerances is not None or replace:
         raise InputError("--tolerances and --replace are for a noise profile", hint="add --noise FILE")
+    if outputs.by is not None:
+        check_alone("by", ("runs", "tau", "after", "ended", "as_json"))
+        print_by(runs, outputs.by, measures, as_json=as_json)
+        return
     if all(map(is_baseline, runs)):
         check_alone("report", ("runs", "reports", "as_json"))
         print_history(runs, by_kind(outputs.reports), as_json=as_json)
@@ -285,6 +299,27 @@ def metrics(runs: tuple[Path, ...], measures: Measures, outputs: Outputs, replac
         _show_differences(first, against)
 
 
+def print_by(runs: Sequence[Path], by: str, measures: Measures, *, as_json: bool) -> None:
+    """Print the figures of the jobs of runs by class."""
+    tables: dict[str, pd.DataFrame] = {}
+    for path in dict.fromkeys(runs):
+        with progress(f"measuring {path.name}"):
+            tables[str(path)] = tb.metrics_by(path, by, tau=measures.tau, after=measures.after, ended=measures.ended)
+    if as_json:
+        sides = [{"run": run, "classes": table.to_dict("records")} for run, table in tables.items()]
+        print_json("tracebed-metrics-by/1", {"by": by, "tau": measures.tau, "runs": sides})
+        return
+    names = _names(tables)
+    rows = [
+        [label, *([name] if len(names) > 1 else []), *figures]
+        for name, table in zip(names, tables.values(), strict=True)
+        for label, _, *figures in table.itertuples(index=False)
+    ]
+    heads = ["jobs", "node hours", "wait, mean (s)", "wait, median (s)", "bounded slowdown, mean"]
+    several = ["run"] if len(names) > 1 else []
+    print_table([by, *several, *heads], rows, keys=1 + len(several))
+
+
 def _draw(found: dict[str, dict[str, Any]], reports: dict[str, Path]) -> None:
     """Write the reports of the runs."""
     if not reports:
@@ -302,7 +337,7 @@ def _draw(found: dict[str, dict[str, Any]], reports: dict[str, Path]) -> None:
         save_figures(runs, reports["figures"])
 
 
-def _names(found: dict[str, dict[str, Any]]) -> list[str]:
+def _names(found: Mapping[str, Any]) -> list[str]:
     """Return the names of the folders of the runs, or their paths if the names are not distinct."""
     names = [Path(path).name for path in found]
     return names if len(set(names)) == len(names) else list(found)

@@ -79,6 +79,10 @@ class Jobs:
     """Parameters of the applications: `name=value`, separated by spaces."""
     requests: list[tuple[Request, ...]] = field(default_factory=list, repr=False)
     """Requests of each job for nodes. Empty if no job has one, or the policy handles no requests."""
+    group: list[str] = field(default_factory=list, repr=False)
+    """Group or account of each job; empty texts: unknown. Empty in journals of earlier versions."""
+    partition: list[str] = field(default_factory=list, repr=False)
+    """Partition of each job, or several (cpu,gpu); empty texts: unknown. Empty in journals of earlier versions."""
     behaviour: list[str] = field(default_factory=list, repr=False)
     """Run-time behavior of the processes of each job; empty texts: unknown."""
     memory_mib: list[float] = field(default_factory=list, repr=False)
@@ -299,7 +303,7 @@ class Jobs:
                 "ranks": np.minimum(runnable.ints("ranks_per_node"), cores),
                 "kind": kind,
                 "malleable": is_malleable,
-                "user": runnable.arrow("user"),
+                **{name: runnable.arrow(name) for name in ("user", "group", "partition")},
                 "speedup": np.array([*functions, None], dtype=object)[function],
                 "parallel": parallel,
                 "application": runnable.arrow("application"),

@@ -75,7 +75,7 @@ def _held(run: Run, rows: Table | pd.DataFrame) -> Steps:
     starts, ends, cores, counts = (np.asarray(rows[name]) for name in ("start", "end", "cores", "count"))
     starts, ends = starts - zero, ends - zero
     if not np.isfinite(ends).all():
-        ends = np.where(np.isfinite(ends), ends, _last_instant(run))  # it lasted until the run was interrupted
+        ends = np.where(np.isfinite(ends), ends, last_instant(run))  # it lasted until the run was interrupted
     return held_cores(starts, ends, cores * counts)
 
 
@@ -109,7 +109,7 @@ def waiting(run: Run, *, cores: bool = False) -> Steps:
     jobs, zero = run.table("jobs"), origin(run)
     submit, start, end = (jobs[name] - zero for name in ("submit", "start", "end"))
     # A job that never starts waits until it is canceled or the run ends. A rejected job never waits.
-    until = np.where(np.isfinite(start), start, np.where(np.isfinite(end), end, _last_instant(run)))
+    until = np.where(np.isfinite(start), start, np.where(np.isfinite(end), end, last_instant(run)))
     queued = np.isfinite(submit) & ~jobs.equal("state", JobState.REJECTED)
     nodes = jobs["nodes"].astype(np.float64)
     weights = nodes[queued] * total_cores(run) / max(run.total_nodes, 1) if cores else None
@@ -126,7 +126,7 @@ def lost_capacity(busy: Steps, demand: Steps, capacity: int, start: float, end: 
     return sum_of_products(np.minimum(idle, demand.at(edges[:-1])), np.diff(edges)) / (capacity * (end - start))
 
 
-def _last_instant(run: Run) -> float:
+def last_instant(run: Run) -> float:
     """Return the last instant recorded in the run, s after the first submission."""
     jobs, rows = run.table("jobs"), run.table("allocations")
     times = [jobs["submit"], jobs["start"], jobs["end"], rows["start"], rows["end"]]

@@ -39,6 +39,8 @@ TITLES = {
     "run time": "run time",
     "kind": "kind",
     "user": "user",
+    "account": "account",
+    "partition": "partition",
     "behaviour": "behavior",
     "hour": "hour of submission",
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -14,7 +15,16 @@ from matplotlib.figure import Figure
 
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.runs.steps import Steps
-from tracebed.validation.metrics import all_metrics, busy_cores, metrics, total_cores, waiting
+from tracebed.validation.metrics import (
+    MeasuredRun,
+    Undefined,
+    all_metrics,
+    busy_cores,
+    classes,
+    metrics,
+    total_cores,
+    waiting,
+)
 from tracebed.validation.metrics.jobs import per_job
 from tracebed.validation.pictures import LINES, Picture
 from tracebed.validation.report import gantt, scales
@@ -27,12 +37,16 @@ from tracebed.validation.report.templates import fill
 
 Runs = Mapping[str, Run]  # name in the legend -> run
 CHARTS = 6  # largest number of Gantt charts in a page
+FOLDED = 12  # number of rows above which a table of classes is folded
 
 
 def render(runs: Runs, table: Mapping[str, Mapping[str, Any]] | None = None) -> str:
     """Return the page as an HTML document. The same runs give the same text. `table`: name -> metrics of the run."""
     known = table or {name: metrics(run) for name, run in runs.items()}
-    own = _sections() | {"table": Section("Metrics", 50, partial(_table, known), scope="runs")}
+    own = _sections() | {
+        "table": Section("Metrics", 50, partial(_table, known), scope="runs"),
+        "classes": Section("Jobs by class", 60, partial(_classes, known), scope="runs"),
+    }
     sections = list(rendered_sections({"runs": runs}, own))
     return str(fill("runs", runs=runs, styles=_styles(runs), sections=sections, scripts=scripts()))
 
@@ -67,6 +81,22 @@ def _table(known: Mapping[str, Mapping[str, Any]], runs: Runs) -> Markup:
     ]
     rows = [row for row in rows if not all(isinstance(value, float) and math.isnan(value) for value in row[2])]
     return fill("runs_metrics", names=list(runs), rows=rows)
+
+
+def _classes(known: Mapping[str, Mapping[str, Any]], runs: Runs) -> Markup:
+    """Return tables of the jobs by user, account and partition, where they are known, and by size."""
+    measured = {name: MeasuredRun(run, known[name]["tau"]) for name, run in runs.items()}
+    groups = []
+    for by in classes.COLUMNS:
+        rows = []
+        for name, run in measured.items():
+            with suppress(Undefined):
+                table = classes.metrics_by(run, by)
+                rows += [(label, name, figures) for label, _, *figures in table.itertuples(index=False)]
+        if rows:
+            first = {label: number for number, label in reversed([*enumerate(row[0] for row in rows)])}
+            groups.append((by, sorted(rows, key=lambda row: first[row[0]]), len(rows) > FOLDED))
+    return fill("runs_classes", groups=groups, several=len(runs) > 1, most=classes.MOST)
 
 
 def _over_time(

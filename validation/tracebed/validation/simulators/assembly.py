@@ -79,7 +79,7 @@ def run_of(observed: Observed, workload: Workload | None, options: ReadOptions) 
             "nodes": workload.ints("nodes"),
             "run_time": workload.floats("run_time"),
             "time_limit": workload.floats("time_limit"),
-            "user": workload.arrow("user"),
+            **{name: workload.arrow(name) for name in ("user", "group", "partition")},
         }
     )
     real = options.side == "real"
@@ -292,7 +292,7 @@ def facts_of(run: Run) -> tuple[Workload, dict[str, object]]:
             "time_limit": jobs["time_limit"],
             "nodes": jobs["nodes"],
             "kind": jobs["kind"],
-            "user": jobs["user"],
+            **{name: jobs[name] for name in ("user", "group", "partition")},
         }
     )
     cores = max((node.cores for node in run.info.nodes), default=None)

@@ -57,7 +57,7 @@ def run_of_log(workload: Workload, *, name: str = "workload", where: str | None 
             "nodes": nodes,
             "run_time": workload.floats("run_time"),
             "time_limit": workload.floats("time_limit"),
-            "user": workload.column("user"),
+            **{name: workload.column(name) for name in ("user", "group", "partition")},
             "deadline": workload.floats("deadline"),
             "behaviour": workload.column("behaviour"),
         }

@@ -8,7 +8,7 @@ half of the real times are in the class explains nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,10 +18,10 @@ from tracebed.converters.description import local_dates
 from tracebed.converters.workload import FloatArray, IntArray
 from tracebed.ground.table import rows_of
 from tracebed.orchestrator.run import Run
+from tracebed.validation.metrics.classes import COLUMNS, by_size, numbered
 
 QUANTITIES = ("wait", "run", "response", "bounded_slowdown")  # quantities whose differences are broken down: s, s, s, 1
-USERS = 8  # number of users with a class of their own: those with the most jobs
-SIZES = 2 ** np.arange(62)  # largest size of each class of sizes, nodes
+USERS = 8  # number of users, accounts or partitions with a class of their own: those with the most jobs
 DECADES_S = 10.0 ** np.arange(16)  # smallest run time of each class of run times except the first, s
 
 LEAST_SHARE = 0.5  # smallest share of an error for which a class of jobs is named
@@ -35,6 +35,8 @@ CLASSES = {
     "size": "jobs of {} nodes",
     "run time": "jobs whose run times are {}",
     "user": "jobs of user {}",
+    "account": "jobs of account {}",
+    "partition": "jobs of partition {}",
     "kind": "{} jobs",
     "behaviour": "jobs of behavior {}",
 }
@@ -46,15 +48,15 @@ def breakdown(jobs: pd.DataFrame, real: Run) -> pd.DataFrame:
 
     Args:
         jobs: table of matched jobs, as in `Comparison.jobs`.
-        real: the real run, for the run times and users of the workload.
+        real: the real run, for the run times, users, accounts and partitions of the workload.
 
     Returns:
         A row per classification, class and quantity. Times are in s.
 
         - `by`: `size` (requested nodes, by powers of two), `run time` (dedicated, in the workload, by decades; that of
-          the real run if unknown), `user` (the `USERS` users with the most jobs, and the others; only if users are
-          known), `behaviour` (only if known), `hour` (of the day of the planned submission, in the time zone of the
-          workload; hours since time 0 modulo 24 if the date is unknown), `kind`
+          the real run if unknown), `user`, `account`, `partition` (the `USERS` with the most jobs, and the others;
+          only if known), `behaviour` (only if known), `hour` (of the day of the planned submission, in the time zone of
+          the workload; hours since time 0 modulo 24 if the date is unknown), `kind`
         - `class`, `quantity` (of `QUANTITIES`), `jobs`
         - `real`, `predicted`, `difference`: means over the class
         - `contribution`: the part of the difference of the mean over all jobs that is due to the class: difference x
@@ -89,31 +91,20 @@ def _by_class(by: str, codes: IntArray, labels: list[str], jobs: pd.DataFrame) -
 
 def _classifications(jobs: pd.DataFrame, facts: pd.DataFrame, real: Run) -> Iterator[tuple[str, IntArray, list[str]]]:
     """Yield name, class of each job, and labels of each classification."""
-    sizes = np.searchsorted(SIZES, jobs["nodes"].to_numpy(), side="left")
-    yield "size", *numbered(np.where(jobs["nodes"] > 0, sizes, -1), size_label)
+    yield "size", *by_size(jobs["nodes"].to_numpy())
     planned = facts["run_time"].to_numpy(dtype=np.float64)
     run_time = np.where(np.isfinite(planned), planned, jobs["run_real"].to_numpy(dtype=np.float64))
     yield "run time", *numbered(np.searchsorted(DECADES_S, run_time, side="right"), _decade)
-    if facts["user"].ne("").any():
-        yield "user", *most_frequent(facts["user"])
+    for by in ("user", "account", "partition"):
+        names = facts[COLUMNS[by]]
+        if names.ne("").any():
+            yield by, *most_frequent(names.str.partition(",")[0] if by == "partition" else names)
     if facts["behaviour"].ne("").any():
         codes, behaviours = pd.factorize(facts["behaviour"].replace("", "unknown"), sort=True)
         yield "behaviour", codes, behaviours.tolist()
     yield "hour", *numbered(_hours(facts, real), lambda hour: f"{hour:02d}")
     codes, kinds = pd.factorize(jobs["kind"], sort=True)
     yield "kind", codes, kinds.tolist()
-
-
-def numbered(classes: IntArray, label: Callable[[int], str]) -> tuple[IntArray, list[str]]:
-    """Return the class of each job as an index, and the labels of the classes in ascending order."""
-    numbers, codes = np.unique(classes, return_inverse=True)
-    return codes, [label(int(number)) for number in numbers]
-
-
-def size_label(number: int) -> str:
-    """Return the name of a class of sizes; -1: unknown."""
-    high = 2**number if number >= 0 else 0
-    return (f"{high}" if high <= 2 else f"{high // 2 + 1:,} to {high:,}") if high else "unknown"
 
 
 def _decade(number: int) -> str:

@@ -101,6 +101,8 @@ def ended_run(
         "run_time": plan.run_time,
         "time_limit": plan.limit,
         "user": plan.user,
+        "group": plan.group or "",
+        "partition": plan.partition or "",
         "deadline": plan.deadline,
         "restarts": [job.own.restarts if job.own is not None else 0 for job in jobs],
     }

@@ -28,6 +28,8 @@ class SubmissionPlan:
     # Name of the application of each job, or of its command. Empty in journals of earlier versions.
     application: list[str] = field(default_factory=list)
     state_mib: list[float] = field(default_factory=list)  # state of each job, MiB
+    group: list[str] = field(default_factory=list)  # empty, as the next one, in journals of earlier versions
+    partition: list[str] = field(default_factory=list)  # in the workload; a replay submits to the one of its settings
     # Assumption or omission -> number of jobs, for the warnings of the run.
     counts: dict[str, int] = field(default_factory=dict)
 
@@ -72,6 +74,8 @@ class SubmissionPlan:
             deadline=jobs.floats("deadline").tolist(),
             application=[*map(program_of, jobs.texts("application"), jobs.texts("application_parameters"))],
             state_mib=jobs.floats("state_mib").tolist(),
+            group=jobs.texts("group").tolist(),
+            partition=jobs.texts("partition").tolist(),
             counts={what: count for what, count in counts.items() if count},
         )
 

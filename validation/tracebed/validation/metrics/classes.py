@@ -1,0 +1,131 @@
+"""Jobs by class: by user, account, partition and requested size, with the node hours, waits and slowdowns of each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tracebed.converters.workload import FloatArray, IntArray
+from tracebed.ground.display import counted
+from tracebed.ground.registry import one_of
+from tracebed.ground.table import Table, codes_of, rows_of
+from tracebed.validation.metrics.measured import MeasuredRun, Undefined, last_instant
+from tracebed.validation.statistics import mean, percentile
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SIZES = 2 ** np.arange(62)  # largest size of each class of sizes, nodes
+COLUMNS = {"user": "user", "account": "group", "partition": "partition", "size": "nodes"}
+"""Classification -> the column of the table of jobs from which it is made."""
+MOST = 20  # largest number of users, accounts or partitions with a row of their own: names may be private
+UNKNOWN = "unknown"
+
+
+def numbered(classes: IntArray, label: Callable[[int], str]) -> tuple[IntArray, list[str]]:
+    """Return the class of each job as an index, and the labels of the classes in ascending order."""
+    numbers, codes = np.unique(classes, return_inverse=True)
+    return codes, [label(int(number)) for number in numbers]
+
+
+def size_label(number: int) -> str:
+    """Return the name of a class of sizes; -1: unknown."""
+    high = 2**number if number >= 0 else 0
+    return (f"{high}" if high <= 2 else f"{high // 2 + 1:,} to {high:,}") if high else UNKNOWN
+
+
+def by_size(nodes: IntArray) -> tuple[IntArray, list[str]]:
+    """Return the class of sizes of each job (by powers of two) as an index, and the labels in ascending order."""
+    return numbered(np.where(nodes > 0, np.searchsorted(SIZES, nodes, side="left"), -1), size_label)
+
+
+def names_of(jobs: Table, by: str) -> tuple[IntArray, list[str]]:
+    """Return the user, account or partition of each job as an index, and their names; an empty name: unknown.
+
+    Of several partitions (cpu,gpu), the first counts.
+    """
+    codes, names = codes_of(jobs.raw(COLUMNS[by]))
+    if by != "partition":
+        return codes, names
+    firsts = {name: name.partition(",")[0] for name in names}
+    number = {first: index for index, first in enumerate(dict.fromkeys(firsts.values()))}
+    return np.array([number[first] for first in firsts.values()], dtype=np.int64)[codes], [*number]
+
+
+def metrics_by(run: MeasuredRun, by: str, most: int | None = MOST) -> pd.DataFrame:
+    """Return the figures of the jobs by class.
+
+    Args:
+        run: the measured run. Jobs that it excludes are in no class.
+        by: `user`, `account`, `partition` or `size` (requested nodes, by powers of two).
+        most: number of users, accounts or partitions with a row of their own: those with the most node hours. None: all
+
+    Returns:
+        A row per class: sizes in ascending order, others by node hours, the most first. Columns:
+
+        - `class`: the name; `unknown` for jobs without one; in the last row, `37 others` for the 37 beyond `most`
+        - `classes`: the number of classes in the row
+        - `jobs`: the number of jobs, finished or not
+        - `node_hours`: what the jobs held; a node counts by the share of its cores. Requested nodes x run time if the
+          run does not record allocations
+        - `mean_wait_s`, `median_wait_s`, `mean_bounded_slowdown`: over the finished jobs; NaN: no job finished
+
+    Raises:
+        InputError: there is no such classification.
+        Undefined: the users, accounts or partitions of all jobs are unknown.
+    """
+    import pandas as pd
+
+    one_of("classification", by, COLUMNS)
+    hours = node_hours(run)[run.rows]
+    codes, labels, pooled = _classes(run, by, hours, most)
+    count = np.bincount(codes, minlength=len(labels))
+    jobs_of = np.split(np.argsort(codes, kind="stable"), np.cumsum(count)[:-1]) if labels else []
+    waits, slowdowns = run.jobs["wait"], run.jobs["bounded_slowdown"]
+    return pd.DataFrame(
+        {
+            "class": pd.Series(labels, dtype="str"),
+            "classes": np.array([1] * (len(labels) - bool(pooled)) + [pooled] * bool(pooled), dtype=np.int64),
+            "jobs": count,
+            "node_hours": np.bincount(codes, weights=hours, minlength=len(labels)),
+            "mean_wait_s": [mean(waits[jobs]) for jobs in jobs_of],
+            "median_wait_s": [percentile(waits[jobs], 50) for jobs in jobs_of],
+            "mean_bounded_slowdown": [mean(slowdowns[jobs]) for jobs in jobs_of],
+        }
+    )
+
+
+def _classes(run: MeasuredRun, by: str, hours: FloatArray, most: int | None) -> tuple[IntArray, list[str], int]:
+    """Return the row of each job, the labels of the rows, and the number of classes that share the last row."""
+    if by == "size":
+        return *by_size(run.jobs["nodes"]), 0
+    codes, names = names_of(run.run.table("jobs"), by)
+    if not any(names):
+        raise Undefined(f"the {by}s of the jobs are unknown")
+    codes, labels = codes[run.rows], [name or UNKNOWN for name in names]
+    held = np.bincount(codes, weights=hours, minlength=len(names))
+    present = np.unique(codes).tolist()  # a warm-up may exclude all jobs of a user
+    ranked = sorted(present, key=lambda code: (-held[code], labels[code]))
+    pooled = 0 if most is None else max(0, len(ranked) - most)
+    own = ranked[: len(ranked) - pooled]
+    row = np.full(len(names), len(own), dtype=np.int64)
+    row[own] = np.arange(len(own))
+    shown = [labels[code] for code in own]
+    return row[codes], [*shown, counted(pooled, "other")] if pooled else shown, pooled
+
+
+def node_hours(run: MeasuredRun) -> FloatArray:
+    """Return the node hours that each job of the run held, shape (jobs,). A node counts by the share of its cores."""
+    jobs, held = run.run.table("jobs"), run.run.table("allocations")
+    if not len(held) or not run.cores:
+        hours: FloatArray = np.nan_to_num(jobs["nodes"] * (jobs["end"] - jobs["start"])) / 3600.0
+        return hours
+    # The sum of 1 / cores up to each node gives that over a range of nodes, whose cores may differ, in one step.
+    shares = np.cumsum([0.0] + [1.0 / max(node.cores, 1) for node in run.run.info.nodes])
+    first, last = held["node"], held["node"] + held["count"]
+    end = np.where(np.isfinite(held["end"]), held["end"], last_instant(run.run))
+    seconds = (shares[last] - shares[first]) * held["cores"] * (end - held["start"])
+    job = rows_of(held.raw("job_id"), jobs.raw("job_id"))
+    return np.bincount(job, weights=seconds, minlength=len(jobs)) / 3600.0
