@@ -214,7 +214,7 @@ class Description:
 @click.command()
 @workload_argument
 @gathered("description", Description)
-@gathered("reading", Reading, "format", "machine")
+@gathered("reading", Reading, "format", "columns", "machine")
 @json_option
 def describe(workload: Path, description: Description, reading: Reading, as_json: bool) -> None:
     """Sizes, run times, load, occupation and arrivals of a workload: table and plot.
