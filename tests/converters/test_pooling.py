@@ -13,6 +13,7 @@ import pytest
 
 import tracebed.api as tb
 from tracebed.converters.description import ALL_PARTITIONS, Capacity, gpus_of, partition_facts
+from tracebed.converters.formats.format import FORMATS, OF_LOGS, named
 from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.workload import Workload
 from tracebed.ground.errors import ExitCode, InputError
@@ -25,9 +26,9 @@ from tracebed.slurm.conf import read_machine
 LOG = str(Path(__file__).parents[1] / "operator_logs" / "sacct.txt")
 POOLED = (
     "jobs in 3 partitions (cpu 5, gpu 2, debug 1), which count as jobs of one machine of equal nodes "
-    "(clean --only partition=NAME, or simulate --policy slurm -P @slurm.conf) (8 times)",
+    "(clean --only partition=NAME, or simulate --machine FILE) (8 times)",
     "jobs with GPUs, which count as jobs of nodes without GPUs "
-    "(clean: drop_gpu, --only partition=NAME, or simulate --policy slurm -P @slurm.conf) (2 times)",
+    "(clean: drop_gpu, --only partition=NAME, or simulate --machine FILE) (2 times)",
     "jobs on a part of a node, which count as jobs of the whole node (convert --by core) (4 times)",
     "jobs with more than the 48 cores per node of the machine (1 time)",
 )
@@ -46,6 +47,28 @@ def test_no_partitions_gpus_or_shared_nodes_are_pooled_in_silence(call: Callable
     status, _, error = call("convert", LOG, "-o", "c.parquet")
     assert "jobs in 3 partitions (cpu 7, gpu 2, debug 1)" in error
     assert "jobs with GPUs" in error
+
+
+def test_nothing_is_pooled_on_a_machine_with_partitions(call: Callable[..., Any]) -> None:
+    parts = ", ".join(f"{{name: {name}}}" for name in ("cpu", "gpu", "debug"))
+    kind = "{count: 71, cores: 128, memory_mib: 1000000, gres: {gpu: 8}}"
+    Path("m.yaml").write_text(f"classes: [{kind}]\npartitions: [{parts}]\n")
+    for log in (LOG, "w.parquet"):
+        as_it_is = ["--policy", "slurm", "--machine", "m.yaml", "-o", f"run-{log[-3:]}"]
+        status, _, error = call("simulate", log, *as_it_is)
+        assert status == ExitCode.OK, error
+        assert "count as" not in error
+        call("clean", LOG, "--recipe", "sacct", "-o", "w.parquet", "--replace")
+    error = call("simulate", "w.parquet", "--policy", "easy", "--nodes", "71", "-o", "pooled")[2]
+    assert error.count("jobs in 3 partitions") == 1
+    out = call("describe", LOG, "--machine", "m.yaml")[1]
+    assert "count as" not in out
+    assert "partitions        cpu" in out
+
+
+def test_formats_of_logs_are_those_with_records_of_a_machine() -> None:
+    logs = {name for name in FORMATS.names() if named(name).read_log is not None}
+    assert logs | {"swf"} == OF_LOGS
 
 
 @pytest.mark.parametrize(

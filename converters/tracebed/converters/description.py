@@ -123,7 +123,7 @@ def partitions_of(workload: Workload) -> dict[str, int]:
 
 def gpu_jobs(workload: Workload) -> int:
     """Return the number of jobs with GPUs."""
-    return int((workload.columns["extra_gpus"] > 0).sum()) if "extra_gpus" in workload.columns else 0
+    return int((gpus_of(workload) > 0).sum())
 
 
 def part_jobs(workload: Workload) -> int:

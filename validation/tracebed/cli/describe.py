@@ -199,7 +199,7 @@ def _percent(share: float | None) -> str | None:
 
 Facts = Mapping[str, Any]
 
-AS_IS = ", except under --policy slurm -P @slurm.conf"
+AS_IS = ", unless --machine FILE is given"
 QUANTILES = {
     "nodes": "nodes",
     "cores_per_node": "cores per node",
