@@ -96,7 +96,7 @@ def test_records_become_jobs(log: Path) -> None:
     assert jobs.loc["4", ["extra_gpus", "gres", "features"]].tolist() == [2, "gpu:1", "fast"]
     assert jobs.loc["1", ["gres", "features"]].tolist() == ["", ""]
     assert jobs.loc["4", "memory_mib"] == pytest.approx(18_996 / 1024 / 2)
-    assert jobs.loc["1", ["user", "group", "queue"]].tolist() == ["ann", "A1", "workq"]
+    assert jobs.loc["1", ["user", "group", "queue", "partition"]].tolist() == ["ann", "A1", "workq", "workq"]
     assert np.isnan(jobs.loc["2", "logged_start"])
     assert workload.provenance.system == System(name="srv")
     assert workload.provenance.unix_start == T

@@ -141,6 +141,14 @@ def test_each_attempt_of_philly_is_a_run(tmp_path: Path) -> None:
     assert workload.provenance.time_zone == "America/Los_Angeles"
 
 
+def test_an_attempt_over_the_end_of_summer_time_has_its_hours(tmp_path: Path) -> None:
+    times = {"start_time": "2017-11-05 00:30:00", "end_time": "2017-11-05 01:10:00", "detail": [held("m1", 1)]}
+    job = PHILLY[0] | {"submitted_time": "2017-11-05 00:29:00", "attempts": [times]}
+    jobs, _, counts = read(tmp_path / "a", json.dumps([job]), "philly")
+    assert jobs["run_time"].tolist() == [40 * 60 + 3600]
+    assert any("occurs twice" in what for what in counts), "each hour is possible"
+
+
 def test_alibaba_2020_has_no_header(tmp_path: Path) -> None:
     jobs, workload, counts = read(tmp_path / "pai_task_table.csv", PAI, "alibaba-2020")
     assert list(jobs.index) == ["j1.tensorflow", "j1.ps", "j3.worker"]
@@ -216,6 +224,9 @@ def test_what_is_not_there_is_named(tmp_path: Path, call: Callable[..., Any]) ->
     status, _, error = call("convert", "a.csv", "--columns", "alibaba-2023", "-o", "w.parquet")
     assert status == ExitCode.USAGE
     assert "a.csv:1: column 'name' is missing" in error
+    status, _, error = call("convert", "a.csv", "--from", "table", "-o", "w.parquet")
+    assert status == ExitCode.USAGE
+    assert "no recipe of the columns" in error
     (tmp_path / "b.json").write_text("[1]")
     with pytest.raises(InputError, match="item 1 of the list is not an object"):
         tb.read(tmp_path / "b.json", columns="philly")

@@ -300,6 +300,7 @@ def read_log(
             "user": _labels(jobs, "user"),
             "group": _labels(jobs, "account", "group"),
             "queue": _labels(jobs, "queue"),
+            "partition": _labels(jobs, "queue"),  # a queue of PBS is what binds jobs to nodes, as a partition of Slurm
             "status": [_status(*row) for row in zip(jobs, end - start >= limit, strict=True)],
             # The eligible time of a job with dependencies is a result of the other jobs, not a demand.
             "earliest_start": np.where((eligible > submit) & (dependency == ""), eligible, np.nan),

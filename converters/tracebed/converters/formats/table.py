@@ -33,7 +33,15 @@ import pyarrow.parquet as pq
 
 from tracebed.converters.formats.format import Format, Marks
 from tracebed.converters.formats.tools.amounts import first_positive
-from tracebed.converters.formats.tools.columns import ASSUMED_UTC, Columns, column_spec, read_columns, relabel
+from tracebed.converters.formats.tools.columns import (
+    ASSUMED_UTC,
+    WHICH_HOUR,
+    Columns,
+    column_spec,
+    in_order,
+    read_columns,
+    relabel,
+)
 from tracebed.converters.formats.tools.files import Input, delimiter_of
 from tracebed.converters.formats.tools.gres import UNEVEN, gpus_on_nodes
 from tracebed.converters.formats.tools.json_jobs import json_of
@@ -63,7 +71,7 @@ class _Headless(Input):
 def read_log(
     files: Sequence[Input],
     *,
-    columns: str,
+    columns: str = "",
     keep_extra: bool = False,
     keep_names: bool = False,
     time_zone: str | None = None,
@@ -74,10 +82,12 @@ def read_log(
     are `requeued`.
 
     Raises:
-        InputError: the recipe is invalid, a column is missing, or a value is invalid.
+        InputError: the recipe is missing or invalid, a column is missing, or a value is invalid.
     """
-    from tracebed.converters.formats.tools.column_recipes import load_columns  # imports pydantic, which is slow
+    from tracebed.converters.formats.tools.column_recipes import load_columns, names  # imports pydantic, which is slow
 
+    if not columns:
+        raise InputError("no recipe of the columns", hint=f"give --columns {', '.join(names())}, or a YAML file")
     recipe = load_columns(columns)
     zone = time_zone or recipe.time_zone or "UTC"
     wanted = recipe.specs()
@@ -112,7 +122,9 @@ def _columns(c: Columns, recipe: ColumnsRecipe, zone: str) -> tuple[dict[str, An
     gpus = first_positive(number("gpus_per_node") * nodes, number("gpus"))
     whole = np.where(number("gpus_per_node") > 0, np.ceil(number("gpus_per_node")) * nodes, np.ceil(gpus))
     gres, uneven = gpus_on_nodes(whole, nodes)
-    times = {name: c.instants(name, zone) for name in ("submit_time", "logged_start", "logged_end", "earliest_start")}
+    run = number("run_time")
+    times, which_hour = in_order(c, ("submit_time", "logged_start", "logged_end"), zone, run)
+    times["earliest_start"] = c.instants("earliest_start", zone)
     submit, status = times["submit_time"], statuses(c.labels("status"), SLURM | _upper(recipe.states))
     if recipe.rows:
         later, earlier_end = c.numbers(NUMBER) > 1, np.concatenate([[np.nan], times["logged_end"][:-1]])
@@ -128,7 +140,8 @@ def _columns(c: Columns, recipe: ColumnsRecipe, zone: str) -> tuple[dict[str, An
         "job_id": job,
         **times,
         "submit_time": submit,
-        **{name: number(name) for name in ("run_time", "time_limit") if name in recipe.columns},
+        **({"run_time": run} if "run_time" in recipe.columns else {}),
+        "time_limit": number("time_limit"),
         "nodes": nodes,
         "cores_per_node": np.nan_to_num(np.ceil(cores), nan=1.0),
         "memory_mib": memory,
@@ -137,7 +150,7 @@ def _columns(c: Columns, recipe: ColumnsRecipe, zone: str) -> tuple[dict[str, An
         "status": status,
         "extra_gpus": gpus,
         **extras,
-    }, {UNEVEN: uneven, SHARED_GPUS: part}
+    }, {UNEVEN: uneven, SHARED_GPUS: part, WHICH_HOUR: which_hour}
 
 
 def _upper(states: Mapping[str, str]) -> dict[str, str]:
