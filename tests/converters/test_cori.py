@@ -66,6 +66,13 @@ def test_the_real_sample_of_perlmutter_has_gpus(reference_data: Callable[[str], 
     assert not (held["gres"][held["partition"] == "cron"] != "").any()
 
 
+def test_the_real_sample_of_eagle_has_gpus(reference_data: Callable[[str], Path]) -> None:
+    workload = read_workload(reference_data("logs/eagle_sample_1000.csv"))
+    table = workload.table
+    assert ((table["gres"] != "") == (table["extra_gpus"] > 0)).all()
+    assert set(table["gres"]) == {"", "gpu:2"}
+
+
 def test_both_layouts_in_a_folder_are_one_log(tmp_path: Path) -> None:
     folder = tmp_path / "log"
     folder.mkdir()

@@ -387,6 +387,8 @@ def gpus_of(workload: Workload) -> FloatArray:
     """Return the GPUs of each job on all its nodes, shape (jobs,); 0 if it has none or they are unknown."""
     if "extra_gpus" in workload.columns:
         return np.nan_to_num(workload.floats("extra_gpus"))
+    if "gres" not in workload.columns:
+        return np.zeros(len(workload))
     texts = workload.texts("gres")
     items = {text: gres_items(text) for text in texts.unique().tolist()}
     on_node = {text: float(sum(count for name, _, count in of if name == "gpu")) for text, of in items.items()}

@@ -73,11 +73,13 @@ def class_demand(workload: Workload, machine: Machine) -> tuple[list[dict[str, A
     gpus, memory = gpus_of(workload), np.nan_to_num(workload.floats("memory_mib"))
     total = np.maximum((service.can * service.nodes).sum(axis=1), 1)
     several = service.can.sum(axis=1)
+    on_node = np.divide(gpus, wanted, out=np.zeros(len(gpus)), where=wanted > 0)
+    members = {part.name: _counts(machine, [part], names) for part in machine.partitions}
+    span = workload.span / HOUR
     rows = []
     for number, kind in enumerate(machine.classes):
         can = service.can[:, number]
         seconds = np.where(can, run * service.nodes[:, number] / total, 0.0)
-        on_node = np.divide(gpus, wanted, out=np.zeros(len(gpus)), where=wanted > 0)
         count, has_gpus = len(names[number]), gres_of(kind).get("gpu", 0)
         largest = np.maximum(workload.ints("cores_per_node") / cpus_of(kind), memory / memory_of(kind))
         largest = np.maximum(largest, on_node / has_gpus) if has_gpus else largest
@@ -88,7 +90,6 @@ def class_demand(workload: Workload, machine: Machine) -> tuple[list[dict[str, A
             "memory": float(seconds @ (wanted * memory)) / HOUR,
         }
         has = {"node": count, "gpu": count * has_gpus, "memory": count * memory_of(kind)}
-        span = workload.span / HOUR
         rows.append(
             {
                 "names": as_ranges(names[number]),
@@ -97,7 +98,7 @@ def class_demand(workload: Workload, machine: Machine) -> tuple[list[dict[str, A
                 "memory_mib": kind.memory_mib if np.isfinite(memory_of(kind)) else None,
                 "gres": {name: count for name, count in gres_of(kind).items() if ":" not in name},
                 "features": list(kind.features),
-                "partitions": [part.name for part in machine.partitions if _counts(machine, [part], names)[number] > 0],
+                "partitions": [name for name, counts in members.items() if counts[number]],
                 "jobs": int(can.sum()),
                 "jobs_only": int((can & (several == 1)).sum()),
                 "node_hours": hours["node"],
@@ -129,11 +130,14 @@ class Service:
         shape = (len(workload), len(machine.classes))
         self.can, self.nodes = np.zeros(shape, dtype=bool), np.zeros(shape, dtype=np.int64)
         self.shared = np.zeros(len(workload), dtype=bool)
-        self._workload = workload
+        self._ids = workload.column("job_id")
+        self._wanted, self._cores = workload.ints("nodes"), workload.ints("cores_per_node")
+        self._memory, self._limit = workload.floats("memory_mib"), workload.floats("time_limit")
         self._refused: dict[tuple[str, str], tuple[list[int], list[float]]] = {}
         texts = [codes_of(workload.arrow(name)) for name in ("partition", "gres", "features")]
-        keys = np.stack([codes for codes, _ in texts])
-        _, group = np.unique(keys, axis=1, return_inverse=True)
+        group = np.zeros(len(workload), dtype=np.int64)
+        for codes, words in texts:
+            group = np.unique(group * len(words) + codes, return_inverse=True)[1]
         order = np.argsort(group, kind="stable")
         counts: dict[str, IntArray] = {}
         for rows in np.split(order, np.flatnonzero(np.diff(group[order])) + 1):
@@ -151,9 +155,8 @@ class Service:
     def _decide(self, rows: IntArray, machine: Machine, own: Sequence[Partition], gres: str, features: str) -> None:
         """Decide for the jobs in `rows`, of the partitions `own`."""
         where = f"partition {','.join(part.name for part in own)}" if own else "the machine"
-        kinds, jobs = machine.classes, self._workload
-        wanted, cores = jobs.ints("nodes")[rows], jobs.ints("cores_per_node")[rows]
-        memory, limit = jobs.floats("memory_mib")[rows], jobs.floats("time_limit")[rows]
+        kinds, wanted, cores = machine.classes, self._wanted[rows], self._cores[rows]
+        memory, limit = self._memory[rows], self._limit[rows]
         most_nodes, most_s = _most([part.most_nodes for part in own]), _most([part.limit_s for part in own])
         can = self.nodes[rows] > 0
         left = np.ones(len(rows), dtype=bool)
@@ -195,11 +198,11 @@ class Service:
 
     def unserved(self) -> list[dict[str, Any]]:
         """Return the reasons why jobs cannot run, most jobs first: `reason`, number of `jobs`, id of the `first`."""
-        ids, reasons = self._workload.column("job_id"), []
+        reasons = []
         for (what, has), (rows, amounts) in self._refused.items():
             demand = what.replace("{most}", f"{max(amounts):,.0f}") if amounts else what
             reason = f"{demand}, {has}" if has else demand
-            reasons.append({"reason": reason, "jobs": len(rows), "first": str(ids[min(rows)])})
+            reasons.append({"reason": reason, "jobs": len(rows), "first": str(self._ids[min(rows)])})
         return sorted(reasons, key=lambda row: -int(row["jobs"]))
 
 
