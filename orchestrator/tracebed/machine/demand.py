@@ -31,7 +31,8 @@ def cpus_of(kind: NodeClass) -> int:
 
 def memory_of(kind: NodeClass) -> float:
     """Return the memory of each node, MiB; infinity: unknown."""
-    return float(kind.memory_mib) if (kind.memory_mib or 0) > UNSET_MIB else np.inf
+    memory = kind.memory_mib or UNSET_MIB
+    return float(memory) if memory > UNSET_MIB else np.inf
 
 
 def gres_of(kind: NodeClass) -> dict[str, int]:

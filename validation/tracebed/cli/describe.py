@@ -235,8 +235,9 @@ class Description:
     @property
     def files(self) -> tuple[Path, ...]:
         """The files of the machine: those of `--machine` that exist, and the inventories of tracebed that it names."""
-        of_system = (self.system[1:],) if (self.system or "").startswith("@") else ()
-        return tuple(Path(name) for name in (*of_system, *self.machine) if name in of_system or _is_machine(name))
+        system = self.system or ""
+        of_system = [system[1:]] if system.startswith("@") else []
+        return tuple(map(Path, [*of_system, *filter(_is_machine, self.machine)]))
 
     @property
     def name(self) -> str | None:
