@@ -87,7 +87,7 @@ def read_log(
     from tracebed.converters.formats.tools.column_recipes import load_columns, names  # imports pydantic, which is slow
 
     if not columns:
-        raise InputError("no recipe of the columns", hint=f"give --columns {', '.join(names())}, or a YAML file")
+        raise InputError("no recipe of the columns", hint=f"convert --columns {', '.join(names())}, or a YAML file")
     recipe = load_columns(columns)
     zone = time_zone or recipe.time_zone or "UTC"
     wanted = recipe.specs()
@@ -227,7 +227,7 @@ def _array(values: list[Any]) -> pa.Array:
 
 FORMAT = Format(
     "table",
-    "a table of jobs whose columns a recipe names (--columns)",
+    "a table of jobs whose columns a recipe names (convert --columns)",
     lambda file: False,  # only the recipe tells what the columns are
     marks=Marks.LOOSE,
     read_log=read_log,
