@@ -141,6 +141,14 @@ def test_each_attempt_of_philly_is_a_run(tmp_path: Path) -> None:
     assert workload.provenance.time_zone == "America/Los_Angeles"
 
 
+def test_values_of_several_types_in_json_are_texts(tmp_path: Path) -> None:
+    odd = [PHILLY[0] | {"jobid": 10**30, "status": 7}, PHILLY[2] | {"user": {"name": ["a"]}}]
+    jobs, _, counts = read(tmp_path / "a", json.dumps(odd), "philly")
+    assert list(jobs.index) == [str(10**30), f"{10**30}-2", "a3", "a3-2"]
+    assert jobs["status"].tolist() == ["requeued", "unknown", "requeued", "failed"]
+    assert counts["jobs in an unknown state: 7"] == 2
+
+
 def test_an_attempt_over_the_end_of_summer_time_has_its_hours(tmp_path: Path) -> None:
     times = {"start_time": "2017-11-05 00:30:00", "end_time": "2017-11-05 01:10:00", "detail": [held("m1", 1)]}
     job = PHILLY[0] | {"submitted_time": "2017-11-05 00:29:00", "attempts": [times]}

@@ -221,7 +221,7 @@ def _array(values: list[Any]) -> pa.Array:
     """Return the values of a column; of several types, as texts."""
     try:
         return pa.array(values)
-    except (pa.ArrowInvalid, pa.ArrowTypeError):
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
         return pa.array([None if value is None else str(value) for value in values], pa.string())
 
 
