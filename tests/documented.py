@@ -253,6 +253,31 @@ def cluster_state(path: Path) -> None:
         (path / f"{part}.txt").write_text(recording["states"][0][part])
 
 
+def helios(path: Path) -> None:
+    """Write a table of jobs of Helios."""
+    header = "job_id,user,vc,gpu_num,cpu_num,node_num,state,submit_time,start_time,end_time,duration,queue"
+    times = [f"2020-06-09 18:{minute:02}:00" for minute in (41, 42, 52)]
+    rows = [f"{job},u1,vc{job % 2},8,32,1,COMPLETED,{','.join(times)},600,60" for job in range(20)]
+    path.write_text("\n".join([header, *rows]) + "\n")
+
+
+def perlmutter(path: Path) -> None:
+    """Write a log of two machines of NERSC."""
+    path.mkdir()
+    header = "Job,Host Name,Partition,QOS,Submit,Start,End,Elapsed Secs,CPUs,Nodes Allocated"
+    times = [f"2022-11-07 08:{minute:02}:00" for minute in (41, 42, 52)]
+    hosts = [("perlmutter gpu", "gpu_ss11", 128), ("perlmutter cpu", "regular_milan_ss11", 256)]
+    rows = [f"{job},{host},{part},q,{','.join(times)},600,{cpus},1" for job, (host, part, cpus) in enumerate(hosts)]
+    (path / "2022-11-07.csv").write_text("\n".join([header, *rows]) + "\n")
+
+
+def venus(path: Path) -> None:
+    """Write a machine with GPUs."""
+    classes = "[{count: 134, cores: 128, gres: {gpu: 8}}]"
+    parts = "[{name: vc0, nodes: ['n[001-009]']}, {name: vc1}, {name: gpu_ss11}]"
+    path.write_text(f"classes: {classes}\npartitions: {parts}\n")
+
+
 def reservations(path: Path) -> None:
     """Write an advance reservation, as scontrol shows it."""
     times = "StartTime=1790003600 EndTime=1790007200"
@@ -286,6 +311,10 @@ FIXTURES: dict[str, Callable[[Path], None]] = {
     "jobs.csv": buffalo,
     "two-runs.csv": buffalo,
     "fit.yaml": fitted,
+    "cluster_log.csv": helios,
+    "venus.yaml": venus,
+    "log": perlmutter,
+    "perlmutter.yaml": venus,
     "state": cluster_state,
     "resv.txt": reservations,
     "slurm.conf": slurm_conf,

@@ -47,6 +47,32 @@ def test_cori_records_become_jobs(tmp_path: Path) -> None:
     assert workload.provenance.unix_start == pd.Timestamp("2022-11-07 18:00:00", tz="UTC").timestamp()
 
 
+def test_jobs_of_perlmutter_have_the_gpus_of_their_nodes(tmp_path: Path) -> None:
+    header = "Job,Host Name,Partition,QOS,Submit,Start,End,Elapsed Secs,CPUs,Nodes Allocated"
+    rows = [
+        f"{job},perlmutter gpu,{partition},q,{DAY} 08:00:00,{DAY} 08:00:00,{DAY} 09:00:00,3600,{cpus},{nodes}"
+        for job, partition, cpus, nodes in [(1, "gpu_ss11", 256, 2), (2, "shared_gpu_ss11", 64, 1), (3, "cron", 1, 1)]
+    ]
+    table = read_workload(write(tmp_path / "a.csv", header, rows)).table.set_index("job_id")
+    assert table["gres"].tolist() == ["gpu:4", "gpu:2", ""]
+    assert table["extra_gpus"].fillna(0).tolist() == [8, 2, 0]
+    assert table["partition"].tolist() == ["gpu_ss11", "shared_gpu_ss11", "cron"]
+
+
+def test_the_real_sample_of_perlmutter_has_gpus(reference_data: Callable[[str], Path]) -> None:
+    workload = read_workload(reference_data("logs/nersc_perlmutter_gpu_sample.csv"))
+    held = workload.table[workload.ints("nodes") > 0]
+    assert (held["gres"][held["partition"] == "gpu_ss11"] == "gpu:4").all()
+    assert not (held["gres"][held["partition"] == "cron"] != "").any()
+
+
+def test_the_real_sample_of_eagle_has_gpus(reference_data: Callable[[str], Path]) -> None:
+    workload = read_workload(reference_data("logs/eagle_sample_1000.csv"))
+    table = workload.table
+    assert ((table["gres"] != "") == (table["extra_gpus"] > 0)).all()
+    assert set(table["gres"]) == {"", "gpu:2"}
+
+
 def test_both_layouts_in_a_folder_are_one_log(tmp_path: Path) -> None:
     folder = tmp_path / "log"
     folder.mkdir()
@@ -97,7 +123,8 @@ def test_eagle(tmp_path: Path) -> None:
     assert np.isnan(table.loc["9", "run_time"])
     assert list(table["status"]) == ["killed", "completed", "completed", "cancelled"]
     assert table.loc["7", "cores_per_node"] == 36
-    assert table.loc["8", "extra_gpus"] == 2.0
+    assert table.loc["8", ["extra_gpus", "gres", "partition"]].tolist() == [2.0, "gpu:2", "gpu"]
+    assert table.loc["7", "gres"] == ""
     assert table.loc["8", "memory_mib"] == 1024.0
     assert np.isnan(table.loc["7", "memory_mib"]), "0 means not requested"
     assert list(table["extra_submit_line"]) == ["s"] * 4

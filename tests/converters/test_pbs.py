@@ -93,13 +93,34 @@ def test_records_become_jobs(log: Path) -> None:
     assert jobs.loc["1", ["time_limit", "memory_mib", "logged_start"]].tolist() == [3600, 32_768, 10]
     assert jobs.loc["5", "time_limit"] == 86_400
     assert jobs.loc["3[4]", "earliest_start"] == 15
-    assert jobs.loc["4", "extra_gpus"] == 2
+    assert jobs.loc["4", ["extra_gpus", "gres", "features"]].tolist() == [2, "gpu:1", "fast"]
+    assert jobs.loc["1", ["gres", "features"]].tolist() == ["", ""]
     assert jobs.loc["4", "memory_mib"] == pytest.approx(18_996 / 1024 / 2)
-    assert jobs.loc["1", ["user", "group", "queue"]].tolist() == ["ann", "A1", "workq"]
+    assert jobs.loc["1", ["user", "group", "queue", "partition"]].tolist() == ["ann", "A1", "workq", "workq"]
     assert np.isnan(jobs.loc["2", "logged_start"])
     assert workload.provenance.system == System(name="srv")
     assert workload.provenance.unix_start == T
     assert read(log, LOG).table["user"][0].startswith("user-")
+
+
+def test_demands_of_pbs_pro_are_carried(log: Path) -> None:
+    select = "2:ncpus=16:ngpus=2:bigmem=true:ib=False:model=sky+1:ncpus=4"
+    depend = '"afterok:1.srv@srv:2.srv@srv,afterany:3[4].srv,on:1"'
+    lines = [
+        ended("1.srv", 0, 10, 70),
+        line("Q", "4.srv", 5, ctime=T + 5, qtime=T + 5, etime=0, queue="gpuq", depend=depend),
+        ended("4.srv", 5, 80, 90, etime=T + 70, exec_host="n1/0*16+n2/0*16+n3/0*4", Resource_List__select=select),
+        line("Q", "5.srv", 6, ctime=T + 6, queue="workq", depend="beforeok:6.srv"),
+        ended("5.srv", 6, 80, 90, etime=T + 70),
+    ]
+    with pytest.warns(Tolerated, match="unequal generic resources on their nodes, counts rounded up"):
+        (log.write_text("\n".join(lines) + "\n"), read_workload(log))
+    jobs = read(log, lines).table.set_index("job_id")
+    demands = ["gres", "features", "dependency", "queue"]
+    assert jobs.loc["4", demands].tolist() == ["gpu:2", "bigmem", "afterok:1:2,afterany:3[4]", "workq"]
+    assert np.isnan(jobs.loc["4", "earliest_start"]), "the other jobs make it eligible"
+    assert jobs.loc["5", "dependency"] == ""
+    assert jobs.loc["5", "earliest_start"] == 70
 
 
 def test_ignored_records_are_counted(log: Path) -> None:

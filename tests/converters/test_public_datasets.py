@@ -84,6 +84,7 @@ def test_pm100() -> None:
     assert workload.ints("cores_per_node").tolist() == [32, 32, 1]
     assert workload.column("status").tolist() == ["completed", "killed", "failed"]
     np.testing.assert_array_equal(workload.floats("extra_gpus"), [4, np.nan, np.nan])
+    assert workload.column("gres").tolist() == ["gpu:4", "", ""]
     np.testing.assert_array_equal(workload.floats("extra_allocated"), [np.nan, 96, np.nan])
     assert tolerated == {"cores counted as hardware threads, divided by 4": 3}
     assert "extra_node_power_consumption" not in workload.table

@@ -48,9 +48,11 @@ def test_a_table_of_jobs_is_a_workload(log: Path) -> None:
     assert table["fewest_nodes"].tolist() == [1, 1, 1, 1]
     assert said == {
         "jobs that run until their limit (run time -1), limit used as run time": 1,
-        "jobs that demand features or generic resources (for `simulate --policy slurm -P @slurm.conf`)": 3,
+        "jobs that demand features, which count as jobs of any node (simulate --machine FILE)": 2,
+        "jobs with GPUs, which count as jobs of nodes without GPUs "
+        "(clean: drop_gpu, --only partition=NAME, or simulate --machine FILE)": 1,
         "jobs in 2 partitions (normal 3, debug 1), which count as jobs of one machine of equal nodes "
-        "(clean --only partition=NAME, or simulate --policy slurm -P @slurm.conf)": 4,
+        "(clean --only partition=NAME, or simulate --machine FILE)": 4,
         "jobs on a part of a node, which count as jobs of the whole node (convert --by core)": 1,
     }
 

@@ -123,7 +123,7 @@ def partitions_of(workload: Workload) -> dict[str, int]:
 
 def gpu_jobs(workload: Workload) -> int:
     """Return the number of jobs with GPUs."""
-    return int((workload.columns["extra_gpus"] > 0).sum()) if "extra_gpus" in workload.columns else 0
+    return int((gpus_of(workload) > 0).sum())
 
 
 def part_jobs(workload: Workload) -> int:
@@ -387,6 +387,8 @@ def gpus_of(workload: Workload) -> FloatArray:
     """Return the GPUs of each job on all its nodes, shape (jobs,); 0 if it has none or they are unknown."""
     if "extra_gpus" in workload.columns:
         return np.nan_to_num(workload.floats("extra_gpus"))
+    if "gres" not in workload.columns:
+        return np.zeros(len(workload))
     texts = workload.texts("gres")
     items = {text: gres_items(text) for text in texts.unique().tolist()}
     on_node = {text: float(sum(count for name, _, count in of if name == "gpu")) for text, of in items.items()}

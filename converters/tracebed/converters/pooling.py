@@ -13,7 +13,7 @@ from tracebed.ground.display import counted
 from tracebed.ground.errors import InputError
 
 MOST_NAMED = 6
-AS_IS = ", or simulate --policy slurm -P @slurm.conf"
+AS_IS = "simulate --machine FILE"
 """The way to simulate the jobs as they are."""
 
 
@@ -28,10 +28,11 @@ def pooled(workload: Workload) -> dict[str, int]:
     partitions, gpus = partitions_of(workload), gpu_jobs(workload)
     if len(partitions) > 1:
         what = f"jobs in {len(partitions)} partitions ({_named(partitions)}), which count as jobs of one machine of "
-        losses[f"{what}equal nodes (clean --only partition=NAME{AS_IS})"] = sum(partitions.values())
-    losses[
-        f"jobs with GPUs, which count as jobs of nodes without GPUs (clean: drop_gpu, --only partition=NAME{AS_IS})"
-    ] = gpus
+        losses[f"{what}equal nodes (clean --only partition=NAME, or {AS_IS})"] = sum(partitions.values())
+    remedies = f"clean: drop_gpu, --only partition=NAME, or {AS_IS}"
+    losses[f"jobs with GPUs, which count as jobs of nodes without GPUs ({remedies})"] = gpus
+    featured = int((workload.texts("features") != "").sum()) if "features" in workload.columns else 0
+    losses[f"jobs that demand features, which count as jobs of any node ({AS_IS})"] = featured
     return losses | with_shared_nodes(workload)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 
@@ -63,3 +63,16 @@ def parse_names(text: str, *, most: int) -> NameRange:
     if names.last is not None and names.last - names.first >= most:
         raise InputError(f"name range {text!r} has more than {most:,} names", hint="use a shorter range")
     return names
+
+
+def as_ranges(names: Sequence[str]) -> str:
+    """Return names with consecutive numbers as ranges: `n1`, `n2`, `n3` as `n[1-3]`."""
+    runs: list[tuple[str, str, str]] = []
+    for name in names:
+        before = name.rstrip("0123456789")
+        digits = name[len(before) :]
+        if runs and digits and runs[-1][0] == before and digits == f"{int(runs[-1][2] or -2) + 1:0{len(runs[-1][1])}d}":
+            runs[-1] = (before, runs[-1][1], digits)
+        else:
+            runs.append((before, digits, digits))
+    return ",".join(f"{before}[{first}-{last}]" if first != last else before + first for before, first, last in runs)

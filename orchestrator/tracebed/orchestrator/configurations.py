@@ -17,7 +17,7 @@ from tracebed.orchestrator.run import RunInfo
 from tracebed.orchestrator.setup import Setup
 
 if TYPE_CHECKING:
-    from tracebed.converters.description import Capacity
+    pass
 
 
 class Configured(Protocol):
@@ -44,13 +44,6 @@ class Configuration(Protocol):
 
     def read_with(self, path: Path) -> Iterator[Path]:
         """Yield the files that are read with a configuration file: itself, and those that it includes."""
-
-    def partitions_in(self, path: Path) -> tuple[dict[str, Capacity], list[dict[str, Any]]]:
-        """Return partition -> what it has, and the classes of nodes: names, number, CPUs, memory and so on.
-
-        Raises:
-            InputError: the file cannot be read, or names no nodes.
-        """
 
     def parameters_of(self, info: RunInfo) -> Mapping[str, str]:
         """Return the parameters of the policy for a run of the scheduler, by the configuration in its run.json."""

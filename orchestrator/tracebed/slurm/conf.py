@@ -5,15 +5,12 @@ from __future__ import annotations
 import re
 import warnings
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
-from tracebed.converters.description import ALL_PARTITIONS, Capacity
 from tracebed.ground.display import listed
 from tracebed.ground.errors import InputError
-from tracebed.ground.host_lists import host_names
 from tracebed.machine.sources import MachineSource, has_line
 from tracebed.orchestrator.run import RunInfo
 from tracebed.orchestrator.scheduling.policies.registry import load
@@ -342,51 +339,9 @@ def slurm_conf(path: Path | str | Sequence[Path | str], nodes: int | None = None
     return conf
 
 
-def cluster_of(path: Path) -> SlurmCluster:
-    """Return the cluster of a slurm.conf."""
-    cluster = machine_of(lines_of(path), path)
-    if cluster is None:
-        raise _without_nodes(str(path))
-    return cluster
-
-
 def _without_nodes(where: str) -> InputError:
     hint = "give the slurm.conf of the cluster, with its lines NodeName=... CPUs=..."
     return InputError("names no nodes with a known number of CPUs", where=where, hint=hint)
-
-
-def capacities(cluster: SlurmCluster) -> dict[str, Capacity]:
-    """Return what each partition has, and the whole cluster, in CPUs as in a log of Slurm."""
-
-    def of(nodes: Iterable[int]) -> Capacity:
-        kinds = [cluster.nodes[node][1] for node in nodes]
-        cpus, gpus = (kind.cores * kind.threads for kind in kinds), (kind.gres.get("gpu", 0) for kind in kinds)
-        return Capacity(len(kinds), sum(cpus), sum(gpus))
-
-    partitions = {part.name: of(cluster.members(number)) for number, part in enumerate(cluster.partitions)}
-    return partitions | {ALL_PARTITIONS: of(range(len(cluster.nodes)))}
-
-
-def node_classes(cluster: SlurmCluster) -> list[dict[str, Any]]:
-    """Return the classes of nodes: names, number, CPUs, memory, generic resources, features and partitions."""
-    members = {part.name: set(cluster.members(number)) for number, part in enumerate(cluster.partitions)}
-    classes, first = [], 0
-    for kind in cluster.kinds:
-        count = len(host_names(kind.names))
-        numbers = set(range(first, first + count))
-        first += count
-        classes.append(
-            {
-                "names": kind.names,
-                "nodes": count,
-                "cpus": kind.cores * kind.threads,
-                "memory_mib": kind.memory_mib,
-                "gres": {name: count for name, count in kind.gres.items() if ":" not in name},
-                "features": list(kind.features),
-                "partitions": [name for name, nodes in members.items() if nodes & numbers],
-            }
-        )
-    return classes
 
 
 class SlurmConfiguration:
@@ -404,11 +359,6 @@ class SlurmConfiguration:
             return
         if (topology_conf := path.with_name("topology.conf")).is_file():
             yield topology_conf
-
-    def partitions_in(self, path: Path) -> tuple[dict[str, Capacity], list[dict[str, Any]]]:
-        """Return the partitions and the classes of nodes of a slurm.conf."""
-        cluster = cluster_of(path)
-        return capacities(cluster), node_classes(cluster)
 
     def parameters_of(self, info: RunInfo) -> dict[str, str]:
         """Return parameters and release of a run of Slurm. Warn if the rules of the release are unknown."""

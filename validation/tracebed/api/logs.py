@@ -18,6 +18,7 @@ from tracebed.converters.formats.reading import read_workload as read
 from tracebed.converters.log import Log
 from tracebed.converters.workload import System, Workload
 from tracebed.ground.errors import tolerate
+from tracebed.machine.machine import Machine
 
 
 def cleaning_steps() -> dict[str, Callable[..., Any]]:
@@ -144,51 +145,57 @@ def audit(workload: Workload) -> pd.DataFrame:
     return table.astype({"seed": "Int64"} if rows else {}).fillna(dict.fromkeys(counts, 0))
 
 
-def describe(workload: Workload | Path | str) -> dict[str, Any]:
-    """Return the statistics of a workload: sizes, run times, load, occupation and arrivals.
+def describe(workload: Workload | Path | str, machine: Machine | None = None) -> dict[str, Any]:
+    """Return the statistics of a workload: sizes, run times, load, occupation, arrivals and demand.
 
     Args:
         workload: a workload, or the path of one.
+        machine: the machine (see `read_machine`), for the demand by partition and by class of nodes.
 
     Returns:
-        plain values, as `tracebed describe --json` prints them; None for what the workload does not know.
+        plain values, as `tracebed describe --json` prints them; None for what the workload does not know. Times are in
+        s, work in node, core and GPU hours, demands as shares of what the machine has. `unserved` are the reasons why
+        jobs cannot run on the machine, with the number of jobs and the first job of each.
 
     Example:
         >>> import tracebed.api as tb
         >>> tb.describe(tb.generate("cirne", jobs=30, nodes=16))["jobs"]
         30
     """
-    return _described(read(workload) if isinstance(workload, str | Path) else workload, None)
+    loaded = read(workload, equal_nodes=machine is None) if isinstance(workload, str | Path) else workload
+    return _described(loaded, machine)
 
 
-def describe_log(path: Path | str, system: System | Path | None = None, **options: Any) -> dict[str, Any]:
+def describe_log(path: Path | str, system: System | Machine | None = None, **options: Any) -> dict[str, Any]:
     """Return the statistics of a file as `describe` does. Each record of a raw log counts as a job, before cleaning.
 
     Args:
         path: the file, or a folder of files of one log.
-        system: the machine; or the slurm.conf of the cluster, which gives the sizes of the partitions and the classes
-            of nodes. None: that of the file.
+        system: the system; or the machine, which gives the sizes of the partitions and the classes of nodes. None:
+            that of the file.
         options: `format`, the name of the format, and options of the reader.
 
     Raises:
-        InputError: a file cannot be read, or the slurm.conf names no nodes.
+        InputError: a file cannot be read.
     """
     found = read_raw([Path(path)], **options)
     return _described(records_of(found) if isinstance(found, Log) else found, system)
 
 
-def _described(workload: Workload, system: System | Path | None) -> dict[str, Any]:
-    """Return the statistics of a workload, also by partition, for a machine."""
+def _described(workload: Workload, system: System | Machine | None) -> dict[str, Any]:
+    """Return the statistics of a workload, also by partition and by class of nodes, for a machine."""
     if isinstance(system, System):
         workload = workload.with_provenance(system=system)
-    if not isinstance(system, Path):
+    if not isinstance(system, Machine):
         facts = description.describe(workload)
-        return facts | {"by_partition": partition_facts(workload), "node_classes": []}
-    from tracebed.orchestrator.configurations import configuration_of
+        return facts | {"by_partition": partition_facts(workload), "node_classes": [], "unserved": []}
+    from tracebed.machine.demand import capacities, class_demand
 
-    partitions, classes = configuration_of(system).partitions_in(system)
-    by_partition = partition_facts(workload, partitions)
-    return description.describe(workload) | {"by_partition": by_partition, "node_classes": classes}
+    classes, unserved = class_demand(workload, system)
+    by_partition = partition_facts(workload, capacities(system))
+    return description.describe(workload) | {
+        **{"by_partition": by_partition, "node_classes": classes, "unserved": unserved},
+    }
 
 
 def workload_summary(workload: Workload) -> dict[str, Any]:

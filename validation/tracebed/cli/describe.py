@@ -127,15 +127,13 @@ HEADS = {
     **{"core_hours": "core hours", "gpu_hours": "GPU hours", "core_demand": "demand", "gpu_demand": "of GPUs"},
 }
 TIMES = {"run_time_s": ("run time", ("median", "p95")), "wait_s": ("wait", ("mean", "median", "p95"))}
+DEMANDS = {"node": "demand", "gpu": "of GPUs", "memory": "of memory"}
 MUCH = 1.0
 """Demand above which a queue grows for as long as the log lasts."""
 
 
 def print_partitions(facts: Mapping[str, Any]) -> None:
-    """Print a row for each partition, a line for each demand above 100 %, and a row for each class of nodes.
-
-    Nothing is printed of a workload without partitions.
-    """
+    """Print a row for each partition, and a line for each demand above 100 %; nothing without partitions."""
     found = facts["by_partition"]
     if len(found) < 2:
         return
@@ -145,15 +143,11 @@ def print_partitions(facts: Mapping[str, Any]) -> None:
     heads = ["partition", *known.values(), *(f"{TIMES[name][0]}, {of}" for name, of in times)]
     print_table(heads, [_row(row, known, times) for row in shown], spare=("GPU hours", "run time, p95", "wait, median"))
     for row in shown:
-        if facts["node_classes"] and row["nodes"] is None:
-            click.echo(f"partition {row['partition']} is not in the slurm.conf")
         for name, what in (("core_demand", "CPUs"), ("gpu_demand", "GPUs")):
             if row[name] is not None and row[name] > MUCH:
                 of = f"partition {row['partition']}" if row["partition"] else "all partitions"
                 click.echo(f"demand above 100 %: the jobs of {of} need {100 * row[name]:.0f} % of its {what}")
     click.echo()
-    if facts["node_classes"]:
-        _print_classes(facts["node_classes"])
 
 
 def _row(row: Mapping[str, Any], known: Mapping[str, str], times: list[tuple[str, str]]) -> tuple[Any, ...]:
@@ -161,28 +155,51 @@ def _row(row: Mapping[str, Any], known: Mapping[str, str], times: list[tuple[str
     for name in known:
         value = row[name]
         if name.endswith("_demand"):
-            value = None if value is None else f"{100 * value:.0f} %"
+            value = _percent(value)
         cells.append(round(value) if isinstance(value, float) else value)
     lengths = (row[name][of] for name, of in times)
     return (row["partition"] or "all", *cells, *(None if value is None else duration_text(value) for value in lengths))
 
 
-def _print_classes(classes: list[dict[str, Any]]) -> None:
+def print_classes(facts: Mapping[str, Any]) -> None:
+    """Print what each class of nodes has, the demand of its jobs, and why other jobs cannot run; nothing: no class."""
+    classes = facts["node_classes"]
+    if not classes:
+        return
     rows = [
         (
-            *(kind["names"], kind["nodes"], kind["cpus"], f"{kind['memory_mib']:,} MiB"),
+            *(kind["names"], kind["nodes"], kind["cpus"]),
+            None if kind["memory_mib"] is None else f"{kind['memory_mib']:,} MiB",
             ",".join(f"{name}:{count}" for name, count in kind["gres"].items()) or None,
-            *(",".join(kind["features"]) or None, ", ".join(kind["partitions"])),
+            *(",".join(kind["features"]) or None, ", ".join(kind["partitions"]) or None),
         )
         for kind in classes
     ]
-    print_table(["class", "nodes", "CPUs", "memory", "gres", "features", "partitions"], rows, text=("partitions",))
+    text = ("class", "features", "partitions")
+    print_table(["class", "nodes", "CPUs", "memory", "gres", "features", "partitions"], rows, text=text)
     click.echo()
+    rows = [
+        (
+            *(kind["names"], kind["jobs"], kind["jobs_only"], round(kind["node_hours"]), round(kind["gpu_hours"])),
+            *(_percent(kind[f"{what}_demand"]) for what in DEMANDS),
+        )
+        for kind in classes
+    ]
+    heads = ["class", "jobs", "only here", "node hours", "GPU hours", *DEMANDS.values()]
+    print_table(heads, rows, text=("class",))
+    for reason in facts["unserved"]:
+        jobs = f"{reason['jobs']:,} job{'' if reason['jobs'] == 1 else 's'}"
+        click.echo(f"no class can serve {jobs} (first: {reason['first']}): {reason['reason']}")
+    click.echo()
+
+
+def _percent(share: float | None) -> str | None:
+    return None if share is None else f"{100 * share:.0f} %"
 
 
 Facts = Mapping[str, Any]
 
-AS_IS = ", except under --policy slurm -P @slurm.conf"
+AS_IS = ", unless --machine FILE is given"
 QUANTILES = {
     "nodes": "nodes",
     "cores_per_node": "cores per node",
@@ -206,45 +223,76 @@ class Description:
     )
     system: str | None = option(
         metavar="NODESxCORES|@FILE",
-        help="Machine of the workload, if its file does not name it: 64x48; or @slurm.conf, for the sizes of "
-        "partitions, the demand in percent of them and the classes of nodes.",
+        help="Machine of the workload, if its file does not name it: 64x48; @FILE is --machine FILE.",
     )
+    machine: tuple[str, ...] = option(
+        metavar="FILE|NAME",
+        help="File that describes the machine (a slurm.conf, an inventory, YAML), for the demand by partition and by "
+        "class of nodes, and the jobs that no class can serve. Or the machine whose jobs are read from a log of "
+        "several. May be repeated.",
+    )
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The files of the machine: those of `--machine` that exist, and the inventories of tracebed that it names."""
+        system = self.system or ""
+        of_system = [system[1:]] if system.startswith("@") else []
+        return tuple(map(Path, [*of_system, *filter(_is_machine, self.machine)]))
+
+    @property
+    def name(self) -> str | None:
+        """The machine whose jobs are read from a log of several. Raises InputError if two are given."""
+        names = [name for name in self.machine if not _is_machine(name)]
+        if len(names) > 1:
+            what = f"--machine {names[0]!r} and {names[1]!r} are no files"
+            raise InputError(what, hint="give a file of the machine, or one name of a machine in the log")
+        return names[0] if names else None
+
+
+def _is_machine(name: str) -> bool:
+    return Path(name).exists() or name in tb.inventories()
 
 
 @click.command()
 @workload_argument
 @gathered("description", Description)
-@gathered("reading", Reading, "format", "machine")
+@gathered("reading", Reading, "format", "columns")
 @json_option
 def describe(workload: Path, description: Description, reading: Reading, as_json: bool) -> None:
     """Sizes, run times, load, occupation and arrivals of a workload: table and plot.
 
-    --from and --machine concern WORKLOAD, or the log of --before if one is given.
+    --from, --columns and --machine NAME concern WORKLOAD, or the log of --before if one is given.
 
     \b
     Example:
       tracebed describe knl.parquet --before cori-knl/ --plot knl.png
       tracebed describe knl.parquet --list
-      tracebed describe sacct.txt --system @slurm.conf
+      tracebed describe sacct.txt --machine slurm.conf
     """
     before, plot, system = description.before, description.plot, description.system
+    options = reading.keywords | ({} if description.name is None else {"machine": description.name})
     if description.dictionary:
-        if before is not None or plot is not None or system is not None:
-            raise InputError("--list and --before, --plot or --system", hint="give one of them")
-        _print_dictionary(load_workload(workload, **reading.keywords), workload, as_json)
+        if before is not None or plot is not None or system is not None or description.files:
+            raise InputError("--list and --before, --plot, --system or a file of --machine", hint="give one of them")
+        _print_dictionary(load_workload(workload, **options), workload, as_json)
         return
     if plot is not None:
         tb.check_picture(plot)
-    earlier = None if before is None else _facts(before, reading.keywords)
-    facts = _facts(workload, reading.keywords if before is None else {}, system=system)
+    machine = tb.read_machine(*description.files) if description.files else None
+    if machine is not None and system is not None and not system.startswith("@"):
+        raise InputError("both --system and a file of --machine are given", hint="give one of them")
+    chosen = system_of(system) if machine is None else machine
+    earlier = None if before is None else _facts(before, options)
+    facts = _facts(workload, options if before is None else {}, chosen)
     if plot is not None:
         with progress(f"drawing {plot.name}"):
             tb.plot_description(facts, plot, before=earlier)
     if as_json:
         print_json("tracebed-describe/1", facts if earlier is None else {**facts, "before": earlier})
     else:
-        _print_facts(workload, facts)
+        _print_facts(workload, facts, pooled=machine is None or machine.plain)
         print_partitions(facts)
+        print_classes(facts)
         if before is not None and earlier is not None:
             _print_both(before, earlier, facts)
         _print_charts(facts)
@@ -271,15 +319,17 @@ def _print_dictionary(loaded: tb.Workload, path: Path, as_json: bool) -> None:
         click.echo(_folded(f"{row['column']:{wide}}  {row['type']:7}  {row['default']:9}  ", row["meaning"]))
 
 
-def _facts(path: Path, reading: Mapping[str, Any], *, system: str | None = None) -> dict[str, Any]:
+def _facts(path: Path, reading: Mapping[str, Any], system: tb.System | tb.Machine | None = None) -> dict[str, Any]:
     """Return the statistics of a workload. Its jobs are not kept, so two workloads need not fit into memory."""
     with progress(f"describing {path.name}"):
-        if system is not None and system.startswith("@"):
-            return tb.describe_log(path, Path(system[1:]), **reading)
-        return tb.describe_log(path, system_of(system), **reading)
+        return tb.describe_log(path, system, **reading)
 
 
-def _print_facts(path: Path, facts: Facts) -> None:
+def _print_facts(path: Path, facts: Facts, *, pooled: bool) -> None:
+    """Print the main statistics. `pooled`: whether the machine has equal nodes, so that jobs lose their demands."""
+    one = "; they count as one machine of equal nodes" + AS_IS if pooled else ""
+    without = "; they count as jobs without GPUs" + AS_IS if pooled else ""
+    whole = " count as whole nodes" + AS_IS if pooled else ""
     system = facts["system"]
     cores = system["cores_per_node"]
     machine = f"{or_unknown(system['nodes'])} nodes of {or_unknown(cores)} core{'' if cores == 1 else 's'}"
@@ -297,11 +347,11 @@ def _print_facts(path: Path, facts: Facts) -> None:
         ("statuses", _counted(facts["statuses"])),
     ]
     if len(facts["partitions"]) > 1:
-        rows.append(("partitions", f"{_counted(facts['partitions'])}; they count as one machine of equal nodes{AS_IS}"))
+        rows.append(("partitions", f"{_counted(facts['partitions'])}{one}"))
     if facts["gpu_jobs"]:
-        rows.append(("GPUs", f"{facts['gpu_jobs']:,} jobs; they count as jobs without GPUs{AS_IS}"))
+        rows.append(("GPUs", f"{facts['gpu_jobs']:,} jobs{without}"))
     if facts["jobs_on_parts_of_nodes"]:
-        what = f"{facts['jobs_on_parts_of_nodes']:,} jobs on parts of nodes count as whole nodes{AS_IS}"
+        what = f"{facts['jobs_on_parts_of_nodes']:,} jobs on parts of nodes{whole}"
         rows.append(("shared nodes", what))
     unknown = {name.replace("_", " "): count for name, count in facts["unknown"].items() if count}
     if unknown:

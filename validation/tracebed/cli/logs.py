@@ -19,6 +19,9 @@ from tracebed.ground.errors import InputError
 PLAIN = "amte, batsim, csv, elastisim, parquet and swf"
 """Formats whose readers keep names: help must not import the readers, and a test compares them."""
 
+TABLES = "acme, alibaba-2020, alibaba-2023, helios, philly"
+"""Shipped recipes of columns: help must not read the files, and a test compares them."""
+
 
 @dataclass(frozen=True)
 class Reading:
@@ -28,6 +31,10 @@ class Reading:
         "--from",
         **extension("tracebed.formats") | {"metavar": "FORMAT"},
         help="Format of the input, if its content does not tell: {names}.",
+    )
+    columns: str | None = option(
+        metavar="NAME|FILE",
+        help=f"Recipe of the columns of a table of jobs, in place of a format: {TABLES}, or a YAML file.",
     )
     by: Literal["node", "core"] | None = option(
         help="Processors of an SWF or of sacct become cores of whole nodes (default), or nodes of one core."

@@ -168,7 +168,7 @@ def simulate(
     members: Sequence[tb.AnyCalibration] = ()
     if model.cloud and calibration:
         members = cloud_of(calibration)
-    jobs = load_workload(workload)
+    jobs = load_workload(workload, equal_nodes=False)  # the api warns, if the machine has equal nodes
     known = len(chosen.nodes) if isinstance(chosen, tb.Machine) else chosen if isinstance(chosen, int) else None
     known = known or jobs.provenance.system.nodes
     settings = settings_of(settings, nodes=known, plain=not (known or chosen))

@@ -2,24 +2,36 @@
 
 A record is the part of a job in one day: a job that runs over midnight has a record that ends at 23:59:59 and
 another. The same job id with another submit time is another run of the job. Time limits, states and requests are
-missing. On shared nodes, `Raw Hours` gives the share of the node, stored in `extra_node_share`.
+missing. On shared nodes, `Raw Hours` gives the share of the node, stored in `extra_node_share`. The GPUs of a job of
+Perlmutter are those of its nodes; on a part of a node, by hours or else by CPUs, they are in proportion, rounded down.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from tracebed.converters.formats.tools.amounts import first_positive
 from tracebed.converters.formats.tools.columns import Columns, column_spec
 from tracebed.converters.formats.tools.site import Derived, Site
 from tracebed.converters.workload import System
 
+GPUS = {"NERSC Perlmutter GPU": 4}
+"""Machine -> GPUs of each node."""
+SLACK = 0.02
+"""Largest share of a GPU by which rounded hours fall short of it."""
 SHARED = 0.99
 """A job with a node share below this shared its nodes. Shares of whole nodes exceed it despite rounded hours."""
 
 
 def _derive(c: Columns, system: System, zone: str) -> Derived:
     share = c.numbers("hours") * 3600.0 / (c.numbers("elapsed") * c.numbers("nodes"))
-    return Derived({"extra_node_share": np.where(share < SHARED, share, np.nan)})
+    columns = {"extra_node_share": np.where(share < SHARED, share, np.nan)}
+    if on_node := GPUS.get(system.name):
+        threads = 2.0 * (system.cores_per_node or 1)
+        of_node = np.nan_to_num(first_positive(share, c.numbers("cpus") / (threads * c.numbers("nodes"))), nan=1.0)
+        gpus = np.floor(on_node * np.minimum(of_node, 1.0) + SLACK)
+        columns["extra_gpus"] = first_positive(gpus * c.numbers("nodes"))
+    return Derived(columns)
 
 
 SITE = Site(
@@ -40,6 +52,7 @@ SITE = Site(
         "elapsed": column_spec("number", "elapsed secs"),
         "nodes": column_spec("number", "nodes allocated", needed=True),
         "hours": column_spec("number", "raw hours"),
+        "cpus": column_spec("number", "cpus"),
         "cores_per_node": column_spec("whole nodes"),
     },
     System(),

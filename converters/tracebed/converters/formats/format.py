@@ -26,6 +26,13 @@ if TYPE_CHECKING:
 
 BY_CORE = ("sacct", "swf", "ub-slurm")
 """Formats of logs whose readers have the option `by`."""
+OF_LOGS = frozenset(
+    (
+        *BY_CORE,
+        *("cori", "eagle", "fdata", "gwf", "lassen", "mwf", "pbs", "pm100", "supercloud", "table", "theta"),
+    )
+)
+"""Formats of logs of real machines: what `from_log` says without loading the readers, and a test compares them."""
 
 
 class Marks(enum.IntEnum):
@@ -109,7 +116,7 @@ def from_log(workload: Workload) -> bool:
     A workload of a model or of another simulator has no machine other than the simulated one.
     """
     steps = workload.provenance.steps
-    return bool(steps) and steps[0].parameters.get("format") in (*BY_CORE, "pbs", "cori", "eagle")
+    return bool(steps) and steps[0].parameters.get("format") in OF_LOGS
 
 
 def check_options(function: Callable[..., Any], options: Mapping[str, Any], doing: str, where: str) -> None:

@@ -23,6 +23,7 @@ from tracebed.converters.formats.format import Format, Marks
 from tracebed.converters.formats.tools.amounts import span
 from tracebed.converters.formats.tools.columns import ASSUMED_UTC, utc
 from tracebed.converters.formats.tools.files import Input, bad_line
+from tracebed.converters.formats.tools.gres import UNEVEN, gpus_on_nodes
 from tracebed.converters.formats.tools.states import RecordState, pbs_exit
 from tracebed.converters.log import Log, make_log
 from tracebed.converters.workload import MAX_SIZE, System
@@ -37,12 +38,14 @@ SLOTS = re.compile(r"(\d{1,9})(?:-(\d{1,9})|\*(\d{1,9}))?$")
 NCPUS = re.compile(r"[:+(]ncpus=(\d{1,9})(?=[:+)]|$)")
 SPELLINGS = (("ncpus", "ppn"), ("ngpus", "gpus"))
 """Names of cores and GPUs in a request, of PBS Pro and of Torque."""
+DEPENDENCIES = ("after", "afterok", "afternotok", "afterany")
+"""Kinds of dependencies that PBS and Slurm have alike."""
 MEMORY = ("mem", "pmem")
 """Memory of a job, and of a process."""
 RESOURCES = ("nodes", "select", "nodect", "ncpus", "ngpus", "walltime", *MEMORY)
 USED = {
     *("user", "group", "account", "queue", "ctime", "qtime", "etime", "start", "end", "Exit_status"),
-    *("exec_host", "exec_vnode"),
+    *("exec_host", "exec_vnode", "depend"),
     *(f"Resource_List.{name}" for name in RESOURCES),
 }
 """Keys of a record that are read; other keys are kept by `keep_extra`."""
@@ -128,6 +131,33 @@ class PbsRecord:
             nodes, cores, gpus = nodes + count, cores + count * int(texts[0] or 1), gpus + count * int(texts[1] or 0)
         return nodes, cores, gpus
 
+    def features(self) -> str:
+        """Return the demanded properties of nodes, as `--constraint` writes them.
+
+        They are the words of a chunk of Torque (`4:ppn=8:fast`), and the resources of PBS Pro that are true.
+        """
+        name = next((name for name in ("select", "nodes") if self.has_resource(name)), None)
+        if name is None:
+            return ""
+        items = re.split(r"[:+]", self.values[f"Resource_List.{name}"].partition("#")[0])
+        starts = {chunk.split(":")[0] for chunk in self.values[f"Resource_List.{name}"].split("+")}
+        properties = [item for item in items if "=" not in item and item not in starts and not item.isdecimal()]
+        true = [item.partition("=")[0] for item in items if item.partition("=")[2].lower() in ("true", "t", "y")]
+        return "&".join(dict.fromkeys(filter(None, properties + true)))
+
+    def dependency(self, one_server: bool) -> str:
+        """Return the conditions of the start (`afterok:12.srv@srv` in a Q record), as `--dependency` writes them.
+
+        Conditions that Slurm does not have, such as `on` and `before`, are left out: other jobs have their opposite.
+        """
+        conditions = []
+        for condition in self.values.get("depend", "").strip('"').split(","):
+            kind, *jobs = condition.split(":")
+            names = [job.partition("@")[0] for job in jobs]
+            if kind in DEPENDENCIES and names:
+                conditions.append(":".join([kind, *(name.partition(".")[0] if one_server else name for name in names)]))
+        return ",".join(conditions)
+
     def gpus(self) -> float:
         """Return the requested GPUs, NaN if there are none."""
         named = self.number("Resource_List.ngpus")
@@ -146,6 +176,8 @@ class PbsRecords:
     jobs: list[PbsRecord] = field(default_factory=list)
     queued: dict[str, PbsRecord] = field(default_factory=dict)
     started: dict[str, PbsRecord] = field(default_factory=dict)
+    dependencies: dict[str, str] = field(default_factory=dict)
+    """What each job depends on; only Q records have it."""
     deleted: dict[str, PbsRecord] = field(default_factory=dict)
     ended: dict[str, PbsRecord] = field(default_factory=dict)
     """The last E record of each job that was not queued or started again since."""
@@ -174,6 +206,8 @@ class PbsRecords:
         elif kind == "Q":
             self.ended.pop(record.job, None)
             self.queued.setdefault(record.job, record)
+            if depend := record.values.get("depend"):
+                self.dependencies[record.job] = depend
         elif kind in "DA":
             record.status = JobState.CANCELLED if kind == "D" else JobState.FAILED
             self.deleted[record.job] = record
@@ -232,6 +266,9 @@ def read_log(
     if not records.jobs:
         raise InputError("contains no jobs that ended", where=files[0].where, hint="add the files of later days")
     jobs = records.jobs
+    for job in jobs:
+        if job.job in records.dependencies:
+            job.values.setdefault("depend", records.dependencies[job.job])
     nodes, cores = np.array([job.size() for job in jobs], dtype=np.float64).T
     with np.errstate(divide="ignore", invalid="ignore"):
         cores_per_node = np.nan_to_num(np.ceil(cores / nodes), nan=1.0, posinf=1.0).clip(1.0, None)
@@ -247,6 +284,9 @@ def read_log(
     what = "an amount of memory such as 16gb"
     whole, of_process = (np.array([job.amount(f"Resource_List.{name}", _mib, what) for job in jobs]) for name in MEMORY)
     servers = {job.job.partition(".")[2] for job in jobs}
+    dependency = np.array([job.dependency(len(servers) == 1) for job in jobs], dtype=object)
+    gpus = np.array([job.gpus() for job in jobs])
+    gres, uneven = gpus_on_nodes(gpus, nodes)
     return make_log(
         files,
         "pbs",
@@ -260,17 +300,22 @@ def read_log(
             "user": _labels(jobs, "user"),
             "group": _labels(jobs, "account", "group"),
             "queue": _labels(jobs, "queue"),
+            "partition": _labels(jobs, "queue"),  # a queue of PBS is what binds jobs to nodes, as a partition of Slurm
             "status": [_status(*row) for row in zip(jobs, end - start >= limit, strict=True)],
-            "earliest_start": np.where(eligible > submit, eligible, np.nan),
+            # The eligible time of a job with dependencies is a result of the other jobs, not a demand.
+            "earliest_start": np.where((eligible > submit) & (dependency == ""), eligible, np.nan),
+            "features": [job.features() for job in jobs],
+            "gres": gres,
+            "dependency": dependency,
             "logged_start": start,
             "logged_end": end,
-            "extra_gpus": np.array([job.gpus() for job in jobs]),
+            "extra_gpus": gpus,
             **(_extras(jobs) if keep_extra else {}),
         },
         system=System(name=min(servers)) if len(servers) == 1 else System(),
         time_zone=zone,
         parameters={"time_zone": zone, "keep_extra": keep_extra, "keep_names": keep_names},
-        defects={"jobs of unknown size": nodes == 0, ASSUMED_UTC: local, **records.counts},
+        defects={"jobs of unknown size": nodes == 0, ASSUMED_UTC: local, UNEVEN: uneven, **records.counts},
         place=lambda row: jobs[row].place,
         names=("user", "group"),
     )

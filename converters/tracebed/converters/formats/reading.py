@@ -108,6 +108,8 @@ def read_raw(paths: Sequence[Path], format: str | None = None, **options: Any) -
         if Path(path, "run.json").is_file():
             hint = "`tracebed metrics` reads runs, `tracebed export RUN --to workload` writes their jobs"
             raise InputError("is a run, not a workload", where=str(path), hint=hint)
+    if format is None and "columns" in options:
+        format = "table"
     files = [file for path in paths for file in inputs_at(path)]
     chosen, files = _chosen(files, format)
     first: dict[str, Input] = {}

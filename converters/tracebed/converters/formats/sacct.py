@@ -31,6 +31,7 @@ from tracebed.converters.formats.tools.columns import (
     relabel,
 )
 from tracebed.converters.formats.tools.files import Input
+from tracebed.converters.formats.tools.gres import UNEVEN
 from tracebed.converters.formats.tools.sacct_json import as_columns, is_json
 from tracebed.converters.formats.tools.sacct_text import FIELDS, SacctHeader, lacks_header, one_line_each
 from tracebed.converters.formats.tools.states import UNFINISHED, slurm_states
@@ -237,7 +238,7 @@ def _columns(c: Columns, zone: str) -> tuple[dict[str, Any], dict[str, BoolArray
     }
     return columns, {
         "jobs on more nodes than they asked for, whose cores may lie on any nodes (no --ntasks-per-node known)": spread,
-        "jobs with unequal generic resources on their nodes, counts rounded up": uneven,
+        UNEVEN: uneven,
         "jobs with --time-min or --deadline, which simulations ignore": np.asarray(said["lapse"]) != "",
         "tasks of arrays that became eligible one after the other, number of tasks at once (%) unknown": staggered,
         "tasks of an array that did not start, one job for all of them": c["job"].str.contains("_[", regex=False),

@@ -100,7 +100,6 @@ def read_log(
     one_of("by", by, ("node", "core"))
     jobs = _events(files) if EVENT.match(first_line(files[0], COMMENTS.encode())) else _table(files, keep_extra)
     to_limit = np.isnan(jobs.run)
-    demands = np.array([any(texts) for texts in zip(*(jobs.others[name] for name in DEMANDS), strict=True)], dtype=bool)
     columns = {
         "job_id": jobs.ids,
         "submit_time": jobs.submit,
@@ -118,7 +117,6 @@ def read_log(
         parameters={"keep_extra": keep_extra, "keep_names": keep_names, "by": by},
         defects={
             "jobs that run until their limit (run time -1), limit used as run time": to_limit,
-            "jobs that demand features or generic resources (for `simulate --policy slurm -P @slurm.conf`)": demands,
             **jobs.defects,
         },
         place=jobs.place,

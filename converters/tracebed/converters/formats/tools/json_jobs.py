@@ -79,6 +79,14 @@ class Item:
 
 def load(file: Input) -> Item:
     """Return a JSON document that is an object; it may be a single line of any length."""
+    document = json_of(file)
+    if not isinstance(document, dict):
+        raise InputError(f"is {abbreviated(document)}, not an object", where=file.where, hint="check the file")
+    return Item(document, file.where)
+
+
+def json_of(file: Input) -> Any:
+    """Return a JSON document. Raise InputError if the file is not JSON."""
     try:
         text = file.bounded(b",", "value").decode("utf-8-sig")
         document = json.loads(text, parse_constant=not_json)
@@ -98,9 +106,7 @@ def load(file: Input) -> Item:
         except UnicodeEncodeError:
             hint = "write characters above U+FFFF as a surrogate pair or in UTF-8"
             raise InputError("contains a lone surrogate (\\ud800 to \\udfff)", where=file.where, hint=hint) from None
-    if not isinstance(document, dict):
-        raise InputError(f"is {abbreviated(document)}, not an object", where=file.where, hint="check the file")
-    return Item(document, file.where)
+    return document
 
 
 def load_jobs(file: Input) -> tuple[Item, list[Item], Mapping[str, Any]]:

@@ -31,6 +31,7 @@ from tracebed.converters.formats.tools.columns import (
     relabel,
 )
 from tracebed.converters.formats.tools.files import Input
+from tracebed.converters.formats.tools.gres import UNEVEN, gpus_on_nodes
 from tracebed.converters.formats.tools.states import slurm_states
 from tracebed.converters.log import Log, make_log, place_of
 from tracebed.converters.workload import SCHEMA, BoolArray, System
@@ -134,7 +135,10 @@ class Site:
             known = {name for name in self.columns if name in SCHEMA or name.startswith("extra_")}
             made = [name for name in self.columns if name in known and (name in c or name == "cores_per_node")]
             taken = {name: self._column(c, name, system, zone) for name in made}
-        defects = dict(derived.defects)
+        defects, gpus = dict(derived.defects), {**taken, **derived.columns}.get("extra_gpus")
+        if gpus is not None and "gres" not in derived.columns:
+            nodes = np.asarray({**taken, **derived.columns}["nodes"], dtype=np.float64)
+            taken["gres"], defects[UNEVEN] = gpus_on_nodes(gpus, nodes)
         if set(TIMES) <= set(c.values):
             times, defects[WHICH_HOUR] = in_order(c, TIMES, zone, c.numbers("run_time" if "run_time" in c else "run"))
             taken |= times

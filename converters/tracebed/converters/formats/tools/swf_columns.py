@@ -14,6 +14,7 @@ import pandas as pd
 
 from tracebed.converters.formats.tools import states
 from tracebed.converters.formats.tools.files import Input, bad_line, wrong_fields
+from tracebed.converters.formats.tools.gres import gpus_on_nodes
 from tracebed.converters.formats.tools.swf_header import SwfHeader
 from tracebed.converters.log import MAX_SPAN_S, has_values
 from tracebed.converters.workload import (
@@ -342,6 +343,7 @@ def decode(lines: FieldLines, cores: int, by: str = "node") -> Decoded:
     if further is not None:
         columns |= {
             "extra_gpus": further.gpus,
+            **({"gres": gpus_on_nodes(further.gpus, nodes.astype(np.float64))[0]} if by == "node" else {}),
             "extra_soft_limit_s": further.soft_limit,
             "extra_cluster": further.cluster,
             "extra_node_list": further.node_list,
