@@ -34,7 +34,9 @@ PROGRAM = "program="
 if TYPE_CHECKING:
     import pandas as pd
 
+    from tracebed.machine.calendar import Calendar
     from tracebed.orchestrator.evolving.programs import Communication
+    from tracebed.orchestrator.simulation.outages import OutageModel
     from tracebed.orchestrator.simulation.prediction import EngineChoice
     from tracebed.orchestrator.testbeds.nodes import Inventory
 
@@ -50,6 +52,8 @@ def simulate(
     processes: Communication | None = None,
     processes_seed: int = 0,
     processes_options: Mapping[str, Any] | None = None,
+    outages: Calendar | Path | str | Mapping[str, Any] | None = None,
+    on_node_failure: str = "requeue",
     name: str = "workload",
     on_progress: Callable[[int], None] | None = None,
     **settings: Any,
@@ -70,6 +74,10 @@ def simulate(
             `behaviour`, whose run time follows from its nodes and from other jobs. None: a job takes its run time.
         processes_seed: seed of the programs.
         processes_options: constants of the programs and other choices, the fields of `simulation.processes.Processes`.
+        outages: outages of the nodes: a calendar, its file (see `read_outages`), or a model by the names of its fields
+            `mtbf_s` and `repair_s` (mean times up and down of a node, s), `shape` (1: exponential, else Weibull) and
+            `seed`. None: no node fails. tracebed's simulator in Python simulates outages.
+        on_node_failure: what happens to the jobs of a node that is down: `requeue` (they begin again) or `fail`.
         name: name of the workload in reports.
         on_progress: called from time to time with the number of submitted jobs; None: a line on standard error after
             5 s, and then every 10 s. Likewise in the other functions.
@@ -90,6 +98,7 @@ def simulate(
     """
     from tracebed.orchestrator.simulation.prediction import PredictionOptions, machine_of
 
+    found = outages_of(outages, workload)
     chosen, member = loaded_calibration(settings.pop("calibration", None)), settings.pop("member", None)
     other = EXECUTORS.load(simulator) if simulator != TRACEBED and simulator in EXECUTORS.names() else None
     options_of: Any = Options
@@ -118,6 +127,7 @@ def simulate(
             (engine, "auto", "engine"),
             (processes, None, "processes"),
             (None if member is None else str(member), None, "member"),
+            (None if found is None else "given", None, "outages"),
         )
         for value, usual, option in usuals:
             if value != usual:
@@ -132,7 +142,12 @@ def simulate(
     if own:
         what = f"{next(iter(own))} is an option of the simulator of another project"
         raise InputError(what, hint="name the simulator, or leave the option out")
-    run = execute(workload, made, setup, PredictionOptions(name=name, on_progress=told, engine=engine, member=member))
+    if found is not None and (processes is not None or processes_options):
+        raise InputError("outages do not apply to processes", hint="leave one of the two out")
+    prediction = PredictionOptions(
+        name=name, on_progress=told, engine=engine, member=member, outages=found, on_node_failure=on_node_failure
+    )
+    run = execute(workload, made, setup, prediction)
     if processes is not None or processes_options:
         from tracebed.orchestrator.simulation.processes import Processes, as_processes
 
@@ -140,6 +155,20 @@ def simulate(
             raise InputError("overheads do not apply to processes", hint="leave the overheads and the calibration out")
         run = as_processes(run, workload, Processes.of(processes, processes_options), seed=processes_seed)
     return Run.of(run)
+
+
+def outages_of(
+    outages: Calendar | Path | str | Mapping[str, Any] | None, workload: Workload
+) -> Calendar | OutageModel | None:
+    """Return the outages of a simulation; the arguments are those of `simulate`."""
+    if outages is None:
+        return None
+    from tracebed.machine.calendar import Clock, read_outages
+    from tracebed.orchestrator.simulation.outages import OutageModel
+
+    if isinstance(outages, Path | str):
+        return read_outages(outages, Clock.of(workload.provenance))
+    return OutageModel.of(dict(outages)) if isinstance(outages, Mapping) else outages
 
 
 def split(settings: Mapping[str, Any], options: type[Any]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -23,6 +23,7 @@ from tracebed.cli.options import (
     ExtensionFamily,
     ExtensionOption,
     Family,
+    Number,
     OutputPath,
     gathered,
     inventory_option,
@@ -79,6 +80,55 @@ class Model:
     )
 
 
+class ModelOfOutages(Family):
+    """A click type: the model of `--outages`, `mtbf=30d,repair=2h`, as keywords of the api."""
+
+    name = "model"
+
+    def __init__(self) -> None:
+        super().__init__(
+            click.STRING, {"mtbf": DURATION, "repair": DURATION, "shape": Number(0.1, 100), "seed": click.IntRange(0)}
+        )
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Parse, or fail as click does."""
+        if isinstance(value, dict):
+            return value
+        _, found = super().convert(f",{value}", param, ctx)
+        for name in ("mtbf", "repair"):
+            if name not in found:
+                self.fail(f"{name} is missing, as in mtbf=30d,repair=2h.", param, ctx)
+        return {"mtbf_s": found.pop("mtbf"), "repair_s": found.pop("repair"), **found}
+
+
+@dataclass(frozen=True)
+class OutageOptions:
+    """The outages of the nodes."""
+
+    events: Path | None = option(
+        help="File with the outages of the nodes: CSV with the columns node, from, to, kind, reason.  [default: no "
+        "node fails]"
+    )
+    outages: dict[str, Any] | None = option(
+        type=ModelOfOutages(),
+        metavar="mtbf=D,repair=D[,shape=K][,seed=N]",
+        help="Draw the outages, in place of --events: mtbf and repair are the mean times up and down of a node (30d, "
+        "2h), shape that of the Weibull distribution of the times up (1: exponential).",
+    )
+    on_node_failure: Literal["requeue", "fail"] = option(
+        default="requeue",
+        help="Treatment of the jobs of a node that is down: return them to the queue, or fail them.",
+    )
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The outages as keywords of the api. Raises InputError if both are given."""
+        if self.events and self.outages:
+            raise InputError("both --events and --outages are given", hint="give one of them")
+        chosen = self.events or self.outages
+        return {"outages": chosen, "on_node_failure": self.on_node_failure} if chosen else {}
+
+
 @dataclass(frozen=True)
 class Simulations:
     """The simulator, and how often it simulates."""
@@ -117,6 +167,7 @@ class Simulations:
     sections={
         "Scheduling": SECTION,
         "Model of time": (*OF_TIMING, *names_in(Model)),
+        "Outages": OutageOptions,
         "Simulator and repetitions": Simulations,
     },
 )
@@ -124,6 +175,7 @@ class Simulations:
 @setup_options(OF_PREDICTIONS)
 @gathered("machine", MachineOptions)
 @gathered("model", Model)
+@gathered("outages", OutageOptions)
 @gathered("simulations", Simulations)
 @output_option("Folder of the run.", PREDICTION)
 @json_option
@@ -132,6 +184,7 @@ def simulate(
     settings: dict[str, Any],
     machine: MachineOptions,
     model: Model,
+    outages: OutageOptions,
     simulations: Simulations,
     output: Path,
     replace: bool,
@@ -144,6 +197,8 @@ def simulate(
 
     --with runs the simulator of another project in place of tracebed's. ElastiSim simulates the jobs, and the policy
     of tracebed decides.
+
+    --events and --outages let nodes fail. A job on such a node begins again, by default, and its work is lost.
 
     --repetitions shows how much the figures depend on milliseconds: where a race of jobs decides, the schedule may take
     one of several courses. `tracebed compare --predicted OUTPUT/ensemble` compares all of its runs with real ones.
@@ -176,7 +231,7 @@ def simulate(
         elif chosen is not None:
             raise InputError("both -P @slurm.conf and another machine are given", hint="give one of them")
         chosen = of_conf
-    settings |= _of_processes(model.processes) | _of_simulator(simulations.simulator, replace)
+    settings |= outages.given | _of_processes(model.processes) | _of_simulator(simulations.simulator, replace)
     settings |= {"cores_per_node": machine.cores_per_node, "engine": simulations.engine, "name": workload.name}
 
     def predict(made: tb.AnyCalibration | None, of: tb.Workload = jobs, **more: Any) -> tb.Run:

@@ -1,9 +1,9 @@
 """The scheduler, used by the simulator and the replayer.
 
 An executor, the simulator or the replayer, reports events to the scheduler: `submit`, `end`, `resized`, `request` (of
-an evolving job), and in a replay `node_lost`, `requeue` and `node_back`. It then calls `serve` for the promises and,
-when the policy is `due`, `decide`. The scheduler maintains the state, calls the policy, checks its decisions, and
-passes them to the executor.
+an evolving job), and of nodes `node_lost`, `node_drained`, `requeue` and `node_back`. It then calls `serve` for the
+promises and, when the policy is `due`, `decide`. The scheduler maintains the state, calls the policy, checks its
+decisions, and passes them to the executor.
 """
 
 from __future__ import annotations
@@ -207,7 +207,8 @@ class Sharing:
                 entered.setdefault(guest, state.expected_end[guest])
         for job, end in entered.items():
             state.releases.remove(job, end)
-            state.releases.add(job, state.expected_end[job], self._frees(job))
+            nodes = max(0, self._frees(job) - state.draining.get(job, 0))
+            state.releases.add(job, state.expected_end[job], nodes)
 
     def _frees(self, job: int) -> int:
         """Return the number of nodes released at the expected end of `job`. The later job releases a shared node."""
@@ -486,6 +487,7 @@ class Scheduler:
         self._sharing = Sharing(jobs, cluster, self.state, self._progress, self._limit)
         self._shares = shares(policy)
         self._resized_in_call = False
+        self._drained: set[int] = set()
         self._wake = math.inf
         self._calls_at_instant = (-math.inf, 0)  # an instant, and the number of calls that the policy requested at it
 
@@ -514,6 +516,8 @@ class Scheduler:
             state.failing.remove(job)
             state.resizing.discard(job)
             state.reserved.clear()  # reservations counted on the lost nodes of the job
+        if state.draining.pop(job, 0):
+            state.reserved.clear()
         if self._shares:
             state.can_host[job] = 0
         if gaining:
@@ -551,11 +555,34 @@ class Scheduler:
         self._nodes_changed()
         return failing
 
+    def node_drained(self, node: int, now: float) -> None:
+        """Handle that no other job may start on `node`. The jobs on the node continue."""
+        self.state.now = now
+        self.cluster.lose(node)
+        self._drained.add(node)
+        self._count_drained(self.cluster.jobs_on(node))
+        self._nodes_changed()
+
     def node_back(self, node: int, now: float) -> None:
-        """Handle the return of the lost `node`."""
+        """Handle the return of the lost or drained `node`."""
         self.state.now = now
         self.cluster.restore(node)
+        if node in self._drained:
+            self._drained.remove(node)
+            self._count_drained(self.cluster.jobs_on(node))
         self._nodes_changed()
+
+    def _count_drained(self, jobs: Iterable[int]) -> None:
+        """Count the drained nodes of running jobs, which are not idle after the ends of these jobs."""
+        state = self.state
+        for job in jobs:
+            state.draining.pop(job, None)
+            if count := len(self._drained.intersection(self.cluster.nodes_of(job))):
+                state.draining[job] = count
+            if self._shares:
+                self._sharing.expect([job])
+            else:
+                self._expect(job, state.expected_end[job])
 
     def resized(self, job: int, now: float) -> None:
         """Handle that the pending resize of `job` took effect: release dropped nodes and update the expected end."""
@@ -565,6 +592,8 @@ class Scheduler:
             state.resizing.discard(job)
         if released := self._promises.released(job):
             self.cluster.shrink(job, released, now)
+            if job in state.draining:
+                self._count_drained([job])
         done, since, rate = self._progress[job]
         done += (now - since) * rate
         rate = self.jobs.rate(job, state.size[job])
@@ -780,7 +809,7 @@ class Scheduler:
         """Set the expected end of a running job, s, and update its number of nodes in the releases."""
         state = self.state
         state.releases.remove(job, state.expected_end[job])
-        state.releases.add(job, end, state.size[job])
+        state.releases.add(job, end, max(0, state.size[job] - state.draining.get(job, 0)))
         state.expected_end[job] = end
 
     def _extend_limits(self) -> None:

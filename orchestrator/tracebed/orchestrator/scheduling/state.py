@@ -221,6 +221,7 @@ class State:
         resizing: running jobs with a pending resize, and the `failing` jobs.
         failing: running jobs that have lost a node. They hold their nodes until their other processes have ended, and
             can be neither resized nor shared with.
+        draining: running job -> number of its nodes that are drained, and will not be idle when the job ends.
         requested: running evolving job -> the number of nodes that it requests. The next call of the policy answers
             with `Resize`. Without an answer, the job continues with its nodes. A request of a job with a pending resize
             waits until the resize has taken effect.
@@ -259,6 +260,7 @@ class State:
         self.resizable: dict[int, None] = {}
         self.resizing: set[int] = set()
         self.failing: set[int] = set()
+        self.draining: dict[int, int] = {}
         self.requested: dict[int, int] = {}
         self.cancelling: set[int] = set()
         self.reserved: dict[int, float] = {}
