@@ -15,8 +15,10 @@ import numpy as np
 
 from tracebed.converters.workload import MAX_EXACT, System, Workload
 from tracebed.ground import bounds
+from tracebed.ground.display import counted
 from tracebed.ground.errors import InputError
 from tracebed.ground.registry import one_of, unknown
+from tracebed.ground.states import JobState
 from tracebed.machine.calendar import Calendar
 from tracebed.machine.machine import Machine
 from tracebed.machine.nodes import NodeFacts
@@ -117,6 +119,9 @@ class Simulation:
             parameters=({} if member is None else {"member": member}) | calendar,
             warnings=self.ignored(workload, policy),
         )
+        if (lost := len(simulator.cluster.lost)) and (never := record.state.count(JobState.UNKNOWN)):
+            absent = f"{lost:,} of {len(nodes):,} nodes did not return"
+            info.warnings.append(f"{counted(never, 'job')} never started, and {absent}")
         return make_run(record, simulator.cluster, info)
 
     def outages(
