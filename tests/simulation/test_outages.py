@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,6 +21,7 @@ from tests.oracles.reference_scheduler import RefJob
 from tests.runs import replaying
 from tests.scheduling.test_outages import CORES, VARIANTS, some_jobs
 from tests.scheduling.test_scheduling import workload_of
+from tracebed.cli import tracebed
 from tracebed.converters.workload import Workload
 from tracebed.ground import system
 from tracebed.ground.errors import InputError
@@ -148,7 +151,7 @@ def test_the_pending_resize_of_a_lost_job_does_not_strike_its_next_run() -> None
     assert run.jobs["restarts"].tolist() == [1, 0]
     first, second = run.resizes.iloc[0], run.resizes.iloc[1]
     assert (first["asked"], first["state"], second["asked"], second["applied"]) == (10, "cancelled", 35, 80)
-    assert run.jobs["start"].tolist() == [30, 80]
+    assert run.jobs["start"].tolist() == [30, 30]
 
 
 def test_an_empty_calendar_changes_nothing() -> None:
@@ -172,8 +175,50 @@ def test_what_has_no_outages_says_so(tmp_path: Path) -> None:
         tb.simulate(work, "fcfs", 2, outages=Calendar(), simulator="elastisim")
     conf = tmp_path / "slurm.conf"
     conf.write_text("NodeName=n[1-2] CPUs=4\nPartitionName=a Nodes=n1 Default=YES\nPartitionName=b Nodes=n2\n")
-    with pytest.raises(InputError, match="outages are not modeled for a cluster of a slurm.conf"):
+    with pytest.raises(InputError, match="outages are not modeled for a cluster"):
         tb.simulate(work, "slurm", tb.read_machine(conf), outages=Calendar())
+
+
+# -- metrics and the command -------------------------------------------------------------------------------------------
+
+KEYS = ("lost_node_h", "availability", "jobs_hit", "lost_work_node_h")
+
+
+def test_the_metrics_of_outages() -> None:
+    work = rigid((0, 100, 2), (10, 20, 1), (20, 5, 1))
+    requeued = metrics(simulated(work, 2, down("n2", 40, 70)))
+    expected = (30 / 3600, 1 - 30 / (2 * 190), 1, 80 / 3600)
+    assert tuple(requeued[key] for key in KEYS) == pytest.approx(expected)
+    failed = metrics(simulated(work, 2, down("n2", 40), on_node_failure="fail"))
+    assert failed["makespan_s"] == 65  # the last of the two jobs that finish
+    assert tuple(failed[key] for key in KEYS) == pytest.approx((25 / 3600, 1 - 25 / (2 * 65), 1, 80 / 3600))
+    drained = metrics(simulated(rigid((0, 100, 2), (1, 10, 2)), 2, drain("n2", 40, 300)))
+    assert tuple(drained[key] for key in KEYS) == pytest.approx((200 / 3600, 1 - 200 / (2 * 310), 0, 0))
+    plain = metrics(simulated(work, 2))
+    assert all(plain["undefined"][key] == "no node was out" for key in KEYS)
+
+
+def test_the_command_simulates_outages(tmp_path: Path) -> None:
+    tb.write(rigid((0, 100, 2), (10, 20, 1)), tmp_path / "w.parquet")
+    (tmp_path / "o.csv").write_text("node,from,to,kind,reason\nn2,40,70,down,fan\n")
+    start = ["simulate", str(tmp_path / "w.parquet"), "--policy", "easy", "--nodes", "2", "-o", str(tmp_path / "run")]
+    done = CliRunner().invoke(tracebed, [*start, "--events", str(tmp_path / "o.csv")])
+    assert done.exit_code == 0, done.output
+    run = tb.Run.load(tmp_path / "run")
+    assert (run.info.outages[0]["reason"], run.jobs["restarts"].tolist()) == ("fan", [1, 0])
+    facts = tb.read_outages(tmp_path / "o.csv")
+    assert run.info.parameters["outages"] == {"sha256": facts.digest, "listed": 1, "on_node_failure": "requeue"}
+    more = ["--outages", "mtbf=50s,repair=10,seed=2", "--on-node-failure", "fail", "--replace"]
+    done = CliRunner().invoke(tracebed, [*start, *more])
+    assert done.exit_code == 0, done.output
+    assert tb.Run.load(tmp_path / "run").info.parameters["outages"]["model"]["mtbf_s"] == 50
+    for wrong, says in [
+        (["--outages", "mtbf=50s"], "repair is missing"),
+        (["--outages", "mtbf=50s,repair=1,x=2"], "'x' is not one of"),
+        (["--outages", "mtbf=50s,repair=1", "--events", "o.csv"], "both --events and --outages"),
+    ]:
+        done = CliRunner().invoke(tracebed, [*start, *wrong, "--replace"])
+        assert done.exit_code and says in done.output + str(done.exception)
 
 
 # -- invariants --------------------------------------------------------------------------------------------------------
@@ -304,7 +349,7 @@ def test_drawn_outages_have_the_mean_times_of_their_model(shape: float) -> None:
     gaps = []
     for node in {outage.node for outage in calendar.outages}:
         mine = [outage for outage in calendar.outages if outage.node == node]
-        gaps += [later.start - earlier.end for earlier, later in zip(mine, mine[1:], strict=False)]
+        gaps += [later.start - earlier.end for earlier, later in itertools.pairwise(mine)]
         assert min(gaps) > 0
     assert np.mean(gaps) == pytest.approx(10_000, rel=0.05)
     expected = {1.0: 1.0, 0.7: 1.462, 2.0: 0.523}[shape]  # coefficient of variation of a Weibull distribution

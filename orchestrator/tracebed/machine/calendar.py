@@ -26,7 +26,7 @@ from tracebed.converters.provenance import Provenance
 from tracebed.ground import bounds
 from tracebed.ground.errors import InputError
 from tracebed.ground.input_files import read_text
-from tracebed.ground.registry import Registry, one_of
+from tracebed.ground.registry import Registry, one_of, unknown
 from tracebed.machine.machine import expanded
 from tracebed.machine.nodes import NodeFacts
 
@@ -187,10 +187,14 @@ class Clock:
         except (ValueError, ZoneInfoNotFoundError):
             hint = "write seconds since time 0 of the workload, or a date such as 2026-01-31T12:00:00"
             raise InputError(f"{text[:40]!r} is not a time", where=where, hint=hint) from None
+        return self.of_unix(date.timestamp(), where, text)
+
+    def of_unix(self, instant: float, where: str, text: str = "") -> float:
+        """Return the trace seconds of a Unix time, which is `text` in the file. Raises InputError as `seconds`."""
         if self.unix_start is None:
-            what = f"{text!r} is a date, but the date of time 0 of the workload is unknown"
+            what = f"{text or f'{instant:.0f}'!r} is a date, but the date of time 0 of the workload is unknown"
             raise InputError(what, where=where, hint="write seconds since time 0")
-        return date.timestamp() - self.unix_start
+        return instant - self.unix_start
 
 
 def read_outages(file: Path | str, clock: Clock | None = None) -> Calendar:
@@ -223,7 +227,9 @@ def _header(text: str) -> list[str]:
 def _read_csv(text: str, file: str, clock: Clock) -> Iterable[Outage]:
     header = _header(text)
     for name in header:
-        one_of(f"column of {file}", name, COLUMNS)
+        if name not in COLUMNS:
+            error = unknown("column", name, [*COLUMNS])
+            raise InputError(error.what, where=f"{file}:1", hint=error.hint)
     lines = csv.reader(io.StringIO(text))
     next(lines)
     for cells in lines:
