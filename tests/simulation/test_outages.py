@@ -154,6 +154,17 @@ def test_the_pending_resize_of_a_lost_job_does_not_strike_its_next_run() -> None
     assert run.jobs["start"].tolist() == [30, 30]
 
 
+def test_a_batch_system_counts_the_lost_run_of_a_job_from_its_allocation_to_the_loss() -> None:
+    """The latency of a launch precedes the job. The allocation of a lost run includes it."""
+    late = {"overheads": {"launch_s": 3.0}, "dispatched": True}
+    run = simulated(rigid((0, 100, 1)), 1, down("n1", 40, 70), **late)
+    assert times(run) == [(73, 173)]
+    assert run.allocations[["start", "end"]].to_numpy().tolist() == [[0, 40], [73, 173]]
+    failed = simulated(rigid((0, 100, 1)), 1, down("n1", 2, 70), on_node_failure="fail", **late)
+    assert times(failed) == [(2, 2)]
+    assert np.isnan(failed.jobs["launched"][0])
+
+
 def test_an_empty_calendar_changes_nothing() -> None:
     plain = predict(workload(), virtual(4).facts, "pref", engine="python")
     run = predict(workload(), virtual(4).facts, "pref", outages=Calendar())

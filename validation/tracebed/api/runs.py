@@ -52,8 +52,6 @@ def simulate(
     processes: Communication | None = None,
     processes_seed: int = 0,
     processes_options: Mapping[str, Any] | None = None,
-    outages: Calendar | Path | str | Mapping[str, Any] | None = None,
-    on_node_failure: str = "requeue",
     name: str = "workload",
     on_progress: Callable[[int], None] | None = None,
     **settings: Any,
@@ -74,16 +72,15 @@ def simulate(
             `behaviour`, whose run time follows from its nodes and from other jobs. None: a job takes its run time.
         processes_seed: seed of the programs.
         processes_options: constants of the programs and other choices, the fields of `simulation.processes.Processes`.
-        outages: outages of the nodes: a calendar, its file (see `read_outages`), or a model by the names of its fields
-            `mtbf_s` and `repair_s` (mean times up and down of a node, s), `shape` (1: exponential, else Weibull) and
-            `seed`. None: no node fails. tracebed's simulator in Python simulates outages.
-        on_node_failure: what happens to the jobs of a node that is down: `requeue` (they begin again) or `fail`.
         name: name of the workload in reports.
         on_progress: called from time to time with the number of submitted jobs; None: a line on standard error after
             5 s, and then every 10 s. Likewise in the other functions.
         settings: the settings of `Setup` by name, such as `priority="aging"`, `overheads={"launch_s": 0.1}` or
             `calibration=` a calibration or its file; `member=`, the seed of a member of an ensemble, whose delays are
-            drawn from the distributions of the calibration; and for a simulator of another project `timeout_s`, `keep`,
+            drawn from the distributions of the calibration; `outages=` a calendar, its file (see `read_outages`), or a
+            model by its fields `mtbf_s` and `repair_s` (mean times up and down of a node, s), `shape` (1: exponential,
+            else Weibull) and `seed`; `on_node_failure=` what happens to the jobs of a node that is down, `requeue`
+            (they begin again, the default) or `fail`; and for a simulator of another project `timeout_s`, `keep`,
             `replace` and `simulator_options`, the fields of `SimulateOptions`.
 
     Raises:
@@ -98,8 +95,9 @@ def simulate(
     """
     from tracebed.orchestrator.simulation.prediction import PredictionOptions, machine_of
 
-    found = outages_of(outages, workload)
     chosen, member = loaded_calibration(settings.pop("calibration", None)), settings.pop("member", None)
+    outages = outages_of(settings.pop("outages", None), workload)
+    on_node_failure = settings.pop("on_node_failure", "requeue")
     other = EXECUTORS.load(simulator) if simulator != TRACEBED and simulator in EXECUTORS.names() else None
     options_of: Any = Options
     if other is not None and other.predicts:
@@ -127,7 +125,7 @@ def simulate(
             (engine, "auto", "engine"),
             (processes, None, "processes"),
             (None if member is None else str(member), None, "member"),
-            (None if found is None else "given", None, "outages"),
+            (None if outages is None else "given", None, "outages"),
         )
         for value, usual, option in usuals:
             if value != usual:
@@ -142,10 +140,10 @@ def simulate(
     if own:
         what = f"{next(iter(own))} is an option of the simulator of another project"
         raise InputError(what, hint="name the simulator, or leave the option out")
-    if found is not None and (processes is not None or processes_options):
+    if outages is not None and (processes is not None or processes_options):
         raise InputError("outages do not apply to processes", hint="leave one of the two out")
     prediction = PredictionOptions(
-        name=name, on_progress=told, engine=engine, member=member, outages=found, on_node_failure=on_node_failure
+        name=name, on_progress=told, engine=engine, member=member, outages=outages, on_node_failure=on_node_failure
     )
     run = execute(workload, made, setup, prediction)
     if processes is not None or processes_options:

@@ -97,8 +97,7 @@ class OutageModel:
 def horizon_s(workload: Workload, nodes: int) -> float:
     """Return the time in which outages are drawn for a workload, trace s.
 
-    This is the last submission, and then three times what `nodes` nodes need for all jobs, one after another if one
-    job is longer than that. Simulations usually end before: failures would only stop later than that.
+    This is the last submission plus three times what `nodes` nodes need for all jobs, or for the longest one.
     """
     table = workload.table
     run_time = np.nan_to_num(table["run_time"].to_numpy(dtype=float))
