@@ -100,6 +100,23 @@ def test_an_invalid_table_is_refused_with_the_line(tmp_path: Path, text: str, sa
         read_outages(tmp_path / "o.csv")
 
 
+@given(st.sampled_from(["node,from,to,kind\n", "NodeName|TimeStart|TimeEnd|State|StateRaw|Reason\n"]), st.text())
+def test_any_text_is_read_or_refused_in_one_line(header: str, rest: str) -> None:
+    for text in (header + rest, header + "n1,2,3," + rest, header + "n1|2|3|" + rest):
+        for _, source in calendar.SOURCES.all():
+            if source.recognizes(text):
+                try:
+                    Calendar(tuple(source.read(text, "f", Clock(NOON)))).changes(NODES)
+                except InputError as error:
+                    assert "\n" not in str(error)
+
+
+def test_a_cell_that_is_too_large_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "o.csv").write_text("node,from\nn1,1\n" + "n" * 200_000 + ",1\n")
+    with pytest.raises(InputError, match="o.csv:3: is not CSV: field larger than field limit"):
+        read_outages(tmp_path / "o.csv")
+
+
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="No such file"):
         read_outages(tmp_path / "none.csv")

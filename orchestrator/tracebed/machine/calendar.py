@@ -184,10 +184,11 @@ class Clock:
         try:
             date = datetime.fromisoformat(text)
             date = date if date.tzinfo else date.replace(tzinfo=ZoneInfo(self.zone or "UTC"))
-        except (ValueError, ZoneInfoNotFoundError):
+            instant = date.timestamp()
+        except (ValueError, OverflowError, ZoneInfoNotFoundError):
             hint = "write seconds since time 0 of the workload, or a date such as 2026-01-31T12:00:00"
             raise InputError(f"{text[:40]!r} is not a time", where=where, hint=hint) from None
-        return self.of_unix(date.timestamp(), where, text)
+        return self.of_unix(instant, where, text)
 
     def of_unix(self, instant: float, where: str, text: str = "") -> float:
         """Return the trace seconds of a Unix time, which is `text` in the file. Raises InputError as `seconds`."""
@@ -230,12 +231,18 @@ def _read_csv(text: str, file: str, clock: Clock) -> Iterable[Outage]:
         if name not in COLUMNS:
             error = unknown("column", name, [*COLUMNS])
             raise InputError(error.what, where=f"{file}:1", hint=error.hint)
-    lines = csv.reader(io.StringIO(text))
+    lines = csv.reader(io.StringIO(text, newline=""))
     next(lines)
-    for cells in lines:
+    while True:
+        where = f"{file}:{lines.line_num + 1}"
+        try:
+            cells = next(lines)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            raise InputError(f"is not CSV: {error}", where=where, hint="quote texts with commas or quotes") from error
         if not any(cell.strip() for cell in cells):
             continue
-        where = f"{file}:{lines.line_num}"
         if len(cells) > len(header):
             raise InputError(f"has {len(cells)} cells, and the header {len(header)}", where=where, hint="quote commas")
         row = {name: cell.strip() for name, cell in zip(header, cells, strict=False)}

@@ -106,8 +106,8 @@ class OutageOptions:
     """The outages of the nodes."""
 
     events: Path | None = option(
-        help="File with the outages of the nodes: CSV with the columns node, from, to, kind, reason.  [default: no "
-        "node fails]"
+        help="File with the outages of the nodes: CSV with the columns node, from, to, kind, reason, or the output of "
+        "`sacctmgr -P show event`.  [default: no node fails]"
     )
     outages: dict[str, Any] | None = option(
         type=ModelOfOutages(),
