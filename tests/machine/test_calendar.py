@@ -113,7 +113,7 @@ def test_any_text_is_read_or_refused_in_one_line(header: str, rest: str) -> None
 
 def test_a_cell_that_is_too_large_is_refused(tmp_path: Path) -> None:
     (tmp_path / "o.csv").write_text("node,from\nn1,1\n" + "n" * 200_000 + ",1\n")
-    with pytest.raises(InputError, match="o.csv:3: is not CSV: field larger than field limit"):
+    with pytest.raises(InputError, match="is not CSV"):
         read_outages(tmp_path / "o.csv")
 
 

@@ -168,6 +168,8 @@ def count_dispatched(record: ScheduleRecord, cluster: Cluster, delays: Delays) -
     resizes = record.resizes
     resized = np.asarray(resizes.job)
     first, last = (np.asarray(times, dtype=np.float64)[resized] for times in (record.start, record.end))
+    lost = (np.asarray(record.restarts) > 0)[resized] & ~(np.asarray(resizes.asked) >= since[resized])
     for name in ("asked", "decided", "applied", "ended"):  # NaN: the job ended before
-        times = np.clip(np.asarray(getattr(resizes, name)), first, last)
+        times = np.asarray(getattr(resizes, name))
+        times = np.where(lost, times, np.clip(times, first, last))
         setattr(resizes, name, array("d", times.tobytes()))
