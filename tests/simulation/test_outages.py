@@ -154,6 +154,24 @@ def test_the_pending_resize_of_a_lost_job_does_not_strike_its_next_run() -> None
     assert run.jobs["start"].tolist() == [30, 30]
 
 
+@pytest.mark.parametrize("promise", ["pool", "direct", "steal"])
+def test_a_job_that_holds_a_drained_node_is_not_shrunk(promise: str) -> None:
+    """Without the outage, the first job shrinks at 20 s. With it, this job shrinks when the node is back."""
+    raw = [RefJob(0, 0.0, 100.0, None, 4, True, 1, 4, 4), RefJob(1, 20.0, 30.0, None, 2)]
+    policy = registry.load("pref", {"promise": promise})
+    run = simulated(workload_of(raw), 4, drain("n4", 10, 40), policy=policy)
+    assert run.jobs["start"].tolist() == [0, 40]
+    assert simulated(workload_of(raw), 4, policy=policy).jobs["start"].tolist() == [0, 20]
+
+
+def test_no_guest_starts_on_a_drained_node() -> None:
+    raw = [RefJob(number, 20.0 * number, 100.0, 200.0, 2, True, 2, 2, 2) for number in range(2)]
+    work = workload_of(raw, cores_per_node=CORES)
+    run = predict(work, nodes(2, CORES), "drom-share", outages=Calendar((drain("n2", 10, 1000),)))
+    assert times(run) == [(0, 100), (1000, 1100)]
+    assert predict(work, nodes(2, CORES), "drom-share").jobs["start"].tolist() == [0, 20]
+
+
 def test_a_batch_system_counts_the_lost_run_of_a_job_from_its_allocation_to_the_loss() -> None:
     """The latency of a launch precedes the job. The allocation of a lost run includes it."""
     late = {"overheads": {"launch_s": 3.0}, "dispatched": True}
