@@ -231,7 +231,7 @@ def test_the_command_simulates_outages(tmp_path: Path) -> None:
     tb.write(rigid((0, 100, 2), (10, 20, 1)), tmp_path / "w.parquet")
     (tmp_path / "o.csv").write_text("node,from,to,kind,reason\nn2,40,70,down,fan\n")
     start = ["simulate", str(tmp_path / "w.parquet"), "--policy", "easy", "--nodes", "2", "-o", str(tmp_path / "run")]
-    done = CliRunner().invoke(tracebed, [*start, "--events", str(tmp_path / "o.csv")])
+    done = CliRunner().invoke(tracebed, [*start, "--outages", str(tmp_path / "o.csv")])
     assert done.exit_code == 0, done.output
     run = tb.Run.load(tmp_path / "run")
     assert (run.info.outages[0]["reason"], run.jobs["restarts"].tolist()) == ("fan", [1, 0])
@@ -244,7 +244,7 @@ def test_the_command_simulates_outages(tmp_path: Path) -> None:
     for wrong, says in [
         (["--outages", "mtbf=50s"], "repair is missing"),
         (["--outages", "mtbf=50s,repair=1,x=2"], "'x' is not one of"),
-        (["--outages", "mtbf=50s,repair=1", "--events", "o.csv"], "both --events and --outages"),
+        (["--outages", str(tmp_path / "none.csv")], "No such file"),
     ]:
         done = CliRunner().invoke(tracebed, [*start, *wrong, "--replace"])
         assert done.exit_code and says in done.output + str(done.exception)

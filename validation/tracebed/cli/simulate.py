@@ -18,6 +18,7 @@ from tracebed.cli.messages import emit, progress
 from tracebed.cli.options import (
     DURATION,
     LATER,
+    PATH,
     PREDICTION,
     SIZE,
     ExtensionFamily,
@@ -80,10 +81,10 @@ class Model:
     )
 
 
-class ModelOfOutages(Family):
-    """A click type: the model of `--outages`, `mtbf=30d,repair=2h`, as keywords of the api."""
+class CalendarOrModel(Family):
+    """A click type: a file with outages, or a model of them, `mtbf=30d,repair=2h`, as keywords of the api."""
 
-    name = "model"
+    name = "outages"
 
     def __init__(self) -> None:
         super().__init__(
@@ -91,9 +92,11 @@ class ModelOfOutages(Family):
         )
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Parse, or fail as click does."""
-        if isinstance(value, dict):
+        """Parse, or fail as click does. A text with `=` is a model, unless a file has this name."""
+        if isinstance(value, dict | Path):
             return value
+        if "=" not in str(value) or Path(value).exists():
+            return PATH.convert(value, param, ctx)
         _, found = super().convert(f",{value}", param, ctx)
         for name in ("mtbf", "repair"):
             if name not in found:
@@ -105,28 +108,18 @@ class ModelOfOutages(Family):
 class OutageOptions:
     """The outages of the nodes."""
 
-    events: Path | None = option(
-        help="File with the outages of the nodes: CSV with the columns node, from, to, kind, reason, or the output of "
-        "`sacctmgr -P show event`.  [default: no node fails]"
-    )
-    outages: dict[str, Any] | None = option(
-        type=ModelOfOutages(),
-        metavar="mtbf=D,repair=D[,shape=K][,seed=N]",
-        help="Draw the outages, in place of --events: mtbf and repair are the mean times up and down of a node (30d, "
-        "2h), shape that of the Weibull distribution of the times up (1: exponential).",
+    outages: Any = option(
+        type=CalendarOrModel(),
+        metavar="FILE|mtbf=D,repair=D[,...]",
+        help="Outages of the nodes: a file, CSV with the columns node, from, to, kind, reason, or the output of "
+        "`sacctmgr -P show event`; or mean times up and down of a node from which they are drawn (mtbf=30d,repair=2h), "
+        "with shape=K of the Weibull distribution of the times up (1: exponential) and seed=N.  [default: no node "
+        "fails]",
     )
     on_node_failure: Literal["requeue", "fail"] = option(
         default="requeue",
         help="Treatment of the jobs of a node that is down: return them to the queue, or fail them.",
     )
-
-    @property
-    def given(self) -> dict[str, Any]:
-        """The outages as keywords of the api. Raises InputError if both are given."""
-        if self.events and self.outages:
-            raise InputError("both --events and --outages are given", hint="give one of them")
-        chosen = self.events or self.outages
-        return {"outages": chosen, "on_node_failure": self.on_node_failure} if chosen else {}
 
 
 @dataclass(frozen=True)
@@ -198,7 +191,7 @@ def simulate(
     --with runs the simulator of another project in place of tracebed's. ElastiSim simulates the jobs, and the policy
     of tracebed decides.
 
-    --events and --outages let nodes fail. A job on such a node begins again, by default, and its work is lost.
+    --outages lets nodes fail. A job on such a node begins again, by default, and its work is lost.
 
     --repetitions shows how much the figures depend on milliseconds: where a race of jobs decides, the schedule may take
     one of several courses. `tracebed compare --predicted OUTPUT/ensemble` compares all of its runs with real ones.
@@ -231,7 +224,7 @@ def simulate(
         elif chosen is not None:
             raise InputError("both -P @slurm.conf and another machine are given", hint="give one of them")
         chosen = of_conf
-    settings |= outages.given | _of_processes(model.processes) | _of_simulator(simulations.simulator, replace)
+    settings |= vars(outages) | _of_processes(model.processes) | _of_simulator(simulations.simulator, replace)
     settings |= {"cores_per_node": machine.cores_per_node, "engine": simulations.engine, "name": workload.name}
 
     def predict(made: tb.AnyCalibration | None, of: tb.Workload = jobs, **more: Any) -> tb.Run:
