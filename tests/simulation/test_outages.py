@@ -203,9 +203,8 @@ def test_what_has_no_outages_says_so(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="outages is an option of tracebed's simulator"):
         tb.simulate(work, "fcfs", 2, outages=Calendar(), simulator="elastisim")
     conf = tmp_path / "slurm.conf"
-    conf.write_text(
-        "SelectType=select/linear\nPriorityType=priority/basic\nNodeName=n[1-2] CPUs=4\nPartitionName=a Nodes=n1 Default=YES\nPartitionName=b Nodes=n2\n"
-    )
+    kinds = "SelectType=select/linear\nPriorityType=priority/basic\n"
+    conf.write_text(kinds + "NodeName=n[1-2] CPUs=4\nPartitionName=a Nodes=n1 Default=YES\nPartitionName=b Nodes=n2\n")
     with pytest.raises(InputError, match="outages are not modeled for a cluster"):
         tb.simulate(work, "slurm", tb.read_machine(conf), outages=Calendar())
 
