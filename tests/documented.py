@@ -284,6 +284,14 @@ def reservations(path: Path) -> None:
     path.write_text(f"ReservationName=maintenance {times} Duration=01:00:00\n   Nodes=n[1-64] Flags=MAINT\n")
 
 
+def outages(path: Path) -> None:
+    """Write the table of outages of the page on machines."""
+    page = (ROOT / "docs/reference/machines.md").read_text(encoding="utf-8")
+    table = re.search(r"^node,from,.*?(?=^```$)", page, re.MULTILINE | re.DOTALL)
+    assert table is not None
+    path.write_text(table[0])
+
+
 def best_fit(path: Path) -> None:
     path.write_text(packages.files_of(ROOT / "docs/how-to/write-a-policy.md")["bestfit.py"])
 
@@ -317,6 +325,7 @@ FIXTURES: dict[str, Callable[[Path], None]] = {
     "perlmutter.yaml": venus,
     "state": cluster_state,
     "resv.txt": reservations,
+    "outages.csv": outages,
     "slurm.conf": slurm_conf,
     "slurm.conf.new": slurm_conf,
     "knl.parquet": of_cori,

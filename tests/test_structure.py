@@ -71,8 +71,8 @@ SLURM = "tracebed.slurm"
 SLURM_READERS = {
     name: {"simulation", "replay", "testbeds", "calibrating", "tables", "watching"}
     for name in (
-        *("changes", "conf", "conf_keys", "conf_lines", "database", "gres", "job_fields", "machine", "reservations"),
-        *("scontrol", "state", "topology", "values"),
+        *("changes", "conf", "conf_keys", "conf_lines", "database", "gres", "job_fields", "machine"),
+        *("events", "reservations", "scontrol", "state", "topology", "values"),
     )
 }
 VALIDATION = "tracebed.validation"

@@ -18,10 +18,10 @@ from tracebed.converters.workload import Workload
 from tracebed.ground import system
 from tracebed.ground.errors import InputError
 from tracebed.orchestrator.replay.batch.plan import SubmissionPlan
-from tracebed.orchestrator.replay.outages import MOST_LOSSES
 from tracebed.orchestrator.replay.programs import check_programs
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.scheduling.jobs import Jobs
+from tracebed.orchestrator.scheduling.record import MOST_LOSSES
 from tracebed.testing.virtual.kernel import VirtualWorld
 
 GIVEN: dict[str, Any] = {

@@ -17,7 +17,7 @@ from tests.faults.kinds import NODE_FAULTS
 from tests.faults.scenario import JobSpec, Outcome, Scenario, carry_out
 from tests.faults.shrinking import Finding, shrunk, violations
 from tracebed.orchestrator.replay import journal
-from tracebed.orchestrator.replay.outages import MOST_LOSSES
+from tracebed.orchestrator.scheduling.record import MOST_LOSSES
 from tracebed.testing.virtual.faults import Fault
 
 SEEDS = 12

@@ -104,6 +104,7 @@ def test_a_machine_of_nodes_has_these_nodes(nodes: list[NodeFacts]) -> None:
         ({"classes": [{"count": 4, "cores": 0}]}, "cores is 0"),
         ({"classes": [{"count": 4, "kores": 0}]}, "classes.0.kores: unknown key"),
         ({"classes": [{"names": ["n[2-1]"]}]}, "is empty"),
+        ({"classes": [{"names": ["n[1-*]"]}]}, "has no end"),
         ({"classes": [{"names": ["n1", "n1"]}]}, "same name"),
         ({"classes": [{"count": 4}], "grid": "3x2"}, "grid"),
         ({"classes": [{"count": 4}], "partitions": [{"name": "a", "nodes": ["n5"]}]}, "partition a has node 'n5'"),

@@ -49,6 +49,7 @@ class Executor:
         self.running: dict[int, None] = {}
         self.pending: dict[int, None] = {}
         self.failing: dict[int, None] = {}
+        self.drained: set[int] = set()
         self.submitted: set[int] = set()
         self.rejected: set[int] = set()
         self.ends: Counter[int] = Counter()
@@ -112,9 +113,15 @@ class Executor:
         failing = self.scheduler.node_lost(node, self.now)
         assert sorted(failing) == sorted(holders)
         self.failing |= dict.fromkeys(failing)
+        self.drained.discard(node)
+
+    def drain(self, node: int) -> None:
+        self.scheduler.node_drained(node, self.now)
+        self.drained.add(node)
 
     def bring_back(self, node: int) -> None:
         self.scheduler.node_back(node, self.now)
+        self.drained.discard(node)
 
     def decide(self) -> None:
         self.scheduler.serve()
@@ -148,6 +155,12 @@ class Executor:
         rows = state.releases.rows
         expected = set(state.expected_end)
         assert set(rows[2].tolist()) == expected == set(self.running) | {job for job in expected if job in promises}
+        for job in self.running:
+            drained = len(self.drained.intersection(cluster.nodes_of(job)))
+            assert state.draining.get(job, 0) == drained or job in self.failing
+        if not (self.pending or self.failing or cluster.loans):
+            kept = [nodes for _, nodes, job in zip(*map(list, rows), strict=True) if job in self.running]
+            assert sum(kept) == sum(state.size.values()) - sum(state.draining.values())
         assert all(math.isfinite(at) for at in state.reserved.values())
         assert set(state.reserved) <= waiting
 
@@ -171,7 +184,7 @@ def some_jobs(draw: st.DrawFn, nodes: int) -> list[RefJob]:
     return jobs
 
 
-STEPS = ("submit", "submit", "end", "apply", "lose", "back", "decide", "decide", "wait")
+STEPS = ("submit", "submit", "end", "apply", "lose", "drain", "back", "decide", "decide", "wait")
 
 
 @pytest.mark.parametrize(("policy", "parameters"), VARIANTS, ids=str)
@@ -198,6 +211,8 @@ def test_every_job_ends_exactly_once_whatever_nodes_are_lost(
             executor.apply(data.draw(st.sampled_from(list(executor.pending)), "applied"))
         elif step == "lose" and (there := sorted(set(range(nodes)) - executor.cluster.lost)):
             executor.lose(data.draw(st.sampled_from(there), "lost"))
+        elif step == "drain" and (there := sorted(set(range(nodes)) - executor.cluster.lost)):
+            executor.drain(data.draw(st.sampled_from(there), "drained"))
         elif step == "back" and executor.cluster.lost:
             executor.bring_back(data.draw(st.sampled_from(sorted(executor.cluster.lost)), "back"))
         elif step == "wait":
@@ -302,11 +317,16 @@ def test_rigid_policies_decide_as_the_obvious_reference_while_nodes_are_lost(pol
             executor.end(data.draw(st.sampled_from(list(executor.running)), "ending"), requeue=True)
         elif step == "lose" and (there := sorted(set(range(nodes)) - executor.cluster.lost)):
             executor.lose(data.draw(st.sampled_from(there), "lost"))
+        elif step == "drain" and (there := sorted(set(range(nodes)) - executor.cluster.lost)):
+            executor.drain(data.draw(st.sampled_from(there), "drained"))
         elif step == "back" and executor.cluster.lost:
             executor.bring_back(data.draw(st.sampled_from(sorted(executor.cluster.lost)), "back"))
         waiting, idle = executor.state.queue.jobs(), len(executor.cluster.idle)
         assert waiting == sorted(executor.submitted - set(executor.running) - set(executor.ends))
-        ends = [(executor.state.expected_end[job], jobs.nodes[job]) for job in executor.running]
+        ends = [
+            (executor.state.expected_end[job], len({*executor.cluster.nodes_of(job)} - executor.drained))
+            for job in executor.running
+        ]
         before = len(executor.started)
         executor.decide()
         assert executor.started[before:] == expected_starts(policy, waiting, jobs, idle, ends, executor.now)

@@ -206,8 +206,17 @@ class Machine:
 
 
 def expanded(names: Iterable[str]) -> list[str]:
-    """Return names of nodes, with those of ranges. Raise InputError if a range is invalid."""
-    return [name for text in names for name in (parse_names(text, most=MOST_NODES) if "[" in text else (text,))]
+    """Return names of nodes, with those of ranges. Raise InputError if a range is invalid or has no end."""
+    expanded_names: list[str] = []
+    for text in names:
+        if "[" not in text:
+            expanded_names.append(text)
+            continue
+        parsed = parse_names(text, most=MOST_NODES)
+        if parsed.last is None:
+            raise InputError(f"name range {text!r} has no end", hint="write its last number")
+        expanded_names += parsed
+    return expanded_names
 
 
 def _given(part: NodeClass | Partition) -> dict[str, Any]:

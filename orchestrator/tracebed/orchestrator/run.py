@@ -99,7 +99,8 @@ class RunInfo:
     """`completed` or `interrupted`."""
     interruptions: list[str] = field(default_factory=list)
     outages: list[dict[str, Any]] = field(default_factory=list)
-    """Lost nodes of a replay: `node`, `from` and `until` (trace s; None: the node did not return), `reason`."""
+    """Lost nodes: `node`, `from` and `until` (trace s; None: the node did not return), `reason`, and in a simulation
+    `kind`: `down`, or `drain` for a node that took no new jobs."""
     pauses: list[dict[str, Any]] = field(default_factory=list)
     """Times in which the replayer of a resumed replay did not run: `at` (trace s), `wall_s` (duration in wall time;
     None: unknown), `adopted` and `lost` (numbers of running jobs that went on, and that lost an agent)."""

@@ -93,6 +93,7 @@ if TYPE_CHECKING:  # the homes of the names: `_homes` reads these lines
     from tracebed.converters.workload import Provenance, Step, System, Workload
     from tracebed.ground.errors import InputError, TestbedError, Tolerated, TracebedError
     from tracebed.ground.progress import progress_lines
+    from tracebed.machine.calendar import Calendar, Outage, read_outages
     from tracebed.machine.machine import Machine
     from tracebed.machine.sources import read_machine
     from tracebed.orchestrator.calibrating.procedure import calibrate
@@ -177,11 +178,12 @@ if TYPE_CHECKING:  # the homes of the names: `_homes` reads these lines
 __all__ = ["GRID_KEYS", "MODELS", "MOST_NODE_HOURS", "NO_JOURNAL", "PERTURBED", "PRIORITIES", "REASONS", "SETTINGS"]
 __all__ += ["SETUP_PARTS", "STREAM_LABEL", "STREAM_TOLERANCE", "TYPES"]
 __all__ += ["Against", "AnyCalibration", "AnyRun", "ArtifactFacts", "Attempt", "Audited", "Baseline"]
-__all__ += ["Calibration", "CellNoise", "Cleaned", "Communication", "Comparison", "DaskPool", "Difference"]
+__all__ += ["Calendar", "Calibration", "CellNoise", "Cleaned", "Communication", "Comparison", "DaskPool", "Difference"]
 __all__ += ["EngineChoice", "ErrorBudget", "ExperimentFile", "Finding", "Flexible", "FolderMetrics", "Gate"]
 __all__ += ["GridPlan", "GridResult", "History", "InputError", "Inventory", "JournalFollower", "KeptJobs"]
 __all__ += ["LocalPool", "LossName", "Machine", "MatchName", "Metric", "MetricVerdict", "NodeHealth"]
-__all__ += ["NodeReport", "NoiseFloor", "NoiseProfile", "OnInconclusive", "OpenMetrics", "OverheadEstimate"]
+__all__ += ["NodeReport", "NoiseFloor", "NoiseProfile", "OnInconclusive", "OpenMetrics", "Outage"]
+__all__ += ["OverheadEstimate"]
 __all__ += ["Overheads", "Picture", "Pictured", "PilsResult", "Point", "Policy", "PolicyComparison", "Pool"]
 __all__ += ["PowerModel", "Predictions", "Provenance", "Reason", "Recipe", "ReplayView", "Run", "RunInfo"]
 __all__ += ["Scheduling", "Setup", "Side", "SimulatorBaseline", "SimulatorCalibration", "Speedup"]
@@ -200,7 +202,7 @@ __all__ += ["logs_of", "make_malleable", "markdown", "mean_intervals", "means", 
 __all__ += ["metric_definitions", "metric_intervals", "metric_title", "metrics", "metrics_by", "models"]
 __all__ += ["nodes_check", "nodes_down", "nodes_facts", "nodes_up", "noise", "outcome", "percent_text", "perturb"]
 __all__ += ["pictures", "pils", "plan_grid", "plot_description", "plot_means", "policies", "policy_name"]
-__all__ += ["predict_suite", "progress_lines", "read", "read_cell", "read_machine", "recipe"]
+__all__ += ["predict_suite", "progress_lines", "read", "read_cell", "read_machine", "read_outages", "recipe"]
 __all__ += ["recipes", "reconfigure", "recorded_suite", "recorded_suites", "recover", "repeats_for", "replay"]
 __all__ += ["replay_campaign", "replay_on", "resizes", "run_grid", "runs_page", "save_pictures", "scale"]
 __all__ += ["shipped_experiments", "shortest_replay", "simulate", "stages_table", "statistics_of"]

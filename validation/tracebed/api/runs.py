@@ -37,7 +37,9 @@ PROGRAM = "program="
 if TYPE_CHECKING:
     import pandas as pd
 
+    from tracebed.machine.calendar import Calendar
     from tracebed.orchestrator.evolving.programs import Communication
+    from tracebed.orchestrator.simulation.outages import OutageModel
     from tracebed.orchestrator.simulation.prediction import EngineChoice
     from tracebed.orchestrator.testbeds.nodes import Inventory
 
@@ -78,7 +80,10 @@ def simulate(
             5 s, and then every 10 s. Likewise in the other functions.
         settings: the settings of `Setup` by name, such as `priority="aging"`, `overheads={"launch_s": 0.1}` or
             `calibration=` a calibration or its file; `member=`, the seed of a member of an ensemble, whose delays are
-            drawn from the distributions of the calibration; and for a simulator of another project `timeout_s`, `keep`,
+            drawn from the distributions of the calibration; `outages=` a calendar, its file (see `read_outages`), or a
+            model by its fields `mtbf_s` and `repair_s` (mean times up and down of a node, s), `shape` (1: exponential,
+            else Weibull) and `seed`; `on_node_failure=` what happens to the jobs of a node that is down, `requeue`
+            (they begin again, the default) or `fail`; and for a simulator of another project `timeout_s`, `keep`,
             `replace` and `simulator_options`, the fields of `SimulateOptions`.
 
     Raises:
@@ -94,6 +99,8 @@ def simulate(
     from tracebed.orchestrator.simulation.prediction import PredictionOptions, machine_of
 
     chosen, member = loaded_calibration(settings.pop("calibration", None)), settings.pop("member", None)
+    outages = outages_of(settings.pop("outages", None), workload)
+    on_node_failure = settings.pop("on_node_failure", "requeue")
     other = None if simulator == TRACEBED else _simulator(simulator)
     options_of: Any = Options if other is None else other.options
     if other is None and settings.keys() - SETTINGS.keys():
@@ -121,6 +128,7 @@ def simulate(
             (engine, "auto", "engine"),
             (processes, None, "processes"),
             (None if member is None else str(member), None, "member"),
+            (None if outages is None else "given", None, "outages"),
         )
         for value, usual, option in usuals:
             if value != usual:
@@ -132,7 +140,12 @@ def simulate(
     if own:
         what = f"{next(iter(own))} is an option of the simulator of another project"
         raise InputError(what, hint="name the simulator, or leave the option out")
-    run = execute(workload, made, setup, PredictionOptions(name=name, on_progress=told, engine=engine, member=member))
+    if outages is not None and (processes is not None or processes_options):
+        raise InputError("outages do not apply to processes", hint="leave one of the two out")
+    prediction = PredictionOptions(
+        name=name, on_progress=told, engine=engine, member=member, outages=outages, on_node_failure=on_node_failure
+    )
+    run = execute(workload, made, setup, prediction)
     if processes is not None or processes_options:
         from tracebed.orchestrator.simulation.processes import Processes, as_processes
 
@@ -173,6 +186,20 @@ def _own_options(options: type[Options], texts: Mapping[str, Any]) -> dict[str, 
         except ValidationError as error:
             raise InputError(f"option {name} is {text!r}: {error.errors()[0]['msg']}", hint="correct it") from error
     return own
+
+
+def outages_of(
+    outages: Calendar | Path | str | Mapping[str, Any] | None, workload: Workload
+) -> Calendar | OutageModel | None:
+    """Return the outages of a simulation; the arguments are those of `simulate`."""
+    if outages is None:
+        return None
+    from tracebed.machine.calendar import Clock, read_outages
+    from tracebed.orchestrator.simulation.outages import OutageModel
+
+    if isinstance(outages, Path | str):
+        return read_outages(outages, Clock.of(workload.provenance))
+    return OutageModel.of(dict(outages)) if isinstance(outages, Mapping) else outages
 
 
 def split(

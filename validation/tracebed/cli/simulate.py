@@ -18,11 +18,13 @@ from tracebed.cli.messages import emit, progress
 from tracebed.cli.options import (
     DURATION,
     LATER,
+    PATH,
     PREDICTION,
     SIZE,
     ExtensionFamily,
     ExtensionOption,
     Family,
+    Number,
     OutputPath,
     gathered,
     inventory_option,
@@ -79,6 +81,47 @@ class Model:
     )
 
 
+class CalendarOrModel(Family):
+    """A click type: a file with outages, or a model of them, `mtbf=30d,repair=2h`, as keywords of the api."""
+
+    name = "outages"
+
+    def __init__(self) -> None:
+        super().__init__(
+            click.STRING, {"mtbf": DURATION, "repair": DURATION, "shape": Number(0.1, 100), "seed": click.IntRange(0)}
+        )
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Parse, or fail as click does. A text with `=` is a model, unless a file has this name."""
+        if isinstance(value, dict | Path):
+            return value
+        if "=" not in str(value) or Path(value).exists():
+            return PATH.convert(value, param, ctx)
+        _, found = super().convert(f",{value}", param, ctx)
+        for name in ("mtbf", "repair"):
+            if name not in found:
+                self.fail(f"{name} is missing, as in mtbf=30d,repair=2h.", param, ctx)
+        return {"mtbf_s": found.pop("mtbf"), "repair_s": found.pop("repair"), **found}
+
+
+@dataclass(frozen=True)
+class OutageOptions:
+    """The outages of the nodes."""
+
+    outages: Any = option(
+        type=CalendarOrModel(),
+        metavar="FILE|mtbf=D,repair=D[,...]",
+        help="Outages of the nodes: a file, CSV with the columns node, from, to, kind, reason, or the output of "
+        "`sacctmgr -P show event`; or mean times up and down of a node from which they are drawn (mtbf=30d,repair=2h), "
+        "with shape=K of the Weibull distribution of the times up (1: exponential) and seed=N.  [default: no node "
+        "fails]",
+    )
+    on_node_failure: Literal["requeue", "fail"] = option(
+        default="requeue",
+        help="Treatment of the jobs of a node that is down: return them to the queue, or fail them.",
+    )
+
+
 @dataclass(frozen=True)
 class Simulations:
     """The simulator, and how often it simulates."""
@@ -120,6 +163,7 @@ class Simulations:
     sections={
         "Scheduling": SECTION,
         "Model of time": (*OF_TIMING, *names_in(Model)),
+        "Outages": OutageOptions,
         "Simulator and repetitions": Simulations,
     },
 )
@@ -127,6 +171,7 @@ class Simulations:
 @setup_options(OF_PREDICTIONS)
 @gathered("machine", MachineOptions)
 @gathered("model", Model)
+@gathered("outages", OutageOptions)
 @gathered("simulations", Simulations)
 @output_option("Folder of the run.", PREDICTION)
 @json_option
@@ -135,6 +180,7 @@ def simulate(
     settings: dict[str, Any],
     machine: MachineOptions,
     model: Model,
+    outages: OutageOptions,
     simulations: Simulations,
     output: Path,
     replace: bool,
@@ -147,6 +193,8 @@ def simulate(
 
     --with runs the simulator of another project in place of tracebed's. ElastiSim simulates the jobs, and the policy
     of tracebed decides.
+
+    --outages lets nodes fail. A job on such a node begins again, by default, and its work is lost.
 
     --repetitions shows how much the figures depend on milliseconds: where a race of jobs decides, the schedule may take
     one of several courses. `tracebed compare --predicted OUTPUT/ensemble` compares all of its runs with real ones.
@@ -179,7 +227,7 @@ def simulate(
         elif chosen is not None:
             raise InputError("both -P @slurm.conf and another machine are given", hint="give one of them")
         chosen = of_conf
-    settings |= _of_processes(model.processes) | _of_simulator(simulations.simulator, replace)
+    settings |= vars(outages) | _of_processes(model.processes) | _of_simulator(simulations.simulator, replace)
     settings |= {"cores_per_node": machine.cores_per_node, "engine": simulations.engine, "name": workload.name}
 
     def predict(made: tb.AnyCalibration | None, of: tb.Workload = jobs, **more: Any) -> tb.Run:

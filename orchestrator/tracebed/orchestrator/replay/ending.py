@@ -36,10 +36,7 @@ def ended_run(
     if JobState.INTERRUPTED in record.state:
         info.state = "interrupted"
         info.interruptions = [interrupted or ""]
-    info.outages = [
-        {"node": info.nodes[outage.node].name, "from": outage.start, "until": outage.end, "reason": outage.reason}
-        for outage in record.outages
-    ]
+    info.outages = record.outages_of([node.name for node in info.nodes])
     info.pauses = record.pauses
     planned, submit = np.array(record.jobs.submit), np.array(record.submit)
     late = (submit - planned)[~np.isnan(submit)] / info.speed

@@ -14,9 +14,6 @@ from tracebed.orchestrator.testbeds.base import Event, Testbed
 
 SILENCE = 10.0  # number of heartbeats that an agent may miss before its node counts as lost
 RETURN_S = 60.0  # time for which the replay waits for lost nodes if jobs need them and no other event occurs, wall s
-# Number of losses of nodes after which a job fails. A job may itself be the cause, and would never end. Slurm's
-# `MaxBatchRequeue` has the same default.
-MOST_LOSSES = 5
 KEPT = "the run so far is kept"
 
 
@@ -106,13 +103,8 @@ class Outages:
             rounds.note_node("down", node, reason=reason)
             record.node_down(node, rounds.now, reason)
             for job in scheduler.node_lost(node, rounds.now):
-                state, why = "failed", f"node {self.testbed.nodes[node].name} was lost: {reason}"
-                if self.on_node_failure == "requeue":
-                    if record.restarts[job] + 1 < MOST_LOSSES:
-                        state = "requeued"
-                    else:
-                        why = f"the job lost nodes {MOST_LOSSES} times, and is not requeued again; {why}"
-                event_handler.lose(job, node, state, why)
+                name = self.testbed.nodes[node].name
+                event_handler.lose(job, node, *record.treat_loss(job, self.on_node_failure, name, reason))
         return True
 
     def note_progress(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Mapping, MutableSequence
+from collections.abc import Iterable, Mapping, MutableSequence, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -185,8 +185,15 @@ MEASURED = ("seen", "decision_s", "spawn_s", "redistribution_s", "termination_s"
 """Columns of a resize that only some executors measure: the time at which a rank noticed it, and its stages."""
 
 
+MOST_LOSSES = 5
+"""Number of losses of nodes after which a job fails. A job may itself be the cause, and would never end. Slurm's
+`MaxBatchRequeue` has the same default."""
+LOST = "was lost"
+"""What the reason of a failed job says of its node."""
+
+
 @dataclass
-class Outage:
+class RecordedOutage:
     """The time in which a node was lost, trace seconds."""
 
     node: int
@@ -194,6 +201,8 @@ class Outage:
     reason: str
     end: float | None = None
     """None: the node did not return."""
+    kind: str = ""
+    """`down` or `drain`, in a simulation. A replay loses nodes only."""
 
 
 class ScheduleRecord:
@@ -223,7 +232,7 @@ class ScheduleRecord:
         self.denied: set[int] = set()
         """Rows of `resizes` that did not happen: the policy denied the request."""
         self.cores = CoreChanges()
-        self.outages: list[Outage] = []
+        self.outages: list[RecordedOutage] = []
         self.pauses: list[dict[str, Any]] = []
         self._open: dict[int, int] = {}  # job -> the row of its pending resize
         self._requested: dict[int, int] = {}  # evolving job -> number of nodes that it requests, until the answer
@@ -246,13 +255,41 @@ class ScheduleRecord:
         self.restarts[job] += 1
         self._forget(job)
 
-    def node_down(self, node: int, now: float, reason: str) -> None:
+    def treat_loss(self, job: int, on_node_failure: str, node: str, reason: str) -> tuple[str, str]:
+        """Return what happens to the running `job` because its `node` is lost: `requeued` or `failed`, and why.
+
+        Args:
+            on_node_failure: `requeue` or `fail`.
+            node: name of the node.
+            reason: why the node is lost.
+        """
+        why = f"node {node} {LOST}: {reason}" if reason else f"node {node} {LOST}"
+        if on_node_failure != "requeue":
+            return "failed", why
+        if self.restarts[job] + 1 < MOST_LOSSES:
+            return "requeued", why
+        return "failed", f"the job lost nodes {MOST_LOSSES} times, and is not requeued again; {why}"
+
+    def node_down(self, node: int, now: float, reason: str, kind: str = "") -> None:
         """Record that `node` is lost from `now` on."""
-        self.outages.append(Outage(node, now, reason))
+        self.outages.append(RecordedOutage(node, now, reason, kind=kind))
 
     def node_up(self, node: int, now: float) -> None:
         """Record that the lost `node` is back."""
         next(outage for outage in reversed(self.outages) if outage.node == node).end = now
+
+    def outages_of(self, names: Sequence[str]) -> list[dict[str, Any]]:
+        """Return the outages as in `RunInfo.outages`. `names`: those of the nodes."""
+        return [
+            {
+                "node": names[outage.node],
+                "from": outage.start,
+                "until": outage.end,
+                "reason": outage.reason,
+                **({"kind": outage.kind} if outage.kind else {}),
+            }
+            for outage in self.outages
+        ]
 
     def paused(self, data: Mapping[str, Any]) -> None:
         """Record a pause of the executor, with the fields of its journal entry."""

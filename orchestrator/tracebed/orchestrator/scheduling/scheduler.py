@@ -1,9 +1,9 @@
 """The scheduler, used by the simulator and the replayer.
 
 An executor, the simulator or the replayer, reports events to the scheduler: `submit`, `end`, `resized`, `request` (of
-an evolving job), and in a replay `node_lost`, `requeue` and `node_back`. It then calls `serve` for the promises and,
-when the policy is `due`, `decide`. The scheduler maintains the state, calls the policy, checks its decisions, and
-passes them to the executor.
+an evolving job), and of nodes `node_lost`, `node_drained`, `requeue` and `node_back`. It then calls `serve` for the
+promises and, when the policy is `due`, `decide`. The scheduler maintains the state, calls the policy, checks its
+decisions, and passes them to the executor.
 """
 
 from __future__ import annotations
@@ -121,12 +121,14 @@ class Sharing:
     def started(self, job: int) -> None:
         """Record the start of `job` on its allocated nodes."""
         self.state.started[job] = self.state.now
-        self._note_host(job)
+        self.note_host(job)
 
-    def _note_host(self, job: int) -> None:
+    def note_host(self, job: int) -> None:
+        """Update whether `job` can lend cores, and how many cores its nodes have."""
         cluster = self.cluster
         kinds = {(cluster.cores[node], cluster.sockets[node]) for node in cluster.owned(job)}
-        able = self.jobs.kind[job] == Kind.MALLEABLE and job not in self.state.failing
+        state = self.state
+        able = self.jobs.kind[job] == Kind.MALLEABLE and job not in state.failing and job not in state.draining
         can = able and not cluster.shares(job) and len(kinds) == 1
         self.state.can_host[job], self.state.can_host_sockets[job] = kinds.pop() if can else (0, 1)
 
@@ -161,7 +163,7 @@ class Sharing:
         """Update the progress of `jobs` and continue at the rate of their current cores."""
         now = self.state.now
         for job in jobs:
-            self._note_host(job)
+            self.note_host(job)
             done, since, rate = self.progress[job]
             self.progress[job] = (done + (now - since) * rate, now, self._rate(job))
 
@@ -215,6 +217,8 @@ class Sharing:
         count = 0
         for node in cluster.nodes_of(job):
             loan = cluster.loans.get(node)
+            if node in self.state.drained:
+                continue
             if loan is None:
                 count += 1
             elif loan.owner == job:
@@ -486,6 +490,7 @@ class Scheduler:
         self._sharing = Sharing(jobs, cluster, self.state, self._progress, self._limit)
         self._shares = shares(policy)
         self._resized_in_call = False
+        self._resizes: set[int] = set()  # jobs with a pending resize
         self._wake = math.inf
         self._calls_at_instant = (-math.inf, 0)  # an instant, and the number of calls that the policy requested at it
 
@@ -514,6 +519,10 @@ class Scheduler:
             state.failing.remove(job)
             state.resizing.discard(job)
             state.reserved.clear()  # reservations counted on the lost nodes of the job
+        if state.draining.pop(job, 0):
+            state.resizing.discard(job)
+            state.reserved.clear()
+        self._resizes.discard(job)
         if self._shares:
             state.can_host[job] = 0
         if gaining:
@@ -551,20 +560,53 @@ class Scheduler:
         self._nodes_changed()
         return failing
 
+    def node_drained(self, node: int, now: float) -> None:
+        """Handle that no other job may start on `node`. The jobs on the node continue."""
+        self.state.now = now
+        self.cluster.lose(node)
+        self.state.drained.add(node)
+        self._count_drained(self.cluster.jobs_on(node))
+        self._nodes_changed()
+
     def node_back(self, node: int, now: float) -> None:
-        """Handle the return of the lost `node`."""
+        """Handle the return of the lost or drained `node`."""
         self.state.now = now
         self.cluster.restore(node)
+        if node in self.state.drained:
+            self.state.drained.remove(node)
+            self._count_drained(self.cluster.jobs_on(node))
         self._nodes_changed()
+
+    def _count_drained(self, jobs: Iterable[int]) -> None:
+        """Count the drained nodes of running jobs, which are not idle after the ends of these jobs.
+
+        Such a job is not resized: a policy would count on the nodes that the job releases.
+        """
+        state = self.state
+        for job in jobs:
+            state.draining.pop(job, None)
+            if count := len(state.drained.intersection(self.cluster.nodes_of(job))):
+                state.draining[job] = count
+                state.resizing.add(job)
+            elif job not in self._resizes and job not in state.failing:
+                state.resizing.discard(job)
+            if self._shares:
+                self._sharing.note_host(job)
+                self._sharing.expect([job])
+            else:
+                self._expect(job, state.expected_end[job])
 
     def resized(self, job: int, now: float) -> None:
         """Handle that the pending resize of `job` took effect: release dropped nodes and update the expected end."""
         state = self.state
         state.now = now
-        if job not in state.failing:
+        self._resizes.discard(job)
+        if job not in state.failing and job not in state.draining:
             state.resizing.discard(job)
         if released := self._promises.released(job):
             self.cluster.shrink(job, released, now)
+            if job in state.draining:
+                self._count_drained([job])
         done, since, rate = self._progress[job]
         done += (now - since) * rate
         rate = self.jobs.rate(job, state.size[job])
@@ -753,6 +795,7 @@ class Scheduler:
         state, jobs = self.state, self.jobs
         job, nodes, on = decision
         self._check(job in state.size and jobs.malleable[job], decision, "is not a running malleable job")
+        self._check(job not in state.draining, decision, "holds a drained node")
         self._check(job not in state.resizing, decision, "has a pending resize")
         self._check(not self.cluster.shares(job), decision, "shares nodes")
         self._check(jobs.low[job] <= nodes <= jobs.high[job], decision, "would have a size outside its bounds")
@@ -772,6 +815,7 @@ class Scheduler:
             self._promises.shrinking(job, -added)
         state.size[job] = nodes
         state.resizing.add(job)
+        self._resizes.add(job)
         self._expect(job, state.expected_end[job])
         if self.executor.resize(job, before, held[:nodes]):
             self.resized(job, state.now)
@@ -780,7 +824,7 @@ class Scheduler:
         """Set the expected end of a running job, s, and update its number of nodes in the releases."""
         state = self.state
         state.releases.remove(job, state.expected_end[job])
-        state.releases.add(job, end, state.size[job])
+        state.releases.add(job, end, max(0, state.size[job] - state.draining.get(job, 0)))
         state.expected_end[job] = end
 
     def _extend_limits(self) -> None:

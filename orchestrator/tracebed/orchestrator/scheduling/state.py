@@ -213,14 +213,18 @@ class State:
         size: running job -> its number of nodes, in the order of start; during a resize the new number.
         started: start time of each job, s, shape (jobs,); NaN: not started. Only for policies that share nodes.
         can_host: cores per node of each job that can lend cores, shape (jobs,); 0: the job cannot. A job can lend
-            cores if it is running and malleable, its nodes are alike, and none is shared. Only for policies that share
-            nodes.
+            cores if it is running and malleable, its nodes are alike, and none is shared or drained. Only for policies
+            that share nodes.
         can_host_sockets: sockets per node of these jobs, shape (jobs,).
         expected_end: running or promised job -> time at which its time limit ends at its current rate, s.
         resizable: the running malleable jobs with several possible sizes, in the order of start (keys of a dictionary).
-        resizing: running jobs with a pending resize, and the `failing` jobs.
+        resizing: running jobs that cannot be resized: those with a pending resize, and the `failing` and `draining`
+            jobs.
         failing: running jobs that have lost a node. They hold their nodes until their other processes have ended, and
             can be neither resized nor shared with.
+        drained: nodes on which no other job may start. They are `cluster.lost`, too.
+        draining: running job -> number of its nodes that are drained, and will not be idle when the job ends. A
+            policy can neither resize such a job nor share its nodes.
         requested: running evolving job -> the number of nodes that it requests. The next call of the policy answers
             with `Resize`. Without an answer, the job continues with its nodes. A request of a job with a pending resize
             waits until the resize has taken effect.
@@ -259,6 +263,8 @@ class State:
         self.resizable: dict[int, None] = {}
         self.resizing: set[int] = set()
         self.failing: set[int] = set()
+        self.drained: set[int] = set()
+        self.draining: dict[int, int] = {}
         self.requested: dict[int, int] = {}
         self.cancelling: set[int] = set()
         self.reserved: dict[int, float] = {}

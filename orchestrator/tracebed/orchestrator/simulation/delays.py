@@ -150,6 +150,7 @@ def count_dispatched(record: ScheduleRecord, cluster: Cluster, delays: Delays) -
     ended: such instants become the start and the end, and nodes are held for no time.
     """
     nodes, count = record.jobs.nodes, range(len(record.jobs))
+    since = np.array(record.start, dtype=np.float64)
     ended = {JobState.COMPLETED, JobState.KILLED}  # a job that was cut short has ended at the recorded instant
     for job in count:
         if record.state[job] in ended:
@@ -158,13 +159,17 @@ def count_dispatched(record: ScheduleRecord, cluster: Cluster, delays: Delays) -
     ledger = cluster.ledger
     held = np.asarray(ledger.jobs)
     start, end = (np.asarray(times, dtype=np.float64)[held] for times in (record.start, record.end))
-    ends, began = np.fmin(ledger.ends, end), np.asarray(ledger.starts)
+    lost = (np.asarray(record.restarts) > 0)[held] & ~(np.asarray(ledger.ends) > since[held])  # of an earlier run
+    ends, began = np.where(lost, ledger.ends, np.fmin(ledger.ends, end)), np.asarray(ledger.starts)
     began = np.where(began > start, began + delays.expand(0, 1), began)
-    ledger.starts = array("d", np.fmin(np.fmax(began, start), ends).tobytes())
+    starts = np.where(lost, ledger.starts, np.fmin(np.fmax(began, start), ends))
+    ledger.starts = array("d", starts.tobytes())
     ledger.ends = array("d", ends.tobytes())
     resizes = record.resizes
     resized = np.asarray(resizes.job)
     first, last = (np.asarray(times, dtype=np.float64)[resized] for times in (record.start, record.end))
+    lost = (np.asarray(record.restarts) > 0)[resized] & ~(np.asarray(resizes.asked) >= since[resized])
     for name in ("asked", "decided", "applied", "ended"):  # NaN: the job ended before
-        times = np.clip(np.asarray(getattr(resizes, name)), first, last)
+        times = np.asarray(getattr(resizes, name))
+        times = np.where(lost, times, np.clip(times, first, last))
         setattr(resizes, name, array("d", times.tobytes()))

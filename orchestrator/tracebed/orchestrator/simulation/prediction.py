@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
@@ -15,8 +15,11 @@ import numpy as np
 
 from tracebed.converters.workload import MAX_EXACT, System, Workload
 from tracebed.ground import bounds
+from tracebed.ground.display import counted
 from tracebed.ground.errors import InputError
-from tracebed.ground.registry import unknown
+from tracebed.ground.registry import one_of, unknown
+from tracebed.ground.states import JobState
+from tracebed.machine.calendar import Calendar
 from tracebed.machine.machine import Machine
 from tracebed.machine.nodes import NodeFacts
 from tracebed.orchestrator.executors import Options, execute
@@ -27,6 +30,7 @@ from tracebed.orchestrator.setup import AnyPolicy, Setup, Timing
 from tracebed.orchestrator.simulation.delays import Delays, Drawn, Pauses, count_dispatched, draw
 from tracebed.orchestrator.simulation.engine import CompiledSimulator, missing, obstacle
 from tracebed.orchestrator.simulation.interference import Interference
+from tracebed.orchestrator.simulation.outages import NODE_FAILURES, OutageModel, Outages, horizon_s
 from tracebed.orchestrator.tables import make_run
 
 if TYPE_CHECKING:
@@ -47,6 +51,14 @@ class PredictionOptions(Options):
     member: int | None = None
     """Seed of a member of an ensemble, with which the delays of the jobs are drawn from the distributions of the
     calibration, and the phases of the loops of the policy `slurm`. None: all delays are the overheads."""
+    outages: Calendar | OutageModel | None = None
+    """The outages of the nodes, or a model from which they are drawn. None: there are none."""
+    on_node_failure: str = "requeue"
+    """Treatment of the jobs of a node that is down, one of `outages.NODE_FAILURES`."""
+
+    def __post_init__(self) -> None:
+        """Raise InputError if the treatment is unknown."""
+        one_of("on_node_failure", self.on_node_failure, NODE_FAILURES)
 
 
 class Simulation:
@@ -73,11 +85,20 @@ class Simulation:
         measured = timing.calibration.facts() if timing.calibration else {}
         interference, pauses = Interference.of(measured), Pauses.of(measured, jobs, timing.speed)
         drawn = None if member is None else self.delays(timing, len(jobs), member)
-        reason = obstacle(jobs, policy, len(nodes), chosen, interference=interference)
+        calendar, outages = self.outages(workload, nodes, options)
+        reason = obstacle(jobs, policy, len(nodes), chosen, interference=interference, outages=outages)
         simulator_class = simulator_of(options.engine, reason)
         cores, sockets = [node.cores for node in nodes], [node.sockets for node in nodes]
         simulator = simulator_class(
-            jobs, cores, policy, chosen, sockets=sockets, interference=interference, drawn=drawn, pauses=pauses
+            jobs,
+            cores,
+            policy,
+            chosen,
+            sockets=sockets,
+            interference=interference,
+            drawn=drawn,
+            pauses=pauses,
+            outages=outages,
         )
         with no_collection(), ThreadPoolExecutor(1) as thread:
             facts = thread.submit(workload_facts, workload, options.name)  # hashes while the compiled engine simulates
@@ -94,10 +115,32 @@ class Simulation:
             workload=facts.result(),
             setup=chosen,
             calibration=measured,
-            parameters={} if member is None else {"member": member},
+            outages=record.outages_of([node.name for node in nodes]) if outages else [],
+            parameters=({} if member is None else {"member": member}) | calendar,
             warnings=self.ignored(workload, policy),
         )
+        if (lost := len(simulator.cluster.lost)) and (never := record.state.count(JobState.UNKNOWN)):
+            absent = f"{lost:,} of {len(nodes):,} nodes did not return"
+            info.warnings.append(f"{counted(never, 'job')} never started, and {absent}")
         return make_run(record, simulator.cluster, info)
+
+    def outages(
+        self, workload: Workload, nodes: Sequence[NodeFacts], options: PredictionOptions
+    ) -> tuple[dict[str, Any], Outages | None]:
+        """Return the outages of a simulation, and what `RunInfo.parameters` says of them.
+
+        Raises:
+            InputError: a node of an outage is not on the machine, or too many are drawn.
+        """
+        given = options.outages
+        if given is None:
+            return {}, None
+        calendar = given.calendar(nodes, horizon_s(workload, len(nodes))) if isinstance(given, OutageModel) else given
+        facts: dict[str, Any] = {"sha256": calendar.digest, "listed": len(calendar.outages)}
+        facts |= {"model": asdict(given)} if isinstance(given, OutageModel) else {}
+        facts["on_node_failure"] = options.on_node_failure
+        changes = calendar.changes(nodes)
+        return {"outages": facts}, Outages(changes, [node.name for node in nodes], options.on_node_failure)
 
     def jobs(self, workload: Workload, setup: Setup, policy: Policy, most: int) -> Jobs:
         """Return the jobs of a workload. `most`: largest number of cores of a node."""
@@ -136,6 +179,8 @@ def predict(
     engine: EngineChoice = "auto",
     on_progress: Callable[[int], None] | None = None,
     member: int | None = None,
+    outages: Calendar | OutageModel | None = None,
+    on_node_failure: str = "requeue",
     **settings: Any,
 ) -> Run:
     """Simulate `workload` on `nodes` under `setup` and return the run.
@@ -148,13 +193,22 @@ def predict(
         engine: the simulator. The results of both are identical.
         on_progress: called periodically with the number of jobs submitted so far.
         member: see `PredictionOptions`.
+        outages: see `PredictionOptions`.
+        on_node_failure: see `PredictionOptions`.
         settings: settings by name, as for `Setup.of`.
 
     Raises:
         InputError: as `machine_of`, `execute` and `Simulation.execute`; or a setting is unknown or invalid.
     """
     chosen = Setup.of(setup, **settings)
-    options = PredictionOptions(name=name, engine=engine, on_progress=on_progress, member=member)
+    options = PredictionOptions(
+        name=name,
+        engine=engine,
+        on_progress=on_progress,
+        member=member,
+        outages=outages,
+        on_node_failure=on_node_failure,
+    )
     return execute(workload, machine_of(workload, nodes), chosen, options)
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 
 from tracebed.converters.workload import Kind
 from tracebed.ground.states import JobState
+from tracebed.machine.calendar import NodeChange, OutageKind
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.record import ScheduleRecord
@@ -17,6 +18,7 @@ from tracebed.orchestrator.setup import DEFAULT, Setup
 from tracebed.orchestrator.simulation.cores_in_use import CoresInUse
 from tracebed.orchestrator.simulation.delays import Delays, Drawn, Pauses
 from tracebed.orchestrator.simulation.interference import Interference
+from tracebed.orchestrator.simulation.outages import Outages
 
 END, POINT, RELEASED, CORES, REQUEST = 0, 1, 2, 3, 4
 """Events, in their order at one instant: ends, malleability points, ends of releases, changes of cores, requests."""
@@ -37,6 +39,7 @@ class Simulator:
             the nominal rates, as in a replay.
         drawn: the factors of the delays of each job (`delays.draw`); None: all delays are the overheads.
         pauses: the resizes of jobs whose application was measured; None: all resizes take the overheads.
+        outages: the outages of the nodes; None: there are none.
 
     Attributes:
         submissions: submit time of each job that is submitted, s, in the order of the jobs; by default as planned.
@@ -54,6 +57,7 @@ class Simulator:
         interference: Interference | None = None,
         drawn: Drawn | None = None,
         pauses: Pauses | None = None,
+        outages: Outages | None = None,
     ) -> None:
         """Start at time 0 with an idle cluster."""
         scheduling, timing = setup.scheduling, setup.timing
@@ -70,6 +74,7 @@ class Simulator:
         self.submissions = jobs.submit
         self.until = math.inf
         self.interference = interference
+        self.outages = outages
         self._work = jobs.work
         self._cancelled: dict[int, str] = {}
         self._shares = shares(policy)
@@ -96,14 +101,22 @@ class Simulator:
         """
         heap, scheduler, submit = self._heap, self.scheduler, [*self.submissions, math.inf]
         next_job, call, instants = 0, math.inf, 0
+        changes = iter(self.outages.changes if self.outages else ())
+        change = next(changes, None)
         while True:
             now = min(submit[next_job], heap[0][0] if heap else math.inf, call)
+            if change is not None and change.at < now and (now < math.inf or len(scheduler.state.queue)):
+                now = change.at  # waiting jobs may need a node that returns
             if now == math.inf or now > self.until:
                 break
             self._now = now
             event_occurred = False
             while heap and heap[0][0] == now:
                 event_occurred |= self._process_event(*heappop(heap))
+            while change is not None and change.at == now:
+                self._change_node(change)
+                change = next(changes, None)
+                event_occurred = True
             while submit[next_job] == now:
                 self.record.submit[next_job] = now
                 scheduler.submit(next_job, now)
@@ -122,7 +135,9 @@ class Simulator:
 
     def _close(self) -> None:
         """Record the final states of the jobs that have not ended."""
-        self.record.close(JobState.UNKNOWN, "the policy never started it")
+        lost = len(self.cluster.lost)
+        while_lost = f"; {lost:,} of {len(self.cluster):,} nodes did not return" if lost else ""
+        self.record.close(JobState.UNKNOWN, f"the policy never started it{while_lost}")
 
     def _call_time(self, due: float) -> float:
         """Return the time of the call of the policy that is due at `due`, s."""
@@ -137,10 +152,7 @@ class Simulator:
         if what == END:
             if self._ends.get(job) != now:
                 return False
-            del self._ends[job]
-            if self._progress.pop(job, None):
-                for events in (self._pending, self._releasing, self._changing, self._ready, self._next_requests):
-                    events.pop(job, None)
+            self._forget(job)
             if job in self._cancelled:
                 self.record.finish(job, now, JobState.CANCELLED, self._cancelled.pop(job))
                 if self.record.launched[job] > now:
@@ -177,6 +189,51 @@ class Simulator:
             self.record.resize_applied(job, decided, applied, max(applied, now))
         self.scheduler.resized(job, now)
         return True
+
+    def _forget(self, job: int) -> None:
+        """Forget the coming events of the running `job`."""
+        self._ends.pop(job, None)  # the end of a guest that waits for its cores is unknown
+        if self._progress.pop(job, None):
+            for events in (self._pending, self._releasing, self._changing, self._ready, self._next_requests):
+                events.pop(job, None)
+
+    def _change_node(self, change: NodeChange) -> None:
+        """Begin or end an outage of a node."""
+        now, (_, node, kind, reason) = self._now, change
+        was_lost = node in self.cluster.lost
+        if was_lost:
+            self.record.node_up(node, now)
+        if kind is None:
+            self.scheduler.node_back(node, now)
+            return
+        self.record.node_down(node, now, reason, kind.value)
+        if kind is OutageKind.DOWN:
+            for job in self.scheduler.node_lost(node, now):
+                self._lose(job, node, reason)
+        elif not was_lost:
+            self.scheduler.node_drained(node, now)
+
+    def _lose(self, job: int, node: int, reason: str) -> None:
+        """End the running `job` now, because its `node` is down. Its work is lost."""
+        assert self.outages is not None
+        now, record, outages = self._now, self.record, self.outages
+        state, why = record.treat_loss(job, outages.on_node_failure, outages.names[node], reason)
+        guests = self._moldable_guests(job)
+        self._forget(job)
+        self._requested.pop(job, None)
+        self._heap[:] = [event for event in self._heap if event[2] != job]  # they would strike the next run of the job
+        heapify(self._heap)
+        if state == "requeued":
+            record.requeue(job)
+            self.scheduler.requeue(job, now)
+        else:
+            record.finish(job, now, JobState.FAILED, why)
+            if record.launched[job] > now:
+                record.launched[job] = math.nan
+            self.scheduler.end(job, now)
+        if self._shares:
+            self._begin(self._in_use.end(job))
+            self._update_guests(guests)
 
     # -- the executor of the scheduler -----------------------------------------------------------------------------
 

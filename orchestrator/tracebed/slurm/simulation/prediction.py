@@ -123,6 +123,9 @@ class SlurmSimulation(Simulation):
                 _, *parts = np.random.default_rng(options.member).uniform(0.0, 1.0, 4).tolist()  # as for a cluster
                 setup = _with(setup, replace(policy, **policy.phases(*parts)))
             return super().execute(workload, machine, setup, options)
+        if options.outages is not None:
+            what = "outages are not modeled for a cluster of a slurm.conf"
+            raise InputError(what, hint=f"give --nodes {len(machine.nodes)}: equal nodes in one partition")
         machine = machine if isinstance(machine, SlurmMachine) else slurm_machine_of(machine)
         given = {**machine.parameters, **setup.scheduling.policy_parameters}
         policy = setup.scheduling.instance or resolve(setup.scheduling.policy, given)[1]

@@ -14,7 +14,7 @@ from functools import partial
 import numpy as np
 
 from tracebed.orchestrator.runs.steps import full, utilization
-from tracebed.validation.metrics import deadlines, energy, placement, sharing, users
+from tracebed.validation.metrics import deadlines, energy, outages, placement, sharing, users
 from tracebed.validation.metrics.measured import MeasuredRun
 from tracebed.validation.metrics.metric import Margin, Metric
 from tracebed.validation.statistics import mean, percentile, sum_of_products
@@ -325,5 +325,6 @@ METRICS = (
     *sharing.METRICS,
     *placement.METRICS,
     *users.METRICS,
+    *outages.METRICS,
 )
 """The metrics in the order of tables."""

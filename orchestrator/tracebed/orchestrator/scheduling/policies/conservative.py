@@ -111,7 +111,7 @@ def _replan(state: State, depth: int) -> Iterator[Start]:
 def _profile(state: State, reserved: Mapping[int, float]) -> Profile:
     """Return the idle nodes over time if running jobs end at their expected ends and `reserved` jobs as planned."""
     jobs = state.jobs
-    changes = [(state.expected_end[job], nodes) for job, nodes in state.size.items()]
+    changes = [(state.expected_end[job], nodes - state.draining.get(job, 0)) for job, nodes in state.size.items()]
     changes += [(at, -jobs.nodes[job]) for job, at in reserved.items()]
     changes += [(at + max(jobs.limit[job], SHORTEST_S), jobs.nodes[job]) for job, at in reserved.items()]
     return Profile(state.now, state.idle, changes)

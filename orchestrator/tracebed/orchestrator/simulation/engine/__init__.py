@@ -31,6 +31,7 @@ from tracebed.orchestrator.simulation.delays import ROWS, STEPS, Drawn, Pauses
 from tracebed.orchestrator.simulation.engine.library import DescriptionError, Library, Results
 from tracebed.orchestrator.simulation.engine.policies import FORMS, INT32_MAX, form_of
 from tracebed.orchestrator.simulation.interference import Interference
+from tracebed.orchestrator.simulation.outages import Outages
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
 
@@ -88,8 +89,11 @@ def obstacle(
     setup: Setup = DEFAULT,
     *,
     interference: Interference | None = None,
+    outages: Outages | None = None,
 ) -> str:
     """Return the reason why the engine cannot simulate `jobs` under `policy` on `total` nodes; empty if it can."""
+    if outages is not None:
+        return "the compiled engine does not support outages of nodes"
     if reason := missing():
         return reason
     form = form_of(policy)
@@ -144,9 +148,10 @@ class CompiledSimulator:
         interference: Interference | None = None,
         drawn: Drawn | None = None,
         pauses: Pauses | None = None,
+        outages: Outages | None = None,
     ) -> None:
         """Prepare the arrays of the workload. Raise ValueError if there is an `obstacle`."""
-        if reason := obstacle(jobs, policy, len(cores), setup, interference=interference):
+        if reason := obstacle(jobs, policy, len(cores), setup, interference=interference, outages=outages):
             raise ValueError(reason)
         self.jobs = jobs
         self.cluster = Cluster(cores, sockets)
