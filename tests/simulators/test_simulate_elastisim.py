@@ -74,7 +74,7 @@ def workload_of(*jobs: dict[str, Any], nodes: int = 4) -> Workload:
 def by_elastisim(workload: Workload, policy: str, program: Path, **options: Any) -> Run:
     own = workload.provenance.system
     usual = {"timeout_s": 300.0, "simulator_options": {"program": str(program)}}
-    settings, given = split(usual | options, SimulateOptions)
+    settings, given = split(usual | options, SimulateOptions, policy)
     return simulate("elastisim", workload, nodes_of(own), policy, SimulateOptions(**given), **settings)
 
 
