@@ -376,7 +376,7 @@ def documented(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 def test_the_source_and_the_executor_of_the_page_run_in_python(documented: tuple[Path, Path]) -> None:
     site, folder = documented
-    script = next(text for text in PROGRAMS if text.startswith("import tracebed.api"))
+    script = next(text for text in PROGRAMS if text.startswith("import tracebed.api") and "unlimited" in text)
     more = 'run.save("saved"); print(*run.info.nodes[0], *set(run.jobs["start"] - run.jobs["submit"]))'
     done = packages.python(site, f"{script}\n{more}", cwd=folder)
     assert done.returncode == 0, done.stderr
