@@ -26,6 +26,7 @@ from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.workload import Provenance, System, Workload
 from tracebed.ground.errors import InputError, Tolerated
+from tracebed.machine.features import satisfies
 from tracebed.machine.sources import recorded_machine
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.scheduling.limits import OverLimit
@@ -38,7 +39,7 @@ from tracebed.slurm.gres import counted_gres, demanded_gres, gres_of, kept_gres
 from tracebed.slurm.machine import Alike, Partition, SlurmCluster, SlurmMachine, Weights, duration_s
 from tracebed.slurm.simulation import engine
 from tracebed.slurm.simulation.factors import size_factor
-from tracebed.slurm.simulation.feasibility import fits, satisfies
+from tracebed.slurm.simulation.feasibility import fits
 from tracebed.slurm.simulation.inputs import Associations, Entries
 from tracebed.slurm.simulation.resources import ALL, Request, Switches
 from tracebed.slurm.simulation.start_conditions import ignored

@@ -16,8 +16,10 @@ import numpy.typing as npt
 from tracebed.converters.description import ALL_PARTITIONS, HOUR, Capacity, gpus_of
 from tracebed.converters.formats.tools.gres import gres_items
 from tracebed.converters.workload import BoolArray, IntArray, Workload
+from tracebed.ground.errors import InputError
 from tracebed.ground.ranges import as_ranges
 from tracebed.ground.table import codes_of
+from tracebed.machine.features import satisfies
 from tracebed.machine.machine import Machine, NodeClass, Partition, expanded
 
 UNSET_MIB = 1
@@ -208,15 +210,11 @@ class Service:
 
 
 def has_features(features: Sequence[str], demand: str) -> bool:
-    """Return whether a node with `features` meets a demand as of `--constraint`: `a&b`, `a|b`, `[a|b]`, `a*4`.
-
-    `&` binds before `|`. Counts and brackets, which concern several nodes together, are left out.
-    """
-    if not demand:
-        return True
-    plain = "".join(letter for letter in demand if letter not in "[]() ")
-    choices = [[name.partition("*")[0] for name in choice.replace(",", "&").split("&")] for choice in plain.split("|")]
-    return any(all(name in features for name in choice if name) for choice in choices)
+    """Return whether a node with `features` meets a demand, see `satisfies`. No node meets an invalid demand."""
+    try:
+        return satisfies(features, demand)
+    except InputError:
+        return False
 
 
 def _has(gres: Mapping[str, int], demand: Sequence[tuple[str, int]]) -> bool:
@@ -232,7 +230,7 @@ def _largest(amounts: Sequence[float]) -> str:
 
 
 def _most(limits: Sequence[float]) -> float:
-    """Return the largest limit of some partitions; infinity: there is none."""
+    """Return the largest limit of some partitions; infinity: unlimited."""
     return max(limits) if limits and all(limits) else np.inf
 
 

@@ -73,7 +73,7 @@ def read_machine(file: Path | str, *more: Path | str) -> Machine:
         hint = error.hint
         if source.last and path.is_file():
             others = ", ".join(other.title for other in sources if not other.last)
-            hint = f"{hint or 'correct the file'}; it is none of these, either: {others}"
+            hint = f"{hint or 'correct the file'}; nor is it one of these: {others}"
         raise InputError(error.what, where=error.where or str(path), hint=hint) from error
 
 

@@ -19,6 +19,7 @@ from tracebed.converters.workload import Workload
 from tracebed.ground.errors import InputError
 from tracebed.ground.host_lists import host_names
 from tracebed.ground.states import JobState
+from tracebed.machine.features import satisfies
 from tracebed.machine.machine import Machine
 from tracebed.orchestrator.run import Run, RunInfo, workload_facts
 from tracebed.orchestrator.scheduling.cluster import Cluster
@@ -40,7 +41,7 @@ from tracebed.slurm.simulation.accounts import Accounting, Owner
 from tracebed.slurm.simulation.allocated_ranges import AllocatedRanges
 from tracebed.slurm.simulation.demands import STARTED, as_asked, in_cpus
 from tracebed.slurm.simulation.factors import Factors, resets
-from tracebed.slurm.simulation.feasibility import NEVER_RUN, fits, lacking, satisfies
+from tracebed.slurm.simulation.feasibility import NEVER_RUN, fits, lacking
 from tracebed.slurm.simulation.inputs import (
     CHECK_S,
     ENDED,
