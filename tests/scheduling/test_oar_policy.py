@@ -354,7 +354,7 @@ def test_a_real_oar_plans_as_the_policy(tmp_path: Path) -> None:
 # -- ten real runs of OAR on Grid'5000 (February 2016), with reservations of counts and of named nodes -----------------
 
 REPLANNED = {"backfill_depth": 100_000}
-"""OAR plans the whole queue anew in each pass."""
+"""OAR plans the whole queue again in each pass."""
 PASS_S = 4.0
 """Interval of the passes, s."""
 RULES: dict[str, tuple[str, dict[str, Any], float]] = {

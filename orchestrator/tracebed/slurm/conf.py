@@ -7,6 +7,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
 from tracebed.ground.display import listed
@@ -98,7 +99,7 @@ class SlurmConf:
     cluster: SlurmCluster | None = None
     reservations: tuple[Reservation, ...] | None = None
 
-    @property
+    @cached_property
     def machine(self) -> SlurmMachine | None:
         """The machine of the cluster."""
         return None if self.cluster is None else SlurmMachine.of(self.cluster, self.reservations, self.parameters)

@@ -382,7 +382,7 @@ def _number(text: str) -> float | None:
 
 
 def _mib(text: str) -> float | None:
-    """Return an amount of memory in MiB; None: it is none. A word, `w`, has eight bytes."""
+    """Return an amount of memory in MiB; None: not an amount. A word, `w`, has eight bytes."""
     match = AMOUNT.match(text)
     if not match:
         return None

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tracebed.ground.registry import one_of
+from tracebed.orchestrator.scheduling import names
 
 if TYPE_CHECKING:  # experiments without replays load the options, too
     from tracebed.orchestrator.replay.programs import AllowedCommands
@@ -15,8 +16,8 @@ CLOCKS = ("wall", "steady")
 """The clock of submissions, policy calls, time limits and jobs: the monotonic clock, or a `pace.SteadyClock`."""
 BALANCES = ("static", "dynamic")
 """How the work of a job is divided among its ranks: in equal shares, or in chunks from a common pool."""
-NODE_FAILURES = ("requeue", "fail", "abort")
-"""Treatment of the jobs of a lost node: return them to the queue, fail them, or end the replay."""
+NODE_FAILURES = (*names.NODE_FAILURES, "abort")
+"""Treatment of the jobs of a lost node: those of a simulation, or end the replay."""
 
 
 @dataclass(frozen=True, kw_only=True)

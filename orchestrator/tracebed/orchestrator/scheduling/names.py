@@ -9,3 +9,5 @@ MAX_AGE_S = 7 * 86_400.0
 """Age at which the age factor of `aging` is 1, s: the default of Slurm's PriorityMaxAge."""
 FIRST = "first"
 """The usual placement: the lowest-numbered idle nodes."""
+NODE_FAILURES = ("requeue", "fail")
+"""Treatment of the jobs of a lost node: return them to the queue, or fail them."""

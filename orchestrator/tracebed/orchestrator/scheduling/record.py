@@ -259,7 +259,7 @@ class ScheduleRecord:
         """Return what happens to the running `job` because its `node` is lost: `requeued` or `failed`, and why.
 
         Args:
-            on_node_failure: `requeue` or `fail`.
+            on_node_failure: one of `names.NODE_FAILURES`.
             node: name of the node.
             reason: why the node is lost.
         """

@@ -15,8 +15,6 @@ from tracebed.ground.errors import InputError
 from tracebed.machine.calendar import Calendar, NodeChange, Outage
 from tracebed.machine.nodes import NodeFacts
 
-NODE_FAILURES = ("requeue", "fail")
-"""Treatment of the jobs of a lost node, as in a replay: return them to the queue, or fail them."""
 MOST_OUTAGES = 1_000_000
 """Largest number of outages that are drawn."""
 
@@ -28,7 +26,7 @@ class Outages:
     Attributes:
         changes: the changes, in the order of time.
         names: names of the nodes.
-        on_node_failure: one of `NODE_FAILURES`.
+        on_node_failure: one of `scheduling.names.NODE_FAILURES`.
     """
 
     changes: Sequence[NodeChange]

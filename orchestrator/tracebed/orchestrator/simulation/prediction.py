@@ -25,12 +25,13 @@ from tracebed.machine.nodes import NodeFacts
 from tracebed.orchestrator.executors import Options, execute
 from tracebed.orchestrator.run import Run, RunInfo, workload_facts
 from tracebed.orchestrator.scheduling.jobs import Jobs
+from tracebed.orchestrator.scheduling.names import NODE_FAILURES
 from tracebed.orchestrator.scheduling.state import Policy, handles_requests
 from tracebed.orchestrator.setup import AnyPolicy, Setup, Timing
 from tracebed.orchestrator.simulation.delays import Delays, Drawn, Pauses, count_dispatched, draw
 from tracebed.orchestrator.simulation.engine import CompiledSimulator, missing, obstacle
 from tracebed.orchestrator.simulation.interference import Interference
-from tracebed.orchestrator.simulation.outages import NODE_FAILURES, OutageModel, Outages, horizon_s
+from tracebed.orchestrator.simulation.outages import OutageModel, Outages, horizon_s
 from tracebed.orchestrator.tables import make_run
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class PredictionOptions(Options):
     outages: Calendar | OutageModel | None = None
     """The outages of the nodes, or a model from which they are drawn. None: there are none."""
     on_node_failure: str = "requeue"
-    """Treatment of the jobs of a node that is down, one of `outages.NODE_FAILURES`."""
+    """Treatment of the jobs of a node that is down, one of `scheduling.names.NODE_FAILURES`."""
 
     def __post_init__(self) -> None:
         """Raise InputError if the treatment is unknown."""
