@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from tracebed.converters.description import ALL_PARTITIONS, HOUR, Capacity, gpus_of
 from tracebed.converters.formats.tools.gres import gres_items
-from tracebed.converters.workload import BoolArray, IntArray, Workload
+from tracebed.converters.workload import BoolArray, FloatArray, IntArray, Workload
 from tracebed.ground.errors import InputError
 from tracebed.ground.ranges import as_ranges
 from tracebed.ground.table import codes_of
@@ -50,7 +50,7 @@ def capacities(machine: Machine) -> dict[str, Capacity]:
     """Return what each partition has, and the whole machine (`ALL_PARTITIONS`)."""
     cpus = [cpus_of(kind) for kind in machine.classes]
     gpus = [gres_of(kind).get("gpu", 0) for kind in machine.classes]
-    names = _names(machine)
+    names = names_by_class(machine)
     counts = {part.name: _counts(machine, [part], names) for part in machine.partitions}
     counts[ALL_PARTITIONS] = _counts(machine, [], names)
     return {name: Capacity(int(own.sum()), int(own @ cpus), int(own @ gpus)) for name, own in counts.items()}
@@ -70,7 +70,7 @@ def class_demand(workload: Workload, machine: Machine) -> tuple[list[dict[str, A
         submission. None: unknown, or the class has none.
         The reasons, most jobs first: `reason`, number of `jobs`, id of the `first`.
     """
-    names = _names(machine)
+    names = names_by_class(machine)
     service = Service(workload, machine, names)
     wanted, run = workload.ints("nodes"), np.nan_to_num(workload.floats("run_time"))
     gpus, memory = gpus_of(workload), np.nan_to_num(workload.floats("memory_mib"))
@@ -122,19 +122,34 @@ class Service:
         can: whether a class can serve a job, also together with others, shape (jobs, classes).
         nodes: nodes of each class in the partitions of a job, shape (jobs, classes).
         shared: whether a job may share nodes, shape (jobs,).
+        most_nodes: the most nodes that the partitions of a job allow it, shape (jobs,); infinity: any number.
+        of: the jobs, by number, of the same partitions, and these partitions; none: the machine has no partitions.
     """
 
     can: BoolArray
     nodes: IntArray
     shared: BoolArray
+    most_nodes: FloatArray
+    of: list[tuple[IntArray, Sequence[Partition]]]
 
-    def __init__(self, workload: Workload, machine: Machine, names: Sequence[Sequence[str]]) -> None:
-        """Decide for each job. Jobs alike in partition, generic resources and features are decided together."""
+    def __init__(
+        self,
+        workload: Workload,
+        machine: Machine,
+        names: Sequence[Sequence[str]],
+        wanted: IntArray | None = None,
+    ) -> None:
+        """Decide for each job. Jobs alike in partition, generic resources and features are decided together.
+
+        `wanted`: the nodes that each job needs at least, shape (jobs,); None: those that it requests.
+        """
         shape = (len(workload), len(machine.classes))
         self.can, self.nodes = np.zeros(shape, dtype=bool), np.zeros(shape, dtype=np.int64)
         self.shared = np.zeros(len(workload), dtype=bool)
+        self.most_nodes, self.of = np.full(len(workload), np.inf), []
         self._ids = workload.column("job_id")
-        self._wanted, self._cores = workload.ints("nodes"), workload.ints("cores_per_node")
+        self._wanted = workload.ints("nodes") if wanted is None else wanted
+        self._cores = workload.ints("cores_per_node")
         self._memory, self._limit = workload.floats("memory_mib"), workload.floats("time_limit")
         self._refused: dict[tuple[str, str], tuple[list[int], list[float]]] = {}
         texts = [codes_of(workload.arrow(name)) for name in ("partition", "gres", "features")]
@@ -153,6 +168,8 @@ class Service:
                     counts[partition] = _counts(machine, own, names)
                 self.nodes[rows] = counts[partition]
                 self.shared[rows] = any(part.shared for part in own)
+                self.most_nodes[rows] = _most([part.most_nodes for part in own])
+                self.of.append((rows, own))
                 self._decide(rows, machine, own, gres, features)
 
     def _decide(self, rows: IntArray, machine: Machine, own: Sequence[Partition], gres: str, features: str) -> None:
@@ -160,10 +177,10 @@ class Service:
         where = f"partition {','.join(part.name for part in own)}" if own else "the machine"
         kinds, wanted, cores = machine.classes, self._wanted[rows], self._cores[rows]
         memory, limit = self._memory[rows], self._limit[rows]
-        most_nodes, most_s = _most([part.most_nodes for part in own]), _most([part.limit_s for part in own])
+        most_nodes, most_s = self.most_nodes[rows[0]], _most([part.limit_s for part in own])
         can = self.nodes[rows] > 0
         left = np.ones(len(rows), dtype=bool)
-        size = "nodes: up to {most}"
+        size = "nodes: {most}"
 
         def narrow(ok: Any, what: str, has: str, amounts: Any = ()) -> None:
             """Keep the classes that are `ok`, shape (rows, classes) or (classes,); refuse jobs that lack nodes then."""
@@ -179,18 +196,18 @@ class Service:
         there = [kind for kind, count in zip(kinds, self.nodes[rows[0]].tolist(), strict=True) if count]
         narrow(True, size, f"{self.nodes[rows[0]].sum():,}", wanted)
         fits = cores[:, None] <= [cpus_of(kind) for kind in kinds]
-        narrow(fits, "cores of a node: up to {most}", _largest([float(cpus_of(kind)) for kind in there]), cores)
+        narrow(fits, "cores of a node: {most}", _largest([float(cpus_of(kind)) for kind in there]), cores)
         fits = ~(memory[:, None] > [memory_of(kind) for kind in kinds])
-        narrow(fits, "MiB of a node: up to {most}", _largest([memory_of(kind) for kind in there]), memory)
+        narrow(fits, "MiB of a node: {most}", _largest([memory_of(kind) for kind in there]), memory)
         demand = [(f"{name}:{type}" if type else name, count) for name, type, count in gres_items(gres.lower())]
         offers = "; ".join(dict.fromkeys(_text(kind) for kind in there))
         narrow([_has(gres_of(kind), demand) for kind in kinds], f"gres of a node: {gres}", offers)
         offers = ", ".join(dict.fromkeys(name for kind in there for name in kind.features)) or "none"
         narrow([has_features(kind.features, features) for kind in kinds], f"features: {features}", offers)
         over = left & (wanted > most_nodes)
-        self._refuse(rows[over], "nodes of a job: up to {most}", f"{where} allows {most_nodes:,.0f}", wanted[over])
+        self._refuse(rows[over], "nodes of a job: {most}", f"{where} allows {most_nodes:,.0f}", wanted[over])
         late = left & ~over & (limit > most_s)
-        self._refuse(rows[late], "time limit: up to {most} s", f"{where} allows {most_s:,.0f} s", limit[late])
+        self._refuse(rows[late], "time limit: {most} s", f"{where} allows {most_s:,.0f} s", limit[late])
         self.can[rows] = can & (left & ~over & ~late)[:, None]
 
     def _refuse(self, rows: IntArray, what: str, has: str, amounts: Any = ()) -> None:
@@ -203,10 +220,22 @@ class Service:
         """Return the reasons why jobs cannot run, most jobs first: `reason`, number of `jobs`, id of the `first`."""
         reasons = []
         for (what, has), (rows, amounts) in self._refused.items():
-            demand = what.replace("{most}", f"{max(amounts):,.0f}") if amounts else what
-            reason = f"{demand}, {has}" if has else demand
+            reason = _reason(what, f"up to {max(amounts):,.0f}" if amounts else "", has)
             reasons.append({"reason": reason, "jobs": len(rows), "first": str(self._ids[min(rows)])})
         return sorted(reasons, key=lambda row: -int(row["jobs"]))
+
+    def reasons(self) -> dict[int, str]:
+        """Return the number of each job that cannot run, with the reason."""
+        return {
+            row: _reason(what, f"{amounts[at]:,.0f}" if amounts else "", has)
+            for (what, has), (rows, amounts) in self._refused.items()
+            for at, row in enumerate(rows)
+        }
+
+
+def _reason(what: str, amount: str, has: str) -> str:
+    demand = what.replace("{most}", amount)
+    return f"{demand}, {has}" if has else demand
 
 
 def has_features(features: Sequence[str], demand: str) -> bool:
@@ -234,7 +263,7 @@ def _most(limits: Sequence[float]) -> float:
     return max(limits) if limits and all(limits) else np.inf
 
 
-def _names(machine: Machine) -> list[list[str]]:
+def names_by_class(machine: Machine) -> list[list[str]]:
     """Return the names of the nodes of each class."""
     names, first = [], 0
     for kind in machine.classes:

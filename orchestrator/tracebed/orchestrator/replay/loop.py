@@ -189,7 +189,7 @@ class Replayer:
         if self._next_job < self._count or self.ranks.running or self._call < math.inf:  # most rounds
             self.outages.note_progress()
             return False
-        waiting = len(self.scheduler.state.queue)
+        waiting = self.scheduler.waiting
         if (reason := self.outages.stuck(waiting)) is not None:
             self.interrupt(reason)
         return not (waiting and self.outages.lost)
@@ -337,7 +337,7 @@ class Replayer:
     def _next_limit(self) -> float:
         """Return the earliest end of a limit, trace s. No limit ends before the expected end of its job."""
         found = math.inf
-        for end, job in self.scheduler.state.releases if self._kills else ():
+        for end, job in self.scheduler.expected_ends if self._kills else ():
             if end >= found:
                 break
             if self._limited(job):
@@ -345,7 +345,7 @@ class Replayer:
         return found
 
     def _enforce_limits(self, now: float) -> None:
-        if not self._kills or not (passed := self.scheduler.state.releases.due(now)):
+        if not self._kills or not (passed := self.scheduler.overdue(now)):
             return
         due = {job for job in passed if self._limited(job) and self.scheduler.limit_end(job, now) <= now}
         for job in due if len(due) < 2 else [job for job in self.ranks.running if job in due]:  # in the order of start

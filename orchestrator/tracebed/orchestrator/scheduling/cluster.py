@@ -14,6 +14,7 @@ import numpy as np
 
 from tracebed.ground.topology import Grid
 from tracebed.orchestrator.scheduling.names import FIRST
+from tracebed.orchestrator.scheduling.node_masks import mask_of
 from tracebed.orchestrator.scheduling.placement import Shaper, chooser, grid_of, shape
 
 MANY = 65_536
@@ -125,6 +126,11 @@ class Cluster:
     def __len__(self) -> int:
         """Return the number of nodes."""
         return len(self.cores)
+
+    @cached_property
+    def mask(self) -> int:
+        """The nodes, as a bit mask."""
+        return (1 << len(self.cores)) - 1
 
     @cached_property
     def shape(self) -> Shaper:
@@ -262,9 +268,16 @@ class Cluster:
 
     def restore(self, node: int) -> None:
         """Bring the lost `node` back. It becomes idle, at once or when the job that still holds it releases it."""
-        self.lost.remove(node)
+        self.lost.discard(node)  # another part of the cluster may have removed it
         if not self.jobs_on(node):
             insort(self.idle, node)
+
+    def restrict(self, nodes: Sequence[int]) -> Cluster:
+        """Return the part of the cluster with some idle nodes: it has the same allocations, and idle nodes of its own.
+
+        Only parts of a cluster that has parts allocate nodes.
+        """
+        return Part(self, nodes)
 
     def _end_sharing(self, node: int, now: float) -> None:
         """End the sharing of `node`, and add the cores held by both jobs until `now` to the ledger."""
@@ -308,3 +321,54 @@ class Cluster:
             self.idle += usable
             self.idle.sort()  # linear time: the list consists of two sorted runs
         self._ledger.add(job, nodes, since, now)
+
+
+class Part(Cluster):
+    """Some nodes of a cluster, which has their allocations.
+
+    Attributes:
+        members: whether a node belongs to the part, shape (nodes of the cluster,).
+        free: whether a node of the cluster is idle and not lost, the same array in all parts.
+        changes: number of times that its jobs got or released nodes, or one of its nodes was lost or returned.
+        released: number of times that its jobs released nodes.
+    """
+
+    def __init__(self, whole: Cluster, nodes: Sequence[int]) -> None:
+        """Take over the allocations of `whole`; `nodes` are ascending and idle."""
+        vars(self).update(vars(whole))
+        self.idle = list(nodes)
+        self.members = np.zeros(len(whole), dtype=bool)
+        self.members[self.idle] = True
+        self.free = vars(whole).setdefault("free", np.ones(len(whole), dtype=bool))
+        self.mask = mask_of(self.idle)
+        self.changes = self.released = 0
+        self._count = len(self.idle)
+
+    def __len__(self) -> int:
+        """Return the number of nodes of the part."""
+        return self._count
+
+    def take(self, job: int, count: int, now: float, on: Sequence[int] = ()) -> list[int]:
+        """Allocate idle nodes as a cluster does."""
+        nodes = super().take(job, count, now, on)
+        self.free[nodes] = False
+        self.changes += 1
+        return nodes
+
+    def lose(self, node: int) -> None:
+        """Mark `node` as lost as a cluster does."""
+        super().lose(node)
+        self.free[node] = False
+        self.changes += 1
+
+    def restore(self, node: int) -> None:
+        """Bring `node` back as a cluster does."""
+        super().restore(node)
+        self.free[node] = not self.jobs_on(node)
+        self.changes += 1
+
+    def _return_nodes(self, job: int, since: float, nodes: list[int], now: float) -> None:
+        super()._return_nodes(job, since, nodes, now)
+        self.free[[node for node in nodes if node not in self.lost]] = True
+        self.changes += 1
+        self.released += 1

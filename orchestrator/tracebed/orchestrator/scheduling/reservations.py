@@ -35,10 +35,11 @@ class Reservations:
         holds: job -> its reservation, in the order of the reservations.
     """
 
-    def __init__(self, nodes: int) -> None:
-        """Start without reservations on a machine with `nodes` nodes."""
+    def __init__(self, nodes: int, members: int | None = None) -> None:
+        """Start without reservations on a machine with `nodes` nodes, of which `members` can be had (a bit mask)."""
         self.holds: dict[int, Hold] = {}
         self._nodes = nodes
+        self._members = (1 << nodes) - 1 if members is None else members
         self._times = [-math.inf]  # ascending; the held nodes are constant from each instant to the next
         self._held = [0]
 
@@ -74,7 +75,7 @@ class Reservations:
 
     def free(self, start: float, end: float) -> BoolArray:
         """Return whether each node is free from `start` until `end`, s, shape (nodes,)."""
-        return np.isin(np.arange(self._nodes), nodes_of(self._between(start, end)), invert=True)
+        return np.isin(np.arange(self._nodes), nodes_of(self._members & ~self._between(start, end)))
 
     def taken(self, nodes: Collection[int], since: float) -> float:
         """Return the first instant from `since` on at which one of `nodes` is held, s; infinite: none is."""
@@ -90,7 +91,6 @@ class Reservations:
         no node is free that was not free at the instant before. The nodes are a bit mask.
         """
         times, held = self._times, self._held
-        machine = (1 << self._nodes) - 1
         step, at = bisect_right(times, since) - 1, since
         # The union over a sliding window of steps: of those before `middle`, kept for each first one, and of the rest.
         middle = stop = step
@@ -103,7 +103,7 @@ class Reservations:
                 for later in range(stop, end):
                     rest |= held[later]
             stop = end
-            yield at, machine & ~(before[middle - 1 - step] | rest)
+            yield at, self._members & ~(before[middle - 1 - step] | rest)
             step += 1
             while step < len(held) and not held[step - 1] & ~held[step]:
                 step += 1
@@ -151,6 +151,11 @@ class Releases:
     def __iter__(self) -> Iterator[tuple[float, int]]:
         """Yield the expected ends in ascending order, s, with their jobs."""
         return zip(self._ends, self._jobs, strict=True)
+
+    @property
+    def steps(self) -> Iterator[tuple[float, int]]:
+        """The expected ends in ascending order, s, with the numbers of nodes released."""
+        return zip(self._ends, self._nodes, strict=True)
 
     def due(self, now: float) -> list[int]:
         """Return the jobs with an expected end at or before `now`, in the order of the expected ends."""

@@ -257,6 +257,11 @@ class Promises:
         """Return whether `job` waits for promised nodes."""
         return job in self._nodes
 
+    @property
+    def nodes(self) -> Mapping[int, int]:
+        """The number of nodes of each promised job, in the order of the promises."""
+        return self._nodes
+
     def shrinking(self, job: int, nodes: int) -> None:
         """Record that `job` will release `nodes` nodes."""
         self._shrinking[job] = nodes
@@ -476,9 +481,10 @@ class Scheduler:
         *,
         interval_s: float = 0.0,
         priority: str = FCFS,
+        visible: Jobs | None = None,
     ) -> None:
-        """Start with an idle cluster and an empty queue."""
-        self.jobs = jobs = visible_jobs(policy, jobs)
+        """Start with an idle cluster and an empty queue. `visible`: the jobs as the policy sees them, if known."""
+        self.jobs = jobs = visible_jobs(policy, jobs) if visible is None else visible
         self.cluster = cluster
         self.policy, self.executor, self.interval_s = policy, executor, interval_s
         self.state = State(jobs, cluster, queue_by(priority, jobs, len(cluster)))
@@ -493,6 +499,39 @@ class Scheduler:
         self._resizes: set[int] = set()  # jobs with a pending resize
         self._wake = math.inf
         self._calls_at_instant = (-math.inf, 0)  # an instant, and the number of calls that the policy requested at it
+
+    @property
+    def waiting(self) -> int:
+        """Number of waiting jobs, without those that were promised nodes."""
+        return len(self.state.queue)
+
+    @property
+    def running(self) -> list[int]:
+        """The running jobs, in the order of start."""
+        return [*self.state.size]
+
+    @property
+    def expected_ends(self) -> Iterable[tuple[float, int]]:
+        """The expected ends of running and promised jobs in ascending order, s, with the jobs."""
+        return self.state.releases
+
+    def overdue(self, now: float) -> list[int]:
+        """Return the running and promised jobs with an expected end at or before `now`, by these ends."""
+        return self.state.releases.due(now)
+
+    @property
+    def needs(self) -> tuple[float, int]:
+        """The first job that waits, or was promised nodes (infinity: none), and the nodes that all these jobs need.
+
+        Of the waiting jobs, the first one counts.
+        """
+        head, promised = self.state.queue.head, self._promises.nodes
+        nodes = sum(promised.values()) + (0 if head is None else self.jobs.low[head])
+        return min((*promised, math.inf if head is None else head), default=math.inf), nodes
+
+    def size_of(self, job: int) -> int:
+        """Return the number of nodes of the running `job`; during a resize the new number."""
+        return self.state.size[job]
 
     # -- events ---------------------------------------------------------------------------------------------------
 
@@ -551,13 +590,13 @@ class Scheduler:
         state = self.state
         state.now = now
         self.cluster.lose(node)
-        failing = self.cluster.jobs_on(node)
+        failing = [job for job in self.cluster.jobs_on(node) if job in state.size]
         for job in failing:
             state.failing.add(job)
             state.resizing.add(job)
             state.resizable.pop(job, None)
             state.can_host[job] = 0
-        self._nodes_changed()
+        self.nodes_changed()
         return failing
 
     def node_drained(self, node: int, now: float) -> None:
@@ -566,7 +605,7 @@ class Scheduler:
         self.cluster.lose(node)
         self.state.drained.add(node)
         self._count_drained(self.cluster.jobs_on(node))
-        self._nodes_changed()
+        self.nodes_changed()
 
     def node_back(self, node: int, now: float) -> None:
         """Handle the return of the lost or drained `node`."""
@@ -575,7 +614,7 @@ class Scheduler:
         if node in self.state.drained:
             self.state.drained.remove(node)
             self._count_drained(self.cluster.jobs_on(node))
-        self._nodes_changed()
+        self.nodes_changed()
 
     def _count_drained(self, jobs: Iterable[int]) -> None:
         """Count the drained nodes of running jobs, which are not idle after the ends of these jobs.
@@ -584,6 +623,8 @@ class Scheduler:
         """
         state = self.state
         for job in jobs:
+            if job not in state.size:
+                continue  # a job of another part of the cluster
             state.draining.pop(job, None)
             if count := len(state.drained.intersection(self.cluster.nodes_of(job))):
                 state.draining[job] = count
@@ -863,7 +904,7 @@ class Scheduler:
         if served:
             self._update_idle()
 
-    def _nodes_changed(self) -> None:
+    def nodes_changed(self) -> None:
         """Re-plan after nodes were lost or returned. All reservations are deleted, because they assumed other nodes."""
         self.state.reserved.clear()
         self._nodes_freed()

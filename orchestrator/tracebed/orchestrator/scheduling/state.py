@@ -13,6 +13,7 @@ import numpy as np
 from tracebed.ground.display import facts_html
 from tracebed.ground.extension_errors import checked, of_extension
 from tracebed.orchestrator.scheduling.jobs import Jobs
+from tracebed.orchestrator.scheduling.node_masks import mask_of, nodes_of
 
 if TYPE_CHECKING:
     from tracebed.orchestrator.scheduling.cluster import Cluster
@@ -206,7 +207,7 @@ class State:
         jobs: the requests, indexed by job number.
         now: the current time, s.
         cluster: the allocation of the nodes.
-        total: number of nodes of the cluster, including lost ones.
+        total: number of nodes that can serve these jobs, including lost ones.
         idle: idle nodes that are not promised to a job.
         returning: nodes that pending shrinks will release and that are not promised.
         queue: the waiting jobs, without the jobs that were promised nodes.
@@ -268,7 +269,7 @@ class State:
         self.requested: dict[int, int] = {}
         self.cancelling: set[int] = set()
         self.reserved: dict[int, float] = {}
-        self.reservations = Reservations(self.total)
+        self.reservations = Reservations(len(cluster.cores), cluster.mask)
         self.starts = Dates(len(jobs), jobs.earliest_of, self.queue.__contains__)
         self.deadlines = Dates(len(jobs), jobs.deadline_of, lambda job: job in self.queue or job in self.expected_end)
         self.notes: dict[str, float] = {}
@@ -286,6 +287,41 @@ class State:
         insort(self.arrived, job)
         self.starts.add(job)
         self.deadlines.add(job)
+
+    def eligible(self, job: int) -> tuple[int, ...]:
+        """Return the nodes that can ever serve `job`: all nodes of this state, in ascending order.
+
+        On a machine with partitions or resources, the scheduler has a state for the jobs of each pool of nodes, and
+        calls the policy for one after the other.
+        """
+        return nodes_of(self.cluster.mask)
+
+    def fits(self, job: int) -> bool:
+        """Return whether the waiting `job` can start now, on its minimum size."""
+        return self.jobs.low[job] <= self.idle
+
+    def earliest_start(self, job: int) -> tuple[float, tuple[int, ...]]:
+        """Return the earliest instant at which the waiting `job` fits, s, and the nodes that are idle then.
+
+        Running jobs release their nodes at their expected ends, or now if these have passed. The instant is infinite if
+        the job needs lost nodes.
+        """
+        at, free = self.shadow(self.jobs.low[job])
+        return at, nodes_of(free)
+
+    def shadow(self, need: int) -> tuple[float, int]:
+        """Return the earliest instant at which `need` nodes are idle, as `earliest_start`, and the mask of all these.
+
+        The number of these nodes is that of `reservation` on the same state.
+        """
+        at, free, usable = self.now, mask_of(self.cluster.idle), self.cluster.mask & ~mask_of(self.cluster.lost)
+        for end, job in self.releases:
+            if end > at:
+                if free.bit_count() >= need:
+                    break
+                at = end
+            free |= mask_of(self.cluster.owned(job)) & usable
+        return (at, free) if free.bit_count() >= need else (math.inf, 0)
 
     def free_to_resize(self, besides: Container[int] = ()) -> list[int]:
         """Return the `resizable` jobs without a pending resize, except `besides`, in the order of their starts."""

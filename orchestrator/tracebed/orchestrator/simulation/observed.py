@@ -180,7 +180,7 @@ class ObservedSimulator(Simulator):
         if self.until == math.inf:
             super()._close()
             return
-        running = list(self.scheduler.state.size)
+        running = self.scheduler.running
         for job in running:
             self._note_work(job, self.until)
         cut_short(self.record, self.cluster, running, self.until, self.observed.interrupted)

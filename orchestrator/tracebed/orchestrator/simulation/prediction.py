@@ -22,11 +22,12 @@ from tracebed.ground.states import JobState
 from tracebed.machine.calendar import Calendar
 from tracebed.machine.machine import Machine
 from tracebed.machine.nodes import NodeFacts
+from tracebed.machine.pools import Pools
 from tracebed.orchestrator.executors import Options, execute
 from tracebed.orchestrator.run import Run, RunInfo, workload_facts
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.names import NODE_FAILURES
-from tracebed.orchestrator.scheduling.state import Policy, handles_requests
+from tracebed.orchestrator.scheduling.state import Policy, handles_requests, visible_jobs
 from tracebed.orchestrator.setup import AnyPolicy, Setup, Timing
 from tracebed.orchestrator.simulation.delays import Delays, Drawn, Pauses, count_dispatched, draw
 from tracebed.orchestrator.simulation.engine import CompiledSimulator, missing, obstacle
@@ -69,8 +70,8 @@ class Simulation:
     predicts = True
 
     def accepts(self, machine: Machine, setup: Setup) -> bool:
-        """Return whether each job may have any node, under a policy without a simulation of its own."""
-        return machine.plain
+        """Return that each machine is accepted, under a policy without a simulation of its own."""
+        return True
 
     def execute(self, workload: Workload, machine: Machine, setup: Setup, options: PredictionOptions) -> Run:
         """Simulate a workload.
@@ -82,12 +83,14 @@ class Simulation:
         nodes = list(machine.nodes)
         chosen, policy = setup.resolved(len(nodes))
         timing, member = chosen.timing, options.member
-        jobs = self.jobs(workload, chosen, policy, max(node.cores for node in nodes))
+        jobs, pools = self.jobs(workload, chosen, policy, max(node.cores for node in nodes)), None
+        if not machine.plain:
+            jobs, pools = on_pools(workload, machine, jobs, policy)
         measured = timing.calibration.facts() if timing.calibration else {}
         interference, pauses = Interference.of(measured), Pauses.of(measured, jobs, timing.speed)
         drawn = None if member is None else self.delays(timing, len(jobs), member)
         calendar, outages = self.outages(workload, nodes, options)
-        reason = obstacle(jobs, policy, len(nodes), chosen, interference=interference, outages=outages)
+        reason = obstacle(jobs, policy, len(nodes), chosen, interference=interference, outages=outages, pools=pools)
         simulator_class = simulator_of(options.engine, reason)
         cores, sockets = [node.cores for node in nodes], [node.sockets for node in nodes]
         simulator = simulator_class(
@@ -100,6 +103,7 @@ class Simulation:
             drawn=drawn,
             pauses=pauses,
             outages=outages,
+            pools=pools,
         )
         with no_collection(), ThreadPoolExecutor(1) as thread:
             facts = thread.submit(workload_facts, workload, options.name)  # hashes while the compiled engine simulates
@@ -113,6 +117,7 @@ class Simulation:
             engine="compiled" if simulator_class is CompiledSimulator else "python",
             execution="simulated",
             nodes=nodes,
+            machine=None if machine.plain else machine,
             workload=facts.result(),
             setup=chosen,
             calibration=measured,
@@ -166,6 +171,27 @@ class Simulation:
     def ignored(self, workload: Workload, policy: Policy) -> list[str]:
         """Return a warning for each column of the workload that the simulation ignores under its policy."""
         return []
+
+
+def on_pools(workload: Workload, machine: Machine, jobs: Jobs, policy: Policy) -> tuple[Jobs, Pools]:
+    """Return jobs of a workload as a machine allows them, and its pools.
+
+    Each job has at most the nodes that its partitions allow, and the cores of the nodes that serve it: those that a log
+    of Slurm counts may be threads. The counts of the jobs say how many of them would share nodes.
+    """
+    least = np.asarray(visible_jobs(policy, jobs).column("low"))
+    pools = Pools.on(machine, workload.runnable()[0], least)
+    most = np.minimum(pools.most_nodes, MAX_EXACT).astype(np.int64)
+    bounds = {name: np.asarray(jobs.column(name)) for name in ("low", "high", "pref", "workload_pref")}
+    allowed = jobs.with_columns(
+        cores=np.minimum(jobs.column("cores"), pools.least_cores),
+        ranks=np.minimum(jobs.column("ranks"), pools.least_cores),
+        **{name: np.minimum(values, np.maximum(most, bounds["low"])) for name, values in bounds.items()},
+    )
+    allowed.speedups = jobs.speedups
+    if pools.shared:
+        allowed.counts = jobs.counts | {"jobs share nodes on this machine: they hold whole nodes here": pools.shared}
+    return allowed, pools
 
 
 EXECUTOR = Simulation()

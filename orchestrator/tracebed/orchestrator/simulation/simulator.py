@@ -9,10 +9,11 @@ from heapq import heapify, heappop, heappush
 from tracebed.converters.workload import Kind
 from tracebed.ground.states import JobState
 from tracebed.machine.calendar import NodeChange, OutageKind
+from tracebed.machine.pools import Pools
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import Jobs
+from tracebed.orchestrator.scheduling.pools import scheduler_on
 from tracebed.orchestrator.scheduling.record import ScheduleRecord
-from tracebed.orchestrator.scheduling.scheduler import Scheduler
 from tracebed.orchestrator.scheduling.state import Policy, next_multiple, shares
 from tracebed.orchestrator.setup import DEFAULT, Setup
 from tracebed.orchestrator.simulation.cores_in_use import CoresInUse
@@ -40,6 +41,7 @@ class Simulator:
         drawn: the factors of the delays of each job (`delays.draw`); None: all delays are the overheads.
         pauses: the resizes of jobs whose application was measured; None: all resizes take the overheads.
         outages: the outages of the nodes; None: there are none.
+        pools: which nodes can serve which jobs; None: all nodes can serve all jobs.
 
     Attributes:
         submissions: submit time of each job that is submitted, s, in the order of the jobs; by default as planned.
@@ -58,14 +60,15 @@ class Simulator:
         drawn: Drawn | None = None,
         pauses: Pauses | None = None,
         outages: Outages | None = None,
+        pools: Pools | None = None,
     ) -> None:
         """Start at time 0 with an idle cluster."""
         scheduling, timing = setup.scheduling, setup.timing
         self.jobs = jobs
         self.cluster = Cluster(cores, sockets, scheduling.placed)
         self.record = ScheduleRecord(jobs)
-        self.scheduler = Scheduler(
-            jobs, self.cluster, policy, self, interval_s=scheduling.interval_s, priority=scheduling.priority
+        self.scheduler = scheduler_on(
+            pools, jobs, self.cluster, policy, self, interval_s=scheduling.interval_s, priority=scheduling.priority
         )
         self.runtime_model = timing.runtime_model
         self.overheads = timing.overheads.times(timing.speed)
@@ -105,7 +108,7 @@ class Simulator:
         change = next(changes, None)
         while True:
             now = min(submit[next_job], heap[0][0] if heap else math.inf, call)
-            if change is not None and change.at < now and (now < math.inf or len(scheduler.state.queue)):
+            if change is not None and change.at < now and (now < math.inf or scheduler.waiting):
                 now = change.at  # waiting jobs may need a node that returns
             if now == math.inf or now > self.until:
                 break
@@ -270,13 +273,13 @@ class Simulator:
 
     def deny(self, job: int, requested: int) -> None:
         """Record that the job does not get `requested` nodes."""
-        self.record.deny(job, self.scheduler.state.size[job], requested, self._now)
+        self.record.deny(job, self.scheduler.size_of(job), requested, self._now)
 
     def change_cores(self, job: int) -> None:
         """Continue the job with its new cores at once or, with a grain, at its next malleability point."""
         now, cores = self._now, self.record.cores
         changes = cores.differences(job, self.cluster, self.jobs.cores[job])
-        cores.requested(job, self.scheduler.state.size[job], changes, now)
+        cores.requested(job, self.scheduler.size_of(job), changes, now)
         if not self.overheads.grain_s or self._progress[job][1] >= now:  # or the job has not begun
             self._adopt_cores(job)
         elif job not in self._changing and (point := self._malleability_point(job, now)) < math.inf:

@@ -111,7 +111,7 @@ def _replan(state: State, depth: int) -> Iterator[Start]:
 def _profile(state: State, reserved: Mapping[int, float]) -> Profile:
     """Return the idle nodes over time if running jobs end at their expected ends and `reserved` jobs as planned."""
     jobs = state.jobs
-    changes = [(state.expected_end[job], nodes - state.draining.get(job, 0)) for job, nodes in state.size.items()]
+    changes = [*state.releases.steps]
     changes += [(at, -jobs.nodes[job]) for job, at in reserved.items()]
     changes += [(at + max(jobs.limit[job], SHORTEST_S), jobs.nodes[job]) for job, at in reserved.items()]
     return Profile(state.now, state.idle, changes)
@@ -173,8 +173,9 @@ def _plan(state: State, profile: NodeProfile, idle: int, job: int) -> Hold | Non
 
 def _node_profile(state: State, reserved: Iterable[Hold]) -> NodeProfile:
     """Return the named nodes that are idle over time, if running jobs end as expected and `reserved` are kept."""
-    cluster, lost = state.cluster, mask_of(state.cluster.lost)
-    changes = [(end, _mask(tuple(cluster.owned(job))) & ~lost, 0) for end, job in state.releases]
+    cluster = state.cluster
+    usable = cluster.mask & ~mask_of(cluster.lost)
+    changes = [(end, _mask(tuple(cluster.owned(job))) & usable, 0) for end, job in state.releases]
     for hold in reserved:
         nodes = _mask(hold.nodes)
         changes += [(hold.start, 0, nodes), (hold.end, nodes, 0)]

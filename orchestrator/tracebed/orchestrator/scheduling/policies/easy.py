@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -92,15 +91,8 @@ def _reservation(state: State, need: int) -> tuple[float, int]:
     The nodes are the lowest-numbered ones of those idle at the shadow time. If lost nodes are needed, the shadow time
     is infinite, and no nodes are reserved.
     """
-    cluster, shadow = state.cluster, state.now
-    free, lost = mask_of(cluster.idle), mask_of(cluster.lost)
-    for end, job in state.releases:
-        if end > shadow:
-            if free.bit_count() >= need:
-                break
-            shadow = end
-        free |= mask_of(cluster.owned(job)) & ~lost
-    return (shadow, lowest(free, need)) if free.bit_count() >= need else (math.inf, 0)
+    shadow, free = state.shadow(need)
+    return shadow, lowest(free, need) if free else 0
 
 
 def _tried(state: State, head: int, shadow: float) -> int:

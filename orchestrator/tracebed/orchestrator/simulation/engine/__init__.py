@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from tracebed.converters.workload import Kind
 from tracebed.ground.states import ChangeCause, JobState
+from tracebed.machine.pools import Pools
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
@@ -90,10 +91,13 @@ def obstacle(
     *,
     interference: Interference | None = None,
     outages: Outages | None = None,
+    pools: Pools | None = None,
 ) -> str:
     """Return the reason why the engine cannot simulate `jobs` under `policy` on `total` nodes; empty if it can."""
     if outages is not None:
         return "the compiled engine does not support outages of nodes"
+    if pools is not None:
+        return "the compiled engine does not support partitions and resources"
     if reason := missing():
         return reason
     form = form_of(policy)
@@ -149,9 +153,11 @@ class CompiledSimulator:
         drawn: Drawn | None = None,
         pauses: Pauses | None = None,
         outages: Outages | None = None,
+        pools: Pools | None = None,
     ) -> None:
         """Prepare the arrays of the workload. Raise ValueError if there is an `obstacle`."""
-        if reason := obstacle(jobs, policy, len(cores), setup, interference=interference, outages=outages):
+        reason = obstacle(jobs, policy, len(cores), setup, interference=interference, outages=outages, pools=pools)
+        if reason:
             raise ValueError(reason)
         self.jobs = jobs
         self.cluster = Cluster(cores, sockets)

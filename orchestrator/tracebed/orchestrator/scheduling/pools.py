@@ -1,0 +1,253 @@
+"""The scheduler of a machine with several pools of nodes: a scheduler of each pool, on one cluster.
+
+A policy decides on one pool after the other, with a state that has the jobs and the nodes of this pool alone. On pools
+without a common node, this is the same as a machine for each pool.
+
+If pools overlap, they are served by descending tier, then by their first waiting jobs, in the order of submission. A
+pool has the idle nodes that the first waiting job of an earlier pool, and its promised ones, can spare, as in EASY: of
+the nodes that are idle at their shadow time, the extra ones. The jobs of other pools on its nodes count as releases at
+their expected ends. A job never shrinks for a job of another pool.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tracebed.converters.workload import BoolArray, IntArray
+from tracebed.machine.pools import Pools
+from tracebed.orchestrator.scheduling.cluster import Cluster, Part
+from tracebed.orchestrator.scheduling.jobs import Jobs
+from tracebed.orchestrator.scheduling.scheduler import Executor, Scheduler
+from tracebed.orchestrator.scheduling.state import Policy, visible_jobs
+
+
+def scheduler_on(
+    pools: Pools | None, jobs: Jobs, cluster: Cluster, policy: Policy, executor: Executor, **settings: Any
+) -> Scheduler | PooledScheduler:
+    """Return the scheduler of a machine with `pools`. None: all nodes serve all jobs. `settings`: as `Scheduler`."""
+    if pools is None:
+        return Scheduler(jobs, cluster, policy, executor, **settings)
+    return PooledScheduler(pools, jobs, cluster, policy, executor, **settings)
+
+
+class PooledScheduler:
+    """A scheduler for each pool of a machine. Its methods are those of `Scheduler`, for the pool of the job."""
+
+    def __init__(
+        self, pools: Pools, jobs: Jobs, cluster: Cluster, policy: Policy, executor: Executor, **settings: Any
+    ) -> None:
+        """Start with idle nodes and without waiting jobs."""
+        self.policy, self.executor, self.pools = policy, executor, pools
+        self.jobs = seen = visible_jobs(policy, jobs)
+        self._clusters = [Part(cluster, pool.nodes) for pool in pools.pools]
+        self._parts = [Scheduler(jobs, part, policy, executor, visible=seen, **settings) for part in self._clusters]
+        self._of: list[int] = pools.of.tolist()
+        self._changed: set[int] = set()  # the pools with an event since the last call of the policy
+        self._wakes = [math.inf] * len(self._parts)
+        self._foreign: list[dict[int, tuple[float, int]]] = [{} for _ in self._parts]  # see `_join`
+        self._versions: list[tuple[int, ...]] = [()] * len(self._parts)
+        self._joins = [0] * len(self._parts)
+        self._again = (-math.inf, 0)  # an instant, and the number of further calls at it
+
+    @property
+    def waiting(self) -> int:
+        """Number of waiting jobs."""
+        return sum(part.waiting for part in self._parts)
+
+    @property
+    def running(self) -> list[int]:
+        """The running jobs, by pool, then in the order of start."""
+        return [job for part in self._parts for job in part.running]
+
+    @property
+    def expected_ends(self) -> list[tuple[float, int]]:
+        """See `Scheduler.expected_ends`."""
+        return sorted({end for part in self._parts for end in part.expected_ends})  # pools that overlap have some twice
+
+    def overdue(self, now: float) -> list[int]:
+        """See `Scheduler.overdue`."""
+        return [job for end, job in self.expected_ends if end <= now]
+
+    def size_of(self, job: int) -> int:
+        """See `Scheduler.size_of`."""
+        return self._part(job).size_of(job)
+
+    def submit(self, job: int, now: float) -> None:
+        """See `Scheduler.submit`. A job that no nodes can serve is rejected."""
+        if self._of[job] < 0:
+            self.executor.reject(job, self.pools.reasons[job])
+        else:
+            self._part(job).submit(job, now)
+
+    def end(self, job: int, now: float) -> None:
+        """See `Scheduler.end`."""
+        self._part(job).end(job, now)
+
+    def requeue(self, job: int, now: float) -> None:
+        """See `Scheduler.requeue`."""
+        self._part(job).requeue(job, now)
+
+    def resized(self, job: int, now: float) -> None:
+        """See `Scheduler.resized`."""
+        self._part(job).resized(job, now)
+
+    def refused(self, job: int, nodes: int, now: float) -> None:
+        """See `Scheduler.refused`."""
+        self._part(job).refused(job, nodes, now)
+
+    def withdraw(self, job: int, now: float) -> None:
+        """See `Scheduler.withdraw`."""
+        if self._of[job] >= 0:
+            self._part(job).withdraw(job, now)
+
+    def adopt(self, job: int, nodes: Sequence[int], now: float) -> None:
+        """See `Scheduler.adopt`."""
+        part, cluster = self._part(job), self._clusters[self._of[job]]
+        cluster.idle = np.flatnonzero(cluster.free & cluster.members).tolist()
+        part.adopt(job, nodes, now)
+
+    def request(self, job: int, nodes: int, now: float) -> bool:
+        """See `Scheduler.request`."""
+        return self._part(job).request(job, nodes, now)
+
+    def limit_end(self, job: int, now: float) -> float:
+        """See `Scheduler.limit_end`."""
+        return self._part(job).limit_end(job, now)
+
+    def node_lost(self, node: int, now: float) -> list[int]:
+        """See `Scheduler.node_lost`."""
+        return [job for part in self._with(node) for job in part.node_lost(node, now)]
+
+    def node_drained(self, node: int, now: float) -> None:
+        """See `Scheduler.node_drained`."""
+        for part in self._with(node):
+            part.node_drained(node, now)
+
+    def node_back(self, node: int, now: float) -> None:
+        """See `Scheduler.node_back`."""
+        for part in self._with(node):
+            part.node_back(node, now)
+
+    def due(self, now: float) -> float:
+        """See `Scheduler.due`."""
+        return self._parts[0].due(now) if self._parts else math.inf
+
+    def serve(self) -> None:
+        """See `Scheduler.serve`."""
+        for number in self._in_order(self._changed):
+            self._share(number)
+            self._parts[number].serve()
+
+    def decide(self, now: float) -> float:
+        """Call the policy for each pool with an event, or with a wake that is due. See `Scheduler.decide`.
+
+        If a job has released nodes at once that pools have in common, they are called again at the same instant.
+        """
+        called = self._changed | {number for number, wake in enumerate(self._wakes) if wake <= now}
+        called.update(other for number in [*called] for other in self.pools.overlapping[number])
+        self._changed = set()
+        for number in self._in_order(called):
+            part, cluster = self._parts[number], self._clusters[number]
+            part.state.now = now
+            self._share(number)
+            part.serve()
+            released = cluster.released
+            self._wakes[number] = part.decide(now)
+            if cluster.released > released:
+                self._changed.update(self.pools.overlapping[number])
+        if self._changed:
+            instant, times = self._again
+            self._again = (now, times + 1 if instant == now else 1)
+            if self._again[1] <= len(self._parts):
+                return now
+        return min(self._wakes, default=math.inf)
+
+    # -- the pools of jobs and nodes ------------------------------------------------------------------------------
+
+    def _part(self, job: int) -> Scheduler:
+        """Return the scheduler of a job. Its policy is called next."""
+        self._changed.add(self._of[job])
+        return self._parts[self._of[job]]
+
+    def _with(self, node: int) -> list[Scheduler]:
+        """Return the schedulers of the pools with a node. Their policies are called next."""
+        numbers = [number for number, part in enumerate(self._clusters) if part.members[node]]
+        self._changed.update(numbers)
+        return [self._parts[number] for number in numbers]
+
+    # -- pools that overlap ---------------------------------------------------------------------------------------
+
+    def _in_order(self, numbers: Iterable[int]) -> list[int]:
+        """Return pools in the order in which they are served."""
+        return sorted(numbers) if self.pools.disjoint else sorted(numbers, key=self._key)
+
+    def _key(self, number: int) -> tuple[int, float, int]:
+        """Return the place of a pool: by its tier, then its first job that waits."""
+        return -self.pools.pools[number].tier, self._parts[number].needs[0], number
+
+    def _share(self, number: int) -> None:
+        """Give a pool the idle nodes that others leave, and the expected ends of their jobs on its nodes."""
+        others = self.pools.overlapping[number]
+        if not others:
+            return
+        cluster, key = self._clusters[number], self._key(number)
+        joined = self._join(number)
+        idle = cluster.free & cluster.members
+        for other in others:
+            if self._key(other) < key:
+                self._join(other)
+                idle[self._kept(other, cluster)] = False
+        nodes = np.flatnonzero(idle).tolist()
+        if joined or nodes != cluster.idle:
+            cluster.idle = nodes
+            self._parts[number].nodes_changed()
+
+    def _kept(self, number: int, other: Part) -> IntArray:
+        """Return the idle nodes in common with `other` that a pool keeps for its jobs that wait: the last ones."""
+        own, (_, need) = self._clusters[number], self._parts[number].needs
+        free = own.free & own.members
+        idle = int(free.sum())
+        shadow, extra = self._parts[number].state.releases.reservation(need, idle, self._parts[number].state.now)
+        common = np.flatnonzero(free & other.members)
+        keep = len(common) - extra if shadow < math.inf else 0  # the nodes that are not common are kept first
+        return common[len(common) - max(0, keep) :]
+
+    def _join(self, number: int) -> bool:
+        """Add the jobs of other pools on the nodes of a pool to its releases. Return whether they have changed."""
+        releases = self._parts[number].state.releases
+        others = self.pools.overlapping[number]
+        version = tuple(self._clusters[other].changes + self._ends_changed(other) for other in others)
+        if version == self._versions[number]:
+            return False
+        self._versions[number] = version
+        before, members = self._foreign[number], self._clusters[number].members & ~self._lost()
+        jobs = {}
+        for other in others:
+            state = self._parts[other].state
+            for job in state.size:
+                if count := int(members[self._clusters[other].owned(job)].sum()):
+                    jobs[job] = (state.expected_end[job], count)
+        changes = releases.changes
+        for job, (end, count) in before.items():
+            if jobs.get(job) != (end, count):
+                releases.remove(job, end)
+        for job, (end, count) in jobs.items():
+            if before.get(job) != (end, count):
+                releases.add(job, end, count)
+        self._foreign[number] = jobs
+        self._joins[number] += releases.changes - changes
+        return releases.changes > changes
+
+    def _ends_changed(self, number: int) -> int:
+        """Return how often the expected ends of the jobs of a pool itself have changed."""
+        return self._parts[number].state.releases.changes - self._joins[number]
+
+    def _lost(self) -> BoolArray:
+        """Return whether each node is lost, shape (nodes,)."""
+        lost = np.zeros(len(self._clusters[0].members), dtype=bool)
+        lost[[*self._clusters[0].lost]] = True
+        return lost
