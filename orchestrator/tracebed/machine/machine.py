@@ -93,6 +93,15 @@ class Partition:
         for name, most in (("tier", 65_533), ("limit_s", bounds.MAX_SECONDS), ("most_nodes", bounds.MAX_MACHINE)):
             bounds.check(name, getattr(self, name), 0, most)
 
+    @property
+    def names(self) -> list[str]:
+        """The names of its nodes, without ranges; empty: all nodes."""
+        return expanded(self.nodes)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the partition as JSON values, without fields that have their default."""
+        return _given(self)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
@@ -123,7 +132,7 @@ class Machine:
             if len({partition.name for partition in self.partitions}) < len(self.partitions):
                 raise InputError("two partitions have the same name", hint="give each a name of its own")
             for partition in self.partitions:
-                if absent := {*expanded(partition.nodes)} - known:
+                if absent := {*partition.names} - known:
                     what = f"partition {partition.name} has node {min(absent)!r}, which is in no class"
                     raise InputError(what, hint="correct the nodes of the partition")
 
@@ -176,7 +185,7 @@ class Machine:
         """Return the machine as JSON values, without fields that have their default."""
         return {
             "classes": [_given(kind) for kind in self.classes],
-            **({"partitions": [_given(partition) for partition in self.partitions]} if self.partitions else {}),
+            **({"partitions": [partition.to_json() for partition in self.partitions]} if self.partitions else {}),
             **({"grid": self.grid} if self.grid else {}),
         }
 

@@ -15,6 +15,7 @@ from tracebed.benchmarks.clock import Clock
 from tracebed.benchmarks.program import WORK_S
 from tracebed.ground import system
 from tracebed.ground.states import JobState
+from tracebed.machine.pools import Pools
 from tracebed.orchestrator.replay.event_handler import EventHandler
 from tracebed.orchestrator.replay.executor import Ranks, ReplayExecutor, Rounds
 from tracebed.orchestrator.replay.journal import Entry, Journal
@@ -25,8 +26,8 @@ from tracebed.orchestrator.replay.pace import Pace, Timeline
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
+from tracebed.orchestrator.scheduling.pools import scheduler_on
 from tracebed.orchestrator.scheduling.record import ScheduleRecord, cut_short
-from tracebed.orchestrator.scheduling.scheduler import Scheduler
 from tracebed.orchestrator.scheduling.state import Policy
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.testbeds.base import Event, Testbed
@@ -65,7 +66,10 @@ class SampleFilter:
 
 
 class Replayer:
-    """A replay on a testbed that has been started. Without a `secret`, the keys of connections are of a random one."""
+    """A replay on a testbed that has been started.
+
+    Without a `secret`, the keys of connections are of a random one. Without `pools`, all nodes serve all jobs.
+    """
 
     pace: Pace
 
@@ -80,6 +84,7 @@ class Replayer:
         journal: Journal,
         clock: Clock | None = None,
         secret: bytes | None = None,
+        pools: Pools | None = None,
     ) -> None:
         self.jobs = jobs
         self.testbed = testbed
@@ -103,9 +108,8 @@ class Replayer:
         )
         self.event_handler = EventHandler(self.executor, self.timeline)
         self.outages = Outages(testbed, inventory.heartbeat_s, options.on_node_failure)
-        self.scheduler = Scheduler(
-            jobs, self.cluster, policy, self.executor, interval_s=scheduling.interval_s, priority=scheduling.priority
-        )
+        intervals = {"interval_s": scheduling.interval_s, "priority": scheduling.priority}
+        self.scheduler = scheduler_on(pools, jobs, self.cluster, policy, self.executor, **intervals)
         self.interrupted: str | None = None
         self._kills = jobs.over_limit is OverLimit.KILL and jobs.limit != jobs.run_time
         self._watch = LoopWatch(inventory.heartbeat_s)

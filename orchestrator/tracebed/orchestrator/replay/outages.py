@@ -8,6 +8,7 @@ from tracebed.ground import system
 from tracebed.ground.errors import TestbedError
 from tracebed.orchestrator.replay.event_handler import EventHandler
 from tracebed.orchestrator.replay.executor import Rounds
+from tracebed.orchestrator.scheduling.pools import PooledScheduler
 from tracebed.orchestrator.scheduling.record import ScheduleRecord
 from tracebed.orchestrator.scheduling.scheduler import Scheduler
 from tracebed.orchestrator.testbeds.base import Event, Testbed
@@ -88,7 +89,11 @@ class Outages:
             self._silent_at = self._last_message[quietest] + self.timeout_s
 
     def apply_changes(
-        self, scheduler: Scheduler, event_handler: EventHandler, record: ScheduleRecord, rounds: Rounds
+        self,
+        scheduler: Scheduler | PooledScheduler,
+        event_handler: EventHandler,
+        record: ScheduleRecord,
+        rounds: Rounds,
     ) -> bool:
         """Pass the losses and returns of this round to the scheduler. Return whether there were any."""
         if not self._changes:  # most rounds

@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from tracebed.benchmarks.applications.base import Application, load_application, parse_parameters
@@ -22,8 +23,10 @@ from tracebed.benchmarks.program import Program
 from tracebed.converters.workload import Workload
 from tracebed.ground.errors import InputError
 from tracebed.ground.yaml_file import YamlFile
+from tracebed.machine.pools import Pools
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
+from tracebed.orchestrator.testbeds.machine import InventoryMachine
 from tracebed.orchestrator.testbeds.nodes import Inventory
 
 ROUNDING = 1e-9  # largest rounding error of a part of a run time, relative to the run time
@@ -114,16 +117,23 @@ def _memory_mib(jobs: Jobs, job: int) -> int:
     return own if math.isnan(needed) else max(own, math.ceil(needed))
 
 
-def check_programs(jobs: Jobs, inventory: Inventory) -> None:
-    """Check that every job has a valid program and a possible speedup, and fits into the memory of enough nodes."""
+def check_programs(jobs: Jobs, inventory: Inventory, pools: Pools | None = None) -> None:
+    """Check that every job has a valid program and a possible speedup, and fits into the memory of enough nodes.
+
+    With `pools`, the nodes of a job are those of its pool. A job without a pool will be rejected.
+    """
     rates = defaultdict[str, float](lambda: 1.0)
-    memory = sorted((node.memory_mib or math.inf for node in inventory.nodes if not node.emulated), reverse=True)
+    nodes_of = [inventory.nodes] if pools is None else [[inventory.nodes[n] for n in own.nodes] for own in pools.pools]
+    sizes = [
+        sorted((node.memory_mib or math.inf for node in nodes if not node.emulated), reverse=True) for nodes in nodes_of
+    ]
     for job, name in enumerate(jobs.ids):
         try:
             program_of(jobs, job, rates, speed=1.0, grain_s=math.inf, balance="static").checked()
         except InputError as error:
             raise InputError(error.what, where=f"job {name}", hint=error.hint) from error
-        needed, nodes = _memory_mib(jobs, job), jobs.low[job]
+        pool = 0 if pools is None else int(pools.of[job])
+        needed, nodes, memory = _memory_mib(jobs, job), jobs.low[job], sizes[pool] if pool >= 0 else []
         if memory and nodes <= len(memory) and needed > memory[nodes - 1]:
             what = f"needs {needed} MiB on each of {nodes} nodes, and the nodes have {memory[nodes - 1]:g} MiB"
             hint = "replay on nodes with more memory, or on emulated nodes, which allocate no memory"
@@ -166,21 +176,26 @@ def shortest_replay(
     """Return a lower bound of the wall time of a replay of `workload`, in seconds.
 
     The bound is the maximum of the time from the first submission to the earliest possible end of the last job, and of
-    the work of all jobs divided by the cores of the inventory. Jobs that require more nodes than the inventory has are
-    ignored.
+    the work of all jobs divided by the cores of the inventory. Jobs that require more nodes than the inventory has, or
+    that no nodes of it can serve, are ignored.
     """
     most = max(node.cores for node in inventory.nodes)
     jobs = Jobs.of(workload, cores_per_node=most, over_limit=over_limit)
-    return shortest_replay_of(jobs, inventory, speed, over_limit=over_limit)
+    machine, pools = InventoryMachine.of(inventory), None
+    if not machine.plain:
+        pools = Pools.on(machine, workload.runnable()[0], np.asarray(jobs.column("low")))
+    return shortest_replay_of(jobs, inventory, speed, over_limit=over_limit, pools=pools)
 
 
-def shortest_replay_of(jobs: Jobs, inventory: Inventory, speed: float, *, over_limit: OverLimit) -> float:
+def shortest_replay_of(
+    jobs: Jobs, inventory: Inventory, speed: float, *, over_limit: OverLimit, pools: Pools | None = None
+) -> float:
     """Return the bound of `shortest_replay` for the jobs of a workload."""
     cores = [node.cores for node in inventory.nodes]
     killing = over_limit is OverLimit.KILL
     last, work = 0.0, 0.0
     for job, submit in enumerate(jobs.submit):
-        if jobs.low[job] > len(cores):
+        if jobs.low[job] > len(cores) or (pools is not None and pools.of[job] < 0):
             continue
         duration = min(jobs.run_time[job], jobs.limit[job]) if killing else jobs.run_time[job]
         most = min(jobs.high[job], len(cores))

@@ -12,11 +12,12 @@ from itertools import groupby
 
 from tracebed.ground.cpus import parse_cpus
 from tracebed.machine.nodes import NodeFacts
+from tracebed.machine.pools import Pools
 from tracebed.orchestrator.replay.journal import Entry
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.decision_log import KINDS, DecisionLog, LoggedDecision
 from tracebed.orchestrator.scheduling.jobs import Jobs
-from tracebed.orchestrator.scheduling.scheduler import Scheduler
+from tracebed.orchestrator.scheduling.pools import scheduler_on
 from tracebed.orchestrator.scheduling.state import Policy
 from tracebed.orchestrator.setup import Scheduling
 
@@ -42,18 +43,19 @@ def redecide(
     nodes: Sequence[NodeFacts],
     policy: Policy,
     scheduling: Scheduling,
+    pools: Pools | None = None,
 ) -> Iterator[LoggedDecision]:
     """Pass the events of a journal to the scheduler again; yield the calls of the policy and the decisions.
 
     The times of the calls follow from the times of the entries, from the scheduling interval and from the `Wake`
-    decisions of the policy. The iterator is lazy: it reads an event only after all earlier decisions. After the first
+    decisions of the policy. `pools`: as the replay had them. The iterator is lazy: it reads an event only after all earlier decisions. After the first
     decision that differs from the journal, the events no longer apply, and the iterator may raise LookupError or
     ValueError.
     """
     cluster = Cluster([node.cores for node in nodes], [node.sockets for node in nodes], scheduling.placed)
     interval_s, priority = scheduling.interval_s, scheduling.priority
     executor = _DecisionRecorder(DecisionLog(jobs, cluster, [node.name for node in nodes]))
-    scheduler = Scheduler(jobs, cluster, policy, executor, interval_s=interval_s, priority=priority)
+    scheduler = scheduler_on(pools, jobs, cluster, policy, executor, interval_s=interval_s, priority=priority)
     number = {name: job for job, name in enumerate(jobs.ids)}
     place = {node.name: at for at, node in enumerate(nodes)}
     handlers: dict[str, Callable[[int, float], object]] = {

@@ -100,6 +100,7 @@ class Resumption:
         for part, settings in now["setup"].items():
             kept = before.get("setup", {}).get(part, {})
             pairs += [(name, kept.get(name), value) for name, value in settings.items()]
+        pairs.append(("machine", before.get("machine"), now.get("machine")))
         pairs.append(("workload", before.get("workload", {}).get("sha256"), now["workload"]["sha256"]))
         pairs.append(("calibration", before.get("calibration", {}).get("sha256"), now["calibration"].get("sha256")))
         pairs += [(name, self.facts.get(name), facts[name]) for name in ("jobs", "cpus")]

@@ -32,6 +32,7 @@ from tracebed.orchestrator.replay.recovery import NOTHING_BEGUN, facts_of, lost_
 from tracebed.orchestrator.replay.thresholds import HealthThresholds
 from tracebed.orchestrator.run import JOURNAL, VIRTUAL, Run, RunInfo, check_target, workload_facts
 from tracebed.orchestrator.scheduling.jobs import Jobs
+from tracebed.orchestrator.scheduling.pools import on_pools
 from tracebed.orchestrator.scheduling.state import handles_requests
 from tracebed.orchestrator.setup import AnyPolicy, Setup
 from tracebed.orchestrator.testbeds.base import TESTBEDS
@@ -134,15 +135,23 @@ def replay(
         raise InputError("the calibration has no work rate for computing nodes", where=inventory.where, hint=hint)
     most = max(node.cores for node in inventory.nodes)
     jobs = Jobs.of(workload, cores_per_node=most, over_limit=over_limit, evolving=handles_requests(policy))
-    check_programs(jobs, inventory)
+    machine, pools = InventoryMachine.of(inventory), None
+    if not machine.plain:
+        if getattr(type(policy), "executor", ""):  # its predictions are not those of the scheduler of a replay
+            what = f"the policy {chosen.scheduling.policy} decides on equal nodes in a replay"
+            hint = "replay under another policy, or on an inventory without partitions, gres and features"
+            raise InputError(f"{what}, and this machine has partitions or resources", where=inventory.where, hint=hint)
+        jobs, pools = on_pools(workload, machine, jobs, policy)
+    check_programs(jobs, inventory, pools)
     check_commands(jobs, options.commands)
-    least_s = shortest_replay_of(jobs, inventory, speed, over_limit=over_limit)
+    least_s = shortest_replay_of(jobs, inventory, speed, over_limit=over_limit, pools=pools)
     here = world_of(inventory, speed, least_s)
     virtual = inventory.execution == VIRTUAL
     info = RunInfo(
         source=VIRTUAL if virtual else "replay",
         execution=inventory.execution,
         nodes=inventory.facts,
+        machine=None if pools is None else machine,
         workload=workload_facts(workload, name),
         setup=chosen,
         parameters={
@@ -182,7 +191,7 @@ def replay(
             if on_step is not None and inventory.testbed == AGENTS:
                 extras["on_step"] = on_step
             testbed = make_testbed(inventory, folder.path / "spool", **extras)
-            replayer = Replayer(jobs, testbed, inventory, policy, chosen, options, journal, clock, folder.secret)
+            replayer = Replayer(jobs, testbed, inventory, policy, chosen, options, journal, clock, folder.secret, pools)
             signals.notify(replayer.interrupt)
             if work_rate is not None and work_rate.units_per_core_second:
                 replayer.executor.rates = {"pils": work_rate.units_per_core_second.median}

@@ -17,12 +17,34 @@ from typing import Any
 
 import numpy as np
 
-from tracebed.converters.workload import BoolArray, IntArray
+from tracebed.converters.workload import MAX_EXACT, BoolArray, IntArray, Workload
+from tracebed.machine.machine import Machine
 from tracebed.machine.pools import Pools
 from tracebed.orchestrator.scheduling.cluster import Cluster, Part
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.scheduler import Executor, Scheduler
 from tracebed.orchestrator.scheduling.state import Policy, visible_jobs
+
+
+def on_pools(workload: Workload, machine: Machine, jobs: Jobs, policy: Policy) -> tuple[Jobs, Pools]:
+    """Return jobs of a workload as a machine allows them, and its pools.
+
+    Each job has at most the nodes that its partitions allow, and the cores of the nodes that serve it: those that a log
+    of Slurm counts may be threads. The counts of the jobs say how many of them would share nodes.
+    """
+    least = np.asarray(visible_jobs(policy, jobs).column("low"))
+    pools = Pools.on(machine, workload.runnable()[0], least)
+    most = np.minimum(pools.most_nodes, MAX_EXACT).astype(np.int64)
+    bounds = {name: np.asarray(jobs.column(name)) for name in ("low", "high", "pref", "workload_pref")}
+    allowed = jobs.with_columns(
+        cores=np.minimum(jobs.column("cores"), pools.least_cores),
+        ranks=np.minimum(jobs.column("ranks"), pools.least_cores),
+        **{name: np.minimum(values, np.maximum(most, bounds["low"])) for name, values in bounds.items()},
+    )
+    allowed.speedups = jobs.speedups
+    if pools.shared:
+        allowed.counts = jobs.counts | {"jobs share nodes on this machine: they hold whole nodes here": pools.shared}
+    return allowed, pools
 
 
 def scheduler_on(

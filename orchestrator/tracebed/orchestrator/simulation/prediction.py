@@ -22,12 +22,12 @@ from tracebed.ground.states import JobState
 from tracebed.machine.calendar import Calendar
 from tracebed.machine.machine import Machine
 from tracebed.machine.nodes import NodeFacts
-from tracebed.machine.pools import Pools
 from tracebed.orchestrator.executors import Options, execute
 from tracebed.orchestrator.run import Run, RunInfo, workload_facts
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.names import NODE_FAILURES
-from tracebed.orchestrator.scheduling.state import Policy, handles_requests, visible_jobs
+from tracebed.orchestrator.scheduling.pools import on_pools
+from tracebed.orchestrator.scheduling.state import Policy, handles_requests
 from tracebed.orchestrator.setup import AnyPolicy, Setup, Timing
 from tracebed.orchestrator.simulation.delays import Delays, Drawn, Pauses, count_dispatched, draw
 from tracebed.orchestrator.simulation.engine import CompiledSimulator, missing, obstacle
@@ -171,27 +171,6 @@ class Simulation:
     def ignored(self, workload: Workload, policy: Policy) -> list[str]:
         """Return a warning for each column of the workload that the simulation ignores under its policy."""
         return []
-
-
-def on_pools(workload: Workload, machine: Machine, jobs: Jobs, policy: Policy) -> tuple[Jobs, Pools]:
-    """Return jobs of a workload as a machine allows them, and its pools.
-
-    Each job has at most the nodes that its partitions allow, and the cores of the nodes that serve it: those that a log
-    of Slurm counts may be threads. The counts of the jobs say how many of them would share nodes.
-    """
-    least = np.asarray(visible_jobs(policy, jobs).column("low"))
-    pools = Pools.on(machine, workload.runnable()[0], least)
-    most = np.minimum(pools.most_nodes, MAX_EXACT).astype(np.int64)
-    bounds = {name: np.asarray(jobs.column(name)) for name in ("low", "high", "pref", "workload_pref")}
-    allowed = jobs.with_columns(
-        cores=np.minimum(jobs.column("cores"), pools.least_cores),
-        ranks=np.minimum(jobs.column("ranks"), pools.least_cores),
-        **{name: np.minimum(values, np.maximum(most, bounds["low"])) for name, values in bounds.items()},
-    )
-    allowed.speedups = jobs.speedups
-    if pools.shared:
-        allowed.counts = jobs.counts | {"jobs share nodes on this machine: they hold whole nodes here": pools.shared}
-    return allowed, pools
 
 
 EXECUTOR = Simulation()

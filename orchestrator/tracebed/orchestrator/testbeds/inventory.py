@@ -118,7 +118,9 @@ def inventory_of(yaml: YamlFile, name: str, *, facts_follow: bool = False) -> In
     name = file.name or name
     parameters = file.model_dump(include={"testbed", "grain_s", "heartbeat_s", "linger_s", "network", "grid"})
     groups = _Groups(Place(yaml), file, _mark(name, yaml.where))
-    inventory = _inventory(name, groups, yaml.where, facts_follow, **parameters)
+    partitions = tuple(file.partitions)
+    inventory = _inventory(name, groups, yaml.where, facts_follow, partitions=partitions, **parameters)
+    _check_partitions(Place(yaml, ("partitions",)), inventory)
     if file.grid:
         with Place(yaml, ("grid",)).of():
             Grid.parse(file.grid, len(inventory.nodes))
@@ -135,6 +137,18 @@ def _inventory(
     if not facts_follow:
         check_known(inventory)
     return inventory
+
+
+def _check_partitions(place: Place, inventory: Inventory) -> None:
+    """Raise InputError if two partitions have the same name, or one has a node that is not in the inventory."""
+    known, names = {node.name for node in inventory.nodes} if inventory.partitions else set(), set[str]()
+    for index, part in enumerate(inventory.partitions):
+        with place.at(index).of(f"partition {abbreviated(part.name)}"):
+            if part.name in names:
+                raise InputError("two partitions have this name", hint="give each a name of its own")
+            names.add(part.name)
+            if absent := {*part.names} - known:
+                raise InputError(f"node {min(absent)!r} is not in the inventory", hint="correct the nodes")
 
 
 def _mark(name: str, file: Path | str) -> str:
@@ -256,9 +270,11 @@ def as_yaml(inventory: Inventory) -> str:
     """Return an inventory as YAML, which `load_inventory` reads as the same nodes, groups and settings."""
     content: dict[str, Any] = {"name": inventory.name}
     defaults = Inventory("", AGENTS, ())
-    for key in ("testbed", "grain_s", "heartbeat_s", "linger_s", "network"):
+    for key in ("testbed", "grain_s", "heartbeat_s", "linger_s", "network", "grid"):
         if getattr(inventory, key) != getattr(defaults, key):
             content[key] = getattr(inventory, key)
+    if inventory.partitions:
+        content["partitions"] = [part.to_json() for part in inventory.partitions]
     content["groups"] = {
         group.name: {
             "provider": group.provider,
@@ -283,4 +299,8 @@ def _item(node: Node) -> dict[str, Any]:
     for key in ("duty", "memory_mib", "address"):
         if getattr(node, key) is not None:
             item[key] = getattr(node, key)
+    if node.gres:
+        item["gres"] = dict(node.gres)
+    if node.features:
+        item["features"] = list(node.features)
     return item

@@ -16,6 +16,7 @@ from tracebed.ground.cpus import LARGEST_NODE, parse_cpus
 from tracebed.ground.errors import InputError
 from tracebed.ground.ranges import NameRange, parse_names
 from tracebed.ground.yaml_file import abbreviated
+from tracebed.machine.machine import Partition
 from tracebed.orchestrator.testbeds.nodes import AGENTS, Node
 from tracebed.orchestrator.testbeds.provider import PROVIDERS
 from tracebed.orchestrator.testbeds.variables import Place
@@ -51,6 +52,10 @@ class NodeKeys(_Keys):
     """Share of the planned time in which ranks compute."""
     memory_mib: Annotated[int, Field(ge=1)] | None = None
     """Memory of the node, MiB. A provider that can limit the memory of a node limits it to this size."""
+    gres: dict[str, Annotated[int, Field(ge=0)]] = {}
+    """Generic resources of the node with their counts (`{gpu: 4}`), for jobs that demand them. They are names only."""
+    features: list[Annotated[str, Field(min_length=1)]] = []
+    """Features of the node that a job may demand."""
     address: Annotated[str, Field(min_length=1, max_length=LONGEST_ADDRESS)] | None = None
     """Host name, alias of the SSH config, or address of the node. `{node}` stands for the name of the node."""
 
@@ -124,7 +129,9 @@ class NodeItem(NodeKeys):
             raise InputError(what, hint="set a number of sockets that divides the number of cores")
         for name in self.names:
             address = self.address and self.address.replace("{node}", name)
-            yield Node(name, cores, sockets or 1, cpus, self.emulated, self.duty, self.memory_mib, provider, address)
+            yield Node(
+                name, cores, sockets or 1, cpus, self.emulated, self.duty, self.memory_mib, provider, address, **self._own
+            )
 
     def _split(self, provider: str) -> Iterator[Node]:
         """Yield as many nodes of `cores` cores as this machine has CPUs for, or as there are names."""
@@ -135,7 +142,12 @@ class NodeItem(NodeKeys):
             what = f"the CPUs of this machine suffice for only {len(found)} nodes of {size} cores"
             raise InputError(what, hint="use fewer or smaller nodes, or emulated ones")
         for name, (mask, sockets) in zip(names, found, strict=False):
-            yield Node(name, size, sockets, mask, False, self.duty, self.memory_mib, provider)
+            yield Node(name, size, sockets, mask, False, self.duty, self.memory_mib, provider, **self._own)
+
+    @property
+    def _own(self) -> dict[str, Any]:
+        """What jobs may demand of the nodes."""
+        return {"gres": self.gres, "features": tuple(self.features)}
 
 
 class GroupKeys(NodeKeys):
@@ -167,6 +179,8 @@ class FileKeys(_Keys):
     grid: str = ""
     """The grid of the network between the nodes: 8x16, 4x4x8, torus:8x16. Nodes are numbered in the order of the file,
     with the last coordinate running fastest."""
+    partitions: list[Partition] = []
+    """The partitions of the machine, with the keys `name`, `nodes`, `default`, `tier`, `limit_s`, `most_nodes`."""
     vars: Variables = {}
     """Variables of all groups."""
     defaults: dict[str, Any] = {}

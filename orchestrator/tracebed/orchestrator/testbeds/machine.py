@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 
-from tracebed.machine.machine import Machine
+from tracebed.machine.machine import Machine, NodeClass
 from tracebed.machine.sources import MachineSource
 from tracebed.orchestrator.testbeds.nodes import Inventory, shipped
 
@@ -14,15 +15,30 @@ from tracebed.orchestrator.testbeds.nodes import Inventory, shipped
 class InventoryMachine(Machine):
     """The machine of an inventory, on which a workload can be replayed, too.
 
-    Its JSON values and its hash are those of its nodes: a prediction depends on nothing else.
+    Its JSON values and its hash are those of its nodes and partitions: a prediction depends on nothing else.
     """
 
     inventory: Inventory
 
     @classmethod
     def of(cls, inventory: Inventory) -> InventoryMachine:
-        """Return the machine of an inventory."""
-        return cls.of_nodes(inventory.facts, grid=inventory.grid, inventory=inventory)
+        """Return the machine of an inventory. Consecutive nodes that are alike are a class."""
+        classes = tuple(
+            NodeClass(
+                names=tuple(node.name for node in alike),
+                cores=cores,
+                sockets=sockets,
+                memory_mib=memory_mib,
+                gres=gres,
+                features=features,
+            )
+            for (cores, sockets, memory_mib, gres, features), alike in groupby(
+                inventory.nodes, lambda node: (node.cores, node.sockets, node.memory_mib, node.gres, node.features)
+            )
+        )
+        machine = cls(classes=classes, partitions=inventory.partitions, grid=inventory.grid, inventory=inventory)
+        vars(machine)["nodes"] = tuple(inventory.facts)  # the property need not make them again
+        return machine
 
 
 def _is_inventory(path: Path) -> bool:

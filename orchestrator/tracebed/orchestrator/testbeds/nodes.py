@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from tracebed.ground.errors import InputError
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
+    from tracebed.machine.machine import Partition
     from tracebed.machine.nodes import NodeFacts
 
 SHIPPED = next(
@@ -52,6 +53,10 @@ class Node:
     """Name of the provider of the node."""
     address: str | None = None
     """Host name, alias or address under which the provider reaches the node; None: the name of the node."""
+    gres: dict[str, int] = field(default_factory=dict, hash=False)
+    """Generic resource -> count, for the demands of jobs: names only, no provider makes them."""
+    features: tuple[str, ...] = ()
+    """Features that a job may demand."""
 
     def duty_or(self, proposed: float | None) -> float:
         """Return the duty: 0 if emulated, else `duty` if set, else `proposed` if given, else the default."""
@@ -97,6 +102,8 @@ class Inventory:
     """The connections between ranks: `auto`, `tcp` or `agents`."""
     grid: str = ""
     """The grid of the network between the nodes, as `Grid.parse` reads it; empty if it is unknown."""
+    partitions: tuple[Partition, ...] = ()
+    """The partitions; empty: each job may have any node."""
 
     def __post_init__(self) -> None:
         if not self.groups and self.nodes:
@@ -120,12 +127,24 @@ class Inventory:
         return [node.name for node in self.nodes if not node.cores]
 
     def with_nodes(self, nodes: Mapping[str, Node]) -> Inventory:
-        """Return this inventory with only the given nodes, by name, in place of the nodes of the same name."""
+        """Return this inventory with only the given nodes, by name, in place of the nodes of the same name.
+
+        A partition keeps these nodes. One that would have none is left out.
+        """
         groups = []
         for group in self.groups:
             kept = tuple(nodes[node.name] for node in group.nodes if node.name in nodes)
             groups += [replace(group, nodes=kept)] if kept else []
-        return replace(self, nodes=tuple(node for group in groups for node in group.nodes), groups=tuple(groups))
+        partitions = []
+        for part in self.partitions:
+            names = tuple(name for name in part.names if name in nodes)
+            partitions += [replace(part, nodes=names)] if names or not part.nodes else []
+        return replace(
+            self,
+            nodes=tuple(node for group in groups for node in group.nodes),
+            groups=tuple(groups),
+            partitions=tuple(partitions),
+        )
 
     @property
     def execution(self) -> str:
@@ -136,9 +155,10 @@ class Inventory:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the content on which runs depend, as JSON values. Keys of later versions are present only if set."""
-        later = {"memory_mib", "address", "provider"}
+        later = {"memory_mib", "address", "provider", "gres", "features"}
+        unset = (None, "local", {}, ())
         nodes = [
-            {key: value for key, value in asdict(node).items() if key not in later or value not in (None, "local")}
+            {key: value for key, value in asdict(node).items() if key not in later or value not in unset}
             for node in self.nodes
         ]
         settings = {group.name: group.settings.model_dump(mode="json", exclude_unset=True) for group in self.groups}
@@ -150,6 +170,7 @@ class Inventory:
             "heartbeat_s": self.heartbeat_s,
             **({"network": self.network} if self.network != "auto" else {}),
             **({"grid": self.grid} if self.grid else {}),
+            **({"partitions": [part.to_json() for part in self.partitions]} if self.partitions else {}),
             **({"settings": settings} if any(settings.values()) else {}),
         }
 

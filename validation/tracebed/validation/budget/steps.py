@@ -15,12 +15,14 @@ import numpy as np
 from tracebed.converters.workload import Workload
 from tracebed.ground.errors import InputError
 from tracebed.ground.states import JobState
+from tracebed.machine.pools import Pools
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.journal import Entry
 from tracebed.orchestrator.replay.redecide import logged_decisions, redecide
 from tracebed.orchestrator.run import JOURNAL, Run
 from tracebed.orchestrator.scheduling.decision_log import LoggedDecision
 from tracebed.orchestrator.scheduling.jobs import Jobs
+from tracebed.orchestrator.scheduling.pools import on_pools
 from tracebed.orchestrator.scheduling.state import Policy, handles_requests, shares
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.simulation.delays import count_dispatched
@@ -202,6 +204,9 @@ class Simulations:
         self.cores = [node.cores for node in info.nodes]
         evolving = handles_requests(make_policy())
         self.jobs = Jobs.of(workload, cores_per_node=max(self.cores), over_limit=over_limit, evolving=evolving)
+        self.pools: Pools | None = None
+        if info.machine is not None:
+            self.jobs, self.pools = on_pools(workload, info.machine, self.jobs, make_policy())
 
     def run(
         self, step: BudgetStep, observed: ObservedTimes, overheads: Overheads | None
@@ -220,6 +225,7 @@ class Simulations:
             sockets=[node.sockets for node in info.nodes],
             interference=None if step.name in (NOMINAL, OVERHEADS) else self.interference,
             dispatched=bool(info.batch),
+            pools=self.pools,
         )
         record = simulator.run()
         if info.batch:
@@ -278,6 +284,7 @@ class Simulations:
             self.real.run.info.nodes,
             self.make_policy(),
             self.scheduling,
+            self.pools,
         )
 
 

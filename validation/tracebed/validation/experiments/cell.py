@@ -11,7 +11,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from importlib.metadata import EntryPoint
 from importlib.util import find_spec
 from pathlib import Path
@@ -145,7 +145,7 @@ class RealCell:
     title: str  # name of the workload in reports
     workload: Workload | None
     nodes: list[NodeFacts]
-    machine: Machine | None  # the machine of predictions; None: `nodes` say all of it
+    machine: Machine | None  # the machine that the policy has; None: that of the testbed
     setup: Setup  # the setup of the real runs; of the timing, the speed only
     label: str = ""  # name of the workload in verdicts, with the testbed if there are several
     calibration: bool = False  # whether a simulator was calibrated with the workload
@@ -164,6 +164,22 @@ class RealCell:
             "cores_per_node": max((node.cores for node in self.nodes), default=None),
         }
 
+    @cached_property
+    def machine_of_testbed(self) -> Machine | None:
+        """The machine on which the jobs are replayed, or were; None: `nodes` say all of it."""
+        if self.replay is not None:
+            from tracebed.orchestrator.testbeds.machine import InventoryMachine
+
+            machine = InventoryMachine.of(self.replay.inventory)
+            return None if machine.plain else machine
+        run = next(iter(self.recorded.values()), None)
+        return run.info.machine if run is not None and run.info.is_replay else None
+
+    @property
+    def predicted_machine(self) -> Machine | None:
+        """The machine of predictions; None: `nodes` say all of it."""
+        return self.machine or self.machine_of_testbed
+
     @property
     def facts(self) -> dict[str, Any]:
         """All inputs of a prediction, besides the simulator, as JSON values."""
@@ -171,7 +187,7 @@ class RealCell:
             "workload": self.workload.sha256 if self.workload else None,
             "nodes": [list(node) for node in self.nodes],
             "setup": self.setup.as_dict(),
-            **({} if self.machine is None else {"machine": self.machine.digest}),
+            **({} if self.predicted_machine is None else {"machine": self.predicted_machine.digest}),
         }
 
     @property

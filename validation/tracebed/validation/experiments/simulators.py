@@ -285,7 +285,8 @@ class BuiltInSimulator(CalibratedSimulator):
         assert cell.workload is not None
         setup = Setup.of(cell.setup, calibration=self.calibration(cell), runtime_model=self.spec.runtime_model)
         member = seed if self.spec.seeds > 1 else None
-        return predict(cell.workload, cell.machine or cell.nodes or None, setup, name=cell.title, member=member)
+        machine = cell.predicted_machine or cell.nodes or None
+        return predict(cell.workload, machine, setup, name=cell.title, member=member)
 
 
 class DrivenSimulator(CalibratedSimulator):
@@ -308,6 +309,9 @@ class DrivenSimulator(CalibratedSimulator):
         """Run the simulator."""
         cell = self.own_task(cell)
         assert self.spec.driver is not None and cell.workload is not None
+        if cell.machine_of_testbed is not None:
+            what = f"the testbed has partitions or resources, which {self.spec.driver} does not simulate"
+            raise InputError(what, hint="leave the simulator out, or replay on an inventory without them")
         setup = Setup.of(cell.setup, calibration=self.calibration(cell))
         options = SimulateOptions(
             timeout_s=self.spec.timeout_s, seed=seed, name=cell.title, simulator_options=self.spec.options

@@ -43,7 +43,7 @@ class FitCase:
         info = self.info
         settings = {name: info.parameters[name] for name in SETTINGS}
         setup = predicted_setup(info, overheads=replace(overheads, **settings), dispatched=bool(info.batch))
-        return predict(self.workload, info.nodes, setup, name=self.name)
+        return predict(self.workload, info.machine or info.nodes, setup, name=self.name)
 
 
 def cases_of(workloads: Mapping[str, Workload], runs: Mapping[str, Run]) -> list[FitCase]:
@@ -113,7 +113,8 @@ def _testbed(info: RunInfo) -> dict[str, Any]:
 def _repetition(info: RunInfo) -> dict[str, Any]:
     """Return the facts that all repetitions of a case share."""
     parts = info.setup.as_dict()
-    return parts["scheduling"] | {"speed": info.speed, "balance": info.parameters.get("balance")}
+    machine = {"machine": None if info.machine is None else info.machine.digest[:8]}
+    return parts["scheduling"] | {"speed": info.speed, "balance": info.parameters.get("balance")} | machine
 
 
 def _check_alike(one: tuple[str, Run], other: tuple[str, Run], facts: Any, hint: str) -> None:

@@ -223,8 +223,9 @@ def _facts(real: Run, predicted: Run) -> list[tuple[str, Any, Any]]:
             if isinstance(value, bool) and predicted_value in ("yes", "no"):  # a boolean in older versions
                 value = "yes" if value else "no"
             facts.append((f"policy parameter {name} differs", value, predicted_value))
-    if a.machine is not None and b.machine is not None:
-        facts.append(("machine differs", a.machine.digest[:12], b.machine.digest[:12]))
+    if a.machine is not None and (b.machine is not None or a.is_replay):
+        other = b.machine.digest[:12] if b.machine is not None else "has no partitions and no resources"
+        facts.append(("machine differs", a.machine.digest[:12], other))
     facts += [
         ("number of nodes differs", len(a.nodes), len(b.nodes)),
         ("number of cores differs", total_cores(real), total_cores(predicted)),

@@ -131,11 +131,13 @@ def unused_nodes(run: Run) -> UnusedNodes | None:
     smallest used node. The first of the queue is the waiting job with the earliest submission. It lacks the nodes
     while it fits on the idle nodes with them, and does not fit without them. Any policy that starts a job if it
     fits starts this job then. None also if the run does not record its nodes or its allocations,
-    or if its policy needs connected nodes, whose number is no evidence.
+    if its policy needs connected nodes, whose number is no evidence, or if its machine has partitions or resources, so
+    that not every node serves every job.
     """
     info = run.info
     if (
         info.policy_parameters.get("contiguous")
+        or info.machine is not None
         or not info.nodes
         or not len(run.table("allocations"))
         or {"nodes", "allocations"} & info.unknown.keys()
