@@ -4,9 +4,10 @@ A policy decides on one pool after the other, with a state that has the jobs and
 without a common node, this is the same as a machine for each pool.
 
 If pools overlap, they are served by descending tier, then by their first waiting jobs, in the order of submission. A
-pool has the idle nodes that the first waiting job of an earlier pool, and its promised ones, can spare, as in EASY: of
-the nodes that are idle at their shadow time, the extra ones. The jobs of other pools on its nodes count as releases at
-their expected ends. A job never shrinks for a job of another pool.
+pool is offered the idle nodes that earlier pools can spare: each of them keeps those of the common nodes that its first
+waiting job and its promised jobs need at their shadow time, as in EASY. The jobs of other pools on its nodes count as
+releases at their expected ends. Reservations of waiting jobs are made anew in each call. A job never shrinks for a job
+of another pool.
 """
 
 from __future__ import annotations
@@ -227,6 +228,7 @@ class PooledScheduler:
         if joined or nodes != cluster.idle:
             cluster.idle = nodes
             self._parts[number].nodes_changed()
+        self._parts[number].state.reserved.clear()  # the other pools do not keep them
 
     def _kept(self, number: int, other: Part) -> IntArray:
         """Return the idle nodes in common with `other` that a pool keeps for its jobs that wait: the last ones."""
