@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from tests.faults.kinds import CONTROLLER_FAULTS, NODE_FAULTS, is_harmless
-from tests.faults.scenario import CORES, Outcome
+from tests.faults.scenario import CORES, Outcome, Scenario
 from tracebed.ground.errors import InputError, TestbedError
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.event_handler import NOT_STARTED
@@ -29,7 +29,9 @@ from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.runs.steps import utilization
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
-from tracebed.orchestrator.scheduling.state import handles_requests
+from tracebed.orchestrator.scheduling.pools import on_pools
+from tracebed.orchestrator.scheduling.state import handles_requests, visible_jobs
+from tracebed.orchestrator.testbeds.machine import InventoryMachine
 from tracebed.orchestrator.watching.follower import view_of
 from tracebed.testing.virtual.machine import VirtualRank
 from tracebed.validation.metrics.measured import MeasuredRun
@@ -101,7 +103,7 @@ def check(outcome: Outcome, cores: CoreWatch) -> list[str]:
     if entries:
         found += [*_requests(outcome, entries), *_decisions(outcome, entries)]
         found += [*_recovery(outcome), *watched(outcome, facts, entries)] if thorough else []
-    found += _refusals(outcome)
+    found += [*_eligible(outcome), *_refusals(outcome)]
     return [*found, *_left(outcome)]  # the last one lets time pass
 
 
@@ -136,9 +138,13 @@ def _error(outcome: Outcome) -> Iterator[str]:
 def _states(outcome: Outcome, run: Run) -> Iterator[str]:
     """Each job has an end, with a reason unless it has completed."""
     scenario = outcome.scenario
-    harmless = all(is_harmless(fault) for fault in scenario.faults)
+    harmless, unserved = all(is_harmless(fault) for fault in scenario.faults), _unserved(scenario)
     for name, state, reason in _of_jobs(run, "job_id", "state", "reason"):
+        if state == "rejected" and name in unserved:
+            continue
         if state == "completed":
+            if name in unserved:
+                yield f"states: job {name} is completed, and too few nodes can serve it"
             continue
         if state in ("unknown", "running") or (state == "interrupted") > (run.info.state == "interrupted"):
             yield f"states: job {name} is {state} ({reason})"
@@ -152,6 +158,32 @@ def _states(outcome: Outcome, run: Run) -> Iterator[str]:
             continue  # an agent that has launched no rank does not wait for another controller
         elif harmless and outcome.error is None:
             yield f"states: job {name} is {state} although every fault is harmless: {reason}"
+
+
+def _unserved(scenario: Scenario) -> set[str]:
+    """Return the jobs that too few nodes can serve, on the fewest nodes with which the policy starts them."""
+    _, policy = scenario.setup.resolved(scenario.nodes)
+    seen = visible_jobs(policy, Jobs.of(scenario.workload, cores_per_node=CORES))
+    pairs = zip(seen.ids, seen.low, scenario.jobs, strict=True)
+    return {name for name, low, job in pairs if low > min(len(scenario.eligible(job)), scenario.most_nodes(job))}
+
+
+def _eligible(outcome: Outcome) -> Iterator[str]:
+    """A job runs only on nodes that can serve it, and on no more than it may have."""
+    scenario = outcome.scenario
+    jobs = {f"j{number}": job for number, job in enumerate(scenario.jobs, 1)}
+    eligible = {name: scenario.eligible(job) for name, job in jobs.items()}
+    for now, what, *details in outcome.seen:
+        if what == "fork":
+            name, node = details[0].launch.job, details[0].agent.node.name
+            if node not in eligible[name]:
+                yield f"eligible: job {name} runs on {node} at {now:.3f} s, and only {sorted(eligible[name])} serve it"
+    if outcome.run is not None:
+        rows = outcome.run.table("reconfigurations")
+        sizes = [(rows.text("job_id", row), count) for row, count in enumerate(rows["nodes_to"].tolist())]
+        for name, count in sizes:
+            if count > max(scenario.most_nodes(jobs[name]), jobs[name].low):
+                yield f"eligible: job {name} has {count} nodes, and may have {scenario.most_nodes(jobs[name])}"
 
 
 def _ends(outcome: Outcome, run: Run, facts: Mapping[str, Any]) -> Iterator[str]:
@@ -285,7 +317,10 @@ def _decisions(outcome: Outcome, entries: list[journal.Entry]) -> Iterator[str]:
     setup, policy = scenario.setup.resolved(scenario.nodes)
     limits, evolving = OverLimit(scenario.over_limit), handles_requests(policy)
     jobs = Jobs.of(scenario.workload, cores_per_node=CORES, over_limit=limits, evolving=evolving)
-    decisions = redecide(entries, jobs, scenario.inventory.facts, policy, setup.scheduling)
+    machine, pools = InventoryMachine.of(scenario.inventory), None
+    if not machine.plain:
+        jobs, pools = on_pools(scenario.workload, machine, jobs, policy)
+    decisions = redecide(entries, jobs, scenario.inventory.facts, policy, setup.scheduling, pools)
     for number, (logged, other) in enumerate(zip_longest(logged_decisions(entries), decisions)):
         if other != logged:
             yield f"journal: decision {number} is {logged}, and again {other}"
@@ -298,8 +333,10 @@ def _stalls(outcome: Outcome, entries: list[journal.Entry], jobs: Jobs) -> Itera
     if outcome.scenario.policy not in ENDS_ALL:
         return
     number = {name: job for job, name in enumerate(jobs.ids)}
+    nodes = {node.name for node in outcome.scenario.inventory.nodes}
+    eligible = {name: outcome.scenario.eligible(outcome.scenario.jobs[job]) for name, job in number.items()}
     waiting: set[str] = set()
-    holding: dict[str, int] = {}
+    holding: dict[str, set[str]] = {}
     down: set[str | None] = set()
     for _, group in groupby(entries, lambda entry: entry.round):
         for entry in group:
@@ -309,7 +346,7 @@ def _stalls(outcome: Outcome, entries: list[journal.Entry], jobs: Jobs) -> Itera
                     waiting.add(job)
                 case "start":
                     waiting.discard(job)
-                    holding[job] = len(entry.data["nodes"])
+                    holding[job] = {*entry.data["nodes"]}
                 case "end" | "requeue":
                     holding.pop(job, None)
                     if entry.kind == "requeue":
@@ -320,9 +357,9 @@ def _stalls(outcome: Outcome, entries: list[journal.Entry], jobs: Jobs) -> Itera
                     down.add(entry.node)
                 case "up":
                     down.discard(entry.node)
-        idle = outcome.scenario.nodes - sum(holding.values()) - len(down)
-        if waiting and all(jobs.nodes[number[job]] <= idle for job in waiting):
-            yield f"liveness: {idle} nodes are idle at {entry.time:.1f} s, and all of {sorted(waiting)} would fit"
+        idle = nodes.difference(down, *holding.values())
+        if waiting and all(jobs.nodes[number[job]] <= len(idle & eligible[job]) for job in waiting):
+            yield f"liveness: {sorted(idle)} are idle at {entry.time:.1f} s, and all of {sorted(waiting)} would fit"
             return
 
 

@@ -46,7 +46,7 @@ PAUSES_S = (0.5, 3.0, 20.0, 100.0)
 
 
 class JobSpec(NamedTuple):
-    """A job of a scenario: times in trace s, numbers of nodes."""
+    """A job of a scenario: times in trace s, numbers of nodes, and what it demands of a machine with partitions."""
 
     submit: float
     run_time: float
@@ -54,6 +54,9 @@ class JobSpec(NamedTuple):
     nodes: int
     low: int
     high: int
+    partition: str = ""
+    memory_mib: int = 0
+    gpus: int = 0
 
 
 @dataclass(frozen=True)
@@ -131,6 +134,14 @@ class Scenario:
     def setup(self) -> Setup:
         """The setup."""
         return Setup.of(self.policy, speed=self.speed, over_limit=self.over_limit)
+
+    def eligible(self, job: JobSpec) -> set[str]:
+        """Return the names of the nodes that can serve a job: all nodes."""
+        return {node.name for node in self.inventory.nodes}
+
+    def most_nodes(self, job: JobSpec) -> int:
+        """Return the most nodes that a job may have."""
+        return self.nodes
 
     def has(self, *kinds: str) -> bool:
         """Return whether one of its faults is of these kinds."""

@@ -46,7 +46,10 @@ class _Machine:
     def at(self, now: float) -> list[PoolJob]:
         """Decide at an instant, and return the jobs that start."""
         events = {job.pool for job in self.jobs if job.submit == now or job.start + job.run_time == now}
-        called = {p for p in range(len(self.pools)) for event in events if self.pools[p][0] & self.pools[event][0]}
+        called = set(events)
+        for _ in self.pools:  # pools connected with those of the events
+            nodes = set().union(*(self.pools[p][0] for p in called))
+            called |= {p for p, (own, _) in enumerate(self.pools) if own & nodes}
         started = []
         for pool in sorted(called, key=self.key):
             idle = self.offered(pool)

@@ -17,6 +17,7 @@ from itertools import count, islice
 
 from tests.faults.batch_scenario import BatchScenario
 from tests.faults.evolving_scenario import EvolvingScenario
+from tests.faults.partitioned_scenario import PartitionedScenario
 from tests.faults.resizing_batch import ResizingScenario
 from tests.faults.scenario import FAULTS, JOBS, NODES, Scenario
 from tests.faults.shrinking import AnyScenario, Finding, examine, prepare, shrunk
@@ -42,6 +43,7 @@ def main() -> int:
     parser.add_argument("--batch", action="store_true", help="scenarios of a batch system instead of agents")
     parser.add_argument("--resizes", action="store_true", help="with --batch: a policy decides, and jobs are resized")
     parser.add_argument("--evolving", action="store_true", help="scenarios of agents in which jobs ask for nodes")
+    parser.add_argument("--partitions", action="store_true", help="scenarios of agents on unlike nodes in partitions")
     parser.add_argument("--no-shrink", action="store_true", help="print the findings as they are")
     chosen = parser.parse_args()
     first = int.from_bytes(os.urandom(4), "big") if chosen.first is None else chosen.first
@@ -50,6 +52,8 @@ def main() -> int:
         kind = ResizingScenario
     elif chosen.evolving:
         kind = EvolvingScenario
+    elif chosen.partitions:
+        kind = PartitionedScenario
     size = f"up to {JOBS} jobs and {FAULTS}" if chosen.batch else f"{JOBS} jobs, {NODES} nodes and {FAULTS}"
     sys.stdout.write(f"seeds from {first}, each with {size} faults\n")
     begun, done, findings = time.monotonic(), 0, list[Finding]()

@@ -90,6 +90,18 @@ class Pools:
             for number, own in enumerate(sets)
         )
 
+    @cached_property
+    def connected(self) -> tuple[tuple[int, ...], ...]:
+        """The other pools that share nodes with each pool, or with a pool connected with it."""
+        groups: list[set[int]] = []
+        for number, others in enumerate(self.overlapping):
+            group = {number, *others}
+            joined = [known for known in groups if known & group]
+            groups = [known for known in groups if known not in joined] + [group.union(*joined)]
+        return tuple(
+            tuple(sorted(group - {number})) for number in range(len(self.pools)) for group in groups if number in group
+        )
+
     @property
     def disjoint(self) -> bool:
         """Whether no node is in two pools."""

@@ -97,7 +97,7 @@ class PooledScheduler:
 
     def size_of(self, job: int) -> int:
         """See `Scheduler.size_of`."""
-        return self._part(job).size_of(job)
+        return self._parts[self._of[job]].size_of(job)  # a question is no event: the policy is not called for it
 
     def submit(self, job: int, now: float) -> None:
         """See `Scheduler.submit`. A job that no nodes can serve is rejected."""
@@ -139,7 +139,7 @@ class PooledScheduler:
 
     def limit_end(self, job: int, now: float) -> float:
         """See `Scheduler.limit_end`."""
-        return self._part(job).limit_end(job, now)
+        return self._parts[self._of[job]].limit_end(job, now)
 
     def node_lost(self, node: int, now: float) -> list[int]:
         """See `Scheduler.node_lost`."""
@@ -168,10 +168,11 @@ class PooledScheduler:
     def decide(self, now: float) -> float:
         """Call the policy for each pool with an event, or with a wake that is due. See `Scheduler.decide`.
 
+        The pools connected with these are called, too: a job that starts in a pool no longer keeps nodes from others.
         If a job has released nodes at once that pools have in common, they are called again at the same instant.
         """
         called = self._changed | {number for number, wake in enumerate(self._wakes) if wake <= now}
-        called.update(other for number in [*called] for other in self.pools.overlapping[number])
+        called.update(other for number in [*called] for other in self.pools.connected[number])
         self._changed = set()
         for number in self._in_order(called):
             part, cluster = self._parts[number], self._clusters[number]
