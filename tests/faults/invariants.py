@@ -180,8 +180,8 @@ def _eligible(outcome: Outcome) -> Iterator[str]:
                 yield f"eligible: job {name} runs on {node} at {now:.3f} s, and only {sorted(eligible[name])} serve it"
     if outcome.run is not None:
         rows = outcome.run.table("reconfigurations")
-        sizes = [(rows.text("job_id", row), count) for row, count in enumerate(rows["nodes_to"].tolist())]
-        for name, count in sizes:
+        for row in np.flatnonzero(outcome.run.are_resizes).tolist():
+            name, count = rows.text("job_id", row), rows["nodes_to"][row]
             if count > max(scenario.most_nodes(jobs[name]), jobs[name].low):
                 yield f"eligible: job {name} has {count} nodes, and may have {scenario.most_nodes(jobs[name])}"
 

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from importlib.resources import files
 from itertools import islice
 from pathlib import Path
@@ -24,9 +25,11 @@ from tests.fuzzing.fuzz import mutated
 from tracebed.ground.cpus import format_cpus, parse_cpus
 from tracebed.ground.errors import InputError, Tolerated
 from tracebed.ground.ranges import parse_names
+from tracebed.machine.machine import Machine
 from tracebed.orchestrator.testbeds import inventory_keys
 from tracebed.orchestrator.testbeds.inventory import as_yaml, load_inventory
 from tracebed.orchestrator.testbeds.inventory_keys import inventory_schema
+from tracebed.orchestrator.testbeds.machine import InventoryMachine
 from tracebed.orchestrator.testbeds.nodes import Group, Inventory, Node, shipped
 from tracebed.orchestrator.testbeds.provider import PROVIDERS
 from tracebed.orchestrator.testbeds.ssh import ssh_config
@@ -340,6 +343,15 @@ BAD = {
     "provider": ("groups:\n  a:\n    provider: cloud\n    nodes: b\n", 3, "unknown provider 'cloud' .one of .*local"),
     "network": ("network: udp\nnodes: [{name: a, cpus: 0}]\n", 1, "network"),
     "linger": ("linger_s: -1\nnodes: [{name: a, cpus: 0}]\n", 1, "linger_s"),
+    "gres": ("nodes:\n  - {name: a, cpus: 0, gres: {gpu: -1}}\n", 2, "gres.gpu: must be at least 0"),
+    "partition": ("partitions:\n  - {name: p, limits: 3}\nnodes: [{name: a, cpus: 0}]\n", 2, "limits: unknown key"),
+    "tier": ("partitions:\n  - {name: p, tier: -1}\nnodes: [{name: a, cpus: 0}]\n", 1, "tier"),
+    "two partitions": ("partitions:\n  - name: p\n  - name: p\nnodes: [{name: a, cpus: 0}]\n", 3, "have this name"),
+    "node of a partition": (
+        "partitions:\n  - name: p\n    nodes: [a, 'b[1-2]']\nnodes: [{name: a, cpus: 0}]\n",
+        2,
+        "partition 'p': node 'b1' is not in the inventory",
+    ),
     "memory": ("nodes:\n  - {name: a, cpus: 0, memory_mib: 0}\n", 2, "memory_mib"),
     "twice in groups": (
         "groups:\n  a: {nodes: n, cores: 1, emulated: true}\n  b: {nodes: n, cores: 1, emulated: true}\n",
@@ -428,6 +440,7 @@ def test_an_inventory_as_text_is_the_same(tmp_path: Path) -> None:
             (group.name, group.settings) for group in first.groups
         ]
         assert (again.grain_s, again.linger_s, again.network) == (first.grain_s, first.linger_s, first.network)
+        assert (again.grid, again.partitions) == (first.grid, first.partitions)
 
 
 NAMES = st.from_regex(r"[A-Za-z_.-][A-Za-z0-9_.-]{0,8}", fullmatch=True)
@@ -470,6 +483,58 @@ def test_drawn_inventories_as_text_are_the_same(tmp_path: Path, nodes: tuple[Nod
         assert "share CPU" in error.what  # two names with one drawn address
         return
     assert (again.nodes, again.groups[0].settings) == (nodes, group.settings)
+
+
+# The partitions.
+
+UNLIKE = """
+name: unlike
+grid: 2x2
+partitions:
+  - {name: batch, nodes: ["c[1-2]", m1], default: true, limit_s: 3600}
+  - {name: gpu, nodes: [g1], tier: 2}
+  - {name: all, most_nodes: 3}
+nodes:
+  - {name: "c[1-2]", cores: 2, emulated: true, memory_mib: 512}
+  - {name: m1, cores: 4, emulated: true, memory_mib: 1024, features: [big, fast]}
+  - {name: g1, cores: 4, emulated: true, memory_mib: 1024, gres: {gpu: 2}}
+"""
+
+
+def test_an_inventory_has_the_classes_and_partitions_of_a_machine(tmp_path: Path) -> None:
+    read = load(tmp_path, UNLIKE)
+    machine = InventoryMachine.of(read)
+    assert not machine.plain
+    assert [(kind.names, kind.cores, kind.memory_mib, kind.gres, kind.features) for kind in machine.classes] == [
+        (("c1", "c2"), 2, 512, {}, ()),
+        (("m1",), 4, 1024, {}, ("big", "fast")),
+        (("g1",), 4, 1024, {"gpu": 2}, ()),
+    ]
+    assert machine.partitions == read.partitions
+    assert [(part.name, part.names, part.tier, part.most_nodes) for part in read.partitions] == [
+        ("batch", ["c1", "c2", "m1"], 1, 0),
+        ("gpu", ["g1"], 2, 0),
+        ("all", [], 1, 3),
+    ]
+    again = load(tmp_path, as_yaml(read))
+    assert (again.nodes, again.partitions, again.grid) == (read.nodes, read.partitions, "2x2")
+    facts = json.loads(json.dumps(read.as_dict()))
+    assert facts["partitions"][1] == {"name": "gpu", "nodes": ["g1"], "tier": 2}
+    assert "gres" not in facts["nodes"][0] and facts["nodes"][3]["gres"] == {"gpu": 2}
+    assert Machine.from_json(json.loads(json.dumps(machine.to_json()))).digest == machine.digest
+
+
+def test_partitions_keep_the_nodes_that_are_left(tmp_path: Path) -> None:
+    read = load(tmp_path, UNLIKE)
+    left = read.with_nodes({node.name: node for node in read.nodes if node.name in ("c2", "m1")})
+    assert [(part.name, part.names) for part in left.partitions] == [("batch", ["c2", "m1"]), ("all", [])]
+    assert [node.name for node in InventoryMachine.of(replace(left, grid="")).nodes] == ["c2", "m1"]
+
+
+def test_an_inventory_with_memory_alone_is_plain(tmp_path: Path) -> None:
+    read = load(tmp_path, "nodes:\n  - {name: 'n[1-2]', cores: 2, emulated: true, memory_mib: 512}\n")
+    machine = InventoryMachine.of(read)
+    assert machine.plain and [kind.memory_mib for kind in machine.classes] == [512]
 
 
 # The JSON schema.
