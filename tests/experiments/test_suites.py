@@ -23,12 +23,14 @@ from tests.runs import fcfs_run
 from tests.suites import suite_of
 from tracebed.ground.errors import ExitCode, InputError
 from tracebed.ground.files import locked_folder
+from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.validation.experiments import cell as cells
 from tracebed.validation.experiments import runner
 from tracebed.validation.experiments.file import load_experiment
 from tracebed.validation.experiments.simulators import DrivenSimulator
 from tracebed.validation.recorded import RecordedSuite, recorded_runs, recorded_suite, recorded_suites, unpack
+from tracebed.validation.verdict.comparison import compare
 
 SUITE = """\
 workloads: {w: w.csv}
@@ -444,6 +446,42 @@ def test_the_task_of_a_recorded_run_has_the_options_of_the_run(folder: Path) -> 
     assert len(task.nodes) == 4
     found, _ = runner.predict_suite(suite, folder / "out")
     assert found["tracebed"]["w-easy"][0].info.settings["interval_s"] == 5
+
+
+def test_predictions_are_on_the_partitions_of_the_testbed(folder: Path) -> None:
+    """Also under a policy of the simulator, and of recorded runs. A program of others has equal nodes only."""
+    inventory = """\
+partitions:
+  - {name: a, nodes: ["n[1-3]"], default: true}
+  - {name: b, nodes: [n4]}
+nodes:
+  - {name: "n[1-4]", cores: 8, emulated: true}
+"""
+    (folder / "i.yaml").write_text(inventory)
+    suite = SUITE.replace("emulated-4", "i.yaml").replace("[easy, fcfs]", "[easy]")
+    simulators = "tracebed: {}\n  own: {policy: min}\n  other: {with: elastisim}"
+    (folder / "s.yaml").write_text(suite.replace("tracebed: {}", simulators))
+    found, failed = runner.predict_suite(suite_of("s.yaml"), folder / "out")
+    assert "the testbed has partitions or resources, which elastisim does not simulate" in failed["other"]
+    machine = tb.read_machine("i.yaml")
+    for name in ("tracebed", "own"):
+        ((run,),) = found[name].values()
+        assert run.info.machine is not None and run.info.machine.digest == machine.digest
+        assert run.allocations["node"].max() <= 2
+
+    (folder / "i.yaml").write_text(inventory.replace("[n4]", "[n3, n4]"))
+    (folder / "s.yaml").write_text(suite)
+    assert runner.forecast_suite(suite_of("s.yaml"), folder / "out").to_predict == {"tracebed": 1}
+
+    tb.replay(tb.read("w.csv"), "easy", "i.yaml", speed=1e6, output="real/rep-01")
+    recorded = suite.partition("testbed")[0] + "recorded: real/rep-*\nsimulators: {tracebed: {}}\n"
+    (folder / "s.yaml").write_text(recorded)
+    ((run,),) = runner.predict_suite(suite_of("s.yaml"), folder / "out")[0]["tracebed"].values()
+    assert run.info.machine is not None and run.info.machine.digest == tb.read_machine("i.yaml").digest
+    real, plain = Run.load("real/rep-01"), tb.simulate(tb.read("w.csv"), "easy", 4)
+    assert not any("machine differs" in text for text in compare(real, run).warnings)
+    warned = [text for text in compare(real, plain).warnings if text.startswith("machine differs: real ")]
+    assert [text.endswith("predicted has no partitions and no resources") for text in warned] == [True]
 
 
 @pytest.mark.slow

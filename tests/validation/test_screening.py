@@ -17,6 +17,7 @@ from tests.commands import call
 from tests.runs import fcfs_run, make_run
 from tests.validation.test_validation import predicted, repetitions, validated
 from tracebed.ground.errors import InputError
+from tracebed.machine.machine import Machine, NodeClass, Partition
 from tracebed.machine.nodes import NodeFacts
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.scheduling.policies import registry
@@ -66,6 +67,14 @@ def test_only_nodes_that_the_first_job_of_the_queue_lacked_count(
     jobs: list[tuple[float, float, float, int]], options: dict[str, Any], flagged: bool
 ) -> None:
     assert (unused_nodes(make_run(jobs, machine=3, **options)) is not None) == flagged
+
+
+def test_unused_nodes_of_a_machine_with_partitions_are_no_evidence() -> None:
+    """The third node may be of another partition."""
+    run = make_run([(0, 0, 900, 2), (10, 900, 1000, 1)], machine=3)
+    assert unused_nodes(run) is not None
+    run.info.machine = Machine(classes=(NodeClass(count=3),), partitions=(Partition(name="p", nodes=("n1", "n2")),))
+    assert unused_nodes(run) is None
 
 
 def test_noise_is_not_pooled_over_broken_runs_in_silence(tmp_path: Path) -> None:

@@ -48,9 +48,9 @@ def redecide(
     """Pass the events of a journal to the scheduler again; yield the calls of the policy and the decisions.
 
     The times of the calls follow from the times of the entries, from the scheduling interval and from the `Wake`
-    decisions of the policy. `pools`: as the replay had them. The iterator is lazy: it reads an event only after all earlier decisions. After the first
-    decision that differs from the journal, the events no longer apply, and the iterator may raise LookupError or
-    ValueError.
+    decisions of the policy. `pools`: those of the replay; None: all nodes serve all jobs. The iterator is lazy: it
+    reads an event only after all earlier decisions. After the first decision that differs from the journal, the events
+    no longer apply, and the iterator may raise LookupError or ValueError.
     """
     cluster = Cluster([node.cores for node in nodes], [node.sockets for node in nodes], scheduling.placed)
     interval_s, priority = scheduling.interval_s, scheduling.priority

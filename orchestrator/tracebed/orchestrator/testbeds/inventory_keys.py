@@ -129,9 +129,8 @@ class NodeItem(NodeKeys):
             raise InputError(what, hint="set a number of sockets that divides the number of cores")
         for name in self.names:
             address = self.address and self.address.replace("{node}", name)
-            yield Node(
-                name, cores, sockets or 1, cpus, self.emulated, self.duty, self.memory_mib, provider, address, **self._own
-            )
+            common = (self.emulated, self.duty, self.memory_mib, provider, address)
+            yield Node(name, cores, sockets or 1, cpus, *common, **self._own)
 
     def _split(self, provider: str) -> Iterator[Node]:
         """Yield as many nodes of `cores` cores as this machine has CPUs for, or as there are names."""
