@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass, field
 
 
-@dataclass
+@dataclass(eq=False)  # two jobs may be alike
 class PoolJob:
     """A rigid job. Its limit is at least its run time."""
 

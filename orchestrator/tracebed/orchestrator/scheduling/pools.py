@@ -44,7 +44,7 @@ class PooledScheduler:
         """Start with idle nodes and without waiting jobs."""
         self.policy, self.executor, self.pools = policy, executor, pools
         self.jobs = seen = visible_jobs(policy, jobs)
-        self._clusters = [Part(cluster, pool.nodes) for pool in pools.pools]
+        self._clusters = [Part(cluster, pool.nodes, pools.weights.tolist()) for pool in pools.pools]
         self._parts = [Scheduler(jobs, part, policy, executor, visible=seen, **settings) for part in self._clusters]
         self._of: list[int] = pools.of.tolist()
         self._changed: set[int] = set()  # the pools with an event since the last call of the policy
