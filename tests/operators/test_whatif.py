@@ -219,7 +219,7 @@ def test_a_log_without_starts_or_of_one_job_is_an_error(conf: Path) -> None:
 def a_class(base: list[float], after: list[float], real: float = 100.0) -> JobClass:
     """Return the class of two jobs with these mean waits in the members."""
     jobs = pd.DataFrame({"submit": [0.0, 1.0], "logged": [real, real], "cores": [1, 1]})
-    jobs = jobs.assign(partition=["a", "a"], queue="", group="")
+    jobs = jobs.assign(partition=["a", "a"], node_class="n[1-2]", queue="", group="")
     waits = [np.repeat(np.array(values, dtype=float)[:, None], 2, axis=1) for values in (base, after)]
     return classes_of(jobs, waits[0], Changed(*waits, np.zeros(2), np.ones(2)))[0]
 
