@@ -308,6 +308,17 @@ def test_the_log_of_the_model_itself_is_predicted_with_a_small_error(conf: Path)
     assert {each.by for each in found.classes} == {"all", "partition", "QOS", "account", "size"}
 
 
+def test_the_classes_of_unlike_nodes_have_rows_of_their_own(conf: Path) -> None:
+    conf.write_text(CONF.replace("NodeName=n[1-4] CPUs=8", "NodeName=n[1-3] CPUs=8\nNodeName=n4 CPUs=8 Weight=2"))
+    found = tb.whatif(drawn(conf), conf, members=2, submit_s=0)
+    rows = {each.title: (each.jobs, each.logged_s, each.predicted_s) for each in found.classes}
+    # Each partition has all nodes of a class, and no other nodes.
+    assert rows["class n[1-3]"] == rows["partition batch"]
+    assert rows["class n4"] == rows["partition long"]
+    assert set(found.jobs["node_class"]) == {"n[1-3]", "n4"}
+    assert not problems(found.to_json(), "tracebed-whatif-1.json")
+
+
 def test_more_nodes_in_a_partition_shorten_its_waits_alone(conf: Path) -> None:
     found = tb.whatif(drawn(conf), conf, add_nodes={"batch": 2}, members=8)
     answers = {each.title: each.answer for each in found.classes}

@@ -342,9 +342,17 @@ def test_classes_and_divergences_are_tables(page: str) -> None:
     assert "By requested nodes" in classes
     assert "<td>3 to 4</td>" in classes
     assert "By kind" in classes
-    assert "By user" not in classes
+    assert "By user" not in classes and "By class of nodes" not in classes
     parted = page[page.index('<section id="divergences"') :].partition("</section>")[0]
     assert "The runs do not part" in parted
+
+
+def test_differences_on_unlike_nodes_are_by_class_of_nodes() -> None:
+    real = fcfs_run(60)
+    real.info.nodes = [node._replace(cores=8) if n % 2 else node for n, node in enumerate(real.info.nodes)]
+    page = rendered(real, fcfs_run(60, stretch=1.1, real=False))
+    classes = page[page.index('<section id="breakdown"') :].partition("</section>")[0]
+    assert "By class of nodes" in classes and "<td>n1,n3,... (8 nodes)</td>" in classes
 
 
 def test_the_first_divergences_are_in_the_report() -> None:
