@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from tracebed.converters.formats.reading import read_workload
@@ -92,7 +93,7 @@ class Predicted:
     busy: FloatArray
     rejected: Counter[tuple[str, str]]
     reasons: Mapping[int, str]
-    node_class: pd.Categorical
+    node_class: npt.NDArray[np.object_]
 
 
 def ensemble(
@@ -145,7 +146,7 @@ def predicted(member: Member) -> Predicted:
         np.add.at(sums, own, times)
     cores = pd.Series(held["cores"] * held["count"]).groupby(held["job_id"]).sum()
     codes, names = names_of(run, "class")
-    node_class = pd.Series(pd.Categorical.from_codes(codes, names), index=jobs["job_id"])
+    node_class = pd.Series(np.array(names, dtype=object)[codes], index=jobs["job_id"])
     reasons, refused = jobs["reason"][places], jobs.equal("state", JobState.REJECTED)[places]
     return Predicted(
         wait=wait,
@@ -155,7 +156,7 @@ def predicted(member: Member) -> Predicted:
         busy=busy_cores(run).means(edges),
         rejected=Counter(zip(workload.partitions()[own[refused]], reasons[refused], strict=True)),
         reasons={int(own[at]): str(reasons[at]) for at in np.flatnonzero(np.isnan(start))[::-1]},
-        node_class=pd.Categorical(node_class.reindex(workload.column("job_id"), fill_value="")),
+        node_class=node_class.reindex(workload.column("job_id"), fill_value="").to_numpy(dtype=object),
     )
 
 

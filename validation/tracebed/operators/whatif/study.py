@@ -348,7 +348,7 @@ def _jobs(log: Log, first: Predicted, predicted: FloatArray) -> pd.DataFrame:
     """Return the table of jobs, with the mean wait of the ensemble, and the classes of nodes of its first member."""
     texts = {name: log.workload.texts(name).to_numpy() for name in ("job_id", "queue", "group")}
     texts["partition"] = log.workload.partitions().to_numpy()
-    texts["node_class"] = first.node_class.astype(object)  # a log does not say which nodes a job held
+    texts["node_class"] = first.node_class  # a log does not say which nodes a job held
     submit = log.workload.floats("submit_time")
     return pd.DataFrame({**texts, "submit": submit, "cores": log.cores, "logged": log.wait, "predicted": predicted})
 
