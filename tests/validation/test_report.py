@@ -15,9 +15,11 @@ import pytest
 from tests import packages
 from tests.pages import Outline, plain, rendered, validated
 from tests.runs import NAN, fcfs_run, lending_run, make_run
+from tracebed.ground.display import cell
 from tracebed.ground.errors import InputError
 from tracebed.orchestrator.replay.thresholds import HealthThresholds
 from tracebed.orchestrator.run import Run
+from tracebed.validation.metrics import metrics
 from tracebed.validation.report import gantt, scales, verdicts, words
 from tracebed.validation.report import html as report
 from tracebed.validation.report.html import banner
@@ -353,6 +355,15 @@ def test_differences_on_unlike_nodes_are_by_class_of_nodes() -> None:
     page = rendered(real, fcfs_run(60, stretch=1.1, real=False))
     classes = page[page.index('<section id="breakdown"') :].partition("</section>")[0]
     assert "By class of nodes" in classes and "<td>n1,n3,... (8 nodes)</td>" in classes
+
+
+def test_the_fairness_between_users_is_real_beside_predicted() -> None:
+    sides = fcfs_run(60), fcfs_run(60, stretch=1.1, real=False)
+    for run in sides:
+        run.jobs["user"] = ["ann", "bob", "eve"] * 20
+    figures = [f"<td>{cell(metrics(run)['jain_index_users'])}</td>" for run in sides]
+    assert f"fairness between users, Jain&#39;s index</td>{''.join(figures)}" in rendered(*sides)
+    assert "fairness between users" not in rendered(fcfs_run(60), fcfs_run(60, real=False)), "no users"
 
 
 def test_the_first_divergences_are_in_the_report() -> None:

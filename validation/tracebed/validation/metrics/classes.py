@@ -62,8 +62,8 @@ def names_of(run: Run, by: str) -> tuple[IntArray, list[str]]:
     if by == "partition":
         default = _default_partition(run.info)
         firsts = [name.partition(",")[0] or default for name in names]
-        names = [*dict.fromkeys(firsts)]
-        codes = np.array([names.index(first) for first in firsts], dtype=np.int64)[codes]
+        number = {first: index for index, first in enumerate(dict.fromkeys(firsts))}
+        codes, names = np.array([number[first] for first in firsts], dtype=np.int64)[codes], [*number]
     if not any(names):
         raise Undefined(f"the {PLURALS[by]} of the jobs are unknown")
     return codes, names

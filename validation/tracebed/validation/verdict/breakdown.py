@@ -19,8 +19,8 @@ from tracebed.converters.description import local_dates
 from tracebed.converters.workload import FloatArray, IntArray
 from tracebed.ground.table import rows_of
 from tracebed.orchestrator.run import Run
-from tracebed.validation.metrics.classes import PLURALS, by_size, names_of, numbered
-from tracebed.validation.metrics.measured import Undefined
+from tracebed.validation.metrics.classes import PLURALS, by_size, names_of, node_classes, numbered
+from tracebed.validation.metrics.measured import Undefined, as_columns
 
 QUANTITIES = ("wait", "run", "response", "bounded_slowdown")  # quantities whose differences are broken down: s, s, s, 1
 USERS = 8  # number of users, accounts, partitions or classes of nodes with a row of their own: those with the most jobs
@@ -69,9 +69,9 @@ def breakdown(jobs: pd.DataFrame, real: Run) -> pd.DataFrame:
         - `share`: contribution / difference of the mean over all jobs; negative if the class differs the other way,
           NaN if the means do not differ
     """
-    rows = rows_of(jobs["job_id"], real.jobs["job_id"])
-    facts = real.jobs.iloc[rows]
-    tables = [_by_class(by, codes, labels, jobs) for by, codes, labels in _classifications(jobs, facts, real, rows)]
+    run = as_columns(real)
+    rows = rows_of(jobs["job_id"], run.table("jobs").raw("job_id"))
+    tables = [_by_class(by, codes, labels, jobs) for by, codes, labels in _classifications(jobs, run, rows)]
     return pd.concat(tables, ignore_index=True)
 
 
@@ -94,20 +94,19 @@ def _by_class(by: str, codes: IntArray, labels: list[str], jobs: pd.DataFrame) -
     return pd.concat(rows).assign(by=by)[["by", *rows[0].columns]]
 
 
-def _classifications(
-    jobs: pd.DataFrame, facts: pd.DataFrame, real: Run, rows: IntArray
-) -> Iterator[tuple[str, IntArray, list[str]]]:
+def _classifications(jobs: pd.DataFrame, real: Run, rows: IntArray) -> Iterator[tuple[str, IntArray, list[str]]]:
     """Yield name, class of each job, and labels of each classification. `rows`: row of each job in the real run."""
+    facts = real.table("jobs").take(rows).frame()
     yield "size", *by_size(jobs["nodes"].to_numpy())
     planned = facts["run_time"].to_numpy(dtype=np.float64)
     run_time = np.where(np.isfinite(planned), planned, jobs["run_real"].to_numpy(dtype=np.float64))
     yield "run time", *numbered(np.searchsorted(DECADES_S, run_time, side="right"), _decade)
     for by in PLURALS:
+        if by == "class" and len(node_classes(real.info)[1]) < 2:
+            continue
         with suppress(Undefined):
             codes, names = names_of(real, by)
-            codes, labels = most_frequent(pd.Series(pd.array(np.array(names, dtype=object)[codes[rows]], dtype="str")))
-            if by != "class" or len(labels) > 1:  # that all nodes are alike is no news
-                yield by, codes, labels
+            yield by, *most_frequent(pd.Series(pd.array(np.array(names, dtype=object)[codes[rows]], dtype="str")))
     if facts["behaviour"].ne("").any():
         codes, behaviours = pd.factorize(facts["behaviour"].replace("", "unknown"), sort=True)
         yield "behaviour", codes, behaviours.tolist()
