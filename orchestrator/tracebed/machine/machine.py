@@ -63,6 +63,11 @@ class NodeClass:
         for name, value in {"memory_mib": self.memory_mib or 0, "weight": self.weight, **self.gres}.items():
             bounds.check(name, value, 0, 2**53)
 
+    @property
+    def size(self) -> int:
+        """Number of nodes."""
+        return self.count or len(expanded(self.names))
+
 
 @dataclass(frozen=True, kw_only=True)
 class Partition:

@@ -377,6 +377,7 @@ class Plot(ExperimentPart):
     window: str | None = None  # name of the window; by default the first window
     at: Where = {}  # Points to show. For heat maps and daily lines: points to compare with `relative_to`.
     relative_to: Where | None = None  # baseline points; required for the kinds that compare, and allowed for lines
+    by: Literal["size", "partition", "class"] = "size"  # rows of a heat map: requested nodes, partition, class of nodes
     # Seeds: bars have intervals of the means over seeds. Jobs: they also have boxes of quartiles over jobs.
     spread: Literal["jobs", "seeds"] = "seeds"
     # Width of the picture: of one column or of two columns of a paper; by default by the number of panels.
@@ -388,6 +389,8 @@ class Plot(ExperimentPart):
         compares = self.kind in ("normalized", "heatmap", "daily")
         if self.kind != "lines" and (self.relative_to is None) == compares:
             raise ValueError(f"`relative_to` is {'required' if compares else 'not allowed'} for the kind `{self.kind}`")
+        if self.by != "size" and self.kind != "heatmap":
+            raise ValueError(f"`by` is for the kind `heatmap`, not for `{self.kind}`")
         known = FIGURES_OF_KIND.get(self.kind) or tuple(all_metrics())
         for figure in self.figures:
             if figure not in known:
