@@ -53,8 +53,7 @@ class PooledScheduler:
         self._of: list[int] = pools.of.tolist()
         self._changed: set[int] = set()  # the pools with an event since the last call of the policy
         self._wakes = [math.inf] * len(self._parts)
-        # Of each pool: job of another pool -> its expected end, s, and the number of nodes of the pool that it holds, or
-        # that are kept for it.
+        # Of each pool: the jobs of other pools with the nodes of the pool that they hold, and that are kept for them.
         self._foreign: list[Ends] = [{} for _ in self._parts]
         self._kept: list[Ends] = [{} for _ in self._parts]
         self._versions: list[tuple[int, ...]] = [()] * len(self._parts)
