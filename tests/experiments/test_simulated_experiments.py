@@ -47,9 +47,9 @@ from tracebed.validation.experiments.pools import DaskPool, LocalPool
 from tracebed.validation.experiments.runner import plan
 from tracebed.validation.experiments.views import plots
 from tracebed.validation.experiments.views.averages import base_of
-from tracebed.validation.experiments.views.job_plots import ecdf
+from tracebed.validation.experiments.views.job_plots import ecdf, heat_maps
 from tracebed.validation.experiments.workloads import fingerprint
-from tracebed.validation.metrics import metrics
+from tracebed.validation.metrics import MeasuredRun, metrics
 from tracebed.validation.metrics.metric import REGISTRY as METRICS
 from tracebed.validation.pictures import STYLE
 
@@ -110,6 +110,7 @@ run = partial(call, "experiment")
         (("seeds: 2", "published:\n  - {figure: wait, value: 1}"), 8, "unknown figure 'wait'"),
         (("seeds: 2", "plots:\n  p: {kind: bars, figures: makespan_s, window: C}"), 8, "unknown window 'C'"),
         (("seeds: 2", "plots:\n  p: {kind: heatmap, figures: wait}"), 8, "`relative_to` is required for"),
+        (("seeds: 2", "plots:\n  p: {kind: ecdf, figures: wait, by: class}"), 8, "`by` is for the kind `heatmap`"),
         (("{model: lublin99, options: {jobs: 60, nodes: 32}}", "{}"), 2, "one of `file`, `log` and `model`"),
         (("seeds: 2", "seeds: [2"), 8, "is not YAML"),
         (("seeds: 2", "policies: [pref]"), 7, "key 'policies' occurs twice"),
@@ -420,6 +421,39 @@ def test_a_damaged_table_of_jobs_is_made_again(study: Callable[..., Path], tmp_p
     with pytest.warns(Tolerated, match=f"{damaged.name}: damaged: does not match its checksum"):
         assert json.loads(run(path, "-o", tmp_path / "out", "--json", *HERE).stdout)["computed"] == 1
     assert damaged.read_bytes() == whole
+
+
+UNLIKE = """classes:
+  - {names: ["n[1-8]"], cores: 1}
+  - {names: ["g[1-4]"], cores: 1, gres: {gpu: 2}}
+partitions:
+  - {name: batch, nodes: ["n[1-8]"], default: true}
+  - {name: gpu, nodes: ["g[1-4]"]}
+"""
+
+
+def test_heat_maps_have_rows_by_partition_and_by_class_of_nodes(tmp_path: Path) -> None:
+    workload = tb.generate("lublin99", jobs=40, nodes=4, seed=2)
+    workload = tb.Workload(workload.table.assign(partition=["gpu", "", "", ""] * 10))
+    (tmp_path / "machine.yaml").write_text(UNLIKE)
+    run = tb.simulate(workload, "slurm", tb.read_machine(tmp_path / "machine.yaml"))
+    ours = grid._jobs(MeasuredRun(run), workload).assign(weight=1.0)
+    base = ours.assign(response=ours["response"] * np.where(ours["partition"] == "gpu", 3.0, 2.0))
+    expected: dict[str, dict[str, tuple[float, int]]] = {
+        "partition": {"batch": (2, 30), "gpu": (3, 10)},
+        "class": {"n[1-8]": (2, 30), "g[1-4]": (3, 10)},
+    }
+    for by, rows in expected.items():
+        plot = Plot(kind="heatmap", figures=["response"], at={}, relative_to={}, by=by)
+        figure, data = heat_maps(plot, ours, base, ["ours", "base"], "title")
+        axes = figure.axes[0]
+        assert [text.get_text() for text in axes.get_yticklabels()] == [*rows]
+        assert axes.get_ylabel() == {"partition": "partition", "class": "class of nodes"}[by]
+        assert data.groupby(by)["jobs"].sum().to_dict() == {name: jobs for name, (_, jobs) in rows.items()}
+        assert data["ratio"].tolist() == pytest.approx([rows[name][0] for name in data[by]])
+    unknown = ours.drop(columns="class")
+    with pytest.raises(InputError, match="the classes of nodes of the jobs of a heat map are unknown"):
+        heat_maps(plot, ours, unknown, ["ours", "base"], "title")
 
 
 def test_only_the_jobs_that_a_plot_shows_are_kept(study: Callable[..., Path], tmp_path: Path) -> None:

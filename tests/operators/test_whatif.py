@@ -219,7 +219,7 @@ def test_a_log_without_starts_or_of_one_job_is_an_error(conf: Path) -> None:
 def a_class(base: list[float], after: list[float], real: float = 100.0) -> JobClass:
     """Return the class of two jobs with these mean waits in the members."""
     jobs = pd.DataFrame({"submit": [0.0, 1.0], "logged": [real, real], "cores": [1, 1]})
-    jobs = jobs.assign(partition=["a", "a"], queue="", group="")
+    jobs = jobs.assign(partition=["a", "a"], node_class="n[1-2]", queue="", group="")
     waits = [np.repeat(np.array(values, dtype=float)[:, None], 2, axis=1) for values in (base, after)]
     return classes_of(jobs, waits[0], Changed(*waits, np.zeros(2), np.ones(2)))[0]
 
@@ -306,6 +306,17 @@ def test_the_log_of_the_model_itself_is_predicted_with_a_small_error(conf: Path)
     assert every.moving is not None and every.moving.error < 0.1
     assert found.sentences == [found.backtest]
     assert {each.by for each in found.classes} == {"all", "partition", "QOS", "account", "size"}
+
+
+def test_the_classes_of_unlike_nodes_have_rows_of_their_own(conf: Path) -> None:
+    conf.write_text(CONF.replace("NodeName=n[1-4] CPUs=8", "NodeName=n[1-3] CPUs=8\nNodeName=n4 CPUs=8 Weight=2"))
+    found = tb.whatif(drawn(conf), conf, members=2, submit_s=0)
+    rows = {each.title: (each.jobs, each.logged_s, each.predicted_s) for each in found.classes}
+    # Each partition has all nodes of a class, and no other nodes.
+    assert rows["class n[1-3]"] == rows["partition batch"]
+    assert rows["class n4"] == rows["partition long"]
+    assert set(found.jobs["node_class"]) == {"n[1-3]", "n4"}
+    assert not problems(found.to_json(), "tracebed-whatif-1.json")
 
 
 def test_more_nodes_in_a_partition_shorten_its_waits_alone(conf: Path) -> None:

@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass, field
 
 
-@dataclass
+@dataclass(eq=False)  # two jobs may be alike
 class PoolJob:
     """A rigid job. Its limit is at least its run time."""
 
@@ -42,6 +42,7 @@ class _Machine:
         self.jobs, self.pools = jobs, pools
         self.policy = {"fcfs": self.fcfs, "firstfit": self.firstfit, "easy": self.easy}.get(policy, self.conservative)
         self.now = 0.0
+        self.kept: list[tuple[float, int]] = []  # until when nodes are kept from the pool that decides, and how many
 
     def at(self, now: float) -> list[PoolJob]:
         """Decide at an instant, and return the jobs that start."""
@@ -52,7 +53,7 @@ class _Machine:
             called |= {p for p, (own, _) in enumerate(self.pools) if own & nodes}
         started = []
         for pool in sorted(called, key=self.key):
-            idle = self.offered(pool)
+            idle = self.offer(pool)
             for job in self.policy(pool, list(idle)):
                 job.start, job.held = now, idle[: job.nodes]
                 idle = idle[job.nodes :]
@@ -77,18 +78,22 @@ class _Machine:
         of_pool = self.pools[pool][0]
         return sorted((job.start + job.limit, len(of_pool.intersection(job.held))) for job in self.running())
 
-    def offered(self, pool: int) -> list[int]:
-        """Return the idle nodes that earlier pools leave to a pool."""
+    def offer(self, pool: int) -> list[int]:
+        """Return the idle nodes that earlier pools leave to a pool, and note until when they keep the others."""
         idle = self.free(pool)
+        self.kept = []
         for other in range(len(self.pools)):
             if other == pool or not self.pools[other][0] & self.pools[pool][0] or self.key(other) > self.key(pool):
                 continue
             free = self.free(other)
-            need = self.waiting(other)[0].nodes if self.waiting(other) else 0
+            if not self.waiting(other):
+                continue
+            need = self.waiting(other)[0].nodes
             shadow, extra = self.shadow(other, need, len(free))
             common = sorted(free & self.pools[pool][0])
             if shadow < math.inf and len(common) > extra:
                 idle -= set(common[extra:])
+                self.kept.append((shadow + self.waiting(other)[0].limit, len(common) - extra))
         return sorted(idle)
 
     def shadow(self, pool: int, need: int, idle: int) -> tuple[float, int]:
@@ -121,7 +126,7 @@ class _Machine:
         rest = [job for job in self.waiting(pool) if job not in chosen]
         if not rest:
             return chosen
-        ends = sorted([*self.releases(pool), *((self.now + job.limit, job.nodes) for job in chosen)])
+        ends = sorted([*self.releases(pool), *self.kept, *((self.now + job.limit, job.nodes) for job in chosen)])
         there, shadow = free, math.inf
         for end, count in ends:
             there += count
@@ -140,7 +145,7 @@ class _Machine:
 
     def conservative(self, pool: int, idle: list[int]) -> list[PoolJob]:
         chosen = []
-        planned = [(self.now, len(idle)), *self.releases(pool)]  # changes of the number of idle nodes
+        planned = [(self.now, len(idle)), *self.releases(pool), *self.kept]  # changes of the number of idle nodes
 
         def idle_at(instant: float) -> int:
             return sum(count for at, count in planned if at <= instant)

@@ -28,7 +28,8 @@ def pools_of(nodes: list[list[int]], of: list[int], tiers: list[int] | None = No
     pools = [Pool(tuple(sorted(own)), tier) for own, tier in zip(nodes, tiers or [1] * len(nodes), strict=True)]
     count = len(of)
     ones = np.ones(count, dtype=np.int64)
-    return Pools(tuple(pools), np.array(of, dtype=np.int64), {}, np.full(count, np.inf), ones, 0)
+    weights = np.ones(max(map(max, nodes)) + 1, dtype=np.int64)
+    return Pools(tuple(pools), np.array(of, dtype=np.int64), {}, np.full(count, np.inf), ones, 0, weights)
 
 
 @settings(max_examples=60)

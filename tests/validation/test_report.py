@@ -15,9 +15,11 @@ import pytest
 from tests import packages
 from tests.pages import Outline, plain, rendered, validated
 from tests.runs import NAN, fcfs_run, lending_run, make_run
+from tracebed.ground.display import cell
 from tracebed.ground.errors import InputError
 from tracebed.orchestrator.replay.thresholds import HealthThresholds
 from tracebed.orchestrator.run import Run
+from tracebed.validation.metrics import metrics
 from tracebed.validation.report import gantt, scales, verdicts, words
 from tracebed.validation.report import html as report
 from tracebed.validation.report.html import banner
@@ -342,9 +344,26 @@ def test_classes_and_divergences_are_tables(page: str) -> None:
     assert "By requested nodes" in classes
     assert "<td>3 to 4</td>" in classes
     assert "By kind" in classes
-    assert "By user" not in classes
+    assert "By user" not in classes and "By class of nodes" not in classes
     parted = page[page.index('<section id="divergences"') :].partition("</section>")[0]
     assert "The runs do not part" in parted
+
+
+def test_differences_on_unlike_nodes_are_by_class_of_nodes() -> None:
+    real = fcfs_run(60)
+    real.info.nodes = [node._replace(cores=8) if n % 2 else node for n, node in enumerate(real.info.nodes)]
+    page = rendered(real, fcfs_run(60, stretch=1.1, real=False))
+    classes = page[page.index('<section id="breakdown"') :].partition("</section>")[0]
+    assert "By class of nodes" in classes and "<td>n1,n3,... (8 nodes)</td>" in classes
+
+
+def test_the_fairness_between_users_is_real_beside_predicted() -> None:
+    sides = fcfs_run(60), fcfs_run(60, stretch=1.1, real=False)
+    for run in sides:
+        run.jobs["user"] = ["ann", "bob", "eve"] * 20
+    figures = [f"<td>{cell(metrics(run)['jain_index_users'])}</td>" for run in sides]
+    assert f"fairness between users, Jain&#39;s index</td>{''.join(figures)}" in rendered(*sides)
+    assert "fairness between users" not in rendered(fcfs_run(60), fcfs_run(60, real=False)), "no users"
 
 
 def test_the_first_divergences_are_in_the_report() -> None:

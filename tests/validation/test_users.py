@@ -1,4 +1,4 @@
-"""Fairness between users, and the figures of jobs by user, account, partition and size."""
+"""Fairness between users, and the figures of jobs by user, account, partition, class of nodes and size."""
 
 from __future__ import annotations
 
@@ -19,12 +19,16 @@ from tests.runs import NAN, lending_run, make_run
 from tests.validation.test_schemas import SCHEMAS
 from tracebed.converters.formats.writing import write_workload
 from tracebed.ground.errors import InputError
+from tracebed.machine.machine import Machine, NodeClass, Partition
+from tracebed.machine.nodes import NodeFacts
 from tracebed.orchestrator.replay.batch.plan import SubmissionPlan
 from tracebed.orchestrator.run import Run
 from tracebed.validation.metrics import MeasuredRun, Undefined, metrics
-from tracebed.validation.metrics.classes import MOST, metrics_by, node_hours
+from tracebed.validation.metrics.classes import MOST, metrics_by, names_of, node_classes, node_hours
 from tracebed.validation.metrics.users import jain, slowdowns_by, spread
 from tracebed.validation.report.runs import render
+from tracebed.validation.verdict import Case, Tolerances, validate
+from tracebed.validation.verdict.breakdown import causes
 from tracebed.validation.verdict.comparison import compare
 
 # Four nodes; each job runs for 100 s. Waits 0, 100, 300 and 200: bounded slowdowns 1, 2, 4 and 3.
@@ -116,6 +120,77 @@ def test_hand_worked_classes() -> None:
     assert found["jobs"].tolist() == [2, 1, 1]
 
 
+def test_a_job_belongs_to_the_class_of_most_of_its_nodes() -> None:
+    jobs = [(0.0, 0.0, 100.0, 3), (0.0, 100.0, 200.0, 4), (0.0, 200.0, 300.0, 5), (0.0, NAN, NAN, 1)]
+    run = make_run(jobs, machine=5, states={"4": "cancelled"})
+    run.info.nodes = [NodeFacts(f"n{n}", 4 if n in (0, 1, 4) else 8) for n in range(5)]
+    found = metrics_by(MeasuredRun(run), "class")
+    # Job 1 held n0, n1 and n2; job 2 also n3: two nodes of each class, of which that of n0 is the first.
+    assert found["class"].tolist() == ["n[0-1],n4", "unknown"]
+    assert found["jobs"].tolist() == [3, 1]
+    assert found["mean_wait_s"].iloc[0] == (0 + 100 + 200) / 3
+    run.info.nodes = [NodeFacts(f"n{n}", 4 if n == 0 else 8) for n in range(5)]
+    found = metrics_by(MeasuredRun(run), "class").set_index("class")
+    assert found["jobs"].to_dict() == {"n[1-4]": 3, "unknown": 1}
+
+
+def test_a_node_whose_cores_changed_counts_once() -> None:
+    run = lending_run()  # job 1 has three rows with n0 and n1, job 2 one
+    run.info.nodes = [NodeFacts("n0", 4), *(NodeFacts(f"n{n}", 8) for n in range(1, 5))]
+    codes, names = names_of(run, "class")
+    assert [names[code] for code in codes] == ["n0", "n0"], "one node of each class"
+
+
+ROWS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9), st.integers(1, 6)), max_size=12)
+
+
+@given(ROWS, st.lists(st.sampled_from([2, 4, 8]), min_size=16, max_size=16))
+def test_classes_are_those_of_nodes_counted_one_by_one(rows: list[tuple[int, int, int]], cores: list[int]) -> None:
+    run = make_run([(0.0, 0.0, 10.0, 1)] * 4)
+    run.info.nodes = [NodeFacts(f"n{n}", has) for n, has in enumerate(cores)]
+    held = pd.DataFrame(rows, columns=["job", "node", "count"]).astype({"job": int, "node": int, "count": int})
+    held["job_id"] = [str(job + 1) for job in held["job"]]
+    run = Run(run.info, run.jobs, held.assign(start=0.0, end=10.0, cores=2).drop(columns="job"))
+    codes, names = names_of(run, "class")
+    kinds = list(dict.fromkeys(cores))
+    for job in range(4):
+        nodes = {node for own, first, count in rows if own == job for node in range(first, first + count)}
+        counts = [sum(cores[node] == kind for node in nodes) for kind in kinds]
+        assert codes[job] == (counts.index(max(counts)) if nodes else len(kinds))
+    assert len(names) == len(kinds) + 1 and names[-1] == ""
+
+
+def test_classes_of_nodes_are_those_of_the_machine_and_alike_ones_are_one() -> None:
+    classes = (
+        NodeClass(names=("n[1-2]",), cores=8),
+        NodeClass(names=("g[1-2]",), cores=8, gres={"gpu": 4}),
+        NodeClass(names=("n[3-4]",), cores=8),
+    )
+    machine = Machine(classes=classes, partitions=(Partition(name="all"),))
+    info = make_run(JOBS, machine=6).info
+    assert node_classes(info)[1] == ["n[0-5]"], "nodes of equal cores"
+    info.nodes, info.machine = list(machine.nodes), machine
+    codes, names = node_classes(info)
+    assert (codes.tolist(), names) == ([0, 0, 1, 1, 0, 0], ["n[1-4]", "g[1-2]"])
+    info.nodes, info.machine = [NodeFacts(f"n{2 * n}", 4) for n in range(9)], None
+    assert node_classes(info)[1] == ["n0,n2,... (9 nodes)"]
+
+
+def test_jobs_without_a_partition_are_in_the_default_one_of_the_machine() -> None:
+    run = of_users(["ann"] * 4, partition=["", "gpu", "cpu,gpu", ""])
+    assert metrics_by(MeasuredRun(run), "partition").set_index("class")["jobs"].to_dict() == {
+        "unknown": 2,
+        "gpu": 1,
+        "cpu": 1,
+    }
+    nodes = NodeClass(count=4)
+    for default, first in ((True, "gpu"), (False, "cpu")):
+        parts = (Partition(name="cpu"), Partition(name="gpu", default=default))
+        run.info.machine = Machine(classes=(nodes,), partitions=parts)
+        found = metrics_by(MeasuredRun(run), "partition").set_index("class")["jobs"].to_dict()
+        assert found == {"cpu": 1, "gpu": 1} | {first: 3}
+
+
 def test_jobs_without_an_end_are_counted_and_have_no_wait() -> None:
     run = make_run([(0.0, 0.0, 10.0, 1), (0.0, NAN, NAN, 2)], states={"2": "interrupted"})
     found = metrics_by(MeasuredRun(run), "size").set_index("class")
@@ -152,6 +227,9 @@ def test_classes_without_names_are_undefined() -> None:
         tb.metrics_by(make_run(JOBS), "user")
     with pytest.raises(InputError, match="unknown classification 'queue'"):
         tb.metrics_by(make_run(JOBS), "queue")
+    lost = make_run(JOBS, unknown={"allocations": "the file does not name nodes"})
+    with pytest.raises(InputError, match=r"the file does not name nodes \(each run has its jobs by size\)"):
+        tb.metrics_by(lost, "class")
 
 
 # From a workload to the table.
@@ -195,6 +273,39 @@ def test_differences_are_broken_down_by_account_and_partition() -> None:
     assert found == {"account": {"x": 30, "y": 60}, "partition": {"cpu": 30, "gpu": 60, "unknown": 60}}
 
 
+def test_differences_are_broken_down_by_the_class_of_the_real_nodes() -> None:
+    later = [(a, s + 60.0 * (s > 0), e + 60.0 * (s > 0), nodes) for a, s, e, nodes in JOBS]
+    real, predicted = make_run(JOBS), make_run(later, real=False)
+    assert "class" not in set(compare(real, predicted).breakdown()["by"]), "one class of nodes"
+    real.info.nodes = [NodeFacts("n0", 4), *(NodeFacts(f"n{n}", 8) for n in range(1, 4))]
+    table = compare(real, predicted).breakdown().query("by == 'class' and quantity == 'wait'").set_index("class")
+    assert table["difference"].to_dict() == {"n0": 40, "n[1-3]": 60}  # jobs 1, 3 and 4 began on n0
+    assert table["jobs"].to_dict() == {"n0": 3, "n[1-3]": 1}
+
+
+def test_a_class_of_nodes_is_named_as_the_cause() -> None:
+    jobs = [(float(100 * n), float(100 * n), 100.0 * n + 50, 1 + 3 * (n % 5 == 0)) for n in range(20)]
+    late = [(a, s + 30.0 * (nodes > 1), e + 30.0 * (nodes > 1), nodes) for a, s, e, nodes in jobs]
+    real = make_run(jobs, run_times=dict.fromkeys(map(str, range(1, 21)), 50.0))
+    real.info.nodes = [NodeFacts("n0", 4), *(NodeFacts(f"n{n}", 8) for n in range(1, 4))]
+    pair = compare(real, make_run(late, real=False))
+    named = pair.jobs.assign(nodes=1)  # the sizes do not tell the classes
+    assert [*causes(named, real, "wait")] == ["100 % of the error in jobs on nodes n[1-3], which are 20 % of the jobs"]
+
+
+def test_fairness_is_judged_if_it_has_a_margin() -> None:
+    users = ["ann", "bob", "bob", "eve"]
+    real, predicted = of_users(users), make_run(JOBS, real=False)
+    predicted.jobs["user"] = users
+    case = Case("case", "tiny", "fcfs", (real,), (predicted,))
+    names = {item.metric.name for item in validate([case]).metrics}
+    assert not names & {*FAIRNESS, "mean_bounded_slowdown_accounts"}, "no margin by default"
+    judged = validate([case], Tolerances.default().replaced({"jain_index_users": "5%"})).metrics
+    (index,) = (item for item in judged if item.metric.name == "jain_index_users")
+    assert index.cases[0].predicted == index.cases[0].real_mean == pytest.approx(7**2 / (3 * (1 + 9 + 9)))
+    assert not index.gate
+
+
 @pytest.mark.usefixtures("without_pictures")
 def test_from_a_workload_to_the_table_by_command(
     workload: tb.Workload, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -227,3 +338,25 @@ def test_from_a_workload_to_the_table_by_command(
 def test_a_page_without_names_has_sizes_only() -> None:
     page = render({"run": make_run(JOBS)})
     assert "<summary>By size" in page and "<summary>By user" not in page
+
+
+@pytest.mark.usefixtures("without_pictures")
+def test_a_page_has_the_classes_of_a_machine_that_has_several(
+    workload: tb.Workload, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_workload(tb.Workload(workload.table.assign(partition="cpu", nodes=1, submit_time=0.0)), Path("w.parquet"))
+    nodes = "classes:\n  - {names: ['n[1-3]'], cores: 4}\n  - {names: ['big[1-2]'], cores: 8}\n"
+    Path("machine.yaml").write_text(f"{nodes}partitions:\n  - {{name: cpu, default: true}}\n")
+    done = call("simulate", "w.parquet", "--policy", "slurm", "--machine", "machine.yaml", "--replace", "-o", "run")
+    assert done.exit_code == 0, done.output
+    shown = call("metrics", "run", "--by", "class").stdout.splitlines()
+    assert shown[0].split()[:2] == ["class", "jobs"]
+    assert {line.split()[0] for line in shown[1:]} == {"n[1-3]", "big[1-2]"}
+    document = json.loads(call("metrics", "run", "--by", "class", "--json").stdout)
+    jsonschema.validate(document, SCHEMAS["tracebed-metrics-by-1.json"])
+    assert sum(row["jobs"] for row in document["runs"][0]["classes"]) == 30
+    page = render({"run": tb.Run.load("run")})
+    assert "<summary>By class of nodes" in page and page.count("<td>big[1-2]</td>") == 1
+    assert "<summary>By partition" not in page, "all jobs are in one"
+    assert "<summary>By size" not in page, "all jobs have one node"

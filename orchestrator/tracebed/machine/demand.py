@@ -267,9 +267,8 @@ def names_by_class(machine: Machine) -> list[list[str]]:
     """Return the names of the nodes of each class."""
     names, first = [], 0
     for kind in machine.classes:
-        count = kind.count or len(expanded(kind.names))
-        names.append([node.name for node in machine.nodes[first : first + count]])
-        first += count
+        names.append([node.name for node in machine.nodes[first : first + kind.size]])
+        first += len(names[-1])
     return names
 
 

@@ -63,6 +63,11 @@ class NodeClass:
         for name, value in {"memory_mib": self.memory_mib or 0, "weight": self.weight, **self.gres}.items():
             bounds.check(name, value, 0, 2**53)
 
+    @property
+    def size(self) -> int:
+        """Number of nodes."""
+        return self.count or len(expanded(self.names))
+
 
 @dataclass(frozen=True, kw_only=True)
 class Partition:
@@ -153,7 +158,9 @@ class Machine:
     @property
     def plain(self) -> bool:
         """Whether each job may have any of the nodes, and holds whole nodes."""
-        return not self.partitions and not any(kind.gres or kind.features for kind in self.classes)
+        kinds = self.classes
+        told = any(kind.gres or kind.features or kind.memory_mib or kind.weight != kinds[0].weight for kind in kinds)
+        return not self.partitions and not told
 
     def check_size(self, nodes: int) -> None:
         """Raise InputError if a number of nodes that is given, too, differs from that of the machine."""

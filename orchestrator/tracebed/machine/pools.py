@@ -41,6 +41,7 @@ class Pools:
         most_nodes: the most nodes that each job may have, shape (jobs,); infinity: any number.
         least_cores: the fewest cores of a node that can serve the job, shape (jobs,).
         shared: number of jobs that ask for a part of a node, and share nodes on such a machine.
+        weights: the weight of each node, shape (nodes,): nodes of smaller weight are allocated first.
     """
 
     pools: tuple[Pool, ...]
@@ -49,6 +50,7 @@ class Pools:
     most_nodes: FloatArray
     least_cores: IntArray
     shared: int
+    weights: IntArray
 
     @classmethod
     def on(cls, machine: Machine, workload: Workload, least: IntArray) -> Pools:
@@ -79,7 +81,8 @@ class Pools:
         least_cores = np.array([*(cores[list(pool.nodes)].min() for pool in order), cores.min()], dtype=np.int64)
         of = place[of]
         shared = int((service.shared & (workload.ints("cores_per_node") < least_cores[of])).sum())
-        return cls(tuple(order), of, reasons, service.most_nodes, least_cores[of], shared)
+        weights = np.array([kind.weight for kind in machine.classes])[class_of]
+        return cls(tuple(order), of, reasons, service.most_nodes, least_cores[of], shared, weights)
 
     @cached_property
     def overlapping(self) -> tuple[tuple[int, ...], ...]:

@@ -41,15 +41,25 @@ def make_run(
     info.counts = {"jobs": len(record.jobs), **counts_of(table.raw("state"))}  # in the order of the jobs
     info.warnings = [f"{count:,} {what}" for what, count in record.jobs.counts.items()] + info.warnings
     if rejected := info.counts.get(JobState.REJECTED):
+        unserved = record.unserved
+        if unserved:
+            why = Counter(unserved.values()).most_common(1)[0][0]
+            such = "" if len({*unserved.values()}) == 1 else "such as "
+            served = "it" if len(unserved) == 1 else "them"
+            info.warnings.append(
+                f"{counted(len(unserved), 'job')} rejected, since no nodes of the machine serve {served}: {such}{why}"
+            )
+            rejected -= len(unserved)
         too_large = f"the machine has {len(cluster)}"
-        large = sum(reason.endswith(too_large) for reason in record.reason)
+        large = sum(reason.endswith(too_large) for job, reason in enumerate(record.reason) if job not in unserved)
         if large:
             info.warnings.append(f"{counted(large, 'job')} rejected: the machine has only {len(cluster):,} nodes")
         if rejected > large:
             by_policy = counted(rejected - large, "job")
-            reasons = zip(record.state, record.reason, strict=True)
             refused = Counter(
-                why for state, why in reasons if state == JobState.REJECTED and not why.endswith(too_large)
+                why
+                for job, (state, why) in enumerate(zip(record.state, record.reason, strict=True))
+                if state == JobState.REJECTED and job not in unserved and not why.endswith(too_large)
             )
             why, count = refused.most_common(1)[0]
             example = f"{why}; " if count == rejected - large else f"such as {counted(count, 'job')}: {why}; "

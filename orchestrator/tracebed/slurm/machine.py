@@ -394,7 +394,7 @@ def slurm_machine_of(machine: Machine) -> SlurmMachine:
     nodes, shared = iter(machine.nodes), any(partition.shared for partition in machine.partitions)
     kinds = tuple(
         Alike(
-            names=",".join(node.name for node in islice(nodes, kind.count or len(general.expanded(kind.names)))),
+            names=",".join(node.name for node in islice(nodes, kind.size)),
             socket_cores=max(1, kind.cores // kind.sockets),
             memory_mib=kind.memory_mib or 1,
             **_same(kind, OF_NODES),

@@ -537,15 +537,16 @@ def metrics_by(
     ended: bool = False,
     most: int | None = MOST,
 ) -> pd.DataFrame:
-    """Return node hours, waits and slowdowns of the jobs of a run by user, account, partition or size.
+    """Return node hours, waits and slowdowns of the jobs of a run by user, account, partition, class of nodes or size.
 
     Args:
         run: the run, or its folder.
-        by: `user`, `account`, `partition` (of several, the first) or `size` (requested nodes, by powers of two).
+        by: `user`, `account`, `partition` (of several, the first), `class` (the class of most of the nodes that a job
+            held) or `size` (requested nodes, by powers of two).
         tau: threshold of the bounded slowdown, s.
         after: leave out the jobs of the first seconds, s.
         ended: leave out jobs that have not ended by the last submission.
-        most: number of users, accounts or partitions with a row of their own, those with the most node hours; None: all
+        most: number of names with a row of their own, those with the most node hours; None: all
 
     Returns:
         a row per class: sizes in ascending order, the others by node hours, the most first. Columns: `class` (the name;
@@ -554,8 +555,8 @@ def metrics_by(
         `mean_bounded_slowdown`, NaN without finished jobs.
 
     Raises:
-        InputError: the run cannot be read, does not know its users, accounts or partitions, or an option is out of its
-            range.
+        InputError: the run cannot be read, does not know its users, accounts, partitions or nodes, or an option is out
+            of its range.
 
     Example:
         >>> import tracebed.api as tb
@@ -569,6 +570,7 @@ def metrics_by(
     except Undefined as reason:
         where = str(run) if isinstance(run, Path | str) else None
         hint = "a run has those of its workload; runs of earlier versions have users only"
+        hint = "each run has its jobs by size" if by == "class" else hint
         raise InputError(str(reason), where=where, hint=hint) from None
 
 

@@ -202,9 +202,9 @@ class Measures:
 class Outputs:
     """What is written besides the table, or in its place."""
 
-    by: Literal["user", "account", "partition", "size"] | None = option(
-        help="Print jobs, node hours, waits and slowdowns by user, account, partition or size (requested nodes) in "
-        "place of the metrics: the 20 with the most node hours, and the others together."
+    by: Literal["user", "account", "partition", "class", "size"] | None = option(
+        help="Print jobs, node hours, waits and slowdowns by user, account, partition, class of nodes or size "
+        "(requested nodes) in place of the metrics: the 20 with the most node hours, and the others together."
     )
 
     noise: Path | None = option(
@@ -250,7 +250,8 @@ def metrics(runs: tuple[Path, ...], measures: Measures, outputs: Outputs, replac
     runs must be from testbeds with the same settings. The profile supplies the noise to `tracebed compare --noise`
     where a real run was not repeated.
 
-    With --by, the table has a row per user, account, partition or size.
+    With --by, the table has a row per user, account, partition, class of nodes or size. A job belongs to the class of
+    most of its nodes.
 
     In place of runs, RUN is a baseline of --baseline that is kept in Git, or several baselines: how their verdicts
     changed from commit to commit.

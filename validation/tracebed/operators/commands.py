@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from tracebed.operators.interface import Forecast, WhatIf
 
 
-SHOWN = {"partition": 12, "QOS": 8, "account": 9, "size": 20}
+SHOWN = {"partition": 12, "class": 8, "QOS": 8, "account": 9, "size": 20}
 """Classification -> most classes of it in the table. The document and the page have all."""
 
 

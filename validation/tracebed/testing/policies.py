@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, cast
 from unittest import mock
 
@@ -15,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from tracebed.converters.workload import Workload
-from tracebed.machine.nodes import nodes_of
+from tracebed.machine.machine import Machine
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.policies import registry
@@ -42,6 +43,7 @@ def check_policy(
 
     * Each job that fits the machine runs once, after its submission.
     * No core is allocated twice, and no node outside the machine is allocated.
+    * On a machine with partitions, no job holds a node outside its partition.
     * Each job receives the core seconds that it needs.
     * A malleable job stays within its sizes. A rigid job, and each job under a rigid policy, keeps its requested nodes.
     * The same workload gives the same schedule, even if the instance has scheduled other workloads meanwhile.
@@ -66,12 +68,15 @@ def check_policy(
     name, instance = registry.resolve(policy, parameters)
     before = _Case.simulate(instance, workloads.draw(seed), seed, name)
     for number in range(seed, seed + cases):
-        case = _Case.simulate(instance, workloads.draw(number), number, name)
-        case.check_jobs()
-        case.check_cores()
-        case.check_sizes()
-        case.check_work()
-        case.check_same(_Case.simulate(instance, case.workload, number, name), "a second time")
+        drawn = workloads.draw(number)
+        for workload, machine in ((drawn, None), workloads.in_partitions(drawn, number)):
+            case = _Case.simulate(instance, workload, number, name, machine)
+            case.check_jobs()
+            case.check_cores()
+            case.check_nodes()
+            case.check_sizes()
+            case.check_work()
+            case.check_same(_Case.simulate(instance, workload, number, name, machine), "a second time")
     again = _Case.simulate(instance, before.workload, seed, name)
     before.check_same(again, f"after {cases} other workloads: the policy keeps state between workloads")
     if no_starvation:
@@ -89,14 +94,30 @@ class _Case:
     run: Run
     name: str
     seed: int | None
+    machine: Machine
 
     @classmethod
-    def simulate(cls, policy: Policy, workload: Workload, seed: int | None, name: str) -> _Case:
+    def simulate(
+        cls, policy: Policy, workload: Workload, seed: int | None, name: str, machine: Machine | None = None
+    ) -> _Case:
+        """Simulate a workload on a machine; None: on the nodes of its system."""
+        machine = Machine.of_system(workload.provenance.system) if machine is None else machine
         watched = _ReadOnlyPolicy(policy, lambda text: _fail(name, seed, text))
-        machine = nodes_of(workload.provenance.system)
         with _seeded(random.randrange(2**32)):
             run = predict(workload, machine, cast(Policy, watched), engine="python")
-        return cls(policy, workload, run, name, seed)
+        return cls(policy, workload, run, name, seed, machine)
+
+    @cached_property
+    def jobs(self) -> Jobs:
+        """The jobs as the policy sees them."""
+        return visible_jobs(self.policy, Jobs.of(self.workload, cores_per_node=1))
+
+    @cached_property
+    def members(self) -> dict[str, set[int]]:
+        """The numbers of the nodes of each partition; those of the machine for jobs without a partition."""
+        names = [node.name for node in self.machine.nodes]
+        members = {part.name: {names.index(name) for name in part.nodes} for part in self.machine.partitions}
+        return {"": {*range(len(names))}} | members
 
     def require(self, holds: object, text: str) -> None:
         if not holds:
@@ -105,7 +126,8 @@ class _Case:
     def check_jobs(self) -> None:
         """Check that each job that fits the machine runs after its submission."""
         for job in self.run.jobs.to_dict("records"):
-            what, fits = f"job {job['job_id']}", job["nodes"] <= self.run.total_nodes
+            what, least = f"job {job['job_id']}", self.jobs.low[self.jobs.ids.index(job["job_id"])]
+            fits = least <= len(self.members[job["partition"]])
             self.require(job["state"] in ENDED, f"{what} is {job['state']} at the end ({job['reason']})")
             self.require(job["state"] == "completed" or job["reason"], f"{what} is {job['state']} without a reason")
             self.require(fits or job["state"] != "completed", f"{what} runs, but needs more nodes than the machine has")
@@ -129,9 +151,16 @@ class _Case:
                 bool((held <= facts.cores).all()), f"more than the {facts.cores} cores of node {node} are allocated"
             )
 
+    def check_nodes(self) -> None:
+        """Check that no job holds a node outside its partition."""
+        partition = self.run.jobs.set_index("job_id")["partition"]
+        for row in self.run.allocations.itertuples():
+            inside = {*range(row.node, row.node + row.count)} <= self.members[partition[row.job_id]]
+            self.require(inside, f"job {row.job_id} holds a node outside its partition")
+
     def check_sizes(self) -> None:
         """Check that each rigid job keeps its nodes, and each malleable job stays within its sizes."""
-        jobs = visible_jobs(self.policy, Jobs.of(self.workload, cores_per_node=1))
+        jobs = self.jobs
         rows = self.run.allocations[self.run.allocations["end"] > self.run.allocations["start"]]
         for job, own in rows.groupby("job_id"):
             number = jobs.ids.index(str(job))

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from tracebed.converters.workload import Provenance, System, Workload
+from tracebed.machine.machine import Machine, NodeClass, Partition
 
 
 def draw(seed: int, *, cores: int = 4) -> Workload:
@@ -43,6 +44,24 @@ def draw(seed: int, *, cores: int = 4) -> Workload:
             }
         )
     return Workload(pd.DataFrame(rows), Provenance(system=System(machine, cores, "drawn")))
+
+
+def in_partitions(workload: Workload, seed: int) -> tuple[Workload, Machine]:
+    """Return a workload in partitions, and the machine that has them on the nodes of the system of the workload.
+
+    The partition `all` has all nodes, and `half` the first half of them, so that they have nodes in common.
+    """
+    rng = random.Random(f"partitions {seed}")
+    system = workload.provenance.system
+    assert system.nodes is not None
+    names = [f"n{number}" for number in range(1, system.nodes + 1)]
+    half = Partition(name="half", nodes=tuple(names[: (len(names) + 1) // 2]), tier=rng.choice([1, 2]))
+    machine = Machine(
+        classes=(NodeClass(names=tuple(names), cores=system.cores_per_node or 1),),
+        partitions=(Partition(name="all", nodes=tuple(names)), half),
+    )
+    table = workload.table.assign(partition=[rng.choice(["all", "half"]) for _ in range(len(workload))])
+    return Workload(table, workload.provenance), machine
 
 
 def contended_workload(nodes: int = 4) -> Workload:

@@ -272,13 +272,6 @@ class Cluster:
         if not self.jobs_on(node):
             insort(self.idle, node)
 
-    def restrict(self, nodes: Sequence[int]) -> Cluster:
-        """Return the part of the cluster with some idle nodes: it has the same allocations, and idle nodes of its own.
-
-        Only parts of a cluster that has parts allocate nodes.
-        """
-        return Part(self, nodes)
-
     def _end_sharing(self, node: int, now: float) -> None:
         """End the sharing of `node`, and add the cores held by both jobs until `now` to the ledger."""
         loan = self.loans[node]
@@ -324,7 +317,7 @@ class Cluster:
 
 
 class Part(Cluster):
-    """Some nodes of a cluster, which has their allocations.
+    """Some nodes of a cluster, whose allocations it shares. Only the parts of a cluster that has parts allocate nodes.
 
     Attributes:
         members: whether a node belongs to the part, shape (nodes of the cluster,).
@@ -333,8 +326,11 @@ class Part(Cluster):
         released: number of times that its jobs released nodes.
     """
 
-    def __init__(self, whole: Cluster, nodes: Sequence[int]) -> None:
-        """Take over the allocations of `whole`; `nodes` are ascending and idle."""
+    def __init__(self, whole: Cluster, nodes: Sequence[int], weights: Sequence[int]) -> None:
+        """Take over the allocations of `whole`; `nodes` are ascending and idle.
+
+        `weights`: the weight of each node of `whole`. Without a placement, nodes of smaller weight are allocated first.
+        """
         vars(self).update(vars(whole))
         self.idle = list(nodes)
         self.members = np.zeros(len(whole), dtype=bool)
@@ -343,6 +339,8 @@ class Part(Cluster):
         self.mask = mask_of(self.idle)
         self.changes = self.released = 0
         self._count = len(self.idle)
+        if self._choose is None and len({weights[node] for node in nodes}) > 1:
+            self._choose = lambda idle, count, held, job: sorted(idle, key=weights.__getitem__)[:count]
 
     def __len__(self) -> int:
         """Return the number of nodes of the part."""

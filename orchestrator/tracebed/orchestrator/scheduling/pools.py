@@ -5,16 +5,17 @@ without a common node, this is the same as a machine for each pool.
 
 If pools overlap, they are served by descending tier, then by their first waiting jobs, in the order of submission. A
 pool is offered the idle nodes that earlier pools can spare: each of them keeps those of the common nodes that its first
-waiting job and its promised jobs need at their shadow time, as in EASY. The jobs of other pools on its nodes count as
-releases at their expected ends. Reservations of waiting jobs are made anew in each call. A job never shrinks for a job
-of another pool.
+waiting job and its promised jobs need at their shadow time, as in EASY, until this job is expected to end. The jobs of
+other pools on its nodes count as releases at their expected ends. Reservations of waiting jobs are made anew in each
+call. A job never shrinks for a job of another pool.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -25,6 +26,9 @@ from tracebed.orchestrator.scheduling.cluster import Cluster, Part
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.scheduler import Executor, Scheduler
 from tracebed.orchestrator.scheduling.state import Policy, visible_jobs
+
+Ends: TypeAlias = dict[int, tuple[float, int]]
+"""Job -> its expected end, s, and a number of nodes."""
 
 
 def on_pools(workload: Workload, machine: Machine, jobs: Jobs, policy: Policy) -> tuple[Jobs, Pools]:
@@ -66,12 +70,14 @@ class PooledScheduler:
         """Start with idle nodes and without waiting jobs."""
         self.policy, self.executor, self.pools = policy, executor, pools
         self.jobs = seen = visible_jobs(policy, jobs)
-        self._clusters = [Part(cluster, pool.nodes) for pool in pools.pools]
+        self._clusters = [Part(cluster, pool.nodes, pools.weights.tolist()) for pool in pools.pools]
         self._parts = [Scheduler(jobs, part, policy, executor, visible=seen, **settings) for part in self._clusters]
         self._of: list[int] = pools.of.tolist()
         self._changed: set[int] = set()  # the pools with an event since the last call of the policy
         self._wakes = [math.inf] * len(self._parts)
-        self._foreign: list[dict[int, tuple[float, int]]] = [{} for _ in self._parts]  # see `_join`
+        # Of each pool: the jobs of other pools with the nodes of the pool that they hold, and that are kept for them.
+        self._foreign: list[Ends] = [{} for _ in self._parts]
+        self._kept: list[Ends] = [{} for _ in self._parts]
         self._versions: list[tuple[int, ...]] = [()] * len(self._parts)
         self._joins = [0] * len(self._parts)
         self._again = (-math.inf, 0)  # an instant, and the number of further calls at it
@@ -180,7 +186,8 @@ class PooledScheduler:
             self._share(number)
             part.serve()
             released = cluster.released
-            self._wakes[number] = part.decide(now)
+            with self._keeping(number):
+                self._wakes[number] = part.decide(now)
             if cluster.released > released:
                 self._changed.update(self.pools.overlapping[number])
         if self._changed:
@@ -214,40 +221,47 @@ class PooledScheduler:
         return -self.pools.pools[number].tier, self._parts[number].needs[0], number
 
     def _share(self, number: int) -> None:
-        """Give a pool the idle nodes that others leave, and the expected ends of their jobs on its nodes."""
+        """Give a pool the idle nodes that other pools do not keep."""
         others = self.pools.overlapping[number]
         if not others:
             return
+        self._join(number)
         cluster, key = self._clusters[number], self._key(number)
-        joined = self._join(number)
+        kept: Ends = {}
         idle = cluster.free & cluster.members
         for other in others:
             if self._key(other) < key:
                 self._join(other)
-                idle[self._kept(other, cluster)] = False
-        nodes = np.flatnonzero(idle).tolist()
-        if joined or nodes != cluster.idle:
-            cluster.idle = nodes
+                end, nodes = self._keeps(other, cluster, self._parts[number].state.now)
+                if len(nodes):
+                    kept[int(self._parts[other].needs[0])] = (end, len(nodes))
+                    idle[nodes] = False
+        available = np.flatnonzero(idle).tolist()
+        if available != cluster.idle or kept != self._kept[number]:
+            cluster.idle, self._kept[number] = available, kept
             self._parts[number].nodes_changed()
         self._parts[number].state.reserved.clear()  # the other pools do not keep them
 
-    def _kept(self, number: int, other: Part) -> IntArray:
-        """Return the idle nodes in common with `other` that a pool keeps for its jobs that wait: the last ones."""
-        own, (_, need) = self._clusters[number], self._parts[number].needs
+    def _keeps(self, number: int, other: Part, now: float) -> tuple[float, IntArray]:
+        """Return until when, s, a pool keeps idle nodes in common with `other` for its jobs that wait, and which."""
+        own, part = self._clusters[number], self._parts[number]
         free = own.free & own.members
-        idle = int(free.sum())
-        shadow, extra = self._parts[number].state.releases.reservation(need, idle, self._parts[number].state.now)
         common = np.flatnonzero(free & other.members)
-        keep = len(common) - extra if shadow < math.inf else 0  # the nodes that are not common are kept first
-        return common[len(common) - max(0, keep) :]
+        first, need = part.needs
+        if not need:
+            return math.inf, common[:0]
+        shadow, extra = part.state.releases.reservation(need, int(free.sum()), now)
+        if shadow == math.inf:
+            return shadow, common[:0]
+        return shadow + self.jobs.limit[int(first)], common[extra:]  # nodes that are not common are kept first
 
-    def _join(self, number: int) -> bool:
-        """Add the jobs of other pools on the nodes of a pool to its releases. Return whether they have changed."""
+    def _join(self, number: int) -> None:
+        """Add the jobs of other pools on the nodes of a pool to its releases."""
         releases = self._parts[number].state.releases
         others = self.pools.overlapping[number]
         version = tuple(self._clusters[other].changes + self._ends_changed(other) for other in others)
         if version == self._versions[number]:
-            return False
+            return
         self._versions[number] = version
         before, members = self._foreign[number], self._clusters[number].members & ~self._lost()
         jobs = {}
@@ -264,8 +278,20 @@ class PooledScheduler:
             if before.get(job) != (end, count):
                 releases.add(job, end, count)
         self._foreign[number] = jobs
-        self._joins[number] += releases.changes - changes
-        return releases.changes > changes
+        if releases.changes > changes:
+            self._joins[number] += releases.changes - changes
+            self._parts[number].nodes_changed()
+
+    @contextmanager
+    def _keeping(self, number: int) -> Iterator[None]:
+        """Count the nodes that earlier pools keep as releases of a pool during a call of its policy."""
+        releases, kept = self._parts[number].state.releases, self._kept[number]
+        for job, (end, count) in kept.items():
+            releases.add(job, end, count)
+        yield
+        for job, (end, _) in kept.items():
+            releases.remove(job, end)
+        self._joins[number] += 2 * len(kept)
 
     def _ends_changed(self, number: int) -> int:
         """Return how often the expected ends of the jobs of a pool itself have changed."""

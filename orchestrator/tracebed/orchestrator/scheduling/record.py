@@ -232,6 +232,8 @@ class ScheduleRecord:
         self.denied: set[int] = set()
         """Rows of `resizes` that did not happen: the policy denied the request."""
         self.cores = CoreChanges()
+        self.unserved: Mapping[int, str] = {}
+        """Job that no nodes of the machine serve -> the reason; see `machine.pools.Pools`."""
         self.outages: list[RecordedOutage] = []
         self.pauses: list[dict[str, Any]] = []
         self._open: dict[int, int] = {}  # job -> the row of its pending resize

@@ -83,7 +83,8 @@ class Simulation:
         nodes = list(machine.nodes)
         chosen, policy = setup.resolved(len(nodes))
         timing, member = chosen.timing, options.member
-        jobs, pools = self.jobs(workload, chosen, policy, max(node.cores for node in nodes)), None
+        most = max(node.cores for node in nodes) if machine.plain else None  # else jobs are rejected, not clipped
+        jobs, pools = self.jobs(workload, chosen, policy, most), None
         if not machine.plain:
             jobs, pools = on_pools(workload, machine, jobs, policy)
         measured = timing.calibration.facts() if timing.calibration else {}
@@ -148,8 +149,8 @@ class Simulation:
         changes = calendar.changes(nodes)
         return {"outages": facts}, Outages(changes, [node.name for node in nodes], options.on_node_failure)
 
-    def jobs(self, workload: Workload, setup: Setup, policy: Policy, most: int) -> Jobs:
-        """Return the jobs of a workload. `most`: largest number of cores of a node."""
+    def jobs(self, workload: Workload, setup: Setup, policy: Policy, most: int | None) -> Jobs:
+        """Return the jobs of a workload. `most`: most cores of a node, to which they are clipped; None: any number."""
         over_limit = setup.scheduling.over_limit
         return Jobs.of(workload, cores_per_node=most, over_limit=over_limit, evolving=handles_requests(policy))
 

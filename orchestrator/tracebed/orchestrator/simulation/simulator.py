@@ -67,6 +67,7 @@ class Simulator:
         self.jobs = jobs
         self.cluster = Cluster(cores, sockets, scheduling.placed)
         self.record = ScheduleRecord(jobs)
+        self.record.unserved = pools.reasons if pools is not None else {}
         self.scheduler = scheduler_on(
             pools, jobs, self.cluster, policy, self, interval_s=scheduling.interval_s, priority=scheduling.priority
         )

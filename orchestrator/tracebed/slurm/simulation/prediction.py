@@ -153,7 +153,7 @@ class SlurmSimulation(Simulation):
         )
         return make_run(record, cluster, info)
 
-    def jobs(self, workload: Workload, setup: Setup, policy: Policy, most: int) -> Jobs:
+    def jobs(self, workload: Workload, setup: Setup, policy: Policy, most: int | None) -> Jobs:
         """Return the jobs. With over-limit `kill`, a job that the log says was killed ends when it did."""
         jobs = super().jobs(workload, setup, policy, most)
         if setup.scheduling.over_limit is not OverLimit.KILL:

@@ -30,7 +30,7 @@ from tracebed.validation.significance import PERCENTS, Difference, paired
 from tracebed.validation.verdict.breakdown import most_frequent
 from tracebed.validation.verdict.moving_average import MovingAverage, moving_average
 
-BY = {"partition": "partition", "queue": "QOS", "group": "account", "cores": "size"}
+BY = {"partition": "partition", "node_class": "class", "queue": "QOS", "group": "account", "cores": "size"}
 """Column of the table of jobs -> name of its classification."""
 ALL = "all jobs"
 MOST = 6
@@ -205,7 +205,7 @@ class JobClass:
 
 
 def classes_of(jobs: pd.DataFrame, base: FloatArray, changed: Changed | None) -> list[JobClass]:
-    """Return the classes of jobs: all jobs, then by partition, QOS, account and size.
+    """Return the classes of jobs: all jobs, then by partition, class of nodes, QOS, account and size.
 
     `base`: waits in the cluster as it was, s, shape (members, jobs).
     """

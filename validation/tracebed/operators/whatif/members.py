@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from tracebed.converters.formats.reading import read_workload
@@ -31,6 +32,7 @@ from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.slurm.machine import SlurmMachine
 from tracebed.validation.experiments.pools import LocalPool
 from tracebed.validation.metrics import busy_cores, origin, waiting
+from tracebed.validation.metrics.classes import names_of
 
 ALONE = 20_000
 """Jobs to simulate, in all members, up to which other processes would take longer to start than to compute."""
@@ -81,6 +83,7 @@ class Predicted:
         busy: mean number of busy cores in each bin, shape (bins,).
         rejected: (partition, reason) of rejected jobs -> their number.
         reasons: row of a job that does not start -> the reason.
+        node_class: the class of nodes of each job (`metrics.classes`), shape (jobs,); empty: it does not start.
     """
 
     wait: FloatArray
@@ -90,6 +93,7 @@ class Predicted:
     busy: FloatArray
     rejected: Counter[tuple[str, str]]
     reasons: Mapping[int, str]
+    node_class: npt.NDArray[np.object_]
 
 
 def ensemble(
@@ -141,6 +145,8 @@ def predicted(member: Member) -> Predicted:
     for sums, times in ((wait, start - ready), (run_time, end - start)):
         np.add.at(sums, own, times)
     cores = pd.Series(held["cores"] * held["count"]).groupby(held["job_id"]).sum()
+    codes, names = names_of(run, "class")
+    node_class = pd.Series(np.array(names, dtype=object)[codes], index=jobs["job_id"])
     reasons, refused = jobs["reason"][places], jobs.equal("state", JobState.REJECTED)[places]
     return Predicted(
         wait=wait,
@@ -150,6 +156,7 @@ def predicted(member: Member) -> Predicted:
         busy=busy_cores(run).means(edges),
         rejected=Counter(zip(workload.partitions()[own[refused]], reasons[refused], strict=True)),
         reasons={int(own[at]): str(reasons[at]) for at in np.flatnonzero(np.isnan(start))[::-1]},
+        node_class=node_class.reindex(workload.column("job_id"), fill_value="").to_numpy(dtype=object),
     )
 
 

@@ -60,8 +60,9 @@ class WhatIf:
         partitions: the partitions that the change names.
         machines: the cluster as it was, and the changed one if there is a change.
         classes: classes of jobs, all jobs first.
-        jobs: the judged jobs: `job_id`, `submit` (s), `partition`, `queue`, `group`, `cores`, and the waits `logged`,
-            `predicted` and `changed` (s, means over the members; NaN: the changed cluster refuses the job).
+        jobs: the judged jobs: `job_id`, `submit` (s), `partition`, `queue`, `group`, `cores`, `node_class` (class of
+            the nodes on which the first member starts the job), and the waits `logged`, `predicted` and `changed` (s,
+            means over the members; NaN: the changed cluster refuses the job).
         refused: the work that the changed cluster does not do; None without a change.
         windows: the moving average of the wait: `time` (s, middle of a window), and a column for each of the waits. If
             the change refuses jobs, it is that of the others.
@@ -203,7 +204,7 @@ def whatif(
     rows = log.judged & np.isfinite(waits).all(axis=0)
     if not rows.any():
         raise InputError("no judged job starts in all predictions", where=name, hint="check the slurm.conf")
-    jobs, changed, found = _jobs(log, waits.mean(axis=0))[rows].reset_index(drop=True), None, [base]
+    jobs, changed, found = _jobs(log, base[0], waits.mean(axis=0))[rows].reset_index(drop=True), None, [base]
     if change:
         effect = _effect_of(log.workload, base, (sides[0], replace(sides[1], remedy=remedy)), predict)
         changed = effect.changed.of(rows)
@@ -343,10 +344,11 @@ def _busy(log: Log, member: Predicted, rows: BoolArray) -> Steps:
     return Steps.count(start[rows], end[rows], member.cores[rows])
 
 
-def _jobs(log: Log, predicted: FloatArray) -> pd.DataFrame:
-    """Return the table of jobs, with the mean wait of the ensemble."""
+def _jobs(log: Log, first: Predicted, predicted: FloatArray) -> pd.DataFrame:
+    """Return the table of jobs, with the mean wait of the ensemble, and the classes of nodes of its first member."""
     texts = {name: log.workload.texts(name).to_numpy() for name in ("job_id", "queue", "group")}
     texts["partition"] = log.workload.partitions().to_numpy()
+    texts["node_class"] = first.node_class  # a log does not say which nodes a job held
     submit = log.workload.floats("submit_time")
     return pd.DataFrame({**texts, "submit": submit, "cores": log.cores, "logged": log.wait, "predicted": predicted})
 

@@ -63,7 +63,8 @@ class CellResult:
     rows: list[dict[str, Any]]  # a row per window: name and metrics
     seconds: float
     warnings: list[str]
-    # A row per job: submit, wait, run, response, slowdown_ref, nodes, run_time, started_smaller.
+    # A row per job: submit, wait, run, response, slowdown_ref, nodes, run_time, started_smaller; partition and class of
+    # nodes, if they are known.
     jobs: pd.DataFrame | None
 
 

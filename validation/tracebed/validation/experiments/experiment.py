@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, Field, create_model, field_validator, model_validator
 
+from tracebed.ground.errors import InputError
 from tracebed.ground.yaml_file import FileName
 from tracebed.machine.machine import Machine
 from tracebed.orchestrator.scheduling.names import PRIORITIES
@@ -290,12 +291,18 @@ class Experiment(Settings, BaseModel):  # type: ignore[misc, valid-type]
         return setup if bed is None else Setup.of(setup, **given(bed, OF_REPLAYS))
 
     def machine(self, point: Point, nodes: int | None) -> Machine | None:
-        """Return the machine of the configuration of a policy, for `nodes` nodes (None: unknown); None: it has none.
+        """Return the machine of a workload or of the configuration of a policy, for `nodes` nodes (None: unknown).
+
+        None: neither has a machine.
 
         Raises:
-            InputError: the machine has another number of nodes.
+            InputError: the machine has another number of nodes, or they have different ones.
         """
-        machine = self.policy(point).machine
+        of_policy, machine = self.policy(point).machine, self.workloads[point.workload].on
+        if of_policy is not None and machine is not None and of_policy.digest != machine.digest:
+            what = f"workload {point.workload} and the `conf` of policy {point.policy} have different machines"
+            raise InputError(what, hint="leave out the `machine` of the workload, or the `conf`")
+        machine = machine or of_policy
         if machine is not None and nodes is not None:
             machine.check_size(nodes)
         return machine

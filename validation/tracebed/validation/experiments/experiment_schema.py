@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from fnmatch import fnmatchcase
+from pathlib import Path
 from string import Formatter
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
@@ -30,6 +31,7 @@ from tracebed.ground import bounds
 from tracebed.ground.errors import InputError
 from tracebed.ground.yaml_file import FileName
 from tracebed.machine.machine import Machine
+from tracebed.machine.sources import read_machine
 from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.scheduling.names import FIRST
 from tracebed.orchestrator.scheduling.placement import PLACEMENTS
@@ -174,12 +176,34 @@ class WorkloadSpec(ExperimentPart):
     # Number of nodes of the simulated machine; by default that of the system of the workload.
     nodes: Annotated[int, Field(ge=1)] | None = None
     cores_per_node: Annotated[int, Field(ge=1)] | None = None
+    # A file that describes the machine, with further files of it, relative to the experiment file; or the name of a
+    # shipped inventory. It is in place of `nodes` and `cores_per_node`.
+    machine: FileName | tuple[FileName, ...] = ()
     # Limits in place of those of the source: the run times (`exact`), or the limits times a factor.
     limits: Literal["exact"] | Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     # Whether a simulator was calibrated with the workload: its cases are shown, and never gated.
     calibration: bool = False
     # Name of the cluster of dependent workloads to which the workload belongs; empty: found from the runs.
     cluster: str = ""
+    _machine: Machine | None = PrivateAttr(None)
+
+    @property
+    def on(self) -> Machine | None:
+        """The machine of `machine`; None: it is not given."""
+        return self._machine
+
+    def placed(self, folder: Path) -> WorkloadSpec:
+        """Return the workload on its machine, whose files are relative to `folder`.
+
+        Raises:
+            InputError: no file describes the machine, or it is invalid.
+        """
+        names = (self.machine,) if isinstance(self.machine, str) else self.machine
+        if not names:
+            return self
+        spec = self.model_copy()
+        spec._machine = read_machine(*(path if (path := folder / name).exists() else name for name in names))
+        return spec
 
     @property
     def has_source(self) -> bool:
@@ -190,6 +214,12 @@ class WorkloadSpec(ExperimentPart):
     def is_plain(self) -> bool:
         """Whether the workload is its file, unchanged."""
         return self.file is not None and self.model_fields_set <= {"file", "calibration", "cluster"}
+
+    @model_validator(mode="after")
+    def _one_machine(self) -> WorkloadSpec:
+        if self.machine and (given := self.model_fields_set & {"nodes", "cores_per_node"}):
+            raise ValueError(f"`{min(given)}` and `machine` are given; the machine has its nodes")
+        return self
 
     @model_validator(mode="after")
     def _one_source(self) -> WorkloadSpec:
@@ -347,6 +377,7 @@ class Plot(ExperimentPart):
     window: str | None = None  # name of the window; by default the first window
     at: Where = {}  # Points to show. For heat maps and daily lines: points to compare with `relative_to`.
     relative_to: Where | None = None  # baseline points; required for the kinds that compare, and allowed for lines
+    by: Literal["size", "partition", "class"] = "size"  # rows of a heat map: requested nodes, partition, class of nodes
     # Seeds: bars have intervals of the means over seeds. Jobs: they also have boxes of quartiles over jobs.
     spread: Literal["jobs", "seeds"] = "seeds"
     # Width of the picture: of one column or of two columns of a paper; by default by the number of panels.
@@ -358,6 +389,8 @@ class Plot(ExperimentPart):
         compares = self.kind in ("normalized", "heatmap", "daily")
         if self.kind != "lines" and (self.relative_to is None) == compares:
             raise ValueError(f"`relative_to` is {'required' if compares else 'not allowed'} for the kind `{self.kind}`")
+        if self.by != "size" and self.kind != "heatmap":
+            raise ValueError(f"`by` is for the kind `heatmap`, not for `{self.kind}`")
         known = FIGURES_OF_KIND.get(self.kind) or tuple(all_metrics())
         for figure in self.figures:
             if figure not in known:

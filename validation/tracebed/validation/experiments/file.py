@@ -165,7 +165,15 @@ def experiment_of(source: YamlFile) -> Experiment:
         simulators[name] = located(
             "simulators", name, spec, **({"calibration": measured} if spec.calibration is True else {})
         )
-    found: Experiment = experiment.model_copy(update={"policies": policies, "simulators": simulators})
+    workloads = {}
+    for name, workload in experiment.workloads.items():
+        try:
+            workloads[name] = workload.placed(folder)
+        except InputError as error:
+            where = f"{error.where}: " if error.where else ""
+            raise source.error(f"{where}{error.what}", "workloads", name, "machine", hint=error.hint) from error
+    changes = {"policies": policies, "simulators": simulators, "workloads": workloads}
+    found: Experiment = experiment.model_copy(update=changes)
     return found
 
 

@@ -12,6 +12,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -25,7 +26,7 @@ from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.workload import Workload
 from tracebed.ground.errors import InputError, Tolerated, TracebedError
 from tracebed.ground.files import replacing
-from tracebed.ground.table import Table, rows_of
+from tracebed.ground.table import Table, rows_of, texts
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.validation.experiments import store, workloads
@@ -36,7 +37,8 @@ from tracebed.validation.experiments.experiment_schema import NO_PROCESSES
 from tracebed.validation.experiments.file import ExperimentFile
 from tracebed.validation.experiments.pools import Pool
 from tracebed.validation.experiments.store import Attempt, StoredCell
-from tracebed.validation.metrics import MeasuredRun, table_row
+from tracebed.validation.metrics import MeasuredRun, Undefined, table_row
+from tracebed.validation.metrics.classes import names_of
 
 if TYPE_CHECKING:  # the workers of a pool load this module, and not the verdicts
     from tracebed.orchestrator.evolving.machine import Machine
@@ -267,7 +269,7 @@ def _programs(path: Path, machine: Machine, processes: Processes, seed: int) -> 
 
 
 def _jobs(measured: MeasuredRun, workload: Workload) -> pd.DataFrame:
-    """Return the finished jobs for plots: times, and whether the job started on fewer cores than requested."""
+    """Return the finished jobs for plots: times, whether the job started on fewer cores than requested, and classes."""
     jobs, held = measured.run.table("jobs"), measured.run.table("allocations")
     row = rows_of(held.raw("job_id"), jobs.raw("job_id"))
     first = held["start"] == jobs["start"][row]
@@ -277,7 +279,12 @@ def _jobs(measured: MeasuredRun, workload: Workload) -> pd.DataFrame:
         rows_of(jobs.raw("job_id"), workload.arrow("job_id"))
     )
     kept = {name: measured.jobs[name] for name in ("submit", "wait", "run", "response", "slowdown_ref", "nodes")}
-    table = Table(kept | {"run_time": jobs["run_time"], "started_smaller": (got > 0) & (got < asked)})
+    kept |= {"run_time": jobs["run_time"], "started_smaller": (got > 0) & (got < asked)}
+    for by in ("partition", "class"):
+        with suppress(Undefined):
+            codes, names = names_of(measured.run, by)
+            kept[by] = texts([names[code] for code in codes.tolist()])
+    table = Table(kept)
     return table.take(measured.jobs["finished"]).frame()
 
 

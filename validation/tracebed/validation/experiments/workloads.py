@@ -122,6 +122,8 @@ def prepare(file: ExperimentFile, name: str, seed: int, logs: Mapping[str, Path]
             _write(workload, target)
         workload = read_workload(target)
         own = workload.provenance.system
+        if spec.on is not None:
+            own = System(len(spec.on.nodes), max(node.cores for node in spec.on.nodes), grid=spec.on.grid)
         grid = own.grid if spec.nodes in (None, own.nodes) else ""
         system = System(spec.nodes or own.nodes, spec.cores_per_node or own.cores_per_node, grid=grid)
     except InputError as error:

@@ -1,16 +1,19 @@
-"""Jobs by class: by user, account, partition and requested size, with the node hours, waits and slowdowns of each."""
+"""Jobs by user, account, partition, class of nodes and requested size, with node hours, waits and slowdowns of each."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tracebed.converters.workload import FloatArray, IntArray
 from tracebed.ground.display import counted
+from tracebed.ground.ranges import as_ranges
 from tracebed.ground.registry import one_of
-from tracebed.ground.table import Table, codes_of, rows_of
+from tracebed.ground.table import codes_of, rows_of
+from tracebed.orchestrator.run import Run, RunInfo
 from tracebed.validation.metrics.measured import MeasuredRun, Undefined, last_instant
 from tracebed.validation.statistics import mean, percentile
 
@@ -18,9 +21,14 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SIZES = 2 ** np.arange(62)  # largest size of each class of sizes, nodes
-COLUMNS = {"user": "user", "account": "group", "partition": "partition", "size": "nodes"}
-"""Classification -> the column of the table of jobs from which it is made."""
-MOST = 20  # largest number of users, accounts or partitions with a row of their own: names may be private
+COLUMNS = {"user": "user", "account": "group", "partition": "partition"}
+"""Classification by name -> the column of the table of jobs from which it is made."""
+PLURALS = {**{by: f"{by}s" for by in COLUMNS}, "class": "classes of nodes"}
+"""Classification by name -> the classes in words."""
+BY = (*PLURALS, "size")
+"""The classifications."""
+MOST = 20  # largest number of users, accounts, partitions or classes with a row of their own: names may be private
+RANGES = 3  # largest number of ranges of nodes in the name of a class of nodes
 UNKNOWN = "unknown"
 
 
@@ -41,17 +49,82 @@ def by_size(nodes: IntArray) -> tuple[IntArray, list[str]]:
     return numbered(np.where(nodes > 0, np.searchsorted(SIZES, nodes, side="left"), -1), size_label)
 
 
-def names_of(jobs: Table, by: str) -> tuple[IntArray, list[str]]:
-    """Return the user, account or partition of each job as an index, and their names; an empty name: unknown.
+def names_of(run: Run, by: str) -> tuple[IntArray, list[str]]:
+    """Return the class of each job by user, account, partition or class of nodes as an index, and the names.
 
-    Of several partitions (cpu,gpu), the first counts.
+    An empty name: unknown. Of several partitions (cpu,gpu), the first counts. A job without one is in the default
+    partition of the machine of the run.
+
+    Raises:
+        Undefined: the classes of all jobs are unknown.
     """
-    codes, names = codes_of(jobs.raw(COLUMNS[by]))
-    if by != "partition":
-        return codes, names
-    firsts = {name: name.partition(",")[0] for name in names}
-    number = {first: index for index, first in enumerate(dict.fromkeys(firsts.values()))}
-    return np.array([number[first] for first in firsts.values()], dtype=np.int64)[codes], [*number]
+    codes, names = _by_nodes(run) if by == "class" else codes_of(run.table("jobs").raw(COLUMNS[by]))
+    if by == "partition":
+        default = _default_partition(run.info)
+        firsts = [name.partition(",")[0] or default for name in names]
+        number = {first: index for index, first in enumerate(dict.fromkeys(firsts))}
+        codes, names = np.array([number[first] for first in firsts], dtype=np.int64)[codes], [*number]
+    if not any(names):
+        raise Undefined(f"the {PLURALS[by]} of the jobs are unknown")
+    return codes, names
+
+
+def _default_partition(info: RunInfo) -> str:
+    """Return the partition of jobs that name none; empty: the machine has no partitions."""
+    partitions = info.machine.partitions if info.machine else ()
+    return next((each.name for each in (*filter(lambda each: each.default, partitions), *partitions)), "")
+
+
+def _by_nodes(run: Run) -> tuple[IntArray, list[str]]:
+    """Return the class of most of the nodes that each job held at any time, the first such class, and the names."""
+    for fact in ("nodes", "allocations"):
+        if reason := run.info.unknown.get(fact):
+            raise Undefined(reason)
+    class_of, names = node_classes(run.info)
+    jobs, held = run.table("jobs"), run.table("allocations")
+    job = rows_of(held.raw("job_id"), jobs.raw("job_id"))
+    order = np.lexsort((held["node"], job))
+    job, first = job[order], held["node"][order]
+    last = first + held["count"][order]
+    # A job whose cores or nodes changed has some nodes in several rows. They count once: a row counts from the last
+    # node of the previous rows of the job on.
+    base = job * (len(class_of) + 1)
+    reached = np.append(0, np.maximum.accumulate(base + last)[:-1])
+    first = np.clip(reached - base, first, last)
+    codes, most = (np.full(len(jobs), value, dtype=np.int64) for value in (len(names), 0))
+    for number in range(len(names)):
+        up_to = np.append(0, np.cumsum(class_of == number))
+        nodes = np.bincount(job, weights=up_to[last] - up_to[first], minlength=len(jobs)).astype(np.int64)
+        codes, most = np.where(nodes > most, number, codes), np.maximum(nodes, most)
+    return codes, [*names, ""]
+
+
+def node_classes(info: RunInfo) -> tuple[IntArray, list[str]]:
+    """Return the class of each node of a run as an index, and the names of the classes: those of their nodes.
+
+    The classes are those of the machine, or nodes of equal cores and sockets if the run records no machine. Classes
+    that differ only in the names of their nodes are one.
+    """
+    kinds: list[object] = []
+    if info.machine is None:
+        kinds += [node[1:] for node in info.nodes]
+    else:
+        for alike in info.machine.classes:
+            # `names` and `count` are how a class lists its nodes, not what the nodes have.
+            kinds += [repr(replace(alike, names=(), count=1))] * alike.size
+    number = {kind: index for index, kind in enumerate(dict.fromkeys(kinds))}
+    nodes: list[list[str]] = [[] for _ in number]
+    for node, kind in zip(info.nodes, kinds, strict=True):
+        nodes[number[kind]].append(node.name)
+    return np.array([number[kind] for kind in kinds], dtype=np.int64), [*map(_nodes_text, nodes)]
+
+
+def _nodes_text(names: Sequence[str]) -> str:
+    """Return the names of some nodes as ranges, of many ranges the first ones and the number of nodes."""
+    ranges = as_ranges(names).split(",")
+    if len(ranges) <= RANGES:
+        return ",".join(ranges)
+    return f"{','.join(ranges[: RANGES - 1])},... ({len(names):,} nodes)"
 
 
 def metrics_by(run: MeasuredRun, by: str, most: int | None = MOST) -> pd.DataFrame:
@@ -59,8 +132,9 @@ def metrics_by(run: MeasuredRun, by: str, most: int | None = MOST) -> pd.DataFra
 
     Args:
         run: the measured run. Jobs that it excludes are in no class.
-        by: `user`, `account`, `partition` or `size` (requested nodes, by powers of two).
-        most: number of users, accounts or partitions with a row of their own: those with the most node hours. None: all
+        by: one of `BY`: `user`, `account`, `partition`, `class` (of nodes) or `size` (requested nodes, by powers of
+            two).
+        most: number of names with a row of their own: those with the most node hours. None: all
 
     Returns:
         A row per class: sizes in ascending order, others by node hours, the most first. Columns:
@@ -74,11 +148,11 @@ def metrics_by(run: MeasuredRun, by: str, most: int | None = MOST) -> pd.DataFra
 
     Raises:
         InputError: there is no such classification.
-        Undefined: the users, accounts or partitions of all jobs are unknown.
+        Undefined: the users, accounts, partitions or nodes of all jobs are unknown.
     """
     import pandas as pd
 
-    one_of("classification", by, COLUMNS)
+    one_of("classification", by, BY)
     hours = node_hours(run)[run.rows]
     codes, labels, pooled = _classes(run, by, hours, most)
     count = np.bincount(codes, minlength=len(labels))
@@ -101,9 +175,7 @@ def _classes(run: MeasuredRun, by: str, hours: FloatArray, most: int | None) -> 
     """Return the row of each job, the labels of the rows, and the number of classes that share the last row."""
     if by == "size":
         return *by_size(run.jobs["nodes"]), 0
-    codes, names = names_of(run.run.table("jobs"), by)
-    if not any(names):
-        raise Undefined(f"the {by}s of the jobs are unknown")
+    codes, names = names_of(run.run, by)
     codes, labels = codes[run.rows], [name or UNKNOWN for name in names]
     held = np.bincount(codes, weights=hours, minlength=len(names))
     present = np.unique(codes).tolist()  # a warm-up may exclude all jobs of a user

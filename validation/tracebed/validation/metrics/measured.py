@@ -180,7 +180,7 @@ class MeasuredRun:
         power: PowerModel | None = None,
         grid: str | None = None,
     ) -> None:
-        self.given, self.run = run, _as_columns(run)
+        self.given, self.run = run, as_columns(run)
         self.tau = tau
         self.power_model = power or PowerModel()
         self.grid = Grid.parse(grid, run.total_nodes) if grid else _grid(run)
@@ -319,7 +319,7 @@ class MeasuredRun:
         return np.asarray(sums * self.run.info.speed, dtype=np.float64)
 
 
-def _as_columns(run: Run) -> Run:
+def as_columns(run: Run) -> Run:
     """Return the run without its frames: each use of a table with a frame converts it, and metrics use it often."""
     converted = copy(run)
     converted.tables, converted.frames = {name: run.table(name) for name in TABLES}, {}

@@ -41,6 +41,7 @@ TITLES = {
     "user": "user",
     "account": "account",
     "partition": "partition",
+    "class": "class of nodes",
     "behaviour": "behavior",
     "hour": "hour of submission",
 }

@@ -83,20 +83,29 @@ def _table(known: Mapping[str, Mapping[str, Any]], runs: Runs) -> Markup:
     return fill("runs_metrics", names=list(runs), rows=rows)
 
 
-def _classes(known: Mapping[str, Mapping[str, Any]], runs: Runs) -> Markup:
-    """Return tables of the jobs by user, account and partition, where they are known, and by size."""
+def _classes(known: Mapping[str, Mapping[str, Any]], runs: Runs) -> Markup | None:
+    """Return tables of the jobs by user, account, partition and class of nodes, where they are known, and by size.
+
+    A classification with one class is left out: its row would repeat the metrics of all jobs.
+    """
     measured = {name: MeasuredRun(run, known[name]["tau"]) for name, run in runs.items()}
     groups = []
-    for by in classes.COLUMNS:
+    for by in classes.BY:
         rows = []
         for name, run in measured.items():
             with suppress(Undefined):
                 table = classes.metrics_by(run, by)
                 rows += [(label, name, figures) for label, _, *figures in table.itertuples(index=False)]
-        if rows:
-            first = {label: number for number, label in reversed([*enumerate(row[0] for row in rows)])}
-            groups.append((by, sorted(rows, key=lambda row: first[row[0]]), len(rows) > FOLDED))
-    return fill("runs_classes", groups=groups, several=len(runs) > 1, most=classes.MOST)
+        first = {label: number for number, label in reversed([*enumerate(row[0] for row in rows)])}
+        if len(first) > 1:
+            groups.append(
+                (
+                    "class of nodes" if by == "class" else by,
+                    sorted(rows, key=lambda row: first[row[0]]),
+                    len(rows) > FOLDED,
+                )
+            )
+    return fill("runs_classes", groups=groups, several=len(runs) > 1, most=classes.MOST) if groups else None
 
 
 def _over_time(

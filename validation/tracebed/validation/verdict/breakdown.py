@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,10 +19,11 @@ from tracebed.converters.description import local_dates
 from tracebed.converters.workload import FloatArray, IntArray
 from tracebed.ground.table import rows_of
 from tracebed.orchestrator.run import Run
-from tracebed.validation.metrics.classes import COLUMNS, by_size, numbered
+from tracebed.validation.metrics.classes import PLURALS, by_size, names_of, node_classes, numbered
+from tracebed.validation.metrics.measured import Undefined, as_columns
 
 QUANTITIES = ("wait", "run", "response", "bounded_slowdown")  # quantities whose differences are broken down: s, s, s, 1
-USERS = 8  # number of users, accounts or partitions with a class of their own: those with the most jobs
+USERS = 8  # number of users, accounts, partitions or classes of nodes with a row of their own: those with the most jobs
 DECADES_S = 10.0 ** np.arange(16)  # smallest run time of each class of run times except the first, s
 
 LEAST_SHARE = 0.5  # smallest share of an error for which a class of jobs is named
@@ -37,6 +39,7 @@ CLASSES = {
     "user": "jobs of user {}",
     "account": "jobs of account {}",
     "partition": "jobs of partition {}",
+    "class": "jobs on nodes {}",
     "kind": "{} jobs",
     "behaviour": "jobs of behavior {}",
 }
@@ -48,15 +51,17 @@ def breakdown(jobs: pd.DataFrame, real: Run) -> pd.DataFrame:
 
     Args:
         jobs: table of matched jobs, as in `Comparison.jobs`.
-        real: the real run, for the run times, users, accounts and partitions of the workload.
+        real: the real run, for the nodes of the jobs, and for the run times, users, accounts and partitions of the
+            workload.
 
     Returns:
         A row per classification, class and quantity. Times are in s.
 
         - `by`: `size` (requested nodes, by powers of two), `run time` (dedicated, in the workload, by decades; that of
-          the real run if unknown), `user`, `account`, `partition` (the `USERS` with the most jobs, and the others;
-          only if known), `behaviour` (only if known), `hour` (of the day of the planned submission, in the time zone of
-          the workload; hours since time 0 modulo 24 if the date is unknown), `kind`
+          the real run if unknown), `user`, `account`, `partition`, `class` (of the nodes on which the job really ran;
+          only if there are several), each only if known, and the `USERS` with the most jobs, and the others,
+          `behaviour` (only if known), `hour` (of the day of the planned submission, in the time zone of the workload;
+          hours since time 0 modulo 24 if the date is unknown), `kind`
         - `class`, `quantity` (of `QUANTITIES`), `jobs`
         - `real`, `predicted`, `difference`: means over the class
         - `contribution`: the part of the difference of the mean over all jobs that is due to the class: difference x
@@ -64,9 +69,9 @@ def breakdown(jobs: pd.DataFrame, real: Run) -> pd.DataFrame:
         - `share`: contribution / difference of the mean over all jobs; negative if the class differs the other way,
           NaN if the means do not differ
     """
-    rows = rows_of(jobs["job_id"], real.jobs["job_id"])
-    facts = real.jobs.iloc[rows]
-    tables = [_by_class(by, codes, labels, jobs) for by, codes, labels in _classifications(jobs, facts, real)]
+    run = as_columns(real)
+    rows = rows_of(jobs["job_id"], run.table("jobs").raw("job_id"))
+    tables = [_by_class(by, codes, labels, jobs) for by, codes, labels in _classifications(jobs, run, rows)]
     return pd.concat(tables, ignore_index=True)
 
 
@@ -89,16 +94,19 @@ def _by_class(by: str, codes: IntArray, labels: list[str], jobs: pd.DataFrame) -
     return pd.concat(rows).assign(by=by)[["by", *rows[0].columns]]
 
 
-def _classifications(jobs: pd.DataFrame, facts: pd.DataFrame, real: Run) -> Iterator[tuple[str, IntArray, list[str]]]:
-    """Yield name, class of each job, and labels of each classification."""
+def _classifications(jobs: pd.DataFrame, real: Run, rows: IntArray) -> Iterator[tuple[str, IntArray, list[str]]]:
+    """Yield name, class of each job, and labels of each classification. `rows`: row of each job in the real run."""
+    facts = real.table("jobs").take(rows).frame()
     yield "size", *by_size(jobs["nodes"].to_numpy())
     planned = facts["run_time"].to_numpy(dtype=np.float64)
     run_time = np.where(np.isfinite(planned), planned, jobs["run_real"].to_numpy(dtype=np.float64))
     yield "run time", *numbered(np.searchsorted(DECADES_S, run_time, side="right"), _decade)
-    for by in ("user", "account", "partition"):
-        names = facts[COLUMNS[by]]
-        if names.ne("").any():
-            yield by, *most_frequent(names.str.partition(",")[0] if by == "partition" else names)
+    for by in PLURALS:
+        if by == "class" and len(node_classes(real.info)[1]) < 2:
+            continue
+        with suppress(Undefined):
+            codes, names = names_of(real, by)
+            yield by, *most_frequent(pd.Series(pd.array(np.array(names, dtype=object)[codes[rows]], dtype="str")))
     if facts["behaviour"].ne("").any():
         codes, behaviours = pd.factorize(facts["behaviour"].replace("", "unknown"), sort=True)
         yield "behaviour", codes, behaviours.tolist()

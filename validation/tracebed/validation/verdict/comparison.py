@@ -67,7 +67,7 @@ class Comparison:
         return f"<Comparison of {name}, {self.real.info.policy}: {sources}, {self.matching.matched:,} jobs matched>"
 
     def breakdown(self) -> pd.DataFrame:
-        """Return the differences predicted - real by size, run time, user, account, partition, hour and kind.
+        """Return the differences predicted - real by size, run time, user, partition, class of nodes, and others.
 
         Returns:
             A row per classification, class and quantity: columns `by`, `class`, `quantity` (wait, run, response,

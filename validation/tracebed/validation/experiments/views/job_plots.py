@@ -1,4 +1,4 @@
-"""Plots of the jobs of cells: distributions, heat maps by requested nodes and run time, lines by day, queues.
+"""Plots of the jobs of cells: distributions, heat maps by size (or class) and run time, lines by day, queues.
 
 Heat maps and lines by day follow figures 4 to 7 of the SD-Policy paper; numbers of jobs up to a size, and utilization
 and queue over time with the marks of a window, figures 2 to 5 of the Kassel paper. Each function returns the picture
@@ -19,15 +19,18 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
-from tracebed.converters.workload import FloatArray
+from tracebed.converters.workload import FloatArray, IntArray
+from tracebed.ground.errors import InputError
 from tracebed.orchestrator.runs.steps import Steps
 from tracebed.validation.experiments.experiment import Experiment
 from tracebed.validation.experiments.experiment_schema import Claim, JobsSpec, Plot
 from tracebed.validation.experiments.views.averages import LEVEL, interval_text
+from tracebed.validation.metrics.classes import PLURALS
 from tracebed.validation.pictures import COLORS, FONT, PAGE, SeriesStyle, legend, panels, wrapped
 from tracebed.validation.report import scales
 from tracebed.validation.report.style import SOFT
 from tracebed.validation.statistics import half_width
+from tracebed.validation.verdict.breakdown import most_frequent
 
 DAY = 86_400.0
 BARS = "#cccccc"  # color of the bars behind daily lines
@@ -43,6 +46,8 @@ RUN_TIMES: Mapping[str, float] = {
     "1 d": DAY,
 }
 """Upper bounds of the categories of run time, s. The last category has no upper bound."""
+ROWS = {"size": "requested nodes", "partition": "partition", "class": "class of nodes"}
+"""Rows of a heat map -> label of the axis."""
 POINTS = 200  # largest number of points of a line of a distribution
 OF_JOBS = {"slowdown_ref": "slowdown", "wait": "wait", "run": "run time", "response": "response"}
 
@@ -50,14 +55,18 @@ OF_JOBS = {"slowdown_ref": "slowdown", "wait": "wait", "run": "run time", "respo
 def heat_maps(
     plot: Plot, ours: pd.DataFrame, base: pd.DataFrame, names: list[str], title: str
 ) -> tuple[Figure, pd.DataFrame]:
-    """Draw a panel per figure: baseline mean / our mean by requested nodes and run time; above 1, ours is better."""
+    """Draw a panel per figure: baseline mean / our mean by run time and requested nodes, partition or class of nodes.
+
+    Above 1, ours is better. Raises InputError if the partitions or the nodes of the jobs are unknown.
+    """
     figure, axes_of = panels(len(plot.figures), title, height=3.4, wide=True)
     data = []
-    sizes = [f"{low + 1}-{high}" if high > low + 1 else f"{high}" for low, high in pairwise((0, *NODES))]
-    sizes.append(f">{NODES[-1]}")
+    rows, labels = _rows(plot, [ours, base])
     times = [*(f"≤{end}" for end in RUN_TIMES), f">{list(RUN_TIMES)[-1]}"]
     for axes, name in zip(axes_of, plot.figures, strict=True):
-        (mean, count), (mean_base, _) = (_by_category(table, name) for table in (ours, base))
+        (mean, count), (mean_base, _) = (
+            _by_category(table, name, row, len(labels)) for table, row in zip((ours, base), rows, strict=True)
+        )
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = np.where(mean > 0, mean_base / mean, np.where(mean_base > 0, np.inf, np.nan))
         shades = np.log2(np.clip(ratio, 1 / 8, 8))
@@ -71,27 +80,43 @@ def heat_maps(
                 color = "#fefefe" if abs(shades[row, column]) > 2 else "black"  # the same in the dark
                 text += f" ({jobs:,.0f})" if jobs >= 1 else f" ({jobs:.1f})"
                 axes.text(column, row, text, ha="center", va="center", size=FONT - 1, color=color)
-                data.append([name, sizes[row], times[column], value, jobs])
-        axes.set_yticks(range(highest), sizes[:highest])
+                data.append([name, labels[row], times[column], value, jobs])
+        axes.set_yticks(range(highest), labels[:highest])
         longest = int(np.flatnonzero(count.any(axis=0)).max(initial=0)) + 1  # further categories have no jobs
         axes.set_xticks(range(longest), times[:longest])
         axes.set_xlim(-0.5, longest - 0.5)
-        axes.set_ylabel("requested nodes")
+        axes.set_ylabel(ROWS[plot.by])
         axes.set_xlabel("run time on the requested nodes")
         axes.set_title(wrapped(f"{OF_JOBS[name]}: {names[1]} / {names[0]} (jobs)", PAGE))
         bar = figure.colorbar(image, ax=axes, ticks=range(-3, 4))
         bar.ax.set_yticklabels(["≤⅛", "¼", "½", "1", "2", "4", "≥8"])
         bar.set_label(wrapped(f"{names[1]} / {names[0]}; above 1, {names[0]} is better", 3.0))
-    return figure, pd.DataFrame(data, columns=["figure", "nodes", "run_time", "ratio", "jobs"])
+    of = "nodes" if plot.by == "size" else plot.by
+    return figure, pd.DataFrame(data, columns=["figure", of, "run_time", "ratio", "jobs"])
 
 
-def _by_category(jobs: pd.DataFrame, name: str) -> tuple[Any, Any]:
-    """Return means of a figure (NaN without jobs) and numbers of jobs, each of shape (sizes, run times)."""
-    row = np.searchsorted(NODES, jobs["nodes"].to_numpy())
+def _rows(plot: Plot, sides: list[pd.DataFrame]) -> tuple[list[IntArray], list[str]]:
+    """Return the row of each job of each side in a heat map, and the labels of the rows."""
+    if plot.by == "size":
+        sizes = [f"{low + 1}-{high}" if high > low + 1 else f"{high}" for low, high in pairwise((0, *NODES))]
+        return [np.searchsorted(NODES, side["nodes"].to_numpy()) for side in sides], [*sizes, f">{NODES[-1]}"]
+    if any(plot.by not in side for side in sides):
+        what = f"the {PLURALS[plot.by]} of the jobs of a heat map are unknown"
+        hint = "use `by: size`, or another output folder if an earlier version of tracebed made the cells"
+        raise InputError(what, hint=hint)
+    codes, labels = most_frequent(pd.concat([side[plot.by] for side in sides], ignore_index=True))
+    return [*np.split(codes, [len(sides[0])])], labels
+
+
+def _by_category(jobs: pd.DataFrame, name: str, row: IntArray, rows: int) -> tuple[Any, Any]:
+    """Return means of a figure (NaN without jobs) and numbers of jobs, each of shape (`rows`, run times).
+
+    `row`: row of each job, shape (jobs,).
+    """
     column = np.searchsorted(list(RUN_TIMES.values()), jobs["run_time"].to_numpy())
     values, weight = (jobs[column].to_numpy(dtype=np.float64) for column in (name, "weight"))
     known = ~np.isnan(values)
-    total, count = np.zeros((2, len(NODES) + 1, len(RUN_TIMES) + 1))
+    total, count = np.zeros((2, rows, len(RUN_TIMES) + 1))
     np.add.at(total, (row[known], column[known]), (weight * values)[known])
     np.add.at(count, (row[known], column[known]), weight[known])
     with np.errstate(invalid="ignore"):
