@@ -9,7 +9,6 @@ from tests.faults.partitioned_scenario import BIG_MIB, PartitionedScenario, Part
 from tests.faults.scenario import JobSpec, Outcome, carry_out
 from tests.faults.shrinking import examine, violations
 from tracebed.machine.pools import Pools
-from tracebed.orchestrator.scheduling.pools import PooledScheduler
 from tracebed.testing.virtual.faults import Fault
 
 SEEDS, PORTION = 8, 4
@@ -94,21 +93,6 @@ def test_a_replay_on_partitions_that_is_killed_and_loses_nodes_decides_the_same(
     assert kills == [4]
 
 
-QUESTIONS = PartitionedScenario(
-    seed=137,
-    policy="oar",
-    over_limit="kill",
-    jobs=(
-        JobSpec(1010.356, 344.16, 344.16, 2, 2, 2),
-        JobSpec(1039.446, 268.334, 536.668, 1, 1, 1, "p0,p2"),
-        JobSpec(1592.549, 31.726, 63.451, 1, 1, 1, "p0"),
-        JobSpec(1614.217, 82.306, 98.767, 4, 4, 4, "p0,p2", memory_mib=BIG_MIB),
-        JobSpec(1681.347, 108.323, 129.988, 1, 1, 1, memory_mib=BIG_MIB),
-    ),
-    partitions=(PartitionSpec("p0", (1, 2)), PartitionSpec("p1", (3,), tier=2), PartitionSpec("p2", (4, 5, 6, 7, 8))),
-    big=(2, 6, 7, 8),
-    gpus=(3, 4, 8),
-)
 CHAIN = PartitionedScenario(
     seed=23,
     policy="firstfit",
@@ -134,19 +118,6 @@ CHAIN = PartitionedScenario(
         PartitionSpec("p2", (8,)),
     ),
 )
-
-
-def test_a_question_to_the_scheduler_calls_no_policy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """When the limit of a job ends was an event of its pool: a replay asks in each round. Seed 137."""
-    assert violations(QUESTIONS) == []
-    limit_end = PooledScheduler.limit_end
-
-    def asks(self: PooledScheduler, job: int, now: float) -> float:
-        self._part(job)
-        return limit_end(self, job, now)
-
-    monkeypatch.setattr(PooledScheduler, "limit_end", asks)
-    assert violations(QUESTIONS)[0].startswith("journal: decision ")
 
 
 def test_a_start_calls_the_pools_from_which_it_kept_nodes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,8 +24,10 @@ from tracebed.orchestrator.replay.resumption import Resumption
 from tracebed.orchestrator.replay.session import replay
 from tracebed.orchestrator.run import JOURNAL, Run
 from tracebed.orchestrator.scheduling.jobs import Jobs
+from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.scheduling.pools import on_pools
+from tracebed.orchestrator.scheduling.state import Decision, Policy, State
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.testbeds.machine import InventoryMachine
 from tracebed.orchestrator.testbeds.nodes import Group, Inventory, Node
@@ -125,6 +128,37 @@ def test_jobs_run_where_their_demands_allow(tmp_path: Path, policy: str, provide
     assert [*once_more] == decided(path)
 
 
+def test_a_question_to_the_scheduler_calls_no_policy(tmp_path: Path) -> None:
+    """When the limit of a job ends was an event of its pool: a replay asks in each round, and a re-decision does not.
+
+    Found by seed 13 of the scenarios on partitions: the policy `oar` decided otherwise after a resumption.
+    """
+
+    def counted(calls: list[tuple[float, int]]) -> Policy:
+        policy = registry.load("fcfs")
+        decide = policy.decide
+
+        def note(state: State) -> Iterator[Decision]:
+            calls.append((state.now, state.total))
+            return decide(state)
+
+        object.__setattr__(policy, "decide", note)  # the policy is frozen
+        return policy
+
+    table = jobs_of_partitions(12).table.assign(partition=["gpu", "batch"] * 6, gres="", memory_mib=500.0)
+    work = Workload(table.assign(nodes=1, nodes_min=1, nodes_max=1, kind="rigid"))
+    inventory = replace(unlike(), partitions=(PARTITIONS[0], PARTITIONS[2]))
+    calls: list[tuple[float, int]] = []
+    replay(work, inventory, counted(calls), tmp_path / "run", **replaying(200, over_limit="kill"))
+    again: list[tuple[float, int]] = []
+    jobs = Jobs.of(work, cores_per_node=4, over_limit=OverLimit.KILL)
+    jobs, pools = on_pools(work, InventoryMachine.of(inventory), jobs, registry.load("fcfs"))
+    assert pools.disjoint
+    entries = journal.read(tmp_path / "run" / JOURNAL)[1]
+    list(redecide(entries, jobs, inventory.facts, counted(again), Setup.of("fcfs").scheduling, pools))
+    assert calls == again and {total for _, total in calls} == {1, 4}
+
+
 @pytest.mark.parametrize("policy", ["easy", "pref"])
 def test_the_error_budget_of_a_replay_on_partitions_leaves_nothing(tmp_path: Path, policy: str) -> None:
     work = jobs_of_partitions(seed=2)
@@ -143,7 +177,11 @@ def test_a_prediction_on_the_inventory_has_the_nodes_of_the_replay(tmp_path: Pat
 
 def test_a_plain_inventory_records_no_machine(tmp_path: Path) -> None:
     plain = replace(unlike(), partitions=(), nodes=unlike().nodes[:4], groups=())
-    plain = replace(plain, nodes=tuple(replace(node, features=(), provider="local") for node in plain.nodes), groups=())
+    plain = replace(
+        plain,
+        nodes=tuple(replace(node, features=(), memory_mib=500, provider="local") for node in plain.nodes),
+        groups=(),
+    )
     assert InventoryMachine.of(plain).plain
     work = Workload(jobs_of_partitions(4).table.assign(nodes=1, nodes_min=1, nodes_max=1, gres="", partition=""))
     run = replay(work, plain, "easy", tmp_path / "run", **replaying(400))

@@ -531,10 +531,11 @@ def test_partitions_keep_the_nodes_that_are_left(tmp_path: Path) -> None:
     assert [node.name for node in InventoryMachine.of(replace(left, grid="")).nodes] == ["c2", "m1"]
 
 
-def test_an_inventory_with_memory_alone_is_plain(tmp_path: Path) -> None:
-    read = load(tmp_path, "nodes:\n  - {name: 'n[1-2]', cores: 2, emulated: true, memory_mib: 512}\n")
-    machine = InventoryMachine.of(read)
-    assert machine.plain and [kind.memory_mib for kind in machine.classes] == [512]
+def test_an_inventory_of_nodes_with_equal_memory_is_plain(tmp_path: Path) -> None:
+    equal = "nodes:\n  - {name: 'n[1-2]', cores: 2, emulated: true, memory_mib: 512}\n"
+    assert InventoryMachine.of(load(tmp_path, equal)).plain
+    unlike = InventoryMachine.of(load(tmp_path, equal + "  - {name: m, cores: 2, emulated: true, memory_mib: 1024}\n"))
+    assert [kind.memory_mib for kind in unlike.classes] == [512, 1024] and not unlike.plain
 
 
 # The JSON schema.

@@ -22,18 +22,25 @@ class InventoryMachine(Machine):
 
     @classmethod
     def of(cls, inventory: Inventory) -> InventoryMachine:
-        """Return the machine of an inventory. Consecutive nodes that are alike are a class."""
+        """Return the machine of an inventory. Consecutive nodes that are alike are a class.
+
+        If the nodes have equal memory, and neither partitions nor resources, the memory is a limit only: a replay
+        refuses a job that needs more.
+        """
+        nodes = inventory.nodes
+        demanded = inventory.partitions or any(node.gres or node.features for node in nodes)
+        equal = not demanded and len({node.memory_mib for node in nodes}) == 1
         classes = tuple(
             NodeClass(
                 names=tuple(node.name for node in alike),
                 cores=cores,
                 sockets=sockets,
-                memory_mib=memory_mib,
+                memory_mib=None if equal else memory_mib,
                 gres=gres,
                 features=features,
             )
             for (cores, sockets, memory_mib, gres, features), alike in groupby(
-                inventory.nodes, lambda node: (node.cores, node.sockets, node.memory_mib, node.gres, node.features)
+                nodes, lambda node: (node.cores, node.sockets, node.memory_mib, node.gres, node.features)
             )
         )
         machine = cls(classes=classes, partitions=inventory.partitions, grid=inventory.grid, inventory=inventory)

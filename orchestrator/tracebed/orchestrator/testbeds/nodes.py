@@ -156,7 +156,7 @@ class Inventory:
     def as_dict(self) -> dict[str, Any]:
         """Return the content on which runs depend, as JSON values. Keys of later versions are present only if set."""
         later = {"memory_mib", "address", "provider", "gres", "features"}
-        unset = (None, "local", {}, ())
+        unset: tuple[Any, ...] = (None, "local", {}, ())
         nodes = [
             {key: value for key, value in asdict(node).items() if key not in later or value not in unset}
             for node in self.nodes
