@@ -72,7 +72,7 @@ NOT_RUN = {
     "docs/how-to/validate-your-simulator.md": 1,
     "docs/reference/import.md": 1,
     "docs/reference/ledger.md": 1,
-    "docs/reference/machines.md": 1,
+    "docs/reference/machines.md": 2,
     "docs/reference/policies/slurm.md": 2,
     "docs/reference/tolerances.md": 1,
     "docs/reference/whatif.md": 1,

@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 import tracebed.api as tb
+from tests.documented import of_machines
 from tests.oracles.redecided import complete_budget, decided
 from tests.runs import by_node, replaying
 from tracebed.converters.workload import Workload
@@ -173,6 +174,37 @@ def test_a_prediction_on_the_inventory_has_the_nodes_of_the_replay(tmp_path: Pat
     predicted = tb.simulate(work, "easy", inventory)
     assert nodes_of(predicted) == nodes_of(run)
     np.testing.assert_allclose(predicted.jobs["start"], run.jobs["start"], atol=3.0)
+
+
+POLICIES = ("fcfs", "firstfit", "easy", "conservative", "oar", "pref", "keep-pref", "min", "avg", "dmr")
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_the_twenty_jobs_of_the_page_on_the_shipped_machine(tmp_path: Path, policy: str) -> None:
+    """On virtual nodes in place of the containers. The replay has the schedule of the prediction but for launches."""
+    of_machines("job_id,submit_time,")(tmp_path / "twenty.csv")
+    work, shipped = tb.read(tmp_path / "twenty.csv"), tb.inventory("partitions")
+    nodes = tuple(replace(node, provider="virtual") for node in shipped.nodes)
+    inventory = replace(shipped, nodes=nodes, groups=(Group("boxes", "virtual", VirtualSettings(), nodes),))
+    run = replay(work, inventory, policy, tmp_path / "run", **replaying(20))
+    assert run.info.counts == {"jobs": 20, "completed": 20}
+    held, own = nodes_of(run), run.info.machine
+    assert own is not None
+    partitions = {part.name: {*part.names} or {node.name for node in nodes} for part in own.partitions}
+    facts = {node.name: node for node in nodes}
+    for row in work.table.to_dict("records"):
+        served = set.union(*(partitions[name] for name in (row["partition"] or "batch").split(",")))
+        assert held[row["job_id"]] <= served
+        assert all(facts[name].memory_mib >= row["memory_mib"] for name in held[row["job_id"]])
+        assert all(facts[name].gres or "gpu" not in row["gres"] for name in held[row["job_id"]])
+        assert row["features"] in ("", *set.union(*({*facts[name].features} for name in held[row["job_id"]])))
+    predicted = tb.simulate(work, policy, "partitions", speed=20)
+    assert predicted.metrics()["mean_wait_s"] == pytest.approx(run_wait(run), rel=0.15)
+
+
+def run_wait(run: Run) -> float:
+    """Return the mean wait, s."""
+    return float((run.jobs["start"] - run.jobs["submit"]).mean())
 
 
 def test_a_plain_inventory_records_no_machine(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from tracebed.ground.errors import InputError, Tolerated
 from tracebed.ground.ranges import parse_names
 from tracebed.machine.machine import Machine
 from tracebed.orchestrator.testbeds import inventory_keys
+from tracebed.orchestrator.testbeds.docker.provider import DockerSettings, container_options
 from tracebed.orchestrator.testbeds.inventory import as_yaml, load_inventory
 from tracebed.orchestrator.testbeds.inventory_keys import inventory_schema
 from tracebed.orchestrator.testbeds.machine import InventoryMachine
@@ -114,6 +115,20 @@ def test_shipped_inventories_of_clusters(name: str, nodes: int, cores: int, sock
     }
     assert [group.provider for group in found.groups] == providers
     assert tb.simulate(tb.generate("cirne", jobs=5, nodes=2, seed=1), "easy", name).total_nodes == nodes
+
+
+def test_the_shipped_machine_with_partitions_has_containers_of_two_sizes() -> None:
+    found = load_inventory("partitions")
+    assert [group.provider for group in found.groups] == ["docker"]
+    made = {
+        (options["mem_limit"], options["memswap_limit"])
+        for node in found.nodes
+        for options in [container_options(DockerSettings(), node, "t", "image")]
+    }
+    assert made == {("512m", "512m"), ("1024m", "1024m")}
+    machine = InventoryMachine.of(found)
+    assert (len(machine.classes), len(machine.partitions)) == (3, 4)
+    assert [kind.gres for kind in machine.classes] == [{}, {}, {"gpu": 2}]
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")
