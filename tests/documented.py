@@ -284,16 +284,12 @@ def reservations(path: Path) -> None:
     path.write_text(f"ReservationName=maintenance {times} Duration=01:00:00\n   Nodes=n[1-64] Flags=MAINT\n")
 
 
-def of_machines(header: str) -> Callable[[Path], None]:
-    """Return a function that writes the table of the page on machines whose first line begins with `header`."""
-
-    def write(path: Path) -> None:
-        page = (ROOT / "docs/reference/machines.md").read_text(encoding="utf-8")
-        table = re.search(rf"^{header}.*?(?=^```$)", page, re.MULTILINE | re.DOTALL)
-        assert table is not None
-        path.write_text(table[0])
-
-    return write
+def outages(path: Path) -> None:
+    """Write the table of outages of the page on machines."""
+    page = (ROOT / "docs/reference/machines.md").read_text(encoding="utf-8")
+    table = re.search(r"^node,from,.*?(?=^```$)", page, re.MULTILINE | re.DOTALL)
+    assert table is not None
+    path.write_text(table[0])
 
 
 def best_fit(path: Path) -> None:
@@ -329,8 +325,8 @@ FIXTURES: dict[str, Callable[[Path], None]] = {
     "perlmutter.yaml": venus,
     "state": cluster_state,
     "resv.txt": reservations,
-    "outages.csv": of_machines("node,from,"),
-    "twenty.csv": of_machines("job_id,submit_time,"),
+    "outages.csv": outages,
+    "twenty.csv": lambda path: path.write_text((ROOT / "docs/reference/twenty.csv").read_text(encoding="utf-8")),
     "slurm.conf": slurm_conf,
     "slurm.conf.new": slurm_conf,
     "knl.parquet": of_cori,

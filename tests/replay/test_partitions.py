@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 import tracebed.api as tb
-from tests.documented import of_machines
+from tests.documented import ROOT
 from tests.oracles.redecided import complete_budget, decided
 from tests.runs import by_node, replaying
 from tracebed.converters.workload import Workload
@@ -182,8 +182,7 @@ POLICIES = ("fcfs", "firstfit", "easy", "conservative", "oar", "pref", "keep-pre
 @pytest.mark.parametrize("policy", POLICIES)
 def test_the_twenty_jobs_of_the_page_on_the_shipped_machine(tmp_path: Path, policy: str) -> None:
     """On virtual nodes in place of the containers. The replay has the schedule of the prediction but for launches."""
-    of_machines("job_id,submit_time,")(tmp_path / "twenty.csv")
-    work, shipped = tb.read(tmp_path / "twenty.csv"), tb.inventory("partitions")
+    work, shipped = tb.read(ROOT / "docs/reference/twenty.csv"), tb.inventory("partitions")
     nodes = tuple(replace(node, provider="virtual") for node in shipped.nodes)
     inventory = replace(shipped, nodes=nodes, groups=(Group("boxes", "virtual", VirtualSettings(), nodes),))
     run = replay(work, inventory, policy, tmp_path / "run", **replaying(20))
