@@ -292,6 +292,10 @@ def outages(path: Path) -> None:
     path.write_text(table[0])
 
 
+def machine(path: Path) -> None:
+    path.write_text(packages.files_of(ROOT / "docs/reference/machines.md")["machine.yaml"])
+
+
 def best_fit(path: Path) -> None:
     path.write_text(packages.files_of(ROOT / "docs/how-to/write-a-policy.md")["bestfit.py"])
 
@@ -326,6 +330,7 @@ FIXTURES: dict[str, Callable[[Path], None]] = {
     "state": cluster_state,
     "resv.txt": reservations,
     "outages.csv": outages,
+    "machine.yaml": machine,
     "slurm.conf": slurm_conf,
     "slurm.conf.new": slurm_conf,
     "knl.parquet": of_cori,
