@@ -292,6 +292,10 @@ def outages(path: Path) -> None:
     path.write_text(table[0])
 
 
+def machine(path: Path) -> None:
+    path.write_text(packages.files_of(ROOT / "docs/reference/machines.md")["machine.yaml"])
+
+
 def best_fit(path: Path) -> None:
     path.write_text(packages.files_of(ROOT / "docs/how-to/write-a-policy.md")["bestfit.py"])
 
@@ -327,6 +331,7 @@ FIXTURES: dict[str, Callable[[Path], None]] = {
     "resv.txt": reservations,
     "outages.csv": outages,
     "twenty.csv": lambda path: path.write_text((ROOT / "docs/reference/twenty.csv").read_text(encoding="utf-8")),
+    "machine.yaml": machine,
     "slurm.conf": slurm_conf,
     "slurm.conf.new": slurm_conf,
     "knl.parquet": of_cori,

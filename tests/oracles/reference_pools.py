@@ -32,9 +32,9 @@ def schedule(jobs: list[PoolJob], pools: list[tuple[set[int], int]], policy: str
     instants = {job.submit for job in jobs}
     while instants:
         machine.now = now = min(instants)
-        for job in machine.at(now):
-            instants.add(now + job.run_time)
         instants.remove(now)
+        for job in machine.at(now):
+            instants.add(now + job.run_time)  # now again, for a job without a run time
 
 
 class _Machine:
@@ -42,11 +42,17 @@ class _Machine:
         self.jobs, self.pools = jobs, pools
         self.policy = {"fcfs": self.fcfs, "firstfit": self.firstfit, "easy": self.easy}.get(policy, self.conservative)
         self.now = 0.0
+        self.submitted: list[PoolJob] = []
+        self.ended: set[PoolJob] = set()
         self.kept: list[tuple[float, int]] = []  # until when nodes are kept from the pool that decides, and how many
 
     def at(self, now: float) -> list[PoolJob]:
         """Decide at an instant, and return the jobs that start."""
-        events = {job.pool for job in self.jobs if job.submit == now or job.start + job.run_time == now}
+        new = [job for job in self.jobs[len(self.submitted) :] if job.submit == now]
+        ended = [job for job in self.running() if job.start + job.run_time == now]
+        self.submitted += new
+        self.ended.update(ended)
+        events = {job.pool for job in (*new, *ended)}
         called = set(events)
         for _ in self.pools:  # pools connected with those of the events
             nodes = set().union(*(self.pools[p][0] for p in called))
@@ -65,10 +71,10 @@ class _Machine:
         return -self.pools[pool][1], self.jobs.index(waiting[0]) if waiting else math.inf, pool
 
     def waiting(self, pool: int) -> list[PoolJob]:
-        return [job for job in self.jobs if job.pool == pool and job.submit <= self.now and job.waits]
+        return [job for job in self.submitted if job.pool == pool and job.waits]
 
     def running(self) -> list[PoolJob]:
-        return [job for job in self.jobs if job.start <= self.now < job.start + job.run_time]
+        return [job for job in self.submitted if not job.waits and job not in self.ended]
 
     def free(self, pool: int) -> set[int]:
         return self.pools[pool][0] - {node for job in self.running() for node in job.held}

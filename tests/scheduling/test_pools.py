@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,11 +16,14 @@ from tests.oracles.drawn import POLICIES, draw
 from tests.oracles.reference_pools import PoolJob, schedule
 from tests.oracles.reference_scheduler import RefJob, reference_schedule
 from tests.scheduling.test_scheduling import MICROSECOND, POLICY_PARAMETERS, nodes_held, workload_of
+from tests.slurm.test_slurm_cluster import model_jobs
 from tracebed.machine.pools import Pool, Pools
+from tracebed.machine.sources import read_machine
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.setup import Setup
+from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.orchestrator.simulation.simulator import Simulator
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -83,9 +88,9 @@ def drawn_pools(seed: int) -> tuple[list[PoolJob], list[tuple[set[int], int]]]:
     for _ in range(rng.randint(1, 40)):
         submit += rng.choice([0.0, 1.0, 3.0, 10.0])
         pool = rng.randrange(len(pools))
-        run_time = float(rng.choice([1, 2, 5, 7, 10, 20, 40]))
+        run_time = float(rng.choice([0, 1, 2, 5, 7, 10, 20, 40]))
         nodes = rng.randint(1, len(pools[pool][0]))
-        jobs.append(PoolJob(submit, run_time, run_time * rng.choice([1, 1, 2, 3]), nodes, pool))
+        jobs.append(PoolJob(submit, run_time, max(1.0, run_time * rng.choice([1, 1, 2, 3])), nodes, pool))
     return jobs, pools
 
 
@@ -101,3 +106,28 @@ def test_pools_that_overlap_equal_the_reference(seed: int, policy: str) -> None:
     schedule(jobs, pools, policy)
     assert list(record.start) == [job.start for job in jobs]
     assert nodes_held(simulator) == {number: sorted(job.held) for number, job in enumerate(jobs)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", ["fcfs", "easy", "conservative"])
+def test_the_jobs_of_slurm_model_on_the_machine_of_its_slurm_conf_equal_the_reference(
+    policy: str, reference_data: Callable[[str], Path]
+) -> None:
+    """Five pools of ten nodes: all, two features, one node with GPUs, one with much memory."""
+    folder = reference_data("slurm-model")
+    workload, machine = model_jobs(folder), read_machine(folder / "slurm.conf")
+    jobs = workload.runnable()[0]
+    pools = Pools.on(machine, jobs, jobs.ints("nodes"))
+    assert sorted(len(pool.nodes) for pool in pools.pools) == [1, 1, 4, 4, 10]
+    limit = np.where(np.isnan(jobs.floats("time_limit")), jobs.floats("run_time"), jobs.floats("time_limit"))
+    columns = (
+        jobs.floats("submit_time"),
+        np.minimum(jobs.floats("run_time"), limit),
+        limit,
+        jobs.ints("nodes"),
+        pools.of,
+    )
+    expected = [PoolJob(*row) for row in zip(*(column.tolist() for column in columns), strict=True)]
+    schedule(expected, [({*pool.nodes}, pool.tier) for pool in pools.pools], policy)
+    run = predict(workload, machine, policy, over_limit=OverLimit.KILL)
+    assert run.jobs["start"].tolist() == [job.start for job in expected]
