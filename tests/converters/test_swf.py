@@ -517,6 +517,15 @@ def test_a_number_that_is_not_whole_is_a_clear_error(tmp_path: Path, field: int,
         ("1,15", None),
         ("two", None),
         ("12 34", None),
+        ("1152, see the notes", 1152),
+        ("16 Processors (8 x 2)", 16),
+        ("4 x 36", None),
+        ("2 racks of 64", None),
+        ("16 nodes", None),  # not of processors
+        ("16 nodes of 4 cores", None),
+        ("100-200", None),
+        ("4k", None),
+        ("1.5e2", None),
     ],
 )
 def test_no_leading_digits_of_a_text_are_a_number(text: str, number: int | None) -> None:
@@ -534,10 +543,17 @@ def test_no_leading_digits_of_a_text_are_a_number(text: str, number: int | None)
         ("1507293600", "Europe/Amsterdam", 1507293600.0),
         ("1507293600 (Fri Oct  6 14:40:00 2017)", "", 1507293600.0),
         ("Fri Oct  6", "", None),
+        ("2017 Oct 6", "", None),
+        ("2017-10-06 12:40:00", "CEST", 1507293600.0),  # no name of a time zone
+        ("2017-10-06 12:40:00", "No/Where", 1507293600.0),
+        ("2017-10-06 14:40:00", "+7200", 1507293600.0),
+        ("2017-10-06 05:40:00", "-25200", 1507293600.0),
+        ("2017-10-06 12:40:00", "+720000", 1507293600.0),  # no offset of the earth
     ],
 )
 def test_a_date_as_start_is_one_of_the_time_zone_of_the_log(text: str, zone: str, start: float | None) -> None:
-    header = SwfHeader(labels={"UnixStartTime": [text], "TimeZoneString": [zone]})
+    label = "TimeZone" if zone[:1] in ("+", "-") else "TimeZoneString"
+    header = SwfHeader(labels={"UnixStartTime": [text], label: [zone]})
     assert header.start()[0] == start
     assert ("taken as UTC" in str([what for what, count in header.defects().items() if count])) == (
         text == "2017-10-06 12:40:00"
