@@ -577,6 +577,42 @@ def test_logs_of_metacentrum_have_bytes_a_job_and_fillers(tmp_path: Path) -> Non
     assert not any("cores per node of the machine" in text for text in counts)
 
 
+@pytest.mark.parametrize(
+    ("request_", "nodes", "cores"),
+    [
+        ("4:x86_64:ppn=8", 4, 8),
+        ("1:ppn=64:mem=400gb:cl_zewura#excl", 1, 64),
+        ("2:ncpus=16:mem=4gb+1:ncpus=4", 3, 16),
+        ("zewura1:ppn=8+zewura2:ppn=8:x86_64", 2, 8),
+        ("3:6", 3, 6),
+        ("2#excl", 2, 1),
+        ("1:ppn=4 and more words", 1, 4),
+        ("x86_64", 12, 1),  # the size is that of field 8
+        ("1:ppn=4+", 12, 1),
+    ],
+)
+def test_the_request_of_metacentrum_has_its_cores_anywhere(
+    request_: str, nodes: int, cores: int, tmp_path: Path
+) -> None:
+    path = tmp_path / "wagap.swf"
+    path.write_text(f"1 0 0 9 12 1 1024 12 99 {nodes * 2**30} 1 6 1 1 -1 1 1 1 {{1}} q_2w {request_}\n")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", Tolerated)
+        batch = tb.read(path)
+    assert (batch.ints("nodes")[0], batch.ints("cores_per_node")[0]) == (nodes, cores)
+    assert batch.floats("memory_mib").tolist() == [1024.0]
+    assert batch.column("queue").tolist() == ["q_2w"]
+
+
+def test_memory_in_another_unit_is_unknown(tmp_path: Path) -> None:
+    """The log of a family with bytes a job, without the fields by which the family is known."""
+    path = tmp_path / "log.swf"
+    lines = [f"{job} 0 0 10 4 -1 -1 4 20 {2**30 * 4**job} 1 1 1 1 1 1 -1 -1\n" for job in range(1, 5)]
+    path.write_text("".join(lines))
+    with pytest.warns(Tolerated, match=r"field 10 in another unit than KiB per processor, set to unknown \(4 times\)"):
+        assert "memory_mib" not in tb.read(path).table
+
+
 def test_a_job_that_follows_itself_follows_no_job(tmp_path: Path) -> None:
     path = tmp_path / "log.swf"
     rest = "1 -1 -1 1 20 -1 1 1 1 1 1 1"
