@@ -71,8 +71,8 @@ class SwfHeader:
     def start(self) -> tuple[float | None, bool]:
         """Return the instant of time 0 in s since 1970, and whether a date was read in an assumed time zone, UTC.
 
-        `UnixStartTime` is a number; some logs have a date there, which is one of the time zone of the log, by name or by
-        its offset in s (`TimeZone`, which newer versions of the format no longer have).
+        `UnixStartTime` is a number; some logs have a date there, which is one of the time zone of the log, by name or
+        by its offset in s (`TimeZone`, which newer versions of the format no longer have).
         """
         number = self.number("UnixStartTime")
         if number is not None:
