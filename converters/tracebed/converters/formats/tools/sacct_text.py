@@ -88,7 +88,8 @@ class SacctHeader:
     def of(cls, file: Input) -> SacctHeader:
         """Read the first line of a file; a line without a delimiter is one name."""
         first = _first_line(file).replace(b'"', b"")
-        between = re.match(rb"[A-Za-z]+([^A-Za-z0-9]+)[A-Za-z]", first)
+        # A table of another tool may have row numbers before the columns of sacct.
+        between = re.match(rb"(?:(?:Unnamed: [\d.]+)?,)?[A-Za-z]+([^A-Za-z0-9]+)[A-Za-z]", first)
         delimiter = between[1] if between else b"|"
         pieces = first.split() if not delimiter.strip(b" ") else first.split(delimiter)
         return cls(tuple(name.decode("utf-8", "replace").strip() for name in pieces), delimiter)
