@@ -774,6 +774,23 @@ def _picky(item: int) -> int:
     return 10 * item
 
 
+def test_a_cell_on_the_machine_of_a_slurm_conf_is_kept(tmp_path: Path) -> None:
+    """What the simulation of Slurm knows of a cluster is part of the record of the cell, as in a run."""
+    conf, path, output = tmp_path / "slurm.conf", tmp_path / "g.yaml", tmp_path / "out"
+    conf.write_text(
+        "SelectType=select/linear\nPriorityType=priority/basic\nNodeName=n[1-32] CPUs=1\n"
+        "PartitionName=batch Nodes=ALL Default=YES MaxTime=60\n"
+    )
+    policy = {"policy": "slurm", "conf": conf.name}
+    path.write_text(yaml.safe_dump({"workloads": {"w": DRAWN}, "policies": [policy], "seeds": 1}))
+    first = tb.experiment(path, output, workers=1)
+    [kept] = (output / "cells").glob("*.json")
+    assert json.loads(kept.read_text())["cell"]["machine"] == tb.slurm_conf(conf).machine.to_json()
+    written = kept.stat().st_mtime_ns
+    pd.testing.assert_frame_equal(tb.experiment(path, output, workers=1), first)
+    assert kept.stat().st_mtime_ns == written
+
+
 # Comparisons with a baseline of which `exclude` leaves out cells.
 
 GRID = """workloads: {drawn: {model: cirne, options: {jobs: 40, nodes: 16, seed: 1}}}
