@@ -20,7 +20,7 @@ from tracebed.ground.errors import ExitCode, InputError
 from tracebed.validation.export import export
 from tracebed.validation.export.exporter import EXPORTERS
 from tracebed.validation.simulators.reading import form_of
-from tracebed.validation.simulators.simulator import SIMULATORS, simulator
+from tracebed.validation.simulators.simulator import SIMULATORS
 
 FILES: dict[str, dict[str, str]] = {
     "csv": {"jobs.csv": "id,submit,start,end,nodes,held_nodes\na,0,0,60,2,0-1\nb,5,60,90,1,0\n"},
@@ -48,7 +48,7 @@ def sample(form: str, folder: Path) -> Path:
     return folder if len(FILES[form]) > 1 else folder / next(iter(FILES[form]))
 
 
-IMPORTERS = [name for name in SIMULATORS.names() if name != "cqsim" and simulator(name).read is not None]
+IMPORTERS = [name for name in SIMULATORS.names() if name != "cqsim" and SIMULATORS.load(name).read is not None]
 """All but the one whose file means nothing without a workload; tests/simulators/test_import_simulators.py reads it."""
 
 

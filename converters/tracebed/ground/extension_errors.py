@@ -106,7 +106,26 @@ def checked(value: Any, kind: type | tuple[type, ...], what: str, function: Any)
     """Return `value`, which `function` of an extension (`what`) has returned. Raises ExtensionError if not a `kind`."""
     if isinstance(value, kind):
         return value
+    wanted = " or ".join(one.__name__ for one in (kind if isinstance(kind, tuple) else (kind,)))
+    raise returned(type(value).__name__, what, function, f"return {wanted}")
+
+
+def checked_members(value: Any, protocol: type, what: str, function: Any) -> Any:
+    """Return `value`, which `function` of an extension (`what`) has returned. Raises ExtensionError for another kind.
+
+    The members are the public ones of a protocol. No property is read: it may be unknown before the first call.
+    """
+    own = {*getattr(value, "__dict__", {}), *dir(type(value))}
+    members = [name for name in {**vars(protocol), **protocol.__annotations__} if not name.startswith("_")]
+    absent = [name for name in members if name not in own]
+    if absent and "__getattr__" not in own:
+        lacks = f"{type(value).__name__}, without {', '.join(absent[:3])}{', ...' if len(absent) > 3 else ''}"
+        raise returned(lacks, what, function, f"return a {protocol.__name__}")
+    return value
+
+
+def returned(value: str, what: str, function: Any, hint: str) -> ExtensionError:
+    """Return the error for what `function` of an extension (`what`) has returned: `value`, in words."""
     code = getattr(function, "__code__", None)
     where = place_of(code) if isinstance(code, CodeType) else None
-    wanted = " or ".join(one.__name__ for one in (kind if isinstance(kind, tuple) else (kind,)))
-    raise ExtensionError(f"{what} returns {type(value).__name__}", where=where, hint=f"return {wanted}")
+    return ExtensionError(f"{what} returns {value}", where=where, hint=hint)
