@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import CodeType, FrameType, TracebackType
 from typing import Any
@@ -110,17 +110,15 @@ def checked(value: Any, kind: type | tuple[type, ...], what: str, function: Any)
     raise returned(type(value).__name__, what, function, f"return {wanted}")
 
 
-def checked_members(value: Any, protocol: type, what: str, function: Any) -> Any:
-    """Return `value`, which `function` of an extension (`what`) has returned. Raises ExtensionError for another kind.
+def checked_members(value: Any, members: Sequence[str], what: str, function: Any) -> Any:
+    """Return `value`, which `function` of an extension (`what`) has returned. Raises ExtensionError if it lacks one.
 
-    The members are the public ones of a protocol. No property is read: it may be unknown before the first call.
+    `members`: methods by which an object is told from one of another kind. A protocol may have optional ones, too.
     """
-    own = {*getattr(value, "__dict__", {}), *dir(type(value))}
-    members = [name for name in {**vars(protocol), **protocol.__annotations__} if not name.startswith("_")]
-    absent = [name for name in members if name not in own]
-    if absent and "__getattr__" not in own:
-        lacks = f"{type(value).__name__}, without {', '.join(absent[:3])}{', ...' if len(absent) > 3 else ''}"
-        raise returned(lacks, what, function, f"return a {protocol.__name__}")
+    absent = [name for name in members if not callable(getattr(value, name, None))]
+    if absent:
+        lacks = f"{type(value).__name__}, without {', '.join(absent)}"
+        raise returned(lacks, what, function, f"return an object with {', '.join(members)}")
     return value
 
 

@@ -115,5 +115,6 @@ def made_testbed(name: str, inventory: Inventory, folder: Path, **options: Any) 
         InputError: the testbed is not installed, or what its entry point names makes no testbed.
     """
     factory = TESTBEDS.load(name)
-    testbed: Testbed = checked_members(factory(inventory, folder, **options), Testbed, f"testbed {name}", factory)
+    made = factory(inventory, folder, **options)
+    testbed: Testbed = checked_members(made, ("start", "receive", "stop"), f"testbed {name}", factory)
     return testbed

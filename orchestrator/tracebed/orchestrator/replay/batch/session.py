@@ -74,7 +74,7 @@ class BatchOptions:
         """Return the batch system. Raises InputError if it is unknown, or an option is invalid."""
         factory = BATCH_SYSTEMS.load(self.scheduler)
         what = f"batch system {self.scheduler}"
-        system: BatchSystem = checked_members(factory(self.settings), BatchSystem, what, factory)
+        system: BatchSystem = checked_members(factory(self.settings), ("submit", "poll", "cancel"), what, factory)
         return system
 
     def as_dict(self) -> dict[str, Any]:
