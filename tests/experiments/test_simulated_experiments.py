@@ -846,6 +846,43 @@ def _picky(item: int) -> int:
     return 10 * item
 
 
+def test_a_cell_on_the_machine_of_a_slurm_conf_is_kept(tmp_path: Path) -> None:
+    """What the simulation of Slurm knows of a cluster is part of the record of the cell, as in a run."""
+    conf, path, output = tmp_path / "slurm.conf", tmp_path / "g.yaml", tmp_path / "out"
+    conf.write_text(
+        "SelectType=select/linear\nPriorityType=priority/basic\nNodeName=n[1-32] CPUs=1\n"
+        "PartitionName=batch Nodes=ALL Default=YES MaxTime=60\n"
+    )
+    policy = {"policy": "slurm", "conf": conf.name}
+    path.write_text(yaml.safe_dump({"workloads": {"w": DRAWN}, "policies": [policy], "seeds": 1}))
+    first = tb.experiment(path, output, workers=1)
+    [kept] = (output / "cells").glob("*.json")
+    assert json.loads(kept.read_text())["cell"]["machine"] == tb.slurm_conf(conf).machine.to_json()
+    written = kept.stat().st_mtime_ns
+    pd.testing.assert_frame_equal(tb.experiment(path, output, workers=1), first)
+    assert kept.stat().st_mtime_ns == written
+
+
+@pytest.mark.usefixtures("without_pictures")
+@pytest.mark.parametrize("limit", [1, 10_000])
+def test_policies_that_finish_different_jobs_are_named(call: Callable[..., Any], limit: int) -> None:
+    """A shorter limit rejects long jobs, and the waits of the others fall: no gain of the policy."""
+    conf = "SelectType=select/linear\nPriorityType=priority/basic\nNodeName=n[1-32] CPUs=1\n"
+    Path("long.conf").write_text(f"{conf}PartitionName=batch Nodes=ALL Default=YES\n")
+    Path("short.conf").write_text(f"{conf}PartitionName=batch Nodes=ALL Default=YES MaxTime={limit}\n")
+    workload = tb.generate("lublin99", jobs=60, nodes=32, seed=0)
+    table = workload.table.assign(time_limit=60.0 * np.ceil(workload.table["run_time"] / 60))
+    tb.write(tb.Workload(table, workload.provenance), "w.csv")
+    policies = "[{policy: slurm, conf: long.conf, label: long}, {policy: slurm, conf: short.conf, label: short}]"
+    Path("g.yaml").write_text(f"workloads: {{w: w.csv}}\npolicies: {policies}\n")
+    status, _, said = call("experiment", "g.yaml", "-o", "out", "--workers", "1")
+    assert status == 0, said
+    kept = int((table["time_limit"] <= 60 * limit).sum())
+    text = f"over the jobs that finish, and policies finish different jobs: long 60 of 60, short {kept} of 60"
+    assert (text in said) is (kept < 60)
+    assert (kept < 60) is (limit == 1)
+
+
 # Comparisons with a baseline of which `exclude` leaves out cells.
 
 GRID = """workloads: {drawn: {model: cirne, options: {jobs: 40, nodes: 16, seed: 1}}}
