@@ -153,10 +153,11 @@ class _Case:
 
     def check_nodes(self) -> None:
         """Check that no job holds a node outside its partition."""
-        partition = self.run.jobs.set_index("job_id")["partition"]
-        for row in self.run.allocations.itertuples():
-            inside = {*range(row.node, row.node + row.count)} <= self.members[partition[row.job_id]]
-            self.require(inside, f"job {row.job_id} holds a node outside its partition")
+        rows = self.run.allocations
+        partition = dict(zip(self.run.jobs["job_id"], self.run.jobs["partition"], strict=True))
+        for job, node, count in zip(rows["job_id"], rows["node"], rows["count"], strict=True):
+            inside = {*range(node, node + count)} <= self.members[partition[job]]
+            self.require(inside, f"job {job} holds a node outside its partition")
 
     def check_sizes(self) -> None:
         """Check that each rigid job keeps its nodes, and each malleable job stays within its sizes."""
