@@ -126,8 +126,9 @@ class _Case:
     def check_jobs(self) -> None:
         """Check that each job that fits the machine runs after its submission."""
         for job in self.run.jobs.to_dict("records"):
-            what, least = f"job {job['job_id']}", self.jobs.low[self.jobs.ids.index(job["job_id"])]
-            fits = least <= len(self.members[job["partition"]])
+            what, number = f"job {job['job_id']}", self.jobs.ids.index(job["job_id"])
+            fits = self.jobs.low[number] <= len(self.members[job["partition"]])
+            self.require(job["nodes"] == self.jobs.nodes[number], f"{what} requests other nodes than in the workload")
             self.require(job["state"] in ENDED, f"{what} is {job['state']} at the end ({job['reason']})")
             self.require(job["state"] == "completed" or job["reason"], f"{what} is {job['state']} without a reason")
             self.require(fits or job["state"] != "completed", f"{what} runs, but needs more nodes than the machine has")
