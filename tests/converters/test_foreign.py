@@ -17,6 +17,12 @@ HEADER = (
 FOREIGN = {
     "LSF's bjobs": "JOBID   USER   STAT  QUEUE   FROM_HOST\n101  u1  DONE  normal  h1\n",
     "lsb.acct": '"JOB_FINISH" "10.1" 1709281200 1001 500 33554438 1 1709280000 0 0 1709280600 "u1" "normal"\n',
+    "LSF's bhist": "Summary of time in seconds spent in various states:\nJOBID   USER    JOB_NAME  PEND    RUN\n",
+    "LSF's bjobs or bhist": "Job <101>, User <u1>, Project <default>, Command <sleep 100>\nFri Mar  1 08:00:00: x\n",
+    "HTCondor": "000 (101.000.000) 2024-03-01 08:00:00 Job submitted from host: <10.0.0.1:9618>\n...\n",
+    "OAR with jobs in JSON": '{\n   "7" : {\n      "name" : null,\n      "assigned_resources" : [1, 2],\n   }\n}\n',
+    "PBS's qstat in JSON": '{\n    "timestamp":1709280000,\n    "pbs_version":"22.05.11",\n    "Jobs":{}\n}\n',
+    "Grid Engine's qstat in XML": "<?xml version='1.0'?>\n<job_info  xmlns:xsd='x'>\n</job_info>\n",
     "accounting of Grid Engine": "all.q:n1:grp:u1:job:1001:sge:" + ":".join(["0"] * 38) + "\n",
     "qacct": "=====================\nqname        all.q\nhostname     n1\n",
     "flux jobs": "       JOBID USER     NAME       ST NTASKS NNODES     TIME INFO\n   f3sG u1 a.sh CD 4 1 10.05s n1\n",
@@ -49,6 +55,27 @@ def test_an_index_that_pandas_wrote_is_no_column(name: str, tmp_path: Path) -> N
     path.write_text(f"{name},job_id,submit_time,run_time,nodes\n0,a,0,60,2\n1,b,5,30,1\n")
     with pytest.warns(Tolerated, match="columns of row numbers"):
         assert tb.read(path).column("job_id").tolist() == ["a", "b"]
+
+
+def test_an_index_of_an_index_is_no_column(tmp_path: Path) -> None:
+    path = tmp_path / "w.csv"
+    path.write_text("Unnamed: 0.1,Unnamed: 0,job_id,submit_time,run_time,nodes\n0,0,a,0,60,2\n1,1,b,5,30,1\n")
+    with pytest.warns(Tolerated, match=r"columns of row numbers without a name, left out \(2 times\)"):
+        assert tb.read(path).column("job_id").tolist() == ["a", "b"]
+
+
+@pytest.mark.parametrize("name", ["", '""', "Unnamed: 0", "index"])
+def test_a_table_of_sacct_with_an_index_is_read(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    names = "JobID,Submit,Start,End,Elapsed,State,NNodes,AllocTRES"
+    day = "2024-03-01T0"
+    rows = [
+        f'{row},{row + 7},{day}8:00:00,{day}8:00:05,{day}9:00:05,01:00:00,COMPLETED,2,"cpu=8,mem=2G"' for row in (0, 1)
+    ]
+    path.write_text("\n".join([f"{name},{names}", *rows]) + "\n")
+    batch = tb.read(path, time_zone="UTC")
+    assert batch.column("job_id").tolist() == ["7", "8"]
+    assert batch.floats("run_time").tolist() == [3600.0, 3600.0]
 
 
 def test_two_workloads_in_an_output_of_batsim_are_chosen_by_name(tmp_path: Path) -> None:

@@ -260,6 +260,9 @@ def test_impossible_times_are_tolerated_and_counted(log: Path) -> None:
         ("b9/0*0+b8/0*0", "(b9[0]:ncpus=8+b9[1]:ncpus=8)+(b8[0]:mem=4gb:ncpus=16)", 2, 16),
         ("b3/0*8+b4/0*8", "", 2, 8),
         ("b9/0*0", "", 1, 32),
+        ("b9/0*0+b8/0*24", "(b9[0]:ncpus=8+b9[1]:ncpus=8)+(b8[0]:ncpus=24)", 2, 20),
+        ("b9", "(b9:ncpus=8)", 1, 8),
+        ("b9+b8", "", 2, 16),
     ],
 )
 def test_the_cores_of_vnodes_are_those_of_the_job(
@@ -268,6 +271,14 @@ def test_the_cores_of_vnodes_are_those_of_the_job(
     given = {"Resource_List__select": "1:ncpus=32", "exec_host": exec_host, "exec_vnode": exec_vnode}
     batch = read(log, [ended("5.srv", 0, 10, 70, **given)])
     assert (batch.ints("nodes")[0], batch.ints("cores_per_node")[0]) == (nodes, cores)
+
+
+@pytest.mark.parametrize("exec_host", ["n1", "n1/0*0"])
+def test_cores_that_no_host_states_are_those_of_the_request(exec_host: str, log: Path) -> None:
+    batch = read(
+        log, [ended("5.srv", 0, 10, 70, **{**TORQUE, "exec_host": exec_host, "Resource_List__nodes": "1:ppn=4"})]
+    )
+    assert (batch.ints("nodes")[0], batch.ints("cores_per_node")[0]) == (1, 4)
 
 
 @pytest.mark.parametrize("kind", ["A", "D", "R", "E"])

@@ -113,6 +113,53 @@ def test_a_free_text_before_names_is_told_from_them_by_the_cluster(log: Path) ->
     assert jobs["user"].tolist() == ["ann"] * 3
 
 
+@pytest.mark.parametrize("delimiter", ["|", ";", ","])
+@pytest.mark.parametrize("after", [("User", "Partition"), ("State", "Comment"), ("Partition", "Comment")])
+def test_licenses_may_be_alternatives(log: Path, delimiter: str, after: tuple[str, str]) -> None:
+    """A job of Slurm 25.05 and newer requests `a:1|b:2`; licenses of a list have commas or semicolons between them."""
+    fields = (*(name for name in USED if name != "NNodes"), "Licenses", *after, *({"State"} - {*after}), "NNodes")
+    value = delimiter.join(("matlab:1", "fluent@db:2"))
+    usual = {"Licenses": "", "Comment": "", "Partition": "std", "User": "ann"}
+    rows = [{**row("1"), **usual, "Licenses": value, "Comment": "two words"}, {**row("2"), **usual}]
+    jobs = by_id(read(log, table(rows, fields, delimiter), keep_names=True))
+    assert jobs["licenses"].tolist() == [value, ""]
+    assert "partition" not in jobs or jobs["partition"].tolist() == ["std", "std"]
+    assert jobs["run_time"].tolist() == [90.0, 90.0]
+
+
+@pytest.mark.parametrize(
+    ("order", "texts"),
+    [
+        (("State", "JobName", "Reservation", "Licenses"), {"JobName": ""}),  # or: JobName="|", Reservation="a:1"
+        (("Licenses", "Partition", "Comment", "State"), {"Comment": "x|y"}),  # or: Partition="b:1"
+        (("State", "Licenses", "StdOut"), {"StdOut": "/dev/null"}),  # or: StdOut="b:1|/dev/null"
+    ],
+)
+def test_alternative_licenses_beside_a_text_have_two_repairs(
+    log: Path, order: tuple[str, ...], texts: dict[str, str]
+) -> None:
+    rows = [{**row("1"), "Reservation": "", "Licenses": "a:1|b:1", **texts}]
+    with pytest.raises(InputError, match=TWO_WAYS):
+        read(log, table(rows, (*USED, *order)))
+
+
+@pytest.mark.parametrize("before", ["Reservation", "Account", "QOS", "WCKey"])
+def test_commas_belong_to_partitions_and_not_to_names(log: Path, before: str) -> None:
+    """No other line has the partition gpu."""
+    usual = {before: "x", "Partition": "std"}
+    rows = [{**row("1"), **usual, "Partition": "gpu,std"}, {**row("2"), **usual}]
+    jobs = by_id(read(log, table(rows, (*USED, before, "Partition", "State"), ","), keep_names=True))
+    assert jobs["partition"].tolist() == ["gpu,std", "std"]
+
+
+def test_a_comma_between_usual_partitions_or_before_them_has_two_repairs(log: Path) -> None:
+    usual = {"WorkDir": "/a", "Partition": "std"}
+    rows = [{**row("1"), **usual}, {**row("2"), **usual, "Partition": "gpu"}]
+    rows += [{**row("3"), "WorkDir": "/a", "Partition": "gpu,std"}]
+    with pytest.raises(InputError, match="two repairs fit"):
+        read(log, table(rows, (*USED, "WorkDir", "Partition", "State"), ","), keep_names=True)
+
+
 DOCUMENTED = (*sacct_dumps.FIELDS,)
 
 
@@ -238,6 +285,10 @@ RESIZED = {
     ),
     "gave its nodes away": (
         ["5 00:35 00:35 00:37 00:02 1 RESIZING", "5 00:37 00:37 Unknown 03:54 0 COMPLETED"],
+        (2, "1:2"),
+    ),
+    "ended by its limit after it gave its nodes away": (
+        ["5 00:35 00:35 00:37 00:02 1 RESIZING", "5 00:37 00:37 09:37 09:00 0 TIMEOUT"],
         (2, "1:2"),
     ),
     "cancelled after it gave its nodes away": (

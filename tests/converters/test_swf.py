@@ -517,6 +517,15 @@ def test_a_number_that_is_not_whole_is_a_clear_error(tmp_path: Path, field: int,
         ("1,15", None),
         ("two", None),
         ("12 34", None),
+        ("1152, see the notes", 1152),
+        ("16 Processors (8 x 2)", 16),
+        ("4 x 36", None),
+        ("2 racks of 64", None),
+        ("16 nodes", None),  # not of processors
+        ("16 nodes of 4 cores", None),
+        ("100-200", None),
+        ("4k", None),
+        ("1.5e2", None),
     ],
 )
 def test_no_leading_digits_of_a_text_are_a_number(text: str, number: int | None) -> None:
@@ -534,10 +543,17 @@ def test_no_leading_digits_of_a_text_are_a_number(text: str, number: int | None)
         ("1507293600", "Europe/Amsterdam", 1507293600.0),
         ("1507293600 (Fri Oct  6 14:40:00 2017)", "", 1507293600.0),
         ("Fri Oct  6", "", None),
+        ("2017 Oct 6", "", None),
+        ("2017-10-06 12:40:00", "CEST", 1507293600.0),  # no name of a time zone
+        ("2017-10-06 12:40:00", "No/Where", 1507293600.0),
+        ("2017-10-06 14:40:00", "+7200", 1507293600.0),
+        ("2017-10-06 05:40:00", "-25200", 1507293600.0),
+        ("2017-10-06 12:40:00", "+720000", 1507293600.0),  # no offset of the earth
     ],
 )
 def test_a_date_as_start_is_one_of_the_time_zone_of_the_log(text: str, zone: str, start: float | None) -> None:
-    header = SwfHeader(labels={"UnixStartTime": [text], "TimeZoneString": [zone]})
+    label = "TimeZone" if zone[:1] in ("+", "-") else "TimeZoneString"
+    header = SwfHeader(labels={"UnixStartTime": [text], label: [zone]})
     assert header.start()[0] == start
     assert ("taken as UTC" in str([what for what, count in header.defects().items() if count])) == (
         text == "2017-10-06 12:40:00"
@@ -559,6 +575,42 @@ def test_logs_of_metacentrum_have_bytes_a_job_and_fillers(tmp_path: Path) -> Non
     assert "think_time" not in batch.table or np.isnan(batch.floats("think_time")).all()
     assert [count for text, count in counts.items() if "one value in all fields 17 and 18, left out" in text] == [2]
     assert not any("cores per node of the machine" in text for text in counts)
+
+
+@pytest.mark.parametrize(
+    ("request_", "nodes", "cores"),
+    [
+        ("4:x86_64:ppn=8", 4, 8),
+        ("1:ppn=64:mem=400gb:cl_zewura#excl", 1, 64),
+        ("2:ncpus=16:mem=4gb+1:ncpus=4", 3, 16),
+        ("zewura1:ppn=8+zewura2:ppn=8:x86_64", 2, 8),
+        ("3:6", 3, 6),
+        ("2#excl", 2, 1),
+        ("1:ppn=4 and more words", 1, 4),
+        ("x86_64", 12, 1),  # the size is that of field 8
+        ("1:ppn=4+", 12, 1),
+    ],
+)
+def test_the_request_of_metacentrum_has_its_cores_anywhere(
+    request_: str, nodes: int, cores: int, tmp_path: Path
+) -> None:
+    path = tmp_path / "wagap.swf"
+    path.write_text(f"1 0 0 9 12 1 1024 12 99 {nodes * 2**30} 1 6 1 1 -1 1 1 1 {{1}} q_2w {request_}\n")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", Tolerated)
+        batch = tb.read(path)
+    assert (batch.ints("nodes")[0], batch.ints("cores_per_node")[0]) == (nodes, cores)
+    assert batch.floats("memory_mib").tolist() == [1024.0]
+    assert batch.column("queue").tolist() == ["q_2w"]
+
+
+def test_memory_in_another_unit_is_unknown(tmp_path: Path) -> None:
+    """The log of a family with bytes a job, without the fields by which the family is known."""
+    path = tmp_path / "log.swf"
+    lines = [f"{job} 0 0 10 4 -1 -1 4 20 {2**30 * 4**job} 1 1 1 1 1 1 -1 -1\n" for job in range(1, 5)]
+    path.write_text("".join(lines))
+    with pytest.warns(Tolerated, match=r"field 10 in another unit than KiB per processor, set to unknown \(4 times\)"):
+        assert "memory_mib" not in tb.read(path).table
 
 
 def test_a_job_that_follows_itself_follows_no_job(tmp_path: Path) -> None:

@@ -197,6 +197,44 @@ def test_cells_are_measured_as_single_simulations_are(study: Callable[..., Path]
                     assert row["mean_run_s_p75"] == pytest.approx(figures["quartiles"]["mean_run_s"][1])
 
 
+MACHINE = """\
+classes: [{names: ["n[1-24]"]}, {names: ["g[1-8]"], gres: {gpu: 2}}]
+partitions: [{name: batch, nodes: ["n[1-24]"], default: true}, {name: gpu, nodes: ["g[1-8]"]}]
+"""
+
+
+def test_the_machine_of_a_workload_is_that_of_its_cells(study: Callable[..., Path], tmp_path: Path) -> None:
+    (tmp_path / "machine.yaml").write_text(MACHINE)
+    base = draw("lublin99", jobs=60, nodes=8, seed=1)
+    partition = ["gpu" if number % 3 else "batch" for number in range(len(base))]
+    write_workload(Workload(base.table.assign(partition=partition), base.provenance), tmp_path / "w.parquet")
+    path = study(workloads={"w": {"file": "w.parquet", "machine": "machine.yaml"}}, policies=["easy"], malleable=None)
+    result = run(path, "-o", tmp_path / "out", *HERE)
+    assert result.exit_code == 0, result.output
+    table = pd.read_parquet(tmp_path / "out/small/table.parquet")
+    predicted = predict(tb.read(tmp_path / "w.parquet"), tb.read_machine(tmp_path / "machine.yaml"), "easy")
+    assert set(table.loc[table["window"] == "A", "mean_wait_s"]) == {metrics(predicted, after=3600)["mean_wait_s"]}
+
+    first = plan(load_experiment(str(path)), load_experiment(str(path)).selected({}), tmp_path / "out", {})
+    (tmp_path / "machine.yaml").write_text(MACHINE.replace("n[1-24]", "n[1-25]"))
+    other = plan(load_experiment(str(path)), load_experiment(str(path)).selected({}), tmp_path / "out", {})
+    assert not first.todo and len(other.todo) == other.distinct  # the machine is part of the identity of a cell
+
+
+@pytest.mark.parametrize(
+    ("workload", "says"),
+    [
+        ({"machine": "gone.yaml"}, r"small.yaml:\d+: gone.yaml: there is no such file, and no such inventory"),
+        ({"machine": "small.yaml"}, r"small.yaml:\d+: .*small.yaml:1: unknown key 'workloads'"),
+        ({"machine": "emulated-4", "nodes": 4}, r"`nodes` and `machine` are given; the machine has its nodes"),
+    ],
+)
+def test_a_machine_that_cannot_be_read_has_a_line(study: Callable[..., Path], workload: Any, says: str) -> None:
+    with pytest.raises(InputError) as caught:
+        load_experiment(str(study(workloads={"w": DRAWN | workload})))
+    assert re.search(says, str(caught.value)), str(caught.value)
+
+
 @pytest.mark.usefixtures("without_pictures")
 def test_studies_that_share_a_folder_share_cells(study: Callable[..., Path], tmp_path: Path) -> None:
     folder = tmp_path / "out"
@@ -806,6 +844,43 @@ def _picky(item: int) -> int:
     if item == 2:
         raise InputError("two is not liked")
     return 10 * item
+
+
+def test_a_cell_on_the_machine_of_a_slurm_conf_is_kept(tmp_path: Path) -> None:
+    """What the simulation of Slurm knows of a cluster is part of the record of the cell, as in a run."""
+    conf, path, output = tmp_path / "slurm.conf", tmp_path / "g.yaml", tmp_path / "out"
+    conf.write_text(
+        "SelectType=select/linear\nPriorityType=priority/basic\nNodeName=n[1-32] CPUs=1\n"
+        "PartitionName=batch Nodes=ALL Default=YES MaxTime=60\n"
+    )
+    policy = {"policy": "slurm", "conf": conf.name}
+    path.write_text(yaml.safe_dump({"workloads": {"w": DRAWN}, "policies": [policy], "seeds": 1}))
+    first = tb.experiment(path, output, workers=1)
+    [kept] = (output / "cells").glob("*.json")
+    assert json.loads(kept.read_text())["cell"]["machine"] == tb.slurm_conf(conf).machine.to_json()
+    written = kept.stat().st_mtime_ns
+    pd.testing.assert_frame_equal(tb.experiment(path, output, workers=1), first)
+    assert kept.stat().st_mtime_ns == written
+
+
+@pytest.mark.usefixtures("without_pictures")
+@pytest.mark.parametrize("limit", [1, 10_000])
+def test_policies_that_finish_different_jobs_are_named(call: Callable[..., Any], limit: int) -> None:
+    """A shorter limit rejects long jobs, and the waits of the others fall: no gain of the policy."""
+    conf = "SelectType=select/linear\nPriorityType=priority/basic\nNodeName=n[1-32] CPUs=1\n"
+    Path("long.conf").write_text(f"{conf}PartitionName=batch Nodes=ALL Default=YES\n")
+    Path("short.conf").write_text(f"{conf}PartitionName=batch Nodes=ALL Default=YES MaxTime={limit}\n")
+    workload = tb.generate("lublin99", jobs=60, nodes=32, seed=0)
+    table = workload.table.assign(time_limit=60.0 * np.ceil(workload.table["run_time"] / 60))
+    tb.write(tb.Workload(table, workload.provenance), "w.csv")
+    policies = "[{policy: slurm, conf: long.conf, label: long}, {policy: slurm, conf: short.conf, label: short}]"
+    Path("g.yaml").write_text(f"workloads: {{w: w.csv}}\npolicies: {policies}\n")
+    status, _, said = call("experiment", "g.yaml", "-o", "out", "--workers", "1")
+    assert status == 0, said
+    kept = int((table["time_limit"] <= 60 * limit).sum())
+    text = f"over the jobs that finish, and policies finish different jobs: long 60 of 60, short {kept} of 60"
+    assert (text in said) is (kept < 60)
+    assert (kept < 60) is (limit == 1)
 
 
 # Comparisons with a baseline of which `exclude` leaves out cells.

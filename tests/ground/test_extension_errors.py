@@ -4,16 +4,33 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib.metadata import EntryPoint
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import tracebed.api as tb
 from tests import packages
-from tracebed.ground.errors import ExitCode
+from tracebed.benchmarks.applications.base import APPLICATIONS
+from tracebed.converters.formats.format import FORMATS
+from tracebed.converters.models.registry import MODELS
+from tracebed.ground.errors import ExitCode, InputError
+from tracebed.ground.registry import Registry
+from tracebed.machine.calendar import SOURCES as OUTAGES
+from tracebed.machine.sources import SOURCES as MACHINES
+from tracebed.orchestrator.replay.batch.base import BATCH_SYSTEMS
+from tracebed.orchestrator.scheduling.placement import PLACEMENTS
 from tracebed.orchestrator.scheduling.scheduler import PolicyError
+from tracebed.orchestrator.testbeds.base import TESTBEDS
+from tracebed.orchestrator.testbeds.provider import PROVIDERS
+from tracebed.studies.papers.base import PAPERS
 from tracebed.testing import check_policy
+from tracebed.validation.export.exporter import EXPORTERS
+from tracebed.validation.report.sections import SECTIONS
+from tracebed.validation.simulators.simulator import SIMULATORS
 
+NUMBER = 3
 HEAD = """from dataclasses import dataclass
 from typing import ClassVar
 from tracebed.orchestrator.scheduling.state import Note, Start, Wake
@@ -128,6 +145,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from tracebed.converters.formats.format import Format
+from tracebed.machine.calendar import OutageSource
+from tracebed.machine.sources import MachineSource
+from tracebed.orchestrator.executors import Options
 from tracebed.validation.export.exporter import Exporter
 from tracebed.validation.metrics import Metric
 from tracebed.validation.report.sections import Section
@@ -164,6 +184,23 @@ SIMULATOR_WRONG = ExternalSimulator(name="wrong", title="wrong", read=wrong)
 METRIC = Metric(name="mine", label="mine", definition=fails, docs="fails")
 METRIC_WRONG = Metric(name="mine", label="mine", definition=wrong, docs="wrong")
 SECTION = Section("mine", 5, fails, scope="runs")
+MACHINE = MachineSource("a wrong machine", lambda path: path.suffix == ".wrong", wrong)
+OUTAGES = OutageSource("wrong outages", lambda text: text.startswith("%wrong"), wrong)
+ITEMS = OutageSource("items", lambda text: text.startswith("%items"), lambda *arguments: [3])
+
+
+class Executor:
+    options = Options
+    predicts = True
+
+    def accepts(self, machine, setup):
+        return True
+
+    def execute(self, workload, machine, setup, options):
+        return fails()
+
+
+EXECUTOR = Executor()
 
 
 @dataclass(frozen=True)
@@ -181,6 +218,7 @@ DRAW_FAILS, DRAW_WRONG = (
     LINES.index("def drawing(jobs: int, *, seed: int = 0):") + 1,
 )
 NOTHING = LINES.index("        state.nothing") + 1
+ITEMS = next(number for number, line in enumerate(LINES, 1) if line.startswith("ITEMS"))
 
 
 @pytest.fixture(scope="module")
@@ -192,16 +230,26 @@ def site(tmp_path_factory: pytest.TempPathFactory, workload: tb.Workload) -> Pat
         "tracebed.exporters": {"fails": "mine:EXPORT_FAILS", "wrong": "mine:EXPORT_WRONG"},
         "tracebed.simulators": {"fails": "mine:SIMULATOR", "wrong": "mine:SIMULATOR_WRONG"},
         "tracebed.policies": {"fails": "mine:Policy"},
-        "tracebed.testbeds": {"fails": "mine:fails"},
+        "tracebed.testbeds": {"fails": "mine:fails", "wrong": "mine:wrong"},
+        "tracebed.placements": {"fails": "mine:fails", "wrong": "mine:wrong"},
+        "tracebed.machines": {"wrong": "mine:MACHINE"},
+        "tracebed.outages": {"wrong": "mine:OUTAGES", "items": "mine:ITEMS"},
+        "tracebed.executors": {"failing": "mine:EXECUTOR"},
+        "tracebed.batch_systems": {"wrong": "mine:wrong"},
+        "tracebed.experiments": {"fails": "mine:fails", "wrong": "mine:wrong"},
     }
     tb.write(workload, folder / "w.parquet")
     tb.simulate(workload, "easy").save(folder / "sim")
     (folder / "fails.txt").write_text("%fails\n1 2\n")
     (folder / "wrong.txt").write_text("%wrong\n1 2\n")
     (folder / "nodes.yaml").write_text("testbed: fails\nnodes: [{name: 'n[1-4]', cores: 2, emulated: true}]\n")
+    (folder / "wrong.yaml").write_text("testbed: wrong\nnodes: [{name: 'n[1-4]', cores: 2, emulated: true}]\n")
+    (folder / "a.wrong").write_text("a wrong machine\n")
+    (folder / "items.txt").write_text("%items\n")
     return packages.install(folder, {"mine.py": PACKAGE}, points)
 
 
+SIMULATE = "simulate w.parquet --policy easy -o out/i"
 REPLAY = "replay w.parquet --policy easy --speed 1000 -o out/e"
 
 
@@ -218,6 +266,16 @@ REPLAY = "replay w.parquet --policy easy --speed 1000 -o out/e"
         ("export sim --to wrong -o out/d", WRONG, "export format wrong returns str (return list)"),
         ("simulate w.parquet --policy fails -o out/f", NOTHING, "policy Policy at t = "),
         (f"{REPLAY} --inventory nodes.yaml", FAILS, "failed: KeyError"),
+        (f"{REPLAY} --inventory wrong.yaml", WRONG, "testbed wrong returns str, without start, receive, stop"),
+        (f"{SIMULATE} --grid 2x2 --placement fails", FAILS, "failed: KeyError"),
+        (f"{SIMULATE} --grid 2x2 --placement wrong", WRONG, "placement wrong returns 'wrong' (return 1 of the idle"),
+        (f"{SIMULATE} --machine a.wrong", WRONG, "the reader of a wrong machine returns str (return Machine)"),
+        (f"{SIMULATE} --outages wrong.txt", WRONG, "the reader of wrong outages returns str (return Outage)"),
+        (f"{SIMULATE} --outages items.txt", ITEMS, "the reader of items returns int (return Outage)"),
+        (f"{SIMULATE} --with failing", FAILS, "failed: KeyError"),
+        ("replay w.parquet --scheduler wrong -o out/j", WRONG, "batch system wrong returns str, without submit, poll"),
+        ("experiment fails -o out/k", FAILS, "failed: KeyError"),
+        ("experiment wrong -o out/l", WRONG, "experiment wrong returns str (return Findings)"),
         ("import fails.txt --from fails --as predicted --workload w.parquet -o out/g", FAILS, "failed: KeyError"),
         (
             "import fails.txt --from wrong --as predicted --workload w.parquet -o out/h",
@@ -232,6 +290,36 @@ def test_a_mistake_in_a_package_has_its_line(site: Path, words: str, line: int, 
     done = packages.tracebed(site, "-q", *words.split(), cwd=folder)
     assert done.returncode == ExitCode.USAGE, done.stderr
     assert f"tracebed: {site / 'mine.py'}:{line}: " in done.stderr and text in done.stderr
+
+
+OF_CLASSES = (FORMATS, EXPORTERS, SECTIONS, SIMULATORS, MACHINES, OUTAGES)
+OF_FUNCTIONS = (MODELS, PLACEMENTS, TESTBEDS, BATCH_SYSTEMS, PAPERS)
+
+
+@pytest.mark.parametrize(
+    ("registry", "wanted"),
+    [
+        *((registry, f"an instance of {registry.kind.__name__}") for registry in OF_CLASSES),
+        *((registry, "a function") for registry in OF_FUNCTIONS),
+        *((registry, "a class") for registry in (PROVIDERS, APPLICATIONS)),
+    ],
+    ids=lambda value: getattr(value, "noun", ""),
+)
+def test_an_entry_point_that_names_something_else_is_an_error_of_the_package(
+    registry: Registry[Any], wanted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The number in the module of this test is no extension of any kind."""
+    entry = EntryPoint("mine", f"{__name__}:NUMBER", registry.group)
+    own = type(registry)(registry.group, registry.noun, registry.kind)
+    monkeypatch.setitem(vars(own), "entries", {"mine": entry})
+    with pytest.raises(InputError) as raised:
+        own.load("mine")
+    error = raised.value
+    assert (error.what, error.where, error.hint) == (
+        f"{registry.noun} mine is not {wanted}: int",
+        f"{__name__}:NUMBER",
+        f"the entry point names {wanted}",
+    )
 
 
 @pytest.mark.slow

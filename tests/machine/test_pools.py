@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tracebed.converters.workload import Workload
+from tracebed.machine.calendar import Calendar, Outage, OutageKind
 from tracebed.machine.machine import Machine
 from tracebed.machine.pools import Pools
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.simulation.prediction import predict
+from tracebed.testing.workloads import draw, in_partitions
 
 MACHINE = Machine.from_json(
     {
@@ -130,3 +135,30 @@ def test_one_pool_of_all_nodes_changes_nothing(policy: str) -> None:
     assert pooled.jobs.equals(plain.jobs)
     assert pooled.allocations.equals(plain.allocations)
     assert pooled.reconfigurations.equals(plain.reconfigurations)
+
+
+@settings(max_examples=40)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    policy=st.sampled_from(["fcfs", "easy", "conservative", "oar", "pref", "avg", "dmr"]),
+)
+def test_no_job_holds_a_node_that_is_down_or_outside_its_partition(seed: int, policy: str) -> None:
+    jobs, machine = in_partitions(draw(seed), seed)
+    rng = random.Random(seed)
+    outages = []
+    for node in machine.nodes:
+        if rng.random() < 0.5:
+            begin = rng.uniform(0, 60)
+            kind = rng.choice([OutageKind.DOWN, OutageKind.DRAIN])
+            outages.append(Outage(node=node.name, start=begin, end=begin + rng.uniform(1, 60), kind=kind))
+    run = predict(jobs, machine, policy, outages=Calendar(tuple(outages)))
+    members = {part.name: {int(name[1:]) - 1 for name in part.nodes} for part in machine.partitions}
+    partition = run.jobs.set_index("job_id")["partition"]
+    assert {*run.jobs["state"]} <= {"completed", "rejected", "failed"}
+    for row in run.allocations.itertuples():
+        held = {*range(row.node, row.node + row.count)}
+        assert held <= members[partition[row.job_id]]
+        for outage in outages:
+            if int(outage.node[1:]) - 1 in held:
+                assert not outage.start <= row.start < outage.end or row.start == row.end
+                assert outage.kind is OutageKind.DRAIN or row.end <= outage.start or row.start >= outage.end

@@ -27,7 +27,7 @@ from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.validation.metrics import metrics
 from tracebed.validation.simulators import table
 from tracebed.validation.simulators.reading import form_of
-from tracebed.validation.simulators.simulator import SIMULATORS, ExternalSimulator, SimulateOptions, simulate, simulator
+from tracebed.validation.simulators.simulator import SIMULATORS, ExternalSimulator, SimulateOptions, simulate
 
 JOBS = [("1", 0.0, 0.0, 60.5, 2), ("2", 5.0, 60.5, 90.25, 1), ("3", 7.25, 60.5, 100.0, 1)]
 HELD = ["0-1", "1", "0"]
@@ -343,7 +343,7 @@ def test_the_forms_of_other_files_are_recognized(tmp_path: Path) -> None:
 
 def test_every_simulator_has_a_name_a_title_and_a_use() -> None:
     for name in SIMULATORS.names():
-        found = simulator(name)
+        found = SIMULATORS.load(name)
         assert (found.name, bool(found.title)) == (name, True)
         assert found.read or found.simulate
 

@@ -174,6 +174,7 @@ def test_a_policy_with_a_defect_fails(policy: type[Any], violation: str) -> None
     [
         ("allocations", lambda t: pd.concat([t, t.iloc[[0]]]), "cores"),
         ("allocations", lambda t: t.assign(node=t["node"] + 100), "cores"),
+        ("allocations", lambda t: t.assign(node=t["node"] + 100), "nodes"),
         ("allocations", lambda t: t.assign(end=t["end"] + 1.0), "work"),
         ("allocations", lambda t: t.assign(count=t["count"] + 1), "sizes"),
         ("jobs", lambda t: t.assign(start=t["start"] - 1e6), "jobs"),
@@ -183,7 +184,7 @@ def test_a_policy_with_a_defect_fails(policy: type[Any], violation: str) -> None
 def test_a_run_that_breaks_an_invariant_fails(table: str, change: Any, check: str) -> None:
     """The run is checked even for defects that the scheduler already refuses."""
     case = policies._Case.simulate(registry.load("easy"), policies.workloads.draw(3), 3, "easy")
-    for one in ("jobs", "cores", "sizes", "work"):
+    for one in ("jobs", "cores", "nodes", "sizes", "work"):
         getattr(case, f"check_{one}")()
     setattr(case.run, table, change(getattr(case.run, table)))
     with pytest.raises(AssertionError, match="policy easy, workload 3"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -35,6 +36,7 @@ plots:
   ratios: {kind: normalized, figures: mean_wait_s, relative_to: {policy: easy, share: 0}}
   lines: {kind: lines, figures: mean_wait_s, relative_to: {policy: fcfs}}
   ecdf: {kind: ecdf, figures: wait, at: {share: 1, policy: [pref, easy]}}
+  each: {kind: ecdf, figures: wait}
   daily: {kind: daily, figures: response, at: {policy: pref, share: 1}, relative_to: {policy: easy, share: 0}}
 """
 
@@ -57,10 +59,10 @@ def test_a_policy_keeps_its_color_in_every_figure_of_a_page(tmp_path: Path) -> N
     result = CliRunner().invoke(tracebed, ["experiment", str(path), "-o", str(tmp_path / "out"), "--workers", "1"])
     assert result.exit_code == 0, result.output
     colors: dict[str, set[str]] = {}
-    for name in ("bars", "some", "ratios", "lines", "ecdf", "daily"):
+    for name in ("bars", "some", "ratios", "lines", "ecdf", "each", "daily"):
         drawn = pd.read_csv(tmp_path / "out/page/plots" / f"{name}.csv").query("figure != 'jobs started smaller'")
         for series, color in zip(drawn["series"], drawn["color"], strict=True):
-            colors.setdefault(series.split(",")[0], set()).add(color)
+            colors.setdefault(re.sub(r"share [\d.]+, |, share [\d.]+", "", series), set()).add(color)
         if name == "ratios":
             assert list(dict.fromkeys(drawn["series"])) == ["fcfs", "easy", "pref"]  # not the order of the rows
         if name == "lines":
@@ -68,7 +70,7 @@ def test_a_policy_keeps_its_color_in_every_figure_of_a_page(tmp_path: Path) -> N
     assert colors == {"fcfs": {COLORS[0]}, "easy": {COLORS[1]}, "pref": {COLORS[2]}}
 
 
-def test_further_series_of_a_policy_have_colors_of_their_own() -> None:
+def test_further_series_of_a_policy_keep_its_color() -> None:
     def drawing(plot: Plot, rows: pd.DataFrame) -> plots.Drawing:
         return plots.Drawing(None, plot, rows, lambda _: None, None, "", Path(), "")  # type: ignore[arg-type]
 
@@ -76,7 +78,11 @@ def test_further_series_of_a_policy_have_colors_of_their_own() -> None:
     several = pd.concat([table({"b": [2.0]}, priority=each) for each in ("fcfs", "sjf")])
     plot = Plot(kind="bars", figures=["mean_wait_s"])
     numbers = plots._numbers(["a", "b"], [drawing(plot, several), drawing(plot, alone)])
-    assert numbers == {"a": 0, "b": 1, "b, priority fcfs": 2, "b, priority sjf": 3}
+    assert numbers == {"a": 0, "b": 1, "b, priority fcfs": 1, "b, priority sjf": 1 + len(COLORS)}
+    first, second = (SeriesStyle.of(numbers[f"b, priority {each}"]) for each in ("fcfs", "sjf"))
+    assert first.color == second.color and first.line != second.line and first.hatch != second.hatch
+    many = plots._numbers([f"p{number}" for number in range(len(COLORS) + 1)], [drawing(plot, several)])
+    assert len(set(many.values())) == len(many) - 1  # b has the style of its first series
     assert len({(SeriesStyle.of(n).color, SeriesStyle.of(n).hatch) for n in range(32)}) == 32
     assert len({(each.color, each.line, each.marker) for each in map(SeriesStyle.of, range(32))}) == 32
 

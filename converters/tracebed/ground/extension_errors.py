@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import CodeType, FrameType, TracebackType
 from typing import Any
@@ -106,7 +106,24 @@ def checked(value: Any, kind: type | tuple[type, ...], what: str, function: Any)
     """Return `value`, which `function` of an extension (`what`) has returned. Raises ExtensionError if not a `kind`."""
     if isinstance(value, kind):
         return value
+    wanted = " or ".join(one.__name__ for one in (kind if isinstance(kind, tuple) else (kind,)))
+    raise returned(type(value).__name__, what, function, f"return {wanted}")
+
+
+def checked_members(value: Any, members: Sequence[str], what: str, function: Any) -> Any:
+    """Return `value`, which `function` of an extension (`what`) has returned. Raises ExtensionError if it lacks one.
+
+    `members`: methods by which an object is told from one of another kind. A protocol may have optional ones, too.
+    """
+    absent = [name for name in members if not callable(getattr(value, name, None))]
+    if absent:
+        lacks = f"{type(value).__name__}, without {', '.join(absent)}"
+        raise returned(lacks, what, function, f"return an object with {', '.join(members)}")
+    return value
+
+
+def returned(value: str, what: str, function: Any, hint: str) -> ExtensionError:
+    """Return the error for what `function` of an extension (`what`) has returned: `value`, in words."""
     code = getattr(function, "__code__", None)
     where = place_of(code) if isinstance(code, CodeType) else None
-    wanted = " or ".join(one.__name__ for one in (kind if isinstance(kind, tuple) else (kind,)))
-    raise ExtensionError(f"{what} returns {type(value).__name__}", where=where, hint=f"return {wanted}")
+    return ExtensionError(f"{what} returns {value}", where=where, hint=hint)

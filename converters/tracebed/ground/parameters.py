@@ -21,6 +21,8 @@ def with_parameters(noun: str, name: str, factory: Any, parameters: Mapping[str,
     The fields of `factory` are of type bool, int, float, str, or a `Literal` of strings. Raises InputError if a
     parameter is unknown, lacks a value, or is invalid, and ExtensionError if code of another package has failed.
     """
+    if not hasattr(factory, "__dataclass_fields__"):
+        raise InputError(f"{noun} {name} is not a dataclass", where=line_of(factory), hint="decorate it: @dataclass")
     try:
         known = _types(factory)
     except (NameError, TypeError, AttributeError, SyntaxError) as error:

@@ -34,10 +34,12 @@ class Registry(Generic[Extension]):
     Args:
         group: the entry-point group (`tracebed.policies`).
         noun: name of the kind, for messages (`policy`).
+        kind: class of which each extension is an instance; `Callable` for functions, `type` for classes.
     """
 
     group: str
     noun: str
+    kind: Any = object
 
     @cached_property
     def entries(self) -> dict[str, EntryPoint]:
@@ -57,8 +59,8 @@ class Registry(Generic[Extension]):
         """Import and return the extension `name`.
 
         Raises:
-            InputError: the extension is not installed, or cannot be imported. Where a line of an extension of another
-                package failed, the error names the line.
+            InputError: the extension is not installed, cannot be imported, or is not of the kind. Where a line of an
+                extension of another package failed, the error names the line.
         """
         value = None if "entries" in vars(self) else own_entry_points().get(self.group, {}).get(name)
         # An extension of tracebed has precedence, so the other packages need not be searched for it.
@@ -75,7 +77,16 @@ class Registry(Generic[Extension]):
         except SyntaxError as error:
             where = f"{error.filename}:{error.lineno}"
             raise InputError(f"{self.noun} {name} is not valid Python: {error.msg}", where=where) from error
+        if not isinstance(extension, self.kind):
+            given = extension.__name__ if isinstance(extension, type) else type(extension).__name__
+            wanted = {Callable: "a function", type: "a class"}.get(self.kind, f"an instance of {self.kind.__name__}")
+            what = f"{self.noun} {name} is not {wanted}: {given}"
+            raise InputError(what, where=module, hint=f"the entry point names {wanted}")
         return extension
+
+    def is_own(self, name: str) -> bool:
+        """Return whether the extension `name` is one of tracebed, whose results need no check."""
+        return name in own_entry_points().get(self.group, {})
 
     def _entry(self, name: str) -> EntryPoint:
         """Return the entry point of an installed extension. Raises InputError if it is not installed."""

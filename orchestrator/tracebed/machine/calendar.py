@@ -25,6 +25,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from tracebed.converters.provenance import Provenance
 from tracebed.ground import bounds
 from tracebed.ground.errors import InputError
+from tracebed.ground.extension_errors import checked
 from tracebed.ground.input_files import read_text
 from tracebed.ground.registry import Registry, one_of, unknown
 from tracebed.machine.machine import expanded
@@ -147,7 +148,7 @@ class OutageSource:
     """Read the outages: `read(text, file, clock)`. Raises InputError if a line is invalid."""
 
 
-SOURCES: Registry[OutageSource] = Registry("tracebed.outages", "source of outages")
+SOURCES: Registry[OutageSource] = Registry("tracebed.outages", "source of outages", OutageSource)
 
 
 @dataclass(frozen=True)
@@ -214,7 +215,9 @@ def read_outages(file: Path | str, clock: Clock | None = None) -> Calendar:
     if source is None:
         titles = ", ".join(source.title for source in sources)
         raise InputError("does not list outages", where=str(file), hint=f"give {titles}")
-    return Calendar(tuple(source.read(text, str(file), clock or Clock())))
+    what = f"the reader of {source.title}"
+    outages = checked(source.read(text, str(file), clock or Clock()), Iterable, what, source.read)
+    return Calendar(tuple(checked(outage, Outage, what, source.read) for outage in outages))
 
 
 COLUMNS = ("node", "from", "to", "kind", "reason")

@@ -17,6 +17,7 @@ from typing import Any
 from tracebed.converters.formats.reading import read_workload, recognized
 from tracebed.converters.formats.tools.files import Input
 from tracebed.ground.errors import InputError
+from tracebed.ground.extension_errors import checked
 from tracebed.ground.input_files import read_text
 from tracebed.ground.registry import Registry
 from tracebed.machine.machine import HINT, Machine, NodeClass
@@ -40,7 +41,7 @@ class MachineSource:
     """The class of its machines, which reads the JSON values in which runs record them."""
 
 
-SOURCES: Registry[MachineSource] = Registry("tracebed.machines", "source of machines")
+SOURCES: Registry[MachineSource] = Registry("tracebed.machines", "source of machines", MachineSource)
 
 
 def read_machine(file: Path | str, *more: Path | str) -> Machine:
@@ -66,7 +67,9 @@ def read_machine(file: Path | str, *more: Path | str) -> Machine:
     if more and not source.several:
         raise InputError("the machine has one file", where=str(more[0]), hint=f"leave it out: {path} is {source.title}")
     try:
-        return source.read(path, *map(Path, more))
+        read = source.read(path, *map(Path, more))
+        machine: Machine = checked(read, Machine, f"the reader of {source.title}", source.read)
+        return machine
     except InputError as error:
         if error.where and not source.last:
             raise

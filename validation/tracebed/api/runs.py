@@ -163,11 +163,10 @@ def _simulator(name: str) -> Executor:
             raise InputError(f"the executor {name} replays jobs, it does not simulate them", hint="use tracebed replay")
         return chosen
     from tracebed.validation.simulators.simulator import SIMULATORS
-    from tracebed.validation.simulators.simulator import simulator as installed_simulator
 
     if name not in SIMULATORS.names():
         raise unknown("simulator", name, sorted({*EXECUTORS.names()} - {*REPLAYS}))
-    return installed_simulator(name)
+    return SIMULATORS.load(name)
 
 
 def _own_options(options: type[Options], texts: Mapping[str, Any]) -> dict[str, Any]:

@@ -106,7 +106,7 @@ def others() -> dict[str, str]:
 def _registry() -> Registry[click.Command]:
     from tracebed.ground.registry import Registry
 
-    return Registry(GROUP, "command")
+    return Registry(GROUP, "command", click.Command)
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})

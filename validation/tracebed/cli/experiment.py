@@ -385,6 +385,23 @@ def _print(table: pd.DataFrame) -> None:
         click.echo(f"means over {over} seeds and perturbations (from, to: the middle 95 % of these runs)")
     elif runs.max() > 1:
         click.echo(f"means over {over} seeds")
+    if figures is not RATES:
+        _tell_unequal_work(averaged)
+
+
+def _tell_unequal_work(averaged: pd.DataFrame) -> None:
+    """Warn if policies finish different jobs: waits fall where jobs are rejected, and no policy gains by that."""
+    same = [key for key in [*tb.GRID_KEYS, "window"] if key != "policy"]
+    unequal = [
+        rows for _, rows in averaged.groupby(same, sort=False, dropna=False) if rows["jobs_finished"].nunique() > 1
+    ]
+    if not unequal:
+        return
+    rows = unequal[0]
+    columns = (rows[name] for name in ("policy", "jobs_finished", "jobs"))
+    counts = ", ".join(f"{policy} {cell(done)} of {cell(jobs)}" for policy, done, jobs in zip(*columns, strict=True))
+    others = f" (and at {len(unequal) - 1:,} more points)" if len(unequal) > 1 else ""
+    warn(f"figures are over the jobs that finish, and policies finish different jobs: {counts}{others}")
 
 
 def _records(file: tb.ExperimentFile, against: Mapping[tuple[Any, ...], tb.Against]) -> list[dict[str, Any]]:

@@ -136,7 +136,7 @@ def run(name: str, folder: Path, settings: Mapping[str, Any], *, dry_run: bool, 
         own = folder / name
         own.mkdir(exist_ok=True)
         made = tb.PaperSettings(folder=own, on_step=lambda step: emit(f"tracebed: {step}"), **settings)
-        findings = tb.PAPERS.load(name)(made)
+        findings = tb.PAPERS.findings(name, made)
         page = findings.save(own)
         ledger = tb.ledger_of_findings(name, findings.measured, command_of_paper(name, made))
         ledger.write(own)

@@ -126,8 +126,9 @@ class _Case:
     def check_jobs(self) -> None:
         """Check that each job that fits the machine runs after its submission."""
         for job in self.run.jobs.to_dict("records"):
-            what, least = f"job {job['job_id']}", self.jobs.low[self.jobs.ids.index(job["job_id"])]
-            fits = least <= len(self.members[job["partition"]])
+            what, number = f"job {job['job_id']}", self.jobs.ids.index(job["job_id"])
+            fits = self.jobs.low[number] <= len(self.members[job["partition"]])
+            self.require(job["nodes"] == self.jobs.nodes[number], f"{what} requests other nodes than in the workload")
             self.require(job["state"] in ENDED, f"{what} is {job['state']} at the end ({job['reason']})")
             self.require(job["state"] == "completed" or job["reason"], f"{what} is {job['state']} without a reason")
             self.require(fits or job["state"] != "completed", f"{what} runs, but needs more nodes than the machine has")
@@ -153,10 +154,11 @@ class _Case:
 
     def check_nodes(self) -> None:
         """Check that no job holds a node outside its partition."""
-        partition = self.run.jobs.set_index("job_id")["partition"]
-        for row in self.run.allocations.itertuples():
-            inside = {*range(row.node, row.node + row.count)} <= self.members[partition[row.job_id]]
-            self.require(inside, f"job {row.job_id} holds a node outside its partition")
+        rows = self.run.allocations
+        partition = dict(zip(self.run.jobs["job_id"], self.run.jobs["partition"], strict=True))
+        for job, node, count in zip(rows["job_id"], rows["node"], rows["count"], strict=True):
+            inside = {*range(node, node + count)} <= self.members[partition[job]]
+            self.require(inside, f"job {job} holds a node outside its partition")
 
     def check_sizes(self) -> None:
         """Check that each rigid job keeps its nodes, and each malleable job stays within its sizes."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # a replay loads applications for their demands, and agents f
     from tracebed.benchmarks.program import Launch, Program
     from tracebed.benchmarks.rank import Control
 
-APPLICATIONS: Registry[type[Application]] = Registry("tracebed.applications", "application")
+APPLICATIONS: Registry[type[Application]] = Registry("tracebed.applications", "application", type)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from itertools import takewhile
 from typing import Any, BinaryIO
 
 import pandas as pd
@@ -24,7 +25,7 @@ from tracebed.converters.workload import SCHEMA, Provenance, RowError, Step, Wor
 from tracebed.ground.errors import InputError, tolerate
 
 EXTRAS = "# tracebed-extras: "
-INDEX = re.compile(r"|Unnamed: \d+|index|level_\d+")
+INDEX = re.compile(r"|Unnamed: \d+(?:\.\d+)?|index|level_\d+")
 """Name of the first column of a table that pandas wrote with its index."""
 ARROW_TYPES = {"str": pa.string(), "float64": pa.float64(), "int64": pa.int64(), "bool": pa.bool_()}
 
@@ -64,10 +65,12 @@ def read(file: Input) -> Workload:
         raise unreadable(error, file, names, lambda row: _place(file, above, row - 1 - above)) from None
     if any(pa.types.is_binary(kind) for kind in content.schema.types) or not _named(content):
         raise InputError("the file is not UTF-8", where=file.where, hint="convert it: iconv -f LATIN1 -t UTF-8")
-    first = content.column_names[0] if content.num_columns else ""
-    if INDEX.fullmatch(first) and not {*content.column_names} <= SCHEMA.keys():
-        content = content.drop_columns([first])
-        tolerate({"columns of row numbers without a name, left out": 1}, where=file.where)
+    indices = [
+        *takewhile(INDEX.fullmatch, content.column_names)
+    ]  # two, if a table with row numbers was read and written
+    if indices and not {*content.column_names} <= SCHEMA.keys():
+        content = content.drop_columns(indices)
+        tolerate({"columns of row numbers without a name, left out": len(indices)}, where=file.where)
     try:
         return Workload(content.to_pandas(), provenance, where=file.where)
     except RowError as error:

@@ -80,7 +80,7 @@ class Format:
         return self.read_log or self.read
 
 
-FORMATS: Registry[Format] = Registry("tracebed.formats", "format")
+FORMATS: Registry[Format] = Registry("tracebed.formats", "format", Format)
 
 
 def known() -> list[Format]:
@@ -96,10 +96,7 @@ def known() -> list[Format]:
 
 def named(name: str) -> Format:
     """Return the format `name`. Raise InputError if the format does not exist or its package is broken."""
-    format = FORMATS.load(name)
-    if not isinstance(format, Format):
-        raise InputError(f"format {name} is not a Format", where=FORMATS.entries[name].value)
-    return format
+    return FORMATS.load(name)
 
 
 def by_name(path: Path) -> Format | None:

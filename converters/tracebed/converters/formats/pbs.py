@@ -99,9 +99,10 @@ class PbsRecord:
     def allocated(self) -> tuple[int, int]:
         """Return the nodes and cores of `exec_host`, such as `n1/0-15+n2/0,2-4+n3/0*8`.
 
-        For a chunk over several vnodes of a host, PBS Pro writes `n1/0*0`: the cores are those of `exec_vnode`.
+        For a chunk over several vnodes of a host, PBS Pro writes `n1/0*0`: the cores are those of `exec_vnode`, as they
+        are of a host without slots.
         """
-        hosts, cores, in_vnodes = set(), 0, False
+        hosts, cores, elsewhere = set(), 0, False
         for piece in self.values["exec_host"].split("+"):
             host, _, slots = piece.partition("/")
             hosts.add(host)
@@ -110,11 +111,12 @@ class PbsRecord:
                 if not match:
                     raise self.error("exec_host", "a list of nodes and cores such as n1/0-15+n2/0*16")
                 first, last, times = match.groups()
-                in_vnodes |= times == "0"
+                elsewhere |= times == "0" or not slots
                 cores += int(times) if times else max(int(last) - int(first), 0) + 1 if last else 1
-        if in_vnodes:
+        if elsewhere:
             of_vnodes = sum(map(int, NCPUS.findall(self.values.get("exec_vnode", ""))))
-            requested = self.requested("Resource_List.select")[1] if self.has_resource("select") else 0
+            name = next((name for name in ("select", "nodes") if self.has_resource(name)), None)
+            requested = self.requested(f"Resource_List.{name}")[1] if name else 0
             cores = of_vnodes or requested or int(np.nan_to_num(self.number("Resource_List.ncpus"))) or cores
         return len(hosts), cores
 

@@ -19,6 +19,12 @@ if TYPE_CHECKING:
 FOREIGN_PATTERNS = {
     rb'"?JOB_(?:FINISH|NEW|START)2?"? ': "the accounting of LSF (lsb.acct)",
     rb"JOBID\W+USER\W+STAT\W+QUEUE\W": "the output of LSF's bjobs",
+    rb"Summary of time in seconds spent in various states": "the output of LSF's bhist",
+    rb"Job <\d+(?:\[\d+\])?>, ": "the output of LSF's bjobs or bhist",
+    rb"\d{3} \(\d+\.\d+\.\d+\) \d": "the log of jobs of HTCondor",
+    rb'\{[^\n]*\s*"\d+"\s*:\s*\{[^}]*"(?:Job_Id|submissionTime|assigned_resources)"': "a file of OAR with jobs in JSON",
+    rb'\{\s*"timestamp"[^{]*"pbs_version"': "the output of PBS's qstat in JSON",
+    rb"(?:<\?xml[^>]*\?>\s*)?<(?:job_info|detailed_job_info)\b": "the output of Grid Engine's qstat in XML",
     rb"(?:#[^\n]*\n)*[^\s:,;|]+:[^\s:,;|]+:(?:[^:\n]*:){25,}": "the accounting of Grid Engine",
     rb"=+\s*\nqname\s": "the output of Grid Engine's qacct",
     rb"job-ID\s+prior\s+name\s": "the output of Grid Engine's qstat",

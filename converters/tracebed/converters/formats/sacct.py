@@ -370,6 +370,7 @@ def _join_segments(columns: dict[str, Any], c: Columns, jobs: BoolArray) -> Bool
     job = np.asarray(c["job"] + "\0" + np.asarray(c.labels("cluster").astype(str)))
     rows = np.flatnonzero(jobs & np.isin(job, np.unique(job[resizing])))
     start, end, submit = (columns[name] for name in ("logged_start", "logged_end", "submit_time"))
+    without_nodes = parsed(c, "nodes", amount, "a number of nodes") == 0
     rows = rows[np.lexsort((end[rows], submit[rows], job[rows]))]
     codes, segments = status.codes.copy(), np.full(len(c), "", dtype=object)
     head, begin, before = 0, 0.0, -1
@@ -383,8 +384,8 @@ def _join_segments(columns: dict[str, Any], c: Columns, jobs: BoolArray) -> Bool
             head, begin = row, start[row]
         else:
             codes[head] = codes[row]
-            if np.isnan(end[row]) and states[row] not in UNFINISHED:
-                continue  # the job gave its nodes to another job, and Slurm does not record its end
+            if (np.isnan(end[row]) or (without_nodes[row] and not resizing[row])) and states[row] not in UNFINISHED:
+                continue  # the job gave its nodes to another job; Slurm records no end, or that of a job without nodes
             run[head] += run[row] - max(begin - start[row], 0.0)
             end[head] = end[row]
         if resizing[row] or gone[row]:

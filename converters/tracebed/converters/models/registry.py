@@ -26,7 +26,7 @@ from tracebed.ground.registry import Registry
 if TYPE_CHECKING:
     from tracebed.converters.workload import Workload
 
-MODELS: Registry[Callable[..., Workload]] = Registry("tracebed.models", "model")
+MODELS: Registry[Callable[..., Workload]] = Registry("tracebed.models", "model", Callable)
 
 
 def models() -> dict[str, str]:

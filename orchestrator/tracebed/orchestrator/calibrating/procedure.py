@@ -42,7 +42,7 @@ from tracebed.orchestrator.scheduling.policies.kassel import Pref
 from tracebed.orchestrator.scheduling.state import Policy
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.testbeds import rates
-from tracebed.orchestrator.testbeds.base import TESTBEDS, Testbed
+from tracebed.orchestrator.testbeds.base import Testbed, made_testbed
 from tracebed.orchestrator.testbeds.calibration import (
     Calibration,
     DutyProposal,
@@ -183,7 +183,7 @@ def calibrate(
 
 def _measure_cores(inventory: Inventory, folder: Path) -> _Cores:
     """Measure the work rate of the cores, store it, propose a duty, and measure the slowdown of neighbors."""
-    testbed = TESTBEDS.load(inventory.testbed)(inventory, folder / "cores")
+    testbed = made_testbed(inventory.testbed, inventory, folder / "cores")
     try:
         testbed.start()
         host = host_of(testbed.hosts[0])

@@ -35,7 +35,7 @@ from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.pools import on_pools
 from tracebed.orchestrator.scheduling.state import handles_requests
 from tracebed.orchestrator.setup import AnyPolicy, Setup
-from tracebed.orchestrator.testbeds.base import TESTBEDS
+from tracebed.orchestrator.testbeds.base import TESTBEDS, made_testbed
 from tracebed.orchestrator.testbeds.calibration import Calibration
 from tracebed.orchestrator.testbeds.machine import InventoryMachine
 from tracebed.orchestrator.testbeds.nodes import AGENTS, Inventory
@@ -126,7 +126,7 @@ def replay(
     chosen, policy = Setup.of(setup, **settings).resolved(len(inventory.nodes))
     chosen = chosen.measured()
     over_limit, speed = chosen.scheduling.over_limit, chosen.timing.speed
-    make_testbed = TESTBEDS.load(inventory.testbed)
+    TESTBEDS.load(inventory.testbed)  # its errors come before a folder is made
     if "+" in inventory.execution:
         what, hint = "the inventory mixes computing and emulated nodes", "replay on one kind of node"
         raise InputError(what, where=inventory.where, hint=hint)
@@ -190,7 +190,7 @@ def replay(
             extras: dict[str, Any] = {"drain": True} if options.drain else {}
             if on_step is not None and inventory.testbed == AGENTS:
                 extras["on_step"] = on_step
-            testbed = make_testbed(inventory, folder.path / "spool", **extras)
+            testbed = made_testbed(inventory.testbed, inventory, folder.path / "spool", **extras)
             replayer = Replayer(jobs, testbed, inventory, policy, chosen, options, journal, clock, folder.secret, pools)
             signals.notify(replayer.interrupt)
             if work_rate is not None and work_rate.units_per_core_second:

@@ -256,7 +256,9 @@ def _check_reconfigurations(rows: Table, jobs: Table, facts: Facts, where: str) 
         where,
     )
     before, after = rows["nodes_from"], rows["nodes_to"]
-    impossible = (np.minimum(before, after) < 1) | (np.maximum(before, after) > len(cores))
+    # Another program may record resizes, and not on how many nodes.
+    most = len(cores) if len(cores) or not facts.imported else MAX_SIZE
+    impossible = (np.minimum(before, after) < 1) | (np.maximum(before, after) > most)
     impossible |= np.where(of_nodes, _unfit(rows, before, after), before != after)
     refuse(
         impossible | (of_nodes & (before == after)),

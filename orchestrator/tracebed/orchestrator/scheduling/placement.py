@@ -12,6 +12,7 @@ from functools import partial
 from typing import Protocol, TypeAlias
 
 from tracebed.ground.errors import InputError
+from tracebed.ground.extension_errors import checked, of_extension, returned
 from tracebed.ground.registry import Registry
 from tracebed.ground.topology import Grid
 from tracebed.orchestrator.scheduling.names import FIRST
@@ -41,7 +42,7 @@ def first(grid: Grid, idle: Sequence[int], count: int, held: Sequence[int], job:
     return idle[:count]
 
 
-PLACEMENTS: Registry[Placement] = Registry("tracebed.placements", "placement")
+PLACEMENTS: Registry[Placement] = Registry("tracebed.placements", "placement", Callable)
 
 
 def grid_of(placement: str, nodes: int) -> Grid | None:
@@ -70,7 +71,20 @@ def chooser(placement: str, nodes: int) -> Chooser | None:
         return None
     if grid is None:
         raise InputError(f"placement {name} needs the grid of the machine", hint="give --grid, such as --grid 8x16")
-    return partial(choose, grid)
+    return partial(choose, grid) if PLACEMENTS.is_own(name) else partial(_chosen, name, choose, grid)
+
+
+def _chosen(
+    name: str, choose: Placement, grid: Grid, idle: Sequence[int], count: int, held: Sequence[int], job: int
+) -> Sequence[int]:
+    """Return the nodes that a placement of another package chooses. Raises ExtensionError if it fails or errs."""
+    with of_extension():
+        nodes = choose(grid, idle, count, held, job)
+    what = f"placement {name}"
+    checked(nodes, Sequence, what, choose)
+    if len(nodes) != count or len(set(idle).intersection(nodes)) != count:
+        raise returned(f"{nodes!r}", what, choose, f"return {count:,} of the idle nodes, which are {idle!r}")
+    return nodes
 
 
 def shape(placement: str, nodes: int) -> Shaper:

@@ -80,6 +80,7 @@ class PooledScheduler:
         self._kept: list[Ends] = [{} for _ in self._parts]
         self._versions: list[tuple[int, ...]] = [()] * len(self._parts)
         self._joins = [0] * len(self._parts)
+        self._affected: set[int] = set()  # the pools whose idle nodes or releases others have changed since their call
         self._again = (-math.inf, 0)  # an instant, and the number of further calls at it
 
     @property
@@ -172,18 +173,22 @@ class PooledScheduler:
             self._parts[number].serve()
 
     def decide(self, now: float) -> float:
-        """Call the policy for each pool with an event, or with a wake that is due. See `Scheduler.decide`.
+        """Call the policy for each pool with an event, or with a wake that is due, or that these affect.
 
-        The pools connected with these are called, too: a job that starts in a pool no longer keeps nodes from others.
-        If a job has released nodes at once that pools have in common, they are called again at the same instant.
+        See `Scheduler.decide`. Also a pool that shares nodes over another pool may be affected: a job that starts in
+        between no longer keeps nodes. If a job has released nodes at once that pools have in common, they are called
+        again at the same instant.
         """
-        called = self._changed | {number for number, wake in enumerate(self._wakes) if wake <= now}
-        called.update(other for number in [*called] for other in self.pools.connected[number])
+        due = self._changed | {number for number, wake in enumerate(self._wakes) if wake <= now}
+        others = {other for number in due for other in self.pools.connected[number]}
         self._changed = set()
-        for number in self._in_order(called):
+        for number in self._in_order(due | others):
             part, cluster = self._parts[number], self._clusters[number]
             part.state.now = now
             self._share(number)
+            if number not in due and number not in self._affected:
+                continue
+            self._affected.discard(number)
             part.serve()
             released = cluster.released
             with self._keeping(number):
@@ -239,7 +244,7 @@ class PooledScheduler:
         available = np.flatnonzero(idle).tolist()
         if available != cluster.idle or kept != self._kept[number]:
             cluster.idle, self._kept[number] = available, kept
-            self._parts[number].nodes_changed()
+            self._affect(number)
         self._parts[number].state.reserved.clear()  # the other pools do not keep them
 
     def _keeps(self, number: int, other: Part, now: float) -> tuple[float, IntArray]:
@@ -280,7 +285,12 @@ class PooledScheduler:
         self._foreign[number] = jobs
         if releases.changes > changes:
             self._joins[number] += releases.changes - changes
-            self._parts[number].nodes_changed()
+            self._affect(number)
+
+    def _affect(self, number: int) -> None:
+        """Note that other pools have changed what a pool has."""
+        self._affected.add(number)
+        self._parts[number].nodes_changed()
 
     @contextmanager
     def _keeping(self, number: int) -> Iterator[None]:

@@ -526,6 +526,8 @@ class Scheduler:
         Of the waiting jobs, the first one counts.
         """
         head, promised = self.state.queue.head, self._promises.nodes
+        if not promised:
+            return (math.inf, 0) if head is None else (head, self.jobs.low[head])
         nodes = sum(promised.values()) + (0 if head is None else self.jobs.low[head])
         return min((*promised, math.inf if head is None else head), default=math.inf), nodes
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from tracebed.ground.extension_errors import checked_members
 from tracebed.ground.registry import Registry
-from tracebed.orchestrator.testbeds.nodes import Node
+from tracebed.orchestrator.testbeds.nodes import Inventory, Node
 
 EMULATED_RATE = 1e6
 """Units of work per second of an emulated core: a unit takes a microsecond."""
@@ -102,5 +104,17 @@ class Testbed(Protocol):
 Factory = Callable[..., Testbed]
 """A function of an inventory and a folder for the files of agents and jobs. It returns a testbed, not started. It may
 be called with `drain=True`, to leave out nodes whose agent does not start."""
-TESTBEDS: Registry[Factory] = Registry("tracebed.testbeds", "testbed")
+TESTBEDS: Registry[Factory] = Registry("tracebed.testbeds", "testbed", Callable)
 """Testbeds by name: the entry points of the group `tracebed.testbeds`."""
+
+
+def made_testbed(name: str, inventory: Inventory, folder: Path, **options: Any) -> Testbed:
+    """Return the testbed `name` of an inventory, not started.
+
+    Raises:
+        InputError: the testbed is not installed, or what its entry point names makes no testbed.
+    """
+    factory = TESTBEDS.load(name)
+    made = factory(inventory, folder, **options)
+    testbed: Testbed = checked_members(made, ("start", "receive", "stop"), f"testbed {name}", factory)
+    return testbed

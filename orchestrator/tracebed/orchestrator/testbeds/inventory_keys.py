@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from tracebed.ground.cpus import LARGEST_NODE, parse_cpus
 from tracebed.ground.errors import InputError
+from tracebed.ground.extension_errors import line_of
 from tracebed.ground.ranges import NameRange, parse_names
 from tracebed.ground.yaml_file import abbreviated
 from tracebed.machine.machine import Partition
@@ -198,8 +199,13 @@ class FileKeys(_Keys):
 
 
 def settings_of(provider: str) -> type[BaseModel]:
-    """Return the model of the settings of a provider. Raises InputError if the provider is unknown."""
-    return PROVIDERS.load(provider).Settings
+    """Return the model of the settings of a provider. Raises InputError if the provider is unknown, or has none."""
+    loaded = PROVIDERS.load(provider)
+    settings = getattr(loaded, "Settings", None)
+    if not (isinstance(settings, type) and issubclass(settings, BaseModel)):
+        hint = "give the class the keys of its groups, as `Settings`"
+        raise InputError(f"provider {provider} has no model `Settings`", where=line_of(loaded), hint=hint)
+    return settings
 
 
 def split_cpus(cores: int) -> list[tuple[tuple[int, ...], int]]:

@@ -132,7 +132,7 @@ class Provider(Protocol):
         """
 
 
-PROVIDERS: Registry[type[Provider]] = Registry("tracebed.providers", "provider")  # the installed providers
+PROVIDERS: Registry[type[Provider]] = Registry("tracebed.providers", "provider", type)  # the installed providers
 
 
 def world_of(inventory: Inventory, speed: float, lasts_s: float) -> system.World:

@@ -10,6 +10,7 @@ from typing import Any
 
 from tracebed.converters.workload import Workload
 from tracebed.ground.display import markdown_table
+from tracebed.ground.extension_errors import checked
 from tracebed.ground.files import replacing
 from tracebed.ground.registry import Registry
 from tracebed.orchestrator.replay.options import Options
@@ -116,7 +117,17 @@ def study(replays: Callable[[Settings], Iterator[Replay]], speed: float) -> Call
     return lambda function: Study(function, replays, speed)
 
 
-PAPERS: Registry[PaperFunction] = Registry("tracebed.experiments", "experiment")
+class Papers(Registry[PaperFunction]):
+    """The installed experiments of papers."""
+
+    def findings(self, name: str, settings: Settings) -> Findings:
+        """Run an experiment. Raises InputError if it is not installed, or has no findings."""
+        function = self.load(name)
+        findings: Findings = checked(function(settings), Findings, f"experiment {name}", function)
+        return findings
+
+
+PAPERS = Papers("tracebed.experiments", "experiment", Callable)
 
 
 def percent(before: float, after: float) -> str:

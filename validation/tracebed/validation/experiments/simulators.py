@@ -37,7 +37,7 @@ from tracebed.validation.experiments.experiment_schema import COMMAND_PLACEHOLDE
 from tracebed.validation.experiments.recorded_runs import paths_at, read_run
 from tracebed.validation.experiments.workloads import code_of
 from tracebed.validation.simulators.messages import output_of, reason_in, status_text
-from tracebed.validation.simulators.simulator import SIMULATORS, SimulateOptions, simulate, simulator
+from tracebed.validation.simulators.simulator import SIMULATORS, SimulateOptions, simulate
 
 Count = Annotated[int, Field(ge=0)]
 
@@ -296,7 +296,7 @@ class DrivenSimulator(CalibratedSimulator):
     def facts(self) -> dict[str, Any]:
         """Code of the driver, version of the program, options, and the version in the experiment file."""
         assert self.spec.driver is not None
-        of_program = simulator(self.spec.driver).version
+        of_program = SIMULATORS.load(self.spec.driver).version
         return {
             "driver": maker_of(SIMULATORS.entries[self.spec.driver]),
             "program": of_program(self.spec.options) if of_program is not None else "",
@@ -474,7 +474,7 @@ def simulator_of(name: str, spec: SimulatorSpec, folder: Path) -> SuiteSimulator
         _ = made.calibrations  # reads the files
     if isinstance(made, CommandSimulator):
         _ = made.calibration
-    if isinstance(made, DrivenSimulator) and simulator(str(spec.driver)).simulate is None:
+    if isinstance(made, DrivenSimulator) and SIMULATORS.load(str(spec.driver)).simulate is None:
         hint = "give its output with `runs` and `from`, or run it with `command` and `from`"
         raise InputError(f"tracebed cannot run {spec.driver}, only read its output", hint=hint)
     return made

@@ -61,10 +61,12 @@ def write(cell: SimulatedCell, result: CellResult, folder: Path) -> None:
     if result.jobs is not None:
         with replacing(jobs) as stream:
             result.jobs.to_parquet(stream, index=False)
-    facts = {key: value for key, value in asdict(cell).items() if key not in ("jobs", "windows")}
+    # A machine has its own form in JSON: what the simulation of Slurm knows of a cluster is no dataclass.
+    facts = {key: getattr(cell, key) for key in ("processes", "processes_seed", "tau", "identity")}
     content = {
         "schema": CELL_SCHEMA,
-        "cell": facts | {"workload": cell.workload.name},
+        "cell": facts
+        | {"workload": cell.workload.name, "machine": cell.machine.to_json(), "setup": asdict(cell.setup)},
         "seconds": result.seconds,
         "warnings": result.warnings,
         "rows": result.rows,

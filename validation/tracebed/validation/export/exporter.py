@@ -10,7 +10,6 @@ from typing import BinaryIO
 import numpy as np
 import pandas as pd
 
-from tracebed.ground.errors import InputError
 from tracebed.ground.extension_errors import checked
 from tracebed.ground.outputs import OutputKind
 from tracebed.ground.registry import Registry
@@ -33,28 +32,20 @@ class Exporter:
     only if it has this mark; without a mark, no file is replaced."""
 
 
-EXPORTERS: Registry[Exporter] = Registry("tracebed.exporters", "export format")
+EXPORTERS: Registry[Exporter] = Registry("tracebed.exporters", "export format", Exporter)
 
 
 def kind_of(to: str) -> OutputKind:
     """Return the kind of the files in the format `to`. Raises InputError if the format is unknown."""
-    return OutputKind(f"an export to {to}", _exporter(to).mark)
+    return OutputKind(f"an export to {to}", EXPORTERS.load(to).mark)
 
 
 def export(run: Run, to: str, path: Path | str, *, replace: bool = False) -> list[str]:
     """Write a run for another program, compressed by the suffix, and return what the file lacks, a sentence each."""
     with kind_of(to).file(Path(path), replace=replace) as file:
-        write = _exporter(to).write
+        write = EXPORTERS.load(to).write
         lacks: list[str] = checked(write(run, file), list, f"export format {to}", write)
         return lacks
-
-
-def _exporter(to: str) -> Exporter:
-    exporter = EXPORTERS.load(to)
-    if not isinstance(exporter, Exporter):
-        what = f"is not an exporter: {type(exporter).__name__}"
-        raise InputError(what, where=EXPORTERS.entries[to].value, hint="the entry point names an Exporter")
-    return exporter
 
 
 def export_allocations(run: Run) -> pd.DataFrame:

@@ -22,7 +22,7 @@ from tracebed.machine.nodes import nodes_of
 from tracebed.orchestrator.run import Run
 from tracebed.validation.simulators.assembly import run_of, workload_for_import
 from tracebed.validation.simulators.observed import Observed
-from tracebed.validation.simulators.simulator import SIMULATORS, ReadOptions, simulator
+from tracebed.validation.simulators.simulator import SIMULATORS, ReadOptions
 
 TABLE = "csv"  # the form of a file that no simulator and no format recognizes
 OF_ROWS = (TABLE, "batsim")  # forms that are tables, whose rows can be chosen
@@ -51,9 +51,9 @@ def import_run(
         what = f"import --only is for tables, and {path.name} is in format {form}"
         raise InputError(what, hint="use import --from csv")
     if form in SIMULATORS.entries:
-        chosen = simulator(form)
+        chosen = SIMULATORS.load(form)
         if chosen.read is None:
-            readers = [name for name in SIMULATORS.names() if simulator(name).read]
+            readers = [name for name in SIMULATORS.names() if SIMULATORS.load(name).read]
             raise InputError(f"the output of {form} cannot be read", hint=f"use one of {', '.join(readers)}")
         made = checked(chosen.read(path, workload, options), Run, f"simulator {chosen.name}", chosen.read)
         return _checked(made, path)
@@ -81,7 +81,7 @@ def forms() -> list[str]:
 def simulator_at(path: Path) -> str | None:
     """Return the simulator that wrote a file or folder, recognized by its content, or None if it is unknown."""
     for name in SIMULATORS.names():
-        recognizes = simulator(name).recognizes
+        recognizes = SIMULATORS.load(name).recognizes
         if recognizes is not None and recognizes(path):
             return name
     return None

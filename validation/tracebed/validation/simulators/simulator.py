@@ -127,16 +127,7 @@ class ExternalSimulator:
 EVERY_SIMULATOR = frozenset({"policy", "policy_parameters", "speed", "grid"})
 """Settings that each simulator accepts. The grid is that of the machine."""
 
-SIMULATORS: Registry[ExternalSimulator] = Registry("tracebed.simulators", "simulator")
-
-
-def simulator(name: str) -> ExternalSimulator:
-    """Return the installed simulator `name`."""
-    loaded = SIMULATORS.load(name)
-    if not isinstance(loaded, ExternalSimulator):
-        what = f"is not a simulator: {type(loaded).__name__}"
-        raise InputError(what, where=SIMULATORS.entries[name].value, hint="the entry point names an ExternalSimulator")
-    return loaded
+SIMULATORS: Registry[ExternalSimulator] = Registry("tracebed.simulators", "simulator", ExternalSimulator)
 
 
 def simulate(
@@ -148,11 +139,9 @@ def simulate(
     **settings: Any,
 ) -> Run:
     """Run the simulator `name`, which has a driver; `settings` by name as for `Setup.of`."""
-    chosen, options = simulator(name), options or SimulateOptions()
+    chosen, options = SIMULATORS.load(name), options or SimulateOptions()
     if chosen.simulate is None:
-        drivers = [
-            other for other, found in SIMULATORS.all() if isinstance(found, ExternalSimulator) and found.simulate
-        ]
+        drivers = [other for other, external in SIMULATORS.all() if external.simulate]
         hint = f"`tracebed import --from {name}` reads its output; simulators with a driver: {', '.join(drivers)}"
         raise InputError(f"simulator {name} has no driver", hint=hint)
     made = Setup.of(setup, **settings)

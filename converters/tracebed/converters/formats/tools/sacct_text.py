@@ -24,13 +24,15 @@ from tracebed.ground.errors import InputError
 FREE = frozenset(
     (
         *("jobname", "comment", "admincomment", "systemcomment", "submitline", "workdir", "container", "constraints"),
-        *("extra", "stdin", "stdout", "stderr"),
+        *("extra", "stdin", "stdout", "stderr", "licenses"),
     )
 )
-"""Columns of free text, which may contain delimiters and line breaks."""
-NAMED = frozenset(("account", "wckey", "qos", "reservation", "licenses", "reason", "mcslabel"))
+"""Columns of free text, which may contain delimiters and line breaks. Licenses are alternatives: `a:1|b:2`."""
+NAMED = frozenset(("account", "wckey", "qos", "reservation", "reason", "mcslabel"))
 """Columns whose values may contain delimiters, too (observed in Slurm 22.05), but rarely do."""
-LISTS = frozenset(("jobid", "nodelist", "partition", "alloctres", "reqtres", "licenses"))
+WITH_COMMA = frozenset(("reason", "mcslabel"))
+"""Those of `NAMED` whose values may contain commas, which separate the other names in Slurm."""
+LISTS = frozenset(("jobid", "nodelist", "partition", "alloctres", "reqtres"))
 """Columns whose values contain commas."""
 FEW = frozenset(("cluster", "partition"))
 """Columns with few values, each of which most files have in many records."""
@@ -56,7 +58,8 @@ SHAPED = {
     rb"\d+(\.[\w+]+)?": ("jobidraw",),
     rb"[A-Z_]+\+?( by \S+)?": ("state",),
     rb"(?!,)(?!.*,,)[^\s\[\]=]*(?:\[[\d,-]+\][^\s\[\]=]*)*(?<!,)|None assigned": ("nodelist",),
-    rb".*": ("reason", "reservation", "wckey", "licenses", "failednode"),
+    rb"([^\s|,;:=]+(:\d+)?([|,;][^\s|,;:=]+(:\d+)?)*)?": ("licenses",),
+    rb".*": ("reason", "reservation", "wckey", "failednode"),
     # Features between operators: brackets are closed, and no operator begins or ends the text.
     rb"(?![|&])(?!.*[|&]{2})(?:\[[^\[\]\s]*\]|[^\s\[\]])*(?<![|&])": ("constraints",),
     rb"(/.*)?": ("workdir",),
@@ -85,7 +88,8 @@ class SacctHeader:
     def of(cls, file: Input) -> SacctHeader:
         """Read the first line of a file; a line without a delimiter is one name."""
         first = _first_line(file).replace(b'"', b"")
-        between = re.match(rb"[A-Za-z]+([^A-Za-z0-9]+)[A-Za-z]", first)
+        # A table of another tool may have row numbers before the columns of sacct.
+        between = re.match(rb"(?:(?:Unnamed: [\d.]+)?,)?[A-Za-z]+([^A-Za-z0-9]+)[A-Za-z]", first)
         delimiter = between[1] if between else b"|"
         pieces = first.split() if not delimiter.strip(b" ") else first.split(delimiter)
         return cls(tuple(name.decode("utf-8", "replace").strip() for name in pieces), delimiter)
@@ -238,7 +242,9 @@ class _Text:
         columns = [number for number, name in enumerate(self.header.lower) if name in FEW]
         regular = np.flatnonzero(self.delimiters == self.width - 1)[1 : SAMPLE + 1].tolist()
         parts = [self.line(number).split(b"\t") for number in regular]
-        return {column: {values[column] for values in parts} for column in columns if parts}
+        return {
+            column: {name for values in parts for name in values[column].split(b",")} for column in columns if parts
+        }
 
     def with_joined_values(self, text: bytes) -> list[bytes]:
         """Return a record with the pieces of its values joined: none, one, or two if there is more than one way.
@@ -249,7 +255,7 @@ class _Text:
         if len(parts) < self.width:
             return []
         for usual in (self.usual, {}) if self.usual else ({},):
-            for named in (frozenset[str](), NAMED):
+            for named in (frozenset[str](), WITH_COMMA if self.header.delimiter == b"," else NAMED):
                 search = _Search(self, parts, usual, named)
                 ways = search.ways(0, 0)
                 if ways:
@@ -289,8 +295,8 @@ class _Search:
                 break
             if not self.loose(column) and not text.shapes[column].fullmatch(value):
                 continue
-            if value not in self.usual.get(column, (value,)):
-                continue
+            if column in self.usual and not all(name in self.usual[column] for name in value.split(b",")):
+                continue  # a waiting job may have several partitions, each of which is usual
             meaning = (self.meaning(column, value),) if text.used[column] else ()
             for key, rest in self.ways(column + 1, at + 1 + more).items():
                 ways[*meaning, *key] = [value, *rest]

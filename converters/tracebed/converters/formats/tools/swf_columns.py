@@ -32,9 +32,9 @@ from tracebed.ground.states import JobState
 
 NUMBER = r"-?\d{1,15}(?:\.\d*)?"
 ALEA = re.compile(rf"({NUMBER})\s+({NUMBER})\s+([^\s:]*):[^\s:]*:(\d{{1,7}})x(\d{{1,5}})")
-METACENTRUM = re.compile(r"(\{[^}]*\})(?:\s+(\S+))?(?:\s+(\d\S*))?")
-CHUNK = re.compile(r"(\d{1,7})(?::(?:ppn=)?(\d{1,5}))?(?:[:#].*)?")
-"""Number of nodes, and cores per node (default 1)."""
+METACENTRUM = re.compile(r"(\{[^}]*\})(?:\s+(\S+))?(?:\s+(\S+))?(?:\s.*)?")
+CORES = re.compile(r"(?:ppn|ncpus)=(\d{1,5})")
+COUNT = re.compile(r"\d{1,7}")
 
 
 class Extension(NamedTuple):
@@ -86,11 +86,21 @@ def read_extension(rests: Sequence[str]) -> Extension:
 
 
 def _chunks(text: str) -> tuple[int, int]:
-    """Return the nodes of a request and its maximum of cores per node; 0 nodes if the request is invalid."""
-    chunks = [CHUNK.fullmatch(chunk) for chunk in text.split("+")]
-    if not all(chunks):
-        return 0, 1
-    return sum(int(chunk[1]) for chunk in chunks if chunk), max(int(chunk[2] or 1) for chunk in chunks if chunk)
+    """Return the nodes of a request and its maximum of cores per node; 0 nodes if the request is invalid.
+
+    A chunk is `N:ppn=P:property` or `host:ppn=P`, with the cores at any place behind the first; `N:P` is `N:ppn=P`.
+    """
+    nodes, most = 0, 0
+    for chunk in text.split("+"):
+        first, *others = chunk.partition("#")[0].split(":")
+        stated = [match[1] for part in others if (match := CORES.fullmatch(part))]
+        stated = stated or [part for part in others[:1] if part.isdecimal() and len(part) <= 5]
+        counted = COUNT.fullmatch(first)
+        if not counted and (first.isdecimal() or not (first and stated)):  # a name alone may be anything
+            return 0, 1
+        nodes += int(first) if counted else 1
+        most = max(most, int(stated[0]) if stated else 1)
+    return nodes, most
 
 
 FIELDS = (
@@ -266,6 +276,8 @@ KIB_PER_MIB = 1024.0
 MOST_MEMORY_MIB = 2.0**30
 """Most memory of a node, MiB: more is no memory in KiB per processor."""
 BYTES_PER_MIB = 1024.0 * KIB_PER_MIB
+MEDIAN_MEMORY_KIB = 2.0**32
+"""Largest median of field 10: if half of the jobs request more than 4 TiB per processor, the unit is another one."""
 
 
 class Decoded(NamedTuple):
@@ -308,6 +320,10 @@ def decode(lines: FieldLines, cores: int, by: str = "node") -> Decoded:
     if further is not None:
         memory = np.where(further.in_bytes, f["requested_memory"] / BYTES_PER_MIB / np.maximum(nodes, 1), memory)
     much = ~(memory <= MOST_MEMORY_MIB)
+    of_kib = (f["requested_memory"] > 0) & (True if further is None else ~further.in_bytes)
+    in_order = np.sort(f["requested_memory"][of_kib])
+    another_unit = len(in_order) > 0 and in_order[(len(in_order) - 1) // 2] > MEDIAN_MEMORY_KIB
+    much |= of_kib & another_unit
     filler = _is_filler(f, further)
     preceding = np.where(filler, -1, f["preceding"])
     itself = (preceding > 0) & (preceding == f["job"])
@@ -368,7 +384,12 @@ def decode(lines: FieldLines, cores: int, by: str = "node") -> Decoded:
         f"jobs with more than {MAX_SIZE:,} processors, size set to unknown": int(vast.sum()),
         "jobs of unknown size": int((nodes == 0).sum()),
         "lines with one value in all fields 17 and 18, left out": len(fields) if filler else 0,
-        "jobs with more than 1 PiB of memory on a node (field 10 in bytes?), set to unknown": int(much.sum()),
+        "jobs with more than 1 PiB of memory on a node (field 10 in bytes?), set to unknown": (
+            0 if another_unit else int(much.sum())
+        ),
+        "jobs of a log with field 10 in another unit than KiB per processor, set to unknown": (
+            int(much.sum()) if another_unit else 0
+        ),
         "jobs that follow themselves, field 17 left out": int(itself.sum()),
         "jobs with an unknown status code": int(status.isna().sum()),
         **{

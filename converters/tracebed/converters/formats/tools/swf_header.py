@@ -32,8 +32,17 @@ WRITTEN = (
 )
 """Labels that describe the jobs or the clock. They are recomputed, not copied from the input file."""
 VALUES_PER_LINE = 100
-WHOLE = re.compile(r"(\d{1,18}|\d{1,3}(?:[,' \u00a0\u202f]\d{3}){1,5})(?:\.0*)?(?=$|\s|[(;])(?![\s]+\d)")
-"""A whole number, maybe with separators of thousands, before a comment: `144 (144 nodes of 4)`, `1,152`."""
+UNITS = {
+    **{"MaxNodes": "nodes?|hosts?", "MaxProcs": r"cores?|cpus?|pes?|proc(?:essor)?s?", "MaxJobs": "jobs?"},
+    **{"UnixStartTime": "s|sec(?:ond)?s?"},
+}
+"""Label -> pattern of the units of its number. A number of another unit is another quantity: MaxProcs of 16 nodes."""
+WHOLE = r"(\d{1,18}|\d{1,3}(?:[,' \u00a0\u202f]\d{3}){1,5})(?:\.0*)?"
+"""A whole number, maybe with separators of thousands: `1,152`."""
+COMMENT = r"\s*(?:(?:[(\[;\n]|,\s).*)?"
+"""What may follow a number: `144 (144 nodes of 4)`."""
+MAX_OFFSET_S = 14 * 3600
+"""Largest offset of a time zone."""
 UNKNOWN = re.compile(r"-1(?!\d)|\Z")
 
 
@@ -50,7 +59,8 @@ class SwfHeader:
 
     def number(self, label: str) -> int | None:
         """Return the first value of `label` if it is a positive whole number (not a date or `4x16`), otherwise None."""
-        match = WHOLE.match(self.text(label).strip())
+        unit = rf"(?:\s*(?:{UNITS[label]}))?"
+        match = re.fullmatch(WHOLE + unit + COMMENT, self.text(label).strip(), re.IGNORECASE | re.DOTALL)
         return int(re.sub(r"\D", "", match[1])) or None if match else None
 
     def size(self, label: str) -> int | None:
@@ -61,7 +71,8 @@ class SwfHeader:
     def start(self) -> tuple[float | None, bool]:
         """Return the instant of time 0 in s since 1970, and whether a date was read in an assumed time zone, UTC.
 
-        `UnixStartTime` is a number; some logs have a date there, which is one of the time zone of the log.
+        `UnixStartTime` is a number; some logs have a date there, which is one of the time zone of the log, by name or
+        by its offset in s (`TimeZone`, which newer versions of the format no longer have).
         """
         number = self.number("UnixStartTime")
         if number is not None:
@@ -72,11 +83,12 @@ class SwfHeader:
             return None, False
         if date.tzinfo is not None:
             return date.timestamp(), False
-        zone = self.text("TimeZoneString").strip()
+        zone, offset = self.text("TimeZoneString").strip(), self.text("TimeZone").strip()
         try:
-            return date.replace(tzinfo=ZoneInfo(zone or "UTC")).timestamp(), not zone
-        except (ValueError, OSError):  # not the name of a time zone
-            return date.replace(tzinfo=UTC).timestamp(), True
+            return date.replace(tzinfo=ZoneInfo(zone)).timestamp(), False
+        except (KeyError, ValueError, OSError):  # not the name of a time zone
+            known = re.fullmatch(r"[+-]?\d{1,5}", offset) is not None and abs(int(offset)) <= MAX_OFFSET_S
+            return date.replace(tzinfo=UTC).timestamp() - (int(offset) if known else 0), not known
 
     def defects(self) -> dict[str, int]:
         """Return warnings about labels with invalid numbers."""

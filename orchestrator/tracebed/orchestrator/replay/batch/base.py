@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, runtime_checkable
@@ -185,4 +185,5 @@ class BatchSettings:
     """Configuration file of the batch system (`SLURM_CONF`). None: the file given by the environment."""
 
 
-BATCH_SYSTEMS = Registry[BatchSystemFactory]("tracebed.batch_systems", "batch system")  # the installed batch systems
+# The installed batch systems.
+BATCH_SYSTEMS = Registry[BatchSystemFactory]("tracebed.batch_systems", "batch system", Callable)

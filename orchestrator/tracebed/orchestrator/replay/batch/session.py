@@ -16,6 +16,7 @@ import numpy as np
 from tracebed.converters.workload import Workload
 from tracebed.ground import bounds, system
 from tracebed.ground.errors import InputError
+from tracebed.ground.extension_errors import checked_members
 from tracebed.machine.machine import Machine
 from tracebed.orchestrator import executors
 from tracebed.orchestrator.replay.batch.base import (
@@ -71,7 +72,10 @@ class BatchOptions:
 
     def system(self) -> BatchSystem:
         """Return the batch system. Raises InputError if it is unknown, or an option is invalid."""
-        return BATCH_SYSTEMS.load(self.scheduler)(self.settings)
+        factory = BATCH_SYSTEMS.load(self.scheduler)
+        what = f"batch system {self.scheduler}"
+        system: BatchSystem = checked_members(factory(self.settings), ("submit", "poll", "cancel"), what, factory)
+        return system
 
     def as_dict(self) -> dict[str, Any]:
         """Return the options on which runs depend, as JSON values. The configuration file is not included."""

@@ -12,7 +12,7 @@ from typing import Any
 from tracebed.ground import system
 from tracebed.ground.cpus import parse_cpus
 from tracebed.ground.errors import TestbedError
-from tracebed.orchestrator.testbeds.base import TESTBEDS, Event, Testbed
+from tracebed.orchestrator.testbeds.base import Event, Testbed, made_testbed
 from tracebed.orchestrator.testbeds.inventory import inventory
 from tracebed.orchestrator.testbeds.nodes import AGENTS, Inventory, Node
 from tracebed.orchestrator.testbeds.testbed import AgentTestbed
@@ -96,7 +96,7 @@ def survey(
         if chosen.testbed == AGENTS:
             testbed = AgentTestbed(chosen, spool, drain=True, on_step=on_step)
         else:
-            testbed = TESTBEDS.load(chosen.testbed)(chosen, spool)
+            testbed = made_testbed(chosen.testbed, chosen, spool)
         try:
             testbed.start()
             _Survey(testbed, [reports[node.name] for node in testbed.nodes]).run(seconds)

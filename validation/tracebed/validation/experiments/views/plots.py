@@ -7,6 +7,7 @@ paper). The printed figures are marks on the bars.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -27,7 +28,7 @@ from tracebed.validation.experiments.views.averages import GROUP, means, named
 from tracebed.validation.experiments.views.bars import bars, layout
 from tracebed.validation.experiments.views.job_plots import OF_WORKLOADS, daily, ecdf, heat_maps
 from tracebed.validation.metrics import all_metrics
-from tracebed.validation.pictures import COLUMN, PAGE, STYLE, WIDTHS, Picture, save
+from tracebed.validation.pictures import COLORS, COLUMN, HATCHES, PAGE, STYLE, WIDTHS, Picture, save
 from tracebed.validation.report.html import write_page
 from tracebed.validation.report.interactive import scripts
 from tracebed.validation.report.sections import Section, figure_html, rendered_sections
@@ -101,15 +102,22 @@ def _drawings(file: ExperimentFile, table: pd.DataFrame, jobs: Jobs, folder: Pat
 def _numbers(policies: Iterable[str], drawings: Iterable[Drawing]) -> dict[str, int]:
     """Return the number of the style of each series of a page: one assignment for all of its figures."""
     # A policy has the number of its place in the experiment. So has its only series with values of further keys, such
-    # as `pref, share 1` in a figure of one share. Several such series of a policy have further numbers.
+    # as `pref, share 1` in a figure of one share. Several such series of a policy keep its color: their numbers are
+    # whole rounds of the colors apart, a round for each of the other values. There are as many rounds as hatches;
+    # further values have further numbers.
     further: dict[str, list[str]] = {policy: [] for policy in policies}
     for label, policy in dict.fromkeys(pair for each in drawings for pair in _series(each).items()):
         if label != policy:
             further.setdefault(policy, []).append(label)
     numbers = {policy: number for number, policy in enumerate(further)}
+    apart = len(COLORS) * math.ceil(len(numbers) / len(COLORS))
+    rounds: dict[tuple[str, ...], int] = {}
     for policy, labels in further.items():
         for label in labels:
-            numbers[label] = numbers[policy] if len(labels) == 1 else len(set(numbers.values()))
+            values = tuple(part for part in label.split(", ") if part != policy)
+            own = 0 if len(labels) == 1 else apart * rounds.setdefault(values, len(rounds))
+            known = own < len(COLORS) * len(HATCHES)
+            numbers[label] = numbers[policy] + own if known else max(numbers.values()) + 1
     return numbers
 
 
