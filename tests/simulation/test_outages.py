@@ -51,11 +51,10 @@ def drain(node: str, start: float, end: float = math.inf) -> Outage:
     return down(node, start, end, kind=OutageKind.DRAIN)
 
 
-def rigid(*rows: tuple[float, float, int]) -> Workload:
-    """Return rigid jobs: submit time, run time, nodes."""
-    return workload_of(
-        [RefJob(number, submit, run_time, None, size) for number, (submit, run_time, size) in enumerate(rows)]
-    )
+def rigid(*rows: tuple[float, float, int], cores: int = 1) -> Workload:
+    """Return rigid jobs: submit time, run time, nodes. `cores`: cores of each job on a node."""
+    jobs = [RefJob(number, submit, run_time, None, size) for number, (submit, run_time, size) in enumerate(rows)]
+    return workload_of(jobs, cores_per_node=cores)
 
 
 def simulated(work: Workload, count: int, *outages: Outage, policy: str = "fcfs", **settings: Any) -> Run:
@@ -190,7 +189,7 @@ def test_an_empty_calendar_changes_nothing() -> None:
         pd.testing.assert_frame_equal(getattr(run, name), getattr(plain, name))
 
 
-def test_what_has_no_outages_says_so(tmp_path: Path) -> None:
+def test_what_has_no_outages_says_so() -> None:
     work = rigid((0, 10, 1))
     with pytest.raises(InputError, match="the compiled engine does not support outages"):
         simulated(work, 2, engine="compiled")
@@ -202,11 +201,61 @@ def test_what_has_no_outages_says_so(tmp_path: Path) -> None:
         tb.simulate(work, "fcfs", 2, outages=Calendar(), processes="synchronous")
     with pytest.raises(InputError, match="outages is an option of tracebed's simulator"):
         tb.simulate(work, "fcfs", 2, outages=Calendar(), simulator="elastisim")
-    conf = tmp_path / "slurm.conf"
-    kinds = "SelectType=select/linear\nPriorityType=priority/basic\n"
-    conf.write_text(kinds + "NodeName=n[1-2] CPUs=4\nPartitionName=a Nodes=n1 Default=YES\nPartitionName=b Nodes=n2\n")
-    with pytest.raises(InputError, match="outages are not modeled for a cluster"):
-        tb.simulate(work, "slurm", tb.read_machine(conf), outages=Calendar())
+
+
+# -- the cluster of a slurm.conf --------------------------------------------------------------------------------------
+
+HALVES = """SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+PriorityType=priority/basic
+SchedulerParameters=bf_interval=1
+NodeName=n[1-2] CPUs=4
+PartitionName=a Nodes=n[1-2] Default=YES
+"""
+
+
+def on_cluster(work: Workload, folder: Path, *listed: Outage, conf: str = HALVES, **settings: Any) -> Run:
+    """Simulate Slurm on two nodes that jobs share."""
+    path = folder / "slurm.conf"
+    path.write_text(conf)
+    return tb.simulate(work, "slurm", tb.read_machine(path), outages=Calendar(listed), **settings)
+
+
+def test_jobs_of_a_cluster_of_a_slurm_conf_lose_nodes(tmp_path: Path) -> None:
+    """Slurm lets the lost job wait 121 s. The second job is on the other node, the third starts there at the outage."""
+    work = rigid((0, 100, 1), (1, 300, 1), (5, 50, 1), cores=3)
+    run = on_cluster(work, tmp_path, down("n1", 40, 60))
+    start = run.jobs["start"].tolist()
+    assert run.jobs["restarts"].tolist() == [1, 0, 0]
+    assert 161 <= start[0] < 225 and 0 < start[1] < 5 and 60 <= start[2] < 65
+    assert run.jobs["state"].tolist() == ["completed"] * 3
+    assert run.info.outages == [{"node": "n1", "from": 40.0, "until": 60.0, "reason": "", "kind": "down"}]
+    assert run.info.parameters["outages"]["listed"] == 1
+    held = run.allocations[run.allocations["job_id"] == run.jobs["job_id"][0]]
+    assert sorted(held["end"].tolist()) == [40.0, start[0] + 100]
+    found = metrics(run)
+    lost = 20 + 40  # the outage, and the run of the job before it, in s
+    assert found["jobs_hit"] == 1
+    assert (found["lost_node_h"] + found["lost_work_node_h"]) * 3600 == pytest.approx(lost, abs=4)
+
+
+@pytest.mark.parametrize("how", ["option", "JobRequeue=0"])
+def test_a_job_of_a_cluster_fails_with_its_node(tmp_path: Path, how: str) -> None:
+    settings = {"on_node_failure": "fail"} if how == "option" else {}
+    conf = HALVES if how == "option" else f"{HALVES}{how}\n"
+    work = rigid((0, 100, 2), (1, 30, 1), cores=3)
+    outages = (down("n2", 40, 60), drain("n1", 45, 70))
+    run = on_cluster(work, tmp_path, *outages, conf=conf, **settings)
+    assert run.jobs["state"].tolist() == ["failed", "completed"]
+    assert (run.jobs["end"][0], run.jobs["reason"][0]) == (40, "node n2 was lost")
+    assert 40 <= run.jobs["start"][1] <= 45
+    assert [each["kind"] for each in run.info.outages] == ["down", "drain"]
+
+
+def test_a_job_that_is_lost_while_it_is_launched_has_no_launch(tmp_path: Path) -> None:
+    late = {"overheads": {"launch_s": 30.0}, "on_node_failure": "fail"}
+    run = on_cluster(rigid((0, 100, 2), cores=3), tmp_path, down("n2", 20, 60), **late)
+    assert run.jobs["end"].tolist() == [20] and np.isnan(run.jobs["launched"][0])
 
 
 # -- metrics and the command -------------------------------------------------------------------------------------------

@@ -37,9 +37,7 @@ PROGRAM = "program="
 if TYPE_CHECKING:
     import pandas as pd
 
-    from tracebed.machine.calendar import Calendar
     from tracebed.orchestrator.evolving.programs import Communication
-    from tracebed.orchestrator.simulation.outages import OutageModel
     from tracebed.orchestrator.simulation.prediction import EngineChoice
     from tracebed.orchestrator.testbeds.nodes import Inventory
 
@@ -96,6 +94,7 @@ def simulate(
         >>> tb.simulate(w, "easy", priority="shortest-first").info.counts["jobs"]
         30
     """
+    from tracebed.orchestrator.simulation.outages import outages_of
     from tracebed.orchestrator.simulation.prediction import PredictionOptions, machine_of
 
     chosen, member = loaded_calibration(settings.pop("calibration", None)), settings.pop("member", None)
@@ -186,20 +185,6 @@ def _own_options(options: type[Options], texts: Mapping[str, Any]) -> dict[str, 
         except ValidationError as error:
             raise InputError(f"option {name} is {text!r}: {error.errors()[0]['msg']}", hint="correct it") from error
     return own
-
-
-def outages_of(
-    outages: Calendar | Path | str | Mapping[str, Any] | None, workload: Workload
-) -> Calendar | OutageModel | None:
-    """Return the outages of a simulation; the arguments are those of `simulate`."""
-    if outages is None:
-        return None
-    from tracebed.machine.calendar import Clock, read_outages
-    from tracebed.orchestrator.simulation.outages import OutageModel
-
-    if isinstance(outages, Path | str):
-        return read_outages(outages, Clock.of(workload.provenance))
-    return OutageModel.of(dict(outages)) if isinstance(outages, Mapping) else outages
 
 
 def split(
