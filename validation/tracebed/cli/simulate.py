@@ -85,10 +85,22 @@ class OutageOptions:
     """The outages of the nodes."""
 
     outages: Any = shared(outages_option)
-    on_node_failure: Literal["requeue", "fail"] = option(
+    on_node_failure: tuple[str, dict[str, float]] = option(
+        type=Family(click.Choice(["requeue", "fail"]), {"checkpoint": DURATION, "cost": DURATION}),
         default="requeue",
-        help="Treatment of the jobs of a node that is down: return them to the queue, or fail them.",
+        metavar="requeue[,checkpoint=D[,cost=D]]|fail",
+        help="Treatment of the jobs of a node that is down: return them to the queue, or fail them. A requeued job "
+        "begins again, or continues from its last checkpoint: checkpoint is the work between two of them, cost the "
+        "time to write one (0).",
     )
+
+    @property
+    def keywords(self) -> dict[str, Any]:
+        """The options, as `tracebed.api.simulate` takes them."""
+        treatment, given = self.on_node_failure
+        every, cost = given.get("checkpoint", 0.0), given.get("cost", 0.0)
+        found = {"outages": self.outages, "on_node_failure": treatment}
+        return found | {"checkpoint_s": every, "checkpoint_cost_s": cost}
 
 
 @dataclass(frozen=True)
@@ -196,7 +208,7 @@ def simulate(
         elif chosen is not None:
             raise InputError("both -P @slurm.conf and another machine are given", hint="give one of them")
         chosen = of_conf
-    settings |= vars(outages) | _of_processes(model.processes) | _of_simulator(simulations.simulator, replace)
+    settings |= outages.keywords | _of_processes(model.processes) | _of_simulator(simulations.simulator, replace)
     settings |= {"cores_per_node": machine.cores_per_node, "engine": simulations.engine, "name": workload.name}
 
     def predict(made: tb.AnyCalibration | None, of: tb.Workload = jobs, **more: Any) -> tb.Run:

@@ -15,6 +15,7 @@ from tracebed.ground import bounds
 from tracebed.ground.errors import InputError
 from tracebed.machine.calendar import Calendar, Clock, NodeChange, Outage, read_outages
 from tracebed.machine.nodes import NodeFacts
+from tracebed.orchestrator.simulation.checkpoints import Checkpoints
 
 MOST_OUTAGES = 1_000_000
 """Largest number of outages that are drawn."""
@@ -28,11 +29,13 @@ class Outages:
         changes: the changes, in the order of time.
         names: names of the nodes.
         on_node_failure: one of `scheduling.names.NODE_FAILURES`.
+        checkpoints: the checkpoints from which requeued jobs continue; None: they begin again.
     """
 
     changes: Sequence[NodeChange]
     names: Sequence[str]
     on_node_failure: str
+    checkpoints: Checkpoints | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

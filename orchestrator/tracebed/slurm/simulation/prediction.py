@@ -139,6 +139,9 @@ class SlurmSimulation(Simulation):
             what = "a cluster of a slurm.conf is simulated by the compiled engine only"
             raise InputError(what, hint="use --engine auto or --engine compiled")
         facts, outages = self.outages(workload, machine.nodes, options)
+        if outages is not None and outages.checkpoints:
+            what = "checkpoints are not modeled for a cluster of a slurm.conf"
+            raise InputError(what, hint="leave them out, or give --nodes N: equal nodes in one partition")
         with no_collection():
             record, cluster = simulate(workload, machine, policy, chosen, seed, outages)
         parameters = {**chosen.scheduling.policy_parameters, "seed": seed}
