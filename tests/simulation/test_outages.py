@@ -229,6 +229,17 @@ def test_a_job_that_is_lost_twice_continues_where_the_last_run_was() -> None:
     assert [each.get("checkpoints") for each in run.info.outages] == [{run.jobs["job_id"][0]: [0, 40]}, None]
 
 
+@pytest.mark.parametrize(("cost", "end"), [(0.0, 52.0), (2.0, 54.0)])
+def test_a_job_that_is_resized_when_a_checkpoint_is_due_writes_it(cost: float, end: float) -> None:
+    """Half as fast, the second job has done 11 s of its work when the first one ends. Its node goes down later."""
+    raw = [RefJob(0, 15.0, 11.0, None, 2, True, 1, 2, 2), RefJob(1, 15.0, 26.0, None, 2, True, 1, 2, 2)]
+    saving = {"checkpoint_s": 11.0, "checkpoint_cost_s": cost}
+    run = simulated(workload_of(raw), 2, policy="pref", **saving)
+    assert times(run)[1] == (15, end + cost)  # a further checkpoint at 22 s
+    lost = simulated(workload_of(raw), 2, down("n1", 41, 60), policy="pref", **saving)
+    assert lost.info.outages[0]["checkpoints"] == {lost.jobs["job_id"][1]: [15, 37 + cost]}
+
+
 def test_the_limit_of_a_job_counts_from_its_checkpoint() -> None:
     """As in Slurm, each run has the whole limit: the job needs 100 s, may run for 60, and has 40 after the outage."""
     work = workload_of([RefJob(0, 0.0, 100.0, 60.0, 1)])

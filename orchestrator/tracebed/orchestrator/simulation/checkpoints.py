@@ -40,10 +40,10 @@ class Checkpoints:
         The time left is 0 if the job works.
         """
         first = self._number(done) + 1
-        until_first = (first * self.interval_s - done) / rate
-        if seconds <= until_first:
+        since_first = seconds - (first * self.interval_s - done) / rate
+        if since_first < -ROUNDING * self._cycle(rate):
             return done + seconds * rate, 0.0
-        cycles, rest = divmod(seconds - until_first, self._cycle(rate))
+        cycles, rest = divmod(max(0.0, since_first), self._cycle(rate))
         point = (first + cycles) * self.interval_s
         return (point, self.cost_s - rest) if rest < self.cost_s else (point + (rest - self.cost_s) * rate, 0.0)
 
@@ -54,9 +54,10 @@ class Checkpoints:
         """
         first = self._number(done) + 1
         until_first = (first * self.interval_s - done) / rate + self.cost_s
-        if seconds < until_first or self._before(work) < first:
+        cycles = math.floor((seconds - until_first) / self._cycle(rate) + ROUNDING) if seconds > -math.inf else -1
+        cycles = min(cycles, self._before(work) - first)
+        if cycles < 0:
             return None
-        cycles = min(math.floor((seconds - until_first) / self._cycle(rate)), self._before(work) - first)
         return (first + cycles) * self.interval_s, until_first + cycles * self._cycle(rate)
 
     def _before(self, work: float) -> int:
