@@ -165,7 +165,14 @@ def experiment_of(source: YamlFile) -> Experiment:
         simulators[name] = located(
             "simulators", name, spec, **({"calibration": measured} if spec.calibration is True else {})
         )
-    found: Experiment = experiment.model_copy(update={"policies": policies, "simulators": simulators})
+    outages = [
+        spec if spec.is_none or spec.file is None else spec.model_copy(update={"file": str(folder / spec.file)} | label)
+        for spec in experiment.outages
+        for label in ({"label": spec.name},)
+    ]
+    found: Experiment = experiment.model_copy(
+        update={"policies": policies, "simulators": simulators, "outages": outages}
+    )
     return found
 
 
