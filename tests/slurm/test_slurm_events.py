@@ -319,6 +319,17 @@ def test_a_job_that_does_not_fit_in_its_reservation_says_so(tmp_path: Path) -> N
     assert jobs["state"].tolist() == ["interrupted", "completed"]
 
 
+def test_a_job_avoids_a_reservation_and_an_outage(tmp_path: Path) -> None:
+    """Node n1 is reserved, and n2 is drained until 100 s."""
+    workload, machine = inputs_of(tmp_path, {})
+    machine = replace(machine, reservations=reservations.read(SHOWN, "resv.txt")[0][1:])
+    drained = Calendar((Outage(node="n2", start=0, end=100, kind=OutageKind.DRAIN),))
+    epoch = {"epoch_s": 1795658400}
+    run = predict(workload, machine, "slurm", policy_parameters=epoch, outages=drained)
+    assert 100 <= run.jobs["start"].min() < 200 and set(run.allocations["node"]) == {1}
+    assert predict(workload, machine, "slurm", policy_parameters=epoch).jobs["start"].min() < 60
+
+
 def test_reservations_need_the_date_of_the_workload(tmp_path: Path) -> None:
     workload, machine = inputs_of(tmp_path, {})
     machine = replace(machine, reservations=reservations.read(SHOWN, "resv.txt")[0])

@@ -161,7 +161,7 @@ def _perturbation(given: Mapping[str, float]) -> Perturbation:
     usual = {"submit_s": 10.0, "limit_s": 0.0}
     for name in given:
         one_of("perturbation", name, [*usual])
-    return Perturbation(**usual | given)
+    return Perturbation(**{**usual, **given})
 
 
 INTERVAL = (0.05, 0.95)

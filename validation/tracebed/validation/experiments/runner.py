@@ -215,7 +215,7 @@ def _outages(workload: Workload, cell: SimulatedCell) -> dict[str, Any]:
     """Return the outages of a cell as keywords of `predict`."""
     if cell.outages == NO_OUTAGES:
         return {}
-    given = json.loads(cell.outages)
+    given: dict[str, Any] = json.loads(cell.outages)
     return given | {"outages": outages_of(given["outages"], workload)}
 
 
