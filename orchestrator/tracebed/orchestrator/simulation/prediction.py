@@ -29,6 +29,7 @@ from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.names import NODE_FAILURES
 from tracebed.orchestrator.scheduling.state import Policy, handles_requests, visible_jobs
 from tracebed.orchestrator.setup import AnyPolicy, Setup, Timing
+from tracebed.orchestrator.simulation.checkpoints import Checkpoints
 from tracebed.orchestrator.simulation.delays import Delays, Drawn, Pauses, count_dispatched, draw
 from tracebed.orchestrator.simulation.engine import CompiledSimulator, missing, obstacle
 from tracebed.orchestrator.simulation.interference import Interference
@@ -57,10 +58,21 @@ class PredictionOptions(Options):
     """The outages of the nodes, or a model from which they are drawn. None: there are none."""
     on_node_failure: str = "requeue"
     """Treatment of the jobs of a node that is down, one of `scheduling.names.NODE_FAILURES`."""
+    checkpoint_s: float = 0.0
+    """Work between two checkpoints of a job, from which it continues if it loses a node, s. 0: it begins again."""
+    checkpoint_cost_s: float = 0.0
+    """Time to write a checkpoint, s."""
 
     def __post_init__(self) -> None:
-        """Raise InputError if the treatment is unknown."""
+        """Raise InputError if the treatment is unknown, or there is no use of checkpoints."""
         one_of("on_node_failure", self.on_node_failure, NODE_FAILURES)
+        if self.checkpoint_s:
+            bounds.check("checkpoint_s", self.checkpoint_s, 1e-3, bounds.MAX_SECONDS)
+        bounds.check("checkpoint_cost_s", self.checkpoint_cost_s, 0.0, bounds.MAX_SECONDS)
+        if self.checkpoint_cost_s and not self.checkpoint_s:
+            raise InputError("checkpoints have a cost and no interval", hint="give checkpoint_s")
+        if self.checkpoint_s and (self.outages is None or self.on_node_failure != "requeue"):
+            raise InputError("no job continues from a checkpoint", hint="give outages, and requeue as on_node_failure")
 
 
 class Simulation:
@@ -146,8 +158,12 @@ class Simulation:
         facts: dict[str, Any] = {"sha256": calendar.digest, "listed": len(calendar.outages)}
         facts |= {"model": asdict(given)} if isinstance(given, OutageModel) else {}
         facts["on_node_failure"] = options.on_node_failure
-        changes = calendar.changes(nodes)
-        return {"outages": facts}, Outages(changes, [node.name for node in nodes], options.on_node_failure)
+        checkpoints = None
+        if options.checkpoint_s:
+            facts |= {name: getattr(options, name) for name in ("checkpoint_s", "checkpoint_cost_s")}
+            checkpoints = Checkpoints(options.checkpoint_s, options.checkpoint_cost_s)
+        changes, names = calendar.changes(nodes), [node.name for node in nodes]
+        return {"outages": facts}, Outages(changes, names, options.on_node_failure, checkpoints)
 
     def jobs(self, workload: Workload, setup: Setup, policy: Policy, most: int | None) -> Jobs:
         """Return the jobs of a workload. `most`: most cores of a node, to which they are clipped; None: any number."""
@@ -209,6 +225,8 @@ def predict(
     member: int | None = None,
     outages: Calendar | OutageModel | None = None,
     on_node_failure: str = "requeue",
+    checkpoint_s: float = 0.0,
+    checkpoint_cost_s: float = 0.0,
     **settings: Any,
 ) -> Run:
     """Simulate `workload` on `nodes` under `setup` and return the run.
@@ -223,6 +241,7 @@ def predict(
         member: see `PredictionOptions`.
         outages: see `PredictionOptions`.
         on_node_failure: see `PredictionOptions`.
+        checkpoint_s, checkpoint_cost_s: see `PredictionOptions`.
         settings: settings by name, as for `Setup.of`.
 
     Raises:
@@ -236,6 +255,8 @@ def predict(
         member=member,
         outages=outages,
         on_node_failure=on_node_failure,
+        checkpoint_s=checkpoint_s,
+        checkpoint_cost_s=checkpoint_cost_s,
     )
     return execute(workload, machine_of(workload, nodes), chosen, options)
 
