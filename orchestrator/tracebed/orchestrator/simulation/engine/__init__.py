@@ -96,8 +96,8 @@ def obstacle(
     """Return the reason why the engine cannot simulate `jobs` under `policy` on `total` nodes; empty if it can."""
     if outages is not None:
         return "the compiled engine does not support outages of nodes"
-    if pools is not None:
-        return "the compiled engine does not support partitions and resources"
+    if pools is not None and not pools.disjoint:
+        return "the compiled engine does not support nodes that belong to several pools"
     if reason := missing():
         return reason
     form = form_of(policy)
@@ -139,7 +139,10 @@ def _obstacle_of_sharing(jobs: Jobs, overheads: Overheads, interference: Interfe
 
 
 class CompiledSimulator:
-    """Compiled version of `simulator.Simulator` with the same arguments, attributes and results."""
+    """Compiled version of `simulator.Simulator` with the same arguments, attributes and results.
+
+    On a machine with pools, `pools.PooledSimulator` is used.
+    """
 
     def __init__(
         self,
@@ -153,10 +156,10 @@ class CompiledSimulator:
         drawn: Drawn | None = None,
         pauses: Pauses | None = None,
         outages: Outages | None = None,
-        pools: Pools | None = None,
+        pools: None = None,
     ) -> None:
         """Prepare the arrays of the workload. Raise ValueError if there is an `obstacle`."""
-        reason = obstacle(jobs, policy, len(cores), setup, interference=interference, outages=outages, pools=pools)
+        reason = obstacle(jobs, policy, len(cores), setup, interference=interference, outages=outages)
         if reason:
             raise ValueError(reason)
         self.jobs = jobs
