@@ -108,10 +108,10 @@ def in_pools(rng: random.Random, table: pd.DataFrame, nodes: list[NodeFacts]) ->
     if rng.random() < 0.3:
         table["features"] = names
         kinds = zip(nodes, of, strict=True)
-        classes = [
-            NodeClass(names=tuple(node.name for node, _ in run), cores=cores, sockets=sockets, features=(f"p{number}",))
-            for ((cores, sockets), number), run in groupby(kinds, lambda kind: (kind[0][1:], kind[1]))
-        ]
+        classes = []
+        for ((cores, sockets), number), run in groupby(kinds, lambda kind: (kind[0][1:], kind[1])):
+            own = {"names": tuple(node.name for node, _ in run), "features": (f"p{number}",), "weight": number}
+            classes.append(NodeClass(cores=cores, sockets=sockets, **own))
         return Machine(classes=tuple(classes))
     default = rng.randrange(count)
     table["partition"] = ["" if name == f"p{default}" and rng.random() < 0.3 else name for name in names]

@@ -97,7 +97,9 @@ def obstacle(
     if outages is not None:
         return "the compiled engine does not support outages of nodes"
     if pools is not None and not pools.disjoint:
-        return "the compiled engine does not support nodes that belong to several pools"
+        return "the compiled engine does not support nodes that serve jobs of several pools"
+    if pools is not None and any(np.ptp(pools.weights[list(pool.nodes)]) for pool in pools.pools):
+        return "the compiled engine does not support nodes of unlike weights that serve the same jobs"
     if reason := missing():
         return reason
     form = form_of(policy)

@@ -93,6 +93,7 @@ class PooledSimulator:
         record.submit = array("d", np.asarray(jobs.column("submit"), dtype=np.float64).tobytes())
         record.start, record.launched, record.end = (array("d", values.tobytes()) for values in times.values())
         record.state = states.tolist()
+        record.unserved = pools.reasons
         for job, reason in pools.reasons.items():
             record.refuse(job, JobState.REJECTED, reason)
         return record
