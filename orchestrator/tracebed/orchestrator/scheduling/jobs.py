@@ -15,7 +15,7 @@ from tracebed.converters.requests import Request, parse_requests
 from tracebed.converters.speedup import Speedup, SpeedupFunction, speedup_function
 from tracebed.converters.workload import BoolArray, FloatArray, IntArray, Kind, Workload
 from tracebed.ground.errors import InputError
-from tracebed.ground.table import Texts, codes_of, equal, strings, take
+from tracebed.ground.table import codes_of, equal, strings, take
 from tracebed.orchestrator.scheduling.limits import OverLimit
 
 SHORTEST_S = 1.0
@@ -126,15 +126,16 @@ class Jobs:
     def take(self, rows: IntArray) -> Jobs:
         """Return some of the jobs, by their numbers, ascending."""
         part = type(self).__new__(type(self))
-        columns, lists = {}, {"over_limit": self.over_limit, "counts": self.counts}
+        columns: dict[str, Any] = {}
+        lists: dict[str, Any] = {"over_limit": self.over_limit, "counts": self.counts}
         for name in [column.name for column in fields(self) if column.name not in lists]:
             values = self.column(name)
             if isinstance(values, np.ndarray):
                 columns[name] = values[rows] if len(values) else values
-            elif isinstance(values, Texts):
-                columns[name] = take(values, rows)
-            else:
+            elif isinstance(values, list):
                 lists[name] = [values[row] for row in rows.tolist()] if values else []
+            else:
+                columns[name] = take(values, rows)
         functions, number = self.speedups
         used = np.unique(number[rows])
         used = used[used >= 0]

@@ -130,7 +130,7 @@ class Simulation:
         if (lost := len(simulator.cluster.lost)) and (never := record.state.count(JobState.UNKNOWN)):
             absent = f"{lost:,} of {len(nodes):,} nodes did not return"
             info.warnings.append(f"{counted(never, 'job')} never started, and {absent}")
-        return make_run(record, simulator.cluster, info, pools=pools and pools.of)
+        return make_run(record, simulator.cluster, info, pools=None if pools is None else pools.of)
 
     def outages(
         self, workload: Workload, nodes: Sequence[NodeFacts], options: PredictionOptions

@@ -158,9 +158,10 @@ class CompiledSimulator:
         drawn: Drawn | None = None,
         pauses: Pauses | None = None,
         outages: Outages | None = None,
-        pools: None = None,
+        pools: Pools | None = None,
     ) -> None:
         """Prepare the arrays of the workload. Raise ValueError if there is an `obstacle`."""
+        assert pools is None
         reason = obstacle(jobs, policy, len(cores), setup, interference=interference, outages=outages)
         if reason:
             raise ValueError(reason)

@@ -42,14 +42,15 @@ class PooledSimulator:
         policy: Policy,
         setup: Setup = DEFAULT,
         *,
-        pools: Pools,
         sockets: list[int] | None = None,
         interference: Interference | None = None,
         drawn: Drawn | None = None,
         pauses: Pauses | None = None,
         outages: Outages | None = None,
+        pools: Pools | None = None,
     ) -> None:
         """Start with an idle cluster. Raise ValueError if there is an `obstacle`."""
+        assert pools is not None
         reason = obstacle(jobs, policy, len(cores), setup, interference=interference, outages=outages, pools=pools)
         if reason:
             raise ValueError(reason)
