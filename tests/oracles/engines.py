@@ -83,15 +83,17 @@ def case(seed: int, policy: str | None = None, *, large: bool = False, pools: bo
     }
     found |= member(rng, found["overheads"])
     if pools:
-        found["nodes"] = in_pools(random.Random(f"pools {seed}"), workload.table, found["nodes"])
+        weighed = policy in RIGID and parameters.get("reserve") != "nodes"
+        found["nodes"] = in_pools(random.Random(f"pools {seed}"), workload.table, found["nodes"], weighed=weighed)
         found["workload"] = Workload(workload.table)
     return found
 
 
-def in_pools(rng: random.Random, table: pd.DataFrame, nodes: list[NodeFacts]) -> Machine:
+def in_pools(rng: random.Random, table: pd.DataFrame, nodes: list[NodeFacts], *, weighed: bool) -> Machine:
     """Return a machine of some nodes, each in one of up to four pools, and let each job of a workload demand one.
 
-    The pools are partitions, or the nodes with a feature. Some jobs demand what no node has.
+    The pools are partitions, or the nodes with a feature. Some jobs demand what no node has. `weighed`: the nodes of a
+    pool have different weights.
     """
     count = rng.randint(1, min(4, len(nodes)))
     of = [*range(count), *rng.choices(range(count), k=len(nodes) - count)]
@@ -105,13 +107,13 @@ def in_pools(rng: random.Random, table: pd.DataFrame, nodes: list[NodeFacts]) ->
             sizes = ["nodes", "nodes_min", "nodes_pref", *(["nodes_max"] if rng.random() < 0.5 else [])]
             table.loc[row, sizes] = [min(value, len(cores)) for value in table.loc[row, sizes]]
     names = ["absent" if number is None else f"p{number}" for number in chosen]
-    if rng.random() < 0.3:
+    by_feature, classes = rng.random() < 0.3, []
+    for ((cores, sockets), number), run in groupby(zip(nodes, of, strict=True), lambda node: (node[0][1:], node[1])):
+        own: dict[str, Any] = {"features": (f"p{number}",)} if by_feature else {}
+        own["weight"] = rng.choice([1, 2, 3]) if weighed else number
+        classes.append(NodeClass(names=tuple(node.name for node, _ in run), cores=cores, sockets=sockets, **own))
+    if by_feature:
         table["features"] = names
-        kinds = zip(nodes, of, strict=True)
-        classes = []
-        for ((cores, sockets), number), run in groupby(kinds, lambda kind: (kind[0][1:], kind[1])):
-            own = {"names": tuple(node.name for node, _ in run), "features": (f"p{number}",), "weight": number}
-            classes.append(NodeClass(cores=cores, sockets=sockets, **own))
         return Machine(classes=tuple(classes))
     default = rng.randrange(count)
     table["partition"] = ["" if name == f"p{default}" and rng.random() < 0.3 else name for name in names]
@@ -126,7 +128,7 @@ def in_pools(rng: random.Random, table: pd.DataFrame, nodes: list[NodeFacts]) ->
         )
         for number, own in enumerate(members)
     ]
-    return Machine.of_nodes(nodes, partitions=tuple(partitions))
+    return Machine(classes=tuple(classes), partitions=tuple(partitions))
 
 
 def sharing_parameters(rng: random.Random, policy: str) -> dict[str, Any]:

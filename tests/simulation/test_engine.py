@@ -196,8 +196,13 @@ def test_pools_with_a_common_node_or_unlike_weights_are_simulated_in_python() ->
         predict(workload, partitions("a", "ab"), "easy", engine="compiled")
     workload = Workload(workload.table.assign(partition="ab"))
     assert predict(workload, partitions("ab"), "easy").info.engine == "compiled"
-    with pytest.raises(InputError, match="unlike weights"):
-        predict(workload, partitions("ab", weights=(1, 2)), "easy", engine="compiled")
+    unlike = partitions("ab", weights=(2, 1))
+    run = predict(workload, unlike, "easy")
+    assert run.info.engine == "compiled" and not differences(run, predict(workload, unlike, "easy", engine="python"))
+    assert dict(run.allocations[["job_id", "node"]].to_numpy()) == {"a": 1, "b": 0}
+    for policy in ("pref", "sd", Easy(reserve="nodes")):
+        with pytest.raises(InputError, match="unlike weights"):
+            predict(workload, unlike, policy, engine="compiled")
     workload = Workload(workload.table.assign(partition=["a", "b"]))
     assert predict(workload, partitions("a", "b", weights=(1, 2)), "easy").info.engine == "compiled"
 

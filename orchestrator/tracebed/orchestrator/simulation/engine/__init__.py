@@ -96,10 +96,8 @@ def obstacle(
     """Return the reason why the engine cannot simulate `jobs` under `policy` on `total` nodes; empty if it can."""
     if outages is not None:
         return "the compiled engine does not support outages of nodes"
-    if pools is not None and not pools.disjoint:
-        return "the compiled engine does not support nodes that serve jobs of several pools"
-    if pools is not None and any(np.ptp(pools.weights[list(pool.nodes)]) for pool in pools.pools):
-        return "the compiled engine does not support nodes of unlike weights that serve the same jobs"
+    if pools is not None and (reason := _obstacle_of_pools(pools, policy)):
+        return reason
     if reason := missing():
         return reason
     form = form_of(policy)
@@ -123,6 +121,17 @@ def obstacle(
         return ""
     if sum(top + 1 - low for low, top in _sizes(_with_visible_sizes(policy, jobs), total)) > MAX_SPEEDUP_VALUES:
         return "the workload has too many different speedup functions for the compiled engine"
+    return ""
+
+
+def _obstacle_of_pools(pools: Pools, policy: Policy) -> str:
+    """Return the reason why the engine cannot simulate pools; empty if it can."""
+    if not pools.disjoint:
+        return "the compiled engine does not support nodes that serve jobs of several pools"
+    # It numbers the nodes of a pool by weight, and the last nodes of a job, and reserved ones, are those by number.
+    by_number = policy.malleable or shares(policy) or getattr(policy, "reserve", "") == "nodes"
+    if by_number and any(np.ptp(pools.weights[list(pool.nodes)]) for pool in pools.pools):
+        return f"the compiled engine does not support nodes of unlike weights under {type(policy).__name__}"
     return ""
 
 

@@ -1,7 +1,7 @@
 """The compiled simulator of a machine with pools of nodes, of which each node is in one: a simulation of each pool.
 
 A policy decides on such pools as if each were a machine of its own, so that their simulations are independent. Jobs and
-nodes have other numbers in the simulation of a pool, in the same order.
+nodes have other numbers in the simulation of a pool, in the same order; nodes of smaller weight come first.
 """
 
 from __future__ import annotations
@@ -80,6 +80,7 @@ class PooledSimulator:
 
         for number, pool in enumerate(pools.pools):
             rows, nodes = np.flatnonzero(pools.of == number), np.array(pool.nodes)
+            nodes = nodes[np.argsort(pools.weights[nodes], kind="stable")]
             part = self._part(rows, nodes)
             own = part.run(report if on_progress else None)
             submitted += len(rows)
