@@ -82,7 +82,7 @@ class PooledScheduler:
 
     def size_of(self, job: int) -> int:
         """See `Scheduler.size_of`."""
-        return self._part(job).size_of(job)
+        return self._parts[self._of[job]].size_of(job)
 
     def submit(self, job: int, now: float) -> None:
         """See `Scheduler.submit`. A job that no nodes can serve is rejected."""
@@ -124,7 +124,7 @@ class PooledScheduler:
 
     def limit_end(self, job: int, now: float) -> float:
         """See `Scheduler.limit_end`."""
-        return self._part(job).limit_end(job, now)
+        return self._parts[self._of[job]].limit_end(job, now)
 
     def node_lost(self, node: int, now: float) -> list[int]:
         """See `Scheduler.node_lost`."""

@@ -32,6 +32,7 @@ from tracebed.orchestrator.setup import AnyPolicy, Setup, Timing
 from tracebed.orchestrator.simulation.checkpoints import Checkpoints
 from tracebed.orchestrator.simulation.delays import Delays, Drawn, Pauses, count_dispatched, draw
 from tracebed.orchestrator.simulation.engine import CompiledSimulator, missing, obstacle
+from tracebed.orchestrator.simulation.engine.pools import PooledSimulator
 from tracebed.orchestrator.simulation.interference import Interference
 from tracebed.orchestrator.simulation.outages import OutageModel, Outages, horizon_s
 from tracebed.orchestrator.tables import make_run
@@ -104,7 +105,7 @@ class Simulation:
         drawn = None if member is None else self.delays(timing, len(jobs), member)
         calendar, outages = self.outages(workload, nodes, options)
         reason = obstacle(jobs, policy, len(nodes), chosen, interference=interference, outages=outages, pools=pools)
-        simulator_class = simulator_of(options.engine, reason)
+        simulator_class = simulator_of(options.engine, reason, pools)
         cores, sockets = [node.cores for node in nodes], [node.sockets for node in nodes]
         simulator = simulator_class(
             jobs,
@@ -127,7 +128,7 @@ class Simulation:
             raise InputError(f"the jobs end later than {MAX_EXACT:.3g} s", hint="use shorter run times or overheads")
         info = RunInfo(
             source="simulator",
-            engine="compiled" if simulator_class is CompiledSimulator else "python",
+            engine="compiled" if simulator_class in (CompiledSimulator, PooledSimulator) else "python",
             execution="simulated",
             nodes=nodes,
             machine=None if machine.plain else machine,
@@ -141,7 +142,7 @@ class Simulation:
         if (lost := len(simulator.cluster.lost)) and (never := record.state.count(JobState.UNKNOWN)):
             absent = f"{lost:,} of {len(nodes):,} nodes did not return"
             info.warnings.append(f"{counted(never, 'job')} never started, and {absent}")
-        return make_run(record, simulator.cluster, info)
+        return make_run(record, simulator.cluster, info, pools=None if pools is None else pools.of)
 
     def outages(
         self, workload: Workload, nodes: Sequence[NodeFacts], options: PredictionOptions
@@ -287,7 +288,9 @@ def _warn(reason: str) -> None:
     warnings.warn(f"{reason}; simulations take about {SLOWER} times as long, with the same results", stacklevel=6)
 
 
-def simulator_of(engine: EngineChoice, obstacle: str) -> type[CompiledSimulator] | type[Simulator]:
+def simulator_of(
+    engine: EngineChoice, obstacle: str, pools: Pools | None = None
+) -> type[CompiledSimulator] | type[PooledSimulator] | type[Simulator]:
     """Return the simulator to use. `obstacle`: the reason why the compiled engine cannot be used, or an empty text."""
     if engine not in get_args(EngineChoice):
         raise unknown("engine", engine, list(get_args(EngineChoice)))
@@ -299,7 +302,7 @@ def simulator_of(engine: EngineChoice, obstacle: str) -> type[CompiledSimulator]
         from tracebed.orchestrator.simulation.simulator import Simulator  # the compiled engine needs no scheduler
 
         return Simulator
-    return CompiledSimulator
+    return PooledSimulator if pools else CompiledSimulator
 
 
 @contextmanager

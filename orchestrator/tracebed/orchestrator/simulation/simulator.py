@@ -95,6 +95,9 @@ class Simulator:
         # job whose rate may change -> work done at an instant, the instant, and the rate since then
         self._progress: dict[int, tuple[float, float, float]] = {}
         self._pending: dict[int, list[int]] = {}  # job -> nodes after its next malleability point
+        self._pool = pools.of.tolist() if pools else [0] * len(jobs)
+        self._resizes = [0] * (len(pools.pools) if pools else 1)  # number of the resizes in each pool
+        self._draw: dict[int, int] = {}  # job -> number of its last resize in its pool, of which its delays are drawn
         self._releasing: dict[int, tuple[float, float]] = {}  # job -> when its shrink was decided and applied
         self._in_use = CoresInUse(jobs, self.cluster)
         self._ready: dict[int, float] = {}  # guest -> the end of its launch, if it then waits for its cores
@@ -276,9 +279,8 @@ class Simulator:
     def resize(self, job: int, before: int, nodes: list[int]) -> bool:
         """Apply the resize at once, or at the first malleability point of the job when all new ranks have joined."""
         now = self._now
-        self.record.resize_requested(job, before, len(nodes), now)
-        row = len(self.record.resizes) - 1
-        point = self._malleability_point(job, now + self.delays.expand(row, len(nodes) - before))
+        self._request_resize(job, before, len(nodes))
+        point = self._malleability_point(job, now + self.delays.expand(self._draw[job], len(nodes) - before))
         if point <= now and not self.malleability_interval_s:
             return self._take_effect(job, nodes)
         self._pending[job] = nodes
@@ -288,6 +290,7 @@ class Simulator:
 
     def deny(self, job: int, requested: int) -> None:
         """Record that the job does not get `requested` nodes."""
+        self._resizes[self._pool[job]] += 1
         self.record.deny(job, self.scheduler.size_of(job), requested, self._now)
 
     def change_cores(self, job: int) -> None:
@@ -311,6 +314,12 @@ class Simulator:
         self._end_at(job, self._now)
 
     # --------------------------------------------------------------------------------------------------------------
+
+    def _request_resize(self, job: int, before: int, after: int) -> None:
+        """Record that the policy decided a resize of `job` from `before` to `after` nodes."""
+        self.record.resize_requested(job, before, after, self._now)
+        self._draw[job] = self._resizes[self._pool[job]]
+        self._resizes[self._pool[job]] += 1
 
     def _start_sharing(self, job: int, nodes: list[int]) -> bool:
         """Record the cores with which `job` starts on possibly shared nodes. Return whether the job waits for them."""
@@ -391,8 +400,8 @@ class Simulator:
         """Continue `job` on `nodes`. Return whether the resize is complete: not if nodes are still being released."""
         now, row = self._now, self.record.pending_row(job)
         added = self.record.resizes.nodes_to[row] - self.record.resizes.nodes_from[row]
-        release_s = self.delays.release(row, job, added)
-        begin = self._continue(job, nodes, self.delays.reconfiguration(row, job, added))
+        release_s = self.delays.release(self._draw[job], job, added)
+        begin = self._continue(job, nodes, self.delays.reconfiguration(self._draw[job], job, added))
         if release_s and len(nodes) < len(self.cluster.nodes_of(job)):
             self._releasing[job] = (now, begin)
             heappush(self._heap, (now + release_s, RELEASED, job))
