@@ -75,7 +75,7 @@ NOT_RUN = {
     "docs/reference/machines.md": 2,
     "docs/reference/policies/slurm.md": 2,
     "docs/reference/tolerances.md": 1,
-    "docs/reference/whatif.md": 1,
+    "docs/reference/whatif.md": 2,
     "docs/testbeds/docker.md": 2,
     "docs/testbeds/slurm.md": 1,
     "docs/testbeds/slurm-policies.md": 3,

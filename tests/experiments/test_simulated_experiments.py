@@ -55,7 +55,8 @@ from tracebed.validation.pictures import STYLE
 
 POINT: dict[str, Any] = {
     **dict.fromkeys(("seed", "perturbation"), 0),
-    **{"share": None, "priority": "fcfs", "runtime_model": "ideal", "processes": "none", "window": "A"},
+    **{"share": None, "priority": "fcfs", "runtime_model": "ideal", "window": "A"},
+    **dict.fromkeys(("processes", "outages"), "none"),
     **{"interval_s": 0.0, "malleability_interval_s": 0.0},
 }
 SMALL = """\

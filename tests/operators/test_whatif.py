@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -19,14 +20,16 @@ import tracebed.api as tb
 from tests.recorders import sacct_dumps
 from tests.servers import chromium
 from tests.validation.test_schemas import problems
+from tracebed.converters.perturbation import Perturbation
 from tracebed.ground.errors import ExitCode, InputError
+from tracebed.machine.calendar import OutageKind
 from tracebed.operators.whatif import members, pictures
 from tracebed.operators.whatif.classes import Answer, Changed, JobClass, classes_of
 from tracebed.operators.whatif.log import Log, log_of, with_starts
 from tracebed.operators.whatif.refused import MOST, Remedy, adapted
 from tracebed.slurm.conf import of_lines
 from tracebed.slurm.conf_lines import lines_of
-from tracebed.slurm.machine import SlurmCluster
+from tracebed.slurm.machine import SlurmCluster, SlurmMachine
 from tracebed.slurm.simulation.demands import STARTED, as_asked, longest_limits
 from tracebed.validation.report.templates import fill
 
@@ -299,7 +302,7 @@ def test_a_fall_is_at_most_100_percent() -> None:
 
 
 def test_the_log_of_the_model_itself_is_predicted_with_a_small_error(conf: Path) -> None:
-    found = tb.whatif(drawn(conf), conf, members=8, submit_s=0)
+    found = tb.whatif(drawn(conf), conf, members=8, perturbation={"submit_s": 0})
     every = found.classes[0]
     assert every.error < 0.05
     assert every.low_s <= every.logged_s * 1.02 and every.logged_s * 0.98 <= every.high_s
@@ -310,7 +313,7 @@ def test_the_log_of_the_model_itself_is_predicted_with_a_small_error(conf: Path)
 
 def test_the_classes_of_unlike_nodes_have_rows_of_their_own(conf: Path) -> None:
     conf.write_text(CONF.replace("NodeName=n[1-4] CPUs=8", "NodeName=n[1-3] CPUs=8\nNodeName=n4 CPUs=8 Weight=2"))
-    found = tb.whatif(drawn(conf), conf, members=2, submit_s=0)
+    found = tb.whatif(drawn(conf), conf, members=2, perturbation={"submit_s": 0})
     rows = {each.title: (each.jobs, each.logged_s, each.predicted_s) for each in found.classes}
     # Each partition has all nodes of a class, and no other nodes.
     assert rows["class n[1-3]"] == rows["partition batch"]
@@ -335,6 +338,106 @@ def test_more_nodes_in_a_partition_shorten_its_waits_alone(conf: Path) -> None:
     assert found.sentences[0] == batch.sentence
     assert found.jobs.columns.tolist()[-3:] == ["logged", "predicted", "changed"]
     assert (found.courses["busy_changed"] <= 1).all()
+
+
+# -- outages
+
+
+MODEL = {"mtbf_s": 60_000.0, "repair_s": 9_000.0, "seed": 1}
+"""Each node fails once or twice in the time of the log."""
+
+
+@cache
+def with_outages() -> tuple[str, tb.Workload, tb.Calendar]:
+    """Return a slurm.conf, a log of its cluster with drawn outages, and these outages."""
+    with TemporaryDirectory() as folder:
+        conf = Path(folder) / "slurm.conf"
+        conf.write_text(CONF)
+        bare = drawn(conf)
+        bare = tb.Workload(bare.table.drop(columns=["logged_start", "logged_end"]), bare.provenance)
+        settings: dict[str, Any] = {"over_limit": "kill", "policy_parameters": {"seed": 5}, "outages": MODEL}
+        run = tb.simulate(bare, "slurm", tb.read_machine(conf), **settings)
+    assert run.jobs["restarts"].sum() > 3
+    outages = (
+        tb.Outage(node=each["node"], start=each["from"], end=each["until"] or math.inf) for each in run.info.outages
+    )
+    return CONF, tb.with_starts(bare, run), tb.Calendar(tuple(outages))
+
+
+def test_the_outages_of_a_log_are_in_its_backtest(conf: Path, tmp_path: Path) -> None:
+    """Without them, the model predicts that jobs wait half as long as they did."""
+    _, log, outages = with_outages()
+    found = tb.whatif(log, conf, outages=outages, members=8)
+    assert found.outages is not None
+    every, without = found.classes[0], found.outages.classes[0]
+    assert every.error < 0.1 < 0.4 < without.error
+    assert (without.changed_s, without.logged_s) == (every.predicted_s, every.logged_s)
+    plain = tb.whatif(log, conf, members=8)
+    assert plain.outages is None and plain.classes[0].predicted_s == without.predicted_s
+    assert without.effect is not None and without.effect.low > 0
+    assert found.sentences == [found.backtest, found.outages.sentence]
+    assert re.fullmatch(
+        r"the outages \(6 outages of 4 nodes, 6 node hours, [\d.]+ % of those of the cluster; [\d.]+ jobs lose a node "
+        r"in a prediction\) raise the predicted mean wait by \d+ % \(\d+ to \d+ %\); without them, the model's own "
+        r"error on this log is -\d+ to \+\d+ %",
+        found.outages.sentence,
+    )
+    node_s = sum(min(each.end, found.courses["time"].iloc[-1] + 400) - each.start for each in outages.outages)
+    assert found.outages.node_hours == pytest.approx(node_s / 3600, rel=0.02)
+    assert [each.title for each in found.outages.classes] == ["all jobs", "partition batch", "partition long"]
+    assert problems(json.loads(json.dumps(found.to_json())), "tracebed-whatif-1.json") == []
+    page = found.save(tmp_path / "page").read_text()
+    assert "With and without the outages" in page and "7.9 jobs lose a node" in page
+
+
+def test_a_change_is_answered_with_the_outages_in_both_clusters(conf: Path) -> None:
+    """The additional node is in no event. Half of the nodes of a log may be former ones."""
+    _, log, outages = with_outages()
+    former = tb.Outage(node="old7", start=5, end=9)
+    found = tb.whatif(log, conf, outages=tb.Calendar((*outages.outages, former)), add_nodes={"batch": 1}, members=6)
+    assert found.classes[0].answer is Answer.FALL
+    assert found.outages is not None and found.sentences[-1] == found.outages.sentence
+    assert "1 outage of nodes that the slurm.conf lacks: left out" in found.notes
+    with pytest.raises(InputError, match=r"no outage is of a node of the slurm\.conf; the first one is of old7"):
+        tb.whatif(log, conf, outages=tb.Calendar((former,)), members=2)
+
+
+def test_jobs_that_wait_for_a_node_that_does_not_return_are_left_out_and_counted(conf: Path) -> None:
+    gone = tb.Calendar((tb.Outage(node="n4", start=40_000.0, kind=OutageKind.DRAIN),))
+    log = drawn(conf)
+    found = tb.whatif(log, conf, outages=gone, members=2)
+    late = (log.table["partition"] == "long") & (log.table["submit_time"] > 40_000)
+    (note,) = (note for note in found.notes if "never start" in note)
+    assert int(note.split()[0].replace(",", "")) >= late.sum() > 10
+    assert len(found.jobs) < ROWS - late.sum()
+
+
+def test_cores_of_a_job_that_ran_twice_count_once(conf: Path) -> None:
+    _, log, outages = with_outages()
+    cluster = machine_at(conf)
+    workload = log_of(log, cluster).workload
+    side = members.Side(SlurmMachine.of(cluster), {}, np.full(len(workload), np.inf), outages=outages)
+    (member,) = members.ensemble(workload, side, range(1), Perturbation(), np.linspace(0, 1e5, 3))
+    assert member.hit > 3
+    assert member.cores.tolist() == workload.table["cores_per_node"].tolist()
+
+
+def test_the_command_prints_the_backtest_with_and_without_outages(call: Call, conf: Path, tmp_path: Path) -> None:
+    _, log, outages = with_outages()
+    tb.write(log, tmp_path / "log.parquet")
+    rows = [f"{each.node},{each.start},{'' if math.isinf(each.end) else each.end}" for each in outages.outages]
+    (tmp_path / "events.csv").write_text("\n".join(["node,from,to", *rows]) + "\n")
+    given = [str(tmp_path / "log.parquet"), str(conf), "--outages", str(tmp_path / "events.csv")]
+    code, out, _ = call("whatif", *given, "--perturb", "2")
+    assert code == 0
+    (header,) = (line for line in out.splitlines() if "without" in line and "difference" in line)
+    assert header.split("  ")[0] == "mean wait (s)"
+    assert "the outages (6 outages of 4 nodes" in out
+
+
+def test_no_unknown_perturbation_is_made(conf: Path) -> None:
+    with pytest.raises(InputError, match="perturbation 'limits'"):
+        tb.whatif(drawn(conf), conf, perturbation={"limits": 60})
 
 
 @pytest.mark.parametrize("own_line", [False, True])
@@ -863,7 +966,7 @@ def test_rounded_limits_stay_within_that_of_the_partition(tmp_path: Path, log: t
     conf.write_text(
         CONF.replace("Nodes=n[1-3]", f"Nodes=n[1-3] MaxTime={most}").replace("n4\n", f"n4 MaxTime={most}\n")
     )
-    alone, rounded = (tb.whatif(log, conf, members=6, limit_s=limit) for limit in (0.0, 36_000.0))
+    alone, rounded = (tb.whatif(log, conf, members=6, perturbation={"limit_s": limit}) for limit in (0.0, 36_000.0))
     assert len(rounded.jobs) == len(alone.jobs)
 
 

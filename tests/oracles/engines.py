@@ -2,6 +2,7 @@
 
 python -m tests.oracles.engines 20000            # 20,000 cases, from a seed that changes every hour
 python -m tests.oracles.engines 500 --seed 7 --large
+python -m tests.oracles.engines 500 --pools      # on a machine with partitions, or with features
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import random
 import sys
 import time
 from dataclasses import asdict, fields
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -23,6 +25,7 @@ from tests.scheduling.test_scheduling import POLICY_PARAMETERS, workload_of
 from tests.testbeds.test_calibrate import calibration, estimate
 from tracebed.converters.workload import Workload
 from tracebed.ground.table import Table
+from tracebed.machine.machine import Machine, NodeClass, Partition
 from tracebed.machine.nodes import NodeFacts
 from tracebed.orchestrator.run import TABLES, Run
 from tracebed.orchestrator.scheduling.limits import OverLimit
@@ -36,12 +39,17 @@ SHARING = ("sd", "drom-share")
 RIGID = ("fcfs", "firstfit", "easy", "conservative", "slurm")
 KINDS = ("rigid", "evolving", "moldable", "malleable")
 KNOWN = (*RIGID, "dmr", *MALLEABLE, *SHARING)
+POOLED = tuple(name for name in KNOWN if name != "slurm")
+"""The policies that decide on pools. `slurm` has a simulation of its own for them."""
 
 
-def case(seed: int, policy: str | None = None, *, large: bool = False) -> dict[str, Any]:
-    """Return the arguments of `predict` for `seed`: the case of `drawn.draw` and more, within the engine's features."""
+def case(seed: int, policy: str | None = None, *, large: bool = False, pools: bool = False) -> dict[str, Any]:
+    """Return the arguments of `predict` for `seed`: the case of `drawn.draw` and more, within the engine's features.
+
+    `pools`: on the same nodes in several pools.
+    """
     rng = random.Random(f"engine {seed}")
-    policy = policy or rng.choice(KNOWN)
+    policy = policy or rng.choice(POOLED if pools else KNOWN)
     drawn = draw(seed, policy)
     jobs, machine = (many_jobs(rng, policy not in RIGID)) if large else (drawn.jobs, drawn.machine)
     options = drawn.options | ({"priority": "fcfs"} if policy in SHARING else {})
@@ -73,7 +81,54 @@ def case(seed: int, policy: str | None = None, *, large: bool = False) -> dict[s
         "speed": rng.choice([1.0, 3.0]),
         "over_limit": OverLimit(options["over_limit"]),
     }
-    return found | member(rng, found["overheads"])
+    found |= member(rng, found["overheads"])
+    if pools:
+        weighed = policy in RIGID and parameters.get("reserve") != "nodes"
+        found["nodes"] = in_pools(random.Random(f"pools {seed}"), workload.table, found["nodes"], weighed=weighed)
+        found["workload"] = Workload(workload.table)
+    return found
+
+
+def in_pools(rng: random.Random, table: pd.DataFrame, nodes: list[NodeFacts], *, weighed: bool) -> Machine:
+    """Return a machine of some nodes, each in one of up to four pools, and let each job of a workload demand one.
+
+    The pools are partitions, or the nodes with a feature. Some jobs demand what no node has. `weighed`: the nodes of a
+    pool have different weights.
+    """
+    count = rng.randint(1, min(4, len(nodes)))
+    of = [*range(count), *rng.choices(range(count), k=len(nodes) - count)]
+    rng.shuffle(of)
+    members = [[node for node, own in zip(nodes, of, strict=True) if own == number] for number in range(count)]
+    chosen = rng.choices([*range(count), None], [1.0] * count + [0.1], k=len(table))
+    for row, number in enumerate(chosen):
+        cores = [node.cores for node in (members[number] if number is not None else nodes)]
+        table.loc[row, "cores_per_node"] = 99 if rng.random() < 0.05 else rng.choice([1, min(cores), min(cores)])
+        if number is not None and rng.random() < 0.9:
+            sizes = ["nodes", "nodes_min", "nodes_pref", *(["nodes_max"] if rng.random() < 0.5 else [])]
+            table.loc[row, sizes] = [min(value, len(cores)) for value in table.loc[row, sizes]]
+    names = ["absent" if number is None else f"p{number}" for number in chosen]
+    by_feature, classes = rng.random() < 0.3, []
+    for ((cores, sockets), number), run in groupby(zip(nodes, of, strict=True), lambda node: (node[0][1:], node[1])):
+        own: dict[str, Any] = {"features": (f"p{number}",)} if by_feature else {}
+        own["weight"] = rng.choice([1, 2, 3]) if weighed else number
+        classes.append(NodeClass(names=tuple(node.name for node, _ in run), cores=cores, sockets=sockets, **own))
+    if by_feature:
+        table["features"] = names
+        return Machine(classes=tuple(classes))
+    default = rng.randrange(count)
+    table["partition"] = ["" if name == f"p{default}" and rng.random() < 0.3 else name for name in names]
+    partitions = [
+        Partition(
+            name=f"p{number}",
+            nodes=tuple(node.name for node in own),
+            default=number == default,
+            tier=rng.choice([1, 1, 2]),
+            limit_s=rng.choice([0.0, 0.0, 0.0, 30.0]),
+            most_nodes=rng.choice([0, 0, 0, max(1, len(own) // 2)]),
+        )
+        for number, own in enumerate(members)
+    ]
+    return Machine(classes=tuple(classes), partitions=tuple(partitions))
 
 
 def sharing_parameters(rng: random.Random, policy: str) -> dict[str, Any]:
@@ -184,9 +239,9 @@ def differences(one: Run, other: Run) -> str:
     return "\n".join(found)
 
 
-def compared(seed: int, policy: str | None = None, *, large: bool = False) -> str:
+def compared(seed: int, policy: str | None = None, *, large: bool = False, pools: bool = False) -> str:
     """Return the differences of the two simulators on the case of `seed`; empty if they agree."""
-    arguments = case(seed, policy, large=large)
+    arguments = case(seed, policy, large=large, pools=pools)
     one, other = (predict(**arguments, engine=engine) for engine in ("python", "compiled"))
     assert (one.info.engine, other.info.engine) == ("python", "compiled")
     return differences(one, other)
@@ -199,9 +254,10 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=int(time.time()) // 3600 * 1_000_000)
     parser.add_argument("--policy", choices=KNOWN)
     parser.add_argument("--large", action="store_true")
+    parser.add_argument("--pools", action="store_true")
     options = parser.parse_args()
     for seed in range(options.seed, options.seed + options.cases):
-        if found := compared(seed, options.policy, large=options.large):
+        if found := compared(seed, options.policy, large=options.large, pools=options.pools):
             print(f"seed {seed}: {found}")  # noqa: T201
             return 1
     print(f"{options.cases:,} cases from seed {options.seed}: the same")  # noqa: T201

@@ -14,8 +14,11 @@ from tracebed.orchestrator.scheduling.node_masks import mask_of
 from tracebed.orchestrator.scheduling.policies.slurm import Slurm
 from tracebed.slurm.simulation import engine
 from tracebed.slurm.simulation.inputs import (
+    BACK,
     CANCEL,
     CORES,
+    DOWN,
+    DRAINED,
     GRES,
     JOBS,
     MEMORY,
@@ -27,6 +30,7 @@ from tracebed.slurm.simulation.inputs import (
     SUSPEND,
     Arrays,
     Associations,
+    Availability,
     Booked,
     Bookings,
     Condition,
@@ -36,6 +40,7 @@ from tracebed.slurm.simulation.inputs import (
     Licenses,
     Limit,
     Limits,
+    NodeChange,
     Outcome,
     Preemption,
     amounts_of,
@@ -376,11 +381,26 @@ def both(inputs: Inputs, policy: Slurm, compiled: Callable[[Inputs, Slurm], Outc
     return outcome
 
 
+def with_outages(seed: int, inputs: Inputs) -> Inputs:
+    """Return inputs with drawn outages, also of a node that is out, and some without an end."""
+    draw, nodes = Random(seed + 2), len(inputs.free.total)
+    kinds = (BACK, DRAINED, DOWN)
+    changes = sorted(
+        NodeChange(draw.choice((float(draw.randint(0, 200)), draw.uniform(0, 150))), node, draw.choice(kinds))
+        for node in draw.choices(range(nodes), k=draw.randint(1, 40))
+    )
+    return replace(inputs, availability=Availability(changes, draw.random() < 0.7))
+
+
 def compared(seed: int, *, large: bool = False) -> str:
-    """Return the difference of the two simulators on a drawn case; empty: none."""
+    """Return the difference of the two simulators on a drawn case, without and with outages; empty: none."""
     inputs, policy = drawn(seed, large=large)
     if not inputs.requests:
         return ""
+    return _difference(inputs, policy) or _difference(with_outages(seed, inputs), policy)
+
+
+def _difference(inputs: Inputs, policy: Slurm) -> str:
     simulation = Simulation(inputs, policy)
     if not equal(engine.simulate(inputs, policy), simulation.run()):
         return "the compiled simulation of Slurm differs from that in Python"

@@ -596,6 +596,16 @@ _add(
 _add("time-limit", 160, *(_job(7 * k, 300, 1, 1) for k in range(8)))
 _add("time-limit-completed", 130, *(_job(4 * k, 66, 1, 1) for k in range(8)))
 
+# Node n2 is lost: job 1 is requeued, and job 3 waits for the node and delays nothing. Job 6 makes Slurm look again.
+LOST = "scontrol update nodename=n2 state=down reason=fan"
+BACK = "scontrol update nodename=n2 state=resume"
+HIT = (_job(0, 50, 8, 2), _job(1, 20, 4, 1), _job(12, 5, 8, 1), _job(13, 15, 4, 1), _job(62, 60, 1, 2))
+_add("node-down", 200, *HIT, _job(134, 3, 1), actions=((10, LOST), (60, BACK)), more=("ReturnToService=0",))
+_add("node-down-fail", 90, *HIT, actions=((10, LOST), (60, BACK)), more=("ReturnToService=0", "JobRequeue=0"))
+# Job 1 ends on the drained node. Jobs 2 and 4 follow each other on the other one, and job 3 waits for both.
+DRAINED = (_job(0, 20, 8, 1), _job(1, 10, 4, 1), _job(2, 5, 8, 1), _job(3, 30, 4, 1))
+_add("node-drain", 90, *DRAINED, actions=((5, "scontrol update nodename=n2 state=drain reason=disk"), (50, BACK)))
+
 
 # -- drawn workloads with arrays, begin times, licences, a reservation and preemption ----------------------------------
 

@@ -139,6 +139,16 @@ def test_growth(benchmark: Any, jobs: int, nodes: int) -> None:
     assert run.info.counts["completed"] == jobs
 
 
+@pytest.mark.parametrize("policy", ["easy", "pref"])
+@pytest.mark.parametrize("kind", ["one", "pools"])
+def test_pools(benchmark: Any, kind: str, policy: str) -> None:
+    """100,000 jobs on 1,000 nodes of one class, and on three classes in four partitions without a common node."""
+    work, machine = growth.in_partitions(100_000)
+    nodes = machine if kind == "pools" else [NodeFacts(f"n{number}", 8) for number in range(1_000)]
+    run = benchmark.pedantic(predict, (work, nodes, policy), {"engine": "compiled"}, rounds=5)
+    assert run.info.counts["completed"] == 100_000
+
+
 @pytest.mark.parametrize(("policy", "jobs"), [("easy", 1_000_000), ("pref", 1_000_000)])
 def test_memory(benchmark: Any, policy: str, jobs: int) -> None:
     """The same with its peak memory (MiB), in a separate process; under `pref` all jobs are malleable."""

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from tracebed.converters.workload import Workload
+from tracebed.machine.machine import Machine, NodeClass, Partition
 from tracebed.machine.nodes import NodeFacts
 from tracebed.orchestrator.simulation.prediction import predict
 
@@ -43,6 +44,27 @@ def workload(jobs: int, nodes: int, seed: int = 1) -> Workload:
         "speedup_parameters": rng.choice(["0.999", "0.99", "0.95"], jobs),
     }
     return Workload(pd.DataFrame(table))
+
+
+def in_partitions(jobs: int) -> tuple[Workload, Machine]:
+    """Return the workload of 1,000 nodes, each job in one of four partitions, and their machine of three classes.
+
+    Each partition has a quarter of the nodes of each class, and no node is in two.
+    """
+    classes = {"small": (300, 8), "medium": (300, 16), "large": (400, 32)}
+    made = workload(jobs, 1_000)
+    drawn = np.random.default_rng(2).choice([*"abcd"], jobs)
+    machine = Machine(
+        classes=tuple(NodeClass(names=(f"{name}[1-{n}]",), cores=cores) for name, (n, cores) in classes.items()),
+        partitions=tuple(
+            Partition(
+                name=own,
+                nodes=tuple(f"{name}[{at * n // 4 + 1}-{(at + 1) * n // 4}]" for name, (n, _) in classes.items()),
+            )
+            for at, own in enumerate("abcd")
+        ),
+    )
+    return Workload(made.table.assign(partition=drawn)), machine
 
 
 def measure(jobs: int, nodes: int, policy: str, rounds: int = 3) -> float:

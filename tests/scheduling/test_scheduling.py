@@ -6,6 +6,7 @@ import itertools
 import math
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given
@@ -184,5 +185,18 @@ def test_columns_of_jobs_are_those_of_each_job(rows: list[tuple[tuple[str, str],
     assert (rigid.high, rigid.malleable, rigid.speedup) == (jobs.nodes, [False] * len(rows), [None] * len(rows))
     assert jobs.kind == rigid.kind and jobs.malleable == [malleable for *_, malleable in rows]
     assert jobs.with_columns(low=jobs.pref).low == jobs.pref
+    every_other = np.arange(0, len(rows), 2)
+    part = jobs.with_columns(low=jobs.pref).take(every_other)
+    for name in ("ids", "submit", "kind", "malleable", "parallel", "user"):
+        assert getattr(part, name) == getattr(jobs, name)[::2]
+    assert (
+        part.low == jobs.pref[::2]
+        and part.deadline == []
+        and part.work == jobs.work[::2]
+        and len(part) == len(every_other)
+    )
+    functions, number = part.speedups
+    assert [functions[at] if at >= 0 else None for at in number.tolist()] == part.speedup == jobs.speedup[::2]
+    assert set(number.tolist()) - {-1} == set(range(len(functions)))
     with pytest.raises(AttributeError, match="no attribute 'lows'"):
         getattr(jobs, "lows")  # noqa: B009 - mypy would refuse the attribute

@@ -13,13 +13,16 @@ from typing import Any
 import pandas as pd
 import pytest
 from click.testing import CliRunner
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
-from tests.oracles.engines import KNOWN, SHARING, case, compared, differences
+from tests.oracles.engines import KNOWN, POOLED, SHARING, case, compared, differences
 from tests.patience import GUARD_S
 from tracebed.cli import tracebed
 from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.workload import Workload
 from tracebed.ground.errors import InputError
+from tracebed.machine.machine import Machine, NodeClass, Partition
 from tracebed.machine.nodes import NodeFacts
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.scheduling import names
@@ -169,6 +172,41 @@ def test_an_order_that_turns_round_at_one_instant_is_sorted_as_in_python() -> No
         assert not differences(*runs)
 
 
+@settings(max_examples=60)
+@given(seed=st.integers(0, 2**32 - 1), policy=st.sampled_from(POOLED))
+@example(seed=57, policy="sd")  # the policy was called once more because the simulator read the size of a guest
+def test_both_simulators_give_the_same_run_to_the_bit_on_pools(seed: int, policy: str) -> None:
+    assert not compared(seed, policy, pools=True), f"--pools --seed {seed} --policy {policy}"
+
+
+def test_both_simulators_agree_with_hundreds_of_jobs_on_pools() -> None:
+    for seed, policy in enumerate(("pref", "sd")):
+        assert not compared(seed, policy, large=True, pools=True)
+
+
+def partitions(*nodes: str, weights: tuple[int, int] = (1, 1)) -> Machine:
+    classes = [NodeClass(names=(name,), weight=weight) for name, weight in zip("ab", weights, strict=True)]
+    return Machine(classes=tuple(classes), partitions=tuple(Partition(name=own, nodes=tuple(own)) for own in nodes))
+
+
+def test_pools_with_a_common_node_or_unlike_weights_are_simulated_in_python() -> None:
+    workload = Workload(small().table.assign(nodes=1, partition=["a", "ab"]))
+    assert predict(workload, partitions("a", "ab"), "easy").info.engine == "python"
+    with pytest.raises(InputError, match="nodes that serve jobs of several pools"):
+        predict(workload, partitions("a", "ab"), "easy", engine="compiled")
+    workload = Workload(workload.table.assign(partition="ab"))
+    assert predict(workload, partitions("ab"), "easy").info.engine == "compiled"
+    unlike = partitions("ab", weights=(2, 1))
+    run = predict(workload, unlike, "easy")
+    assert run.info.engine == "compiled" and not differences(run, predict(workload, unlike, "easy", engine="python"))
+    assert dict(run.allocations[["job_id", "node"]].to_numpy()) == {"a": 1, "b": 0}
+    for policy in ("pref", "sd", Easy(reserve="nodes")):
+        with pytest.raises(InputError, match="unlike weights"):
+            predict(workload, unlike, policy, engine="compiled")
+    workload = Workload(workload.table.assign(partition=["a", "b"]))
+    assert predict(workload, partitions("a", "b", weights=(1, 2)), "easy").info.engine == "compiled"
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_both_simulators_agree_with_hundreds_of_jobs_and_nodes(seed: int) -> None:
     assert not compared(seed, large=True), f"python -m tests.oracles.engines 1 --seed {seed} --large"
@@ -300,6 +338,10 @@ def test_progress_is_reported_and_interrupts_are_handled(monkeypatch: pytest.Mon
     monkeypatch.setattr(engine, "INSTANTS", 1)
     told: list[int] = []
     predict(small(), NODES, "easy", on_progress=told.append)
+    assert told == sorted(told) and set(told) == {1, 2}
+    told.clear()
+    workload = Workload(small().table.assign(nodes=1, partition=["b", "a"]))
+    predict(workload, partitions("a", "b"), "easy", on_progress=told.append)
     assert told == sorted(told) and set(told) == {1, 2}
 
     def interrupt(submitted: int) -> None:

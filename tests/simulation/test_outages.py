@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -51,11 +52,10 @@ def drain(node: str, start: float, end: float = math.inf) -> Outage:
     return down(node, start, end, kind=OutageKind.DRAIN)
 
 
-def rigid(*rows: tuple[float, float, int]) -> Workload:
-    """Return rigid jobs: submit time, run time, nodes."""
-    return workload_of(
-        [RefJob(number, submit, run_time, None, size) for number, (submit, run_time, size) in enumerate(rows)]
-    )
+def rigid(*rows: tuple[float, float, int], cores: int = 1) -> Workload:
+    """Return rigid jobs: submit time, run time, nodes. `cores`: cores of each job on a node."""
+    jobs = [RefJob(number, submit, run_time, None, size) for number, (submit, run_time, size) in enumerate(rows)]
+    return workload_of(jobs, cores_per_node=cores)
 
 
 def simulated(work: Workload, count: int, *outages: Outage, policy: str = "fcfs", **settings: Any) -> Run:
@@ -190,7 +190,7 @@ def test_an_empty_calendar_changes_nothing() -> None:
         pd.testing.assert_frame_equal(getattr(run, name), getattr(plain, name))
 
 
-def test_what_has_no_outages_says_so(tmp_path: Path) -> None:
+def test_what_has_no_outages_says_so() -> None:
     work = rigid((0, 10, 1))
     with pytest.raises(InputError, match="the compiled engine does not support outages"):
         simulated(work, 2, engine="compiled")
@@ -202,11 +202,200 @@ def test_what_has_no_outages_says_so(tmp_path: Path) -> None:
         tb.simulate(work, "fcfs", 2, outages=Calendar(), processes="synchronous")
     with pytest.raises(InputError, match="outages is an option of tracebed's simulator"):
         tb.simulate(work, "fcfs", 2, outages=Calendar(), simulator="elastisim")
-    conf = tmp_path / "slurm.conf"
-    kinds = "SelectType=select/linear\nPriorityType=priority/basic\n"
-    conf.write_text(kinds + "NodeName=n[1-2] CPUs=4\nPartitionName=a Nodes=n1 Default=YES\nPartitionName=b Nodes=n2\n")
-    with pytest.raises(InputError, match="outages are not modeled for a cluster"):
-        tb.simulate(work, "slurm", tb.read_machine(conf), outages=Calendar())
+
+
+# -- checkpoints -------------------------------------------------------------------------------------------------------
+
+
+def test_a_requeued_job_continues_from_its_last_checkpoint() -> None:
+    """Checkpoints are complete at 31, 62 and 93 s. The third one is lost while it is written."""
+    saving = {"checkpoint_s": 30.0, "checkpoint_cost_s": 1.0}
+    run = simulated(rigid((0, 100, 2)), 2, down("n2", 92.5, 110), **saving)
+    assert times(run) == [(110, 110 + 40 + 1)]  # one checkpoint is left: none is written at the end
+    found = metrics(run)
+    assert found["lost_work_node_h"] * 3600 == pytest.approx(2 * (92.5 - 62))
+    job = run.jobs["job_id"][0]
+    assert run.info.outages[0]["checkpoints"] == {job: [0, 62]}
+    facts = run.info.parameters["outages"]
+    assert (facts["checkpoint_s"], facts["checkpoint_cost_s"]) == (30, 1)
+    assert times(simulated(rigid((0, 100, 2)), 2, **saving)) == [(0, 103)]
+    assert times(simulated(rigid((0, 90, 2)), 2, **saving)) == [(0, 92)]
+
+
+def test_a_job_that_is_lost_twice_continues_where_the_last_run_was() -> None:
+    run = simulated(rigid((0, 100, 1)), 1, down("n1", 45, 50), down("n1", 60, 70), checkpoint_s=20.0)
+    assert times(run) == [(70, 70 + 100 - 40)]  # the second run had no checkpoint
+    assert metrics(run)["lost_work_node_h"] * 3600 == pytest.approx(5 + 10)
+    assert [each.get("checkpoints") for each in run.info.outages] == [{run.jobs["job_id"][0]: [0, 40]}, None]
+
+
+@pytest.mark.parametrize(("cost", "end"), [(0.0, 52.0), (2.0, 54.0)])
+def test_a_job_that_is_resized_when_a_checkpoint_is_due_writes_it(cost: float, end: float) -> None:
+    """Half as fast, the second job has done 11 s of its work when the first one ends. Its node goes down later."""
+    raw = [RefJob(0, 15.0, 11.0, None, 2, True, 1, 2, 2), RefJob(1, 15.0, 26.0, None, 2, True, 1, 2, 2)]
+    saving = {"checkpoint_s": 11.0, "checkpoint_cost_s": cost}
+    run = simulated(workload_of(raw), 2, policy="pref", **saving)
+    assert times(run)[1] == (15, end + cost)  # a further checkpoint at 22 s
+    lost = simulated(workload_of(raw), 2, down("n1", 41, 60), policy="pref", **saving)
+    assert lost.info.outages[0]["checkpoints"] == {lost.jobs["job_id"][1]: [15, 37 + cost]}
+
+
+def test_the_limit_of_a_job_counts_from_its_checkpoint() -> None:
+    """As in Slurm, each run has the whole limit: the job needs 100 s, may run for 60, and has 40 after the outage."""
+    work = workload_of([RefJob(0, 0.0, 100.0, 60.0, 1)])
+    runs = [simulated(work, 1, *out, checkpoint_s=20.0, over_limit="kill") for out in ([], [down("n1", 50, 55)])]
+    assert [(run.jobs["state"][0], run.jobs["end"][0]) for run in runs] == [("killed", 60), ("completed", 115)]
+
+
+def reference(runs: list[list[tuple[float, float, int]]], job: RefJob, every: int, cost: int) -> tuple[float, float]:
+    """Return the end of a job, and the node seconds lost: step by step, in exact numbers.
+
+    `runs` has start, end and number of nodes of each part of each run; all but the last run are lost.
+    """
+    saved, lost, total = Fraction(0), Fraction(0), Fraction(job.run_time)
+    for parts in runs:
+        work, writing, since_saved = saved, Fraction(0), Fraction(0)
+        for start, end, count in parts:
+            now, rate = Fraction(start), Fraction(count, job.nodes)
+            while now < Fraction(end):
+                point = (work // every + 1) * every
+                step = writing or (min(point, total) - work) / rate
+                step = min(step, Fraction(end) - now)
+                now += step
+                since_saved += step * count
+                if writing:
+                    writing -= step
+                else:
+                    work += step * rate
+                    if work >= total:
+                        return float(now), float(lost)
+                    writing = Fraction(cost) if work == point else writing
+                    if work < point:
+                        continue
+                if not writing:
+                    saved, since_saved = work, Fraction(0)
+        lost += since_saved
+    return math.nan, float(lost)
+
+
+def runs_of(run: Run, job: str) -> list[list[tuple[float, float, int]]]:
+    """Return the parts of the runs of a job, as `reference` takes them. The last one is a second longer."""
+    rows = run.allocations[run.allocations["job_id"] == job]
+    parts: dict[tuple[float, float], set[int]] = {}
+    for row in rows.itertuples():
+        parts.setdefault((row.start, row.end), set()).update(range(row.node, row.node + row.count))
+    edges = sorted({edge for both in parts for edge in both})
+    found: list[list[tuple[float, float, int]]] = [[]]
+    for start, end in itertools.pairwise(edges):
+        held = {node for (since, until), own in parts.items() if since <= start and end <= until for node in own}
+        if held:
+            found[-1].append((start, end, len(held)))
+        if any(outage["from"] == end and int(outage["node"][1:]) - 1 in held for outage in run.info.outages):
+            found.append([])
+    start, end, count = found[-1].pop()
+    found[-1].append((start, end + 1, count))
+    return found
+
+
+@pytest.mark.parametrize("policy", ["fcfs", "easy", "pref"])
+@settings(max_examples=15)
+@given(data=st.data())
+def test_jobs_continue_from_checkpoints_as_the_reference_does(policy: str, data: st.DataObject) -> None:
+    count = data.draw(st.integers(1, 4), "nodes")
+    every, cost = data.draw(st.integers(3, 30), "every"), data.draw(st.integers(0, 4), "cost")
+    size = st.integers(1, count)
+    rows = st.tuples(st.integers(0, 40), st.integers(1, 90), size)
+    raw = [
+        RefJob(number, float(submit), float(run_time), None, most, policy == "pref", 1, most, most)
+        for number, (submit, run_time, most) in enumerate(
+            sorted(data.draw(st.lists(rows, min_size=1, max_size=5), "jobs"))
+        )
+    ]
+    failing = st.tuples(st.integers(1, count), st.integers(1, 200), st.integers(1, 20))
+    outages = [  # no loss is at the instant of a checkpoint
+        down(f"n{node}", at + 0.0713 * number, at + 0.0713 * number + lasts + 0.0137 * number)
+        for number, (node, at, lasts) in enumerate(data.draw(st.lists(failing, max_size=6), "outages"), 1)
+    ]
+    run = simulated(
+        workload_of(raw), count, *outages, policy=policy, checkpoint_s=float(every), checkpoint_cost_s=float(cost)
+    )
+    lost = 0.0
+    for job, row in zip(raw, run.jobs.itertuples(), strict=True):
+        if row.state == "failed":
+            continue
+        end, own = reference(runs_of(run, row.job_id), job, every, cost)
+        assert end == pytest.approx(row.end, abs=1e-6), job
+        lost += own
+    if run.info.outages and (run.jobs["state"] == "completed").all():
+        assert metrics(run)["lost_work_node_h"] * 3600 == pytest.approx(lost, abs=1e-5)
+
+
+def test_checkpoints_without_use_are_refused(tmp_path: Path) -> None:
+    work = rigid((0, 10, 1))
+    for useless in ({"on_node_failure": "fail"}, {"outages": None}):
+        with pytest.raises(InputError, match="no job continues from a checkpoint"):
+            tb.simulate(work, "fcfs", 2, **{"outages": Calendar(), "checkpoint_s": 5.0} | useless)
+    with pytest.raises(InputError, match="a cost and no interval"):
+        simulated(work, 2, checkpoint_cost_s=1.0)
+    with pytest.raises(InputError, match="checkpoint_s is -1"):
+        simulated(work, 2, checkpoint_s=-1.0)
+    with pytest.raises(InputError, match=r"checkpoints are not modeled for a cluster of a slurm\.conf"):
+        on_cluster(work, tmp_path, checkpoint_s=5.0)
+
+
+# -- the cluster of a slurm.conf --------------------------------------------------------------------------------------
+
+HALVES = """SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+PriorityType=priority/basic
+SchedulerParameters=bf_interval=1
+NodeName=n[1-2] CPUs=4
+PartitionName=a Nodes=n[1-2] Default=YES
+"""
+
+
+def on_cluster(work: Workload, folder: Path, *listed: Outage, conf: str = HALVES, **settings: Any) -> Run:
+    """Simulate Slurm on two nodes that jobs share."""
+    path = folder / "slurm.conf"
+    path.write_text(conf)
+    return tb.simulate(work, "slurm", tb.read_machine(path), outages=Calendar(listed), **settings)
+
+
+def test_jobs_of_a_cluster_of_a_slurm_conf_lose_nodes(tmp_path: Path) -> None:
+    """Slurm lets the lost job wait 121 s. The second job is on the other node, the third starts there at the outage."""
+    work = rigid((0, 100, 1), (1, 300, 1), (5, 50, 1), cores=3)
+    run = on_cluster(work, tmp_path, down("n1", 40, 60))
+    start = run.jobs["start"].tolist()
+    assert run.jobs["restarts"].tolist() == [1, 0, 0]
+    assert 161 <= start[0] < 225 and 0 < start[1] < 5 and 60 <= start[2] < 65
+    assert run.jobs["state"].tolist() == ["completed"] * 3
+    assert run.info.outages == [{"node": "n1", "from": 40.0, "until": 60.0, "reason": "", "kind": "down"}]
+    assert run.info.parameters["outages"]["listed"] == 1
+    held = run.allocations[run.allocations["job_id"] == run.jobs["job_id"][0]]
+    assert sorted(held["end"].tolist()) == [40.0, start[0] + 100]
+    found = metrics(run)
+    lost = 20 + 40  # the outage, and the run of the job before it, in s
+    assert found["jobs_hit"] == 1
+    assert (found["lost_node_h"] + found["lost_work_node_h"]) * 3600 == pytest.approx(lost, abs=4)
+
+
+@pytest.mark.parametrize("how", ["option", "JobRequeue=0"])
+def test_a_job_of_a_cluster_fails_with_its_node(tmp_path: Path, how: str) -> None:
+    settings = {"on_node_failure": "fail"} if how == "option" else {}
+    conf = HALVES if how == "option" else f"{HALVES}{how}\n"
+    work = rigid((0, 100, 2), (1, 30, 1), cores=3)
+    outages = (down("n2", 40, 60), drain("n1", 45, 70))
+    run = on_cluster(work, tmp_path, *outages, conf=conf, **settings)
+    assert run.jobs["state"].tolist() == ["failed", "completed"]
+    assert (run.jobs["end"][0], run.jobs["reason"][0]) == (40, "node n2 was lost")
+    assert 40 <= run.jobs["start"][1] <= 45
+    assert [each["kind"] for each in run.info.outages] == ["down", "drain"]
+
+
+def test_a_job_that_is_lost_while_it_is_launched_has_no_launch(tmp_path: Path) -> None:
+    late = {"overheads": {"launch_s": 30.0}, "on_node_failure": "fail"}
+    run = on_cluster(rigid((0, 100, 2), cores=3), tmp_path, down("n2", 20, 60), **late)
+    assert run.jobs["end"].tolist() == [20] and np.isnan(run.jobs["launched"][0])
 
 
 # -- metrics and the command -------------------------------------------------------------------------------------------
@@ -238,6 +427,10 @@ def test_the_command_simulates_outages(tmp_path: Path) -> None:
     assert (run.info.outages[0]["reason"], run.jobs["restarts"].tolist()) == ("fan", [1, 0])
     facts = tb.read_outages(tmp_path / "o.csv")
     assert run.info.parameters["outages"] == {"sha256": facts.digest, "listed": 1, "on_node_failure": "requeue"}
+    saving = ["--outages", str(tmp_path / "o.csv"), "--on-node-failure", "requeue,checkpoint=15s,cost=1", "--replace"]
+    done = CliRunner().invoke(tracebed, [*start, *saving])
+    assert done.exit_code == 0, done.output
+    assert tb.Run.load(tmp_path / "run").info.parameters["outages"]["checkpoint_cost_s"] == 1
     more = ["--outages", "mtbf=50s,repair=10,seed=2", "--on-node-failure", "fail", "--replace"]
     done = CliRunner().invoke(tracebed, [*start, *more])
     assert done.exit_code == 0, done.output
@@ -303,6 +496,7 @@ def test_every_job_ends_whatever_nodes_are_out(policy: str, parameters: dict[str
                 {"malleability_interval_s": 3.0},
                 {"overheads": {"launch_s": 0.5, "release_s": 0.25}},
                 {"interval_s": 2.0},
+                {"checkpoint_s": 5.0, "checkpoint_cost_s": 0.5, "malleability_interval_s": 3.0},
             ]
         ),
         "timing",

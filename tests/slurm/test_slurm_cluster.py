@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -40,7 +41,7 @@ from tracebed.slurm.machine import Alike, Partition, SlurmCluster, SlurmMachine,
 from tracebed.slurm.simulation import engine
 from tracebed.slurm.simulation.factors import size_factor
 from tracebed.slurm.simulation.feasibility import fits
-from tracebed.slurm.simulation.inputs import Associations, Entries
+from tracebed.slurm.simulation.inputs import BACK, DOWN, DRAINED, LOST, Associations, Entries, NodeChange
 from tracebed.slurm.simulation.resources import ALL, Request, Switches
 from tracebed.slurm.simulation.start_conditions import ignored
 
@@ -397,6 +398,40 @@ def test_compiled_and_python_are_equal_and_no_core_is_held_twice(seed: int) -> N
 @given(st.integers(0, 10**9))
 def test_compiled_and_python_are_equal_in_many_cases(seed: int) -> None:
     check_engines(seed)
+
+
+def out(changes: Sequence[NodeChange], nodes: int) -> Iterator[tuple[int, float, float, int]]:
+    """Yield node, begin, end and kind of each time in which a node has one kind of outage."""
+    for node in range(nodes):
+        own = [*(change for change in changes if change.node == node), NodeChange(math.inf, node, BACK)]
+        for change, after in itertools.pairwise(own):
+            if change.kind != BACK and change.at < after.at:
+                yield node, change.at, after.at, change.kind
+
+
+@given(st.integers(0, 10**9))
+def test_no_job_starts_on_a_node_that_is_out_or_runs_on_one_that_is_down(seed: int) -> None:
+    """A job that is lost or requeued has held a node until the instant at which the node went down."""
+    inputs, policy = slurm_cases.drawn(seed)
+    if not inputs.requests:
+        return
+    inputs = slurm_cases.with_outages(seed, replace(inputs, preemption=None, watched=0))
+    assert inputs.availability is not None
+    outcome = engine.simulate(inputs, policy)
+    held = [(stint.parts, stint.start, stint.end) for stint in outcome.stints]
+    held += [*zip(outcome.parts, outcome.start, outcome.end, strict=True)]
+    downs = {(change.at, change.node) for change in inputs.availability.changes if change.kind == DOWN}
+    for parts, start, end in held:
+        for node, begin, until, kind in out(inputs.availability.changes, len(inputs.free.total)):
+            if node in parts and end > start > inputs.begin_s:
+                assert not begin <= start < until, (node, begin)
+                assert kind == DRAINED or not (start < until and end > begin), (node, begin)
+    for stint in outcome.stints:
+        assert any((stint.end, node) in downs for node in stint.parts)
+    for job, fate in enumerate(outcome.fate):
+        if fate == LOST and not math.isnan(outcome.end[job]):
+            assert not inputs.availability.requeues
+            assert any((outcome.end[job], node) in downs for node in outcome.parts[job])
 
 
 @pytest.mark.parametrize(("library", "error"), [("missing.so", "no C compiler"), ("slurm.c", "belongs to another")])

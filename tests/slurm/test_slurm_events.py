@@ -19,6 +19,7 @@ from tests.oracles.slurm_scenarios import DRAWN, SCENARIOS, Submitted
 from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.workload import Provenance, System, Workload
 from tracebed.ground.errors import InputError
+from tracebed.machine.calendar import Calendar, Outage, OutageKind
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.policies.slurm import Slurm
 from tracebed.orchestrator.simulation.prediction import predict
@@ -87,6 +88,22 @@ def workload_of(name: str) -> Workload:
 TEXTS = ("dependency", "application", "licenses", "reservation", "partition", "queue")
 
 
+def outages_of(name: str) -> Calendar | None:
+    """Return the outages by the actions of the administrator; None: there are none."""
+    begun: dict[str, tuple[float, str]] = {}
+    found = []
+    for at, action in ALL[name].actions:
+        if match := re.match(r"scontrol update nodename=(\w+) state=(\w+)", action):
+            node, state = match.groups()
+            if state == "resume":
+                start, kind = begun.pop(node)
+                found.append(Outage(node=node, start=start, end=at, kind=OutageKind(kind), reason="fan"))
+            else:
+                begun[node] = at, state
+    assert not begun
+    return Calendar(tuple(found)) if found else None
+
+
 def predicted(name: str, folder: Path, seed: int = 0, **settings: Any) -> pd.DataFrame:
     """Return the table of the jobs of a prediction, by id."""
     path = folder / "slurm.conf"
@@ -99,7 +116,7 @@ def predicted(name: str, folder: Path, seed: int = 0, **settings: Any) -> pd.Dat
         files.append(folder / "resv.txt")
         files[-1].write_text(shown[-1])
     given = {"epoch_s": recorded(name)["zero"], "seed": seed}
-    settings |= {"over_limit": OverLimit.KILL, "policy_parameters": given}
+    settings |= {"over_limit": OverLimit.KILL, "policy_parameters": given, "outages": outages_of(name)}
     jobs = predict(workload_of(name), read(*files).machine, "slurm", **settings).jobs
     return jobs.set_index("job_id")
 
@@ -127,6 +144,7 @@ STATES = {
     "COMPLETED": ("completed", ""),
     "FAILED": ("completed", ""),  # a prediction does not say so
     "PREEMPTED": ("cancelled", "preempted"),
+    "NODE_FAIL": ("failed", "node n2 was lost: fan"),
     "TIMEOUT": ("killed", ""),
 }
 """Final state of Slurm -> state and reason of a prediction."""
@@ -153,6 +171,7 @@ STARTS = (
     *("partitions", "partitions-tier", "partitions-reserved", "bf_one_resv_per_job", "default-time"),
     *("lapse-exempt", "lapse-exempt-main-loop", "lapse-exempt-idle", "lapse-min-age", "lapse-priority"),
     *("lapse-begin", "kill-wait", "kill-wait-preempt"),
+    *("node-down", "node-down-fail", "node-drain"),
 )
 
 
@@ -298,6 +317,17 @@ def test_a_job_that_does_not_fit_in_its_reservation_says_so(tmp_path: Path) -> N
     jobs = predict(workload, machine, "slurm", policy_parameters=epoch).jobs.set_index("job_id")
     assert jobs["reason"]["1"] == "its reservation ends before it can start"
     assert jobs["state"].tolist() == ["interrupted", "completed"]
+
+
+def test_a_job_avoids_a_reservation_and_an_outage(tmp_path: Path) -> None:
+    """Node n1 is reserved, and n2 is drained until 100 s."""
+    workload, machine = inputs_of(tmp_path, {})
+    machine = replace(machine, reservations=reservations.read(SHOWN, "resv.txt")[0][1:])
+    drained = Calendar((Outage(node="n2", start=0, end=100, kind=OutageKind.DRAIN),))
+    epoch = {"epoch_s": 1795658400}
+    run = predict(workload, machine, "slurm", policy_parameters=epoch, outages=drained)
+    assert 100 <= run.jobs["start"].min() < 200 and set(run.allocations["node"]) == {1}
+    assert predict(workload, machine, "slurm", policy_parameters=epoch).jobs["start"].min() < 60
 
 
 def test_reservations_need_the_date_of_the_workload(tmp_path: Path) -> None:

@@ -144,6 +144,7 @@ POINT = {
     "runtime_model": "ideal",
     "malleability_interval_s": 0.0,
     "processes": "none",
+    "outages": "none",
     "perturbation": 0,
 }
 WAITS = {("easy", 0.0): (10, 30), ("easy", 0.5): (40, 40), ("pref", 0.0): (30, 10), ("pref", 0.5): (3, 9)}

@@ -240,7 +240,8 @@ def test_a_picture_of_means_has_the_width_that_is_asked() -> None:
         [
             {
                 **{"workload": "w", "policy": name, "seed": seed, "perturbation": 0, "share": None, "window": "all"},
-                **{"priority": "fcfs", "runtime_model": "ideal", "processes": "none", "interval_s": 0.0},
+                **{"priority": "fcfs", "runtime_model": "ideal", "interval_s": 0.0},
+                **dict.fromkeys(("processes", "outages"), "none"),
                 **{"malleability_interval_s": 0.0, "mean_wait_s": 10.0 + seed},
             }
             for name in ("a", "b")

@@ -22,7 +22,8 @@ from tracebed.validation.pictures import COLORS, STYLE, SeriesStyle
 from tracebed.validation.report import history
 
 POINT: dict[str, Any] = {
-    **{"workload": "w", "share": None, "priority": "fcfs", "runtime_model": "ideal", "processes": "none"},
+    **{"workload": "w", "share": None, "priority": "fcfs", "runtime_model": "ideal"},
+    **dict.fromkeys(("processes", "outages"), "none"),
     **{"interval_s": 0.0, "malleability_interval_s": 0.0, "perturbation": 0, "window": "A"},
 }
 PAGE = """\

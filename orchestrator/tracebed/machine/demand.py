@@ -147,7 +147,7 @@ class Service:
         self.can, self.nodes = np.zeros(shape, dtype=bool), np.zeros(shape, dtype=np.int64)
         self.shared = np.zeros(len(workload), dtype=bool)
         self.most_nodes, self.of = np.full(len(workload), np.inf), []
-        self._ids = workload.column("job_id")
+        self._workload = workload
         self._wanted = workload.ints("nodes") if wanted is None else wanted
         self._cores = workload.ints("cores_per_node")
         self._memory, self._limit = workload.floats("memory_mib"), workload.floats("time_limit")
@@ -155,8 +155,9 @@ class Service:
         texts = [codes_of(workload.arrow(name)) for name in ("partition", "gres", "features")]
         group = np.zeros(len(workload), dtype=np.int64)
         for codes, words in texts:
-            group = np.unique(group * len(words) + codes, return_inverse=True)[1]
-        order = np.argsort(group, kind="stable")
+            if len(words) > 1:
+                group = np.unique(group * len(words) + codes, return_inverse=True)[1]
+        order = np.argsort(group.astype(np.uint16) if group.max(initial=0) < 2**16 else group, kind="stable")
         counts: dict[str, IntArray] = {}
         for rows in np.split(order, np.flatnonzero(np.diff(group[order])) + 1):
             partition, gres, features = (str(words[codes[rows[0]]]) for codes, words in texts)
@@ -185,6 +186,8 @@ class Service:
         def narrow(ok: Any, what: str, has: str, amounts: Any = ()) -> None:
             """Keep the classes that are `ok`, shape (rows, classes) or (classes,); refuse jobs that lack nodes then."""
             nonlocal can
+            if what != size and np.all(ok):
+                return  # the same classes as before
             can = can & ok
             fitting = (can * self.nodes[rows]).sum(axis=1)
             lacking = left & (fitting < np.maximum(wanted, 1))
@@ -218,10 +221,10 @@ class Service:
 
     def unserved(self) -> list[dict[str, Any]]:
         """Return the reasons why jobs cannot run, most jobs first: `reason`, number of `jobs`, id of the `first`."""
-        reasons = []
+        reasons, ids = [], self._workload.arrow("job_id")
         for (what, has), (rows, amounts) in self._refused.items():
             reason = _reason(what, f"up to {max(amounts):,.0f}" if amounts else "", has)
-            reasons.append({"reason": reason, "jobs": len(rows), "first": str(self._ids[min(rows)])})
+            reasons.append({"reason": reason, "jobs": len(rows), "first": str(ids[min(rows)])})
         return sorted(reasons, key=lambda row: -int(row["jobs"]))
 
     def reasons(self) -> dict[int, str]:

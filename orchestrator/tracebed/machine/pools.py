@@ -66,15 +66,19 @@ class Pools:
         class_of = np.repeat(np.arange(len(names)), [len(own) for own in names])
         number = {node.name: at for at, node in enumerate(machine.nodes)}
         reasons = service.reasons()
+        is_served = np.ones(len(workload), dtype=bool)
+        is_served[[*reasons]] = False
         known: dict[Pool, int] = {}
         of = np.full(len(workload), -1, dtype=np.int64)
         for rows, partitions in service.of:
             there, tier = _members(partitions, number), max((part.tier for part in partitions), default=1)
-            served = rows[~np.isin(rows, [*reasons])]
-            for kinds in np.unique(service.can[served], axis=0) if len(served) else ():
-                pool = Pool(tuple(np.flatnonzero(there & kinds[class_of]).tolist()), tier)
-                alike = served[(service.can[served] == kinds).all(axis=1)]
-                of[alike] = known.setdefault(pool, len(known))
+            left = rows[is_served[rows]]
+            packed = np.packbits(service.can[left], axis=1)
+            while len(left):  # most jobs of the same partitions can be served by the same classes
+                pool = Pool(tuple(np.flatnonzero(there & service.can[left[0]][class_of]).tolist()), tier)
+                alike = (packed == packed[0]).all(axis=1)
+                of[left[alike]] = known.setdefault(pool, len(known))
+                left, packed = left[~alike], packed[~alike]
         order = sorted(known, key=lambda pool: (pool.nodes, -pool.tier))
         place = np.array([*map(order.index, known), -1], dtype=np.int64)
         cores = np.array([node.cores for node in machine.nodes])

@@ -32,10 +32,12 @@ def make_run(
     *,
     cpus: Sequence[Sequence[int]] | None = None,
     samples: pd.DataFrame | None = None,
+    pools: IntArray | None = None,
 ) -> Run:
     """Return the run that `record` and the ledger of `cluster` describe. Empties the ledger; adds counts and warnings.
 
-    Virtual nodes have no `cpus`. `samples` is the table `nodes` of the run.
+    Virtual nodes have no `cpus`. `samples` is the table `nodes` of the run. `pools` is the pool of nodes of each job,
+    shape (jobs,); None: there are none.
     """
     table = jobs_table(record)
     info.counts = {"jobs": len(record.jobs), **counts_of(table.raw("state"))}  # in the order of the jobs
@@ -65,7 +67,7 @@ def make_run(
             example = f"{why}; " if count == rejected - large else f"such as {counted(count, 'job')}: {why}; "
             info.warnings.append(f"{by_policy} rejected by the policy: {example}the table jobs has the reasons")
     allocations = allocations_table(cluster.ledger, _ids(record), cluster.cores, cpus or [()] * len(cluster))
-    return Run(info, table, allocations, reconfigurations_table(record), samples)
+    return Run(info, table, allocations, reconfigurations_table(record, pools), samples)
 
 
 def jobs_table(record: ScheduleRecord) -> Table:
@@ -106,8 +108,12 @@ def _ids(record: ScheduleRecord) -> Texts:
     return texts(record.jobs.column("ids"))
 
 
-def reconfigurations_table(record: ScheduleRecord) -> Table | None:
-    """Return the table `reconfigurations` of a run, in the order of the policy's decisions; None without rows."""
+def reconfigurations_table(record: ScheduleRecord, pools: IntArray | None = None) -> Table | None:
+    """Return the table `reconfigurations` of a run, in the order of the policy's decisions; None without rows.
+
+    The decisions of one instant are in the order of the `pools` of their jobs, if there are pools: the simulators call
+    the policy for them in different orders.
+    """
     if not len(record.resizes) and not len(record.cores):
         return None
     ids = _ids(record)
@@ -123,14 +129,18 @@ def reconfigurations_table(record: ScheduleRecord) -> Table | None:
         columns["nodes_asked"][[*record.nodes_asked]] = [*record.nodes_asked.values()]
     state = (~np.isnan(columns["applied"])).astype(np.int64)
     state[[*record.denied]] = len(STATES) - 1
-    resizes = Table(columns | {"state": take(texts(STATES), state)})
-    if not len(record.cores):
-        return resizes
-    parts = [conform("reconfigurations", part) for part in (resizes, _core_changes(record.cores, ids))]
-    table = Table({name: concatenated([part.raw(name) for part in parts]) for name in parts[0]})
+    table = Table(columns | {"state": take(texts(STATES), state)})
+    if len(record.cores):
+        parts = [conform("reconfigurations", part) for part in (table, _core_changes(record.cores, ids))]
+        table = Table({name: concatenated([part.raw(name) for part in parts]) for name in parts[0]})
+    elif pools is None:
+        return table
     asked, applied = table["asked"], table["applied"]
-    # A change without a decision is at the time it was applied.
-    return table.take(np.argsort(np.where(np.isnan(asked), applied, asked), kind="stable"))
+    at = np.where(np.isnan(asked), applied, asked)  # a change without a decision is at the time it was applied
+    if pools is None:
+        return table.take(np.argsort(at, kind="stable"))
+    job = np.concatenate([np.asarray(rows.job, dtype=np.int64) for rows in (record.resizes, record.cores)])
+    return table.take(np.lexsort((pools[job], at)))
 
 
 STATES = ("cancelled", "applied", "denied")
@@ -167,7 +177,7 @@ def allocations_table(
     del count
     entry = np.arange(len(job)) if ledger.parts else np.empty(0, dtype=np.int64)
     if len(job) and kind[-1]:
-        row, low, high = _split(low, high, kind)
+        row, low, high = split(low, high, kind)
         job, start, end, entry = job[row], start[row], end[row], entry[row] if ledger.parts else entry
     if not _ascend(start, job, low, end):
         order = ledger_order(start, job, low, end)
@@ -221,7 +231,7 @@ def _kinds(cores: Sequence[int], cpus: Sequence[Sequence[int]]) -> IntArray:
     return np.cumsum(np.array([False, *unlike], dtype=np.int64)[: len(cores)])
 
 
-def _split(low: IntArray, high: IntArray, kind: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+def split(low: IntArray, high: IntArray, kind: IntArray) -> tuple[IntArray, IntArray, IntArray]:
     """Split ranges [low, high) where `kind` changes. Return the index of the range, low and high of each piece."""
     pieces = kind[high - 1] - kind[low] + 1
     row, stretch = expanded(kind[low], pieces)

@@ -212,6 +212,7 @@ class SlurmCluster(Fact):
         bf_max_job_array_resv: most tasks of an array with a reservation in a backfill pass.
         enforced: what Slurm enforces (`AccountingStorageEnforce`): associations, limits, qos.
         exact_cpus: whether Slurm counts the CPUs that a job asked for, not those of its cores (`CR_CPU`).
+        requeue: whether a job that loses a node returns to the queue (`JobRequeue`).
     """
 
     kinds: tuple[Alike, ...]
@@ -236,6 +237,7 @@ class SlurmCluster(Fact):
     bf_max_job_array_resv: int = 20
     enforced: tuple[str, ...] = ()
     exact_cpus: bool = False
+    requeue: bool = True
     database: Database = Database()
 
     @cached_property
@@ -466,6 +468,7 @@ def machine_of(
         bf_max_job_array_resv=whole(scheduler.get("bf_max_job_array_resv", ""), 20),
         kill_invalid_depend="kill_invalid_depend" in _parameters(values, "dependencyparameters"),
         exact_cpus=not selection.isdisjoint(("cr_cpu", "cr_cpu_memory")),
+        requeue=values.get("jobrequeue", "1") != "0",
         enforced=_enforced(values.get("accountingstorageenforce", "")),
         database=in_cores(database, threads) if database else Database(),
     )

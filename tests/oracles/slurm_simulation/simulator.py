@@ -35,14 +35,18 @@ from tracebed.slurm.simulation.inputs import (
     AFTER,
     AFTER_ANY,
     AFTER_OK,
+    BACK,
     CHECK_S,
+    DOWN,
     ENDED,
     KILLED,
+    LOST,
     PREEMPTED,
     REQUEUE,
     SINGLETON,
     SUSPEND,
     Arrays,
+    Availability,
     Bookings,
     Condition,
     Conditions,
@@ -229,9 +233,9 @@ def choose(request: Request, usable: int, free: Nodes, candidates: Sequence[Runn
 # -- the simulation ----------------------------------------------------------------------------------------------------
 
 NEVER = math.nan
-SUBMIT, END, COMPUTE, WAKE, CHANGE, NOTICE = range(6)
+SUBMIT, END, COMPUTE, WAKE, CHANGE, NOTICE, OUTAGE = range(7)
 """Kinds of events. `CHANGE`: a condition of a start may be met, which slurmctld does not notice at once. `NOTICE`:
-slurmctld notices that an advance reservation has begun or ended."""
+slurmctld notices that an advance reservation has begun or ended. `OUTAGE`: a change of a node, by its number."""
 GIVE_UP_S = 86400.0
 """If nothing can change the decisions any more, and no job has started for this time, the waiting jobs never start."""
 
@@ -290,7 +294,8 @@ class Simulation:
         count = len(inputs.submit)
         self._empty, self._free = Nodes.of(inputs.free), Nodes.of(inputs.free)
         self._free.newer = policy.rules.newer
-        self._everything = mask_of(range(len(inputs.free.total)))
+        self._up = mask_of(range(len(inputs.free.total)))  # nodes without an outage
+        self._availability = inputs.availability or Availability()
         self._running: list[Running] = []
         self._priority = [0] * count
         self._events: list[tuple[float, int, int, int]] = []
@@ -357,6 +362,8 @@ class Simulation:
             self._at(instant, NOTICE, 0)
         for instant in sorted({float(each.end) - self._policy.epoch_s for each in self._bookings.booked}):
             self._at(instant, CHANGE, 0)
+        for number, change in enumerate(self._availability.changes):
+            self._at(change.at, OUTAGE, number)
         if self._in.age or self._in.fairshare:
             self._at(self._in.first_period_s, COMPUTE, 0)
         while self._left and self._to_start and self._events:
@@ -387,6 +394,8 @@ class Simulation:
                     self.changed = self.changed or CHANGED
                 elif kind == NOTICE:
                     self.freed = True
+                elif kind == OUTAGE:
+                    self._change_node(job)
                 else:
                     (self._submit if kind == SUBMIT else self._end)(job)
                 call = True
@@ -437,6 +446,19 @@ class Simulation:
             self._left -= sum(1 for _ in siblings(self._entries, job))
         self._resume()
         self.freed = True
+
+    def _change_node(self, number: int) -> None:
+        """Begin or end an outage of a node. Jobs on a node that is down end now, also suspended ones."""
+        _, node, kind = self._availability.changes[number]
+        self.freed = True
+        if kind == BACK:
+            self._up |= 1 << node
+            return
+        self._up &= ~(1 << node)
+        for each in [each for each in self._running if kind == DOWN and node in each.parts]:
+            if self._asleep.pop(each.job, None):
+                self._out.active[each.job], self._out.end[each.job] = self.now, math.inf
+            self._kill(each.job, 0, LOST)
 
     def _run(self, job: int, parts: dict[int, int], start: float) -> None:
         """Let a job run on the cores `parts` since `start`."""
@@ -630,7 +652,7 @@ class Simulation:
             depth = len(self._in.submit)
         started = tested = 0
         left = False
-        usable, blocked = self._everything, set[int]()
+        usable, blocked = self._up, set[int]()
         last = -1
         of_part = [0] * len(self._in.tier)
         second, busy = self._second(at), set[int]()  # reservations whose jobs do not fit
@@ -700,7 +722,7 @@ class Simulation:
             self._free,
             self._running,
             self._tested(policy, order),
-            everything=self._everything,
+            everything=self._up,
             rules=policy.rules,
             window=policy.bf_window * 60,
             table=policy.bf_node_space_size or policy.bf_max_job_test,
@@ -731,7 +753,7 @@ class Simulation:
         counted = list[tuple[int, Sequence[int]]]()
         for job in jobs:
             allowed = self._bookings.allowed(job, now, self._limit[job])
-            parts = self._free.choose(self._in.requests[job], self._everything & allowed & ~used)
+            parts = self._free.choose(self._in.requests[job], self._up & allowed & ~used)
             wanted = self._licenses.wanted[job]
             if parts is None or not suffice(licenses, wanted):
                 break
@@ -753,7 +775,7 @@ class Simulation:
 
     def _idle(self, job: int) -> bool:
         """Return whether a node that a job may use is idle."""
-        return any(self._free.idle(node) for node in nodes_of(self._in.requests[job].eligible))
+        return any(self._free.idle(node) for node in nodes_of(self._in.requests[job].eligible & self._up))
 
     def _outlook(self, now: int, rules: Rules) -> Outlook | None:
         """Return the reservations and licences for a backfill pass; None: there are none."""
@@ -819,7 +841,7 @@ class Simulation:
                 self._suspend(each.job)
             else:
                 suspended = False
-                self._kill(each.job, self._preemption.grace_s[own])
+                self._kill(each.job, self._preemption.grace_s[own], PREEMPTED)
         if suspended:
             self._start(job, chosen.parts)
         return suspended, nodes
@@ -832,11 +854,11 @@ class Simulation:
             if self.now < at < self._due[job]:
                 self._at(at, CHANGE, job)
 
-    def _kill(self, job: int, grace_s: int) -> None:
+    def _kill(self, job: int, grace_s: int, fate: int) -> None:
         """Let a job end after a time of grace, if it does not end before."""
         end = self.now + grace_s
         if end < self._out.end[job]:
-            self._out.end[job], self._out.fate[job] = end, PREEMPTED
+            self._out.end[job], self._out.fate[job] = end, fate
             self._due[job] = end + self._in.end_s[job]
             self._at(self._due[job], END, job)
             self._expect(job, self._second(self.now) + grace_s)
@@ -868,9 +890,11 @@ class Simulation:
 
     def _requeued(self, job: int) -> bool:
         """Return whether a job that has ended returns to the queue; let it."""
-        if self._out.fate[job] != PREEMPTED or self._preemption.mode[self._preemption.of[job]] != REQUEUE:
+        by_preemption = self._out.fate[job] == PREEMPTED
+        lost = self._out.fate[job] == LOST and self._availability.requeues
+        if not lost and not (by_preemption and self._preemption.mode[self._preemption.of[job]] == REQUEUE):
             return False
-        self._out.stints.append(Stint(job, self._out.active[job], self.now, self._parts[job]))
+        self._out.stints.append(Stint(job, self._out.active[job], self._out.end[job], self._parts[job]))
         self._out.restarts[self._entries.first[job]] += 1
         self._parts[job] = {}
         self._out.start[job] = self._out.launched[job] = self._out.end[job] = NEVER

@@ -37,9 +37,7 @@ PROGRAM = "program="
 if TYPE_CHECKING:
     import pandas as pd
 
-    from tracebed.machine.calendar import Calendar
     from tracebed.orchestrator.evolving.programs import Communication
-    from tracebed.orchestrator.simulation.outages import OutageModel
     from tracebed.orchestrator.simulation.prediction import EngineChoice
     from tracebed.orchestrator.testbeds.nodes import Inventory
 
@@ -83,8 +81,9 @@ def simulate(
             drawn from the distributions of the calibration; `outages=` a calendar, its file (see `read_outages`), or a
             model by its fields `mtbf_s` and `repair_s` (mean times up and down of a node, s), `shape` (1: exponential,
             else Weibull) and `seed`; `on_node_failure=` what happens to the jobs of a node that is down, `requeue`
-            (they begin again, the default) or `fail`; and for a simulator of another project `timeout_s`, `keep`,
-            `replace` and `simulator_options`, the fields of `SimulateOptions`.
+            (they begin again, the default) or `fail`; `checkpoint_s=` the work between two checkpoints of a job, from
+            which it then continues, and `checkpoint_cost_s=` the time to write one, s; and for a simulator of another
+            project `timeout_s`, `keep`, `replace` and `simulator_options`, the fields of `SimulateOptions`.
 
     Raises:
         InputError: no job can run, a name is unknown, a number is out of its range, or the size of the machine is
@@ -96,11 +95,12 @@ def simulate(
         >>> tb.simulate(w, "easy", priority="shortest-first").info.counts["jobs"]
         30
     """
+    from tracebed.orchestrator.simulation.outages import outages_of
     from tracebed.orchestrator.simulation.prediction import PredictionOptions, machine_of
 
     chosen, member = loaded_calibration(settings.pop("calibration", None)), settings.pop("member", None)
     outages = outages_of(settings.pop("outages", None), workload)
-    on_node_failure = settings.pop("on_node_failure", "requeue")
+    treatment = {name: settings.pop(name) for name in TREATMENT if name in settings}
     other = None if simulator == TRACEBED else _simulator(simulator)
     options_of: Any = Options if other is None else other.options
     if other is None and settings.keys() - SETTINGS.keys():
@@ -143,7 +143,7 @@ def simulate(
     if outages is not None and (processes is not None or processes_options):
         raise InputError("outages do not apply to processes", hint="leave one of the two out")
     prediction = PredictionOptions(
-        name=name, on_progress=told, engine=engine, member=member, outages=outages, on_node_failure=on_node_failure
+        name=name, on_progress=told, engine=engine, member=member, outages=outages, **treatment
     )
     run = execute(workload, made, setup, prediction)
     if processes is not None or processes_options:
@@ -153,6 +153,10 @@ def simulate(
             raise InputError("overheads do not apply to processes", hint="leave the overheads and the calibration out")
         run = as_processes(run, workload, Processes.of(processes, processes_options), seed=processes_seed)
     return Run.of(run)
+
+
+TREATMENT = ("on_node_failure", "checkpoint_s", "checkpoint_cost_s")
+"""What happens to jobs that lose a node: keywords of `simulate`, fields of `PredictionOptions`."""
 
 
 def _simulator(name: str) -> Executor:
@@ -185,20 +189,6 @@ def _own_options(options: type[Options], texts: Mapping[str, Any]) -> dict[str, 
         except ValidationError as error:
             raise InputError(f"option {name} is {text!r}: {error.errors()[0]['msg']}", hint="correct it") from error
     return own
-
-
-def outages_of(
-    outages: Calendar | Path | str | Mapping[str, Any] | None, workload: Workload
-) -> Calendar | OutageModel | None:
-    """Return the outages of a simulation; the arguments are those of `simulate`."""
-    if outages is None:
-        return None
-    from tracebed.machine.calendar import Clock, read_outages
-    from tracebed.orchestrator.simulation.outages import OutageModel
-
-    if isinstance(outages, Path | str):
-        return read_outages(outages, Clock.of(workload.provenance))
-    return OutageModel.of(dict(outages)) if isinstance(outages, Mapping) else outages
 
 
 def split(

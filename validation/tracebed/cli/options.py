@@ -530,6 +530,42 @@ class ExtensionFamily(ExtensionName):
         return self._family.convert(value, param, ctx)
 
 
+class CalendarOrModel(Family):
+    """A click type: a file with outages, or a model of them, `mtbf=30d,repair=2h`, as keywords of the api."""
+
+    name = "outages"
+
+    def __init__(self) -> None:
+        super().__init__(
+            click.STRING, {"mtbf": DURATION, "repair": DURATION, "shape": Number(0.1, 100), "seed": click.IntRange(0)}
+        )
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Parse, or fail as click does. A text with `=` is a model, unless a file has this name."""
+        if isinstance(value, dict | Path):
+            return value
+        if "=" not in str(value) or Path(value).exists():
+            return PATH.convert(value, param, ctx)
+        _, found = super().convert(f",{value}", param, ctx)
+        for name in ("mtbf", "repair"):
+            if name not in found:
+                self.fail(f"{name} is missing, as in mtbf=30d,repair=2h.", param, ctx)
+        return {"mtbf_s": found.pop("mtbf"), "repair_s": found.pop("repair"), **found}
+
+
+def outages_option(command: Command) -> Command:
+    """`--outages FILE|mtbf=D,repair=D`: the outages of the nodes, as keywords of the api take them."""
+    return click.option(
+        "--outages",
+        type=CalendarOrModel(),
+        metavar="FILE|mtbf=D,repair=D[,...]",
+        help="Outages of the nodes: a file, CSV with the columns node, from, to, kind, reason, or the output of "
+        "`sacctmgr -P show event`; or mean times up and down of a node from which they are drawn (mtbf=30d,repair=2h), "
+        "with shape=K of the Weibull distribution of the times up (1: exponential) and seed=N.  [default: no node "
+        "fails]",
+    )(command)
+
+
 def set_option(what: str) -> Callable[[Command], Command]:
     """`--set NAME=VALUE` for `what`, the same everywhere; `settings_from` parses the values."""
     return click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help=f"{what}; may be repeated.")

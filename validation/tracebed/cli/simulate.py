@@ -18,19 +18,18 @@ from tracebed.cli.messages import emit, progress
 from tracebed.cli.options import (
     DURATION,
     LATER,
-    PATH,
     PREDICTION,
     SIZE,
     ExtensionFamily,
     ExtensionOption,
     Family,
-    Number,
     OutputPath,
     gathered,
     inventory_option,
     json_option,
     names_in,
     option,
+    outages_option,
     output_option,
     shared,
     workload_argument,
@@ -81,45 +80,27 @@ class Model:
     )
 
 
-class CalendarOrModel(Family):
-    """A click type: a file with outages, or a model of them, `mtbf=30d,repair=2h`, as keywords of the api."""
-
-    name = "outages"
-
-    def __init__(self) -> None:
-        super().__init__(
-            click.STRING, {"mtbf": DURATION, "repair": DURATION, "shape": Number(0.1, 100), "seed": click.IntRange(0)}
-        )
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Parse, or fail as click does. A text with `=` is a model, unless a file has this name."""
-        if isinstance(value, dict | Path):
-            return value
-        if "=" not in str(value) or Path(value).exists():
-            return PATH.convert(value, param, ctx)
-        _, found = super().convert(f",{value}", param, ctx)
-        for name in ("mtbf", "repair"):
-            if name not in found:
-                self.fail(f"{name} is missing, as in mtbf=30d,repair=2h.", param, ctx)
-        return {"mtbf_s": found.pop("mtbf"), "repair_s": found.pop("repair"), **found}
-
-
 @dataclass(frozen=True)
 class OutageOptions:
     """The outages of the nodes."""
 
-    outages: Any = option(
-        type=CalendarOrModel(),
-        metavar="FILE|mtbf=D,repair=D[,...]",
-        help="Outages of the nodes: a file, CSV with the columns node, from, to, kind, reason, or the output of "
-        "`sacctmgr -P show event`; or mean times up and down of a node from which they are drawn (mtbf=30d,repair=2h), "
-        "with shape=K of the Weibull distribution of the times up (1: exponential) and seed=N.  [default: no node "
-        "fails]",
-    )
-    on_node_failure: Literal["requeue", "fail"] = option(
+    outages: Any = shared(outages_option)
+    on_node_failure: tuple[str, dict[str, float]] = option(
+        type=Family(click.Choice(["requeue", "fail"]), {"checkpoint": DURATION, "cost": DURATION}),
         default="requeue",
-        help="Treatment of the jobs of a node that is down: return them to the queue, or fail them.",
+        metavar="requeue[,checkpoint=D[,cost=D]]|fail",
+        help="Treatment of the jobs of a node that is down: return them to the queue, or fail them. A requeued job "
+        "begins again, or continues from its last checkpoint: checkpoint is the work between two of them, cost the "
+        "time to write one (0).",
     )
+
+    @property
+    def keywords(self) -> dict[str, Any]:
+        """The options, as `tracebed.api.simulate` takes them."""
+        treatment, given = self.on_node_failure
+        every, cost = given.get("checkpoint", 0.0), given.get("cost", 0.0)
+        found = {"outages": self.outages, "on_node_failure": treatment}
+        return found | {"checkpoint_s": every, "checkpoint_cost_s": cost}
 
 
 @dataclass(frozen=True)
@@ -227,7 +208,7 @@ def simulate(
         elif chosen is not None:
             raise InputError("both -P @slurm.conf and another machine are given", hint="give one of them")
         chosen = of_conf
-    settings |= vars(outages) | _of_processes(model.processes) | _of_simulator(simulations.simulator, replace)
+    settings |= outages.keywords | _of_processes(model.processes) | _of_simulator(simulations.simulator, replace)
     settings |= {"cores_per_node": machine.cores_per_node, "engine": simulations.engine, "name": workload.name}
 
     def predict(made: tb.AnyCalibration | None, of: tb.Workload = jobs, **more: Any) -> tb.Run:

@@ -23,6 +23,7 @@ from tracebed.cli.options import (
     gathered,
     json_option,
     option,
+    outages_option,
     output_option,
     seed_option,
     set_option,
@@ -33,10 +34,17 @@ from tracebed.ground.outputs import FORECAST, WHATIF
 
 if TYPE_CHECKING:
     from tracebed.operators.interface import Forecast, WhatIf
+    from tracebed.operators.whatif.classes import JobClass
 
 
 SHOWN = {"partition": 12, "class": 8, "QOS": 8, "account": 9, "size": 20}
 """Classification -> most classes of it in the table. The document and the page have all."""
+
+
+PERTURBED = {"submit": "submit_s", "limits": "limit_s"}
+"""Name in `--perturb` -> its name for the api."""
+OUTAGES = ("mean wait (s)", "jobs", "logged", "with outages", "without", "error without", "difference")
+"""Columns of the table of the outages."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +78,7 @@ class Changes:
 class Ensembles:
     """The ensembles of a what-if."""
 
+    outages: Any = shared(outages_option)
     real: Path | None = option(metavar="RUN", help="Real run of the jobs, whose starts are taken, if LOG has none.")
     perturb: tuple[int, dict[str, float]] = option(
         type=Family(click.IntRange(2, 10_000), {"submit": DURATION, "limits": DURATION}),
@@ -105,6 +114,9 @@ def whatif(
     that chance may turn round, is inconclusive. Without a change, the backtest alone is printed. A change that refuses
     more than 1 % of the work of the log (jobs beyond a new limit) has no answer about waits; see --over-limit.
 
+    With --outages, nodes fail or are drained in both clusters as they were in the time of the log, and the backtest is
+    printed with and without the outages.
+
     FILE is what Slurm knows besides: the output of `sacctmgr dump CLUSTER`, of `sacctmgr -P show qos` and of `scontrol
     show reservation`. These name accounts and users, so give --keep names, too.
 
@@ -121,14 +133,15 @@ def whatif(
         jobs = load_workload(log, equal_nodes=False, **reading.keywords)
     members, given = ensembles.perturb
     sides = 2 if changes.settings or changes.add_nodes or changes.replacement else 1
+    sides += ensembles.outages is not None
     with progress("predicting", total=sides * members) as bar:
         found = tb.whatif(
             jobs if ensembles.real is None else tb.with_starts(jobs, ensembles.real),
             files,
             **changes.keywords,
+            outages=ensembles.outages,
             members=members,
-            submit_s=given.get("submit", 10.0),
-            limit_s=given.get("limits", 0.0),
+            perturbation={PERTURBED[name]: most for name, most in given.items()},
             name=log.name,
             on_progress=bar.update,
         )
@@ -184,11 +197,20 @@ def _show(found: WhatIf) -> None:
         emit(f"{left_out:,} more classes: --json or -o FOLDER has all")
     if found.comparison:
         emit(found.comparison)
+    if found.outages:
+        click.echo("")
+        print_table(OUTAGES, [_of_outages(each) for each in found.outages.classes])
     click.echo("")
     for sentence in found.sentences:
         click.echo(sentence)
     if found.change:
         click.echo(f"backtest: {found.backtest}")
+
+
+def _of_outages(each: JobClass) -> list[Any]:
+    """Return the row of a class of jobs in the table of the outages."""
+    waits = (each.logged_s, each.changed_s, each.predicted_s)
+    return [each.title, each.compared, *waits, each.errors[0], each.effect_text]
 
 
 @dataclass(frozen=True)

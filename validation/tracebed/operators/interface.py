@@ -19,11 +19,13 @@ from tracebed.ground.errors import InputError
 from tracebed.ground.outputs import FORECAST
 from tracebed.ground.progress import reporter
 from tracebed.ground.registry import one_of
+from tracebed.machine.calendar import Calendar
 from tracebed.operators.whatif import log as logs
 from tracebed.operators.whatif import page, pictures, study
 from tracebed.operators.whatif.change import Change
 from tracebed.operators.whatif.refused import Remedy
 from tracebed.orchestrator.run import Run
+from tracebed.orchestrator.simulation.outages import outages_of
 from tracebed.slurm.changes import Addition
 from tracebed.slurm.live_state import ask
 from tracebed.slurm.simulation.forecast import Starts
@@ -77,9 +79,9 @@ def whatif(
     add_nodes: Mapping[str, int | tuple[int, str]] | None = None,
     replacement: Path | str | None = None,
     over_limit: str = "leave-out",
+    outages: Calendar | Path | str | Mapping[str, Any] | None = None,
     members: int = 16,
-    submit_s: float = 10.0,
-    limit_s: float = 0.0,
+    perturbation: Mapping[str, float] | None = None,
     name: str = "",
     workers: int | None = None,
     on_progress: Callable[[int], None] | None = None,
@@ -101,9 +103,11 @@ def whatif(
         replacement: another slurm.conf in place of `conf`; the other changes change this one.
         over_limit: what is done with jobs whose time limit exceeds that of the changed cluster: `leave-out`, `cut` (to
             the new limit) or `split` (into a chain of jobs within it).
+        outages: outages of the nodes of the cluster in the time of the log: a calendar, its file, or a model, as for
+            `simulate`. The backtest and the effect have them, and the backtest is repeated without them.
         members: members of each ensemble.
-        submit_s: the submissions of each member but the first move by at most this time, s.
-        limit_s: time limits are rounded up to multiples of a time drawn up to this one, s.
+        perturbation: largest changes of the input of all members but the first: `submit_s` (10), by which submissions
+            move, and `limit_s` (0), to multiples of a time up to which time limits are rounded up, s.
         name: name of the log in messages; by default that of its file.
         workers: number of processes; by default that of the available cores.
         on_progress: called with the number of finished members.
@@ -143,12 +147,21 @@ def whatif(
         ),
         name=own,
         remedy=Remedy(over_limit),
+        outages=outages_of(outages, workload),
         members=members,
-        perturbation=Perturbation(submit_s, limit_s),
+        perturbation=_perturbation(perturbation or {}),
         workers=workers,
         on_progress=reporter(f"predicting {own}", None, on_progress),
     )
     return WhatIf(**vars(found))
+
+
+def _perturbation(given: Mapping[str, float]) -> Perturbation:
+    """Return the largest changes of the input of members. Raises InputError if a name is unknown."""
+    usual = {"submit_s": 10.0, "limit_s": 0.0}
+    for name in given:
+        one_of("perturbation", name, [*usual])
+    return Perturbation(**{**usual, **given})
 
 
 INTERVAL = (0.05, 0.95)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -122,6 +122,28 @@ class Jobs:
             **{name: values for name, values in columns.items() if name not in lists},
         }
         return changed
+
+    def take(self, rows: IntArray) -> Jobs:
+        """Return some of the jobs, by their numbers, ascending."""
+        part = type(self).__new__(type(self))
+        columns: dict[str, Any] = {}
+        lists: dict[str, Any] = {"over_limit": self.over_limit, "counts": self.counts}
+        for name in [column.name for column in fields(self) if column.name not in lists]:
+            values = self.column(name)
+            if isinstance(values, np.ndarray):
+                columns[name] = values[rows] if len(values) else values
+            elif isinstance(values, list):
+                lists[name] = [values[row] for row in rows.tolist()] if values else []
+            else:
+                columns[name] = take(values, rows)
+        functions, number = self.speedups
+        used = np.unique(number[rows])
+        used = used[used >= 0]
+        place = np.full(len(functions) + 1, -1)  # the last one: of jobs without a function, whose number is -1
+        place[used] = np.arange(len(used))
+        speedups = tuple(functions[own] for own in used.tolist()), place[number[rows]]
+        vars(part).update(lists, _columns=columns, speedups=speedups, work_s=self.work_s[rows])
+        return part
 
     @cached_property
     def speedups(self) -> tuple[tuple[SpeedupFunction, ...], IntArray]:

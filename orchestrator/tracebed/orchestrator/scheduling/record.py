@@ -203,6 +203,9 @@ class RecordedOutage:
     """None: the node did not return."""
     kind: str = ""
     """`down` or `drain`, in a simulation. A replay loses nodes only."""
+    checkpoints: dict[int, tuple[float, float]] = field(default_factory=dict)
+    """Job that was lost with the node, and continues from a checkpoint -> start of the lost run, and the instant at
+    which the checkpoint was complete."""
 
 
 class ScheduleRecord:
@@ -280,6 +283,11 @@ class ScheduleRecord:
         """Record that the lost `node` is back."""
         next(outage for outage in reversed(self.outages) if outage.node == node).end = now
 
+    def saved(self, node: int, job: int, instant: float) -> None:
+        """Record that `job`, lost with the `node`, continues from a checkpoint that was complete at an instant."""
+        last = next(outage for outage in reversed(self.outages) if outage.node == node)
+        last.checkpoints[job] = (self.start[job], instant)
+
     def outages_of(self, names: Sequence[str]) -> list[dict[str, Any]]:
         """Return the outages as in `RunInfo.outages`. `names`: those of the nodes."""
         return [
@@ -289,9 +297,14 @@ class ScheduleRecord:
                 "until": outage.end,
                 "reason": outage.reason,
                 **({"kind": outage.kind} if outage.kind else {}),
+                **({"checkpoints": self._by_id(outage.checkpoints)} if outage.checkpoints else {}),
             }
             for outage in self.outages
         ]
+
+    def _by_id(self, instants: Mapping[int, tuple[float, float]]) -> dict[str, list[float]]:
+        """Return instants by the ids of jobs."""
+        return {self.jobs.ids[job]: [*both] for job, both in instants.items()}
 
     def paused(self, data: Mapping[str, Any]) -> None:
         """Record a pause of the executor, with the fields of its journal entry."""

@@ -250,7 +250,7 @@ class ObservedSimulator(Simulator):
         self._matches_observation &= seen is not None and seen.asked == now
         if seen is None or ErrorCause.DELAYS not in self.causes:
             return super().resize(job, before, nodes)
-        self.record.resize_requested(job, before, len(nodes), now)
+        self._request_resize(job, before, len(nodes))
         self._pending[job] = nodes
         later = now - seen.asked
         decided, applied, ended = (time + later for time in (seen.decided, seen.applied, seen.ended))

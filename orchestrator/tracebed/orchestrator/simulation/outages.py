@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,9 @@ import numpy as np
 from tracebed.converters.workload import Workload
 from tracebed.ground import bounds
 from tracebed.ground.errors import InputError
-from tracebed.machine.calendar import Calendar, NodeChange, Outage
+from tracebed.machine.calendar import Calendar, Clock, NodeChange, Outage, read_outages
 from tracebed.machine.nodes import NodeFacts
+from tracebed.orchestrator.simulation.checkpoints import Checkpoints
 
 MOST_OUTAGES = 1_000_000
 """Largest number of outages that are drawn."""
@@ -27,11 +29,13 @@ class Outages:
         changes: the changes, in the order of time.
         names: names of the nodes.
         on_node_failure: one of `scheduling.names.NODE_FAILURES`.
+        checkpoints: the checkpoints from which requeued jobs continue; None: they begin again.
     """
 
     changes: Sequence[NodeChange]
     names: Sequence[str]
     on_node_failure: str
+    checkpoints: Checkpoints | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +94,23 @@ class OutageModel:
         if not {"mtbf_s", "repair_s"} <= values.keys() <= known:
             raise InputError("a model of outages has mtbf_s, repair_s, and may have shape and seed")
         return cls(**values)
+
+
+def outages_of(
+    outages: Calendar | OutageModel | Path | str | Mapping[str, Any] | None, workload: Workload
+) -> Calendar | OutageModel | None:
+    """Return the outages of a simulation.
+
+    Args:
+        outages: a calendar, its file, or a model or its fields; None: no outages.
+        workload: the workload, whose clock the dates of a file are on.
+
+    Raises:
+        InputError: the file or a field is invalid.
+    """
+    if isinstance(outages, Path | str):
+        return read_outages(outages, Clock.of(workload.provenance))
+    return OutageModel.of(dict(outages)) if isinstance(outages, Mapping) else outages
 
 
 def horizon_s(workload: Workload, nodes: int) -> float:

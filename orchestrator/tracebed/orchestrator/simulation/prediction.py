@@ -29,8 +29,10 @@ from tracebed.orchestrator.scheduling.names import NODE_FAILURES
 from tracebed.orchestrator.scheduling.pools import on_pools
 from tracebed.orchestrator.scheduling.state import Policy, handles_requests
 from tracebed.orchestrator.setup import AnyPolicy, Setup, Timing
+from tracebed.orchestrator.simulation.checkpoints import Checkpoints
 from tracebed.orchestrator.simulation.delays import Delays, Drawn, Pauses, count_dispatched, draw
 from tracebed.orchestrator.simulation.engine import CompiledSimulator, missing, obstacle
+from tracebed.orchestrator.simulation.engine.pools import PooledSimulator
 from tracebed.orchestrator.simulation.interference import Interference
 from tracebed.orchestrator.simulation.outages import OutageModel, Outages, horizon_s
 from tracebed.orchestrator.tables import make_run
@@ -57,10 +59,21 @@ class PredictionOptions(Options):
     """The outages of the nodes, or a model from which they are drawn. None: there are none."""
     on_node_failure: str = "requeue"
     """Treatment of the jobs of a node that is down, one of `scheduling.names.NODE_FAILURES`."""
+    checkpoint_s: float = 0.0
+    """Work between two checkpoints of a job, from which it continues if it loses a node, s. 0: it begins again."""
+    checkpoint_cost_s: float = 0.0
+    """Time to write a checkpoint, s."""
 
     def __post_init__(self) -> None:
-        """Raise InputError if the treatment is unknown."""
+        """Raise InputError if the treatment is unknown, or there is no use of checkpoints."""
         one_of("on_node_failure", self.on_node_failure, NODE_FAILURES)
+        if self.checkpoint_s:
+            bounds.check("checkpoint_s", self.checkpoint_s, 1e-3, bounds.MAX_SECONDS)
+        bounds.check("checkpoint_cost_s", self.checkpoint_cost_s, 0.0, bounds.MAX_SECONDS)
+        if self.checkpoint_cost_s and not self.checkpoint_s:
+            raise InputError("checkpoints have a cost and no interval", hint="give checkpoint_s")
+        if self.checkpoint_s and (self.outages is None or self.on_node_failure != "requeue"):
+            raise InputError("no job continues from a checkpoint", hint="give outages, and requeue as on_node_failure")
 
 
 class Simulation:
@@ -92,7 +105,7 @@ class Simulation:
         drawn = None if member is None else self.delays(timing, len(jobs), member)
         calendar, outages = self.outages(workload, nodes, options)
         reason = obstacle(jobs, policy, len(nodes), chosen, interference=interference, outages=outages, pools=pools)
-        simulator_class = simulator_of(options.engine, reason)
+        simulator_class = simulator_of(options.engine, reason, pools)
         cores, sockets = [node.cores for node in nodes], [node.sockets for node in nodes]
         simulator = simulator_class(
             jobs,
@@ -115,7 +128,7 @@ class Simulation:
             raise InputError(f"the jobs end later than {MAX_EXACT:.3g} s", hint="use shorter run times or overheads")
         info = RunInfo(
             source="simulator",
-            engine="compiled" if simulator_class is CompiledSimulator else "python",
+            engine="compiled" if simulator_class in (CompiledSimulator, PooledSimulator) else "python",
             execution="simulated",
             nodes=nodes,
             machine=None if machine.plain else machine,
@@ -129,7 +142,7 @@ class Simulation:
         if (lost := len(simulator.cluster.lost)) and (never := record.state.count(JobState.UNKNOWN)):
             absent = f"{lost:,} of {len(nodes):,} nodes did not return"
             info.warnings.append(f"{counted(never, 'job')} never started, and {absent}")
-        return make_run(record, simulator.cluster, info)
+        return make_run(record, simulator.cluster, info, pools=None if pools is None else pools.of)
 
     def outages(
         self, workload: Workload, nodes: Sequence[NodeFacts], options: PredictionOptions
@@ -146,8 +159,12 @@ class Simulation:
         facts: dict[str, Any] = {"sha256": calendar.digest, "listed": len(calendar.outages)}
         facts |= {"model": asdict(given)} if isinstance(given, OutageModel) else {}
         facts["on_node_failure"] = options.on_node_failure
-        changes = calendar.changes(nodes)
-        return {"outages": facts}, Outages(changes, [node.name for node in nodes], options.on_node_failure)
+        checkpoints = None
+        if options.checkpoint_s:
+            facts |= {name: getattr(options, name) for name in ("checkpoint_s", "checkpoint_cost_s")}
+            checkpoints = Checkpoints(options.checkpoint_s, options.checkpoint_cost_s)
+        changes, names = calendar.changes(nodes), [node.name for node in nodes]
+        return {"outages": facts}, Outages(changes, names, options.on_node_failure, checkpoints)
 
     def jobs(self, workload: Workload, setup: Setup, policy: Policy, most: int | None) -> Jobs:
         """Return the jobs of a workload. `most`: most cores of a node, to which they are clipped; None: any number."""
@@ -188,6 +205,8 @@ def predict(
     member: int | None = None,
     outages: Calendar | OutageModel | None = None,
     on_node_failure: str = "requeue",
+    checkpoint_s: float = 0.0,
+    checkpoint_cost_s: float = 0.0,
     **settings: Any,
 ) -> Run:
     """Simulate `workload` on `nodes` under `setup` and return the run.
@@ -202,6 +221,7 @@ def predict(
         member: see `PredictionOptions`.
         outages: see `PredictionOptions`.
         on_node_failure: see `PredictionOptions`.
+        checkpoint_s, checkpoint_cost_s: see `PredictionOptions`.
         settings: settings by name, as for `Setup.of`.
 
     Raises:
@@ -215,6 +235,8 @@ def predict(
         member=member,
         outages=outages,
         on_node_failure=on_node_failure,
+        checkpoint_s=checkpoint_s,
+        checkpoint_cost_s=checkpoint_cost_s,
     )
     return execute(workload, machine_of(workload, nodes), chosen, options)
 
@@ -245,7 +267,9 @@ def _warn(reason: str) -> None:
     warnings.warn(f"{reason}; simulations take about {SLOWER} times as long, with the same results", stacklevel=6)
 
 
-def simulator_of(engine: EngineChoice, obstacle: str) -> type[CompiledSimulator] | type[Simulator]:
+def simulator_of(
+    engine: EngineChoice, obstacle: str, pools: Pools | None = None
+) -> type[CompiledSimulator] | type[PooledSimulator] | type[Simulator]:
     """Return the simulator to use. `obstacle`: the reason why the compiled engine cannot be used, or an empty text."""
     if engine not in get_args(EngineChoice):
         raise unknown("engine", engine, list(get_args(EngineChoice)))
@@ -257,7 +281,7 @@ def simulator_of(engine: EngineChoice, obstacle: str) -> type[CompiledSimulator]
         from tracebed.orchestrator.simulation.simulator import Simulator  # the compiled engine needs no scheduler
 
         return Simulator
-    return CompiledSimulator
+    return PooledSimulator if pools else CompiledSimulator
 
 
 @contextmanager

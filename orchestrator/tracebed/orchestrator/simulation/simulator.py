@@ -80,6 +80,12 @@ class Simulator:
         self.interference = interference
         self.outages = outages
         self._work = jobs.work
+        self._checkpoints = outages.checkpoints if outages else None
+        if self._checkpoints:
+            self._work = [*jobs.work]  # up to its limit, which counts from the last checkpoint
+        # job -> work at the checkpoints of its present run, and when each was or will be complete
+        self._saved: dict[int, list[tuple[float, float]]] = {}
+        self._resumed: dict[int, float] = {}  # requeued job -> work at the checkpoint from which it continues
         self._cancelled: dict[int, str] = {}
         self._shares = shares(policy)
         self._uneven = min(cores, default=0) < max(jobs.cores, default=0)
@@ -89,6 +95,9 @@ class Simulator:
         # job whose rate may change -> work done at an instant, the instant, and the rate since then
         self._progress: dict[int, tuple[float, float, float]] = {}
         self._pending: dict[int, list[int]] = {}  # job -> nodes after its next malleability point
+        self._pool = pools.of.tolist() if pools else [0] * len(jobs)
+        self._resizes = [0] * (len(pools.pools) if pools else 1)  # number of the resizes in each pool
+        self._draw: dict[int, int] = {}  # job -> number of its last resize in its pool, of which its delays are drawn
         self._releasing: dict[int, tuple[float, float]] = {}  # job -> when its shrink was decided and applied
         self._in_use = CoresInUse(jobs, self.cluster)
         self._ready: dict[int, float] = {}  # guest -> the end of its launch, if it then waits for its cores
@@ -196,6 +205,7 @@ class Simulator:
 
     def _forget(self, job: int) -> None:
         """Forget the coming events of the running `job`."""
+        self._saved.pop(job, None)
         self._ends.pop(job, None)  # the end of a guest that waits for its cores is unknown
         if self._progress.pop(job, None):
             for events in (self._pending, self._releasing, self._changing, self._ready, self._next_requests):
@@ -222,6 +232,12 @@ class Simulator:
         assert self.outages is not None
         now, record, outages = self._now, self.record, self.outages
         state, why = record.treat_loss(job, outages.on_node_failure, outages.names[node], reason)
+        if self._checkpoints:
+            self._save(job)
+            if state == "requeued" and (saved := [each for each in self._saved.pop(job, []) if each[1] <= now]):
+                self._resumed[job], instant = max(saved)
+                self._work[job] = min(self.jobs.run_time[job], self._resumed[job] + self.jobs.work[job])
+                record.saved(node, job, instant)
         guests = self._moldable_guests(job)
         self._forget(job)
         self._requested.pop(job, None)
@@ -253,18 +269,18 @@ class Simulator:
             self._progress[job] = (0.0, math.inf, rate)
             return
         self.record.launched[job] = begin
-        if self.jobs.malleable[job] or self._shares:
-            self._progress[job] = (0.0, begin, rate)
+        done = self._resumed.get(job, 0.0)
+        if self.jobs.malleable[job] or self._shares or self._checkpoints:
+            self._progress[job] = (done, begin, rate)
         if self.jobs.requests_of(job):
             self._prepare_request(job)
-        self._end_at(job, begin + self._work[job] / rate + self.delays.end(job, len(nodes)))
+        self._end_at(job, begin + self._seconds(done, self._work[job], rate) + self.delays.end(job, len(nodes)))
 
     def resize(self, job: int, before: int, nodes: list[int]) -> bool:
         """Apply the resize at once, or at the first malleability point of the job when all new ranks have joined."""
         now = self._now
-        self.record.resize_requested(job, before, len(nodes), now)
-        row = len(self.record.resizes) - 1
-        point = self._malleability_point(job, now + self.delays.expand(row, len(nodes) - before))
+        self._request_resize(job, before, len(nodes))
+        point = self._malleability_point(job, now + self.delays.expand(self._draw[job], len(nodes) - before))
         if point <= now and not self.malleability_interval_s:
             return self._take_effect(job, nodes)
         self._pending[job] = nodes
@@ -274,6 +290,7 @@ class Simulator:
 
     def deny(self, job: int, requested: int) -> None:
         """Record that the job does not get `requested` nodes."""
+        self._resizes[self._pool[job]] += 1
         self.record.deny(job, self.scheduler.size_of(job), requested, self._now)
 
     def change_cores(self, job: int) -> None:
@@ -297,6 +314,12 @@ class Simulator:
         self._end_at(job, self._now)
 
     # --------------------------------------------------------------------------------------------------------------
+
+    def _request_resize(self, job: int, before: int, after: int) -> None:
+        """Record that the policy decided a resize of `job` from `before` to `after` nodes."""
+        self.record.resize_requested(job, before, after, self._now)
+        self._draw[job] = self._resizes[self._pool[job]]
+        self._resizes[self._pool[job]] += 1
 
     def _start_sharing(self, job: int, nodes: list[int]) -> bool:
         """Record the cores with which `job` starts on possibly shared nodes. Return whether the job waits for them."""
@@ -346,15 +369,18 @@ class Simulator:
                 return math.inf, number
             share = points[number] / iterations
         done, since, rate = self._progress[job]
-        return max(self._now, since + (share * self.jobs.run_time[job] - done) / rate), number
+        return max(self._now, since + self._seconds(done, share * self.jobs.run_time[job], rate)), number
 
     def _begin(self, guests: list[int]) -> None:
         """Begin the work of `guests`, which have waited for their cores."""
         for job in guests:
             begin, rate = max(self._now, self._ready.pop(job)), self._progress[job][2]
             self.record.launched[job] = begin
-            self._progress[job] = (0.0, begin, rate)
-            self._end_at(job, begin + self._work[job] / rate + self.delays.end(job, self.jobs.nodes[job]))
+            done = self._resumed.get(job, 0.0)
+            self._progress[job] = (done, begin, rate)
+            self._end_at(
+                job, begin + self._seconds(done, self._work[job], rate) + self.delays.end(job, self.jobs.nodes[job])
+            )
 
     def _malleability_point(self, job: int, ready: float) -> float:
         """Return the first malleability point of `job` at or after `ready`, s; infinite if the job ends before it."""
@@ -364,8 +390,8 @@ class Simulator:
                 return math.inf
             done, since, rate = self._progress[job]
             step = self.jobs.run_time[job] / iterations
-            number = math.floor((done + max(0.0, ready - since) * rate) / step + ROUNDING) + 1
-            return max(ready, since + (number * step - done) / rate) if number < iterations else math.inf
+            number = math.floor(self._after(done, max(0.0, ready - since), rate)[0] / step + ROUNDING) + 1
+            return max(ready, since + self._seconds(done, number * step, rate)) if number < iterations else math.inf
         if interval := self.malleability_interval_s:
             return next_multiple(interval, ready, origin=self.record.start[job], first=1)
         return ready
@@ -374,8 +400,8 @@ class Simulator:
         """Continue `job` on `nodes`. Return whether the resize is complete: not if nodes are still being released."""
         now, row = self._now, self.record.pending_row(job)
         added = self.record.resizes.nodes_to[row] - self.record.resizes.nodes_from[row]
-        release_s = self.delays.release(row, job, added)
-        begin = self._continue(job, nodes, self.delays.reconfiguration(row, job, added))
+        release_s = self.delays.release(self._draw[job], job, added)
+        begin = self._continue(job, nodes, self.delays.reconfiguration(self._draw[job], job, added))
         if release_s and len(nodes) < len(self.cluster.nodes_of(job)):
             self._releasing[job] = (now, begin)
             heappush(self._heap, (now + release_s, RELEASED, job))
@@ -401,15 +427,35 @@ class Simulator:
     def _continue(self, job: int, nodes: list[int], pause: float, rate: float | None = None) -> float:
         """Continue `job` after `pause` seconds at `rate`; None: the rate of its nodes. Return when it continues, s."""
         now = self._now
+        self._save(job)
         done, since, old = self._progress[job]
-        done += max(0.0, now - since) * old
-        begin = max(now, since) + pause
+        done, writing_s = self._after(done, max(0.0, now - since), old)
+        if writing_s:
+            self._saved.setdefault(job, []).append((done, now + writing_s))
+        begin = max(now, since) + writing_s + pause
         rate = self._rate(job, nodes) if rate is None else rate
         self._progress[job] = (done, begin, rate)
         if job in self._next_requests:
             self._prepare_request(job)
-        self._end_at(job, begin + max(0.0, self._work[job] - done) / rate + self.delays.end(job, len(nodes)))
+        left_s = self._seconds(done, max(done, self._work[job]), rate)
+        self._end_at(job, begin + left_s + self.delays.end(job, len(nodes)))
         return begin
+
+    def _seconds(self, done: float, work: float, rate: float) -> float:
+        """Return the time in which the work of a job grows from `done` to `work`, s."""
+        return self._checkpoints.seconds(done, work, rate) if self._checkpoints else (work - done) / rate
+
+    def _after(self, done: float, seconds: float, rate: float) -> tuple[float, float]:
+        """Return the work `seconds` after it was `done`, and the time left of the checkpoint that is written, s."""
+        return self._checkpoints.after(done, seconds, rate) if self._checkpoints else (done + seconds * rate, 0.0)
+
+    def _save(self, job: int) -> None:
+        """Note the last checkpoint of the running `job` since its rate changed."""
+        if self._checkpoints is None or job not in self._progress:
+            return
+        done, since, rate = self._progress[job]
+        if last := self._checkpoints.last(done, self._now - since, rate, self._work[job]):
+            self._saved.setdefault(job, []).append((last[0], since + last[1]))
 
     def _rate(self, job: int, nodes: list[int]) -> float:
         share = 1.0

@@ -19,8 +19,11 @@ OF_PARENT = -1.0
 """Shares of an association with `Fairshare=parent`."""
 CANCEL, REQUEUE, SUSPEND = range(3)
 """What happens to a preempted job (`PreemptMode`)."""
-ENDED, KILLED, PREEMPTED = range(3)
-"""How a job ended: by itself, beyond its time limit or the end of its reservation, or since it was preempted."""
+ENDED, KILLED, PREEMPTED, LOST = range(4)
+"""How a job ended: by itself, beyond its time limit or the end of its reservation, since it was preempted, or since one
+of its nodes went down."""
+BACK, DRAINED, DOWN = range(3)
+"""What becomes of a node: it is back, takes no further jobs, or is down."""
 CHECK_S = 30.0
 """Interval at which slurmctld looks for jobs that have passed their time limit, s."""
 
@@ -246,6 +249,26 @@ class Preemption:
         return cls([0] * count, [0], [0], [CANCEL], [0], [0.0])
 
 
+class NodeChange(NamedTuple):
+    """The instant at which the availability of a node changes, s."""
+
+    at: float
+    node: int
+    kind: int
+    """`BACK`, `DRAINED` or `DOWN`."""
+
+
+@dataclass(frozen=True)
+class Availability:
+    """The changes of the availability of nodes, and whether a job that loses a node returns to the queue.
+
+    Plans count on no node that is out, since Slurm does not know when it returns.
+    """
+
+    changes: Sequence[NodeChange] = ()
+    requeues: bool = True
+
+
 NO_LIMITS = Limits()
 
 
@@ -285,6 +308,7 @@ class Inputs:
             has one.
         deadline: instant until which each job must end, s; inf: none. Empty: no job has one.
         het_job: heterogeneous job of each component; -1: none. Empty: there are none.
+        availability: the outages of nodes; None: there are none.
         watched: the simulation ends when the first `watched` jobs have started; 0: when all jobs have ended.
     """
 
@@ -334,6 +358,7 @@ class Inputs:
     shortest: Sequence[int] = ()
     deadline: Sequence[float] = ()
     het_job: Sequence[int] = ()
+    availability: Availability | None = None
     watched: int = 0
 
 

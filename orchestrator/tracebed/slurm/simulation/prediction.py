@@ -19,6 +19,7 @@ from tracebed.converters.workload import Workload
 from tracebed.ground.errors import InputError
 from tracebed.ground.host_lists import host_names
 from tracebed.ground.states import JobState
+from tracebed.machine.calendar import NodeChange, OutageKind
 from tracebed.machine.features import satisfies
 from tracebed.machine.machine import Machine
 from tracebed.orchestrator.run import Run, RunInfo, workload_facts
@@ -32,6 +33,7 @@ from tracebed.orchestrator.scheduling.record import ScheduleRecord
 from tracebed.orchestrator.scheduling.state import Policy
 from tracebed.orchestrator.setup import Setup, Timing
 from tracebed.orchestrator.simulation.delays import Drawn
+from tracebed.orchestrator.simulation.outages import Outages
 from tracebed.orchestrator.simulation.prediction import PredictionOptions, Simulation, no_collection, simulator_of
 from tracebed.orchestrator.simulation.simulator import Simulator
 from tracebed.orchestrator.tables import make_run
@@ -46,6 +48,7 @@ from tracebed.slurm.simulation.inputs import (
     CHECK_S,
     ENDED,
     KILLED,
+    LOST,
     PREEMPTED,
     Entries,
     Inputs,
@@ -76,6 +79,7 @@ from tracebed.slurm.simulation.start_conditions import (
     preemption_of,
     start_of,
     with_bookings,
+    with_outages,
 )
 
 PLACEMENTS = 10_000
@@ -124,9 +128,6 @@ class SlurmSimulation(Simulation):
                 _, *parts = np.random.default_rng(options.member).uniform(0.0, 1.0, 4).tolist()  # as for a cluster
                 setup = _with(setup, replace(policy, **policy.phases(*parts)))
             return super().execute(workload, machine, setup, options)
-        if options.outages is not None:
-            what = "outages are not modeled for a cluster of a slurm.conf"
-            raise InputError(what, hint=f"give --nodes {len(machine.nodes)}: equal nodes in one partition")
         machine = machine if isinstance(machine, SlurmMachine) else slurm_machine_of(machine)
         given = {**machine.parameters, **setup.scheduling.policy_parameters}
         policy = setup.scheduling.instance or resolve(setup.scheduling.policy, given)[1]
@@ -137,8 +138,12 @@ class SlurmSimulation(Simulation):
         if simulator_of(options.engine, "") is Simulator:
             what = "a cluster of a slurm.conf is simulated by the compiled engine only"
             raise InputError(what, hint="use --engine auto or --engine compiled")
+        facts, outages = self.outages(workload, machine.nodes, options)
+        if outages is not None and outages.checkpoints:
+            what = "checkpoints are not modeled for a cluster of a slurm.conf"
+            raise InputError(what, hint="leave them out, or give --nodes N: equal nodes in one partition")
         with no_collection():
-            record, cluster = simulate(workload, machine, policy, chosen, seed)
+            record, cluster = simulate(workload, machine, policy, chosen, seed, outages)
         parameters = {**chosen.scheduling.policy_parameters, "seed": seed}
         scheduling = replace(chosen.scheduling, policy_parameters=parameters, instance=setup.scheduling.instance)
         info = RunInfo(
@@ -149,6 +154,8 @@ class SlurmSimulation(Simulation):
             workload=workload_facts(workload, options.name),
             setup=replace(chosen, scheduling=scheduling),
             machine=machine,
+            outages=record.outages_of([node.name for node in machine.nodes]) if outages else [],
+            parameters=facts,
             warnings=ignored(workload, machine),
         )
         return make_run(record, cluster, info)
@@ -179,7 +186,12 @@ def _with(setup: Setup, policy: Slurm) -> Setup:
 
 
 def simulate(
-    workload: Workload, machine: SlurmMachine, policy: Slurm, setup: Setup, seed: int = 0
+    workload: Workload,
+    machine: SlurmMachine,
+    policy: Slurm,
+    setup: Setup,
+    seed: int = 0,
+    outages: Outages | None = None,
 ) -> tuple[ScheduleRecord, Cluster]:
     """Simulate a workload on a cluster; return the record, and the nodes with the ledger.
 
@@ -211,7 +223,12 @@ def simulate(
     if reservations is not None:
         names = of(workload.runnable()[0], "reservation", numbers)
         inputs = with_bookings(inputs, names, slurm_cluster, reservations, policy.epoch_s, seed)
-    _enter(record, cluster, numbers, inputs, engine.simulate(inputs, policy), setup)
+    if outages is not None:
+        inputs = with_outages(inputs, outages, slurm_cluster)
+    outcome = engine.simulate(inputs, policy)
+    _enter(record, cluster, numbers, inputs, outcome, setup)
+    if outages is not None:
+        _enter_outages(record, numbers, outcome, outages)
     return record, cluster
 
 
@@ -518,7 +535,32 @@ def _enter(
         _hold(cluster, [stint.parts for stint in stints], owners, begins, ends)
 
 
+def _enter_outages(record: ScheduleRecord, numbers: Sequence[int], outcome: Outcome, outages: Outages) -> None:
+    """Write the outages until the last end into the record, and the lost nodes into the reasons of the lost jobs."""
+    last = max((end for end in outcome.end if not math.isnan(end)), default=-math.inf)
+    out, downs = set[int](), dict[float, list[NodeChange]]()
+    for change in outages.changes:
+        if change.at > last:
+            break
+        if change.node in out:
+            record.node_up(change.node, change.at)
+        if change.kind is None:
+            out.discard(change.node)
+        else:
+            out.add(change.node)
+            record.node_down(change.node, change.at, change.reason, change.kind.value)
+            if change.kind is OutageKind.DOWN:
+                downs.setdefault(change.at, []).append(change)
+    for at, job in enumerate(numbers):
+        if outcome.fate[at] == LOST and not math.isnan(outcome.end[at]):
+            own = next(change for change in downs[outcome.end[at]] if change.node in outcome.parts[at])
+            record.reason[job] = record.treat_loss(job, "fail", outages.names[own.node], own.reason)[1]
+            if record.launched[job] > record.end[job]:
+                record.launched[job] = math.nan
+
+
 FATES = {
+    LOST: (JobState.FAILED, ""),  # the reason has the node
     ENDED: (JobState.COMPLETED, ""),
     KILLED: (JobState.KILLED, ""),
     PREEMPTED: (JobState.CANCELLED, "preempted"),

@@ -19,8 +19,10 @@ from tracebed.converters.workload import Workload
 from tracebed.ground.display import counted
 from tracebed.ground.errors import InputError
 from tracebed.ground.host_lists import host_names
+from tracebed.machine.calendar import OutageKind
 from tracebed.orchestrator.scheduling.node_masks import mask_of
 from tracebed.orchestrator.scheduling.policies.slurm import Slurm
+from tracebed.orchestrator.simulation.outages import Outages
 from tracebed.slurm.database import Qos
 from tracebed.slurm.gres import licenses_of
 from tracebed.slurm.machine import Partition, SlurmCluster, SlurmMachine
@@ -31,11 +33,15 @@ from tracebed.slurm.simulation.inputs import (
     AFTER_ANY,
     AFTER_NOT_OK,
     AFTER_OK,
+    BACK,
     CANCEL,
+    DOWN,
+    DRAINED,
     REQUEUE,
     SINGLETON,
     SUSPEND,
     Arrays,
+    Availability,
     Booked,
     Bookings,
     Condition,
@@ -43,6 +49,7 @@ from tracebed.slurm.simulation.inputs import (
     Entries,
     Inputs,
     Licenses,
+    NodeChange,
     Preemption,
 )
 
@@ -241,6 +248,17 @@ def start_of(workload: Workload, policy: Slurm) -> float:
         return policy.epoch_s or float(workload.provenance.unix_start or 0.0)
     what = "reservations and resets of usage have dates, but the Unix time of second 0 of the workload is unknown"
     raise InputError(what, hint="give it: -P epoch_s=SECONDS")
+
+
+NODES = {None: BACK, OutageKind.DRAIN: DRAINED, OutageKind.DOWN: DOWN}
+"""Kind of outage from an instant on -> what becomes of the node."""
+
+
+def with_outages(inputs: Inputs, outages: Outages, cluster: SlurmCluster) -> Inputs:
+    """Return the inputs of a simulation with the outages of nodes. Their numbers are those of the cluster."""
+    changes = [NodeChange(change.at, change.node, NODES[change.kind]) for change in outages.changes]
+    requeues = cluster.requeue and outages.on_node_failure == "requeue"
+    return replace(inputs, availability=Availability(changes, requeues))
 
 
 def with_bookings(

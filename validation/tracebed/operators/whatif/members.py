@@ -25,6 +25,7 @@ from tracebed.converters.perturbation import Perturbation, perturbed
 from tracebed.converters.workload import BoolArray, FloatArray, IntArray, Workload
 from tracebed.ground.errors import TracebedError
 from tracebed.ground.states import JobState
+from tracebed.machine.calendar import Calendar
 from tracebed.operators.whatif.refused import Remedy, adapted
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.setup import Setup
@@ -40,7 +41,7 @@ ALONE = 20_000
 
 @dataclass(frozen=True)
 class Side:
-    """A machine, with further parameters of the policy, and the remedy for jobs beyond the longest limits.
+    """A machine, further parameters of the policy, the remedy for jobs beyond the longest limits, and the outages.
 
     `longest`: the longest time limit with which each job may start on it, s, shape (jobs,); infinity: any.
     """
@@ -49,6 +50,7 @@ class Side:
     parameters: Mapping[str, Any]
     longest: FloatArray
     remedy: Remedy = Remedy.LEAVE_OUT
+    outages: Calendar | None = None
 
     def of(self, rows: BoolArray) -> Side:
         """Return the same for some of the jobs."""
@@ -84,6 +86,7 @@ class Predicted:
         rejected: (partition, reason) of rejected jobs -> their number.
         reasons: row of a job that does not start -> the reason.
         node_class: the class of nodes of each job (`metrics.classes`), shape (jobs,); empty: it does not start.
+        hit: number of jobs that lost a node at least once; 0 without outages.
     """
 
     wait: FloatArray
@@ -94,6 +97,7 @@ class Predicted:
     rejected: Counter[tuple[str, str]]
     reasons: Mapping[int, str]
     node_class: npt.NDArray[np.object_]
+    hit: int = 0
 
 
 def ensemble(
@@ -135,7 +139,7 @@ def predicted(member: Member) -> Predicted:
     own = rows[own]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        run = predict(given, member.side.machine, member.setup())
+        run = predict(given, member.side.machine, member.setup(), outages=side.outages)
     edges = member.edges - origin(run)
     jobs, held = run.table("jobs"), run.table("allocations")
     places = pd.Index(jobs["job_id"]).get_indexer(pd.Index(given.column("job_id")))
@@ -144,7 +148,11 @@ def predicted(member: Member) -> Predicted:
     wait, run_time = (np.zeros(len(workload)) for _ in range(2))
     for sums, times in ((wait, start - ready), (run_time, end - start)):
         np.add.at(sums, own, times)
-    cores = pd.Series(held["cores"] * held["count"]).groupby(held["job_id"]).sum()
+    rows_held = pd.DataFrame({name: held[name] for name in ("job_id", "start")})
+    rows_held["cores"] = held["cores"] * held["count"]
+    last = rows_held["start"] == rows_held.groupby("job_id")["start"].transform("max")  # of several runs of a job
+    cores = rows_held[last].groupby("job_id")["cores"].sum()
+    failed = jobs.equal("state", JobState.FAILED)  # only those that lost a node
     codes, names = names_of(run, "class")
     node_class = pd.Series(np.array(names, dtype=object)[codes], index=jobs["job_id"])
     reasons, refused = jobs["reason"][places], jobs.equal("state", JobState.REJECTED)[places]
@@ -157,6 +165,7 @@ def predicted(member: Member) -> Predicted:
         rejected=Counter(zip(workload.partitions()[own[refused]], reasons[refused], strict=True)),
         reasons={int(own[at]): str(reasons[at]) for at in np.flatnonzero(np.isnan(start))[::-1]},
         node_class=node_class.reindex(workload.column("job_id"), fill_value="").to_numpy(dtype=object),
+        hit=int(((jobs["restarts"] > 0) | failed).sum()) if run.info.outages else 0,
     )
 
 

@@ -55,6 +55,8 @@ def _own(found: WhatIf) -> Iterator[tuple[str, str, int, Callable[[Any], Content
     for name, (title, picture) in pictures(found).items():
         yield name, title, orders[name], partial(_constant, picture)
     yield "table", "All classes", 400, _table
+    if found.outages:
+        yield "outages", "With and without the outages", 450, partial(_constant, fill("whatif_outages", found=found))
 
 
 def _constant(content: Content, found: WhatIf) -> Content:

@@ -24,13 +24,16 @@ from tracebed.converters.perturbation import Perturbation
 from tracebed.converters.workload import BoolArray, FloatArray, Workload
 from tracebed.ground.display import counted, json_values
 from tracebed.ground.errors import InputError
+from tracebed.machine.calendar import Calendar
 from tracebed.operators.whatif.change import Change, changed_cluster
 from tracebed.operators.whatif.classes import Changed, JobClass, classes_of, headlines
 from tracebed.operators.whatif.log import Log, log_of
 from tracebed.operators.whatif.members import Predicted, Side, ensemble, mean_of
+from tracebed.operators.whatif.outages import OutageEffect, calendar_of, effect_of
 from tracebed.operators.whatif.refused import Refused, Remedy, beyond
 from tracebed.operators.whatif.shares import spread
 from tracebed.orchestrator.runs.steps import Steps
+from tracebed.orchestrator.simulation.outages import OutageModel
 from tracebed.slurm.conf import read
 from tracebed.slurm.conf_lines import lines_of
 from tracebed.slurm.machine import OVER_S, SlurmCluster
@@ -71,6 +74,7 @@ class WhatIf:
         perturbation: largest changes of their input.
         notes: assumptions about the log, and jobs that are left out.
         not_modeled: what is not modeled of both files, a sentence for each group of settings.
+        outages: what the outages of nodes do to the backtest; None: none are given.
         unix_start: Unix time of second 0; None: unknown.
         zone: time zone of the log.
     """
@@ -91,14 +95,19 @@ class WhatIf:
     not_modeled: tuple[str, ...]
     unix_start: float | None
     zone: str
+    outages: OutageEffect | None = None
 
     @property
     def sentences(self) -> list[str]:
-        """The answers, a sentence each: refused work, the changed partitions, all jobs, and others; or the backtest."""
+        """The answers, a sentence each: refused work, the changed partitions, all jobs, and others; or the backtest.
+
+        The last one is what the outages do to the backtest, if there are any.
+        """
+        outages = [] if self.outages is None else [self.outages.sentence]
         if self.refused is None:
-            return [self.backtest]
+            return [self.backtest, *outages]
         answers = [] if self.refused.much else [each.sentence for each in self.headlines]
-        return [*filter(None, [self.refused.sentence]), *answers]
+        return [*filter(None, [self.refused.sentence]), *answers, *outages]
 
     @property
     def comparison(self) -> str:
@@ -154,6 +163,7 @@ class WhatIf:
             "classes": [each.to_json() for each in self.classes],
             "notes": list(self.notes),
             "not_modeled": list(self.not_modeled),
+            "outages": None if self.outages is None else self.outages.to_json(),
         }
         return dict(json_values(found))
 
@@ -165,6 +175,7 @@ def whatif(
     *,
     name: str = "log",
     remedy: Remedy = Remedy.LEAVE_OUT,
+    outages: Calendar | OutageModel | None = None,
     members: int = 16,
     perturbation: Perturbation,
     workers: int | None = None,
@@ -191,7 +202,12 @@ def whatif(
     known: dict[str, Any] = {} if origin is None else {"epoch_s": float(origin)}
     edges = np.linspace(log.begin, _end(log), BINS + 1)
     sides = [Side(machine, known, longest_limits(log.workload, machine.cluster)) for machine in slurm_machines]
-    done, total = itertools.count(1), len(sides) * members  # without refused jobs, which need more members
+    out_notes: list[str] = []
+    if outages is not None:
+        calendars, out_notes = calendar_of(outages, log.workload, slurm_machines, name)
+        sides = [replace(side, outages=calendar) for side, calendar in zip(sides, calendars, strict=True)]
+    ensembles = len(sides) + (outages is not None)
+    done, total = itertools.count(1), ensembles * members  # without refused jobs, which need more members
 
     def tick(_: int) -> None:
         if on_progress:
@@ -199,12 +215,21 @@ def whatif(
 
     predict = partial(ensemble, perturbation=perturbation, edges=edges, workers=workers, on_progress=tick)
     base = predict(log.workload, sides[0], range(members))
-    notes = [*void, *log.notes, *_misfits(log, base[0], machines[0], name, conf), *_overfull(log, base[0], machines[0])]
+    misfits = _misfits(log, base[0], machines[0], name, conf)
+    notes = [*void, *log.notes, *out_notes, *misfits, *_overfull(log, base[0], machines[0])]
     waits = np.stack([member.wait for member in base])
     rows = log.judged & np.isfinite(waits).all(axis=0)
     if not rows.any():
         raise InputError("no judged job starts in all predictions", where=name, hint="check the slurm.conf")
     jobs, changed, found = _jobs(log, base[0], waits.mean(axis=0))[rows].reset_index(drop=True), None, [base]
+    effect_of_outages = None
+    if outages is not None:
+        idle = predict(log.workload, replace(sides[0], outages=None), range(members))
+        if never := _stranded(log, waits, idle):
+            notes.append(f"{counted(never, 'judged job')} never start in a prediction with the outages: left out")
+        own = _classes_of_outages(log, waits, idle, rows)
+        hits = [member.hit for member in base]
+        effect_of_outages = effect_of(calendars[0], slurm_machines[0], (log.begin, edges[-1]), hits, own)
     if change:
         effect = _effect_of(log.workload, base, (sides[0], replace(sides[1], remedy=remedy)), predict)
         changed = effect.changed.of(rows)
@@ -228,7 +253,24 @@ def whatif(
         not_modeled=tuple(dict.fromkeys(text for each in clusters for text in each.differences)),
         unix_start=origin,
         zone=zone or "UTC",
+        outages=effect_of_outages,
     )
+
+
+def _stranded(log: Log, waits: FloatArray, without: Sequence[Predicted]) -> int:
+    """Return the number of judged jobs that start in all predictions without the outages, and not in all with them."""
+    start = np.isfinite([member.wait for member in without]).all(axis=0)
+    return int((log.judged & start & ~np.isfinite(waits).all(axis=0)).sum())
+
+
+def _classes_of_outages(log: Log, waits: FloatArray, without: Sequence[Predicted], rows: BoolArray) -> list[JobClass]:
+    """Return the classes of the judged jobs that start in all predictions: without the outages, and changed by them."""
+    before = np.stack([member.wait for member in without])
+    rows = rows & np.isfinite(before).all(axis=0)
+    held = without[0].cores * np.maximum(without[0].run_time, 1.0)
+    changed = Changed(before, waits, np.zeros(len(rows)), held).of(rows)
+    jobs = _jobs(log, without[0], before.mean(axis=0))[rows].reset_index(drop=True)
+    return classes_of(jobs, before[:, rows], changed)
 
 
 class _Effect(NamedTuple):

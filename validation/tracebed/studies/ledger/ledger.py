@@ -80,7 +80,7 @@ def matches(rule: Rule, printed: float | None, ours: Sequence[float], *, is_chan
 
 
 FILE = "ledger.json"
-SETTINGS = [*(key for key in KEYS if key in AXES), "processes"]
+SETTINGS = [*(key for key in KEYS if key in AXES), "processes", "outages"]
 """Keys whose first value counts, unless a claim names another; the other values are further rows."""
 REPETITION = "repetition"
 Values = Mapping[Any, Any]  # a row of a table: key or figure -> value

@@ -22,6 +22,7 @@ import pandas as pd
 
 from tracebed.converters.workload import Workload
 from tracebed.ground.errors import InputError
+from tracebed.ground.input_files import read_text
 from tracebed.machine.machine import Machine
 from tracebed.machine.nodes import NodeFacts
 from tracebed.orchestrator import evolving, scheduling, simulation
@@ -31,7 +32,7 @@ from tracebed.orchestrator.scheduling.policies import registry
 from tracebed.orchestrator.setup import Scheduling, Setup
 from tracebed.orchestrator.testbeds.nodes import Inventory
 from tracebed.validation.experiments.experiment import Experiment, Point
-from tracebed.validation.experiments.experiment_schema import NO_PROCESSES, WindowSpec
+from tracebed.validation.experiments.experiment_schema import NO_OUTAGES, NO_PROCESSES, WindowSpec
 from tracebed.validation.experiments.file import ExperimentFile
 from tracebed.validation.experiments.workloads import Prepared, Variant, code_of, variant_of, version_of_tracebed
 from tracebed.validation.metrics.metric import REGISTRY as METRICS
@@ -50,6 +51,7 @@ class SimulatedCell:
     setup: Setup
     processes: str  # fields of `Processes` as JSON, including defaults; `none`: jobs take their run times
     processes_seed: int
+    outages: str  # keywords of `predict` as JSON; `none`: no node fails
     tau: float
     windows: tuple[tuple[str, WindowSpec], ...]
     identity: str  # hash of everything that determines the result; also the file name of the cell
@@ -75,6 +77,7 @@ def simulated_cell(
     setup, policy = experiment.setup(point).on(base.system.grid).complete()
     processes = experiment.processes_of(point)
     variant = variant_of(experiment, point, base, policy)
+    outages, of_outages = _outages(experiment, point)
     machine = experiment.machine(point, base.system.nodes) or Machine.of_system(base.system)
     rooms = [scheduling, simulation, *([evolving] if processes else [])]  # their code determines the result
     facts: dict[str, Any] = {
@@ -84,6 +87,7 @@ def simulated_cell(
     }
     identity = {
         **facts,
+        **of_outages,
         "setup": setup.as_dict(),
         "windows": {name: window.model_dump() for name, window in experiment.windows.items()},
         "workload": base.sha256,
@@ -96,7 +100,27 @@ def simulated_cell(
     name = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:32]
     path = variant.path if variant else base.path
     windows = tuple(experiment.windows.items())
-    return SimulatedCell(path, machine, setup, **facts, windows=windows, identity=name, jobs=jobs), variant
+    facts |= {"outages": outages, "windows": windows, "identity": name, "jobs": jobs}
+    return SimulatedCell(path, machine, setup, **facts), variant
+
+
+def _outages(experiment: Experiment, point: Point) -> tuple[str, dict[str, Any]]:
+    """Return `SimulatedCell.outages` of a point, and what they add to the identity.
+
+    Raises:
+        InputError: the file of the outages cannot be read, or the jobs of the point are programs.
+    """
+    spec = experiment.outages_of(point)
+    if spec is None:
+        return NO_OUTAGES, {}
+    if experiment.processes_of(point):
+        raise InputError("outages do not apply to processes", hint="exclude the points with both")
+    if spec.file is None:
+        own: Any = spec.model(point.seed)
+        return json.dumps({"outages": own, **spec.treatment}), {"outages": own, **spec.treatment}
+    text = read_text(Path(spec.file), "outages", hint="check the path")
+    content = hashlib.sha256(text.encode()).hexdigest()
+    return json.dumps({"outages": spec.file, **spec.treatment}), {"outages": content, **spec.treatment}
 
 
 def maker_of_policy(scheduling: Scheduling) -> list[str]:

@@ -11,7 +11,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, Field, create_model, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    Field,
+    ValidationInfo,
+    create_model,
+    field_validator,
+    model_validator,
+)
 
 from tracebed.ground.errors import InputError
 from tracebed.ground.yaml_file import FileName
@@ -31,7 +39,7 @@ OF_RUNS = ("simulators", "tolerances", "noise", "baseline")  # keys of real runs
 OF_WORKLOADS = ("malleable", "seeds", "perturbations", "perturbation")
 OF_SIMULATIONS = (
     *(name for name in SETUP_PARTS["timing"] if name not in ("speed", "calibration")),
-    *("processes", "shares_of_jobs", "windows", "published", "plots", "sensitivity"),
+    *("processes", "outages", "shares_of_jobs", "windows", "published", "plots", "sensitivity"),
 )
 """Keys that apply to simulated cells only."""
 OF_CONDITIONS = tuple(name for name in OF_REPLAYS if name != "speed")
@@ -72,6 +80,8 @@ class Point:
     """Number of the random change of the workload; 0: none."""
     processes: str = schema.NO_PROCESSES
     """Name of the processes of jobs in the experiment; `none`: jobs take their run times."""
+    outages: str = schema.NO_OUTAGES
+    """Name of the outages of nodes in the experiment; `none`: no node fails."""
     testbed: str = ""
     """Name of the testbed; empty if the experiment has one testbed or none."""
 
@@ -123,6 +133,11 @@ class Experiment(Settings, BaseModel):  # type: ignore[misc, valid-type]
         BeforeValidator(schema.as_list),
         Field(min_length=1),
     ] = [schema.ProcessesSpec(communication="none")]
+    outages: Annotated[
+        list[Annotated[schema.OutagesSpec, BeforeValidator(schema.shorthand("file"))]],
+        BeforeValidator(schema.as_list),
+        Field(min_length=1),
+    ] = [schema.OutagesSpec()]
     perturbation: schema.PerturbationSpec = schema.PerturbationSpec()
     tau: Annotated[float, Field(gt=0, allow_inf_nan=False)] = TAU
     shares_of_jobs: dict[
@@ -155,13 +170,13 @@ class Experiment(Settings, BaseModel):  # type: ignore[misc, valid-type]
     noise: FileName | None = None  # file of the noise profile of the testbed
     baseline: FileName | None = None  # file of the baseline
 
-    @field_validator("processes")
+    @field_validator("processes", "outages")
     @classmethod
-    def _distinct(cls, specs: list[schema.ProcessesSpec]) -> list[schema.ProcessesSpec]:
+    def _distinct(cls, specs: list[Any], info: ValidationInfo) -> list[Any]:
         names = [spec.name for spec in specs]
         for name in names:
             if names.count(name) > 1:
-                raise ValueError(f"{name!r} is listed twice; give the processes other labels")
+                raise ValueError(f"{name!r} is listed twice; give the {info.field_name} other labels")
         return specs
 
     @model_validator(mode="after")
@@ -274,6 +289,7 @@ class Experiment(Settings, BaseModel):  # type: ignore[misc, valid-type]
             "malleability_interval_s": self.malleability_interval_s,
             "perturbation": self.perturbations,
             "processes": [processes.name for processes in self.processes],
+            "outages": [outages.name for outages in self.outages],
             "testbed": self.testbed_names,
         } | {name: getattr(self, name) for name in AXES}
 
@@ -314,3 +330,8 @@ class Experiment(Settings, BaseModel):  # type: ignore[misc, valid-type]
     def processes_of(self, point: Point) -> Processes | None:
         """Return the choices for the processes of a point; None: jobs take their run times."""
         return next(processes for processes in self.processes if processes.name == point.processes).chosen
+
+    def outages_of(self, point: Point) -> schema.OutagesSpec | None:
+        """Return the outages of the nodes of a point; None: no node fails."""
+        spec = next(outages for outages in self.outages if outages.name == point.outages)
+        return None if spec.is_none else spec

@@ -334,6 +334,71 @@ class ProcessesSpec(ExperimentPart):
         return self.label or " ".join([self.communication, *(f"{key}={value}" for key, value in self.options.items())])
 
 
+NO_OUTAGES = "none"
+
+
+class OutagesSpec(ExperimentPart):
+    """Outages of the nodes, from a file or drawn from a model; what happens to the jobs; and the label in tables.
+
+    The fields are those of `OutageModel` and of `PredictionOptions`. Without `seed`, outages are drawn from the seed of
+    the point.
+    """
+
+    file: FileName | None = None
+    mtbf_s: float | None = None
+    repair_s: float | None = None
+    shape: float = 1.0
+    seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None
+    on_node_failure: Literal["requeue", "fail"] = "requeue"
+    checkpoint_s: float = 0.0
+    checkpoint_cost_s: float = 0.0
+    label: Annotated[str, Field(max_length=80)] = ""
+
+    @model_validator(mode="after")
+    def _known(self) -> OutagesSpec:
+        drawn = {"mtbf_s", "repair_s", "shape", "seed"} & self.model_fields_set
+        if self.file is not None and drawn:
+            raise ValueError(f"outages are read from a file or drawn: leave `file` or `{min(drawn)}` out")
+        if self.is_none:
+            if more := self.model_fields_set - {"file", "label"}:
+                raise ValueError(f"there are no outages, so that `{min(more)}` has no effect")
+            return self
+        from tracebed.machine.calendar import Calendar
+        from tracebed.orchestrator.simulation.outages import OutageModel
+        from tracebed.orchestrator.simulation.prediction import PredictionOptions
+
+        try:
+            outages = Calendar() if self.file is not None else OutageModel.of(self.model(0))
+            PredictionOptions(outages=outages, **self.treatment)
+        except InputError as error:
+            raise ValueError(f"{error.what}; {error.hint}") from error
+        return self
+
+    @property
+    def is_none(self) -> bool:
+        """Whether there are no outages."""
+        return self.file == NO_OUTAGES or not self.model_fields_set - {"label"}
+
+    @property
+    def treatment(self) -> dict[str, Any]:
+        """What happens to jobs that lose a node, as fields of `PredictionOptions`."""
+        return {name: getattr(self, name) for name in ("on_node_failure", "checkpoint_s", "checkpoint_cost_s")}
+
+    def model(self, seed: int) -> dict[str, Any]:
+        """Return the fields of the model. `seed` is that of the point."""
+        given = {name: getattr(self, name) for name in ("mtbf_s", "repair_s") if getattr(self, name) is not None}
+        return given | {"shape": self.shape, "seed": seed if self.seed is None else self.seed}
+
+    @property
+    def name(self) -> str:
+        """The label, by default the name of the file, or the given fields."""
+        if self.label or self.is_none:
+            return self.label or NO_OUTAGES
+        fields = [name for name in type(self).model_fields if name in self.model_fields_set and name != "file"]
+        own = [f"{name}={getattr(self, name)}" for name in fields]
+        return " ".join([*([] if self.file is None else [self.file]), *own])
+
+
 class WindowSpec(ExperimentPart):
     """Selection of the jobs for the metrics: see `after` and `ended` of `metrics`."""
 

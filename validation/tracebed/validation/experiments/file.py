@@ -165,6 +165,11 @@ def experiment_of(source: YamlFile) -> Experiment:
         simulators[name] = located(
             "simulators", name, spec, **({"calibration": measured} if spec.calibration is True else {})
         )
+    outages = [
+        spec if spec.is_none or spec.file is None else spec.model_copy(update={"file": str(folder / spec.file)} | label)
+        for spec in experiment.outages
+        for label in ({"label": spec.name},)
+    ]
     workloads = {}
     for name, workload in experiment.workloads.items():
         try:
@@ -172,7 +177,7 @@ def experiment_of(source: YamlFile) -> Experiment:
         except InputError as error:
             where = f"{error.where}: " if error.where else ""
             raise source.error(f"{where}{error.what}", "workloads", name, "machine", hint=error.hint) from error
-    changes = {"policies": policies, "simulators": simulators, "workloads": workloads}
+    changes = {"policies": policies, "simulators": simulators, "workloads": workloads, "outages": outages}
     found: Experiment = experiment.model_copy(update=changes)
     return found
 

@@ -28,12 +28,13 @@ from tracebed.ground.errors import InputError, Tolerated, TracebedError
 from tracebed.ground.files import replacing
 from tracebed.ground.table import Table, rows_of, texts
 from tracebed.orchestrator.run import Run
+from tracebed.orchestrator.simulation.outages import outages_of
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.validation.experiments import store, workloads
 from tracebed.validation.experiments.background_command import BackgroundCommand
 from tracebed.validation.experiments.cell import Campaign, CellResult, SimulatedCell, Slot, simulated_cell
 from tracebed.validation.experiments.experiment import Point
-from tracebed.validation.experiments.experiment_schema import NO_PROCESSES
+from tracebed.validation.experiments.experiment_schema import NO_OUTAGES, NO_PROCESSES
 from tracebed.validation.experiments.file import ExperimentFile
 from tracebed.validation.experiments.pools import Pool
 from tracebed.validation.experiments.store import Attempt, StoredCell
@@ -199,7 +200,7 @@ def simulate(cell: SimulatedCell) -> CellResult:
         warnings.simplefilter("always", Tolerated)
         workload = _workload(cell.workload)
         if cell.processes == NO_PROCESSES:
-            run = predict(workload, cell.machine, cell.setup)
+            run = predict(workload, cell.machine, cell.setup, **_outages(workload, cell))
         else:
             run = _as_processes(workload, cell)
         measured = MeasuredRun(run, cell.tau)
@@ -210,6 +211,14 @@ def simulate(cell: SimulatedCell) -> CellResult:
             rows.append({"window": name, **table_row(measured)})
     said = [*run.info.warnings, *(str(item.message) for item in tolerated if issubclass(item.category, Tolerated))]
     return CellResult(rows, time.perf_counter() - begun, list(dict.fromkeys(said)), jobs)
+
+
+def _outages(workload: Workload, cell: SimulatedCell) -> dict[str, Any]:
+    """Return the outages of a cell as keywords of `predict`."""
+    if cell.outages == NO_OUTAGES:
+        return {}
+    given: dict[str, Any] = json.loads(cell.outages)
+    return given | {"outages": outages_of(given["outages"], workload)}
 
 
 @lru_cache(maxsize=2)

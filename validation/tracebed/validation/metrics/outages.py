@@ -66,7 +66,7 @@ def _jobs_hit(run: MeasuredRun) -> float:
 
 
 def _lost_work(run: MeasuredRun) -> float:
-    """Return the node seconds that jobs held in runs that a lost node ended."""
+    """Return the node seconds that jobs held in runs that a lost node ended, since their last checkpoint."""
     _check(run)
     jobs, rows = run.run.table("jobs"), run.run.table("allocations")
     if not len(rows):
@@ -75,7 +75,12 @@ def _lost_work(run: MeasuredRun) -> float:
     failed = hit(run) & jobs.equal("state", JobState.FAILED)
     # A requeued job that has not started again has no start. Its last run may end at the instant of the next start.
     lost = failed[job] | ((jobs["restarts"][job] > 0) & ~(rows["end"] > jobs["start"][job]))
-    return float(((rows["end"] - rows["start"]) * rows["count"])[lost].sum())
+    since = np.array(rows["start"])
+    for outage in run.run.info.outages:
+        for name, (start, instant) in outage.get("checkpoints", {}).items():
+            own = rows.equal("job_id", name) & (rows["start"] >= start) & (rows["end"] <= outage["from"])
+            since[own] = np.clip(instant, rows["start"][own], rows["end"][own])
+    return float(((rows["end"] - since) * rows["count"])[lost].sum())
 
 
 METRICS = (
@@ -111,7 +116,7 @@ METRICS = (
         definition=lambda run: _lost_work(run) / HOUR_S,
         undefined=NO_OUTAGE,
         optional=True,
-        docs="node hours that jobs held in runs that the loss of a node ended",
+        docs="node hours that jobs held in runs that the loss of a node ended, after the last checkpoint of the run",
     ),
 )
 """The metrics of outages."""

@@ -96,8 +96,8 @@ def obstacle(
     """Return the reason why the engine cannot simulate `jobs` under `policy` on `total` nodes; empty if it can."""
     if outages is not None:
         return "the compiled engine does not support outages of nodes"
-    if pools is not None:
-        return "the compiled engine does not support partitions and resources"
+    if pools is not None and (reason := _obstacle_of_pools(pools, policy)):
+        return reason
     if reason := missing():
         return reason
     form = form_of(policy)
@@ -124,6 +124,17 @@ def obstacle(
     return ""
 
 
+def _obstacle_of_pools(pools: Pools, policy: Policy) -> str:
+    """Return the reason why the engine cannot simulate pools; empty if it can."""
+    if not pools.disjoint:
+        return "the compiled engine does not support nodes that serve jobs of several pools"
+    # It numbers the nodes of a pool by weight, and the last nodes of a job, and reserved ones, are those by number.
+    by_number = policy.malleable or shares(policy) or getattr(policy, "reserve", "") == "nodes"
+    if by_number and any(np.ptp(pools.weights[list(pool.nodes)]) for pool in pools.pools):
+        return f"the compiled engine does not support nodes of unlike weights under {type(policy).__name__}"
+    return ""
+
+
 def _obstacle_of_sharing(jobs: Jobs, overheads: Overheads, interference: Interference | None) -> str:
     """Return the reason why the engine cannot simulate jobs that share nodes; empty if it can."""
     if overheads.grain_s:
@@ -139,7 +150,10 @@ def _obstacle_of_sharing(jobs: Jobs, overheads: Overheads, interference: Interfe
 
 
 class CompiledSimulator:
-    """Compiled version of `simulator.Simulator` with the same arguments, attributes and results."""
+    """Compiled version of `simulator.Simulator` with the same arguments, attributes and results.
+
+    On a machine with pools, `pools.PooledSimulator` is used.
+    """
 
     def __init__(
         self,
@@ -156,7 +170,8 @@ class CompiledSimulator:
         pools: Pools | None = None,
     ) -> None:
         """Prepare the arrays of the workload. Raise ValueError if there is an `obstacle`."""
-        reason = obstacle(jobs, policy, len(cores), setup, interference=interference, outages=outages, pools=pools)
+        assert pools is None
+        reason = obstacle(jobs, policy, len(cores), setup, interference=interference, outages=outages)
         if reason:
             raise ValueError(reason)
         self.jobs = jobs

@@ -20,6 +20,7 @@ from tracebed.slurm.simulation.inputs import (
     GRES,
     Arrays,
     Associations,
+    Availability,
     Bookings,
     Conditions,
     Entries,
@@ -135,6 +136,7 @@ def _run(inputs: Inputs, policy: Slurm, *, trial: bool) -> Outcome:
         **_of_licenses(inputs.licenses or Licenses.none(jobs)),
         **_of_bookings(inputs.bookings or Bookings.none(jobs), nodes, policy.epoch_s),
         **_of_preemption(inputs.preemption or Preemption.none(jobs)),
+        **_of_availability(inputs.availability or Availability()),
     }
     arrays = {
         name: results[name] if name in results else np.ascontiguousarray(values[name], dtype=code)
@@ -247,6 +249,13 @@ def _of_preemption(preemption: Preemption) -> dict[str, Any]:
         **{"grace": preemption.grace_s, "exempt": preemption.exempt_s},
         "may": [[may >> other & 1 for other in strata] for may in preemption.may],
     }
+
+
+def _of_availability(availability: Availability) -> dict[str, Any]:
+    """Return the fields of the structure for the outages of nodes."""
+    changes = availability.changes
+    of = {f"out_{name}": [getattr(each, name) for each in changes] or None for name in ("at", "node", "kind")}
+    return {**of, "out_count": len(changes), "requeues": availability.requeues}
 
 
 def _numbered(values: list[Any]) -> tuple[list[Any], list[int]]:

@@ -85,7 +85,7 @@ static int64_t granted(const struct engine *e, int32_t job, int64_t now, const u
 /* Choose nodes for a component beside the nodes `e->taken`, which others get. */
 static int choose_beside(struct engine *e, int32_t job, int64_t now) {
     allowed_nodes(e, job, now, e->usable);
-    for (int64_t w = 0; w < e->words; w++) e->usable[w] &= ~e->taken[w];
+    for (int64_t w = 0; w < e->words; w++) e->usable[w] &= e->up[w] & ~e->taken[w];
     if (!choose(e, job, e->usable)) return 0;
     for (int64_t w = 0; w < e->words; w++) e->taken[w] |= e->picked[w];
     return 1;

@@ -2,11 +2,11 @@
 
 static const double REQUEUED_S = 121.0;
 
-/* Record that `job` held its nodes from `s->active[job]` until now. */
-static void stint(struct engine *e, int32_t job) {
+/* Record that `job` held its nodes from `s->active[job]` until `end`. */
+static void stint(struct engine *e, int32_t job, double end) {
     const struct setup *s = e->s;
     if (!grow((void **)&e->stints, &e->stint_room, e->stint_count + 1, sizeof *e->stints)) { e->out_of_memory = 1; return; }
-    e->stints[e->stint_count++] = (struct stint){s->active[job], e->now, s->range_first[job], s->range_size[job], job};
+    e->stints[e->stint_count++] = (struct stint){s->active[job], end, s->range_first[job], s->range_size[job], job};
 }
 
 /* Note another expected end of a running job. */
@@ -18,12 +18,13 @@ static void expect(struct engine *e, int32_t job, int64_t end) {
     insert_running(e, job);
 }
 
-static void kill_job(struct engine *e, int32_t job, int64_t grace) {
+/* Let `job` end after a time of grace, if it does not end before. */
+static void kill_job(struct engine *e, int32_t job, int64_t grace, int fate) {
     const struct setup *s = e->s;
     double end = e->now + (double)grace;
     if (!(end < s->end[job])) return;
     s->end[job] = end;
-    s->fate[job] = PREEMPTED;
+    s->fate[job] = fate;
     e->ends[job] = end + s->end_s[job];
     at(e, e->ends[job], END, job);
     expect(e, job, whole_second(e, e->now) + grace);
@@ -36,7 +37,16 @@ static void suspend(struct engine *e, int32_t job) {
     e->asleep_at[job] = e->now;
     e->asleep_left[job] = e->s->end[job] - e->now;
     e->ends[job] = NAN;
-    stint(e, job);
+    stint(e, job, e->now);
+}
+
+/* Let a suspended job that is lost hold its nodes without an end. */
+static void wake(struct engine *e, int32_t job) {
+    if (!e->asleep[job]) return;
+    e->asleep[job] = 0;
+    e->asleep_count--;
+    e->s->active[job] = e->now;
+    e->s->end[job] = INFINITY;
 }
 
 static void resume(struct engine *e) {
@@ -60,8 +70,9 @@ static void resume(struct engine *e) {
 
 static int requeued(struct engine *e, int32_t job) {
     const struct setup *s = e->s;
-    if (s->fate[job] != PREEMPTED || s->mode[s->stratum[job]] != REQUEUE) return 0;
-    stint(e, job);
+    int again = s->fate[job] == LOST ? s->requeues != 0 : s->fate[job] == PREEMPTED && s->mode[s->stratum[job]] == REQUEUE;
+    if (!again) return 0;
+    stint(e, job, s->end[job]); /* without the time of its completion, as of other jobs */
     s->restarts[s->first_entry[job]]++;
     s->range_size[job] = 0;
     s->start[job] = s->launched[job] = s->end[job] = NAN;
@@ -183,7 +194,7 @@ static int preempt(struct engine *e, int32_t job, const uint64_t *usable) {
         if (s->mode[of] == SUSPEND) suspend(e, own);
         else {
             suspended = 0;
-            kill_job(e, own, s->grace[of]);
+            kill_job(e, own, s->grace[of], PREEMPTED);
         }
     }
     if (suspended) start(e, job);

@@ -64,6 +64,7 @@ __asm__(".symver pow,pow@GLIBC_2.17");
     _(const int64_t *, booked_begin) _(const int64_t *, booked_end) _(const int64_t *, booked_kill) _(const uint8_t *, booked_flexible) \
     _(const uint64_t *, booked_nodes) /* bookings x words */ _(const double *, notices) _(int64_t, notice_count) \
     _(const double *, changes) _(int64_t, change_count) \
+    _(const double *, out_at) _(const int32_t *, out_node) _(const uint8_t *, out_kind) _(int64_t, out_count) _(int64_t, requeues) /* see Availability */ \
     _(const int32_t *, stratum) /* of each job */ _(int64_t, strata) _(const uint8_t *, may) /* strata x strata */ \
     _(const int64_t *, rank) _(const int32_t *, mode) _(const int64_t *, grace) _(const double *, exempt) /* of each stratum */ \
     _(int64_t, preempts) _(int64_t, youngest) _(int64_t, again) \
@@ -87,8 +88,9 @@ struct setup { SETUP(DECLARED) };
 const char *tracebed_slurm_description(void) { return "setup:" SETUP(DESCRIBED) "\n"; }
 int64_t tracebed_slurm_setup_size(void) { return sizeof(struct setup); }
 
-enum { SUBMIT, END, COMPUTE, WAKE, CHANGE, NOTICE };
-enum { ENDED, KILLED, PREEMPTED }; /* fates */
+enum { SUBMIT, END, COMPUTE, WAKE, CHANGE, NOTICE, OUTAGE };
+enum { ENDED, KILLED, PREEMPTED, LOST }; /* fates */
+enum { BACK, DRAINED, DOWN };              /* what becomes of a node */
 enum { MINUTE_S = 60, WINDOW_S = 30 };
 enum { CORES, MEMORY, NODES, BILLING, GRES }; /* the amounts of a job */
 enum { SCANNED = 16 }; /* running jobs that are tried one by one */
@@ -127,7 +129,7 @@ struct engine {
     int64_t *priority, *limit; /* with which each job is planned, and starts */
     int64_t component_count, *planned_start; int32_t *components, *planned_entry, *group_size, *members; /* see het_jobs.h */
     uint64_t *taken; int64_t *used_before;
-    uint64_t *everything, *partition_nodes, *usable, *allowed, *then, *later, *picked;
+    uint64_t *everything, *up /* nodes without an outage */, *partition_nodes, *usable, *allowed, *then, *later, *picked;
     struct slots slots;
     struct tree tree;
     int one_weight; /* of all nodes */
@@ -726,6 +728,25 @@ static void end(struct engine *e, int32_t job) {
     e->freed = 1;
 }
 
+/* Begin or end an outage of a node. Jobs on a node that is down end now. */
+static void change_node(struct engine *e, int64_t number) {
+    const struct setup *s = e->s;
+    int32_t node = s->out_node[number];
+    uint64_t own = 1ull << (node & 63);
+    e->freed = 1;
+    if (s->out_kind[number] == BACK) {
+        e->up[node >> 6] |= own;
+        return;
+    }
+    e->up[node >> 6] &= ~own;
+    int32_t count = s->out_kind[number] == DOWN ? e->holders[node].count : 0;
+    for (int32_t k = 0; k < count; k++) e->victims[k] = e->holders[node].list[k].job;
+    for (int32_t k = 0; k < count; k++) {
+        wake(e, e->victims[k]);
+        kill_job(e, e->victims[k], 0, LOST);
+    }
+}
+
 static int young(const struct engine *e, int32_t job) { return e->now - e->accrued[job] < (double)e->s->bf_min_age_reserve; }
 
 #include "reservations.h"
@@ -773,7 +794,7 @@ static int64_t main_pass(struct engine *e, double at, int *left) {
     int64_t last = -1;
     uint8_t blocked[s->partitions];
     memset(blocked, 0, sizeof blocked);
-    memcpy(e->allowed, e->everything, (size_t)e->words * sizeof *e->allowed);
+    memcpy(e->allowed, e->up, (size_t)e->words * sizeof *e->allowed);
     uint8_t busy[s->bookings + 1]; /* reservations whose jobs do not fit */
     memset(busy, 0, sizeof busy);
     int64_t second = whole_second(e, at);
@@ -1172,7 +1193,7 @@ static int beyond_depth(struct engine *e, int32_t job, int64_t entry_before, int
 static int some_idle(const struct engine *e, int32_t job) {
     const uint64_t *eligible = e->s->eligible + e->s->set[job] * e->words;
     for (int64_t w = 0; w < e->words; w++)
-        for (uint64_t left = eligible[w]; left; left &= left - 1) {
+        for (uint64_t left = eligible[w] & e->up[w]; left; left &= left - 1) {
             int64_t node = 64 * w + __builtin_ctzll(left);
             if (e->free.cores[node] == e->s->cores[node]) return 1;
         }
@@ -1183,7 +1204,7 @@ static int64_t backfill_pass(struct engine *e, double at, int *left) {
     const struct setup *s = e->s;
     int64_t now = whole_second(e, at), waiting = order_queue(e), started = 0, reserved = 0, considered = 0;
     int64_t table = s->bf_node_space_size ? s->bf_node_space_size : s->bf_max_job_test;
-    slots_begin(&e->slots, e->words, now, now + s->bf_window * MINUTE_S, e->everything, s->release);
+    slots_begin(&e->slots, e->words, now, now + s->bf_window * MINUTE_S, e->up, s->release);
     if (s->bf_max_job_user) memset(e->jobs_of_user, 0, (size_t)s->users * sizeof *e->jobs_of_user);
     memset(e->jobs_of_part, 0, (size_t)s->partitions * sizeof *e->jobs_of_part);
     if (s->user_part_test) memset(e->jobs_of_both, 0, (size_t)(s->users * s->partitions) * sizeof *e->jobs_of_both);
@@ -1315,6 +1336,7 @@ static int handle(struct engine *e) {
             e->last = e->now;
             if (event.kind == CHANGE) e->changed_later = e->changed_later ? e->changed_later : CHANGED;
             else if (event.kind == NOTICE) e->freed = 1;
+            else if (event.kind == OUTAGE) change_node(e, event.job);
             else if (event.kind == SUBMIT) submit(e, event.job);
             else end(e, event.job);
             call = 1;
@@ -1345,6 +1367,7 @@ static void simulate(struct engine *e) {
         }
     for (int64_t k = 0; k < s->notice_count; k++) at(e, s->notices[k], NOTICE, 0);
     for (int64_t k = 0; k < s->change_count; k++) at(e, s->changes[k], CHANGE, 0);
+    for (int64_t k = 0; k < s->out_count; k++) at(e, s->out_at[k], OUTAGE, (int32_t)k);
     if (s->age != 0 || s->fairshare != 0) at(e, s->first_period_s, COMPUTE, 0);
     while (e->now_left && e->to_start && !e->out_of_memory && e->event_count &&
            (e->upcoming || e->events[0].at <= e->last + GIVE_UP_S)) {
@@ -1414,7 +1437,7 @@ int64_t tracebed_slurm_simulate(const struct setup *s, struct range **ranges, st
         e->components = malloc(jobs * sizeof(int32_t)), e->planned_entry = malloc(jobs * sizeof(int32_t)),
         e->group_size = calloc(jobs, sizeof(int32_t)), e->members = malloc(jobs * sizeof(int32_t)),
         e->taken = calloc(words, sizeof(uint64_t)), e->used_before = calloc((size_t)s->counters + 1, sizeof(int64_t)),
-        e->priority = calloc(jobs, sizeof(int64_t)), e->everything = calloc(words, sizeof(uint64_t)),
+        e->priority = calloc(jobs, sizeof(int64_t)), e->everything = calloc(words, sizeof(uint64_t)), e->up = calloc(words, sizeof(uint64_t)),
         e->partition_nodes = calloc((size_t)s->partitions * words, sizeof(uint64_t)), e->usable = calloc(words, sizeof(uint64_t)),
         e->allowed = calloc(words, sizeof(uint64_t)), e->then = calloc(words, sizeof(uint64_t)),
         e->later = calloc(words, sizeof(uint64_t)), e->blocks = malloc((nodes / 2 + 1) * sizeof *e->blocks), e->picked = calloc(words, sizeof(uint64_t)),
@@ -1451,6 +1474,7 @@ int64_t tracebed_slurm_simulate(const struct setup *s, struct range **ranges, st
         memcpy(e->free.memory, s->memory, nodes * sizeof(int64_t));
         if (kinds) memcpy(e->free.gres, s->gres, nodes * kinds * sizeof(int64_t));
         for (size_t node = 0; node < nodes; node++) e->everything[node >> 6] |= 1ull << (node & 63);
+        memcpy(e->up, e->everything, words * sizeof(uint64_t));
         e->one_weight = 1;
         for (size_t node = 1; node < nodes; node++) e->one_weight &= s->weights[node] == s->weights[0];
         for (size_t view = 0; view < views; view++)
