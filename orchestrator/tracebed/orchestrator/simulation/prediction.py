@@ -22,6 +22,7 @@ from tracebed.ground.states import JobState
 from tracebed.machine.calendar import Calendar
 from tracebed.machine.machine import Machine
 from tracebed.machine.nodes import NodeFacts
+from tracebed.machine.pools import Pools
 from tracebed.orchestrator.executors import Options, execute
 from tracebed.orchestrator.run import Run, RunInfo, workload_facts
 from tracebed.orchestrator.scheduling.jobs import Jobs
