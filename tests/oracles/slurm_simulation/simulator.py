@@ -25,6 +25,7 @@ from tests.oracles.slurm_simulation.backfill import (
     suffice,
 )
 from tests.oracles.slurm_simulation.nodes import Nodes, Running
+from tracebed.orchestrator.scheduling.dependencies import AFTER, AFTER_ANY, AFTER_OK, SINGLETON, Condition
 from tracebed.orchestrator.scheduling.node_masks import mask_of, nodes_of
 from tracebed.orchestrator.scheduling.policies.slurm import CHANGED, COMPUTED, FEW, Slurm
 from tracebed.orchestrator.scheduling.policies.slurm_backfill import Rules
@@ -32,19 +33,14 @@ from tracebed.orchestrator.scheduling.policies.wall_times import ROUNDING_S
 from tracebed.orchestrator.scheduling.state import Decision, Note, Wake, next_multiple
 from tracebed.slurm.machine import MINUTE_S
 from tracebed.slurm.simulation.inputs import (
-    AFTER,
-    AFTER_ANY,
-    AFTER_OK,
     CHECK_S,
     ENDED,
     KILLED,
     PREEMPTED,
     REQUEUE,
-    SINGLETON,
     SUSPEND,
     Arrays,
     Bookings,
-    Condition,
     Conditions,
     Entries,
     Inputs,

@@ -16,10 +16,13 @@ from tracebed.converters.speedup import Speedup, SpeedupFunction, speedup_functi
 from tracebed.converters.workload import BoolArray, FloatArray, IntArray, Kind, Workload
 from tracebed.ground.errors import InputError
 from tracebed.ground.table import codes_of, equal, strings, take
+from tracebed.orchestrator.scheduling.dependencies import DependencyRule, Waits, waits_of
 from tracebed.orchestrator.scheduling.limits import OverLimit
 
 SHORTEST_S = 1.0
 """Lower bound of time limits in slowdowns and reservations, s."""
+IGNORED = "jobs that depend on another job: dependency ignored"
+"""The warning that counts the jobs whose dependencies and think times are ignored."""
 
 
 class JobArrays(NamedTuple):
@@ -91,6 +94,8 @@ class Jobs:
     """Data of each job that a reconfiguration redistributes, MiB."""
     ranks: list[int] = field(default_factory=list, repr=False)
     """Ranks of each job on each node, at most `cores`: the fewest cores to which a policy may shrink it there."""
+    waits: Waits | None = field(default=None, repr=False)
+    """What the jobs wait for; None: no job depends on another one, or dependencies are ignored."""
     over_limit: OverLimit = OverLimit.EXTEND
     """Treatment of jobs that exceed their time limit."""
     counts: dict[str, int] = field(default_factory=dict)
@@ -234,6 +239,7 @@ class Jobs:
         cores_per_node: int | None = None,
         over_limit: OverLimit = OverLimit.EXTEND,
         evolving: bool = False,
+        dependencies: DependencyRule = DependencyRule.HONOR,
     ) -> Jobs:
         """Return the jobs of `workload` with a known run time and size.
 
@@ -242,7 +248,8 @@ class Jobs:
         handles the requests. The attribute `counts` has the numbers of these jobs and of the omitted jobs.
 
         Raises:
-            InputError: no job has a run time and a size, or a speedup model is unknown.
+            InputError: no job has a run time and a size; a speedup model is unknown; or a dependency is invalid, or
+                jobs wait for each other.
         """
         runnable, counts = workload.runnable()
         if not len(runnable):
@@ -274,13 +281,19 @@ class Jobs:
             counts["jobs requesting more cores per node than available: clipped"] = int((cores > cores_per_node).sum())
             cores = np.minimum(cores, cores_per_node)
         speedups, parallel = _speedups(runnable, is_malleable)
-        dependent = ~equal(runnable.arrow("after"), "")
-        counts["jobs that depend on another job: dependency ignored"] = int(dependent.sum())
+        if dependencies is DependencyRule.HONOR:
+            waits, unknown = waits_of(runnable)
+            counts["jobs whose previous job is not in the workload: submitted at their own time"] = unknown
+        else:
+            waits = None
+            dependent = ~equal(runnable.arrow("after"), "") | ~equal(runnable.arrow("dependency"), "")
+            counts[IGNORED] = int(dependent.sum())
         known = {name: runnable.floats(name) for name in ("deadline", "earliest_start", "memory_mib")}
         functions, function = speedups
         jobs = cls.__new__(cls)
         vars(jobs).update(
             speedups=speedups,
+            waits=waits,
             over_limit=over_limit,
             counts={what: count for what, count in counts.items() if count},
             requests=[

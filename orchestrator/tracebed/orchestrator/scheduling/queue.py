@@ -258,11 +258,13 @@ def queue_by(priority: str, jobs: Jobs, total: int) -> Queue:
     Raises:
         InputError: the priority is unknown.
     """
+    submit = jobs.arrays.submit  # the scheduler changes the submissions that follow from the ends of other jobs
     if priority == names.FCFS:
-        return Queue(jobs)
+        moved = jobs.waits is not None and jobs.waits.thinks
+        return PriorityQueue(jobs, lambda waiting, now: submit[waiting]) if moved else Queue(jobs)
     one_of("priority", priority, names.PRIORITIES)
     keys_of = PRIORITIES[priority]
-    submit, limit = np.array(jobs.submit), np.array(jobs.limit)
+    limit = np.array(jobs.limit)
     nodes = np.array(jobs.nodes, dtype=np.float64)
     return PriorityQueue(
         jobs, lambda waiting, now: keys_of(now - submit[waiting], limit[waiting], nodes[waiting], total)

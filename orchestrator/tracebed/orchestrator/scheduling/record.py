@@ -188,6 +188,8 @@ MEASURED = ("seen", "decision_s", "spawn_s", "redistribution_s", "termination_s"
 MOST_LOSSES = 5
 """Number of losses of nodes after which a job fails. A job may itself be the cause, and would never end. Slurm's
 `MaxBatchRequeue` has the same default."""
+WAITS = "the jobs for which it waits have not ended"
+"""Reason of a job that was never handed to the policy, or never submitted."""
 LOST = "was lost"
 """What the reason of a failed job says of its node."""
 
@@ -231,6 +233,8 @@ class ScheduleRecord:
         """Row of `resizes` -> number of nodes that the evolving job requested."""
         self.denied: set[int] = set()
         """Rows of `resizes` that did not happen: the policy denied the request."""
+        self.held: set[int] = set()
+        """Submitted jobs that wait for other jobs."""
         self.cores = CoreChanges()
         self.outages: list[RecordedOutage] = []
         self.pauses: list[dict[str, Any]] = []
@@ -296,10 +300,14 @@ class ScheduleRecord:
         self.pauses.append({name: data[name] for name in ("at", "wall_s", "adopted", "lost")})
 
     def close(self, state: JobState, reason: str) -> None:
-        """Record `state` and `reason` for every job whose state is still unknown."""
+        """Record `state` and `reason` for every job whose state is still unknown.
+
+        If no interruption ended the run, a job that waits for other jobs has another reason: they have not ended.
+        """
         unknown = JobState.UNKNOWN
         for job in [job for job, known in enumerate(self.state) if known is unknown]:
-            self.refuse(job, state, reason)
+            waits = state is unknown and (job in self.held or self.submit[job] != self.submit[job])
+            self.refuse(job, state, WAITS if waits else reason)
 
     def resize_requested(self, job: int, before: int, after: int, now: float) -> None:
         """Record that the policy decided a resize of `job` from `before` to `after` nodes."""

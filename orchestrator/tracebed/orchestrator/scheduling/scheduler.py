@@ -478,7 +478,11 @@ class Scheduler:
         priority: str = FCFS,
     ) -> None:
         """Start with an idle cluster and an empty queue."""
-        self.jobs = jobs = visible_jobs(policy, jobs)
+        jobs = visible_jobs(policy, jobs)
+        self._moves = jobs.waits is not None and jobs.waits.thinks
+        if self._moves:
+            jobs = jobs.with_columns(submit=[*jobs.submit])  # its own: submissions follow from the ends of other jobs
+        self.jobs = jobs
         self.cluster = cluster
         self.policy, self.executor, self.interval_s = policy, executor, interval_s
         self.state = State(jobs, cluster, queue_by(priority, jobs, len(cluster)))
@@ -491,15 +495,30 @@ class Scheduler:
         self._shares = shares(policy)
         self._resized_in_call = False
         self._resizes: set[int] = set()  # jobs with a pending resize
+        self._held: set[int] = set()  # submitted jobs that wait for other jobs
         self._wake = math.inf
         self._calls_at_instant = (-math.inf, 0)  # an instant, and the number of calls that the policy requested at it
 
     # -- events ---------------------------------------------------------------------------------------------------
 
+    def hold(self, job: int, now: float) -> None:
+        """Handle the submission of `job`, which waits for other jobs until `submit` hands it to the policy."""
+        if self._moves:
+            self.jobs.submit[job] = self.jobs.arrays.submit[job] = now
+        self._held.add(job)
+
     def submit(self, job: int, now: float) -> None:
-        """Handle the submission of `job`. A job larger than the cluster is rejected."""
+        """Handle the submission of `job`, or that it waits for no other job any more.
+
+        A job larger than the cluster is rejected. In the queue, the place of a job follows from its submission.
+        """
         state, low = self.state, self.jobs.low[job]
         state.now = now
+        if job in self._held:
+            self._held.remove(job)
+            state.freed, state.settled = True, False  # the job may be before jobs that were tried
+        elif self._moves:
+            self.jobs.submit[job] = self.jobs.arrays.submit[job] = now
         if low > state.total:
             self.executor.reject(job, f"needs {low} nodes, the machine has {state.total}")
             return

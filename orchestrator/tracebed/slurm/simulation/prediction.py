@@ -23,7 +23,8 @@ from tracebed.machine.features import satisfies
 from tracebed.machine.machine import Machine
 from tracebed.orchestrator.run import Run, RunInfo, workload_facts
 from tracebed.orchestrator.scheduling.cluster import Cluster
-from tracebed.orchestrator.scheduling.jobs import Jobs
+from tracebed.orchestrator.scheduling.dependencies import DependencyRule
+from tracebed.orchestrator.scheduling.jobs import IGNORED, Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.node_masks import mask_of
 from tracebed.orchestrator.scheduling.policies.registry import resolve
@@ -196,7 +197,13 @@ def simulate(
         what = f"--over-limit {setup.scheduling.over_limit} is not modeled for a cluster of a slurm.conf"
         raise InputError(what, hint="use kill, as Slurm does, or extend")
     workload, counts = as_asked(workload, slurm_cluster)
-    jobs = Jobs.of(workload, over_limit=setup.scheduling.over_limit)
+    jobs = Jobs.of(workload, over_limit=setup.scheduling.over_limit, dependencies=DependencyRule.IGNORE)
+    if setup.scheduling.dependencies is DependencyRule.IGNORE:
+        workload = Workload(workload.table.drop(columns="dependency", errors="ignore"), workload.provenance)
+    elif jobs.counts.pop(IGNORED, 0) and (follows := int((workload.runnable()[0].texts("after") != "").sum())):
+        jobs.counts["jobs that follow another one (column after): submitted at their own time"] = (
+            follows
+        )
     jobs.counts.update({what: count for what, count in counts.items() if count})
     record, cluster = ScheduleRecord(jobs), Cluster([node.cores for node in nodes])
     inputs, numbers = _inputs(workload, jobs, _idle(machine), setup, record)

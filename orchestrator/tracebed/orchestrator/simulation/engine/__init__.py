@@ -94,6 +94,8 @@ def obstacle(
     """Return the reason why the engine cannot simulate `jobs` under `policy` on `total` nodes; empty if it can."""
     if outages is not None:
         return "the compiled engine does not support outages of nodes"
+    if jobs.waits is not None:
+        return "the compiled engine does not support dependencies and think times"
     if reason := missing():
         return reason
     form = form_of(policy)
