@@ -96,7 +96,7 @@ def check(outcome: Outcome, cores: CoreWatch) -> list[str]:
             found.append(f"journal: {error}")
     if outcome.run is not None:
         found += [*_states(outcome, outcome.run), *_ends(outcome, outcome.run, facts), *_resizes(outcome.run)]
-        found += _cores(outcome, outcome.run, facts)
+        found += [*_cores(outcome, outcome.run, facts), *_waits(outcome, outcome.run)]
         found += [*_files(outcome, outcome.run)] if thorough else []
     if entries:
         found += [*_requests(outcome, entries), *_decisions(outcome, entries)]
@@ -144,6 +144,8 @@ def _states(outcome: Outcome, run: Run) -> Iterator[str]:
             yield f"states: job {name} is {state} ({reason})"
         elif not reason:
             yield f"states: job {name} is {state} without a reason"
+        elif state == "cancelled" and "is never satisfied" in reason:
+            continue  # `_waits` checks it
         elif state == "killed" and reason == "time limit" and scenario.over_limit == "kill":
             continue
         elif reason == NOT_STARTED and not scenario.has("dead_start", "stop_rank", "hang", "partition"):
@@ -190,6 +192,28 @@ _DELAYING = {*NODE_FAULTS} - {"drift", "step_clock", "lying_rank", "send_twice"}
 """Faults that delay the news of the end of a job, or the end of one of its ranks."""
 _LOSING = {*NODE_FAULTS} - {"drift", "step_clock", "send_twice", "slow_network"}
 """Faults that may lose the news of the completion of a leader, or end one of the other ranks of its job."""
+
+
+def _waits(outcome: Outcome, run: Run) -> Iterator[str]:
+    """A job starts, and is submitted, after the jobs for which it waits; it is cancelled only if it never can."""
+    rows = {name: rest for name, *rest in _of_jobs(run, "job_id", "state", "submit", "start", "end", "restarts")}
+    for number, spec in enumerate(outcome.scenario.jobs, 1):
+        name, (dependency, after, think_s) = f"j{number}", spec.columns(number)
+        kind, _, other = dependency.partition(":") if dependency else ("afterany", "", after)
+        state, submit, start, *_ = rows[name]
+        if not other or state in ("interrupted", "rejected"):
+            continue
+        its_state, _, its_start, its_end, restarts = rows[other]
+        if think_s == think_s:
+            if not (submit >= its_end + think_s - 1e-6 or math.isnan(its_end)):
+                yield f"waits: job {name} is submitted at {submit} s, less than {think_s} s after {other} ({its_end})"
+            continue
+        refused = {"afterok": its_state != "completed", "afternotok": its_state == "completed"}.get(kind, False)
+        if (state == "cancelled") != refused:
+            yield f"waits: job {name} ({kind} {other}) is {state}, but {other} is {its_state}"
+        since = its_end if kind != "after" else its_start if not restarts else -math.inf  # the first start counts
+        if start < since - 1e-6:
+            yield f"waits: job {name} ({kind} {other}) starts at {start} s, and {other} was at {since} s"
 
 
 def _resizes(run: Run) -> Iterator[str]:
@@ -305,8 +329,10 @@ def _stalls(outcome: Outcome, entries: list[journal.Entry], jobs: Jobs) -> Itera
         for entry in group:
             job = entry.job or ""
             match entry.kind:
-                case "submit":
+                case "submit" | "eligible":
                     waiting.add(job)
+                case "hold":
+                    waiting.discard(job)
                 case "start":
                     waiting.discard(job)
                     holding[job] = len(entry.data["nodes"])

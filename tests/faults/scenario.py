@@ -54,6 +54,17 @@ class JobSpec(NamedTuple):
     nodes: int
     low: int
     high: int
+    waits: str = ""
+    """What the job waits for, and how many jobs before it: `afterok-2`, `think-1:30` (s), `singleton`; empty: none."""
+
+    def columns(self, number: int) -> tuple[str, str, float]:
+        """Return `dependency`, `after` and `think_time` of the job, the `number`-th of the workload."""
+        kind, _, rest = self.waits.partition("-")
+        back, _, think_s = rest.partition(":")
+        other = f"j{number - int(back)}" if back and int(back) < number else ""
+        if kind == "think":
+            return "", other, float(think_s or "nan")
+        return f"{kind}:{other}" if other else "singleton" * (kind == "singleton"), "", math.nan
 
 
 @dataclass(frozen=True)
@@ -94,6 +105,14 @@ class Scenario:
             else:
                 seconds = draw.choice(PAUSES_S if len(kinds) > 5 else PAUSES_S[:3])
                 found.append(Fault(kind, draw.randrange(1, CALLS), "", seconds, round(draw.random(), 3)))
+        waits = random.Random(f"waits of {seed}")  # the other draws remain as they were
+        if waits.random() < 0.3:
+            kinds = ("afterok", "afternotok", "afterany", "after", "think", "singleton")
+            for number in waits.sample(range(jobs), jobs // 3):
+                kind = waits.choice(kinds)
+                text = kind if kind == "singleton" else f"{kind}-{waits.randint(1, 5)}"
+                text += waits.choice(("", ":0", ":20", ":200")) if kind == "think" else ""
+                specs[number] = specs[number]._replace(waits=text)
         failure, over_limit = draw.choice(("requeue", "requeue", "fail")), draw.choice(("extend", "kill"))
         return cls(seed, policy, failure, over_limit, nodes, tuple(specs), tuple(sorted(found)))
 
@@ -116,9 +135,20 @@ class Scenario:
                     "nodes_max": columns[5],
                     "speedup": "amdahl",
                     "speedup_parameters": "0.95",
+                    **self._waits,
                 }
             )
         )
+
+    @property
+    def _waits(self) -> dict[str, Any]:
+        """The columns of what the jobs wait for. Every third job has the name of another one, for `singleton`."""
+        if not any(job.waits for job in self.jobs):
+            return {}
+        rows = [job.columns(number) for number, job in enumerate(self.jobs, 1)]
+        dependency, after, think_time = zip(*rows, strict=True)
+        users = [f"u{number % 3}" for number in range(len(self.jobs))]
+        return {"dependency": dependency, "after": after, "think_time": think_time, "user": users}
 
     @cached_property
     def inventory(self) -> Inventory:

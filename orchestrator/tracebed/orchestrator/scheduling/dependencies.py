@@ -233,7 +233,7 @@ class Arrivals:
             return
         self._moved, total = moved, len(moved)
         self._submitted, self._started, self._released = bytearray(total), bytearray(total), bytearray(total)
-        self._ended: dict[int, float] = {}
+        self._ended: set[int] = set()
         self._dependents: dict[int, list[tuple[int, Condition]]] = {}  # job -> the jobs with a condition on it
         self._followers: dict[int, list[int]] = {}  # job -> the jobs with it as their previous one
         self._open = [0] * total  # conditions that must be met
@@ -245,12 +245,15 @@ class Arrivals:
         self._running: dict[int, set[int]] = {}  # group -> its running jobs
         self._alone: set[int] = set()  # jobs that wait for their group
         for job, conditions in enumerate(waits.conditions):
+            count = self._open if not waits.any_of[job] else self._undecided
             for each in conditions:
-                if each.kind == SINGLETON:
-                    self._alone.add(job)
-                else:
+                if each.kind != SINGLETON:
                     self._dependents.setdefault(each.of, []).append((job, each))
-            (self._undecided if waits.any_of[job] else self._open)[job] += len(conditions)
+                elif job in self._alone:
+                    continue  # it is written twice
+                else:
+                    self._alone.add(job)
+                count[job] += 1
         for job, other in enumerate(waits.previous):
             if other >= 0 and (moved[job] or math.isnan(waits.think_s[job])):
                 self._followers.setdefault(other, []).append(job)
@@ -316,7 +319,8 @@ class Arrivals:
         waits = self.waits
         if waits is None or job in self._ended:
             return
-        self._ended[job] = now
+        self._ended.add(job)
+        self._released[job] = 1
         good = state == JobState.COMPLETED and not waits.fails[job]
         for other, condition in self._dependents.get(job, ()):
             kind, fails = condition.kind, (AFTER_OK if not good else AFTER_NOT_OK)

@@ -232,6 +232,13 @@ class Jobs:
         return jobs
 
     @classmethod
+    def of_facts(cls, columns: Mapping[str, Any]) -> Jobs:
+        """Return the jobs of a journal, which lack the speedup functions."""
+        waits = columns.get("waits")
+        columns = {**columns, "waits": None if waits is None else Waits(*waits)}
+        return cls(**columns, speedup=[None] * len(columns["ids"]))
+
+    @classmethod
     def of(
         cls,
         workload: Workload,

@@ -7,8 +7,12 @@ from collections.abc import Iterable, Mapping, MutableSequence, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from tracebed.converters.workload import FloatArray
 from tracebed.ground.states import ChangeCause, JobState
 from tracebed.orchestrator.scheduling.cluster import Cluster
+from tracebed.orchestrator.scheduling.dependencies import due_submissions
 from tracebed.orchestrator.scheduling.jobs import Jobs
 
 NEVER = float("nan")
@@ -250,6 +254,7 @@ class ScheduleRecord:
 
     def refuse(self, job: int, state: JobState, reason: str) -> None:
         """Record that `job` will never start."""
+        self.held.discard(job)
         self.state[job] = state
         self.reason[job] = reason
 
@@ -273,6 +278,12 @@ class ScheduleRecord:
         if self.restarts[job] + 1 < MOST_LOSSES:
             return "requeued", why
         return "failed", f"the job lost nodes {MOST_LOSSES} times, and is not requeued again; {why}"
+
+    def late_s(self) -> FloatArray:
+        """Return the time by which each job was submitted too late, trace s, shape (jobs,); NaN: not submitted."""
+        jobs = self.jobs
+        late: FloatArray = np.array(self.submit) - due_submissions(jobs.submit, jobs.waits, self.submit, self.end)
+        return late
 
     def node_down(self, node: int, now: float, reason: str, kind: str = "") -> None:
         """Record that `node` is lost from `now` on."""

@@ -503,26 +503,32 @@ class Scheduler:
 
     def hold(self, job: int, now: float) -> None:
         """Handle the submission of `job`, which waits for other jobs until `submit` hands it to the policy."""
-        if self._moves:
-            self.jobs.submit[job] = self.jobs.arrays.submit[job] = now
-        self._held.add(job)
+        if self._is_possible(job, now):
+            self._held.add(job)
 
     def submit(self, job: int, now: float) -> None:
         """Handle the submission of `job`, or that it waits for no other job any more.
 
         A job larger than the cluster is rejected. In the queue, the place of a job follows from its submission.
         """
-        state, low = self.state, self.jobs.low[job]
-        state.now = now
+        state = self.state
         if job in self._held:
             self._held.remove(job)
+            state.now = now
             state.freed, state.settled = True, False  # the job may be before jobs that were tried
-        elif self._moves:
+            state.wait(job)
+        elif self._is_possible(job, now):
+            state.wait(job)
+
+    def _is_possible(self, job: int, now: float) -> bool:
+        """Return whether `job`, which is submitted now, is not larger than the cluster. Else the job is rejected."""
+        state, low = self.state, self.jobs.low[job]
+        state.now = now
+        if self._moves:
             self.jobs.submit[job] = self.jobs.arrays.submit[job] = now
         if low > state.total:
             self.executor.reject(job, f"needs {low} nodes, the machine has {state.total}")
-            return
-        state.wait(job)
+        return low <= state.total
 
     def end(self, job: int, now: float) -> None:
         """Handle the end of the running `job`, whatever its final state."""

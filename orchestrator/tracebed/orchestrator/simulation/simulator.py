@@ -144,11 +144,11 @@ class Simulator:
                 record.held.add(job)
                 scheduler.hold(job, now)
         for job, never in arrivals.released(now):
-            record.held.remove(job)
             if never:
                 record.refuse(job, JobState.CANCELLED, never)
                 arrivals.ended(job, JobState.CANCELLED, now)
             else:
+                record.held.remove(job)
                 scheduler.submit(job, now)
         return len(due)
 

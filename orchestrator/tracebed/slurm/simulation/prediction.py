@@ -201,9 +201,7 @@ def simulate(
     if setup.scheduling.dependencies is DependencyRule.IGNORE:
         workload = Workload(workload.table.drop(columns="dependency", errors="ignore"), workload.provenance)
     elif jobs.counts.pop(IGNORED, 0) and (follows := int((workload.runnable()[0].texts("after") != "").sum())):
-        jobs.counts["jobs that follow another one (column after): submitted at their own time"] = (
-            follows
-        )
+        jobs.counts["jobs that follow another one (column after): submitted at their own time"] = follows
     jobs.counts.update({what: count for what, count in counts.items() if count})
     record, cluster = ScheduleRecord(jobs), Cluster([node.cores for node in nodes])
     inputs, numbers = _inputs(workload, jobs, _idle(machine), setup, record)
