@@ -704,7 +704,7 @@ def test_a_submission_without_an_outcome_was_made_when_it_began(tmp_path: Path) 
     with contextlib.closing(Journal(tmp_path / JOURNAL, facts)) as journal:
         journal.write([Entry(0, 3.0, "submitting", "j0", None, {})])
     past = KilledReplay(tmp_path)
-    assert (past.submitting, past.submitted, past.jobs[0].called) == ({0}, 1, 501.5)
+    assert (past.submitting, past.submitted, past.jobs[0].called) == ({0}, {0}, 501.5)
 
 
 # -- the script of a malleable job, with srun and sleep replaced -------------------------------------------------------

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from tests.faults.kinds import CONTROLLER_FAULTS, NODE_FAULTS, is_harmless
-from tests.faults.scenario import CORES, Outcome
+from tests.faults.scenario import CORES, Outcome, broken_waits
 from tracebed.ground.errors import InputError, TestbedError
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.event_handler import NOT_STARTED
@@ -196,24 +196,10 @@ _LOSING = {*NODE_FAULTS} - {"drift", "step_clock", "send_twice", "slow_network"}
 
 def _waits(outcome: Outcome, run: Run) -> Iterator[str]:
     """A job starts, and is submitted, after the jobs for which it waits; it is cancelled only if it never can."""
-    rows = {name: rest for name, *rest in _of_jobs(run, "job_id", "state", "submit", "start", "end", "restarts")}
-    for number, spec in enumerate(outcome.scenario.jobs, 1):
-        name, (dependency, after, think_s) = f"j{number}", spec.columns(number)
-        kind, _, other = dependency.partition(":") if dependency else ("afterany", "", after)
-        state, submit, start, *_ = rows[name]
-        if not other or state in ("interrupted", "rejected"):
-            continue
-        its_state, _, its_start, its_end, restarts = rows[other]
-        if think_s == think_s:
-            if not (submit >= its_end + think_s - 1e-6 or math.isnan(its_end)):
-                yield f"waits: job {name} is submitted at {submit} s, less than {think_s} s after {other} ({its_end})"
-            continue
-        refused = {"afterok": its_state != "completed", "afternotok": its_state == "completed"}.get(kind, False)
-        if (state == "cancelled") != refused:
-            yield f"waits: job {name} ({kind} {other}) is {state}, but {other} is {its_state}"
-        since = its_end if kind != "after" else its_start if not restarts else -math.inf  # the first start counts
-        if start < since - 1e-6:
-            yield f"waits: job {name} ({kind} {other}) starts at {start} s, and {other} was at {since} s"
+    names = ("job_id", "state", "submit", "start", "end", "restarts")
+    rows = {row[0]: dict(zip(names[1:], row[1:], strict=True)) for row in _of_jobs(run, *names)}
+    waits = {f"j{number}": job.waits for number, job in enumerate(outcome.scenario.jobs, 1) if job.waits}
+    yield from broken_waits(waits, rows, 1, 1e-6)
 
 
 def _resizes(run: Run) -> Iterator[str]:

@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -130,6 +130,14 @@ class Waits(NamedTuple):
     think_s: list[float]
     """Time from the end of `previous` to the submission, s; NaN: the submission does not depend on `previous`."""
 
+    @classmethod
+    def of_json(cls, values: Sequence[Any] | None) -> Waits | None:
+        """Return what jobs wait for, from JSON values."""
+        if values is None:
+            return None
+        conditions, *rest = values
+        return cls([tuple(Condition(*each) for each in own) for own in conditions], *rest)
+
     @property
     def thinks(self) -> bool:
         """Whether the submission of some job follows from the end of another job."""
@@ -225,6 +233,7 @@ class Arrivals:
         self._submit = submit
         self._planned: list[int] = own[np.argsort(np.asarray(submit)[own], kind="stable")].tolist()
         self._at = 0  # place of the next planned submission
+        self._taken: set[int] = set()
         self._thinking: list[tuple[float, int]] = []  # heap of the jobs whose previous job has ended
         self._releases: list[tuple[float, int, str]] = []  # heap of submitted jobs that wait no more, from an instant
         self.next = math.inf
@@ -259,14 +268,10 @@ class Arrivals:
                 self._followers.setdefault(other, []).append(job)
                 self._open[job] += not moved[job]
 
-    @property
-    def exhausted(self) -> bool:
-        """Whether no further submission is due unless a job ends."""
-        return self._at == len(self._planned) and not self._thinking
-
     def submissions(self, now: float) -> list[int]:
         """Take the jobs that are submitted at or before `now`, in the order of their submission."""
         due: list[tuple[float, int]] = []
+        taken = self._taken
         while self._at < len(self._planned) and self._submit[self._planned[self._at]] <= now:
             job = self._planned[self._at]
             due.append((self._submit[job], job))
@@ -276,14 +281,14 @@ class Arrivals:
                 due.append(heappop(self._thinking))
             due.sort()
         self._look_ahead()
-        return [job for _, job in due]
+        return [job for _, job in due if job not in taken] if taken else [job for _, job in due]
 
     def take(self, jobs: Sequence[int]) -> None:
         """Take the submissions of `jobs`, which were taken before (by a replayer that was killed)."""
-        taken = set(jobs)
-        while self._at < len(self._planned) and self._planned[self._at] in taken:
+        self._taken.update(jobs)
+        while self._at < len(self._planned) and self._planned[self._at] in self._taken:
             self._at += 1
-        while self._thinking and self._thinking[0][1] in taken:
+        while self._thinking and self._thinking[0][1] in self._taken:
             heappop(self._thinking)
         self._look_ahead()
 
@@ -300,6 +305,14 @@ class Arrivals:
             return True
         self._release(job, now)
         return False
+
+    def holds(self, job: int) -> bool:
+        """Return whether the submitted `job` waits for other jobs."""
+        return self.waits is not None and not self._released[job]
+
+    def never(self, job: int) -> str:
+        """Return why `job` can never start; empty: it may."""
+        return "" if self.waits is None else self._never.get(job, "")
 
     def started(self, job: int, now: float) -> None:
         """Note the start of `job`. Only its first start counts: a job may be requeued."""

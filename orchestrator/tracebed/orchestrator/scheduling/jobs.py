@@ -234,8 +234,7 @@ class Jobs:
     @classmethod
     def of_facts(cls, columns: Mapping[str, Any]) -> Jobs:
         """Return the jobs of a journal, which lack the speedup functions."""
-        waits = columns.get("waits")
-        columns = {**columns, "waits": None if waits is None else Waits(*waits)}
+        columns = {**columns, "waits": Waits.of_json(columns.get("waits"))}
         return cls(**columns, speedup=[None] * len(columns["ids"]))
 
     @classmethod
@@ -288,13 +287,8 @@ class Jobs:
             counts["jobs requesting more cores per node than available: clipped"] = int((cores > cores_per_node).sum())
             cores = np.minimum(cores, cores_per_node)
         speedups, parallel = _speedups(runnable, is_malleable)
-        if dependencies is DependencyRule.HONOR:
-            waits, unknown = waits_of(runnable)
-            counts["jobs whose previous job is not in the workload: submitted at their own time"] = unknown
-        else:
-            waits = None
-            dependent = ~equal(runnable.arrow("after"), "") | ~equal(runnable.arrow("dependency"), "")
-            counts[IGNORED] = int(dependent.sum())
+        waits, counts_of_waits = waits_in(runnable, dependencies)
+        counts |= counts_of_waits
         known = {name: runnable.floats(name) for name in ("deadline", "earliest_start", "memory_mib")}
         functions, function = speedups
         jobs = cls.__new__(cls)
@@ -340,6 +334,15 @@ def program_of(application: str, parameters: str) -> str:
     """Return the name under which a calibration has the resizes of a job: its application, or that of its command."""
     words = parameters.split() if application == "command" else []
     return next((word.removeprefix("name=") for word in words if word.startswith("name=")), application)
+
+
+def waits_in(runnable: Workload, rule: DependencyRule) -> tuple[Waits | None, dict[str, int]]:
+    """Return what jobs wait for, and the counts of a run about it. InputError as for `waits_of`."""
+    if rule is DependencyRule.HONOR:
+        waits, unknown = waits_of(runnable)
+        return waits, {"jobs whose previous job is not in the workload: submitted at their own time": unknown}
+    dependent = ~equal(runnable.arrow("after"), "") | ~equal(runnable.arrow("dependency"), "")
+    return None, {IGNORED: int(dependent.sum())}
 
 
 def _equal_rates(nodes: int) -> float:

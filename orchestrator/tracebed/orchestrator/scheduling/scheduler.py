@@ -520,6 +520,10 @@ class Scheduler:
         elif self._is_possible(job, now):
             state.wait(job)
 
+    def is_held(self, job: int) -> bool:
+        """Return whether `job` is submitted and waits for other jobs."""
+        return job in self._held
+
     def _is_possible(self, job: int, now: float) -> bool:
         """Return whether `job`, which is submitted now, is not larger than the cluster. Else the job is rejected."""
         state, low = self.state, self.jobs.low[job]
@@ -654,6 +658,7 @@ class Scheduler:
             self._leave_queue(job)
         elif self._promises.drop(job):
             state.releases.remove(job, state.expected_end.pop(job))
+        self._held.discard(job)
         state.reservations.remove(job)
         self._nodes_freed()
 
