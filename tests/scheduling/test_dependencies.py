@@ -188,8 +188,8 @@ def test_dependencies_are_ignored_if_asked() -> None:
 
 
 def test_a_job_of_many_others_costs_in_proportion_to_them() -> None:
-    """A fan of 30,000 jobs that wait for one job, and a chain of as many, take seconds, not hours."""
-    count = 30_000
+    """A fan of jobs that wait for one job, and a chain of as many, take no time that grows with its square."""
+    count = 6_000
     fan = jobs(dependency=["", *["afterany:1"] * (count - 1)])
     chain = jobs(after=["", *map(str, range(1, count))], think_time=[NAN, *[0.0] * (count - 1)])
     assert Jobs.of(fan).waits is not None

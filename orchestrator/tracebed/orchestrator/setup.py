@@ -22,9 +22,8 @@ from tracebed.ground import bounds
 from tracebed.ground.errors import InputError
 from tracebed.ground.extension_files import ExtensionFile
 from tracebed.ground.registry import one_of, unknown
-from tracebed.orchestrator.scheduling.dependencies import DependencyRule
 from tracebed.orchestrator.scheduling.limits import OverLimit
-from tracebed.orchestrator.scheduling.names import FCFS, FIRST, PRIORITIES
+from tracebed.orchestrator.scheduling.names import FCFS, FIRST, PRIORITIES, DependencyRule
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
 

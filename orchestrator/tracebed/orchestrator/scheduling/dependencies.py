@@ -6,7 +6,6 @@ simulators and the replays use the same `Arrivals`, so that a prediction and a r
 
 from __future__ import annotations
 
-import enum
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,16 +18,6 @@ from tracebed.converters.workload import FloatArray, Workload
 from tracebed.ground.errors import InputError
 from tracebed.ground.states import JobState
 from tracebed.ground.table import equal, strings
-
-
-class DependencyRule(enum.StrEnum):
-    """Treatment of jobs that depend on other jobs."""
-
-    HONOR = "honor"
-    """Such a job starts, or is submitted, after the jobs on which it depends."""
-    IGNORE = "ignore"
-    """Each job is submitted at its own time, and depends on no other job."""
-
 
 AFTER, AFTER_OK, AFTER_NOT_OK, AFTER_ANY, SINGLETON = range(5)
 """Kinds of conditions."""
@@ -234,6 +223,7 @@ class Arrivals:
         self._planned: list[int] = own[np.argsort(np.asarray(submit)[own], kind="stable")].tolist()
         self._at = 0  # place of the next planned submission
         self._taken: set[int] = set()
+        self._submitted = bytearray(len(moved))
         self._thinking: list[tuple[float, int]] = []  # heap of the jobs whose previous job has ended
         self._releases: list[tuple[float, int, str]] = []  # heap of submitted jobs that wait no more, from an instant
         self.next = math.inf
@@ -241,7 +231,7 @@ class Arrivals:
         if waits is None:
             return
         self._moved, total = moved, len(moved)
-        self._submitted, self._started, self._released = bytearray(total), bytearray(total), bytearray(total)
+        self._started, self._released = bytearray(total), bytearray(total)
         self._ended: set[int] = set()
         self._dependents: dict[int, list[tuple[int, Condition]]] = {}  # job -> the jobs with a condition on it
         self._followers: dict[int, list[int]] = {}  # job -> the jobs with it as their previous one
@@ -294,9 +284,9 @@ class Arrivals:
 
     def submitted(self, job: int, now: float) -> bool:
         """Note the submission of `job`. Return whether the job is eligible; else it waits until it is `released`."""
+        self._submitted[job] = 1
         if self.waits is None:
             return True
-        self._submitted[job] = 1
         if (group := self.waits.group[job]) >= 0:
             self._pending.setdefault(group, {})[job] = None
             self._check_group(group, now)
@@ -305,6 +295,10 @@ class Arrivals:
             return True
         self._release(job, now)
         return False
+
+    def is_submitted(self, job: int) -> bool:
+        """Return whether `job` was passed to `submitted`."""
+        return bool(self._submitted[job])
 
     def holds(self, job: int) -> bool:
         """Return whether the submitted `job` waits for other jobs."""

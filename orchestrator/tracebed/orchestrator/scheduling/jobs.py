@@ -16,8 +16,9 @@ from tracebed.converters.speedup import Speedup, SpeedupFunction, speedup_functi
 from tracebed.converters.workload import BoolArray, FloatArray, IntArray, Kind, Workload
 from tracebed.ground.errors import InputError
 from tracebed.ground.table import codes_of, equal, strings, take
-from tracebed.orchestrator.scheduling.dependencies import DependencyRule, Waits, waits_of
+from tracebed.orchestrator.scheduling.dependencies import Waits, waits_of
 from tracebed.orchestrator.scheduling.limits import OverLimit
+from tracebed.orchestrator.scheduling.names import DependencyRule
 
 SHORTEST_S = 1.0
 """Lower bound of time limits in slowdowns and reservations, s."""

@@ -23,9 +23,9 @@ from tracebed.machine.features import satisfies
 from tracebed.machine.machine import Machine
 from tracebed.orchestrator.run import Run, RunInfo, workload_facts
 from tracebed.orchestrator.scheduling.cluster import Cluster
-from tracebed.orchestrator.scheduling.dependencies import DependencyRule
 from tracebed.orchestrator.scheduling.jobs import IGNORED, Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
+from tracebed.orchestrator.scheduling.names import DependencyRule
 from tracebed.orchestrator.scheduling.node_masks import mask_of
 from tracebed.orchestrator.scheduling.policies.registry import resolve
 from tracebed.orchestrator.scheduling.policies.slurm import Slurm

@@ -29,8 +29,8 @@ from tracebed.ground.states import JobState
 from tracebed.machine.nodes import NodeFacts
 from tracebed.orchestrator.run import Run, RunInfo, workload_facts
 from tracebed.orchestrator.scheduling.cluster import Cluster
-from tracebed.orchestrator.scheduling.dependencies import DependencyRule
 from tracebed.orchestrator.scheduling.jobs import Jobs
+from tracebed.orchestrator.scheduling.names import DependencyRule
 from tracebed.orchestrator.scheduling.record import ScheduleRecord
 from tracebed.orchestrator.scheduling.scheduler import Scheduler
 from tracebed.orchestrator.scheduling.state import Policy, shares

@@ -113,6 +113,9 @@ class DecidingReplayer(BatchReplayer, Executor):
         super().resume(submitted, submitting, in_flight_s)
         self._returned = True
         self._arrived += [job for job, watched in enumerate(self.jobs) if watched.pending]
+        for watched in self.jobs:  # rejected or cancelled, perhaps without an answer of the batch system
+            if watched.ended and watched.id is not None and (watched.seen is None or watched.seen.phase in LIVE):
+                self._unwanted[watched.id] = self.clock.now()
 
     def run(self, on_progress: Callable[[int], None] | None = None) -> None:
         """Replay until all jobs have ended. Raises TestbedError as `BatchReplayer.run`."""

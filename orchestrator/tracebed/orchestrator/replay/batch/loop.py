@@ -165,11 +165,14 @@ class BatchReplayer:
         time.
         """
         self._resumed = True
-        for job in sorted(submitted):
+        ended = {job for job, watched in enumerate(self.jobs) if watched.ended}
+        self._take_arrivals(self.trace(self.clock.now()), {*submitted, *ended})  # in the order of then
+        followed = [job for job in submitted if not self.arrivals.is_submitted(job)]  # after a think time
+        for job in sorted(followed):
             self.arrivals.submitted(job, self.plan.submit[job])
         for job in range(len(self.plan)):
             self._follow(job)
-        self.arrivals.take(sorted(submitted))
+        self.arrivals.take(followed)
         self._unconfirmed = dict.fromkeys(submitting, self.clock.now() + in_flight_s)
 
     def run(self, on_progress: Callable[[int], None] | None = None) -> None:
@@ -283,14 +286,7 @@ class BatchReplayer:
 
     def _arrive(self, at: float) -> None:
         """Let the jobs be submitted whose submission is due at the trace time `at`."""
-        waits = self.plan.waits
-        for job in self.arrivals.submissions(at):
-            moved = waits is not None and not math.isnan(waits.think_s[job])
-            self.jobs[job].due = at if moved else None
-            if self.arrivals.submitted(job, at) or self._is_held_by_policy(job):
-                self._submit(job)
-            else:
-                self._waiting.append(job)
+        self._take_arrivals(at, ())
         for job, never in self.arrivals.released(at):
             if job in self._waiting:
                 self._waiting.remove(job)
@@ -301,6 +297,20 @@ class BatchReplayer:
                     self._submit(job)
             elif not self.jobs[job].ended:
                 self._released(job, never)
+
+    def _take_arrivals(self, at: float, known: Collection[int]) -> None:
+        """Let the jobs be submitted that are due, except the `known` ones, which have been or will never be."""
+        waits = self.plan.waits
+        for job in self.arrivals.submissions(at):
+            moved = waits is not None and not math.isnan(waits.think_s[job])
+            eligible = self.arrivals.submitted(job, at)
+            if job in known:
+                continue
+            self.jobs[job].due = at if moved else None
+            if eligible or self._is_held_by_policy(job):
+                self._submit(job)
+            else:
+                self._waiting.append(job)
 
     def _give_up(self, job: int, never: str) -> None:
         """Record that a job, which is not submitted, can never start."""

@@ -11,8 +11,9 @@ import numpy as np
 
 from tracebed.converters.workload import Kind, Workload
 from tracebed.ground.errors import InputError
-from tracebed.orchestrator.scheduling.dependencies import DependencyRule, Waits
+from tracebed.orchestrator.scheduling.dependencies import Waits
 from tracebed.orchestrator.scheduling.jobs import program_of, waits_in
+from tracebed.orchestrator.scheduling.names import DependencyRule
 
 
 @dataclass(frozen=True)

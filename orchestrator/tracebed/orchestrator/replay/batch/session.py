@@ -45,8 +45,8 @@ from tracebed.orchestrator.replay.recovery import NOTHING_BEGUN
 from tracebed.orchestrator.replay.thresholds import HealthThresholds
 from tracebed.orchestrator.run import JOURNAL, Run, RunInfo, check_target, workload_facts
 from tracebed.orchestrator.runs.working_folders import working_folders
-from tracebed.orchestrator.scheduling.dependencies import DependencyRule
 from tracebed.orchestrator.scheduling.jobs import Jobs
+from tracebed.orchestrator.scheduling.names import DependencyRule
 from tracebed.orchestrator.scheduling.state import Policy, dispatches, handles_requests, shares
 from tracebed.orchestrator.setup import Setup, Timing
 from tracebed.orchestrator.testbeds.agent.facts import host_facts
