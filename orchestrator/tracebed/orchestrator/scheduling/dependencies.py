@@ -260,18 +260,17 @@ class Arrivals:
 
     def submissions(self, now: float) -> list[int]:
         """Take the jobs that are submitted at or before `now`, in the order of their submission."""
-        due: list[tuple[float, int]] = []
-        taken = self._taken
-        while self._at < len(self._planned) and self._submit[self._planned[self._at]] <= now:
-            job = self._planned[self._at]
-            due.append((self._submit[job], job))
-            self._at += 1
+        planned, submit, at, taken = self._planned, self._submit, self._at, self._taken
+        while at < len(planned) and submit[planned[at]] <= now:
+            at += 1
+        due, self._at = planned[self._at : at], at
         if self._thinking and self._thinking[0][0] <= now:
+            instants = [(submit[job], job) for job in due]
             while self._thinking and self._thinking[0][0] <= now:
-                due.append(heappop(self._thinking))
-            due.sort()
+                instants.append(heappop(self._thinking))
+            due = [job for _, job in sorted(instants)]
         self._look_ahead()
-        return [job for _, job in due if job not in taken] if taken else [job for _, job in due]
+        return [job for job in due if job not in taken] if taken else due
 
     def take(self, jobs: Sequence[int]) -> None:
         """Take the submissions of `jobs`, which were taken before (by a replayer that was killed)."""
@@ -317,7 +316,7 @@ class Arrivals:
             if condition.kind == AFTER:
                 self._meet(other, now, now + condition.delay_s)
         if (group := self.waits.group[job]) >= 0:
-            self._pending[group].pop(job, None)
+            self._pending.get(group, {}).pop(job, None)
             self._running.setdefault(group, set()).add(job)
         self._look_ahead()
 
@@ -409,12 +408,12 @@ class Arrivals:
             self._meet(first, now, now)
 
     def _look_ahead(self) -> None:
-        planned = self._submit[self._planned[self._at]] if self._at < len(self._planned) else math.inf
-        self.next = min(
-            planned,
-            self._thinking[0][0] if self._thinking else math.inf,
-            self._releases[0][0] if self._releases else math.inf,
-        )
+        """Set `next`."""
+        at = self._submit[self._planned[self._at]] if self._at < len(self._planned) else math.inf
+        for coming in (self._thinking, self._releases):
+            if coming and coming[0][0] < at:
+                at = coming[0][0]
+        self.next = at
 
 
 def due_submissions(
