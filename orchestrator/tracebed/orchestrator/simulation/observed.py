@@ -164,17 +164,18 @@ class ObservedSimulator(Simulator):
         return super()._decide(now)
 
     def _process_event(self, now: float, what: int, job: int) -> bool:
-        """Handle an event. A job that ended in the real run ends in the same state."""
-        if what != END or self._ends.get(job) != now:
-            return super()._process_event(now, what, job)
-        self._note_work(job, now)
-        super()._process_event(now, what, job)
+        if what == END and self._ends.get(job) == now:
+            self._note_work(job, now)
+        return super()._process_event(now, what, job)
+
+    def _ended(self, job: int, now: float) -> None:
+        """Handle an end. A job that ended in the real run ends in the same state, for other jobs too."""
         seen, record = self.observed, self.record
         # Whether a job is canceled follows from the decisions, not from the real run.
         decided = JobState.CANCELLED in (seen.state[job], record.state[job])
         if ErrorCause.WORK in self.causes and seen.ended(job) and not decided:
             record.state[job], record.reason[job] = seen.state[job], seen.reason[job]
-        return True
+        super()._ended(job, now)
 
     def _close(self) -> None:
         """Record the final states of the jobs that have not ended: interrupted, if the real run was interrupted."""

@@ -185,7 +185,7 @@ class Simulator:
                 self.record.finish(job, now, JobState.KILLED, "time limit")
             else:
                 self.record.finish(job, now)
-            self.arrivals.ended(job, self.record.state[job], now)
+            self._ended(job, now)
             guests = self._moldable_guests(job)
             self.scheduler.end(job, now)
             if self._shares:
@@ -214,6 +214,10 @@ class Simulator:
             self.record.resize_applied(job, decided, applied, max(applied, now))
         self.scheduler.resized(job, now)
         return True
+
+    def _ended(self, job: int, now: float) -> None:
+        """Handle that the end of the running `job` is recorded."""
+        self.arrivals.ended(job, self.record.state[job], now)
 
     def _forget(self, job: int) -> None:
         """Forget the coming events of the running `job`."""
