@@ -49,6 +49,7 @@ class Jobs:
 
     ids: list[str]
     submit: list[float]
+    """Submit time, s. A policy reads the actual one of a job whose submission follows from the end of another job."""
     run_time: list[float]
     """Static run time on `nodes`, s."""
     limit: list[float]
