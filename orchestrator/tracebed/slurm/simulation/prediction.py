@@ -199,9 +199,11 @@ def simulate(
     workload, counts = as_asked(workload, slurm_cluster)
     jobs = Jobs.of(workload, over_limit=setup.scheduling.over_limit, dependencies=DependencyRule.IGNORE)
     if setup.scheduling.dependencies is DependencyRule.IGNORE:
-        workload = Workload(workload.table.drop(columns="dependency", errors="ignore"), workload.provenance)
-    elif jobs.counts.pop(IGNORED, 0) and (follows := int((workload.runnable()[0].texts("after") != "").sum())):
-        jobs.counts["jobs that follow another one (column after): submitted at their own time"] = follows
+        workload = Workload(workload.table.drop(columns=["dependency", "after"], errors="ignore"), workload.provenance)
+    elif jobs.counts.pop(IGNORED, 0) and (
+        thinks := int(np.isfinite(workload.runnable()[0].floats("think_time")).sum())
+    ):
+        jobs.counts["jobs with a think time: submitted at their own time"] = thinks
     jobs.counts.update({what: count for what, count in counts.items() if count})
     record, cluster = ScheduleRecord(jobs), Cluster([node.cores for node in nodes])
     inputs, numbers = _inputs(workload, jobs, _idle(machine), setup, record)

@@ -55,7 +55,7 @@ def conditions_of(workload: Workload, numbers: Sequence[int], *, kill_invalid: b
     """
     jobs = [*dict.fromkeys(numbers)]
     earliest = workload.floats("earliest_start")[jobs]
-    texts = of(workload, "dependency", jobs)
+    texts = _texts(workload, jobs)
     if not any(texts) and all(math.isnan(each) for each in earliest):
         return None
     groups = groups_of(of(workload, "user", jobs), of(workload, "application", jobs), texts)
@@ -75,6 +75,18 @@ def conditions_of(workload: Workload, numbers: Sequence[int], *, kill_invalid: b
         [state not in SUCCESSFUL for state in of(workload, "status", numbers)],
         kill_invalid,
     )
+
+
+def _texts(workload: Workload, jobs: Sequence[int]) -> list[str]:
+    """Return the conditions of jobs, with that of the column `after` of a job without a think time."""
+    texts, after = of(workload, "dependency", jobs), of(workload, "after", jobs)
+    if not any(after):
+        return texts
+    think_s = workload.floats("think_time")[jobs]
+    return [
+        f"{text},afterany:{previous}".lstrip(",") if previous and math.isnan(time) and "?" not in text else text
+        for text, previous, time in zip(texts, after, think_s.tolist(), strict=True)
+    ]
 
 
 def arrays_in(workload: Workload, numbers: Sequence[int]) -> Arrays | None:
