@@ -120,8 +120,10 @@ class Scenario:
     speed: float = SPEED
 
     @classmethod
-    def drawn(cls, seed: int, *, jobs: int = JOBS, nodes: int = NODES, faults: int = FAULTS) -> Scenario:
-        """Return the scenario of a seed."""
+    def drawn(
+        cls, seed: int, *, jobs: int = JOBS, nodes: int = NODES, faults: int = FAULTS, waits: bool = True
+    ) -> Scenario:
+        """Return the scenario of a seed. `waits`: in three of ten seeds, a third of the jobs waits for other jobs."""
         draw = random.Random(seed)
         policy = draw.choice(POLICIES)
         rigid = draw.random() < 0.2
@@ -144,10 +146,10 @@ class Scenario:
             else:
                 seconds = draw.choice(PAUSES_S if len(kinds) > 5 else PAUSES_S[:3])
                 found.append(Fault(kind, draw.randrange(1, CALLS), "", seconds, round(draw.random(), 3)))
-        waits = random.Random(f"waits of {seed}")  # the other draws remain as they were
-        if waits.random() < 0.3:
-            for number in waits.sample(range(jobs), jobs // 3):
-                specs[number] = specs[number]._replace(waits=drawn_wait(waits))
+        more = random.Random(f"waits of {seed}")  # the other draws are the same with and without
+        if waits and more.random() < 0.3:
+            for number in more.sample(range(jobs), jobs // 3):
+                specs[number] = specs[number]._replace(waits=drawn_wait(more))
         failure, over_limit = draw.choice(("requeue", "requeue", "fail")), draw.choice(("extend", "kill"))
         return cls(seed, policy, failure, over_limit, nodes, tuple(specs), tuple(sorted(found)))
 
