@@ -129,6 +129,9 @@ class DependentReference(_Reference):
                 else:
                     self.held.append(job)
                     self.look_at_groups()
+                    if self.eligible(job) <= self.now:
+                        self.held.remove(job)
+                        self.queue.append(job)
             self.look_at_groups()
             for job in [*self.held]:
                 at = self.eligible(job)
@@ -139,7 +142,7 @@ class DependentReference(_Reference):
                         self.drop(job, "cancelled")
                     else:
                         self.queue.append(job)
-                        self.ended_since_call = True
+                        self.ended_since_call = True  # Reading: a late job lets the policy plan anew, as an end does.
             if events == before:
                 return bool(events)
 

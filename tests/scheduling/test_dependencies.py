@@ -22,6 +22,7 @@ from tracebed.converters.workload import Workload
 from tracebed.ground.errors import InputError
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.scheduling.jobs import Jobs
+from tracebed.orchestrator.scheduling.queue import PRIORITIES
 from tracebed.orchestrator.scheduling.record import WAITS
 from tracebed.orchestrator.scheduling.state import Decision, State
 from tracebed.orchestrator.simulation.prediction import predict
@@ -234,16 +235,18 @@ def cases(draw: st.DrawFn) -> tuple[list[RefJob], list[Wait], int]:
     return drawn, waits, nodes
 
 
-@given(cases(), st.sampled_from(POLICIES), st.sampled_from(["extend", "kill"]))
+@given(cases(), st.sampled_from(POLICIES), st.sampled_from(["extend", "kill"]), st.sampled_from(["fcfs", *PRIORITIES]))
 def test_drawn_jobs_run_as_in_the_reference(
-    case: tuple[list[RefJob], list[Wait], int], policy: str, over_limit: str
+    case: tuple[list[RefJob], list[Wait], int], policy: str, over_limit: str, priority: str
 ) -> None:
     drawn, waits, nodes = case
     plain = workload_of(drawn)
     work = Workload(with_waits(plain.table, waits))
-    reference = DependentReference([*map(copied, drawn)], nodes, policy, waits, over_limit=over_limit)
+    reference = DependentReference(
+        [*map(copied, drawn)], nodes, policy, waits, over_limit=over_limit, priority=priority
+    )
     reference.go()
-    run = predict(work, nodes, policy, over_limit=over_limit)
+    run = predict(work, nodes, policy, over_limit=over_limit, priority=priority)
     for job in drawn:
         want, row = reference.results.get(job.id), run.jobs.iloc[job.id]
         if want is None:  # two jobs wait for each other, one by its group
