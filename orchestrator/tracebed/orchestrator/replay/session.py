@@ -133,7 +133,13 @@ def replay(
         hint = "calibrate with the inventory of the replay"
         raise InputError("the calibration has no work rate for computing nodes", where=inventory.where, hint=hint)
     most = max(node.cores for node in inventory.nodes)
-    jobs = Jobs.of(workload, cores_per_node=most, over_limit=over_limit, evolving=handles_requests(policy))
+    jobs = Jobs.of(
+        workload,
+        cores_per_node=most,
+        over_limit=over_limit,
+        evolving=handles_requests(policy),
+        dependencies=chosen.scheduling.dependencies,
+    )
     check_programs(jobs, inventory)
     check_commands(jobs, options.commands)
     least_s = shortest_replay_of(jobs, inventory, speed, over_limit=over_limit)
