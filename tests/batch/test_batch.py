@@ -704,7 +704,7 @@ def test_a_submission_without_an_outcome_was_made_when_it_began(tmp_path: Path) 
     with contextlib.closing(Journal(tmp_path / JOURNAL, facts)) as journal:
         journal.write([Entry(0, 3.0, "submitting", "j0", None, {})])
     past = KilledReplay(tmp_path)
-    assert (past.submitting, past.submitted, past.jobs[0].called) == ({0}, 1, 501.5)
+    assert (past.submitting, past.submitted, past.jobs[0].called) == ({0}, {0}, 501.5)
 
 
 # -- the script of a malleable job, with srun and sleep replaced -------------------------------------------------------
@@ -772,3 +772,15 @@ def test_a_policy_that_decides_on_a_batch_system_records_its_settings(batch: dic
     facts = {"source": "replay", "execution": "emulated", "nodes": [NodeFacts("n1", 4)], "workload": {}}
     info = RunInfo(**facts, setup=setup, batch={"system": "slurm", **batch})
     assert RunInfo.from_json(info.as_dict()).setup.scheduling.priority == priority
+
+
+def test_slurm_gets_the_conditions_that_it_can_express(monkeypatch: pytest.MonkeyPatch) -> None:
+    system = SlurmSystem(BatchSettings())
+    assert system.dependency([("afterok", "7", 0.0), ("after", "8", 120.0)], any_of=False) == "afterok:7,after:8+2"
+    assert system.dependency([("afterok", "7", 0.0), ("afterany", "8", 0.0)], any_of=True) == "afterok:7?afterany:8"
+    assert system.dependency([("after", "7", 90.0)], any_of=False) is None
+    seen: list[tuple[str, ...]] = []
+    monkeypatch.setattr(SlurmSystem, "_run", lambda self, *words, **options: seen.append(words) or "12")
+    request = JobRequest("t-1", 1, None, Path("job.sh"), (), Path("out"))
+    assert (system.submit(request), system.submit(replace(request, dependency="afterok:7"))) == ("12", "12")
+    assert [word for word in seen[1] if word not in seen[0]] == ["--dependency=afterok:7", "--kill-on-invalid-dep=yes"]

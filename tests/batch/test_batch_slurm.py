@@ -89,6 +89,36 @@ def test_slurm_decides_and_the_run_has_its_nodes(slurm: Slurm, tmp_path: Path) -
     assert not slurm("squeue", "-h").strip()
 
 
+def test_slurm_lets_jobs_wait_for_each_other(slurm: Slurm, tmp_path: Path) -> None:
+    """Slurm gets the conditions that it can express; the replayer delays the submissions of the others."""
+    jobs = workload(
+        ("first", 10, 60, 1, 600),
+        ("after", 10, 20, 1, 600),
+        ("never", 10, 20, 1, 600),
+        ("alone", 12, 20, 1, 600),
+        ("thinks", 14, 20, 1, 600),
+        ("last", 16, 20, 1, 600),
+    )
+    waits = {
+        "dependency": ["", "afterok:first", "afternotok:first", "singleton", "", "afterok:never"],
+        "after": ["", "", "", "", "after", ""],
+        "think_time": [np.nan, np.nan, np.nan, np.nan, 15.0, np.nan],
+        "user": ["a", "b", "b", "a", "b", "b"],
+    }
+    work = Workload(jobs.table.assign(**waits), jobs.provenance)
+    run = tb.replay_on(work, speed=10, output=tmp_path / "run", configuration=slurm.conf)
+    table, planned = run.jobs.set_index("job_id"), {"never", "last"}
+    assert table["state"].to_dict() == {
+        name: "cancelled" if name in planned else "completed" for name in table.index
+    }, table["reason"].to_dict()
+    assert table.loc["after", "start"] >= table.loc["first", "end"] - run.info.resolution_s
+    assert table.loc["after", "submit"] < 25.0  # in Slurm, it waits from its submission on
+    assert table.loc["alone", "submit"] >= table.loc["first", "end"] - run.info.resolution_s
+    assert table.loc["thinks", "submit"] >= table.loc["after", "end"] + 15.0 - run.info.resolution_s
+    assert run.info.lateness_ms["max"] < 1e3 * 3.0  # of the instant at which it was due
+    assert not slurm("squeue", "-h").strip()
+
+
 def test_a_submission_that_slurm_refuses_is_named_at_once_and_at_the_end(slurm: Slurm, tmp_path: Path) -> None:
     jobs = workload(("a", 0, 1, 1, 600), ("b", 0, 1, 1, 600))
     why = "sbatch refused: unrecognized option '--acount=x'"

@@ -44,13 +44,15 @@ SET: dict[str, Any] = {
     "priority": "shortest-first",
     "interval_s": 30.0,
     "over_limit": "again",
+    "dependencies": "ignore",
 }
 """Setting of a replay -> its value in each run; none is a default. A new setting needs a value here."""
 COMMANDS = ("simulate", "replay", "experiment: replayed", "experiment: predicted", "experiment: recorded")
 COMMANDS += ("experiment: simulated", "calibrate RUN", "explain")
 NOT_APPLICABLE = {("experiment: simulated", "grid"): "4x1"}
 """(Command, setting) -> its value there. Without a testbed, the grid is that of the workload's system."""
-PLACED = {"placement": "hilbert", "priority": "shortest-first", "interval_s": 30, "over_limit": "again", "speed": SPEED}
+PLACED = {"placement": "hilbert", "priority": "shortest-first", "interval_s": 30, "over_limit": "again"}
+PLACED |= {"dependencies": "ignore", "speed": SPEED}
 INVENTORY = {"grid": "2x2", "nodes": [{"name": "n[1-4]", "cores": 8, "emulated": True}]}
 
 
@@ -82,6 +84,7 @@ def infos(folder: Path) -> dict[str, RunInfo]:
     inventory, parameters = write(folder / "nodes.yaml", INVENTORY), SET["policy_parameters"]
     options = ["--policy", "slurm", "--inventory", inventory, "--placement", "hilbert", "--speed", str(SPEED)]
     options += ["--priority", "shortest-first", "--interval", "30", "--over-limit", "again"]
+    options += ["--dependencies", "ignore"]
     options += [text for name, value in parameters.items() for text in ("-P", f"{name}={value}")]
     for command in ("simulate", "replay"):
         run(command, str(folder / "w.parquet"), *options, "-o", str(folder / command))

@@ -331,6 +331,55 @@ class VirtualBatch:
         self._schedule()
 
 
+class DependingBatch(VirtualBatch):
+    """A batch system whose jobs may depend on each other. A job that never can start is cancelled."""
+
+    def dependency(self, conditions: Sequence[tuple[str, str, float]], *, any_of: bool) -> str | None:
+        """Return conditions as in `JobRequest.dependency`; no condition has a delay."""
+        if any(delay_s for _, _, delay_s in conditions):
+            return None
+        return ("?" if any_of else ",").join(f"{kind}:{id}" for kind, id, _ in conditions)
+
+    def _start(self, job: VirtualJob) -> None:
+        super()._start(job)
+        self._after(0.0, self._schedule)
+
+    def _cancel(self, job: VirtualJob) -> None:
+        super()._cancel(job)
+        self._after(0.0, self._schedule)
+
+    def _schedule(self) -> None:
+        """Start the first job that waits for no other one, as long as there are idle nodes."""
+        while True:
+            met = {job.id: self._met(job.request.dependency) for job in self._queue}
+            if impossible := [job for job in self._queue if met[job.id] is False]:
+                self._cancel(impossible[0])
+                continue
+            free = next((job for job in self._queue if met[job.id]), None)
+            up = [node for node in self._idle if node not in self._down]
+            if free is None or len(up) < free.request.nodes:
+                return
+            self._queue.remove(free)
+            free.nodes = tuple(up[: free.request.nodes])
+            self._idle = [node for node in self._idle if node not in free.nodes]
+            self._start(free)
+
+    def _met(self, text: str) -> bool | None:
+        """Return whether conditions are met; None: not yet."""
+        found = [self._is_met(*each.split(":")) for each in text.replace("?", ",").split(",") if each]
+        if "?" in text:
+            return True if True in found else None if None in found else False
+        return False if False in found else None if None in found else True
+
+    def _is_met(self, kind: str, id: str) -> bool | None:
+        other = next(job for job in self.jobs if job.id == id)
+        if kind == "after":
+            return True if other.lives or other.now.phase is not Phase.WAITING else None
+        if not other.over:
+            return None
+        return kind == "afterany" or (other.now.state is JobState.COMPLETED) == (kind == "afterok")
+
+
 def _struck(fault: BatchFault, now: float) -> bool:
     """Return whether calls at `now` have a fault: for a few seconds, or as long as the system is not reached."""
     lasts = fault.seconds if fault.kind.endswith(("silent", "cancel_error")) else 2.0 + 3.0 * fault.draw

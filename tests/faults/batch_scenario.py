@@ -21,9 +21,11 @@ from tests.faults.batch import (
     NODES,
     SUBMIT_FAULTS,
     BatchFault,
+    DependingBatch,
     VirtualBatch,
     VirtualJob,
 )
+from tests.faults.scenario import broken_waits, columns_of, drawn_wait
 from tracebed.converters.workload import Provenance, System, Workload
 from tracebed.ground import system as outside
 from tracebed.ground.errors import InputError, TestbedError
@@ -63,6 +65,10 @@ class BatchScenario:
     faults: tuple[BatchFault, ...] = ()
     speed: float = 10.0
     accounting: bool = False
+    waits: tuple[str, ...] = ()
+    """What each job waits for, as in `JobSpec.waits`; empty: no job waits."""
+    depends: bool = False
+    """Whether the batch system itself lets jobs wait for each other."""
 
     @classmethod
     def drawn(cls, seed: int, *, jobs: int = JOBS, faults: int = FAULTS) -> BatchScenario:
@@ -88,7 +94,9 @@ class BatchScenario:
             elif kind == "step":
                 seconds = draw.choice((-3600.0, -30.0, -0.4, 0.4, 30.0, 3600.0))
             found.append(BatchFault(kind, at, seconds, round(draw.random(), 3)))
-        return cls(seed, tuple(specs), tuple(found), accounting=draw.random() < 0.5)
+        accounting, more = draw.random() < 0.5, random.Random(f"waits of {seed}")
+        waits = [drawn_wait(more) if more.random() < 0.4 else "" for _ in specs] if more.random() < 0.4 else []
+        return cls(seed, tuple(specs), tuple(found), 10.0, accounting, tuple(waits), more.random() < 0.5)
 
     @cached_property
     def workload(self) -> Workload:
@@ -96,6 +104,10 @@ class BatchScenario:
         columns = ("submit_time", "run_time", "time_limit", "nodes")
         table = pd.DataFrame(self.jobs, columns=columns)
         table = table.assign(job_id=[f"j{number}" for number in range(len(table))], cores_per_node=1)
+        if self.waits:
+            rows = [columns_of(text, number, 0) for number, text in zip(range(len(table)), self.waits)]  # noqa: B905
+            dependency, after, think_time = zip(*rows, strict=True)
+            table = table.assign(dependency=dependency, after=after, think_time=think_time)
         return Workload(table, Provenance(system=System(NODES, 1)))
 
     def has(self, *beginnings: str) -> bool:
@@ -146,7 +158,8 @@ class BatchPlay:
 
     def _make_system(self) -> VirtualBatch:
         scenario = self.scenario
-        return VirtualBatch(self.world, scenario.faults, accounting=scenario.accounting, seed=scenario.seed + 2)
+        kind = DependingBatch if scenario.depends else VirtualBatch
+        return kind(self.world, scenario.faults, accounting=scenario.accounting, seed=scenario.seed + 2)
 
     def _step(self, fault: BatchFault) -> None:
         self.world.wall_steps += fault.seconds
@@ -270,6 +283,11 @@ class BatchPlay:
         early_s = (table["submit"] - table["start"]).max() / self.scenario.speed
         unsure = self.scenario.has("step", "kill_reboot")
         assert not early_s > (allowed_s if unsure else 1e-6), f"times: a job started {early_s:.3f} s early"
+        rows = table.set_index("job_id").to_dict("index")
+        waits = {f"j{number}": text for number, text in zip(range(len(rows)), self.scenario.waits) if text}  # noqa: B905
+        early_s = (allowed_s + ALLOWANCE_S) * self.scenario.speed
+        broken = [*broken_waits(waits, rows, 0, early_s)] if math.isfinite(allowed_s) else []
+        assert not broken, broken[0]
         for number, row in enumerate(table.to_dict("records")):
             self._check_job(past, number, row, jobs, allowed_s)
         if self.scenario.seed % 4 == 0:  # the recovery takes as long as the replay
@@ -294,6 +312,7 @@ class BatchPlay:
             JobState.FAILED: over_limit or has("node_fail", "torn", "vanish"),
             JobState.INTERRUPTED: has("terminate"),
             JobState.REJECTED: has("submit_refused"),
+            JobState.CANCELLED: bool(self.scenario.waits),
             JobState.UNKNOWN: blind or has("vanish", "no_record", "torn", "node_fail"),
         }
         return {state for state, cause in causes.items() if cause}
@@ -332,7 +351,8 @@ class BatchPlay:
         forgotten = scenario.has("vanish") or any(fault.seconds > KEPT_S for fault in scenario.faults)
         assert told or forgotten, f"twice: {name} was submitted {len(accepted)} times"
         mine = next((each for each in accepted if each.id == job.id), None)
-        assert mine is not None or state in (JobState.REJECTED, JobState.INTERRUPTED), f"states: {name} is {state}"
+        unsubmitted = (JobState.REJECTED, JobState.INTERRUPTED, JobState.CANCELLED)
+        assert mine is not None or state in unsubmitted, f"states: {name} is {state}"
         if mine is None or state not in (JobState.COMPLETED, JobState.KILLED, JobState.FAILED):
             return
         allowed_s += self._ambiguous_s(past, name)

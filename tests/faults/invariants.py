@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from tests.faults.kinds import CONTROLLER_FAULTS, NODE_FAULTS, is_harmless
-from tests.faults.scenario import CORES, Outcome, Scenario
+from tests.faults.scenario import CORES, Outcome, Scenario, broken_waits
 from tracebed.ground.errors import InputError, TestbedError
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.event_handler import NOT_STARTED
@@ -98,7 +98,7 @@ def check(outcome: Outcome, cores: CoreWatch) -> list[str]:
             found.append(f"journal: {error}")
     if outcome.run is not None:
         found += [*_states(outcome, outcome.run), *_ends(outcome, outcome.run, facts), *_resizes(outcome.run)]
-        found += _cores(outcome, outcome.run, facts)
+        found += [*_cores(outcome, outcome.run, facts), *_waits(outcome, outcome.run)]
         found += [*_files(outcome, outcome.run)] if thorough else []
     if entries:
         found += [*_requests(outcome, entries), *_decisions(outcome, entries)]
@@ -150,6 +150,8 @@ def _states(outcome: Outcome, run: Run) -> Iterator[str]:
             yield f"states: job {name} is {state} ({reason})"
         elif not reason:
             yield f"states: job {name} is {state} without a reason"
+        elif state == "cancelled" and "is never satisfied" in reason:
+            continue  # `_waits` checks it
         elif state == "killed" and reason == "time limit" and scenario.over_limit == "kill":
             continue
         elif reason == NOT_STARTED and not scenario.has("dead_start", "stop_rank", "hang", "partition"):
@@ -222,6 +224,14 @@ _DELAYING = {*NODE_FAULTS} - {"drift", "step_clock", "lying_rank", "send_twice"}
 """Faults that delay the news of the end of a job, or the end of one of its ranks."""
 _LOSING = {*NODE_FAULTS} - {"drift", "step_clock", "send_twice", "slow_network"}
 """Faults that may lose the news of the completion of a leader, or end one of the other ranks of its job."""
+
+
+def _waits(outcome: Outcome, run: Run) -> Iterator[str]:
+    """A job starts, and is submitted, after the jobs for which it waits; it is cancelled only if it never can."""
+    names = ("job_id", "state", "submit", "start", "end", "restarts")
+    rows = {row[0]: dict(zip(names[1:], row[1:], strict=True)) for row in _of_jobs(run, *names)}
+    waits = {f"j{number}": job.waits for number, job in enumerate(outcome.scenario.jobs, 1) if job.waits}
+    yield from broken_waits(waits, rows, 1, 1e-6)
 
 
 def _resizes(run: Run) -> Iterator[str]:
@@ -342,8 +352,10 @@ def _stalls(outcome: Outcome, entries: list[journal.Entry], jobs: Jobs) -> Itera
         for entry in group:
             job = entry.job or ""
             match entry.kind:
-                case "submit":
+                case "submit" | "eligible":
                     waiting.add(job)
+                case "hold":
+                    waiting.discard(job)
                 case "start":
                     waiting.discard(job)
                     holding[job] = {*entry.data["nodes"]}

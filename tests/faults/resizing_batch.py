@@ -297,12 +297,13 @@ class ResizingScenario(BatchScenario):
             for _ in range(draw.randint(0, faults))
         )
         faulty = tuple(fault for fault in (*base.faults, *more) if fault.kind != "node_requeue")
-        return cls(seed, base.jobs, faulty, accounting=base.accounting, policy=draw.choice(POLICIES))
+        policy = draw.choice(POLICIES)
+        return cls(seed, base.jobs, faulty, accounting=base.accounting, waits=base.waits, policy=policy)
 
     @cached_property
     def workload(self) -> Workload:
         """The workload."""
-        base = BatchScenario(self.seed, self.jobs).workload
+        base = BatchScenario(self.seed, self.jobs, waits=self.waits).workload
         table = base.table.copy()
         malleable = table.index % 2 == 0
         nodes = table["nodes"]

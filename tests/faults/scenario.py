@@ -6,7 +6,7 @@ import math
 import random
 import signal
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -54,9 +54,59 @@ class JobSpec(NamedTuple):
     nodes: int
     low: int
     high: int
+    waits: str = ""
+    """What the job waits for, and how many jobs before it: `afterok-2`, `think-1:30` (s), `singleton`; empty: none."""
     partition: str = ""
     memory_mib: int = 0
     gpus: int = 0
+
+
+WAITS = ("afterok", "afternotok", "afterany", "after", "think", "singleton")
+"""Kinds of what a drawn job waits for."""
+
+
+def drawn_wait(draw: random.Random) -> str:
+    """Return what a job waits for, as in `JobSpec.waits`."""
+    kind = draw.choice(WAITS)
+    text = kind if kind == "singleton" else f"{kind}-{draw.randint(1, 5)}"
+    return text + (draw.choice(("", ":0", ":20", ":200")) if kind == "think" else "")
+
+
+def columns_of(waits: str, number: int, first: int = 1) -> tuple[str, str, float]:
+    """Return `dependency`, `after` and `think_time` of job `number` that `waits`, if the jobs begin with `first`."""
+    kind, _, rest = waits.partition("-")
+    back, _, think_s = rest.partition(":")
+    other = f"j{number - int(back)}" if back and number - int(back) >= first else ""
+    if kind == "think":
+        return "", other, float(think_s or "nan")
+    return f"{kind}:{other}" if other else "singleton" * (kind == "singleton"), "", math.nan
+
+
+def broken_waits(waits: dict[str, str], rows: dict[str, dict[str, Any]], first: int, early_s: float) -> Iterator[str]:
+    """Yield the violations in a run: a job starts, and is submitted, after the jobs for which it waits.
+
+    Args:
+        waits: job -> what it waits for.
+        rows: job -> its state, submit, start, end and restarts.
+        first: number of the first job.
+        early_s: largest error of a time, trace s.
+    """
+    for name, text in waits.items():
+        dependency, after, think_s = columns_of(text, int(name[1:]), first)
+        kind, _, other = dependency.partition(":") if dependency else ("afterany", "", after)
+        job, its = rows[name], rows.get(other)
+        if its is None or job["state"] in ("interrupted", "rejected", "unknown") or its["state"] == "unknown":
+            continue
+        if think_s == think_s:
+            if job["submit"] < its["end"] + think_s - early_s:
+                yield f"waits: job {name} is submitted at {job['submit']} s, less than {think_s} s after {other}"
+            continue
+        refused = {"afterok": its["state"] != "completed", "afternotok": its["state"] == "completed"}.get(kind, False)
+        if (job["state"] == "cancelled") != refused:
+            yield f"waits: job {name} ({kind} {other}) is {job['state']}, but {other} is {its['state']}"
+        since = its["end"] if kind != "after" else its["start"] if not its["restarts"] else -math.inf  # its first start
+        if job["start"] < since - early_s:
+            yield f"waits: job {name} ({kind} {other}) starts at {job['start']} s, and {other} was at {since} s"
 
 
 @dataclass(frozen=True)
@@ -73,8 +123,10 @@ class Scenario:
     speed: float = SPEED
 
     @classmethod
-    def drawn(cls, seed: int, *, jobs: int = JOBS, nodes: int = NODES, faults: int = FAULTS) -> Scenario:
-        """Return the scenario of a seed."""
+    def drawn(
+        cls, seed: int, *, jobs: int = JOBS, nodes: int = NODES, faults: int = FAULTS, waits: bool = True
+    ) -> Scenario:
+        """Return the scenario of a seed. `waits`: in three of ten seeds, a third of the jobs waits for other jobs."""
         draw = random.Random(seed)
         policy = draw.choice(POLICIES)
         rigid = draw.random() < 0.2
@@ -97,6 +149,10 @@ class Scenario:
             else:
                 seconds = draw.choice(PAUSES_S if len(kinds) > 5 else PAUSES_S[:3])
                 found.append(Fault(kind, draw.randrange(1, CALLS), "", seconds, round(draw.random(), 3)))
+        more = random.Random(f"waits of {seed}")  # the other draws are the same with and without
+        if waits and more.random() < 0.3:
+            for number in more.sample(range(jobs), jobs // 3):
+                specs[number] = specs[number]._replace(waits=drawn_wait(more))
         failure, over_limit = draw.choice(("requeue", "requeue", "fail")), draw.choice(("extend", "kill"))
         return cls(seed, policy, failure, over_limit, nodes, tuple(specs), tuple(sorted(found)))
 
@@ -119,9 +175,20 @@ class Scenario:
                     "nodes_max": columns[5],
                     "speedup": "amdahl",
                     "speedup_parameters": "0.95",
+                    **self._waits,
                 }
             )
         )
+
+    @property
+    def _waits(self) -> dict[str, Any]:
+        """The columns of what the jobs wait for. Every third job has the name of another one, for `singleton`."""
+        if not any(job.waits for job in self.jobs):
+            return {}
+        rows = [columns_of(job.waits, number) for number, job in enumerate(self.jobs, 1)]
+        dependency, after, think_time = zip(*rows, strict=True)
+        users = [f"u{number % 3}" for number in range(len(self.jobs))]
+        return {"dependency": dependency, "after": after, "think_time": think_time, "user": users}
 
     @cached_property
     def inventory(self) -> Inventory:

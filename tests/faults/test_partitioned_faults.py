@@ -34,10 +34,10 @@ GPU = PartitionedScenario(
     policy="fcfs",
     nodes=4,
     jobs=(
-        JobSpec(0.0, 100.0, 200.0, 2, 2, 2, "p0"),
-        JobSpec(1.0, 100.0, 200.0, 1, 1, 1, "p1", gpus=1),
-        JobSpec(2.0, 100.0, 200.0, 1, 1, 1, "p0,p1", memory_mib=BIG_MIB),
-        JobSpec(3.0, 100.0, 200.0, 2, 2, 2, "p1", gpus=1),
+        JobSpec(0.0, 100.0, 200.0, 2, 2, 2, partition="p0"),
+        JobSpec(1.0, 100.0, 200.0, 1, 1, 1, partition="p1", gpus=1),
+        JobSpec(2.0, 100.0, 200.0, 1, 1, 1, partition="p0,p1", memory_mib=BIG_MIB),
+        JobSpec(3.0, 100.0, 200.0, 2, 2, 2, partition="p1", gpus=1),
     ),
     partitions=(PartitionSpec("p0", (1, 2, 3)), PartitionSpec("p1", (3, 4))),
     big=(2, 3),
@@ -70,7 +70,7 @@ def test_a_job_on_a_node_that_cannot_serve_it_is_noticed() -> None:
 @pytest.mark.parametrize("policy", ["fcfs", "pref"])
 def test_a_replay_on_partitions_that_is_killed_and_loses_nodes_decides_the_same(policy: str) -> None:
     jobs = tuple(
-        JobSpec(20.0 * n, 120.0, 240.0, 1 + n % 2, 1, 3, ("p0", "p1", "p0,p1", "")[n % 4], gpus=n % 3 == 1)
+        JobSpec(20.0 * n, 120.0, 240.0, 1 + n % 2, 1, 3, partition=("p0", "p1", "p0,p1", "")[n % 4], gpus=n % 3 == 1)
         for n in range(12)
     )
     faults = (
@@ -99,13 +99,13 @@ CHAIN = PartitionedScenario(
     nodes=8,
     jobs=(
         JobSpec(97.529, 266.337, 319.605, 1, 1, 1),
-        JobSpec(888.724, 397.665, 795.329, 2, 2, 2, "p0"),
-        JobSpec(951.628, 221.427, 265.712, 3, 3, 4, "p0"),
-        JobSpec(1186.39, 181.018, 181.018, 2, 2, 2, "p1,p0"),
-        JobSpec(1295.782, 111.682, 223.363, 2, 1, 4, "p1,p0"),
-        JobSpec(1742.385, 1095.023, 1314.027, 1, 1, 2, "p1"),
-        JobSpec(1788.82, 60.305, 60.305, 4, 4, 4, "p2,p1"),
-        JobSpec(1830.706, 28.304, 28.304, 1, 1, 1, "p2"),
+        JobSpec(888.724, 397.665, 795.329, 2, 2, 2, partition="p0"),
+        JobSpec(951.628, 221.427, 265.712, 3, 3, 4, partition="p0"),
+        JobSpec(1186.39, 181.018, 181.018, 2, 2, 2, partition="p1,p0"),
+        JobSpec(1295.782, 111.682, 223.363, 2, 1, 4, partition="p1,p0"),
+        JobSpec(1742.385, 1095.023, 1314.027, 1, 1, 2, partition="p1"),
+        JobSpec(1788.82, 60.305, 60.305, 4, 4, 4, partition="p2,p1"),
+        JobSpec(1830.706, 28.304, 28.304, 1, 1, 1, partition="p2"),
     ),
     faults=(
         Fault("crash", 1.782, "v2", 8.0, 0.351),

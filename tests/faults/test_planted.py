@@ -6,7 +6,7 @@ import pytest
 
 from tests.faults.scenario import Scenario
 from tests.faults.shrinking import violations
-from tests.oracles.planted import PLANTED
+from tests.oracles.planted import OF_WAITS, PLANTED
 
 FOUND = {
     "missing_fsync": (213, "crash"),
@@ -26,6 +26,8 @@ FOUND = {
     "steps_reach_the_run": (442, "resizes"),
     "agent_waits_for_its_first_message": (148, "left"),
     "pause_is_forgotten": (18, "crash"),
+    "submits_again": (4, "ends"),
+    "ends_too_early": (14, "waits"),
 }
 """Defect -> a seed that finds it (`python -m tests.oracles.planted`), and the rule that it violates."""
 
@@ -36,8 +38,9 @@ FOUND = {
 )
 def test_a_planted_defect_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     seed, rule = FOUND[name]
-    assert violations(Scenario.drawn(seed)) == []
+    scenario = Scenario.drawn(seed, waits=name in OF_WAITS)
+    assert violations(scenario) == []
     PLANTED[name](monkeypatch)
-    found = violations(Scenario.drawn(seed))
+    found = violations(scenario)
     assert found
     assert found[0].startswith(f"{rule}: ")

@@ -162,3 +162,18 @@ def test_no_job_holds_a_node_that_is_down_or_outside_its_partition(seed: int, po
             if int(outage.node[1:]) - 1 in held:
                 assert not outage.start <= row.start < outage.end or row.start == row.end
                 assert outage.kind is OutageKind.DRAIN or row.end <= outage.start or row.start >= outage.end
+
+
+@pytest.mark.parametrize("policy", ["fcfs", "easy", "conservative", "pref", "dmr"])
+def test_a_job_of_one_partition_waits_for_a_job_of_another(policy: str) -> None:
+    rows = [
+        {"run_time": 30.0, "time_limit": 40.0},
+        {"partition": "gpu", "dependency": "afterok:1"},
+        {"dependency": "afterok:2"},
+        {"partition": "gpu", "nodes": 3},
+        {"dependency": "afterok:4"},
+    ]
+    run = simulated(*rows, policy=policy)
+    assert run.jobs["start"].tolist()[:3] == [0.0, 30.0, 40.0]
+    assert run.jobs["state"].tolist() == ["completed", "completed", "completed", "rejected", "cancelled"]
+    assert "4" in run.jobs["reason"].iloc[4]

@@ -20,6 +20,7 @@ from tests.faults.scenario import Scenario
 from tests.faults.shrinking import prepare, violations
 from tracebed.benchmarks import ownership
 from tracebed.benchmarks.node_table import TableEntry, Transaction
+from tracebed.ground.states import JobState
 from tracebed.orchestrator.replay import event_handler
 from tracebed.orchestrator.replay.executor import Ranks
 from tracebed.orchestrator.replay.journal import Head
@@ -27,6 +28,7 @@ from tracebed.orchestrator.replay.loop import Replayer
 from tracebed.orchestrator.replay.outages import Outages
 from tracebed.orchestrator.replay.pace import Timeline
 from tracebed.orchestrator.replay.resumption import Resumption
+from tracebed.orchestrator.scheduling.dependencies import Arrivals
 from tracebed.orchestrator.scheduling.record import ScheduleRecord
 from tracebed.orchestrator.scheduling.scheduler import Scheduler
 from tracebed.orchestrator.testbeds.agent import agent
@@ -174,6 +176,24 @@ def pause_is_forgotten(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Timeline, "pause", lambda self, trace, zero=None: None)
 
 
+def submits_again(patch: pytest.MonkeyPatch) -> None:
+    """A replayer that is resumed submits the jobs again that the killed one has submitted."""
+    patch.setattr(Arrivals, "take", lambda self, jobs: None)
+
+
+def ends_too_early(patch: pytest.MonkeyPatch) -> None:
+    """A job counts as ended for the jobs that wait for it when it has started."""
+    started = Arrivals.started
+
+    def early(self: Arrivals, job: int, now: float) -> None:
+        started(self, job, now)
+        self.ended(job, JobState.COMPLETED, now)
+
+    patch.setattr(Arrivals, "started", early)
+
+
+OF_WAITS = ("submits_again", "ends_too_early")
+"""The defects that concern jobs that wait for other jobs."""
 PLANTED: dict[str, Patch] = {
     function.__name__: function
     for function in (
@@ -194,6 +214,8 @@ PLANTED: dict[str, Patch] = {
         steps_reach_the_run,
         agent_waits_for_its_first_message,
         pause_is_forgotten,
+        submits_again,
+        ends_too_early,
     )
 }
 
@@ -210,7 +232,7 @@ def main() -> int:
         with pytest.MonkeyPatch.context() as patch:
             PLANTED[name](patch)
             for seed in range(chosen.first, chosen.first + chosen.count):
-                if found := violations(Scenario.drawn(seed)):
+                if found := violations(Scenario.drawn(seed, waits=name in OF_WAITS)):
                     sys.stdout.write(f"{name}: seed {seed}: {found[0][:160]}\n")
                     break
             else:

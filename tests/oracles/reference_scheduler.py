@@ -245,7 +245,7 @@ class _Reference:
         while True:
             times = [run.end for run in self.running]
             times += [run.point for run in self.running if run.point is not None]
-            times += [job.submit for job in self.to_come[:1]]
+            times += self.arrivals()
             times += [at for at in (call_at, self.wake) if at is not None]
             if not times:
                 break
@@ -299,6 +299,15 @@ class _Reference:
         reached = [run for run in self.running if run.point == self.now]
         for run in reached:
             self.take_effect(run)
+        # Reading: the submission of a rejected job is an event.
+        return self.submit_due() or bool(ended or reached)
+
+    def arrivals(self) -> list[float]:
+        """Return instants at which jobs arrive, the next one among them."""
+        return [job.submit for job in self.to_come[:1]]
+
+    def submit_due(self) -> bool:
+        """Take in the submissions at this instant; return whether there were any."""
         submitted = [job for job in self.to_come if job.submit == self.now]
         for job in submitted:
             self.to_come.remove(job)
@@ -306,8 +315,7 @@ class _Reference:
                 self.results[job.id] = RefResult(None, None, "rejected")
             else:
                 self.queue.append(job)
-        # Reading: the submission of a rejected job is an event.
-        return bool(ended or reached or submitted)
+        return bool(submitted)
 
     # ---- promises --------------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from tests.oracles.slurm_simulation.nodes import Nodes
 from tests.oracles.slurm_simulation.simulator import Simulation, siblings
+from tracebed.orchestrator.scheduling.dependencies import SINGLETON, Condition
 from tracebed.orchestrator.scheduling.node_masks import mask_of
 from tracebed.orchestrator.scheduling.policies.slurm import Slurm
 from tracebed.slurm.simulation import engine
@@ -25,7 +26,6 @@ from tracebed.slurm.simulation.inputs import (
     NODES,
     OF_PARENT,
     REQUEUE,
-    SINGLETON,
     SUBMITTED,
     SUSPEND,
     Arrays,
@@ -33,7 +33,6 @@ from tracebed.slurm.simulation.inputs import (
     Availability,
     Booked,
     Bookings,
-    Condition,
     Conditions,
     Entries,
     Inputs,

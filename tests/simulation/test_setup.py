@@ -41,6 +41,7 @@ OTHER: dict[str, Any] = {
     "priority": "aging",
     "placement": "hilbert",
     "grid": "2x2",
+    "dependencies": "ignore",
     "interval_s": 5.0,
     "over_limit": "kill",
     "speed": 20.0,

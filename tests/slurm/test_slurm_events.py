@@ -379,6 +379,26 @@ def test_a_dependency_on_an_unknown_job_is_satisfied(tmp_path: Path) -> None:
     assert (jobs["start"] - jobs["submit"] < 4.0).all()
 
 
+def test_a_previous_job_is_a_condition_and_a_think_time_is_named(tmp_path: Path) -> None:
+    nan = float("nan")
+    columns = {"job_id": ["1", "2"], "after": ["", "1"], "nodes": 1}
+    workload, machine = inputs_of(tmp_path, columns)
+    run = predict(workload, machine, "slurm")
+    assert run.jobs["start"][1] >= run.jobs["end"][0]
+    assert not run.info.warnings
+    workload, machine = inputs_of(tmp_path, columns | {"think_time": [nan, 5.0]})
+    thinks = predict(workload, machine, "slurm")
+    assert thinks.info.warnings == ["1 jobs with a think time: submitted at their own time"]
+    assert thinks.jobs["start"][1] < run.jobs["end"][0]
+    ignored = predict(workload, machine, "slurm", dependencies="ignore")
+    assert ignored.info.warnings == ["1 jobs that depend on another job: dependency ignored"]
+    workload, machine = inputs_of(tmp_path, {"dependency": ["", "afterok:1"]})
+    late, free = (
+        predict(workload, machine, "slurm", dependencies=rule).jobs["start"][1] for rule in ("honor", "ignore")
+    )
+    assert late > 9.0 > free
+
+
 def test_a_job_with_too_many_licences_is_rejected(tmp_path: Path) -> None:
     workload, machine = inputs_of(tmp_path, {"licenses": ["a:2,b@server:9", "a:3"]}, "Licenses=a:2\n")
     jobs = predict(workload, machine, "slurm").jobs

@@ -79,7 +79,7 @@ SCHEMA: dict[str, Column] = {
     "queue": Column("str", "queue or quality of service", ""),
     "partition": Column("str", "partition; of several (cpu,gpu), a job of a log ran in the first", ""),
     "status": Column("str", "final state in the log: completed, failed, cancelled, ...", ""),
-    "after": Column("str", "job_id of the job that must end before this job is submitted", ""),
+    "after": Column("str", "job_id of the job that must end before this job starts, or is submitted (think_time)", ""),
     "think_time": Column("float64", "time from the end of `after` to the submission, s; NaN: none", NOT_KNOWN),
     "deadline": Column("float64", "deadline, s since time 0; NaN: none", NOT_KNOWN),
     "earliest_start": Column("float64", "earliest start time, s since time 0; NaN: none", NOT_KNOWN),

@@ -23,7 +23,7 @@ from tracebed.ground.errors import InputError
 from tracebed.ground.extension_files import ExtensionFile
 from tracebed.ground.registry import one_of, unknown
 from tracebed.orchestrator.scheduling.limits import OverLimit
-from tracebed.orchestrator.scheduling.names import FCFS, FIRST, PRIORITIES
+from tracebed.orchestrator.scheduling.names import FCFS, FIRST, PRIORITIES, DependencyRule
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
 
@@ -86,6 +86,13 @@ class Scheduling:
         metadata=documented(
             "Jobs that outlive their time limit: extend the limit to the run time, kill the job, or expect it to take "
             "the limit again, or to end now."
+        ),
+    )
+    dependencies: DependencyRule = field(
+        default=DependencyRule.HONOR,
+        metadata=documented(
+            "Jobs that depend on other jobs or have a think time: honor the dependencies, or ignore them and submit "
+            "each job at its own time."
         ),
     )
     instance: Policy | None = field(default=None, compare=False, repr=False)

@@ -119,12 +119,21 @@ class SlurmSystem:
             command.append(f"--time={max(1, math.ceil(request.limit_s / 60.0))}")
         if self._partition:
             command.append(f"--partition={self._partition}")
+        if request.dependency:
+            command += [f"--dependency={request.dependency}", "--kill-on-invalid-dep=yes"]
         printed = self._run(*command, *self._options, str(request.script), *request.arguments, refusing=True)
         words = printed.split()
         job = words[-1].partition(";")[0] if words else ""
         if not job.isdigit():
             raise TestbedError(f"sbatch printed {printed[:80]!r}, not a job id", transient=True)
         return job
+
+    def dependency(self, conditions: Sequence[tuple[str, str, float]], *, any_of: bool) -> str | None:
+        """Return conditions as in `--dependency`; None: a delay is not of whole minutes."""
+        if any(delay_s % 60.0 for _, _, delay_s in conditions):
+            return None
+        texts = [f"{kind}:{id}" + (f"+{delay_s / 60.0:.0f}" if delay_s else "") for kind, id, delay_s in conditions]
+        return ("?" if any_of else ",").join(texts)
 
     def poll(self, prefix: str, known: Collection[str]) -> dict[str, JobObservation]:
         """Return the jobs of the replay from one `squeue`, and the jobs purged by slurmctld from one `sacct`."""

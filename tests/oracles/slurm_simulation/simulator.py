@@ -25,6 +25,7 @@ from tests.oracles.slurm_simulation.backfill import (
     suffice,
 )
 from tests.oracles.slurm_simulation.nodes import Nodes, Running
+from tracebed.orchestrator.scheduling.dependencies import AFTER, AFTER_ANY, AFTER_OK, SINGLETON, Condition
 from tracebed.orchestrator.scheduling.node_masks import mask_of, nodes_of
 from tracebed.orchestrator.scheduling.policies.slurm import CHANGED, COMPUTED, FEW, Slurm
 from tracebed.orchestrator.scheduling.policies.slurm_backfill import Rules
@@ -32,9 +33,6 @@ from tracebed.orchestrator.scheduling.policies.wall_times import ROUNDING_S
 from tracebed.orchestrator.scheduling.state import Decision, Note, Wake, next_multiple
 from tracebed.slurm.machine import MINUTE_S
 from tracebed.slurm.simulation.inputs import (
-    AFTER,
-    AFTER_ANY,
-    AFTER_OK,
     BACK,
     CHECK_S,
     DOWN,
@@ -43,12 +41,10 @@ from tracebed.slurm.simulation.inputs import (
     LOST,
     PREEMPTED,
     REQUEUE,
-    SINGLETON,
     SUSPEND,
     Arrays,
     Availability,
     Bookings,
-    Condition,
     Conditions,
     Entries,
     Inputs,

@@ -38,9 +38,8 @@ def ended_run(
         info.interruptions = [interrupted or ""]
     info.outages = record.outages_of([node.name for node in info.nodes])
     info.pauses = record.pauses
-    planned, submit = np.array(record.jobs.submit), np.array(record.submit)
-    late = (submit - planned)[~np.isnan(submit)] / info.speed
-    info.lateness_ms = lateness(late.tolist())
+    late = record.late_s() / info.speed
+    info.lateness_ms = lateness(late[~np.isnan(late)].tolist())
     info.handovers = monitor.handovers.worst(info.speed, [node.name for node in info.nodes])
     info.strays = len(monitor.strays)
     info.health = health(monitor, info, record, thresholds)

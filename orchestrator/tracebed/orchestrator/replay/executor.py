@@ -25,6 +25,7 @@ from tracebed.orchestrator.replay.monitor import Monitor
 from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.replay.programs import application_of, command_of, program_of
 from tracebed.orchestrator.scheduling.cluster import Cluster
+from tracebed.orchestrator.scheduling.dependencies import Arrivals
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.record import ScheduleRecord
 from tracebed.orchestrator.testbeds.base import EMULATED_RATE, Testbed
@@ -314,10 +315,12 @@ class ReplayExecutor:
         self.ranks, self.record, self.rounds = ranks, record, rounds
         self._secret = secret
         self.rates: dict[str, float] = {}  # kernel -> units per second of a core; one is measured if missing
+        self.arrivals = Arrivals(jobs.submit, jobs.waits, jobs.ids)  # the submissions, and the jobs that wait
 
     def start(self, job: int, nodes: list[int]) -> None:
         """Launch the leader. The other ranks are launched once the leader is listening."""
         self.record.start[job] = self.rounds.now
+        self.arrivals.started(job, self.rounds.now)
         cores, kernels = self.ranks.cores(job, nodes), application_of(self.jobs, job).kernels
         emulated = self.testbed.nodes[nodes[0]].emulated
         measured = dict.fromkeys(kernels, self.testbed.units_per_core_second)
@@ -371,6 +374,7 @@ class ReplayExecutor:
         """Record that the job is rejected."""
         self.rounds.note("reject", job, reason=reason)
         self.record.refuse(job, JobState.REJECTED, reason)
+        self.arrivals.ended(job, JobState.REJECTED, self.rounds.now)
 
     def cancel(self, job: int, reason: str) -> None:
         """End all processes of the job. The job does not return to the queue, even if a node is lost."""

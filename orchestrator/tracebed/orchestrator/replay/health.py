@@ -186,7 +186,7 @@ def _lateness(monitor: Monitor, info: RunInfo, record: ScheduleRecord, kind: str
         "lost_time": Value(sum(map(abs, residuals.values())) / planned if planned else None),
         "loop_late_s": Value(monitor.loop_late.value, monitor.loop_late.place),
         "agent_late_s": Value(monitor.agent_late.value, monitor.agent_late.place),
-        "submission_late_s": largest((np.array(record.submit) - record.jobs.submit) / info.speed, record.jobs.ids),
+        "submission_late_s": largest(record.late_s() / info.speed, record.jobs.ids),
     }
 
 

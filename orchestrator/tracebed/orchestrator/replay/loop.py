@@ -24,6 +24,7 @@ from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.replay.outages import Outages, lost
 from tracebed.orchestrator.replay.pace import Pace, Timeline
 from tracebed.orchestrator.scheduling.cluster import Cluster
+from tracebed.orchestrator.scheduling.dependencies import Released
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.pools import scheduler_on
@@ -108,12 +109,12 @@ class Replayer:
         )
         self.event_handler = EventHandler(self.executor, self.timeline)
         self.outages = Outages(testbed, inventory.heartbeat_s, options.on_node_failure)
+        self.arrivals = self.executor.arrivals
         intervals = {"interval_s": scheduling.interval_s, "priority": scheduling.priority}
         self.scheduler = scheduler_on(pools, jobs, self.cluster, policy, self.executor, **intervals)
         self.interrupted: str | None = None
         self._kills = jobs.over_limit is OverLimit.KILL and jobs.limit != jobs.run_time
         self._watch = LoopWatch(inventory.heartbeat_s)
-        self._next_job, self._count = 0, len(jobs)
         self._call = math.inf  # time of the next call of the policy, trace s
         self._ended = 0
         self._returned = False  # whether an agent has returned since the facts of the agents were recorded
@@ -138,7 +139,7 @@ class Replayer:
         self.outages.begin(self._wall + LEAD_S)
         (begin or Replayer._begin)(self)
         while not self._is_done() and not self.interrupted:
-            due = min(self._next_submission(), self._call, self._next_limit())
+            due = min(self.arrivals.next, self._call, self._next_limit())
             wake = min(self.timeline.monotonic(due), self._wall + (0.0 if self._has_job_events() else LOOK_S))
             self.play(self.testbed.receive(wake), wake)
             if on_progress:
@@ -172,7 +173,7 @@ class Replayer:
             self.record.paused(pause)
             for name, left_out_s in pause["left_out"].items():
                 self.testbed.send(self.number_of[name], {"type": "continue", "left_out_s": left_out_s})
-        submitted = self._due_submissions()
+        submitted = self.arrivals.submissions(self.rounds.now) if self.arrivals.next <= self.rounds.now else []
         if (times := self.pace.note()) is not None:  # may end the replay: before any event of the round counts
             self.rounds.note("clock", None, **times)
         self._journal_events(events, submitted)
@@ -190,7 +191,7 @@ class Replayer:
 
     def _is_done(self) -> bool:
         """Return whether the replay is complete. Jobs that wait for lost nodes may interrupt the replay instead."""
-        if self._next_job < self._count or self.ranks.running or self._call < math.inf:  # most rounds
+        if self.arrivals.next < math.inf or self.ranks.running or self._call < math.inf:  # most rounds
             self.outages.note_progress()
             return False
         waiting = self.scheduler.waiting
@@ -255,12 +256,6 @@ class Replayer:
             self.outages.handle(event)
             self.event_handler.handle(event)
 
-    def submit(self, count: int) -> list[int]:
-        """Count the next `count` jobs as submitted, and return them."""
-        first = self._next_job
-        self._next_job += count
-        return list(range(first, self._next_job))
-
     def decide(self, submitted: Sequence[int]) -> None:
         """Pass the events of this round to the scheduler, and call the policy while it is due."""
         now = self.rounds.now
@@ -280,7 +275,7 @@ class Replayer:
         """Pass the events of this round to the scheduler, in the order of `redecide`; return whether there are any."""
         now, ranks = self.rounds.now, self.ranks
         changed = self.outages.apply_changes(self.scheduler, self.event_handler, self.record, self.rounds)
-        if not (changed or submitted or self._has_job_events()):  # most rounds
+        if not (changed or submitted or self._has_job_events() or self.arrivals.next <= now):  # most rounds
             return False
         ended, resized = sorted(ranks.ended), sorted(ranks.resized - ranks.ended)
         requested = sorted((job, nodes) for job, nodes in ranks.requested.items() if job not in ranks.ended)
@@ -301,8 +296,26 @@ class Replayer:
             self.record.request(job, nodes, answered=self.scheduler.request(job, nodes, now))
         for job in submitted:
             self.record.submit[job] = now
+            if self.arrivals.submitted(job, now):
+                self.scheduler.submit(job, now)
+            else:
+                self.rounds.note("hold", job)
+                self.record.held.add(job)
+                self.scheduler.hold(job, now)
+        released = [*map(self._release, self.arrivals.released(now))]
+        return bool(changed or ended or resized or requested or submitted or released)
+
+    def _release(self, released: Released) -> None:
+        """Pass a job that waits for no other job any more to the scheduler, unless it can never start."""
+        (job, never), now = released, self.rounds.now
+        if never:
+            self.rounds.note("withdraw", job, reason=never)
+            self.record.refuse(job, JobState.CANCELLED, never)
+            self.arrivals.ended(job, JobState.CANCELLED, now)
+        else:
+            self.rounds.note("eligible", job)
+            self.record.held.remove(job)
             self.scheduler.submit(job, now)
-        return bool(changed or ended or resized or requested or submitted)
 
     def _end(self, job: int) -> None:
         """Pass the end of a job to the scheduler. A job that lost a node may return to the queue."""
@@ -317,6 +330,7 @@ class Replayer:
         fields = {"checksum": checksum} if checksum else {}
         self.rounds.note("end", job, state=state, reason=reason, **fields)
         self.record.finish(job, now, JobState(state), reason)
+        self.arrivals.ended(job, JobState(state), now)
         self.scheduler.end(job, now)
         self._ended += 1
 
@@ -327,16 +341,6 @@ class Replayer:
         self.rounds.next()
 
     # -- time ------------------------------------------------------------------------------------------------------
-
-    def _next_submission(self) -> float:
-        return self.jobs.submit[self._next_job] if self._next_job < self._count else math.inf
-
-    def _due_submissions(self) -> list[int]:
-        """Return the jobs whose submission is due in this round."""
-        first = at = self._next_job
-        while at < self._count and self.jobs.submit[at] <= self.rounds.now:
-            at += 1
-        return self.submit(at - first) if at > first else []
 
     def _next_limit(self) -> float:
         """Return the earliest end of a limit, trace s. No limit ends before the expected end of its job."""

@@ -194,12 +194,14 @@ def shortest_replay_of(
     cores = [node.cores for node in inventory.nodes]
     killing = over_limit is OverLimit.KILL
     last, work = 0.0, 0.0
+    think_s = jobs.waits.think_s if jobs.waits is not None else [math.nan] * len(jobs)
     for job, submit in enumerate(jobs.submit):
         if jobs.low[job] > len(cores) or (pools is not None and pools.of[job] < 0):
             continue
         duration = min(jobs.run_time[job], jobs.limit[job]) if killing else jobs.run_time[job]
         most = min(jobs.high[job], len(cores))
-        last = max(last, submit - jobs.submit[0] + duration / jobs.rate(job, most))
+        if math.isnan(think_s[job]):  # else the submission follows from the end of another job
+            last = max(last, submit - jobs.submit[0] + duration / jobs.rate(job, most))
         program = sized(jobs, job, duration, 1e6)
         work += (program.serial_units + program.parallel_units) / 1e6
     return max(last, work / sum(cores)) / speed

@@ -99,7 +99,7 @@ def _recovered(path: Path, reader: journal.Reader) -> Run:
         raise InputError(f"is not a journal of the schema {SCHEMA}", where=str(path), hint=hint)
     try:
         info = RunInfo.from_json(facts["info"])
-        rebuilt = Reconstruction(Jobs(**facts["jobs"], speedup=[None] * len(facts["jobs"]["ids"])), info)
+        rebuilt = Reconstruction(Jobs.of_facts(facts["jobs"]), info)
         thresholds = HealthThresholds.parse(*facts["thresholds"]) if "thresholds" in facts else HealthThresholds.read()
         monitor = Monitor(rebuilt.jobs, info.nodes, info.speed)
         monitor.rates = facts.get("calibration", {}).get("rates", {})
@@ -157,6 +157,9 @@ class Reconstruction:
             mask_changed(self.record, self._numbers[entry.job or ""], self._nodes[entry.node or ""], entry.data)
         handlers = {
             "submit": self._submit,
+            "hold": self._hold,
+            "eligible": self._eligible,
+            "withdraw": self._withdraw,
             "start": self._start,
             "launched": self._launched,
             "resize": self._resize,
@@ -171,6 +174,15 @@ class Reconstruction:
 
     def _submit(self, job: int, now: float, data: Mapping[str, Any]) -> None:
         self.record.submit[job] = now
+
+    def _hold(self, job: int, now: float, data: Mapping[str, Any]) -> None:
+        self.record.held.add(job)
+
+    def _eligible(self, job: int, now: float, data: Mapping[str, Any]) -> None:
+        self.record.held.remove(job)
+
+    def _withdraw(self, job: int, now: float, data: Mapping[str, Any]) -> None:
+        self.record.refuse(job, JobState.CANCELLED, data["reason"])
 
     def _start(self, job: int, now: float, data: Mapping[str, Any]) -> None:
         self.record.start[job] = now

@@ -21,7 +21,7 @@ from tracebed.orchestrator.scheduling.pools import scheduler_on
 from tracebed.orchestrator.scheduling.state import Policy
 from tracebed.orchestrator.setup import Scheduling
 
-ORDER = (("down", "up"), ("end", "requeue"), ("effect",), ("request",), ("submit",))
+ORDER = (("down", "up"), ("end", "requeue"), ("effect",), ("request",), ("submit",), ("eligible",))
 """Kinds of events in the order in which the replayer passes the events of a round to the scheduler."""
 
 
@@ -65,17 +65,21 @@ def redecide(
         "requeue": scheduler.requeue,
         "effect": scheduler.resized,
         "submit": scheduler.submit,
+        "hold": scheduler.hold,
+        "eligible": scheduler.submit,
     }
     call = math.inf
     for _, entries_of_round in groupby(entries, lambda entry: entry.round):
         together = list(entries_of_round)
         executor.now = now = together[0].time
+        held = {entry.job for entry in together if entry.kind == "hold"}
         events = [entry for kinds in ORDER for entry in together if entry.kind in kinds]
         for entry in events:
-            if entry.kind == "request":
+            kind = "hold" if entry.kind == "submit" and entry.job in held else entry.kind
+            if kind == "request":
                 scheduler.request(number[entry.job or ""], entry.data["nodes"], now)
             else:
-                handlers[entry.kind](place[entry.node] if entry.node else number[entry.job or ""], now)
+                handlers[kind](place[entry.node] if entry.node else number[entry.job or ""], now)
         if events:
             scheduler.serve()
             call = min(call, scheduler.due(now))

@@ -148,7 +148,9 @@ class Resumption:
                 replayer.event_handler.end_orphan(job)
             if entry.kind == "kill" and job in replayer.ranks.running and entry.data["reason"] == NOT_STARTED:
                 replayer.event_handler.end_unstarted(job)
-        replayer.decide(replayer.submit(sum(entry.kind == "submit" for entry in entries)))
+        submitted = [replayer.event_handler.numbers[entry.job or ""] for entry in entries if entry.kind == "submit"]
+        replayer.arrivals.take(submitted)
+        replayer.decide(submitted)
         replayer.ranks.take_messages()
         decided = [_comparable(entry) for entry in rounds.entries if entry.kind not in OWN]
         known = [_comparable(entry) for entry in entries if _is_decision(entry)]

@@ -134,7 +134,13 @@ def replay(
         hint = "calibrate with the inventory of the replay"
         raise InputError("the calibration has no work rate for computing nodes", where=inventory.where, hint=hint)
     most = max(node.cores for node in inventory.nodes)
-    jobs = Jobs.of(workload, cores_per_node=most, over_limit=over_limit, evolving=handles_requests(policy))
+    jobs = Jobs.of(
+        workload,
+        cores_per_node=most,
+        over_limit=over_limit,
+        evolving=handles_requests(policy),
+        dependencies=chosen.scheduling.dependencies,
+    )
     machine, pools = InventoryMachine.of(inventory), None
     if not machine.plain:
         if getattr(type(policy), "executor", ""):  # its predictions are not those of the scheduler of a replay

@@ -16,10 +16,14 @@ from tracebed.converters.speedup import Speedup, SpeedupFunction, speedup_functi
 from tracebed.converters.workload import BoolArray, FloatArray, IntArray, Kind, Workload
 from tracebed.ground.errors import InputError
 from tracebed.ground.table import codes_of, equal, strings, take
+from tracebed.orchestrator.scheduling.dependencies import Waits, waits_of
 from tracebed.orchestrator.scheduling.limits import OverLimit
+from tracebed.orchestrator.scheduling.names import DependencyRule
 
 SHORTEST_S = 1.0
 """Lower bound of time limits in slowdowns and reservations, s."""
+IGNORED = "jobs that depend on another job: dependency ignored"
+"""The warning that counts the jobs whose dependencies and think times are ignored."""
 
 
 class JobArrays(NamedTuple):
@@ -45,6 +49,7 @@ class Jobs:
 
     ids: list[str]
     submit: list[float]
+    """Submit time, s. A policy reads the actual one of a job whose submission follows from the end of another job."""
     run_time: list[float]
     """Static run time on `nodes`, s."""
     limit: list[float]
@@ -91,6 +96,8 @@ class Jobs:
     """Data of each job that a reconfiguration redistributes, MiB."""
     ranks: list[int] = field(default_factory=list, repr=False)
     """Ranks of each job on each node, at most `cores`: the fewest cores to which a policy may shrink it there."""
+    waits: Waits | None = field(default=None, repr=False)
+    """What the jobs wait for; None: no job depends on another one, or dependencies are ignored."""
     over_limit: OverLimit = OverLimit.EXTEND
     """Treatment of jobs that exceed their time limit."""
     counts: dict[str, int] = field(default_factory=dict)
@@ -124,10 +131,10 @@ class Jobs:
         return changed
 
     def take(self, rows: IntArray) -> Jobs:
-        """Return some of the jobs, by their numbers, ascending."""
+        """Return some of the jobs, by their numbers, ascending. None of the jobs waits for another one."""
         part = type(self).__new__(type(self))
         columns: dict[str, Any] = {}
-        lists: dict[str, Any] = {"over_limit": self.over_limit, "counts": self.counts}
+        lists: dict[str, Any] = {"over_limit": self.over_limit, "counts": self.counts, "waits": None}
         for name in [column.name for column in fields(self) if column.name not in lists]:
             values = self.column(name)
             if isinstance(values, np.ndarray):
@@ -249,6 +256,12 @@ class Jobs:
         return jobs
 
     @classmethod
+    def of_facts(cls, columns: Mapping[str, Any]) -> Jobs:
+        """Return the jobs of a journal, which lack the speedup functions."""
+        columns = {**columns, "waits": Waits.of_json(columns.get("waits"))}
+        return cls(**columns, speedup=[None] * len(columns["ids"]))
+
+    @classmethod
     def of(
         cls,
         workload: Workload,
@@ -256,6 +269,7 @@ class Jobs:
         cores_per_node: int | None = None,
         over_limit: OverLimit = OverLimit.EXTEND,
         evolving: bool = False,
+        dependencies: DependencyRule = DependencyRule.HONOR,
     ) -> Jobs:
         """Return the jobs of `workload` with a known run time and size.
 
@@ -264,7 +278,8 @@ class Jobs:
         handles the requests. The attribute `counts` has the numbers of these jobs and of the omitted jobs.
 
         Raises:
-            InputError: no job has a run time and a size, or a speedup model is unknown.
+            InputError: no job has a run time and a size; a speedup model is unknown; or a dependency is invalid, or
+                jobs wait for each other.
         """
         runnable, counts = workload.runnable()
         if not len(runnable):
@@ -296,13 +311,14 @@ class Jobs:
             counts["jobs requesting more cores per node than available: clipped"] = int((cores > cores_per_node).sum())
             cores = np.minimum(cores, cores_per_node)
         speedups, parallel = _speedups(runnable, is_malleable)
-        dependent = ~equal(runnable.arrow("after"), "")
-        counts["jobs that depend on another job: dependency ignored"] = int(dependent.sum())
+        waits, counts_of_waits = waits_in(runnable, dependencies)
+        counts |= counts_of_waits
         known = {name: runnable.floats(name) for name in ("deadline", "earliest_start", "memory_mib")}
         functions, function = speedups
         jobs = cls.__new__(cls)
         vars(jobs).update(
             speedups=speedups,
+            waits=waits,
             over_limit=over_limit,
             counts={what: count for what, count in counts.items() if count},
             requests=[
@@ -342,6 +358,15 @@ def program_of(application: str, parameters: str) -> str:
     """Return the name under which a calibration has the resizes of a job: its application, or that of its command."""
     words = parameters.split() if application == "command" else []
     return next((word.removeprefix("name=") for word in words if word.startswith("name=")), application)
+
+
+def waits_in(runnable: Workload, rule: DependencyRule) -> tuple[Waits | None, dict[str, int]]:
+    """Return what jobs wait for, and the counts of a run about it. InputError as for `waits_of`."""
+    if rule is DependencyRule.HONOR:
+        waits, unknown = waits_of(runnable)
+        return waits, {"jobs whose previous job is not in the workload: submitted at their own time": unknown}
+    dependent = ~equal(runnable.arrow("after"), "") | ~equal(runnable.arrow("dependency"), "")
+    return None, {IGNORED: int(dependent.sum())}
 
 
 def _equal_rates(nodes: int) -> float:

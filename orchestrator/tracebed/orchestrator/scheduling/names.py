@@ -1,6 +1,8 @@
-"""Priorities by name, and the usual priority and placement. A module without arrays, so that `--help` is fast."""
+"""Names of priorities, treatments and the usual placement. A module without arrays, so that `--help` is fast."""
 
 from __future__ import annotations
+
+import enum
 
 FCFS = "fcfs"
 """The usual priority: the order of submission."""
@@ -11,3 +13,12 @@ FIRST = "first"
 """The usual placement: the lowest-numbered idle nodes."""
 NODE_FAILURES = ("requeue", "fail")
 """Treatment of the jobs of a lost node: return them to the queue, or fail them."""
+
+
+class DependencyRule(enum.StrEnum):
+    """Treatment of jobs that depend on other jobs."""
+
+    HONOR = "honor"
+    """Such a job starts, or is submitted, after the jobs on which it depends."""
+    IGNORE = "ignore"
+    """Each job is submitted at its own time, and depends on no other job."""

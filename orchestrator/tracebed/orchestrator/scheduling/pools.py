@@ -106,12 +106,23 @@ class PooledScheduler:
         """See `Scheduler.size_of`."""
         return self._parts[self._of[job]].size_of(job)  # a question is no event: the policy is not called for it
 
+    def hold(self, job: int, now: float) -> None:
+        """See `Scheduler.hold`. A job that no nodes can serve is rejected."""
+        if self._of[job] < 0:
+            self.executor.reject(job, self.pools.reasons[job])
+        else:
+            self._part(job).hold(job, now)
+
     def submit(self, job: int, now: float) -> None:
         """See `Scheduler.submit`. A job that no nodes can serve is rejected."""
         if self._of[job] < 0:
             self.executor.reject(job, self.pools.reasons[job])
         else:
             self._part(job).submit(job, now)
+
+    def is_held(self, job: int) -> bool:
+        """See `Scheduler.is_held`."""
+        return self._of[job] >= 0 and self._parts[self._of[job]].is_held(job)
 
     def end(self, job: int, now: float) -> None:
         """See `Scheduler.end`."""

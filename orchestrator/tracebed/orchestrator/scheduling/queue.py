@@ -179,14 +179,20 @@ class PriorityQueue(Queue):
     Args:
         jobs: as for `Queue`.
         keys: (job numbers, instant) -> keys, shape (job numbers,).
+        submit: submit times, s, shape (jobs,), if their order is not that of the job numbers.
     """
 
     by_submission: ClassVar[bool] = False
 
-    def __init__(self, jobs: Jobs, keys: Callable[[NDArray[np.int64], float], NDArray[np.float64]]) -> None:
+    def __init__(
+        self,
+        jobs: Jobs,
+        keys: Callable[[NDArray[np.int64], float], NDArray[np.float64]],
+        submit: NDArray[np.float64] | None = None,
+    ) -> None:
         """Create an empty queue for `jobs`."""
         super().__init__(jobs)
-        self._keys = keys
+        self._keys, self._submit = keys, submit
         self._order: list[int] = []
         self._rank: dict[int, int] = {}
         self._sizes = self._times = np.empty(0)  # `_size` and `_time` in queue order
@@ -194,6 +200,8 @@ class PriorityQueue(Queue):
     def arrange(self, now: float) -> None:
         """Sort the waiting jobs for the instant `now`."""
         waiting = np.array(super().jobs(), dtype=np.int64)
+        if self._submit is not None:
+            waiting = waiting[np.argsort(self._submit[waiting], kind="stable")]
         order = waiting[np.argsort(self._keys(waiting, now), kind="stable")]
         self._order = order.tolist()
         self._rank = {job: rank for rank, job in enumerate(self._order)}
@@ -258,14 +266,18 @@ def queue_by(priority: str, jobs: Jobs, total: int) -> Queue:
     Raises:
         InputError: the priority is unknown.
     """
+    submit = jobs.arrays.submit  # the scheduler changes the submissions that follow from the ends of other jobs
+    moved = jobs.waits is not None and jobs.waits.thinks
     if priority == names.FCFS:
-        return Queue(jobs)
+        return PriorityQueue(jobs, lambda waiting, now: submit[waiting]) if moved else Queue(jobs)
     one_of("priority", priority, names.PRIORITIES)
     keys_of = PRIORITIES[priority]
-    submit, limit = np.array(jobs.submit), np.array(jobs.limit)
+    limit = np.array(jobs.limit)
     nodes = np.array(jobs.nodes, dtype=np.float64)
     return PriorityQueue(
-        jobs, lambda waiting, now: keys_of(now - submit[waiting], limit[waiting], nodes[waiting], total)
+        jobs,
+        lambda waiting, now: keys_of(now - submit[waiting], limit[waiting], nodes[waiting], total),
+        submit if moved else None,
     )
 
 

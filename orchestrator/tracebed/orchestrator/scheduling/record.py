@@ -7,8 +7,12 @@ from collections.abc import Iterable, Mapping, MutableSequence, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from tracebed.converters.workload import FloatArray
 from tracebed.ground.states import ChangeCause, JobState
 from tracebed.orchestrator.scheduling.cluster import Cluster
+from tracebed.orchestrator.scheduling.dependencies import due_submissions
 from tracebed.orchestrator.scheduling.jobs import Jobs
 
 NEVER = float("nan")
@@ -188,6 +192,8 @@ MEASURED = ("seen", "decision_s", "spawn_s", "redistribution_s", "termination_s"
 MOST_LOSSES = 5
 """Number of losses of nodes after which a job fails. A job may itself be the cause, and would never end. Slurm's
 `MaxBatchRequeue` has the same default."""
+WAITS = "the jobs for which it waits have not ended"
+"""Reason of a job that was never handed to the policy, or never submitted."""
 LOST = "was lost"
 """What the reason of a failed job says of its node."""
 
@@ -234,6 +240,8 @@ class ScheduleRecord:
         """Row of `resizes` -> number of nodes that the evolving job requested."""
         self.denied: set[int] = set()
         """Rows of `resizes` that did not happen: the policy denied the request."""
+        self.held: set[int] = set()
+        """Submitted jobs that wait for other jobs."""
         self.cores = CoreChanges()
         self.unserved: Mapping[int, str] = {}
         """Job that no nodes of the machine serve -> the reason; see `machine.pools.Pools`."""
@@ -251,6 +259,7 @@ class ScheduleRecord:
 
     def refuse(self, job: int, state: JobState, reason: str) -> None:
         """Record that `job` will never start."""
+        self.held.discard(job)
         self.state[job] = state
         self.reason[job] = reason
 
@@ -274,6 +283,12 @@ class ScheduleRecord:
         if self.restarts[job] + 1 < MOST_LOSSES:
             return "requeued", why
         return "failed", f"the job lost nodes {MOST_LOSSES} times, and is not requeued again; {why}"
+
+    def late_s(self) -> FloatArray:
+        """Return the time by which each job was submitted too late, trace s, shape (jobs,); NaN: not submitted."""
+        jobs = self.jobs
+        late: FloatArray = np.array(self.submit) - due_submissions(jobs.submit, jobs.waits, self.submit, self.end)
+        return late
 
     def node_down(self, node: int, now: float, reason: str, kind: str = "") -> None:
         """Record that `node` is lost from `now` on."""
@@ -311,10 +326,14 @@ class ScheduleRecord:
         self.pauses.append({name: data[name] for name in ("at", "wall_s", "adopted", "lost")})
 
     def close(self, state: JobState, reason: str) -> None:
-        """Record `state` and `reason` for every job whose state is still unknown."""
+        """Record `state` and `reason` for every job whose state is still unknown.
+
+        If no interruption ended the run, a job that waits for other jobs has another reason: they have not ended.
+        """
         unknown = JobState.UNKNOWN
         for job in [job for job, known in enumerate(self.state) if known is unknown]:
-            self.refuse(job, state, reason)
+            waits = state is unknown and (job in self.held or self.submit[job] != self.submit[job])
+            self.refuse(job, state, WAITS if waits else reason)
 
     def resize_requested(self, job: int, before: int, after: int, now: float) -> None:
         """Record that the policy decided a resize of `job` from `before` to `after` nodes."""

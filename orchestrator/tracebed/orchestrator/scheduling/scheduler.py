@@ -484,7 +484,11 @@ class Scheduler:
         visible: Jobs | None = None,
     ) -> None:
         """Start with an idle cluster and an empty queue. `visible`: the jobs as the policy sees them, if known."""
-        self.jobs = jobs = visible_jobs(policy, jobs) if visible is None else visible
+        jobs = visible_jobs(policy, jobs) if visible is None else visible
+        self._moves = jobs.waits is not None and jobs.waits.thinks
+        if self._moves:
+            jobs = jobs.with_columns(submit=[*jobs.submit])  # its own: submissions follow from the ends of other jobs
+        self.jobs = jobs
         self.cluster = cluster
         self.policy, self.executor, self.interval_s = policy, executor, interval_s
         self.state = State(jobs, cluster, queue_by(priority, jobs, len(cluster)))
@@ -497,6 +501,7 @@ class Scheduler:
         self._shares = shares(policy)
         self._resized_in_call = False
         self._resizes: set[int] = set()  # jobs with a pending resize
+        self._held: set[int] = set()  # submitted jobs that wait for other jobs
         self._wake = math.inf
         self._calls_at_instant = (-math.inf, 0)  # an instant, and the number of calls that the policy requested at it
 
@@ -537,14 +542,38 @@ class Scheduler:
 
     # -- events ---------------------------------------------------------------------------------------------------
 
+    def hold(self, job: int, now: float) -> None:
+        """Handle the submission of `job`, which waits for other jobs until `submit` hands it to the policy."""
+        if self._is_possible(job, now):
+            self._held.add(job)
+
     def submit(self, job: int, now: float) -> None:
-        """Handle the submission of `job`. A job larger than the cluster is rejected."""
+        """Handle the submission of `job`, or that it waits for no other job any more.
+
+        A job larger than the cluster is rejected. In the queue, the place of a job follows from its submission.
+        """
+        state = self.state
+        if job in self._held:
+            self._held.remove(job)
+            state.now = now
+            state.freed, state.settled = True, False  # the job may be before jobs that were tried
+            state.wait(job)
+        elif self._is_possible(job, now):
+            state.wait(job)
+
+    def is_held(self, job: int) -> bool:
+        """Return whether `job` is submitted and waits for other jobs."""
+        return job in self._held
+
+    def _is_possible(self, job: int, now: float) -> bool:
+        """Return whether `job`, which is submitted now, is not larger than the cluster. Else the job is rejected."""
         state, low = self.state, self.jobs.low[job]
         state.now = now
+        if self._moves:
+            self.jobs.submit[job] = self.jobs.arrays.submit[job] = now
         if low > state.total:
             self.executor.reject(job, f"needs {low} nodes, the machine has {state.total}")
-            return
-        state.wait(job)
+        return low <= state.total
 
     def end(self, job: int, now: float) -> None:
         """Handle the end of the running `job`, whatever its final state."""
@@ -672,6 +701,7 @@ class Scheduler:
             self._leave_queue(job)
         elif self._promises.drop(job):
             state.releases.remove(job, state.expected_end.pop(job))
+        self._held.discard(job)
         state.reservations.remove(job)
         self._nodes_freed()
 

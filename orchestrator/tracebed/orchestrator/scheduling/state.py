@@ -236,8 +236,8 @@ class State:
         deadlines: the deadlines of the waiting, promised and running jobs.
         notes: the values of the decisions `Note`, by name.
         woken: whether the policy requested this call with `Wake`.
-        arrived: jobs submitted or requeued since the last call of the policy, in submit order. Some of them may have
-            started since.
+        arrived: jobs submitted, requeued, or eligible after other jobs since the last call of the policy, in the order
+            of their numbers. Some of them may have started since.
         settled: whether the last call decided nothing, and no nodes have been released, lost or restored since.
         freed: whether the last call decided a resize, or nodes have been released, lost or restored or a resize has
             taken effect since.

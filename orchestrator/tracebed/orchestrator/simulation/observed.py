@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from tracebed.ground.states import JobState
 from tracebed.orchestrator.scheduling.decision_log import DecisionLog
+from tracebed.orchestrator.scheduling.dependencies import Arrivals
 from tracebed.orchestrator.scheduling.record import cut_short
 from tracebed.orchestrator.simulation.delays import Delays
 from tracebed.orchestrator.simulation.simulator import END, POINT, Simulator
@@ -56,7 +57,7 @@ class ObservedTimes:
     """The times of a real run, trace seconds, indexed by job number. NaN: did not happen.
 
     Attributes:
-        submit: submit time of each submitted job. Jobs that were not submitted come last and are left out.
+        submit: submit time of each job; NaN: not submitted.
         start: time of the allocation of nodes.
         launched: time at which the work began.
         end: time at which all nodes were released, or at which the run was interrupted.
@@ -132,7 +133,7 @@ class ObservedSimulator(Simulator):
         self._resized: Counter[int] = Counter()
         self._effects: dict[int, tuple[float, float]] = {}  # job in an observed resize -> times decided, applied
         if ErrorCause.SUBMISSIONS in causes:
-            self.submissions = [*observed.submit]
+            self.arrivals = Arrivals(observed.submit, self.jobs.waits, self.jobs.ids, moves=False)
         if ErrorCause.WORK in causes:
             if not dispatched:
                 self.delays = Delays(
@@ -163,17 +164,18 @@ class ObservedSimulator(Simulator):
         return super()._decide(now)
 
     def _process_event(self, now: float, what: int, job: int) -> bool:
-        """Handle an event. A job that ended in the real run ends in the same state."""
-        if what != END or self._ends.get(job) != now:
-            return super()._process_event(now, what, job)
-        self._note_work(job, now)
-        super()._process_event(now, what, job)
+        if what == END and self._ends.get(job) == now:
+            self._note_work(job, now)
+        return super()._process_event(now, what, job)
+
+    def _ended(self, job: int, now: float) -> None:
+        """Handle an end. A job that ended in the real run ends in the same state, for other jobs too."""
         seen, record = self.observed, self.record
         # Whether a job is canceled follows from the decisions, not from the real run.
         decided = JobState.CANCELLED in (seen.state[job], record.state[job])
         if ErrorCause.WORK in self.causes and seen.ended(job) and not decided:
             record.state[job], record.reason[job] = seen.state[job], seen.reason[job]
-        return True
+        super()._ended(job, now)
 
     def _close(self) -> None:
         """Record the final states of the jobs that have not ended: interrupted, if the real run was interrupted."""

@@ -169,8 +169,14 @@ class Simulation:
 
     def jobs(self, workload: Workload, setup: Setup, policy: Policy, most: int | None) -> Jobs:
         """Return the jobs of a workload. `most`: most cores of a node, to which they are clipped; None: any number."""
-        over_limit = setup.scheduling.over_limit
-        return Jobs.of(workload, cores_per_node=most, over_limit=over_limit, evolving=handles_requests(policy))
+        scheduling = setup.scheduling
+        return Jobs.of(
+            workload,
+            cores_per_node=most,
+            over_limit=scheduling.over_limit,
+            evolving=handles_requests(policy),
+            dependencies=scheduling.dependencies,
+        )
 
     def delays(self, timing: Timing, jobs: int, member: int) -> Drawn | None:
         """Return the factors of the delays of a member.

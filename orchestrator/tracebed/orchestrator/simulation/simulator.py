@@ -11,6 +11,7 @@ from tracebed.ground.states import JobState
 from tracebed.machine.calendar import NodeChange, OutageKind
 from tracebed.machine.pools import Pools
 from tracebed.orchestrator.scheduling.cluster import Cluster
+from tracebed.orchestrator.scheduling.dependencies import Arrivals
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.pools import scheduler_on
 from tracebed.orchestrator.scheduling.record import ScheduleRecord
@@ -44,7 +45,7 @@ class Simulator:
         pools: which nodes can serve which jobs; None: all nodes can serve all jobs.
 
     Attributes:
-        submissions: submit time of each job that is submitted, s, in the order of the jobs; by default as planned.
+        arrivals: the submissions, by default as planned, and the jobs that wait for other jobs.
         until: end of the simulation, s.
     """
 
@@ -75,10 +76,10 @@ class Simulator:
         self.overheads = timing.overheads.times(timing.speed)
         self.delays = Delays(self.overheads, drawn, pauses)
         self.malleability_interval_s = timing.malleability_interval_s
-        self.submissions = jobs.submit
         self.until = math.inf
         self.interference = interference
         self.outages = outages
+        self.arrivals = Arrivals(jobs.submit, jobs.waits, jobs.ids)
         self._work = jobs.work
         self._checkpoints = outages.checkpoints if outages else None
         if self._checkpoints:
@@ -112,12 +113,12 @@ class Simulator:
         Args:
             on_progress: called periodically with the number of jobs submitted so far.
         """
-        heap, scheduler, submit = self._heap, self.scheduler, [*self.submissions, math.inf]
-        next_job, call, instants = 0, math.inf, 0
+        heap, scheduler, arrivals = self._heap, self.scheduler, self.arrivals
+        submitted, call, instants = 0, math.inf, 0
         changes = iter(self.outages.changes if self.outages else ())
         change = next(changes, None)
         while True:
-            now = min(submit[next_job], heap[0][0] if heap else math.inf, call)
+            now = min(arrivals.next, heap[0][0] if heap else math.inf, call)
             if change is not None and change.at < now and (now < math.inf or scheduler.waiting):
                 now = change.at  # waiting jobs may need a node that returns
             if now == math.inf or now > self.until:
@@ -130,10 +131,8 @@ class Simulator:
                 self._change_node(change)
                 change = next(changes, None)
                 event_occurred = True
-            while submit[next_job] == now:
-                self.record.submit[next_job] = now
-                scheduler.submit(next_job, now)
-                next_job += 1
+            while arrivals.next <= now:
+                submitted += self._arrive(now)
                 event_occurred = True
             if event_occurred:
                 scheduler.serve()
@@ -142,9 +141,34 @@ class Simulator:
                 call = self._call_time(self._decide(now))
             instants += 1
             if on_progress and instants % REPORT_EVERY == 0:
-                on_progress(next_job)
+                on_progress(submitted)
         self._close()
         return self.record
+
+    def _arrive(self, now: float) -> int:
+        """Submit the jobs that are due, hand over those that wait no more, and return the number of submissions."""
+        arrivals, record, scheduler = self.arrivals, self.record, self.scheduler
+        due = arrivals.submissions(now)
+        if arrivals.waits is None:  # most workloads
+            for job in due:
+                record.submit[job] = now
+                scheduler.submit(job, now)
+            return len(due)
+        for job in due:
+            record.submit[job] = now
+            if arrivals.submitted(job, now):
+                scheduler.submit(job, now)
+            else:
+                record.held.add(job)
+                scheduler.hold(job, now)
+        for job, never in arrivals.released(now):
+            if never:
+                record.refuse(job, JobState.CANCELLED, never)
+                arrivals.ended(job, JobState.CANCELLED, now)
+            else:
+                record.held.remove(job)
+                scheduler.submit(job, now)
+        return len(due)
 
     def _close(self) -> None:
         """Record the final states of the jobs that have not ended."""
@@ -174,6 +198,7 @@ class Simulator:
                 self.record.finish(job, now, JobState.KILLED, "time limit")
             else:
                 self.record.finish(job, now)
+            self._ended(job, now)
             guests = self._moldable_guests(job)
             self.scheduler.end(job, now)
             if self._shares:
@@ -202,6 +227,10 @@ class Simulator:
             self.record.resize_applied(job, decided, applied, max(applied, now))
         self.scheduler.resized(job, now)
         return True
+
+    def _ended(self, job: int, now: float) -> None:
+        """Handle that the end of the running `job` is recorded."""
+        self.arrivals.ended(job, self.record.state[job], now)
 
     def _forget(self, job: int) -> None:
         """Forget the coming events of the running `job`."""
@@ -248,6 +277,7 @@ class Simulator:
             self.scheduler.requeue(job, now)
         else:
             record.finish(job, now, JobState.FAILED, why)
+            self.arrivals.ended(job, JobState.FAILED, now)
             if record.launched[job] > now:
                 record.launched[job] = math.nan
             self.scheduler.end(job, now)
@@ -262,6 +292,7 @@ class Simulator:
         now = self._now
         begin = now + self.delays.launch(job, len(nodes))
         self.record.start[job] = now
+        self.arrivals.started(job, now)
         waits = self._shares and self._start_sharing(job, nodes)
         rate = self._rate(job, nodes)
         if waits:
@@ -307,6 +338,7 @@ class Simulator:
     def reject(self, job: int, reason: str) -> None:
         """Record that `job` is rejected."""
         self.record.refuse(job, JobState.REJECTED, reason)
+        self.arrivals.ended(job, JobState.REJECTED, self._now)
 
     def cancel(self, job: int, reason: str) -> None:
         """End the job now."""

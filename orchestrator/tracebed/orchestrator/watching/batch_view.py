@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from tracebed.converters.workload import FloatArray
 from tracebed.ground.states import JobState
 from tracebed.orchestrator.replay.batch.base import Phase
 from tracebed.orchestrator.replay.batch.ending import (
@@ -13,6 +14,7 @@ from tracebed.orchestrator.replay.batch.ending import (
     add_nodes,
     allocations_of,
     health,
+    late_s,
     lifetime,
     outcome,
     resizes_of,
@@ -101,6 +103,10 @@ class BatchView(View):
     def resizes(self) -> int:
         """The number of resizes that took effect."""
         return sum(self._resizes.values())
+
+    def late_s(self) -> FloatArray:
+        """Return the time by which each job was submitted too late, trace s; NaN: not submitted."""
+        return late_s(self._reconstruction.plan, self._reconstruction.jobs, self._submitted)
 
     def start_of(self, job: int) -> float:
         """Return the start of a running job, trace s. It is at most now, and uncertain by the resolution."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tracebed.converters.workload import FloatArray
 from tracebed.ground.states import JobState
 from tracebed.orchestrator.replay.health import health
 from tracebed.orchestrator.replay.journal import Entry
@@ -25,7 +26,7 @@ class ReplayView(View):
     def __init__(self, facts: Mapping[str, Any]) -> None:
         with damage():
             info = RunInfo.from_json(facts["info"])
-            jobs = Jobs(**facts["jobs"], speedup=[None] * len(facts["jobs"]["ids"]))
+            jobs = Jobs.of_facts(facts["jobs"])
             super().__init__(facts, info, jobs)
             self._reconstruction = Reconstruction(jobs, info)
             self._monitor = Monitor(jobs, info.nodes, info.speed)
@@ -67,6 +68,10 @@ class ReplayView(View):
     def handovers(self) -> dict[str, Any]:
         """Return the longest overlap and gap of two masks on a CPU so far, as in `run.json`."""
         return self._monitor.handovers.worst(self.info.speed, [node.name for node in self.info.nodes])
+
+    def late_s(self) -> FloatArray:
+        """Return the time by which each job was submitted too late, trace s; NaN: not submitted."""
+        return self._reconstruction.record.late_s()
 
     def start_of(self, job: int) -> float:
         """Return the start of a running job, trace s."""

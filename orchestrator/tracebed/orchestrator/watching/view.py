@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from tracebed.converters.workload import IntArray
+from tracebed.converters.workload import FloatArray, IntArray
 from tracebed.ground.errors import InputError
 from tracebed.ground.states import JobState
 from tracebed.orchestrator.replay.ending import lateness
@@ -267,8 +267,13 @@ class View(abc.ABC):
 
     def lateness(self) -> dict[str, float]:
         """Return the lateness of the submissions so far: count, and median, 99th percentile and maximum, wall ms."""
-        late = (np.array(self.submitted) - np.array(self.jobs.submit)) / self.info.speed
+        late = self.late_s() / self.info.speed
         return lateness(late[~np.isnan(late)].tolist())
+
+    def late_s(self) -> FloatArray:
+        """Return the time by which each job was submitted too late, trace s; NaN: not submitted."""
+        late: FloatArray = np.array(self.submitted) - np.array(self.jobs.submit)
+        return late
 
     def left_s(self) -> float:
         """Return an estimate of the time left, wall s.

@@ -23,6 +23,7 @@ import numpy as np
 
 from tracebed.converters.workload import FloatArray, IntArray, Workload
 from tracebed.ground.errors import InputError
+from tracebed.orchestrator.scheduling.dependencies import dependencies_of, groups_of
 from tracebed.orchestrator.scheduling.node_masks import mask_of
 from tracebed.orchestrator.scheduling.policies.registry import resolve
 from tracebed.orchestrator.scheduling.policies.slurm import Slurm
@@ -37,8 +38,6 @@ from tracebed.slurm.simulation.run_times import Draws, RunTimes
 from tracebed.slurm.simulation.start_conditions import (
     NOTICE_S,
     arrays_of,
-    dependencies_of,
-    groups_of,
     heterogeneous,
     licenses_in,
     with_bookings,

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from tracebed.orchestrator.scheduling.dependencies import Condition
 from tracebed.slurm.simulation.resources import Parts, Request, Resources
 
-AFTER, AFTER_OK, AFTER_NOT_OK, AFTER_ANY, SINGLETON = range(5)
-"""Kinds of conditions."""
 SUBMITTED, JOBS = -2, -1
 """Kinds of a counter: jobs that run or wait, and jobs that run. The other kinds are resources of running jobs."""
 CORES, MEMORY, NODES, BILLING, GRES = range(5)
@@ -26,14 +25,6 @@ BACK, DRAINED, DOWN = range(3)
 """What becomes of a node: it is back, takes no further jobs, or is down."""
 CHECK_S = 30.0
 """Interval at which slurmctld looks for jobs that have passed their time limit, s."""
-
-
-class Condition(NamedTuple):
-    """A condition of a job: the other job, or the group of jobs of a name and a user, and the delay after its start."""
-
-    kind: int
-    of: int
-    delay_s: float = 0.0
 
 
 @dataclass(frozen=True)

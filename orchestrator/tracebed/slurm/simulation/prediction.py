@@ -24,8 +24,9 @@ from tracebed.machine.features import satisfies
 from tracebed.machine.machine import Machine
 from tracebed.orchestrator.run import Run, RunInfo, workload_facts
 from tracebed.orchestrator.scheduling.cluster import Cluster
-from tracebed.orchestrator.scheduling.jobs import Jobs
+from tracebed.orchestrator.scheduling.jobs import IGNORED, Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
+from tracebed.orchestrator.scheduling.names import DependencyRule
 from tracebed.orchestrator.scheduling.node_masks import mask_of
 from tracebed.orchestrator.scheduling.policies.registry import resolve
 from tracebed.orchestrator.scheduling.policies.slurm import Slurm
@@ -208,7 +209,13 @@ def simulate(
         what = f"--over-limit {setup.scheduling.over_limit} is not modeled for a cluster of a slurm.conf"
         raise InputError(what, hint="use kill, as Slurm does, or extend")
     workload, counts = as_asked(workload, slurm_cluster)
-    jobs = Jobs.of(workload, over_limit=setup.scheduling.over_limit)
+    jobs = Jobs.of(workload, over_limit=setup.scheduling.over_limit, dependencies=DependencyRule.IGNORE)
+    if setup.scheduling.dependencies is DependencyRule.IGNORE:
+        workload = Workload(workload.table.drop(columns=["dependency", "after"], errors="ignore"), workload.provenance)
+    elif jobs.counts.pop(IGNORED, 0) and (
+        thinks := int(np.isfinite(workload.runnable()[0].floats("think_time")).sum())
+    ):
+        jobs.counts["jobs with a think time: submitted at their own time"] = thinks
     jobs.counts.update({what: count for what, count in counts.items() if count})
     record, cluster = ScheduleRecord(jobs), Cluster([node.cores for node in nodes])
     inputs, numbers = _inputs(workload, jobs, _idle(machine), setup, record)

@@ -20,6 +20,7 @@ from tracebed.ground.display import counted
 from tracebed.ground.errors import InputError
 from tracebed.ground.host_lists import host_names
 from tracebed.machine.calendar import OutageKind
+from tracebed.orchestrator.scheduling.dependencies import SINGLETON, SUCCESSFUL, dependencies_of, groups_of
 from tracebed.orchestrator.scheduling.node_masks import mask_of
 from tracebed.orchestrator.scheduling.policies.slurm import Slurm
 from tracebed.orchestrator.simulation.outages import Outages
@@ -29,22 +30,16 @@ from tracebed.slurm.machine import Partition, SlurmCluster, SlurmMachine
 from tracebed.slurm.reservations import DAY_S, Reservation
 from tracebed.slurm.simulation.accounts import NORMAL
 from tracebed.slurm.simulation.inputs import (
-    AFTER,
-    AFTER_ANY,
-    AFTER_NOT_OK,
-    AFTER_OK,
     BACK,
     CANCEL,
     DOWN,
     DRAINED,
     REQUEUE,
-    SINGLETON,
     SUSPEND,
     Arrays,
     Availability,
     Booked,
     Bookings,
-    Condition,
     Conditions,
     Entries,
     Inputs,
@@ -57,18 +52,6 @@ NOTICE_S = 5.0
 """slurmctld looks for reservations that have begun or ended at this interval, s."""
 REPEATED_S = 30 * DAY_S
 """Periodic reservations are repeated until this long after the last submission, s."""
-SUCCESSFUL = ("", "completed", "unknown")
-"""Final states in a log with which a job has not failed."""
-
-KINDS = {
-    "after": AFTER,
-    "afterok": AFTER_OK,
-    "afternotok": AFTER_NOT_OK,
-    "afterany": AFTER_ANY,
-    "aftercorr": AFTER_OK,
-    "afterburstbuffer": AFTER_ANY,
-}
-HINT = "write it as sbatch --dependency does: afterok:12:13,afterany:14, or singleton"
 
 
 def conditions_of(workload: Workload, numbers: Sequence[int], *, kill_invalid: bool) -> Conditions | None:
@@ -79,7 +62,7 @@ def conditions_of(workload: Workload, numbers: Sequence[int], *, kill_invalid: b
     """
     jobs = [*dict.fromkeys(numbers)]
     earliest = workload.floats("earliest_start")[jobs]
-    texts = of(workload, "dependency", jobs)
+    texts = _texts(workload, jobs)
     if not any(texts) and all(math.isnan(each) for each in earliest):
         return None
     groups = groups_of(of(workload, "user", jobs), of(workload, "application", jobs), texts)
@@ -101,63 +84,16 @@ def conditions_of(workload: Workload, numbers: Sequence[int], *, kill_invalid: b
     )
 
 
-def groups_of(users: Sequence[str], names: Sequence[str], texts: Sequence[str]) -> list[int]:
-    """Return the group of each job: those of its user and its name, if one of them depends on `singleton`; -1: none."""
-    every = [*zip(users, names, strict=True)]
-    waiting = {name for name, text in zip(every, texts, strict=True) if "singleton" in text.lower()}
-    group = {name: number for number, name in enumerate(dict.fromkeys(name for name in every if name in waiting))}
-    return [group.get(name, -1) for name in every]
-
-
-def dependencies_of(
-    texts: Sequence[str], ids: Sequence[str], arrays: Sequence[str], groups: Sequence[int]
-) -> tuple[list[tuple[Condition, ...]], list[bool]]:
-    """Return the conditions of each job, and whether one of them suffices.
-
-    A condition on a job that is unknown, or that is submitted later, is met: Slurm has forgotten the job. `texts` are
-    those of `--dependency`. The id of a task of an array ends with `_` and its number.
-    """
-    number = {name: job for job, name in enumerate(ids)}
-    tasks: dict[str, list[int]] = {}
-    for job, array in enumerate(arrays):
-        if array:
-            tasks.setdefault(array, []).append(job)
-    parsed = [_parsed(job, text, ids, number, tasks, groups) if text else () for job, text in enumerate(texts)]
-    return parsed, ["?" in text and bool(found) for text, found in zip(texts, parsed, strict=True)]
-
-
-def _parsed(
-    job: int,
-    text: str,
-    ids: Sequence[str],
-    number: Mapping[str, int],
-    tasks: Mapping[str, Sequence[int]],
-    groups: Sequence[int],
-) -> tuple[Condition, ...]:
-    found = []
-    for part in re.split("[,?]", text):
-        kind, *others = part.strip().split(":")
-        kind = re.sub(r"\(.*\)$", "", kind).lower()  # squeue adds (unfulfilled)
-        if kind == "singleton" and not others:
-            found.append(Condition(SINGLETON, groups[job]))
-            continue
-        if kind.isdecimal() and not others:
-            kind, others = "afterany", [kind]
-        if kind not in KINDS or not others:
-            raise InputError(f"dependency {text[:60]!r} of job {ids[job]} is invalid", hint=HINT)
-        for other in others:
-            own = re.fullmatch(r"([\w.-]+(?:_\*)?)(?:\+(\d+))?(?:\(\w+\))?", other.strip())
-            if own is None:
-                raise InputError(f"dependency {text[:60]!r} of job {ids[job]} is invalid", hint=HINT)
-            name = own[1].removesuffix("_*")
-            if kind == "aftercorr" and "_" in ids[job]:
-                name += f"_{ids[job].rpartition('_')[2]}"
-            jobs = [number[name]] if name in number else tasks.get(name, ())
-            known = [one for one in jobs if one < job]
-            if not known and "?" in text:
-                return ()
-            found += [Condition(KINDS[kind], one, 60.0 * int(own[2] or 0)) for one in known]
-    return tuple(found)
+def _texts(workload: Workload, jobs: Sequence[int]) -> list[str]:
+    """Return the conditions of jobs, with that of the column `after` of a job without a think time."""
+    texts, after = of(workload, "dependency", jobs), of(workload, "after", jobs)
+    if not any(after):
+        return texts
+    think_s = workload.floats("think_time")[jobs]
+    return [
+        f"{text},afterany:{previous}".lstrip(",") if previous and math.isnan(time) and "?" not in text else text
+        for text, previous, time in zip(texts, after, think_s.tolist(), strict=True)
+    ]
 
 
 def arrays_in(workload: Workload, numbers: Sequence[int]) -> Arrays | None:
@@ -309,7 +245,7 @@ def _chosen(number: Mapping[str, Sequence[int]], names: str, booked: Sequence[Bo
 
 HET_JOB = "extra_het_job"
 """Column of a log with the heterogeneous job of each component."""
-EVENTS = ("earliest_start", "dependency", "array", "reservation", "licenses")
+EVENTS = ("earliest_start", "array", "reservation", "licenses")
 """Columns that only a simulation of a cluster uses."""
 
 

@@ -30,6 +30,7 @@ from tracebed.machine.nodes import NodeFacts
 from tracebed.orchestrator.run import Run, RunInfo, workload_facts
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import Jobs
+from tracebed.orchestrator.scheduling.names import DependencyRule
 from tracebed.orchestrator.scheduling.record import ScheduleRecord
 from tracebed.orchestrator.scheduling.scheduler import Scheduler
 from tracebed.orchestrator.scheduling.state import Policy, shares
@@ -93,7 +94,12 @@ def _executor(workload: Workload, nodes: Sequence[NodeFacts], policy: Policy, se
             f"policy {setup.scheduling.policy} lets jobs share nodes, which ElastiSim cannot do",
             hint="use another policy",
         )
-    jobs = Jobs.of(workload, cores_per_node=max(node.cores for node in nodes), over_limit=setup.scheduling.over_limit)
+    jobs = Jobs.of(
+        workload,
+        cores_per_node=max(node.cores for node in nodes),
+        over_limit=setup.scheduling.over_limit,
+        dependencies=DependencyRule.IGNORE,
+    )
     if min(node.cores for node in nodes) < max(jobs.cores):
         what = "some nodes have fewer cores than jobs request, and ElastiSim has no run-time model for them"
         raise InputError(what, hint="use nodes with equal cores")

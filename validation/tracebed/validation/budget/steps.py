@@ -10,8 +10,6 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
 from tracebed.converters.workload import Workload
 from tracebed.ground.errors import InputError
 from tracebed.ground.states import JobState
@@ -91,7 +89,7 @@ def observe(
         if decision.kind == "cancel":
             cancelled.setdefault(number[decision.job], decision.time)
     return ObservedTimes(
-        submit=submit[: int(np.isfinite(submit).sum())].tolist(),
+        submit=submit.tolist(),
         start=jobs["start"].tolist(),
         launched=jobs["launched"].tolist(),
         end=jobs["end"].tolist(),
@@ -203,7 +201,13 @@ class Simulations:
         over_limit = self.scheduling.over_limit
         self.cores = [node.cores for node in info.nodes]
         evolving = handles_requests(make_policy())
-        self.jobs = Jobs.of(workload, cores_per_node=max(self.cores), over_limit=over_limit, evolving=evolving)
+        self.jobs = Jobs.of(
+            workload,
+            cores_per_node=max(self.cores),
+            over_limit=over_limit,
+            evolving=evolving,
+            dependencies=self.scheduling.dependencies,
+        )
         self.pools: Pools | None = None
         if info.machine is not None:
             self.jobs, self.pools = on_pools(workload, info.machine, self.jobs, make_policy())

@@ -174,7 +174,8 @@ class _SuiteLoader:
             if bed.scheduler is not None:
                 conf = self.folder / bed.scheduler_conf if bed.scheduler_conf is not None else None
                 settings = BatchSettings(bed.partition, tuple(bed.scheduler_options), configuration=conf)
-                scheduler = BatchOptions(setup.timing.speed, bed.scheduler, settings)
+                rule = setup.scheduling.dependencies
+                scheduler = BatchOptions(setup.timing.speed, bed.scheduler, settings, dependencies=rule)
                 scheduler.system()  # checks the options
                 setup = Setup.of(setup, over_limit=OverLimit.KILL)
             setup = setup.on(inventory.grid).resolved(len(inventory.nodes))[0]

@@ -44,6 +44,8 @@ class JobRequest:
     """File for the output of the job."""
     held: bool = False
     """Whether the job waits in the queue until `ResizingSystem.start`, and is not started again after a failure."""
+    dependency: str = ""
+    """Conditions of the start, in the form of the batch system. Only for a system with `dependency`."""
 
 
 @dataclass(frozen=True)
@@ -132,6 +134,20 @@ class BatchSystem(Protocol):
 
     def cancel(self, ids: Sequence[str]) -> None:
         """Cancel jobs. Jobs that have ended are ignored."""
+
+
+@runtime_checkable
+class DependingSystem(BatchSystem, Protocol):
+    """A batch system whose jobs may depend on each other."""
+
+    def dependency(self, conditions: Sequence[tuple[str, str, float]], *, any_of: bool) -> str | None:
+        """Return conditions as in `JobRequest.dependency`; None: the system cannot express one of them.
+
+        Args:
+            conditions: (kind, id, delay in wall s) of each, with the kinds `after`, `afterok`, `afternotok` and
+                `afterany`.
+            any_of: whether one of them suffices.
+        """
 
 
 @runtime_checkable

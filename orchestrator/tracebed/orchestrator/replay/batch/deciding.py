@@ -12,7 +12,7 @@ import contextlib
 import math
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -91,6 +91,7 @@ class DecidingReplayer(BatchReplayer, Executor):
         )
         self._due = math.inf  # time of the next call of the policy, trace s
         self._arrived: list[int] = []
+        self._eligible: list[int] = []  # jobs that wait no more for other jobs
         self._left: list[int] = []  # jobs that have ended
         self._started: list[int] = []  # jobs that the batch system has started
         self._withdrawn: list[int] = []  # started jobs that are held again
@@ -107,11 +108,14 @@ class DecidingReplayer(BatchReplayer, Executor):
         self._lost: set[str] = set()  # nodes that the policy cannot use
         self._commands: list[Background] = []  # the calls of commands that have not ended, as last seen
 
-    def resume(self, submitted: int, submitting: Iterable[int], in_flight_s: float) -> None:
+    def resume(self, submitted: Collection[int], submitting: Iterable[int], in_flight_s: float) -> None:
         """Continue after a killed replayer. Its jobs are adopted at the first observation."""
         super().resume(submitted, submitting, in_flight_s)
         self._returned = True
         self._arrived += [job for job, watched in enumerate(self.jobs) if watched.pending]
+        for watched in self.jobs:  # rejected or cancelled, perhaps without an answer of the batch system
+            if watched.ended and watched.id is not None and (watched.seen is None or watched.seen.phase in LIVE):
+                self._unwanted[watched.id] = self.clock.now()
 
     def run(self, on_progress: Callable[[int], None] | None = None) -> None:
         """Replay until all jobs have ended. Raises TestbedError as `BatchReplayer.run`."""
@@ -151,6 +155,7 @@ class DecidingReplayer(BatchReplayer, Executor):
         watched.refuse(reason)
         self._note("ended", job, **watched.facts())
         self._unwanted[str(watched.id)] = self.clock.now()
+        self._follow(job)
 
     def cancel(self, job: int, reason: str) -> None:
         """Cancel a running job."""
@@ -277,8 +282,23 @@ class DecidingReplayer(BatchReplayer, Executor):
             self.name(job), self.plan.nodes[job], run_s, limit_s, held=True, grain_s=grain_s, program=program
         )
 
+    def _is_held_by_policy(self, job: int) -> bool:
+        return True
+
+    def _released(self, job: int, never: str) -> None:
+        if not never:
+            self._eligible.append(job)
+            return
+        self._give_up(job, never)
+        if (id := self.jobs[job].id) is not None:
+            self._unwanted[id] = self.clock.now()
+            self._left.append(job)
+
     def _submitted(self, job: int) -> None:
-        self._arrived.append(job)
+        if self.jobs[job].ended:  # while the submission was in progress
+            self._unwanted[str(self.jobs[job].id)] = self.clock.now()
+        else:
+            self._arrived.append(job)
 
     def _changed(self, job: int) -> None:
         watched = self.jobs[job]
@@ -472,8 +492,12 @@ class DecidingReplayer(BatchReplayer, Executor):
             self._due = min(self._due, scheduler.due(now + RETRY_S * self.speed))
         for job in sorted(arrived):
             if not self.jobs[job].ended:
+                (scheduler.hold if self.arrivals.holds(job) else scheduler.submit)(job, now)
+        eligible, self._eligible = [job for job in self._eligible if scheduler.is_held(job)], []
+        for job in sorted(eligible):
+            if not self.jobs[job].ended:
                 scheduler.submit(job, now)
-        return changed or any((left, started, arrived))
+        return changed or any((left, started, arrived, eligible))
 
     def _apply_nodes(self, now: float) -> bool:
         """Pass lost and returned nodes to the scheduler. Return whether there are any."""

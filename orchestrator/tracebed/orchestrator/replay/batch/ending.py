@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from tracebed.converters.workload import FloatArray
 from tracebed.ground.display import counted
 from tracebed.ground.states import JobState
 from tracebed.machine.nodes import NodeFacts
@@ -84,7 +85,7 @@ def ended_run(
     info.resolution_s = _overlap(held)
     if JobState.INTERRUPTED in states:
         info.state, info.interruptions = "interrupted", [interrupted or ""]
-    late = (np.array(submit) - plan.submit) / info.speed
+    late = late_s(plan, jobs, submit) / info.speed
     info.lateness_ms = lateness(late[~np.isnan(late)].tolist())
     planned = [job.planned_s(run / info.speed) * info.speed for job, run in zip(jobs, plan.run_time, strict=True)]
     recorded = run_times(planned, states, times, info.speed, resolution_s)
@@ -108,6 +109,13 @@ def ended_run(
     }
     resizes = [resize for number, job in enumerate(jobs) for resize in resizes_of(plan.ids[number], job, trace)]
     return Run(info, pd.DataFrame(columns), _ranges(held, info.nodes), pd.DataFrame(resizes) if resizes else None)
+
+
+def late_s(plan: SubmissionPlan, jobs: Sequence[WatchedJob], submit: Sequence[float]) -> FloatArray:
+    """Return the time by which each job was submitted too late, trace s, shape (jobs,); NaN: not submitted."""
+    due = [planned if job.due is None else job.due for planned, job in zip(plan.submit, jobs, strict=True)]
+    late: FloatArray = np.array(submit) - np.array(due)
+    return late
 
 
 def rejections(jobs: Sequence[WatchedJob]) -> list[str]:
@@ -280,7 +288,7 @@ def health(
     `submit` is in trace s, NaN: not submitted. A job that has not ended has no state. `steps` are those of the wall
     clock, s.
     """
-    late = (np.array(submit) - np.array(plan.submit)) / info.speed
+    late = late_s(plan, jobs, submit) / info.speed
     again = [job.own is not None and job.own.restarts > 0 for job in jobs]
     disturbed = sum(state in DISTURBED or twice for state, twice in zip(states, again, strict=True))
     figures = {

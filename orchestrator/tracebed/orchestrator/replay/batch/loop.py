@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 import warnings
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -22,6 +22,7 @@ from tracebed.ground.states import JobState
 from tracebed.orchestrator.replay.batch.base import (
     LIVE,
     BatchSystem,
+    DependingSystem,
     JobObservation,
     JobRequest,
     NodeState,
@@ -33,6 +34,8 @@ from tracebed.orchestrator.replay.batch.records import JobRecords
 from tracebed.orchestrator.replay.batch.wall import WallClock
 from tracebed.orchestrator.replay.batch.watched import MISSING_POLLS, WatchedJob, never_starts
 from tracebed.orchestrator.replay.journal import Entry, Journal
+from tracebed.orchestrator.scheduling.dependencies import AFTER, AFTER_ANY, NAMES, SINGLETON, Arrivals, Condition
+from tracebed.orchestrator.scheduling.record import WAITS
 
 T = TypeVar("T")
 
@@ -119,7 +122,9 @@ class BatchReplayer:
         self._numbers = {self.name(job): job for job in range(len(plan))}
         self._selector = system.current().selector()
         self._mailbox = Mailbox(self._selector)
-        self._next, self._resumed = 0, False
+        self._resumed = False
+        self.arrivals = Arrivals(plan.submit, plan.waits, plan.ids)
+        self._waiting: list[int] = []  # due jobs that wait for others, until the batch system can do so
         self._queue: deque[tuple[int, float]] = deque()  # job to be submitted, time until which it waits for the others
         self._last: int | None = None  # job whose submission was the last to begin
         self._calls: dict[int, system.Background] = {}  # job -> its submission
@@ -144,22 +149,30 @@ class BatchReplayer:
         """Return the trace time at a time of the clock."""
         return self.plan.submit[0] + (wall - self.origin) * self.speed
 
-    def due(self, job: int) -> float:
-        """Return the planned time of a submission on the clock."""
-        return self.origin + (self.plan.submit[job] - self.plan.submit[0]) / self.speed
+    def wall(self, trace: float) -> float:
+        """Return the time of the clock at a trace time."""
+        return self.origin + (trace - self.plan.submit[0]) / self.speed
 
     def interrupt(self, reason: str) -> None:
         """Submit no more jobs and cancel all jobs. May be called in a signal handler."""
         self.interrupted = self.interrupted or reason
         self._mailbox.post(lambda: None)  # wakes the loop
 
-    def resume(self, submitted: int, submitting: Iterable[int], in_flight_s: float) -> None:
-        """Continue after the submissions of a killed replayer, the first `submitted` jobs.
+    def resume(self, submitted: Collection[int], submitting: Iterable[int], in_flight_s: float) -> None:
+        """Continue after the submissions of a killed replayer, those of the jobs `submitted`.
 
         The submissions of the jobs `submitting` had no outcome, and may still be in progress for `in_flight_s` of wall
         time.
         """
-        self._next, self._resumed = submitted, True
+        self._resumed = True
+        ended = {job for job, watched in enumerate(self.jobs) if watched.ended}
+        self._take_arrivals(self.trace(self.clock.now()), {*submitted, *ended})  # in the order of then
+        followed = [job for job in submitted if not self.arrivals.is_submitted(job)]  # after a think time
+        for job in sorted(followed):
+            self.arrivals.submitted(job, self.plan.submit[job])
+        for job in range(len(self.plan)):
+            self._follow(job)
+        self.arrivals.take(followed)
         self._unconfirmed = dict.fromkeys(submitting, self.clock.now() + in_flight_s)
 
     def run(self, on_progress: Callable[[int], None] | None = None) -> None:
@@ -199,15 +212,21 @@ class BatchReplayer:
             self._queue.clear()
             self._cancel_all()
         else:
-            while self._next < len(self.plan) and self.due(self._next) <= now:
-                self._submit(self._next)
-                self._next += 1
+            while self.wall(at := self.arrivals.next) <= now:
+                self._arrive(at)
+            for job in [job for job in self._waiting if self._is_expressible(job)]:
+                self._waiting.remove(job)
+                self._submit(job)
         while self._queue and len(self._calls) < CALLERS:
             job, latest = self._queue[0]
             if self._last in self._calls and now < latest:
                 break
             self._queue.popleft()
-            self._note("submitting", job)
+            if never := self.arrivals.never(job):
+                self._give_up(job, never)
+                continue
+            due = self.jobs[job].due
+            self._note("submitting", job, **({} if due is None else {"due": due}))
             self._last = job
             self._calls[job] = system.current().start(partial(self._call, job), f"submission of {self.name(job)}")
         if self._poll is None and now >= self._next_poll:
@@ -216,8 +235,8 @@ class BatchReplayer:
         wakes = [now + POLL_S if self._poll is not None else self._next_poll, self._next_decision()]
         if self._queue and len(self._calls) < CALLERS:
             wakes.append(self._queue[0][1])
-        if self._next < len(self.plan) and self.interrupted is None:
-            wakes.append(self.due(self._next))
+        if self.interrupted is None:
+            wakes.append(self.wall(self.arrivals.next))
         return min(wakes)
 
     def _submit(self, job: int) -> None:
@@ -234,7 +253,8 @@ class BatchReplayer:
     def _request(self, job: int) -> JobRequest:
         """Return the request of a job."""
         plan, run_s = self.plan, self.plan.run_time[job] / self.speed
-        return self.records.request(self.name(job), plan.nodes[job], run_s, plan.limit_s(job, self.speed))
+        request = self.records.request(self.name(job), plan.nodes[job], run_s, plan.limit_s(job, self.speed))
+        return replace(request, dependency=self._dependency(job) or "")
 
     def _observe(self, known: list[str]) -> None:
         """Observe all jobs, in the background."""
@@ -254,11 +274,93 @@ class BatchReplayer:
         if any(self.clock.now() < since + CANCEL_S for since in self._unwanted.values()):
             return False
         if self.interrupted is None:
-            return self._next == len(self.plan) and all(job.ended for job in self.jobs)
+            if self.arrivals.next < math.inf or any(job.pending for job in self.jobs):
+                return False
+            for number in [number for number, job in enumerate(self.jobs) if not job.ended]:
+                self._give_up(number, WAITS)  # no event will bring it
+            return True
         late = self._cancelled_at is not None and self.clock.now() > self._cancelled_at + CANCEL_S
         return late or not any(job.pending for job in self.jobs)
 
+    # -- jobs that wait for other jobs ---------------------------------------------------------------------------------
+
+    def _arrive(self, at: float) -> None:
+        """Let the jobs be submitted whose submission is due at the trace time `at`."""
+        self._take_arrivals(at, ())
+        for job, never in self.arrivals.released(at):
+            if job in self._waiting:
+                self._waiting.remove(job)
+                if never:
+                    self._give_up(job, never)
+                else:
+                    self.jobs[job].due = at
+                    self._submit(job)
+            elif not self.jobs[job].ended:
+                self._released(job, never)
+
+    def _take_arrivals(self, at: float, known: Collection[int]) -> None:
+        """Let the jobs be submitted that are due, except the `known` ones, which have been or will never be."""
+        waits = self.plan.waits
+        for job in self.arrivals.submissions(at):
+            moved = waits is not None and not math.isnan(waits.think_s[job])
+            eligible = self.arrivals.submitted(job, at)
+            if job in known:
+                continue
+            self.jobs[job].due = at if moved else None
+            if eligible or self._is_held_by_policy(job):
+                self._submit(job)
+            else:
+                self._waiting.append(job)
+
+    def _give_up(self, job: int, never: str) -> None:
+        """Record that a job, which is not submitted, can never start."""
+        if not self.jobs[job].ended:
+            self.jobs[job].cancel(never)
+            self._note("ended", job, **self.jobs[job].facts())
+            self._follow(job)
+
+    def _is_expressible(self, job: int) -> bool:
+        """Return whether the batch system can let a waiting job wait: it knows the other jobs, and the conditions."""
+        return isinstance(self.system, DependingSystem) and bool(self._dependency(job))
+
+    def _dependency(self, job: int) -> str | None:
+        """Return the conditions of a job on jobs that have not ended, for the batch system; None: not expressible."""
+        waits = self.plan.waits
+        if waits is None or not self.arrivals.holds(job) or not isinstance(self.system, DependingSystem):
+            return None
+        own = list(waits.conditions[job])
+        if waits.previous[job] >= 0 and math.isnan(waits.think_s[job]):
+            if waits.any_of[job]:
+                return None
+            own.append(Condition(AFTER_ANY, waits.previous[job]))
+        own = [each for each in own if each.kind == SINGLETON or not self.jobs[each.of].ended]
+        # The name of each job is another one here, and a job that failed in the log completes.
+        if any(each.kind == SINGLETON or self.jobs[each.of].id is None or waits.fails[each.of] for each in own):
+            return None
+        conditions = [
+            (NAMES[each.kind], str(self.jobs[each.of].id), each.delay_s / self.speed if each.kind == AFTER else 0.0)
+            for each in own
+        ]
+        return self.system.dependency(conditions, any_of=waits.any_of[job])
+
+    def _follow(self, job: int) -> None:
+        """Tell the arrivals whether a job has started or ended."""
+        watched, now = self.jobs[job], self.trace(self.clock.now())
+        start, own = watched.execution[0], watched.own
+        if start is not None:
+            self.arrivals.started(job, min(self.trace(start), now))
+        if watched.ended:
+            end = now if own is None or own.end is None else min(self.trace(own.end), now)
+            self.arrivals.ended(job, watched.state, end)
+
     # -- for a policy of tracebed (`DecidingReplayer`) ---------------------------------------------------------------
+
+    def _is_held_by_policy(self, job: int) -> bool:
+        """Return whether a job that waits for others is submitted, and the policy does not start it."""
+        return False
+
+    def _released(self, job: int, never: str) -> None:
+        """Handle that a job, which was submitted while it waited for others, waits no more. Here: nothing."""
 
     def _submitted(self, job: int) -> None:
         """Handle that a job is in the queue of the batch system."""
@@ -311,6 +413,7 @@ class BatchReplayer:
                 self._warned = True
                 warnings.warn(f"job {self.plan.ids[done.job]} is rejected: {job.reason}", stacklevel=2)
             self._note("refused", done.job, called=job.called, reason=job.reason)
+            self._follow(done.job)
         elif done.error is not None and not done.error.transient:
             raise done.error
         else:
@@ -344,6 +447,7 @@ class BatchReplayer:
                 if job.observe(found, own, polled.began):
                     self._note("ended" if job.ended else "observed", number, **job.facts())
                     self._changed(number)
+                    self._follow(number)
                     if job.state is JobState.UNKNOWN and job.ended:
                         self._unwanted[str(job.id)] = polled.began  # it may still run
         self._observed(polled)
@@ -409,7 +513,7 @@ class BatchReplayer:
 
     def _cancel_stuck(self) -> None:
         """Cancel jobs that can never start, once all other jobs have ended."""
-        waits = self._next == len(self.plan) and not (self._queue or self._calls or self._unconfirmed)
+        waits = self.arrivals.next == math.inf and not (self._queue or self._calls or self._unconfirmed)
         self._stuck_polls = self._stuck_polls + 1 if waits and never_starts(self.jobs) else 0
         if self._stuck_polls < STUCK_POLLS:
             return
@@ -420,6 +524,7 @@ class BatchReplayer:
             seen = self.jobs[number].seen
             self.jobs[number].refuse(f"never starts: {seen.reason if seen else ''}")
             self._note("ended", number, **self.jobs[number].facts())
+            self._follow(number)
 
     def _cancel_all(self) -> None:
         """Cancel all jobs, including those that are found later. Failed calls are repeated at the next observation."""

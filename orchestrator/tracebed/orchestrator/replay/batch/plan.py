@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
@@ -10,7 +11,9 @@ import numpy as np
 
 from tracebed.converters.workload import Kind, Workload
 from tracebed.ground.errors import InputError
-from tracebed.orchestrator.scheduling.jobs import program_of
+from tracebed.orchestrator.scheduling.dependencies import Waits
+from tracebed.orchestrator.scheduling.jobs import program_of, waits_in
+from tracebed.orchestrator.scheduling.names import DependencyRule
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,7 @@ class SubmissionPlan:
     state_mib: list[float] = field(default_factory=list)  # state of each job, MiB
     group: list[str] = field(default_factory=list)  # empty, as the next one, in journals of earlier versions
     partition: list[str] = field(default_factory=list)  # in the workload; a replay submits to the one of its settings
+    waits: Waits | None = None  # what the jobs wait for; None: no job waits
     # Assumption or omission -> number of jobs, for the warnings of the run.
     counts: dict[str, int] = field(default_factory=dict)
 
@@ -37,7 +41,20 @@ class SubmissionPlan:
         return len(self.ids)
 
     @classmethod
-    def of(cls, workload: Workload, *, speed: float, limit_step_s: float, resizes: bool = False) -> Self:
+    def of_json(cls, values: Mapping[str, Any]) -> Self:
+        """Return the plan in JSON values of `as_dict`."""
+        return cls(**{**values, "waits": Waits.of_json(values.get("waits"))})
+
+    @classmethod
+    def of(
+        cls,
+        workload: Workload,
+        *,
+        speed: float,
+        limit_step_s: float,
+        resizes: bool = False,
+        dependencies: DependencyRule = DependencyRule.HONOR,
+    ) -> Self:
         """Return the plan for a workload, in which some job must have a run time and a size.
 
         Time limits become multiples of `limit_step_s` in wall time, the resolution of the batch system, rounded up.
@@ -54,12 +71,13 @@ class SubmissionPlan:
         limit = np.maximum(1.0, np.ceil(asked / step - 1e-9)) * step
         kind = jobs.column("kind").astype(object)
         fixed = (kind != Kind.RIGID) & ((kind != Kind.MALLEABLE) | (not resizes))
+        waits, counts_of_waits = waits_in(jobs, dependencies)
         counts |= {
             "jobs without a time limit: the default of the batch system": int(np.isnan(asked).sum()),
             f"time limits rounded up to multiples of {limit_step_s:g} wall s": int((limit > asked + 1e-6).sum()),
             "jobs exceed their limit: the batch system kills them": int((run_time > limit).sum()),
             "jobs that are not rigid: run at the requested size": int(fixed.sum()),
-            "jobs that depend on another job: dependency ignored": int((jobs.column("after") != "").sum()),
+            **counts_of_waits,
             "jobs with a memory request: ignored": int(np.isfinite(jobs.floats("memory_mib")).sum()),
             "jobs of named users: submitted as the user of the replay": int((jobs.column("user") != "").sum()),
         }
@@ -76,6 +94,7 @@ class SubmissionPlan:
             state_mib=jobs.floats("state_mib").tolist(),
             group=jobs.texts("group").tolist(),
             partition=jobs.texts("partition").tolist(),
+            waits=waits,
             counts={what: count for what, count in counts.items() if count},
         )
 
@@ -86,7 +105,9 @@ class SubmissionPlan:
     def shortest_s(self, nodes: int, speed: float) -> float:
         """Return a lower bound of the wall time of a replay on a number of nodes, s."""
         fitting = [job for job in range(len(self)) if self.nodes[job] <= nodes]
+        thinks = self.waits is not None and self.waits.thinks
         last = max((self.submit[job] - self.submit[0] + self._held(job) for job in fitting), default=0.0)
+        last = 0.0 if thinks else last  # a submission that follows from the end of another job may be earlier
         work = sum(self._held(job) * self.nodes[job] for job in fitting)
         return max(last, work / nodes) / speed
 

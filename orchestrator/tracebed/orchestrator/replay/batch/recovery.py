@@ -43,12 +43,12 @@ class BatchReconstruction:
 
     def __init__(self, facts: Mapping[str, Any], where: str | None = None) -> None:
         """Start without submitted jobs. Raises an exception if the facts are damaged."""
-        self.plan = SubmissionPlan(**facts["plan"])
+        self.plan = SubmissionPlan.of_json(facts["plan"])
         self.info = RunInfo.from_json(facts["info"], where=where)  # with the pauses and lost nodes so far
         self.origin = float(facts["origin"])
         self.jobs = [WatchedJob() for _ in self.plan.ids]  # the last known state of each job
         self.submitting: set[int] = set()  # jobs whose submission had no outcome yet
-        self.submitted = 0  # number of jobs whose submission had begun
+        self.submitted: set[int] = set()  # jobs whose submission had begun
         self.steps: list[Step] = []  # of the wall clock (`WallClock.steps`)
         self.interrupted: str | None = None  # reason of the interruption
         self.numbers = {name: number for number, name in enumerate(self.plan.ids)}
@@ -81,7 +81,8 @@ class BatchReconstruction:
         number = self.numbers[entry.job]
         job = self.jobs[number]
         if entry.kind == "submitting":
-            self.submitted = max(self.submitted, number + 1)
+            self.submitted.add(number)
+            job.due = data.get("due")
             self.submitting.add(number)
             job.called = job.called or self.wall(entry.time)
         elif entry.kind == "failed":

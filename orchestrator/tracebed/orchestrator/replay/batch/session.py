@@ -47,6 +47,7 @@ from tracebed.orchestrator.replay.thresholds import HealthThresholds
 from tracebed.orchestrator.run import JOURNAL, Run, RunInfo, check_target, workload_facts
 from tracebed.orchestrator.runs.working_folders import working_folders
 from tracebed.orchestrator.scheduling.jobs import Jobs
+from tracebed.orchestrator.scheduling.names import DependencyRule
 from tracebed.orchestrator.scheduling.state import Policy, dispatches, handles_requests, shares
 from tracebed.orchestrator.setup import Setup, Timing
 from tracebed.orchestrator.testbeds.agent.facts import host_facts
@@ -66,9 +67,15 @@ class BatchOptions:
     scheduler: str = "slurm"  # name of the batch system
     settings: BatchSettings = field(default_factory=BatchSettings)  # how the batch system is reached
     setup: Setup | None = None  # the policy that decides, with its settings; None: the batch system decides
+    dependencies: DependencyRule = DependencyRule.HONOR  # treatment of jobs that depend on others, without `setup`
 
     def __post_init__(self) -> None:
         bounds.check("speed", self.speed, bounds.MIN_SPEED, bounds.MAX_SPEED)
+
+    @property
+    def rule(self) -> DependencyRule:
+        """The treatment of jobs that depend on others, whoever decides."""
+        return self.dependencies if self.setup is None else self.setup.scheduling.dependencies
 
     def system(self) -> BatchSystem:
         """Return the batch system. Raises InputError if it is unknown, or an option is invalid."""
@@ -122,6 +129,7 @@ class BatchReplay:
         assert isinstance(machine, BatchMachine)
         own = None if setup.scheduling.policy == machine.reached.scheduler else setup
         chosen = replace(machine.reached, setup=own, speed=setup.timing.speed)
+        chosen = replace(chosen, dependencies=setup.scheduling.dependencies)
         return replay(workload, options=chosen, **vars(options))
 
 
@@ -156,7 +164,13 @@ def replay(
         facts, unusable = _without_unusable(facts, batch_system)
     decided = _decided(workload, options, batch_system, facts)
     resizes = decided is not None and decided[1].malleable
-    plan = SubmissionPlan.of(workload, speed=options.speed, limit_step_s=facts.limit_step_s, resizes=resizes)
+    plan = SubmissionPlan.of(
+        workload,
+        speed=options.speed,
+        limit_step_s=facts.limit_step_s,
+        resizes=resizes,
+        dependencies=options.rule,
+    )
     info = _info(workload, name, options, facts, decided)
     if resume and (run := find_finished(output, info)):
         return run
@@ -211,7 +225,8 @@ def _decided(
         hint = "replay on nodes of an allocation instead, whose agents can: an inventory with `provider: slurm`"
         raise InputError(f"{named} {what}, which {facts.name} cannot carry out", hint=hint)
     batch_system.check_resizing()
-    return Jobs.of(workload, over_limit=setup.scheduling.over_limit), policy, setup
+    jobs = Jobs.of(workload, over_limit=setup.scheduling.over_limit, dependencies=setup.scheduling.dependencies)
+    return jobs, policy, setup
 
 
 def _info(
@@ -222,7 +237,13 @@ def _info(
     decided: tuple[Jobs, Policy, Setup] | None,
 ) -> RunInfo:
     """Return the facts of the run that are known before it."""
-    of_system = Setup.of(facts.name, policy_parameters=facts.parameters, over_limit="kill", speed=options.speed)
+    of_system = Setup.of(
+        facts.name,
+        policy_parameters=facts.parameters,
+        over_limit="kill",
+        dependencies=options.dependencies,
+        speed=options.speed,
+    )
     return RunInfo(
         source="replay",
         execution="emulated",

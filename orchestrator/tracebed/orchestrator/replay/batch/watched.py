@@ -33,6 +33,7 @@ class WatchedJob:
     """A job of the replay. Times are of the replay's clock, s since 1970."""
 
     id: str | None = None  # ID in the batch system; None: not submitted, or refused
+    due: float | None = None  # trace time at which the submission was due, if it was not as planned
     called: float | None = None  # time of the call that submitted the job
     latency_s: float = 0.0  # duration of that call
     seen: JobObservation | None = None  # last observation
@@ -76,6 +77,10 @@ class WatchedJob:
     def refuse(self, reason: str) -> None:
         """Record that the batch system refused the job."""
         self.ended, self.state, self.reason = True, JobState.REJECTED, reason
+
+    def cancel(self, reason: str) -> None:
+        """Record that the job was cancelled before its start."""
+        self.ended, self.state, self.reason = True, JobState.CANCELLED, reason
 
     def without_steps(
         self, clock: WallClock, observed: JobObservation | None, own: OwnRecord | None, now: float

@@ -96,6 +96,8 @@ def obstacle(
     """Return the reason why the engine cannot simulate `jobs` under `policy` on `total` nodes; empty if it can."""
     if outages is not None:
         return "the compiled engine does not support outages of nodes"
+    if jobs.waits is not None:
+        return "the compiled engine does not support dependencies and think times"
     if pools is not None and (reason := _obstacle_of_pools(pools, policy)):
         return reason
     if reason := missing():
