@@ -13,7 +13,6 @@ from functools import cached_property
 import numpy as np
 
 from tracebed.converters.workload import FloatArray, IntArray, Workload
-from tracebed.machine.demand import Service, names_by_class
 from tracebed.machine.machine import Machine, Partition, expanded
 
 
@@ -61,6 +60,8 @@ class Pools:
             workload: jobs with a run time and a size (`Workload.runnable`).
             least: the fewest nodes on which each job starts, shape (jobs,).
         """
+        from tracebed.machine.demand import Service, names_by_class  # most machines have no demands
+
         names = names_by_class(machine)
         service = Service(workload, machine, names, least)
         class_of = np.repeat(np.arange(len(names)), [len(own) for own in names])

@@ -109,7 +109,7 @@ def execute(
         name, chosen = getattr(executor, "name", type(executor).__name__), executor
     if not chosen.accepts(machine, setup):
         what = f"the executor {name} does not accept this machine with the policy {setup.scheduling.policy}"
-        hint = "a machine with partitions or resources needs the policy slurm" if not executor else "name another one"
+        hint = "name another one" if executor else "use another policy, or name an executor"
         raise InputError(what, hint=hint)
     own = options if isinstance(options, chosen.options) else chosen.options(**vars(options or Options()))
     run: Run = checked(chosen.execute(workload, machine, setup, own), Run, f"executor {name}", chosen.execute)

@@ -27,7 +27,6 @@ from tracebed.orchestrator.executors import Options, execute
 from tracebed.orchestrator.run import Run, RunInfo, workload_facts
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.names import NODE_FAILURES
-from tracebed.orchestrator.scheduling.pools import on_pools
 from tracebed.orchestrator.scheduling.state import Policy, handles_requests
 from tracebed.orchestrator.setup import AnyPolicy, Setup, Timing
 from tracebed.orchestrator.simulation.checkpoints import Checkpoints
@@ -100,6 +99,8 @@ class Simulation:
         most = max(node.cores for node in nodes) if machine.plain else None  # else jobs are rejected, not clipped
         jobs, pools = self.jobs(workload, chosen, policy, most), None
         if not machine.plain:
+            from tracebed.orchestrator.scheduling.pools import on_pools  # with the scheduler
+
             jobs, pools = on_pools(workload, machine, jobs, policy)
         measured = timing.calibration.facts() if timing.calibration else {}
         interference, pauses = Interference.of(measured), Pauses.of(measured, jobs, timing.speed)
