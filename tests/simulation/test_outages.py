@@ -164,6 +164,52 @@ def test_a_job_that_holds_a_drained_node_is_not_shrunk(promise: str) -> None:
     assert simulated(workload_of(raw), 4, policy=policy).jobs["start"].tolist() == [0, 20]
 
 
+def malleable(work: float, low: int, size: int, most: int = 0, submit: float = 0.0) -> Workload:
+    """Return a malleable job of linear speedup, by its run time on `size` nodes."""
+    return workload_of([RefJob(0, submit, work, None, size, True, low, most or size, size)])
+
+
+def test_a_malleable_job_shrinks_off_a_lost_node() -> None:
+    run = simulated(malleable(100, 1, 4), 4, down("n2", 50, 60), policy="pref", on_node_failure="shrink")
+    assert times(run) == [(0, 102.5)]  # half of the work at 50, 7.5 s of it until 60, and all nodes from there
+    assert run.jobs["restarts"].tolist() == [0]
+    held = run.allocations[["node", "count", "start", "end"]].to_numpy().tolist()
+    assert sorted(held) == [[0, 1, 0, 102.5], [1, 1, 0, 50], [1, 1, 60, 102.5], [2, 2, 0, 102.5]]
+    assert run.reconfigurations[["nodes_from", "nodes_to", "asked"]].to_numpy().tolist() == [[4, 3, 50], [3, 4, 60]]
+    assert metrics(run)["jobs_hit"] == 0
+    requeued = simulated(malleable(100, 1, 4), 4, down("n2", 50, 60), policy="pref")
+    assert times(requeued)[0][0] >= 50
+
+
+@pytest.mark.parametrize(
+    ("job", "settings", "outages"),
+    [
+        (malleable(100, 4, 4), {}, [down("n1", 50)]),  # at its minimum
+        (rigid((0, 100, 4)), {}, [down("n1", 50)]),
+        (malleable(100, 1, 4), {"overheads": {"launch_s": 60.0}}, [down("n1", 50)]),  # being launched
+        (malleable(100, 1, 4), {"malleability_interval_s": 90.0}, [drain("n4", 10), down("n1", 50)]),
+    ],
+)
+def test_a_job_that_cannot_shrink_off_a_lost_node_is_requeued(job: Workload, settings: Any, outages: Any) -> None:
+    run = simulated(job, 5, *outages, policy="pref", on_node_failure="shrink", **settings)
+    assert run.jobs["restarts"].tolist() == [1]
+
+
+def test_a_job_under_a_policy_without_malleability_does_not_shrink_off_a_lost_node() -> None:
+    run = simulated(malleable(100, 1, 4), 5, down("n1", 50), policy="easy", on_node_failure="shrink")
+    assert times(run) == [(50, 150)]
+
+
+def test_a_job_that_shrinks_twice_at_one_instant_keeps_its_work() -> None:
+    outages = (down("n1", 50), down("n3", 50))
+    run = simulated(malleable(100, 1, 4), 4, *outages, policy="pref", on_node_failure="shrink")
+    assert times(run) == [(0, 150)]
+    pause = simulated(
+        malleable(100, 1, 4), 4, *outages, policy="pref", on_node_failure="shrink", overheads={"reconfiguration_s": 3.0}
+    )
+    assert times(pause)[0][1] == 156
+
+
 def test_no_guest_starts_on_a_drained_node() -> None:
     raw = [RefJob(number, 20.0 * number, 100.0, 200.0, 2, True, 2, 2, 2) for number in range(2)]
     work = workload_of(raw, cores_per_node=CORES)
@@ -503,7 +549,8 @@ def test_every_job_ends_whatever_nodes_are_out(policy: str, parameters: dict[str
     )
     interval = {} if registry.load(policy, parameters).__dict__.get("backfill_interval_s") else timing
     machine, made = nodes(count, CORES), registry.load(policy, parameters)
-    run = predict(work, machine, made, outages=Calendar(outages), **interval)
+    treatment = data.draw(st.sampled_from(["requeue", "shrink"]), "treatment")
+    run = predict(work, machine, made, outages=Calendar(outages), on_node_failure=treatment, **interval)
     assert_consistent(run, outages)
 
 

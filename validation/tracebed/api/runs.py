@@ -81,9 +81,10 @@ def simulate(
             drawn from the distributions of the calibration; `outages=` a calendar, its file (see `read_outages`), or a
             model by its fields `mtbf_s` and `repair_s` (mean times up and down of a node, s), `shape` (1: exponential,
             else Weibull) and `seed`; `on_node_failure=` what happens to the jobs of a node that is down, `requeue`
-            (they begin again, the default) or `fail`; `checkpoint_s=` the work between two checkpoints of a job, from
-            which it then continues, and `checkpoint_cost_s=` the time to write one, s; and for a simulator of another
-            project `timeout_s`, `keep`, `replace` and `simulator_options`, the fields of `SimulateOptions`.
+            (they begin again, the default), `fail`, or `shrink` (malleable ones continue on their other nodes);
+            `checkpoint_s=` the work between two checkpoints of a job, from which it then continues, and
+            `checkpoint_cost_s=` the time to write one, s; and for a simulator of another project `timeout_s`, `keep`,
+            `replace` and `simulator_options`, the fields of `SimulateOptions`.
 
     Raises:
         InputError: no job can run, a name is unknown, a number is out of its range, or the size of the machine is

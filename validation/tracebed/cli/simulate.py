@@ -86,12 +86,12 @@ class OutageOptions:
 
     outages: Any = shared(outages_option)
     on_node_failure: tuple[str, dict[str, float]] = option(
-        type=Family(click.Choice(["requeue", "fail"]), {"checkpoint": DURATION, "cost": DURATION}),
+        type=Family(click.Choice(["requeue", "fail", "shrink"]), {"checkpoint": DURATION, "cost": DURATION}),
         default="requeue",
-        metavar="requeue[,checkpoint=D[,cost=D]]|fail",
-        help="Treatment of the jobs of a node that is down: return them to the queue, or fail them. A requeued job "
-        "begins again, or continues from its last checkpoint: checkpoint is the work between two of them, cost the "
-        "time to write one (0).",
+        metavar="requeue|shrink[,checkpoint=D[,cost=D]]|fail",
+        help="Treatment of the jobs of a node that is down: return them to the queue, fail them, or shrink malleable "
+        "ones off the node. A requeued job begins again, or continues from its last checkpoint: checkpoint is the work "
+        "between two of them, cost the time to write one (0).",
     )
 
     @property

@@ -260,6 +260,15 @@ class Cluster:
             dropped += nodes[keep:]
         return dropped
 
+    def give_up(self, job: int, node: int, now: float) -> None:
+        """Release the lost `node` of `job`, which keeps its other nodes. `job` must not share nodes."""
+        groups = self._held[job]
+        at = next(at for at, (_, nodes) in enumerate(groups) if node in nodes)
+        since, nodes = groups[at]
+        left = [other for other in nodes if other != node]
+        groups[at : at + 1] = [(since, left)] if left else []
+        self._return_nodes(job, since, [node], now)
+
     def lose(self, node: int) -> None:
         """Mark `node` as lost: it is not idle until it returns. A job that holds the node keeps it until `release`."""
         self.lost.add(node)

@@ -13,6 +13,8 @@ FIRST = "first"
 """The usual placement: the lowest-numbered idle nodes."""
 NODE_FAILURES = ("requeue", "fail")
 """Treatment of the jobs of a lost node: return them to the queue, or fail them."""
+SHRINK = "shrink"
+"""Treatment in a simulation: malleable jobs continue without the node, and others return to the queue."""
 
 
 class DependencyRule(enum.StrEnum):

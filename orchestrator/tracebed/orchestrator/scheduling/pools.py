@@ -163,6 +163,10 @@ class PooledScheduler:
         """See `Scheduler.node_lost`."""
         return [job for part in self._with(node) for job in part.node_lost(node, now)]
 
+    def give_up(self, job: int, node: int, now: float) -> bool:
+        """See `Scheduler.give_up`."""
+        return self._part(job).give_up(job, node, now)
+
     def node_drained(self, node: int, now: float) -> None:
         """See `Scheduler.node_drained`."""
         for part in self._with(node):

@@ -630,6 +630,36 @@ class Scheduler:
         self.nodes_changed()
         return failing
 
+    def give_up(self, job: int, node: int, now: float) -> bool:
+        """Handle that the running malleable `job` may continue without its lost `node`, instead of `end` or `requeue`.
+
+        Return whether it continues: not on fewer nodes than its minimum, during a resize, while it holds a drained node
+        or shares nodes, or after its cancellation.
+        """
+        state, jobs = self.state, self.jobs
+        state.now = now
+        nodes = state.size[job] - 1
+        if not jobs.malleable[job] or nodes < jobs.low[job] or self.cluster.shares(job):
+            return False
+        if job in self._resizes or job in state.draining or job in state.cancelling:
+            return False
+        self.cluster.give_up(job, node, now)
+        state.failing.remove(job)
+        state.resizing.discard(job)
+        able = {job, *state.resizable}
+        state.resizable = {running: None for running in state.size if running in able}  # in the order of start
+        state.size[job] = nodes
+        state.requested.pop(job, None)
+        done, since, rate = self._progress[job]
+        done += (now - since) * rate
+        rate = jobs.rate(job, nodes)
+        self._progress[job] = (done, now, rate)
+        self._expect(job, now + (self._limit[job] - done) / rate)
+        if self._shares:
+            self._sharing.note_host(job)
+        self._nodes_freed()
+        return True
+
     def node_drained(self, node: int, now: float) -> None:
         """Handle that no other job may start on `node`. The jobs on the node continue."""
         self.state.now = now

@@ -28,7 +28,7 @@ class Outages:
     Attributes:
         changes: the changes, in the order of time.
         names: names of the nodes.
-        on_node_failure: one of `scheduling.names.NODE_FAILURES`.
+        on_node_failure: one of `scheduling.names.NODE_FAILURES`, or `SHRINK`.
         checkpoints: the checkpoints from which requeued jobs continue; None: they begin again.
     """
 

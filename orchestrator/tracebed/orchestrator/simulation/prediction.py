@@ -26,7 +26,7 @@ from tracebed.machine.pools import Pools
 from tracebed.orchestrator.executors import Options, execute
 from tracebed.orchestrator.run import Run, RunInfo, workload_facts
 from tracebed.orchestrator.scheduling.jobs import Jobs
-from tracebed.orchestrator.scheduling.names import NODE_FAILURES
+from tracebed.orchestrator.scheduling.names import NODE_FAILURES, SHRINK
 from tracebed.orchestrator.scheduling.state import Policy, handles_requests
 from tracebed.orchestrator.setup import AnyPolicy, Setup, Timing
 from tracebed.orchestrator.simulation.checkpoints import Checkpoints
@@ -58,7 +58,8 @@ class PredictionOptions(Options):
     outages: Calendar | OutageModel | None = None
     """The outages of the nodes, or a model from which they are drawn. None: there are none."""
     on_node_failure: str = "requeue"
-    """Treatment of the jobs of a node that is down, one of `scheduling.names.NODE_FAILURES`."""
+    """Treatment of the jobs of a node that is down, one of `scheduling.names.NODE_FAILURES`, or `SHRINK`: malleable
+    jobs continue on their other nodes."""
     checkpoint_s: float = 0.0
     """Work between two checkpoints of a job, from which it continues if it loses a node, s. 0: it begins again."""
     checkpoint_cost_s: float = 0.0
@@ -66,14 +67,15 @@ class PredictionOptions(Options):
 
     def __post_init__(self) -> None:
         """Raise InputError if the treatment is unknown, or there is no use of checkpoints."""
-        one_of("on_node_failure", self.on_node_failure, NODE_FAILURES)
+        one_of("on_node_failure", self.on_node_failure, (*NODE_FAILURES, SHRINK))
         if self.checkpoint_s:
             bounds.check("checkpoint_s", self.checkpoint_s, 1e-3, bounds.MAX_SECONDS)
         bounds.check("checkpoint_cost_s", self.checkpoint_cost_s, 0.0, bounds.MAX_SECONDS)
         if self.checkpoint_cost_s and not self.checkpoint_s:
             raise InputError("checkpoints have a cost and no interval", hint="give checkpoint_s")
-        if self.checkpoint_s and (self.outages is None or self.on_node_failure != "requeue"):
-            raise InputError("no job continues from a checkpoint", hint="give outages, and requeue as on_node_failure")
+        if self.checkpoint_s and (self.outages is None or self.on_node_failure == "fail"):
+            what = "no job continues from a checkpoint"
+            raise InputError(what, hint="give outages, and requeue or shrink as on_node_failure")
 
 
 class Simulation:

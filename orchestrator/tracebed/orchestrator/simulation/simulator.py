@@ -13,6 +13,7 @@ from tracebed.machine.pools import Pools
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.dependencies import Arrivals
 from tracebed.orchestrator.scheduling.jobs import Jobs
+from tracebed.orchestrator.scheduling.names import SHRINK
 from tracebed.orchestrator.scheduling.pools import scheduler_on
 from tracebed.orchestrator.scheduling.record import ScheduleRecord
 from tracebed.orchestrator.scheduling.state import Policy, next_multiple, shares
@@ -257,10 +258,19 @@ class Simulator:
             self.scheduler.node_drained(node, now)
 
     def _lose(self, job: int, node: int, reason: str) -> None:
-        """End the running `job` now, because its `node` is down. Its work is lost."""
+        """End the running `job` now, because its `node` is down, and its work is lost; or continue it on the others."""
         assert self.outages is not None
         now, record, outages = self._now, self.record, self.outages
-        state, why = record.treat_loss(job, outages.on_node_failure, outages.names[node], reason)
+        treatment = outages.on_node_failure
+        if treatment == SHRINK:
+            # A job that is being launched has no work to continue.
+            if record.launched[job] <= now and self.scheduler.give_up(job, node, now):
+                nodes = self.cluster.nodes_of(job)
+                self._request_resize(job, len(nodes) + 1, len(nodes))
+                self._take_effect(job, nodes)
+                return
+            treatment = "requeue"
+        state, why = record.treat_loss(job, treatment, outages.names[node], reason)
         if self._checkpoints:
             self._save(job)
             if state == "requeued" and (saved := [each for each in self._saved.pop(job, []) if each[1] <= now]):

@@ -26,7 +26,7 @@ from tracebed.orchestrator.run import Run, RunInfo, workload_facts
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import IGNORED, Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
-from tracebed.orchestrator.scheduling.names import DependencyRule
+from tracebed.orchestrator.scheduling.names import SHRINK, DependencyRule
 from tracebed.orchestrator.scheduling.node_masks import mask_of
 from tracebed.orchestrator.scheduling.policies.registry import resolve
 from tracebed.orchestrator.scheduling.policies.slurm import Slurm
@@ -140,9 +140,10 @@ class SlurmSimulation(Simulation):
             what = "a cluster of a slurm.conf is simulated by the compiled engine only"
             raise InputError(what, hint="use --engine auto or --engine compiled")
         facts, outages = self.outages(workload, machine.nodes, options)
-        if outages is not None and outages.checkpoints:
-            what = "checkpoints are not modeled for a cluster of a slurm.conf"
-            raise InputError(what, hint="leave them out, or give --nodes N: equal nodes in one partition")
+        if outages is not None and (outages.checkpoints or outages.on_node_failure == SHRINK):
+            what = "checkpoints are" if outages.checkpoints else "jobs that shrink off a lost node are"
+            hint = "leave them out, or give --nodes N: equal nodes in one partition"
+            raise InputError(f"{what} not modeled for a cluster of a slurm.conf", hint=hint)
         with no_collection():
             record, cluster = simulate(workload, machine, policy, chosen, seed, outages)
         parameters = {**chosen.scheduling.policy_parameters, "seed": seed}

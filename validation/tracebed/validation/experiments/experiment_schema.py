@@ -349,7 +349,7 @@ class OutagesSpec(ExperimentPart):
     repair_s: float | None = None
     shape: float = 1.0
     seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None
-    on_node_failure: Literal["requeue", "fail"] = "requeue"
+    on_node_failure: Literal["requeue", "fail", "shrink"] = "requeue"
     checkpoint_s: float = 0.0
     checkpoint_cost_s: float = 0.0
     label: Annotated[str, Field(max_length=80)] = ""

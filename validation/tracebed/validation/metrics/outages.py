@@ -107,7 +107,7 @@ METRICS = (
         definition=_jobs_hit,
         undefined=NO_OUTAGE,
         optional=True,
-        docs="number of jobs that lost a node at least once: they began again, or failed",
+        docs="number of jobs that lost a node at least once and began again, or failed",
     ),
     Metric(
         name="lost_work_node_h",
