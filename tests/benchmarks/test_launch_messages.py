@@ -57,6 +57,7 @@ def replayed(workload: Workload, folder: Path, policy: str = "pref", **options: 
 @pytest.mark.parametrize("column", [name for name in SCHEMA if name not in WITHOUT])
 def test_a_replay_ends_whatever_value_of_a_job_is_missing(tmp_path: Path, column: str, first: bool) -> None:
     value = GIVEN.get(column, 2 if SCHEMA[column].dtype != "str" else SCHEMA[column].default or "x")
+    value = "2" if column == "after" and first else value  # no job waits for itself
     workload = of_two(column, *((value, None) if first else (None, value)))
     jobs = replayed(workload, tmp_path / "run", "pref" if column != "requests" else "dmr")
     assert set(jobs["state"]) == {"completed"} and jobs["restarts"].sum() == 0

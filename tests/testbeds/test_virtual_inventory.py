@@ -20,9 +20,9 @@ from tracebed.cli import tracebed
 from tracebed.converters.formats.writing import write_workload
 from tracebed.converters.workload import Provenance, System, Workload
 from tracebed.ground.errors import ExitCode, TracebedError
-from tracebed.orchestrator.replay.loop import Replayer
 from tracebed.orchestrator.replay.session import BEGINS_AGAIN
 from tracebed.orchestrator.run import Run
+from tracebed.orchestrator.scheduling.dependencies import Arrivals
 from tracebed.testing.virtual.faults import OUTAGES, OUTAGES_S, drawn_outages
 from tracebed.testing.virtual.kernel import PREFIX, SHARED
 from tracebed.validation.fitting.cases import _check_real
@@ -120,14 +120,14 @@ def test_each_fault_is_a_warning_of_the_run_and_a_seed_gives_one_replay(run: Tra
 
 def test_an_interrupted_virtual_replay_is_saved(run: Tracebed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert replay(run, nodes=inventory(tmp_path)).exception is None
-    submit = Replayer.submit
+    submitted = Arrivals.submitted
 
-    def interrupt(self: Replayer, count: int) -> list[int]:
-        if self._next_job == 10:
+    def interrupt(self: Arrivals, job: int, now: float) -> bool:
+        if job == 10:
             signal.raise_signal(signal.SIGTERM)
-        return submit(self, count)
+        return submitted(self, job, now)
 
-    monkeypatch.setattr(Replayer, "submit", interrupt)
+    monkeypatch.setattr(Arrivals, "submitted", interrupt)
     result = replay(run, "--replace", nodes=inventory(tmp_path))
     (beside,) = tmp_path.glob("real.interrupted-*")
     assert Run.load(beside).info.interruptions == ["SIGTERM"], result.output
