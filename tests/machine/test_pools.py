@@ -177,3 +177,10 @@ def test_a_job_of_one_partition_waits_for_a_job_of_another(policy: str) -> None:
     assert run.jobs["start"].tolist()[:3] == [0.0, 30.0, 40.0]
     assert run.jobs["state"].tolist() == ["completed", "completed", "completed", "rejected", "cancelled"]
     assert "4" in run.jobs["reason"].iloc[4]
+
+
+def test_a_reservation_is_for_no_more_nodes_than_can_serve_the_job() -> None:
+    job = {"partition": "gpu", "kind": "malleable", "nodes": 3, "nodes_min": 1, "nodes_max": 3, "nodes_pref": 3}
+    job |= {"speedup": "linear", "time_limit": 100.0}
+    run = predict(workload(job), MACHINE, "leak", policy_parameters={"reserve": True, "contiguous": False})
+    assert run.jobs[["start", "end"]].to_numpy().tolist() == [[0.0, 15.0]]

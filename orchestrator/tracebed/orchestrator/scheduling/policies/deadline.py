@@ -56,7 +56,7 @@ def planned(state: State, job: int, shape: Callable[..., Sequence[int] | None], 
     """
     jobs, out = state.jobs, mask_of(state.cluster.lost)
     deadline, length = jobs.deadline_of(job), jobs.limit[job] + margin_s
-    since, nodes = max(state.now, jobs.earliest_of(job)), jobs.nodes[job]
+    since, nodes = max(state.now, jobs.earliest_of(job)), min(jobs.nodes[job], state.total)
     enough = False
     for at, bits in state.reservations.openings(max(length, SHORTEST_S), since, deadline - length):
         free = bits & ~out
