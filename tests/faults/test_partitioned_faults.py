@@ -125,3 +125,11 @@ def test_a_start_calls_the_pools_from_which_it_kept_nodes(monkeypatch: pytest.Mo
     assert violations(CHAIN) == []
     monkeypatch.setattr(Pools, "connected", Pools.overlapping)
     assert violations(CHAIN)[0].startswith("liveness: ['v1', 'v2', 'v3', 'v8'] are idle at ")
+
+
+def test_events_of_an_agent_that_is_newer_than_the_journal_arrive() -> None:
+    """The journal lost the rows in which a node had another agent, whose numbers of events begin again.
+
+    Its events were taken for those of the agent before it, so that a job never ended.
+    """
+    assert violations(PartitionedScenario.drawn(300812)) == []

@@ -100,7 +100,7 @@ class Link:
         self.channel, self.lines = channel, lines
         self.hello = {}
         self.clock = NodeClock(same=self.provider.shared)
-        self.pings, self._latest = 0, self.seen or 0
+        self.pings, self._latest = 0, 0
         self.early_events.clear()
         self.ended = False
         lines.send(self._hello(inventory))
