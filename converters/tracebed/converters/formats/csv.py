@@ -65,9 +65,8 @@ def read(file: Input) -> Workload:
         raise unreadable(error, file, names, lambda row: _place(file, above, row - 1 - above)) from None
     if any(pa.types.is_binary(kind) for kind in content.schema.types) or not _named(content):
         raise InputError("the file is not UTF-8", where=file.where, hint="convert it: iconv -f LATIN1 -t UTF-8")
-    indices = [
-        *takewhile(INDEX.fullmatch, content.column_names)
-    ]  # two, if a table with row numbers was read and written
+    # There are two if a table with row numbers was read and written.
+    indices = [*takewhile(INDEX.fullmatch, content.column_names)]
     if indices and not {*content.column_names} <= SCHEMA.keys():
         content = content.drop_columns(indices)
         tolerate({"columns of row numbers without a name, left out": len(indices)}, where=file.where)

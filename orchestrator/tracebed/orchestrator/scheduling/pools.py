@@ -6,7 +6,7 @@ without a common node, this is the same as a machine for each pool.
 If pools overlap, they are served by descending tier, then by their first waiting jobs, in the order of submission. A
 pool is offered the idle nodes that earlier pools can spare: each of them keeps those of the common nodes that its first
 waiting job and its promised jobs need at their shadow time, as in EASY, until this job is expected to end. The jobs of
-other pools on its nodes count as releases at their expected ends. Reservations of waiting jobs are made anew in each
+other pools on its nodes count as releases at their expected ends. Reservations of waiting jobs are made again in each
 call. A job never shrinks for a job of another pool.
 """
 
@@ -70,7 +70,8 @@ class PooledScheduler:
         """Start with idle nodes and without waiting jobs."""
         self.policy, self.executor, self.pools = policy, executor, pools
         self.jobs = seen = visible_jobs(policy, jobs)
-        self._clusters = [Part(cluster, pool.nodes, pools.weights.tolist()) for pool in pools.pools]
+        weights = pools.weights.tolist()
+        self._clusters = [Part(cluster, pool.nodes, weights) for pool in pools.pools]
         self._parts = [Scheduler(jobs, part, policy, executor, visible=seen, **settings) for part in self._clusters]
         self._of: list[int] = pools.of.tolist()
         self._changed: set[int] = set()  # the pools with an event since the last call of the policy
@@ -108,17 +109,19 @@ class PooledScheduler:
 
     def hold(self, job: int, now: float) -> None:
         """See `Scheduler.hold`. A job that no nodes can serve is rejected."""
-        if self._of[job] < 0:
-            self.executor.reject(job, self.pools.reasons[job])
-        else:
+        if self._is_served(job):
             self._part(job).hold(job, now)
 
     def submit(self, job: int, now: float) -> None:
         """See `Scheduler.submit`. A job that no nodes can serve is rejected."""
+        if self._is_served(job):
+            self._part(job).submit(job, now)
+
+    def _is_served(self, job: int) -> bool:
+        """Return whether nodes can serve a job, which arrives. Else the job is rejected."""
         if self._of[job] < 0:
             self.executor.reject(job, self.pools.reasons[job])
-        else:
-            self._part(job).submit(job, now)
+        return self._of[job] >= 0
 
     def is_held(self, job: int) -> bool:
         """See `Scheduler.is_held`."""

@@ -650,14 +650,9 @@ class Scheduler:
         state.resizable = {running: None for running in state.size if running in able}  # in the order of start
         state.size[job] = nodes
         state.requested.pop(job, None)
-        done, since, rate = self._progress[job]
-        done += (now - since) * rate
-        rate = jobs.rate(job, nodes)
-        self._progress[job] = (done, now, rate)
-        self._expect(job, now + (self._limit[job] - done) / rate)
+        self._continue(job)
         if self._shares:
             self._sharing.note_host(job)
-        self._nodes_freed()
         return True
 
     def node_drained(self, node: int, now: float) -> None:
@@ -709,13 +704,18 @@ class Scheduler:
             self.cluster.shrink(job, released, now)
             if job in state.draining:
                 self._count_drained([job])
+        self._continue(job)
+        self._withdraw_promises()  # a node that the job releases may be lost
+
+    def _continue(self, job: int) -> None:
+        """Continue the running `job` at the rate of its new number of nodes; the nodes that it gave up are released."""
+        now = self.state.now
         done, since, rate = self._progress[job]
         done += (now - since) * rate
-        rate = self.jobs.rate(job, state.size[job])
+        rate = self.jobs.rate(job, self.state.size[job])
         self._progress[job] = (done, now, rate)
         self._expect(job, now + (self._limit[job] - done) / rate)
         self._nodes_freed()
-        self._withdraw_promises()  # a node that the job releases may be lost
 
     def refused(self, job: int, nodes: int, now: float) -> None:
         """Handle that the pending expansion of `job` is impossible: it keeps `nodes` nodes, and the others are idle."""
