@@ -253,8 +253,17 @@ class BatchReplayer:
     def _request(self, job: int) -> JobRequest:
         """Return the request of a job."""
         plan, run_s = self.plan, self.plan.run_time[job] / self.speed
-        request = self.records.request(self.name(job), plan.nodes[job], run_s, plan.limit_s(job, self.speed))
-        return replace(request, dependency=self._dependency(job) or "")
+        request = self.records.request(self.name(job), plan.nodes[job], run_s, self._limit_s(job), **self._work(job))
+        demands = tuple(plan.options[job]) if plan.options else ()
+        return replace(request, dependency=self._dependency(job) or "", demands=demands)
+
+    def _work(self, job: int) -> dict[str, Any]:
+        """Return arguments of `JobRecords.request` beside the run time of a job."""
+        return {}
+
+    def _limit_s(self, job: int) -> float | None:
+        """Return the time limit of a job in the batch system, wall s; None: its default."""
+        return self.plan.limit_s(job, self.speed)
 
     def _observe(self, known: list[str]) -> None:
         """Observe all jobs, in the background."""

@@ -26,12 +26,13 @@ from tracebed.orchestrator.replay.batch.base import (
     ResizingSystem,
     SystemFacts,
 )
-from tracebed.orchestrator.replay.batch.deciding import GRAIN_S, MOST_SHOWN, DecidingReplayer
+from tracebed.orchestrator.replay.batch.deciding import MOST_SHOWN, DecidingReplayer
 from tracebed.orchestrator.replay.batch.ending import ended_run
 from tracebed.orchestrator.replay.batch.loop import BatchReplayer
 from tracebed.orchestrator.replay.batch.plan import SubmissionPlan
 from tracebed.orchestrator.replay.batch.records import JobRecords
 from tracebed.orchestrator.replay.batch.recovery import SCHEMA, KilledReplay, warn_of_leftover_jobs
+from tracebed.orchestrator.replay.batch.resizing import GRAIN_S
 from tracebed.orchestrator.replay.batch.wall import WallClock
 from tracebed.orchestrator.replay.ending import find_finished, save
 from tracebed.orchestrator.replay.folder import (
