@@ -120,6 +120,8 @@ class LayerPass(NamedTuple):
     """The largest number of nodes for which a job asks."""
     excluded: dict[str, str]
     """Why a job cannot be resized, or only shrink."""
+    limits_s: dict[str, float]
+    """The time limit of each job that has one, wall s."""
 
 
 class LayerFacts(NamedTuple):
@@ -237,8 +239,8 @@ class ResizingSystem(BatchSystem, Protocol):
 class DemandingSystem(BatchSystem, Protocol):
     """A batch system to which jobs are submitted with demands of their own (`BatchSettings.demands`)."""
 
-    def demands(self, workload: Workload, resized: bool) -> Demands:
-        """Return what the jobs of a workload demand. `resized`: whether a layer resizes malleable jobs."""
+    def demands(self, workload: Workload, folder: Path) -> Demands:
+        """Return what the jobs of a workload demand. Users of jobs must be able to enter the `folder` of the run."""
 
 
 @runtime_checkable
@@ -249,16 +251,16 @@ class LayeredSystem(DemandingSystem, Protocol):
     second job, also while it waits. The methods raise Refused if a repetition of the call is useless.
     """
 
-    def check_layer(self) -> LayerFacts:
-        """Raise InputError if the configuration of the batch system does not permit resizes."""
+    def check_layer(self, policy: str) -> LayerFacts:
+        """Raise InputError if the policy is unknown, or the configuration of the batch system permits no resizes."""
 
-    def layer_pass(self, policy: str, jobs: Sequence[LayerJob], released: Collection[str]) -> LayerPass:
+    def layer_pass(self, policy: str, jobs: Sequence[LayerJob], released: Collection[tuple[str, str]]) -> LayerPass:
         """Decide by a policy which jobs leave nodes, and which ask for nodes.
 
         Args:
             policy: the policy.
             jobs: the jobs without a pending resize, in the order of their starts.
-            released: pairs `ID NODE` of nodes that jobs are about to leave.
+            released: pairs (ID of a job, node) of nodes that jobs are about to leave, which count as free.
         """
 
     def ask(self, id: str, name: str, most: int, wait_s: float) -> tuple[str, tuple[str, ...]]:

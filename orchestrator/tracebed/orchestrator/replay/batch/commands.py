@@ -15,7 +15,13 @@ TIMEOUT_S = 60.0  # timeout of a command, wall s
 LINES = 3  # number of last lines of the output of a failed command that its error quotes
 
 
-def run(*command: str, environment: Mapping[str, str], transient: Collection[str] = (), refusing: bool = False) -> str:
+def run(
+    *command: str,
+    environment: Mapping[str, str],
+    transient: Collection[str] = (),
+    refusing: bool = False,
+    timeout_s: float = TIMEOUT_S,
+) -> str:
     """Run a command of a batch system, without a shell, and return its output.
 
     A retry may succeed after a message with one of the parts `transient` (lower case). If `refusing`, another error is
@@ -32,11 +38,11 @@ def run(*command: str, environment: Mapping[str, str], transient: Collection[str
             capture_output=True,
             encoding="utf-8",
             errors="replace",
-            timeout=TIMEOUT_S,
+            timeout=timeout_s,
             start_new_session=True,  # Ctrl-C must not end a submission halfway
         )
     except subprocess.TimeoutExpired as error:
-        raise TestbedError(f"{command[0]} took longer than {TIMEOUT_S:g} s", transient=True) from error
+        raise TestbedError(f"{command[0]} took longer than {timeout_s:g} s", transient=True) from error
     except OSError as error:
         raise TestbedError(f"{command[0]} cannot be run: {error.strerror}", transient=True) from error
     if done.returncode == 0:

@@ -118,12 +118,20 @@ class ResizingReplayer(BatchReplayer):
     # -- resizes ---------------------------------------------------------------------------------------------------
 
     def _begin_resize(
-        self, job: int, before: tuple[str, ...], after: tuple[str, ...], asked: float, decision_s: float
+        self,
+        job: int,
+        before: tuple[str, ...],
+        after: tuple[str, ...],
+        asked: float,
+        decision_s: float,
+        request: int | None = None,
     ) -> ResizeCommand:
-        """Begin a resize of a job, which the commands of `_advance` carry out."""
-        self._requests[job] += 1
+        """Begin a resize of a job, which the commands of `_advance` carry out. Without a `request`, it is a new one."""
+        if request is None:
+            self._requests[job] += 1
+            request = self._requests[job]
         rates = (self.resized.rate(job, len(before)), self.resized.rate(job, len(after)))
-        resize = BatchResize(self._requests[job], before, after, rates, asked, decision_s)
+        resize = BatchResize(request, before, after, rates, asked, decision_s)
         self.jobs[job].resizes.append(resize)
         self._pending[job] = ResizeCommand(resize)
         self._note("resize", job, request=resize.request, before=before, after=after)

@@ -114,6 +114,8 @@ class WatchedJob:
         `MISSING_POLLS` and `UNKNOWN_POLLS` times.
         """
         has_end = own is not None and own.end is not None
+        if observed is not None and self.seen is not None and not observed.cores:
+            observed = replace(observed, cores=self.seen.cores)
         self.unconfirmed_end = (None, None)
         if observed is not None and observed.phase in LIVE:
             if not observed.is_left or self.seen is None:
