@@ -6,12 +6,13 @@ import math
 import os
 import pwd
 import re
+import shutil
 import stat
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from tracebed.converters.workload import Workload
 from tracebed.ground.errors import InputError, TestbedError
@@ -266,8 +267,14 @@ class SlurmSystem:
             raise TestbedError(f"the job {name} with the requested nodes has ended", transient=True)
         return found[-1]
 
-    def merge(self, second: str) -> None:
-        """Give the nodes of a second job to the job that it expands."""
+    def merge(self, id: str, second: str) -> None:
+        """Give the nodes of a second job to the job that it expands.
+
+        Slurm 22.05 accepts this for a job that has ended, too, and never allocates the nodes again.
+        """
+        state = self._run("squeue", "-h", "-j", id, "-t", "all", "-o", "%T", refusing=True).strip()
+        if state != "RUNNING":
+            raise Refused(f"job {id} is {state or 'unknown'}, and cannot expand")
         self._run("scontrol", "update", f"JobId={second}", "NumNodes=0", refusing=True)
 
     def shrink(self, id: str, nodes: Sequence[str]) -> None:
@@ -308,7 +315,8 @@ class SlurmSystem:
         """Ask by `salloc` for a second job without steps, of the shape of the first one, the last of the queue.
 
         Slurm limits it to the rest of the time limit of the first job. With `--ntasks`, Slurm 22.05 would cut its nodes
-        to the number of its tasks, or wait for all of them.
+        to the number of its tasks, or wait for all of them. Slurm tells the nodes to a process of the user of the job
+        only. `salloc` ends, and with it the second job that waits, if the replay is killed.
         """
         (job,) = records(self._run("scontrol", "-d", "-o", "show", "job", id), "JobId", "scontrol show job")
         held = held_cores(job)
@@ -320,12 +328,13 @@ class SlurmSystem:
         shape += [f"--{option}={job.of(field)}" for option, field in given.items() if job.of(field)]
         if whole_nodes(job):
             shape.append("--exclusive")
-        if (user := re.search(r"\((\d+)\)", job.of("UserId"))) and int(user[1]) != os.geteuid():
-            group = re.search(r"\((\d+)\)", job.of("GroupId"))
-            shape += [f"--uid={user[1]}", *([f"--gid={group[1]}"] if group else [])]
+        number = re.search(r"\((\d+)\)", job.of("UserId"))
+        user = int(number[1]) if number and int(number[1]) != os.geteuid() else None
+        bound = ("setpriv", "--pdeathsig", "TERM") if shutil.which("setpriv") else ()
         second = ("--no-shell", f"--immediate={math.ceil(wait_s)}", f"--dependency=expand:{id}", f"--job-name={name}")
         where = (f"--nodes=1-{most}", f"--exclude={','.join(held)}", f"--nice={LAST}")
-        self._run("salloc", *second, *where, *shape, refusing=True, timeout_s=wait_s + TIMEOUT_S)
+        command = (*bound, "salloc", *second, *where, *shape)
+        self._run(*command, refusing=True, timeout_s=wait_s + TIMEOUT_S, user=user)
         found = self._run("squeue", "-h", *self._of_users, f"--name={name}", "-t", "R", "-o", "%i|%N").split()
         if not found:
             raise TestbedError(f"the job {name} with the requested nodes has ended", transient=True)
@@ -374,20 +383,18 @@ class SlurmSystem:
             raise InputError("Slurm has no default partition", hint=f"choose one by -S partition=NAME: {names}")
         return marked[0]
 
-    def _run(
-        self, *command: str, refusing: bool = False, timeout_s: float = TIMEOUT_S, without: str | None = None
-    ) -> str:
+    def _run(self, *command: str, refusing: bool = False, without: str | None = None, **further: Any) -> str:
         """Run a command of Slurm and return its output.
 
         Args:
             command: the command.
             refusing: whether an error that is not transient is final.
-            timeout_s: timeout, wall s.
             without: a variable of the environment that the command does not get.
+            further: other arguments of `run`.
         """
         environment = {name: value for name, value in self._environment.items() if name != without}
         try:
-            return run(*command, environment=environment, transient=TRANSIENT, refusing=refusing, timeout_s=timeout_s)
+            return run(*command, environment=environment, transient=TRANSIENT, refusing=refusing, **further)
         except TestbedError as error:
             raise explained(error) from error
 

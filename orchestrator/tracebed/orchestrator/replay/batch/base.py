@@ -228,8 +228,8 @@ class ResizingSystem(BatchSystem, Protocol):
     def request(self, id: str, name: str, nodes: Sequence[str]) -> str:
         """Take `nodes` for the running job `id` by a second job with a name, and return the ID of the second job."""
 
-    def merge(self, second: str) -> None:
-        """Give the nodes of a second job to the job for which they were requested."""
+    def merge(self, id: str, second: str) -> None:
+        """Give the nodes of a second job to the running job `id`, for which they were requested."""
 
     def shrink(self, id: str, nodes: Sequence[str]) -> None:
         """Let the running job `id` keep only `nodes`, which include its first node."""
@@ -270,8 +270,8 @@ class LayeredSystem(DemandingSystem, Protocol):
         the ID of the second job and its nodes.
         """
 
-    def merge(self, second: str) -> None:
-        """Give the nodes of a second job to the job for which they were asked."""
+    def merge(self, id: str, second: str) -> None:
+        """Give the nodes of a second job to the running job `id`, for which they were asked."""
 
     def shrink(self, id: str, nodes: Sequence[str]) -> None:
         """Let the running job `id` keep only `nodes`, which include its first node."""

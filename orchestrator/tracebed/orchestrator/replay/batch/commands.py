@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import pwd
 import re
 import shutil
 import subprocess
 from collections.abc import Collection, Mapping
+from typing import Any
 
 from tracebed.ground.errors import InputError, TestbedError
 from tracebed.orchestrator.replay.batch.base import Refused
@@ -21,8 +24,11 @@ def run(
     transient: Collection[str] = (),
     refusing: bool = False,
     timeout_s: float = TIMEOUT_S,
+    user: int | None = None,
 ) -> str:
     """Run a command of a batch system, without a shell, and return its output.
+
+    With the number of a `user`, root runs it as this user.
 
     A retry may succeed after a message with one of the parts `transient` (lower case). If `refusing`, another error is
     final (`Refused`).
@@ -30,6 +36,11 @@ def run(
     path = shutil.which(command[0], path=environment.get("PATH"))
     if path is None:
         raise InputError(f"{command[0]} is not installed", hint="run tracebed where the batch system is installed")
+    identity: dict[str, Any] = {}
+    if user is not None:
+        known = pwd.getpwuid(user)
+        groups = os.getgrouplist(known.pw_name, known.pw_gid)
+        identity = {"user": user, "group": known.pw_gid, "extra_groups": groups, "cwd": "/"}
     try:
         done = subprocess.run(
             [path, *command[1:]],
@@ -40,6 +51,7 @@ def run(
             errors="replace",
             timeout=timeout_s,
             start_new_session=True,  # Ctrl-C must not end a submission halfway
+            **identity,
         )
     except subprocess.TimeoutExpired as error:
         raise TestbedError(f"{command[0]} took longer than {timeout_s:g} s", transient=True) from error

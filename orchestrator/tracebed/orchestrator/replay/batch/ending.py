@@ -280,18 +280,35 @@ def _overlap(held: Sequence[Held], nodes: Sequence[NodeFacts]) -> float:
     The clocks of nodes differ by some ms, so a job may seem to start before the end of the previous job. This is the
     resolution of the times of the run.
     """
-    changes: dict[int, list[tuple[float, int]]] = {}
+    of_node: dict[int, list[Held]] = {}
     for row in held:
-        changes.setdefault(row.node, []).extend([(row.start, row.cores), (row.end, -row.cores)])
+        of_node.setdefault(row.node, []).append(row)
     longest = 0.0
-    for node, of_node in changes.items():
-        used, since = 0, math.inf
-        for at, cores in sorted(of_node):
-            used += cores
-            if used <= nodes[node].cores:
-                longest, since = max(longest, at - since), math.inf
-            else:
-                since = min(since, at)
+    for node, rows in of_node.items():
+        cores = nodes[node].cores
+        shared = any(row.cores < cores for row in rows)
+        longest = max(longest, _overbooked(rows, cores) if shared else _overlapping(rows))
+    return longest
+
+
+def _overlapping(rows: Sequence[Held]) -> float:
+    """Return the longest time for which two jobs seem to hold the same whole node, trace s."""
+    longest, before = 0.0, -math.inf
+    for row in sorted(rows, key=lambda row: (row.start, row.end)):
+        longest, before = max(longest, min(before, row.end) - row.start), max(before, row.end)
+    return longest
+
+
+def _overbooked(rows: Sequence[Held], cores: int) -> float:
+    """Return the longest time for which jobs seem to hold more than the `cores` of a node that they share, trace s."""
+    changes = [change for row in rows for change in ((row.start, row.cores), (row.end, -row.cores))]
+    longest, used, since = 0.0, 0, math.inf
+    for at, change in sorted(changes):
+        used += change
+        if used > cores:
+            since = min(since, at)
+        else:
+            longest, since = max(longest, at - since), math.inf
     return longest
 
 

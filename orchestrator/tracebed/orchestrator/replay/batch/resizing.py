@@ -164,11 +164,12 @@ class ResizingReplayer(BatchReplayer):
 
     def _expand(self, job: int, pending: ResizeCommand) -> None:
         """Give additional nodes to a job, by a second job. Called in the background."""
-        with self.records.kept_running(self.name(job), str(self.jobs[job].id)):
+        id = str(self.jobs[job].id)
+        with self.records.kept_running(self.name(job), id):
             if pending.second is None:
                 self._take_nodes(job, pending)
             assert pending.second is not None
-            self.system.merge(pending.second)
+            self.system.merge(id, pending.second)
             pending.resize.merged = self.clock.now()
 
     def _take_nodes(self, job: int, pending: ResizeCommand) -> None:
