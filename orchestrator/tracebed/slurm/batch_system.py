@@ -35,7 +35,7 @@ from tracebed.orchestrator.replay.batch.base import (
 from tracebed.orchestrator.replay.batch.commands import TIMEOUT_S, option, run
 from tracebed.slurm.environment import check_conf, explained
 from tracebed.slurm.job_fields import memory, whole_nodes
-from tracebed.slurm.job_states import is_held, is_permanent, is_usable, meaning
+from tracebed.slurm.job_states import is_held, is_limit, is_permanent, is_usable, meaning
 from tracebed.slurm.live_layer import decided
 from tracebed.slurm.resize_layer import RESIZE_POLICIES
 from tracebed.slurm.scontrol import records
@@ -434,6 +434,7 @@ def observations(text: str, prefix: str) -> Iterator[JobObservation]:
             end=_time(end) if phase in (Phase.ENDING, Phase.ENDED) else None,  # a running job has its limit there
             nodes=names,
             hopeless=phase is Phase.WAITING and is_permanent(reason),
+            limited=phase is Phase.WAITING and is_limit(reason),
         )
 
 

@@ -76,6 +76,8 @@ class JobObservation:
     """Names of the nodes of the job, in the order of the batch system."""
     hopeless: bool = False
     """Whether a waiting job will never start unless an operator changes something."""
+    limited: bool = False
+    """Whether a waiting job waits for a limit on what its user, account or QOS holds: for the end of other jobs."""
     cores: Mapping[str, int] = field(default_factory=dict)
     """Node -> cores of the job there when it started. Empty: all cores of its nodes."""
 
