@@ -46,11 +46,11 @@ def row(**columns: Any) -> dict[str, Any]:
     return {**default, "memory_mib": float("nan"), "spread": 0, "fewest_nodes": 0, **columns}
 
 
-def options(*rows: dict[str, Any], root: bool = True, enterable: bool = True, cluster: SlurmCluster = CLUSTER) -> Any:
+def options(*rows: dict[str, Any], cluster: SlurmCluster = CLUSTER, **given: Any) -> Any:
     """Return the demands of jobs."""
     table = pd.DataFrame([{"job_id": f"j{number}", **each} for number, each in enumerate(rows)])
     workload = Workload(table, Provenance(system=System(6, 4)))
-    return demands_of(workload, cluster, root=root, enterable=enterable)
+    return demands_of(workload, cluster, **{"root": True, "enterable": True, **given})
 
 
 def test_a_job_is_submitted_with_its_columns() -> None:
@@ -64,6 +64,9 @@ def test_a_job_is_submitted_with_its_columns() -> None:
         ("--nodes=2", "--ntasks-per-node=2"),
         ("--ntasks=6", "--nodes=2-6"),
     ]
+    later = row(submit_time=5.0, earliest_start=26.0)
+    assert options(later).options[0][-1] == "--begin=now+21"
+    assert options(later, speed=10.0).options[0][-1] == "--begin=now+3"
 
 
 def test_cores_become_cpus_and_memory_is_left_out_where_slurm_does_not_allocate_it() -> None:

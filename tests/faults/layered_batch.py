@@ -42,7 +42,7 @@ class LayeredBatch(ResizingBatch):
         self._most: dict[str, int] = {}  # ID of a second job -> the most nodes for which it asks
         self._until: dict[str, float] = {}  # ID of a job -> end of its time limit
 
-    def demands(self, workload: Workload, folder: Path) -> Demands:
+    def demands(self, workload: Workload, folder: Path, speed: float) -> Demands:
         """Return that jobs demand whole nodes."""
         return Demands([(f"--nodes={nodes}",) for nodes in workload.runnable()[0].ints("nodes").tolist()], {})
 

@@ -35,6 +35,7 @@ from tracebed.orchestrator.scheduling.jobs import Jobs
 EXPANDER_S = 600.0  # time after which a waiting expander is withdrawn, wall s
 LEAST_REST_S = 61.0  # rest of the limit of a job that expands: that of the expander is in whole minutes, rounded down
 MOST_REFUSALS = 3  # refused expansions of a job after which it asks for no more nodes
+ODD_SIZE = "not resized: they request a size that is not between their least and their largest one"
 RUNNING = "RUNNING"  # the only state in which a job is resized: it is not stopped, and it does not start or end
 
 
@@ -144,9 +145,12 @@ class LayerReplayer(ResizingReplayer):
         return seen is not None and seen.phase is Phase.RUNNING and seen.word == RUNNING
 
     def _look_for_launch(self, job: int) -> None:
-        applied = self.records.applied(self.name(job), str(self.jobs[job].id))
+        id, jobs = str(self.jobs[job].id), self.resized
+        applied = self.records.applied(self.name(job), id)
         if applied is not None:
             self._launched.add(job)
+            if not jobs.low[job] <= self.plan.nodes[job] <= jobs.high[job]:
+                self.counts.excluded[id] = ODD_SIZE
             self._requests[job] = max(self._requests[job], applied.request)
             self._largest[job] = max(self._largest.get(job, 0), len(self._nodes(job)))
             self._is_changed = True
@@ -228,12 +232,15 @@ class LayerReplayer(ResizingReplayer):
         self._in_background(decide, finish, "pass of the layer")
 
     def _is_resizable(self, job: int) -> bool:
-        return self.jobs[job].pending and self._runs(job) and job not in self._pending and not self._is_granted(job)
+        watched, id = self.jobs[job], str(self.jobs[job].id)
+        busy = job in self._pending or self._is_granted(job) or self.counts.excluded.get(id) == ODD_SIZE
+        return watched.pending and self._runs(job) and not busy
 
     def _is_granted(self, job: int) -> bool:
         return job in self._expanders and self._expanders[job].granted is not None
 
     def _of_layer(self, job: int) -> LayerJob:
+        """Return a job as the layer sees it."""
         jobs, nodes = self.resized, self._nodes(job)
         most = jobs.high[job] if self._refusals[job] < MOST_REFUSALS and self._rest_s(job) > LEAST_REST_S else 0
         sizes = min(jobs.low[job], len(nodes)), jobs.pref[job], max(most, len(nodes))
