@@ -164,6 +164,12 @@ def test_a_job_on_shared_nodes_does_not_grow_beyond_its_largest_size() -> None:
     assert decided(state(running), "dmr", [layer(1, ["n1"], largest=3, waits=True)], set()).expansions == {}
 
 
+def test_a_job_with_less_than_a_minute_left_asks_for_no_nodes() -> None:
+    for limit_s, expansions in ((160.0, {}), (165.0, {"1": 2})):  # it has run for 100 s
+        running = live(1, held=on("n1"), limit_s=limit_s)
+        assert decided(state(running), "dmr", [layer(1, ["n1"], largest=3)], set()).expansions == expansions
+
+
 def test_exclusive_jobs_expand_and_do_not_shrink_before_26_05() -> None:
     one = live(1, partition="own", held=on("b1", cores=8), per_node=8, whole=True)
     assert decided(state(one), "dmr", [layer(1, ["b1"])], set()).expansions == {"1": 1}

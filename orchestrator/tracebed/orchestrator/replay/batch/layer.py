@@ -33,7 +33,6 @@ from tracebed.orchestrator.replay.journal import Journal
 from tracebed.orchestrator.scheduling.jobs import Jobs
 
 EXPANDER_S = 600.0  # time after which a waiting expander is withdrawn, wall s
-LEAST_REST_S = 61.0  # rest of the limit of a job that expands: that of the expander is in whole minutes, rounded down
 MOST_REFUSALS = 3  # refused expansions of a job after which it asks for no more nodes
 ODD_SIZE = "not resized: they request a size that is not between their least and their largest one"
 RUNNING = "RUNNING"  # the only state in which a job is resized: it is not stopped, and it does not start or end
@@ -242,14 +241,10 @@ class LayerReplayer(ResizingReplayer):
     def _of_layer(self, job: int) -> LayerJob:
         """Return a job as the layer sees it."""
         jobs, nodes = self.resized, self._nodes(job)
-        most = jobs.high[job] if self._refusals[job] < MOST_REFUSALS and self._rest_s(job) > LEAST_REST_S else 0
+        most = jobs.high[job] if self._refusals[job] < MOST_REFUSALS else 0
         sizes = min(jobs.low[job], len(nodes)), jobs.pref[job], max(most, len(nodes))
         waits = job in self._expanders
         return LayerJob(str(self.jobs[job].id), nodes, *sizes, self._largest.get(job, len(nodes)), waits)
-
-    def _rest_s(self, job: int) -> float:
-        """Return the rest of the time limit of a running job, wall s."""
-        return (self.jobs[job].execution[0] or 0.0) + self._limits.get(job, math.inf) - self.clock.now()
 
     def _carry_out(self, decisions: LayerPass, decision_s: float) -> None:
         """Carry out the decisions of a pass."""
