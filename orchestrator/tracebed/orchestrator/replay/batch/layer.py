@@ -27,7 +27,7 @@ from tracebed.orchestrator.replay.batch.base import (
 from tracebed.orchestrator.replay.batch.loop import Polled
 from tracebed.orchestrator.replay.batch.plan import SubmissionPlan
 from tracebed.orchestrator.replay.batch.records import JobRecords
-from tracebed.orchestrator.replay.batch.resizes import ResizeCommand, second_name
+from tracebed.orchestrator.replay.batch.resizes import SECOND, ResizeCommand, second_name
 from tracebed.orchestrator.replay.batch.resizing import ResizingReplayer
 from tracebed.orchestrator.replay.journal import Journal
 from tracebed.orchestrator.scheduling.jobs import Jobs
@@ -67,6 +67,8 @@ class Counts:
     withdrawn: int = 0
     refused: int = 0
     limits_refused: int = 0
+    passes_failed: int = 0
+    why_failed: str = ""  # message of the last pass that failed
     excluded: dict[str, str] = field(default_factory=dict)  # ID of a job -> why the layer does not resize it
 
 
@@ -131,7 +133,7 @@ class LayerReplayer(ResizingReplayer):
 
     def _observed(self, polled: Polled) -> None:
         if self._returned:
-            self._adopt_running()
+            self._adopt_running(polled)
         for job in list(self._pending):
             self._settle_resize(job, polled)
         self._cancel_orphans(polled)
@@ -161,13 +163,16 @@ class LayerReplayer(ResizingReplayer):
         first = (watched.first_nodes or nodes)[:1]
         return (*first, *(name for name in nodes if name not in first))
 
-    def _adopt_running(self) -> None:
+    def _adopt_running(self, polled: Polled) -> None:
         """Continue the running jobs of a killed replayer on the nodes that the batch system gives them."""
         self._returned = False
+        names = [match for each in polled.found.values() if (match := SECOND.fullmatch(each.name))]
+        last = {self._numbers.get(each["name"], -1): int(each["request"]) for each in names}
         for job, watched in enumerate(self.jobs):
             if not (watched.pending and self.resized.malleable[job]):
                 continue
-            self._requests[job], told = self.records.requested_size(self.name(job))
+            request, told = self.records.requested_size(self.name(job))
+            self._requests[job] = max(request, last.get(job, 0))  # no expander has the name of one that is withdrawn
             self._largest[job] = max(len(nodes) for nodes in (watched.execution[1], *watched.earlier_nodes))
             nodes = self._nodes(job)
             if self._runs(job) and told and {*told} != {*nodes}:
@@ -224,6 +229,7 @@ class LayerReplayer(ResizingReplayer):
             self._passing = False
             if error is not None:
                 self._is_changed = True
+                self.counts.passes_failed, self.counts.why_failed = self.counts.passes_failed + 1, str(error)
                 self._note("not_done", None, reason=str(error))
             elif self.interrupted is None:
                 self._carry_out(found[0], self.clock.now() - began)
@@ -356,11 +362,13 @@ class LayerReplayer(ResizingReplayer):
     # -- the end ---------------------------------------------------------------------------------------------------
 
     def measured(self) -> dict[str, int]:
-        """Return what became of the expanders, and the number of changes of time limits that were refused."""
-        return {name: value for name, value in vars(self.counts).items() if name != "excluded"}
+        """Return the numbers of expanders by what became of them, of refused time limits, and of failed passes."""
+        return {name: value for name, value in vars(self.counts).items() if name not in ("excluded", "why_failed")}
 
     def unresized(self) -> list[str]:
-        """Return why jobs were not resized, with their numbers."""
-        return [
-            f"{count:,} malleable jobs {why}" for why, count in Counter(self.counts.excluded.values()).most_common()
-        ]
+        """Return why jobs were not resized, with their numbers, and why passes failed."""
+        counts = Counter(self.counts.excluded.values())
+        lines = [f"{count:,} malleable jobs {why}" for why, count in counts.most_common()]
+        if failed := self.counts.passes_failed:
+            lines.append(f"passes of the layer that failed: {failed:,}, for example: {self.counts.why_failed}")
+        return lines
