@@ -391,11 +391,11 @@ def replay_on(
     own = {key: next((text[len(key) :] for text in reversed(options) if text.startswith(key)), None) for key in OWN}
     resizes, demands = own[RESIZES], own[RESIZES] is not None or DEMANDS in options
     if own[PROGRAM] and policy is None and resizes is None:
-        hint = "add --policy or --resizes, or leave program= out"
+        hint = "add --policy or resizes=POLICY, or leave program= out"
         raise InputError("a program is for jobs that are resized", hint=hint)
     if policy is not None and demands:
         what = "jobs with demands of their own" if resizes is None else "a layer that resizes jobs"
-        hint = "leave --policy out, or --demands and --resizes"
+        hint = "leave the policy out, or the demands and the layer"
         raise InputError(f"{what}: the batch system starts the jobs, and a policy cannot", hint=hint)
     settings = BatchSettings(
         partition=own[PARTITION],
