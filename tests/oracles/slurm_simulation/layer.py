@@ -133,10 +133,11 @@ class Layer:
         return asked
 
     def _try(self, entry: int, second: int) -> None:
-        """Start a submitted expander at once, if no other job of its partition waits."""
-        sim, partition = self._sim, self._sim._in.partition
+        """Start a submitted expander at once, if no other job waits for nodes of its partition."""
+        sim = self._sim
         before = [job for job in sim.queue if sim._ready[job]] + self.asking[:-1]
-        if sim._counters.held(entry) < 0 and all(partition[job] != partition[entry] for job in before):
+        nodes = [sim._nodes_of[sim._in.partition[job]] for job in (entry, *before)]
+        if sim._counters.held(entry) < 0 and not any(nodes[0] & other for other in nodes[1:]):
             sim._expand(entry, sim._bookings.allowed(entry, second, sim._limit[entry]) & sim._up)
 
     def _resizable(self, second: int) -> list[Resizable]:

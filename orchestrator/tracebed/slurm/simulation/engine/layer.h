@@ -538,14 +538,19 @@ static void shrink_for_heads(struct engine *e, int64_t second) {
     }
 }
 
-/* Start a submitted expander at once, if no other job of its partition waits. */
+/* Whether the partitions of two jobs have nodes in common. */
+static int near(const struct engine *e, int32_t a, int32_t b) {
+    const uint64_t *x = e->partition_nodes + e->s->partition[a] * e->words, *y = e->partition_nodes + e->s->partition[b] * e->words;
+    return common(e->words, x, y) > 0;
+}
+
+/* Start a submitted expander at once, if no other job waits for nodes of its partition. */
 static void try_at_once(struct engine *e, int32_t entry, int64_t second) {
-    const struct setup *s = e->s;
     if (reached(&e->limits, entry, JOBS) >= 0) return;
     for (int64_t k = 0; k < e->queue_count; k++)
-        if (e->ready[e->queue[k]] && s->partition[e->queue[k]] == s->partition[entry]) return;
+        if (e->ready[e->queue[k]] && near(e, e->queue[k], entry)) return;
     for (int64_t k = 0; k + 1 < e->layer.asking_count; k++)
-        if (s->partition[e->layer.asking[k]] == s->partition[entry]) return;
+        if (near(e, e->layer.asking[k], entry)) return;
     allowed_nodes(e, entry, second, e->usable);
     for (int64_t w = 0; w < e->words; w++) e->usable[w] &= e->up[w];
     expand(e, entry, e->usable);
