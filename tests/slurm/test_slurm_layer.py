@@ -151,7 +151,7 @@ def test_a_job_with_generic_resources_shrinks_and_never_expands(tmp_path: Path) 
     assert any("generic resources" in warning for warning in run.info.warnings)
 
 
-@pytest.mark.parametrize(("release", "expected"), [(22.05, []), (26.05, [("1", 4, 2)])])
+@pytest.mark.parametrize(("release", "expected"), [(22.05, []), (24.11, [("1", 4, 2)])])
 def test_exclusive_jobs_shrink_on_the_releases_that_allocate_their_nodes_again(
     tmp_path: Path, release: float, expected: list[tuple[str, int, int]]
 ) -> None:
