@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -75,6 +76,21 @@ class Changes:
 
 
 @dataclass(frozen=True)
+class MalleableJobs:
+    """Which jobs would be malleable, and what resizes cost."""
+
+    malleable: str | None = option(
+        metavar="share=S[,policy=P][,...]",
+        help="Let a share of the jobs be malleable, resized beside Slurm: share=0.3,policy=dmr,seed=1..6,interval=10,"
+        "where=nodes>=4 and partition=batch. Lists are a sweep: share=0..1/0.25,policy=dmr+pref+min.",
+    )
+    calibration: Path | None = option(
+        metavar="FILE",
+        help="Calibration with the costs of resizes of --malleable.  [default: those measured on Slurm 22.05.8]",
+    )
+
+
+@dataclass(frozen=True)
 class Ensembles:
     """The ensembles of a what-if."""
 
@@ -93,6 +109,7 @@ class Ensembles:
 @click.argument("log", type=PATH, metavar="LOG")
 @click.argument("files", nargs=-1, required=True, type=PATH, metavar="SLURM_CONF [FILE]...")
 @gathered("changes", Changes)
+@gathered("resizes", MalleableJobs)
 @gathered("ensembles", Ensembles)
 @gathered("reading", Reading, "format", "time_zone", "machine", "keep")
 @output_option("Folder of the page, its pictures with their data, and the document.", WHATIF, required=False)
@@ -101,6 +118,7 @@ def whatif(
     log: Path,
     files: tuple[Path, ...],
     changes: Changes,
+    resizes: MalleableJobs,
     ensembles: Ensembles,
     reading: Reading,
     output: Path | None,
@@ -117,12 +135,16 @@ def whatif(
     With --outages, nodes fail or are drained in both clusters as they were in the time of the log, and the backtest is
     printed with and without the outages.
 
+    With --malleable, the answer is what malleability would bring: a share of the jobs is resized while they run, by a
+    layer beside Slurm. Sizes and speedups of these jobs are assumed, so the interval covers two speedup models.
+
     FILE is what Slurm knows besides: the output of `sacctmgr dump CLUSTER`, of `sacctmgr -P show qos` and of `scontrol
     show reservation`. These name accounts and users, so give --keep names, too.
 
     \b
     Example:
       tracebed whatif sacct.txt slurm.conf --set bf_interval=120 -o whatif
+      tracebed whatif sacct.txt slurm.conf --malleable share=0.3,policy=dmr -o whatif
     """
     if len(files) > 1 and "names" not in reading.keep:
         emit(
@@ -134,11 +156,17 @@ def whatif(
     members, given = ensembles.perturb
     sides = 2 if changes.settings or changes.add_nodes or changes.replacement else 1
     sides += ensembles.outages is not None
-    with progress("predicting", total=sides * members) as bar:
+    total = sides * members
+    if resizes.malleable is not None:
+        from tracebed.operators.whatif.malleable import Malleable
+
+        total += Malleable.parse(resizes.malleable).simulations(members)
+    with progress("predicting", total=total) as bar:
         found = tb.whatif(
             jobs if ensembles.real is None else tb.with_starts(jobs, ensembles.real),
             files,
             **changes.keywords,
+            **vars(resizes),
             outages=ensembles.outages,
             members=members,
             perturbation={PERTURBED[name]: most for name, most in given.items()},
@@ -197,14 +225,25 @@ def _show(found: WhatIf) -> None:
         emit(f"{left_out:,} more classes: --json or -o FOLDER has all")
     if found.comparison:
         emit(found.comparison)
+    if found.malleable is not None:
+        click.echo("")
+        print_table(*malleable_table(found))
     if found.outages:
         click.echo("")
         print_table(OUTAGES, [_of_outages(each) for each in found.outages.classes])
     click.echo("")
     for sentence in found.sentences:
         click.echo(sentence)
-    if found.change:
+    if found.change or found.malleable is not None:
         click.echo(f"backtest: {found.backtest}")
+
+
+def malleable_table(found: WhatIf) -> tuple[Sequence[str], list[list[str]]]:
+    """Return columns and rows of the table of malleable jobs."""
+    from tracebed.operators.whatif.resizing import columns_of, rows_of
+
+    assert found.malleable is not None
+    return columns_of(found.malleable), rows_of(found.malleable)
 
 
 def _of_outages(each: JobClass) -> list[Any]:

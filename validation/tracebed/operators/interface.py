@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from tracebed.api.arguments import AnyCalibration, loaded_calibration
 from tracebed.converters import workload as converters
 from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.perturbation import Perturbation
@@ -23,9 +24,11 @@ from tracebed.machine.calendar import Calendar
 from tracebed.operators.whatif import log as logs
 from tracebed.operators.whatif import page, pictures, study
 from tracebed.operators.whatif.change import Change
+from tracebed.operators.whatif.malleable import MEASURED, MEASURED_WORDS, Malleable, resize_costs
 from tracebed.operators.whatif.refused import Remedy
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.simulation.outages import outages_of
+from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.slurm.changes import Addition
 from tracebed.slurm.live_state import ask
 from tracebed.slurm.simulation.forecast import Starts
@@ -35,7 +38,7 @@ from tracebed.validation.pictures import Picture
 
 
 class WhatIf(study.WhatIf):
-    """A backtest and the effect of a change: `sentences`, `classes`, `jobs`, `windows`, `courses`."""
+    """A backtest, and the effect of a change or of malleable jobs: `sentences`, `classes`, `jobs`, `windows`, ..."""
 
     def save(self, folder: Path | str) -> Path:
         """Write the page (index.html), the document, the jobs and the pictures to a folder; return the page.
@@ -80,6 +83,8 @@ def whatif(
     replacement: Path | str | None = None,
     over_limit: str = "leave-out",
     outages: Calendar | Path | str | Mapping[str, Any] | None = None,
+    malleable: str | None = None,
+    calibration: AnyCalibration | None = None,
     members: int = 16,
     perturbation: Mapping[str, float] | None = None,
     name: str = "",
@@ -105,6 +110,10 @@ def whatif(
             the new limit) or `split` (into a chain of jobs within it).
         outages: outages of the nodes of the cluster in the time of the log: a calendar, its file, or a model, as for
             `simulate`. The backtest and the effect have them, and the backtest is repeated without them.
+        malleable: jobs that would be malleable, and the layer that would resize them, such as
+            `share=0.3,policy=dmr,seed=1..6,where=nodes>=4`; several shares or policies (`share=0..1/0.25`,
+            `policy=dmr+pref`) are a sweep. There is no other change, and there are no outages.
+        calibration: a calibration, or its file, with the costs of resizes; None: those measured on Slurm 22.05.8.
         members: members of each ensemble.
         perturbation: largest changes of the input of all members but the first: `submit_s` (10), by which submissions
             move, and `limit_s` (0), to multiples of a time up to which time limits are rounded up, s.
@@ -148,12 +157,25 @@ def whatif(
         name=own,
         remedy=Remedy(over_limit),
         outages=outages_of(outages, workload),
+        malleable=None if malleable is None else Malleable.parse(malleable),
+        costs=_costs(malleable, calibration),
         members=members,
         perturbation=_perturbation(perturbation or {}),
         workers=workers,
         on_progress=reporter(f"predicting {own}", None, on_progress),
     )
     return WhatIf(**vars(found))
+
+
+def _costs(malleable: str | None, calibration: AnyCalibration | None) -> tuple[Overheads, str]:
+    """Return the costs of resizes, s, and their origin in words."""
+    if calibration is None:
+        return MEASURED, MEASURED_WORDS
+    if malleable is None:
+        raise InputError("a calibration has the costs of resizes, and no job is malleable", hint="give malleable, too")
+    made = loaded_calibration(calibration)
+    assert made is not None
+    return resize_costs(made.constants), f"of the calibration {made.name}"
 
 
 def _perturbation(given: Mapping[str, float]) -> Perturbation:

@@ -33,6 +33,8 @@ from tracebed.validation.verdict.moving_average import MovingAverage, moving_ave
 BY = {"partition": "partition", "node_class": "class", "queue": "QOS", "group": "account", "cores": "size"}
 """Column of the table of jobs -> name of its classification."""
 ALL = "all jobs"
+KIND = "kind"
+"""Classification whose classes have other jobs in each member: the malleable ones, and the others."""
 MOST = 6
 """Most partitions, besides those that were changed, whose answers are printed as sentences."""
 
@@ -135,7 +137,9 @@ class JobClass:
     @property
     def title(self) -> str:
         """The class in words: `partition gpu`, or `all jobs`."""
-        return ALL if self.by == "all" else f"{self.by} {self.name}" + (" cores" if self.by == "size" else "")
+        if self.by in ("all", KIND):
+            return self.name
+        return f"{self.by} {self.name}" + (" cores" if self.by == "size" else "")
 
     @property
     def effect_text(self) -> str:
@@ -255,11 +259,11 @@ def _class(by: str, name: str, jobs: pd.DataFrame, base: FloatArray, changed: Ch
         return with_lost
     before, after = (side[:, compared].mean(axis=1) for side in (changed.before, changed.after))
     return replace(
-        with_lost, changed_s=float(after.mean()), effect=paired(before, after), shares=_shares(before, after)
+        with_lost, changed_s=float(after.mean()), effect=paired(before, after), shares=shares_of(before, after)
     )
 
 
-def _shares(before: FloatArray, after: FloatArray) -> tuple[float, float, float]:
+def shares_of(before: FloatArray, after: FloatArray) -> tuple[float, float, float]:
     """Return the change as a share, of the means and at the ends of the interval over the pairs; NaN: no job waits."""
     known = before > 0
     if not known.any():
