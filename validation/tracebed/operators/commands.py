@@ -21,6 +21,7 @@ from tracebed.cli.options import (
     PATH,
     SIZE,
     Family,
+    check_alone,
     gathered,
     json_option,
     option,
@@ -46,6 +47,11 @@ PERTURBED = {"submit": "submit_s", "limits": "limit_s"}
 """Name in `--perturb` -> its name for the api."""
 OUTAGES = ("mean wait (s)", "jobs", "logged", "with outages", "without", "error without", "difference")
 """Columns of the table of the outages."""
+
+
+OF_LOG = ("log", "files", "real", "format", "time_zone", "machine", "keep")
+BESIDE_MALLEABLE = (*OF_LOG, "calibration", "perturb", "output", "replace", "as_json")
+"""Parameters of `tracebed whatif` that apply with --malleable."""
 
 
 @dataclass(frozen=True)
@@ -144,7 +150,7 @@ def whatif(
     \b
     Example:
       tracebed whatif sacct.txt slurm.conf --set bf_interval=120 -o whatif
-      tracebed whatif sacct.txt slurm.conf --malleable share=0.3,policy=dmr -o whatif
+      tracebed whatif sacct.txt slurm.conf --malleable share=0.3 -o answer
     """
     if len(files) > 1 and "names" not in reading.keep:
         emit(
@@ -153,26 +159,20 @@ def whatif(
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*which only `--policy slurm -P @slurm.conf` reads")
         jobs = load_workload(log, equal_nodes=False, **reading.keywords)
+    jobs = jobs if ensembles.real is None else tb.with_starts(jobs, ensembles.real)
     members, given = ensembles.perturb
-    sides = 2 if changes.settings or changes.add_nodes or changes.replacement else 1
-    sides += ensembles.outages is not None
-    total = sides * members
+    common: dict[str, Any] = {
+        "members": members,
+        "perturbation": {PERTURBED[name]: most for name, most in given.items()},
+        "name": log.name,
+    }
     if resizes.malleable is not None:
-        from tracebed.operators.whatif.malleable import Malleable
-
-        total += Malleable.parse(resizes.malleable).simulations(members)
-    with progress("predicting", total=total) as bar:
-        found = tb.whatif(
-            jobs if ensembles.real is None else tb.with_starts(jobs, ensembles.real),
-            files,
-            **changes.keywords,
-            **vars(resizes),
-            outages=ensembles.outages,
-            members=members,
-            perturbation={PERTURBED[name]: most for name, most in given.items()},
-            name=log.name,
-            on_progress=bar.update,
-        )
+        check_alone("malleable", BESIDE_MALLEABLE)
+        found = _with_malleable(jobs, files, resizes.malleable, resizes.calibration, common)
+    elif resizes.calibration is not None:
+        raise InputError("--calibration has the costs of the resizes of --malleable", hint="give --malleable, too")
+    else:
+        found = _with_changes(jobs, files, changes, ensembles, common)
     for text in found.not_modeled:
         warn(f"{files[0]}: {text}")
     for note in found.notes:
@@ -186,6 +186,32 @@ def whatif(
         print_json(document.pop("schema"), document)
     else:
         _show(found)
+
+
+def _with_malleable(
+    jobs: tb.Workload, files: tuple[Path, ...], text: str, calibration: Path | None, common: dict[str, Any]
+) -> WhatIf:
+    """Return the answer about malleable jobs."""
+    from tracebed.operators.whatif.malleable import Malleable
+
+    members = common["members"]
+    with progress("predicting", total=members + Malleable.parse(text).simulations(members)) as bar:
+        found: WhatIf = tb.whatif_malleable(
+            jobs, files, text, calibration=calibration, on_progress=bar.update, **common
+        )
+    return found
+
+
+def _with_changes(
+    jobs: tb.Workload, files: tuple[Path, ...], changes: Changes, ensembles: Ensembles, common: dict[str, Any]
+) -> WhatIf:
+    """Return the answer about a change, or the backtest."""
+    sides = 2 if changes.settings or changes.add_nodes or changes.replacement else 1
+    sides += ensembles.outages is not None
+    with progress("predicting", total=sides * common["members"]) as bar:
+        keywords = {**changes.keywords, **common}
+        found: WhatIf = tb.whatif(jobs, files, outages=ensembles.outages, on_progress=bar.update, **keywords)
+    return found
 
 
 def _numbers(texts: tuple[str, ...]) -> dict[str, int | tuple[int, str]]:

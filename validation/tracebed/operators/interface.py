@@ -83,8 +83,6 @@ def whatif(
     replacement: Path | str | None = None,
     over_limit: str = "leave-out",
     outages: Calendar | Path | str | Mapping[str, Any] | None = None,
-    malleable: str | None = None,
-    calibration: AnyCalibration | None = None,
     members: int = 16,
     perturbation: Mapping[str, float] | None = None,
     name: str = "",
@@ -110,10 +108,6 @@ def whatif(
             the new limit) or `split` (into a chain of jobs within it).
         outages: outages of the nodes of the cluster in the time of the log: a calendar, its file, or a model, as for
             `simulate`. The backtest and the effect have them, and the backtest is repeated without them.
-        malleable: jobs that would be malleable, and the layer that would resize them, such as
-            `share=0.3,policy=dmr,seed=1..6,where=nodes>=4`; several shares or policies (`share=0..1/0.25`,
-            `policy=dmr+pref`) are a sweep. There is no other change, and there are no outages.
-        calibration: a calibration, or its file, with the costs of resizes; None: those measured on Slurm 22.05.8.
         members: members of each ensemble.
         perturbation: largest changes of the input of all members but the first: `submit_s` (10), by which submissions
             move, and `limit_s` (0), to multiples of a time up to which time limits are rounded up, s.
@@ -139,13 +133,11 @@ def whatif(
         >>> found.classes[0].effect.change < 0
         True
     """
-    bounds.check("number of members", members, 2, 10_000)
     one_of("over_limit", over_limit, [*Remedy])
-    workload = log if isinstance(log, converters.Workload) else read_workload(log, equal_nodes=False)
-    own = name or ("log" if isinstance(log, converters.Workload) else Path(log).name)
-    found = study.whatif(
+    workload = _workload(log)
+    return _answer(
         workload,
-        [Path(each) for each in ([conf] if isinstance(conf, str | Path) else conf)],
+        conf,
         Change(
             tuple(settings),
             tuple(
@@ -154,25 +146,107 @@ def whatif(
             ),
             None if replacement is None else Path(replacement),
         ),
-        name=own,
+        _name(log, name),
+        members,
+        perturbation,
         remedy=Remedy(over_limit),
         outages=outages_of(outages, workload),
-        malleable=None if malleable is None else Malleable.parse(malleable),
-        costs=_costs(malleable, calibration),
+        workers=workers,
+        on_progress=on_progress,
+    )
+
+
+def whatif_malleable(
+    log: converters.Workload | Path | str,
+    conf: Path | str | Sequence[Path | str],
+    malleable: str,
+    *,
+    calibration: AnyCalibration | None = None,
+    members: int = 16,
+    perturbation: Mapping[str, float] | None = None,
+    name: str = "",
+    workers: int | None = None,
+    on_progress: Callable[[int], None] | None = None,
+) -> WhatIf:
+    """Predict what malleable jobs would do to a log: some of its jobs, resized by a layer beside Slurm.
+
+    The first ensemble is the backtest. The others have malleable jobs, which each seed draws, with each of two speedup
+    models, at the costs of resizes and without costs. Members with the same seed are pairs.
+
+    Args:
+        log: the log of a real cluster, or its file, in any format with logged starts; or jobs `with_starts`.
+        conf: the slurm.conf of the cluster, and further files, as for `whatif`.
+        malleable: the share of the jobs, and the policy of the layer, such as
+            `share=0.3,policy=dmr,seed=1..6,interval=10,where=nodes>=4 and partition=batch`. Several shares or policies
+            (`share=0..1/0.25`, `policy=dmr+pref`) are a sweep, always at the costs of resizes.
+        calibration: a calibration, or its file, with the costs of resizes; by default, they are those measured on Slurm
+            22.05.8.
+        members: members of the backtest.
+        perturbation: largest changes of the input of all members but the first, as for `whatif`.
+        name: name of the log in messages; by default that of its file.
+        workers: number of processes; by default that of the available cores.
+        on_progress: called with the number of finished members.
+
+    Returns:
+        The result; its attribute `malleable` has a cell for each share and policy.
+
+    Raises:
+        InputError: the log has no starts, the slurm.conf does not describe its cluster, `malleable` is invalid, or no
+            job can be malleable.
+
+    Example:
+        >>> import tracebed.api as tb
+        >>> jobs = tb.generate("lublin99", jobs=100, seed=1, nodes=16)
+        >>> lines = ["NodeName=n[1-16] CPUs=1", "PartitionName=batch Nodes=ALL Default=YES OverSubscribe=EXCLUSIVE"]
+        >>> _ = Path("slurm.conf").write_text("\\n".join(lines))
+        >>> log = tb.with_starts(jobs, tb.simulate(jobs, "easy"))
+        >>> found = tb.whatif_malleable(log, "slurm.conf", "share=0.3,policy=dmr", members=6)
+        >>> found.malleable.cells[0].policy
+        'dmr'
+    """
+    asked, costs = Malleable.parse(malleable), _costs(calibration)
+    how: dict[str, Any] = {"malleable": asked, "costs": costs, "workers": workers, "on_progress": on_progress}
+    return _answer(_workload(log), conf, Change(), _name(log, name), members, perturbation, **how)
+
+
+def _workload(log: converters.Workload | Path | str) -> converters.Workload:
+    return log if isinstance(log, converters.Workload) else read_workload(log, equal_nodes=False)
+
+
+def _name(log: converters.Workload | Path | str, name: str) -> str:
+    return name or ("log" if isinstance(log, converters.Workload) else Path(log).name)
+
+
+def _answer(
+    workload: converters.Workload,
+    conf: Path | str | Sequence[Path | str],
+    change: Change,
+    name: str,
+    members: int,
+    perturbation: Mapping[str, float] | None,
+    *,
+    on_progress: Callable[[int], None] | None,
+    **how: Any,
+) -> WhatIf:
+    """Return the answer of `study.whatif`."""
+    bounds.check("number of members", members, 2, 10_000)
+    found = study.whatif(
+        workload,
+        [Path(each) for each in ([conf] if isinstance(conf, str | Path) else conf)],
+        change,
+        name=name,
         members=members,
         perturbation=_perturbation(perturbation or {}),
-        workers=workers,
-        on_progress=reporter(f"predicting {own}", None, on_progress),
+        on_progress=reporter(f"predicting {name}", None, on_progress),
+        **how,
     )
     return WhatIf(**vars(found))
 
 
-def _costs(malleable: str | None, calibration: AnyCalibration | None) -> tuple[Overheads, str]:
+def _costs(calibration: AnyCalibration | None) -> tuple[Overheads, str]:
     """Return the costs of resizes, s, and their origin in words."""
     if calibration is None:
         return MEASURED, MEASURED_WORDS
-    if malleable is None:
-        raise InputError("a calibration has the costs of resizes, and no job is malleable", hint="give malleable, too")
     made = loaded_calibration(calibration)
     assert made is not None
     return resize_costs(made.constants), f"of the calibration {made.name}"

@@ -200,11 +200,9 @@ def whatif(
     """Predict a log under its slurm.conf and under a changed one, and compare both with each other and with the log.
 
     The arguments are those of `tracebed.api.whatif`; `files` is what `slurm.conf.read` takes, and None `workers` are as
-    many as there are cores. `costs`: what resizes cost, and the origin of these times in words.
+    many as there are cores. With `malleable` jobs, there is no change, and there are no outages; `costs`: what resizes
+    cost, and the origin of these times in words.
     """
-    if malleable is not None and (change or outages is not None):
-        what = "malleable jobs, and " + ("a change of the slurm.conf" if change else "outages")
-        raise InputError(f"{what}: one answer is about one of them", hint="give the changed file as SLURM_CONF")
     zone = workload.provenance.time_zone or ""
     clusters = [read(*files, plain=True, zone=zone)]
     slurm_machines = [clusters[0].known_machine()]
