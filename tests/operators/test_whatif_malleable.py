@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
 from collections.abc import Callable
@@ -15,8 +16,9 @@ import pytest
 
 import tracebed.api as tb
 from tests.operators.test_whatif import logged
+from tests.validation.test_schemas import problems
 from tracebed.converters.speedup import amdahl_speedup, downey_speedup
-from tracebed.ground.errors import InputError
+from tracebed.ground.errors import ExitCode, InputError
 from tracebed.operators.whatif import resizing
 from tracebed.operators.whatif.classes import ALL, Answer
 from tracebed.operators.whatif.conditions import jobs_where
@@ -443,3 +445,113 @@ def test_the_staircase_is_that_of_the_day_that_resizes_change_most() -> None:
         "before": [0.0, 4.0, 0.0, 0.0],
         "after": [0.0, 6.0, 0.0, 0.0],
     }
+
+
+# -- on a log, with the layer
+
+
+@pytest.fixture(scope="module")
+def of_log(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, tb.Workload]:
+    """Return a slurm.conf, and a log of its cluster."""
+    conf = tmp_path_factory.mktemp("cluster") / "slurm.conf"
+    conf.write_text(CONF)
+    return conf, drawn(conf)
+
+
+@pytest.fixture(scope="module")
+def half(of_log: tuple[Path, tb.Workload]) -> tb.WhatIf:
+    conf, log = of_log
+    return tb.whatif_malleable(log, conf, "share=0.5,policy=dmr", members=6, workers=1)
+
+
+def test_resizes_change_the_waits_of_a_log(half: tb.WhatIf) -> None:
+    found = half.malleable
+    assert found is not None and found.free is not None
+    (cell,) = found.cells
+    assert cell.jobs == round(cell.candidates / 2)
+    figures = {each.name: each for each in cell.figures}
+    assert figures["expansions"].before == figures["shrinks"].before == 0
+    assert figures["expansions"].after > 0 and figures["shrinks"].after > 0
+    assert cell.every.effect is not None and cell.every.effect.low != cell.every.effect.high
+    assert cell.models["amdahl"] != cell.models["downey"]
+    assert cell.every.shares != found.free.every.shares  # costs delay resizes
+    assert half.classes[0].effect == cell.every.effect
+    assert {each.by for each in half.classes} >= {"all", "partition", "size"}
+    assert half.change == found.words
+    day = found.staircase
+    assert day is not None
+    assert day["time"].is_monotonic_increasing
+    assert (day["before"] != day["after"]).any()
+    assert day["time"].iloc[-1] - day["time"].iloc[0] <= 86400
+
+
+def test_the_rows_of_rigid_and_malleable_jobs_add_up_to_those_of_all(half: tb.WhatIf) -> None:
+    assert half.malleable is not None
+    every, rigid, malleable = half.malleable.cells[0].classes
+    assert rigid.jobs + malleable.jobs == pytest.approx(every.jobs, abs=1)
+    mean = (rigid.jobs * rigid.changed_s + malleable.jobs * malleable.changed_s) / every.jobs
+    assert mean == pytest.approx(every.changed_s, rel=0.02)
+
+
+def test_the_document_and_the_page_have_the_answer(half: tb.WhatIf, tmp_path: Path) -> None:
+    assert problems(json.loads(json.dumps(half.to_json())), "tracebed-whatif-1.json") == []
+    text = half.save(tmp_path / "answer").read_text()
+    for part in ("A day of the malleable jobs", "Malleable jobs", "jobs that stay rigid", "without costs of resizes"):
+        assert part in text
+    assert half.sentences[0][1:] in text
+    assert "the same with malleable jobs" in text
+    assert (tmp_path / "answer" / "plots" / "staircase.csv").exists()
+
+
+def test_the_same_text_gives_the_same_answer(of_log: tuple[Path, tb.Workload], half: tb.WhatIf) -> None:
+    conf, log = of_log
+    again = tb.whatif_malleable(log, conf, "share=0.5,policy=dmr", members=6, workers=1)
+    assert again.to_json() == half.to_json()
+
+
+def test_a_sweep_is_a_table_and_a_picture(of_log: tuple[Path, tb.Workload], tmp_path: Path) -> None:
+    conf, log = of_log
+    found = tb.whatif_malleable(log, conf, "share=0..1/0.5,policy=dmr+min,where=nodes>=2", members=6, workers=1)
+    assert found.malleable is not None
+    assert len(found.malleable.cells) == 4
+    assert found.change == ()
+    assert [each.effect for each in found.classes] == [None] * len(found.classes)
+    assert problems(json.loads(json.dumps(found.to_json())), "tracebed-whatif-1.json") == []
+    page = found.save(tmp_path / "sweep")
+    assert "Shares and policies" in page.read_text()
+    table = pd.read_csv(tmp_path / "sweep" / "plots" / "sweep.csv")
+    assert table["share"].tolist() == [0.0, 0.5, 1.0] * 2
+    assert table.loc[table["share"] == 0, "effect"].tolist() == [0.0, 0.0]
+
+
+def test_the_command_prints_the_table_and_the_answer(
+    call: Call, of_log: tuple[Path, tb.Workload], half: tb.WhatIf
+) -> None:
+    conf, log = of_log
+    tb.write(log, "log.parquet")
+    code, out, err = call("whatif", "log.parquet", str(conf), "--malleable", "share=0.5", "--perturb", "6")
+    assert code == ExitCode.OK
+    assert half.sentences[0] in out
+    assert "mean response time, malleable jobs (s)" in out
+    assert f"backtest: {half.backtest}" in out
+    assert "have one node and cannot grow" in err
+    assert "resizes cost 0.416 s until an expansion" in err
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (("--malleable", "share=0.5", "--set", "bf_interval=3"), "--set does not apply with --malleable"),
+        (("--malleable", "share=0.5", "--outages", "mtbf=30d,repair=2h"), "--outages does not apply with --malleable"),
+        (("--calibration", "slurm.yaml"), "give --malleable, too"),
+    ],
+)
+def test_options_that_contradict_malleable_jobs_are_refused(
+    call: Call, of_log: tuple[Path, tb.Workload], more: tuple[str, ...], message: str
+) -> None:
+    conf, log = of_log
+    tb.write(log, "log.parquet")
+    Path("slurm.yaml").write_text("")
+    code, _, err = call("whatif", "log.parquet", str(conf), *more)
+    assert code == ExitCode.USAGE
+    assert message in err
