@@ -273,6 +273,7 @@ def answer(
     side = Side(machine, {}, np.full(4, np.inf))
     found, _ = resizing.resizing(
         log,
+        [*base.values()],
         base,
         side,
         asked,

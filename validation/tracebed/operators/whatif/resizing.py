@@ -244,6 +244,7 @@ class Pairs:
 
 def resizing(
     log: Log,
+    backtest: Sequence[Predicted],
     base: Mapping[int, Predicted],
     side: Side,
     asked: Malleable,
@@ -253,7 +254,8 @@ def resizing(
 ) -> tuple[Resizing, Pairs]:
     """Return what malleability would bring, and the pairs of the last cell.
 
-    `base`: the members of the log as the cluster was, by seed. `side`: this cluster. `costs`: the costs of resizes, and
+    `backtest`: the members by which the model is judged. `base`: those of the seeds, as the cluster was. `side`: this
+    cluster. `costs`: the costs of resizes, and
     their origin in words.
     """
     of_costs = [costs[0]] if asked.sweep else [costs[0], Overheads()]
@@ -273,7 +275,7 @@ def resizing(
             np.stack([_marks(each, seed, log) for each, seed in todo[begin : begin + size]]),
             [model for model in MODELS for _ in asked.seeds],
         )
-        cells.append(_cell(log, own, asked.cells[len(cells) // len(of_costs)], len(candidates.rows), [*base.values()]))
+        cells.append(_cell(log, own, asked.cells[len(cells) // len(of_costs)], len(candidates.rows), backtest))
         pairs.append(own)
     free = None if asked.sweep else cells.pop()
     staircase = None if asked.sweep else _staircase(pairs[0], log)
@@ -294,23 +296,23 @@ def _marks(side: Side, seed: int, log: Log) -> BoolArray:
     return side.malleable.marked(len(log.workload), seed)
 
 
-def _cell(log: Log, pairs: Pairs, point: tuple[str, float], candidates: int, base: Sequence[Predicted]) -> Cell:
-    """Return a cell. `base`: the members of the backtest."""
+def _cell(log: Log, pairs: Pairs, point: tuple[str, float], candidates: int, backtest: Sequence[Predicted]) -> Cell:
+    """Return a cell."""
     policy, share = point
     seeds = len(pairs.models) // len(MODELS)
     changed = pairs.changed
-    rows = log.judged & np.isfinite([each.wait for each in base]).all(axis=0) & changed.compared
-    waits, every = np.stack([each.wait for each in base]), np.broadcast_to(rows, pairs.marks.shape)
-    backtest = _backtest("all", ALL, log.wait, waits, np.broadcast_to(rows, waits.shape))
-    classes = [_class(backtest, changed, every, seeds)]
+    rows = log.judged & np.isfinite([each.wait for each in backtest]).all(axis=0) & changed.compared
+    waits, every = np.stack([each.wait for each in backtest]), np.broadcast_to(rows, pairs.marks.shape)
+    of_all = _backtest("all", ALL, log.wait, waits, np.broadcast_to(rows, waits.shape))
+    classes = [_class(of_all, changed, every, seeds)]
     for name, marks in ((RIGID, ~pairs.marks & rows), (MALLEABLE, pairs.marks & rows)):
         if marks.any(axis=1).all():
-            backtest = _backtest(KIND, name, log.wait, changed.before, marks)
-            classes.append(_class(backtest, changed, marks, seeds))
+            own = _backtest(KIND, name, log.wait, changed.before, marks)
+            classes.append(_class(own, changed, marks, seeds))
     models = dict[str, tuple[float, float, float]]()
     for model in MODELS:
-        own = [at for at, name in enumerate(pairs.models) if name == model]
-        models[model] = shares_of(*(side[own][:, rows].mean(axis=1) for side in (changed.before, changed.after)))
+        chosen = [at for at, name in enumerate(pairs.models) if name == model]
+        models[model] = shares_of(*(side[chosen][:, rows].mean(axis=1) for side in (changed.before, changed.after)))
     killed = [after.killed & ~before.killed for before, after in zip(pairs.before, pairs.after, strict=True)]
     work = changed.held.sum()
     return Cell(
