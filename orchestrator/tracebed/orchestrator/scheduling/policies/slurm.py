@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -17,6 +17,8 @@ from tracebed.orchestrator.scheduling.queue import first_of_users
 from tracebed.orchestrator.scheduling.state import Decision, Note, ParameterTable, Start, State, Wake, next_multiple
 
 MINUTE_S = 60
+OF_LAYER = ("resizes", "resize_interval")
+"""Parameters that describe the layer beside slurmctld that resizes jobs."""
 OF_SLURMCTLD = ("release", "speed", "epoch_s", "sched_loop_s", "sched_phase_s", "bf_loop_s", "bf_phase_s")
 """Parameters that describe slurmctld and its clocks, and are not parameters of slurm.conf."""
 NEWER, EXTENDS = 24.11, 25.11
@@ -34,7 +36,7 @@ CHANGED, COMPUTED = 1, 2
 computed, of which the backfill thread is told, and not the main loop."""
 LEAST = {
     **dict.fromkeys(("sched_interval", "bf_interval"), -1),
-    **dict.fromkeys(("bf_resolution", "bf_window", "bf_max_job_test", "default_queue_depth"), 1),
+    **dict.fromkeys(("bf_resolution", "bf_window", "bf_max_job_test", "default_queue_depth", "resize_interval"), 1),
 }
 """Lower bound of a parameter; of all others: 0."""
 
@@ -67,6 +69,9 @@ class Slurm(ParameterTable):
         sched_phase_s: first instant of that loop.
         bf_loop_s: period of the backfill thread.
         bf_phase_s: first instant at which it may make a pass.
+        resizes: policy of a layer that shrinks and expands running malleable jobs beside Slurm, which starts all jobs;
+            `none`: malleable jobs keep their size. Such jobs are simulated as on the cluster of a slurm.conf.
+        resize_interval: time between two passes of the layer, s.
         seed: seed of the draws of what is left open: the phases of the two loops and of the clock that have their
             defaults, and on the cluster of a slurm.conf also delays. On equal nodes, 0 draws nothing.
     """
@@ -95,11 +100,13 @@ class Slurm(ParameterTable):
     sched_phase_s: float = 0.0
     bf_loop_s: float = 1.0009
     bf_phase_s: float = 0.5
+    resizes: Literal["none", "dmr", "pref", "min", "avg", "keep-pref"] = "none"
+    resize_interval: int = 10
     seed: int = 0
 
     def __post_init__(self) -> None:
         """Raise InputError if a parameter is out of range."""
-        for name in (each.name for each in fields(self)):
+        for name in (each.name for each in fields(self) if each.name != "resizes"):
             value, least = getattr(self, name), LEAST.get(name, 0)
             if not least <= value < math.inf or (value == 0 and name.endswith("loop_s")):
                 raise InputError(f"slurm.{name} is {value:g}", hint=f"use a number from {least} on")
@@ -347,5 +354,5 @@ class Slurm(ParameterTable):
         return self._second(start) + self._limit(state, job)
 
 
-OF_CONF = frozenset(field.name for field in fields(Slurm)) - {*OF_SLURMCTLD, "seed"}
+OF_CONF = frozenset(field.name for field in fields(Slurm)) - {*OF_SLURMCTLD, *OF_LAYER, "seed"}
 """Parameters of the policy that are `SchedulerParameters` of slurm.conf."""
