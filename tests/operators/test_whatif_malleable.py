@@ -90,12 +90,12 @@ def drawn(conf: Path, count: int = 300, load: float = 1.0) -> tb.Workload:
 
 
 def test_a_text_names_shares_policies_and_seeds() -> None:
-    assert Malleable.parse("share=0.3") == Malleable((0.3,), ("dmr",), SEEDS, "", 10.0)
+    assert Malleable.parse("share=0.3") == Malleable((0.3,), ("dmr",), SEEDS, "", 10)
     found = Malleable.parse("share=0..1/0.25, policy=dmr+pref+min, seed=1..3+8, where=nodes>=4 and qos=a, interval=5")
     assert found.shares == (0.0, 0.25, 0.5, 0.75, 1.0)
     assert found.policies == ("dmr", "pref", "min")
     assert found.seeds == (1, 2, 3, 8)
-    assert (found.where, found.interval_s, found.sweep) == ("nodes>=4 and qos=a", 5.0, True)
+    assert (found.where, found.interval_s, found.sweep) == ("nodes>=4 and qos=a", 5, True)
     assert len(found.cells) == 12
 
 
@@ -103,7 +103,7 @@ def test_a_text_names_shares_policies_and_seeds() -> None:
     ("text", "message"),
     [
         ("policy=dmr", "the share is missing"),
-        ("share=0.3,seed=0.5", "seed '0.5' is not a whole number"),
+        ("share=0.3,seed=0.5", "'0.5' is not a whole number"),
         ("share=1.5", "malleable share"),
         ("share=0", "no share is above 0"),
         ("share=0..1", "has no step"),
@@ -162,26 +162,30 @@ def test_an_invalid_condition_is_refused(text: str, message: str) -> None:
 
 def test_jobs_that_cannot_be_malleable_are_counted_with_the_reason(conf: Path) -> None:
     log = jobs(
-        *(2, 2, 2, 2, 1, 1, 1, 4, 4),
-        deadline=[90.0] + [math.nan] * 8,
-        spread=[0, 1] + [0] * 7,
-        extra_het_job=["", "", "h", *[""] * 6],
-        gres=["", "", "", "gpu:1", "gpu:1", "", "", "", ""],
-        partition=["batch"] * 6 + ["long"] * 3,
+        *(2, 2, 2, 2, 1, 1, 1, 4, 4, 2, 2),
+        job_id=[*map(str, range(10)), "7_1"],
+        deadline=[90.0] + [math.nan] * 10,
+        spread=[0, 1] + [0] * 9,
+        extra_het_job=["", "", "h", *[""] * 8],
+        gres=["", "", "", "gpu:1", "gpu:1", *[""] * 6],
+        partition=["batch"] * 6 + ["long"] * 3 + ["batch"] * 2,
+        reservation=[""] * 9 + ["maintenance", ""],
     )
     found = candidates_of(log, cluster_at(conf))
     assert found.rows.tolist() == [3, 5, 7, 8]
     assert found.least.tolist() == [1, 1, 1, 1]
     assert found.most.tolist() == [2, 12, 4, 4]  # GRES and shared nodes: no growth; else up to the partition
-    assert found.notes == (
-        "1 of 9 jobs cannot be malleable: they have a deadline",
-        "1 of 9 jobs cannot be malleable: they are components of heterogeneous jobs",
-        "1 of 9 jobs cannot be malleable: they have cores that may lie on any number of nodes (no --ntasks-per-node)",
-        "2 of 9 jobs cannot be malleable: they have one node and cannot grow (nodes that jobs share, GRES, a "
-        "reservation, no other node)",
-        "3 of 4 jobs that can be malleable shrink, but do not grow beyond their requested size (nodes that jobs share, "
-        "GRES, a reservation)",
-    )
+    counts = [note.partition(" of 11 jobs cannot be malleable: they ") for note in found.notes[:-1]]
+    assert [(count, why) for count, _, why in counts] == [
+        ("1", "have a deadline"),
+        ("1", "are components of heterogeneous jobs"),
+        ("1", "have cores that may lie on any number of nodes (no --ntasks-per-node)"),
+        ("1", "run in an advance reservation"),
+        ("1", "are tasks of an array, which Slurm does not expand"),
+        ("2", "have one node and cannot grow (nodes that jobs share, GRES, no other node)"),
+    ]
+    what = "shrink, but do not grow beyond their requested size (nodes that jobs share, GRES)"
+    assert found.notes[-1] == f"3 of 4 jobs that can be malleable {what}"
 
 
 def test_conditions_are_noted_and_may_leave_no_job(conf: Path) -> None:
@@ -196,7 +200,7 @@ def test_conditions_are_noted_and_may_leave_no_job(conf: Path) -> None:
 def test_a_seed_draws_the_jobs_and_a_larger_share_has_them_too(conf: Path) -> None:
     log = jobs(*[2] * 40)
     candidates = candidates_of(log, cluster_at(conf))
-    few, many = (Malleability(candidates, share, "amdahl", "dmr", 10.0) for share in (0.25, 0.5))
+    few, many = (Malleability(candidates, share, "amdahl", "dmr", 10) for share in (0.25, 0.5))
     assert few.marked(40, 1).sum() == 10
     assert (few.marked(40, 1) <= many.marked(40, 1)).all()
     assert (few.marked(40, 1) != few.marked(40, 2)).any()
@@ -212,7 +216,7 @@ def test_both_models_have_the_same_sizes_and_are_half_efficient_at_the_largest(c
     candidates = candidates_of(log, cluster_at(conf))
     columns = {}
     for model in MODELS:
-        made = Malleability(candidates, 1.0, model, "dmr", 10.0).applied(log, 0)
+        made = Malleability(candidates, 1.0, model, "dmr", 10).applied(log, 0)
         columns[model] = made.table[["nodes_min", "nodes_pref", "nodes_max"]]
         assert set(made.texts("speedup")) == {model}
     assert columns["amdahl"].equals(columns["downey"])
@@ -499,7 +503,7 @@ def test_the_document_and_the_page_have_the_answer(half: tb.WhatIf, tmp_path: Pa
     text = half.save(tmp_path / "answer").read_text()
     for part in ("A day of the malleable jobs", "Malleable jobs", "jobs that stay rigid", "without costs of resizes"):
         assert part in text
-    assert half.sentences[0][1:] in text
+    assert half.sentences[0][1:].partition("; the model")[0] in text
     assert "the same with malleable jobs" in text
     assert (tmp_path / "answer" / "plots" / "staircase.csv").exists()
 
@@ -508,6 +512,16 @@ def test_the_same_text_gives_the_same_answer(of_log: tuple[Path, tb.Workload], h
     conf, log = of_log
     again = tb.whatif_malleable(log, conf, "share=0.5,policy=dmr", members=6, workers=1)
     assert again.to_json() == half.to_json()
+
+
+def test_jobs_that_the_layer_does_not_expand_are_noted(of_log: tuple[Path, tb.Workload]) -> None:
+    conf, log = of_log
+    columns = log.table.assign(gres=np.where(log.table["nodes"] == 2, "gpu:1", ""))
+    found = tb.whatif_malleable(tb.Workload(columns, log.provenance), conf, "share=1", members=2, workers=1)
+    count = int((columns["gres"] != "").sum())
+    text = f"{count} malleable jobs: each has generic resources: Slurm does not expand it"
+    assert f"dmr, 100 %, first seed: {text}" in found.notes
+    assert any(f"{count} of " in note and "do not grow beyond their requested size" in note for note in found.notes)
 
 
 def test_a_sweep_is_a_table_and_a_picture(of_log: tuple[Path, tb.Workload], tmp_path: Path) -> None:

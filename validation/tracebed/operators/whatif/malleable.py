@@ -37,7 +37,7 @@ MODELS: tuple[Model, ...] = get_args(Model)
 SEEDS = (0, 1, 2, 3, 4, 5)
 """As many as an interval needs."""
 MOST_CELLS = 200
-INTERVAL_S = 10.0
+INTERVAL_S = 10
 """Time between two passes of the layer, s."""
 MEASURED = Overheads(expand_s=0.416, reconfiguration_s=0.047, release_s=0.376)
 """Medians of 3,560 resizes on Slurm 22.05.8 (`docs/testbeds/slurm-policies.md`, Stages of the resizes): grant and merge
@@ -47,6 +47,8 @@ COSTS = ("expand_s", "expand_rank_s", "reconfiguration_s", "release_s")
 """The overheads that are costs of resizes. Those of launches and ends would change the cluster as it was."""
 HINT = "write --malleable share=0.3,policy=dmr,seed=1..6; lists are 0.1+0.3, 1..6 and 0..1/0.25"
 RANGE = re.compile(r"(.+?)\.\.([^/]+)(?:/(.+))?")
+TASK = r"\d+_\d+$"
+"""Id of a task of an array, `12_3`."""
 Value = TypeVar("Value")
 
 
@@ -62,7 +64,7 @@ class Malleable:
     """Each draws the jobs that become malleable, and is the number of a member of the ensemble."""
     where: str = ""
     """Conditions that the jobs satisfy; empty: all."""
-    interval_s: float = INTERVAL_S
+    interval_s: int = INTERVAL_S
 
     def __post_init__(self) -> None:
         """Raise InputError if a value is out of range, or appears twice."""
@@ -78,7 +80,7 @@ class Malleable:
             one_of("malleable policy", policy, RESIZE_POLICIES)
         for seed in self.seeds:
             bounds.check("malleable seed", seed, 0, 2**32 - 1)
-        bounds.check("malleable interval", self.interval_s, 1.0, bounds.MAX_SECONDS)
+        bounds.check("malleable interval", self.interval_s, 1, int(bounds.MAX_SECONDS), whole=True)
         if len(self.shares) * len(self.policies) > MOST_CELLS:
             raise InputError(f"malleable: more than {MOST_CELLS} shares x policies", hint="give fewer values")
 
@@ -158,7 +160,7 @@ def _number(text: str) -> float:
 
 def _whole(text: str) -> int:
     if not text.isdecimal():
-        raise InputError(f"malleable: seed {text!r} is not a whole number", hint=HINT)
+        raise InputError(f"malleable: {text!r} is not a whole number", hint=HINT)
     return int(text)
 
 
@@ -167,7 +169,7 @@ PARTS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "policy": ("policies", lambda text: tuple(text.split("+"))),
     "seed": ("seeds", _seeds),
     "where": ("where", str),
-    "interval": ("interval_s", _number),
+    "interval": ("interval_s", _whole),
 }
 """Name in a text -> field, and the function that parses its value."""
 
@@ -212,7 +214,7 @@ class Malleability:
     share: float
     model: Model
     policy: str
-    interval_s: float
+    interval_s: int
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -266,8 +268,8 @@ def candidates_of(workload: Workload, cluster: SlurmCluster, where: str = "") ->
     capacity = np.array([size[name] for name in names], dtype=np.int64)
     thresholds = Thresholds()
     fraction, least, most = malleable_sizes(nodes, capacity, thresholds)
-    bound = workload.texts("gres").ne("").to_numpy() | workload.texts("reservation").ne("").to_numpy()
-    grows = np.array([whole[name] for name in names], dtype=bool) & ~bound & (most > nodes)
+    gres = workload.texts("gres").ne("").to_numpy()
+    grows = np.array([whole[name] for name in names], dtype=bool) & ~gres & (most > nodes)
     most = np.where(grows, most, nodes)
     het = workload.texts(HET_JOB).ne("").to_numpy() if HET_JOB in workload.columns else np.zeros(len(nodes), dtype=bool)
     reasons = {
@@ -275,8 +277,9 @@ def candidates_of(workload: Workload, cluster: SlurmCluster, where: str = "") ->
         "have a deadline": np.isfinite(workload.floats("deadline")),
         "are components of heterogeneous jobs": het,
         "have cores that may lie on any number of nodes (no --ntasks-per-node)": workload.ints("spread") > 0,
-        "have one node and cannot grow (nodes that jobs share, GRES, a reservation, no other node)": (least >= nodes)
-        & ~grows,
+        "run in an advance reservation": workload.texts("reservation").ne("").to_numpy(),
+        "are tasks of an array, which Slurm does not expand": workload.texts("job_id").str.match(TASK).to_numpy(),
+        "have one node and cannot grow (nodes that jobs share, GRES, no other node)": (least >= nodes) & ~grows,
     }
     notes, able = [], chosen
     if where:
@@ -290,7 +293,7 @@ def candidates_of(workload: Workload, cluster: SlurmCluster, where: str = "") ->
         why = "; ".join(notes) or "the log has no job"
         raise InputError(f"no job can be malleable: {why}", hint="choose other jobs by where=, see whatif.md")
     if fixed := int((~grows[rows]).sum()):
-        what = "shrink, but do not grow beyond their requested size (nodes that jobs share, GRES, a reservation)"
+        what = "shrink, but do not grow beyond their requested size (nodes that jobs share, GRES)"
         notes.append(f"{fixed:,} of {len(rows):,} jobs that can be malleable {what}")
     limit = {part: largest_efficient_size(part, thresholds.most) for part in np.unique(fraction).tolist()}
     useful = np.maximum([limit[part] for part in fraction[rows].tolist()], nodes[rows])

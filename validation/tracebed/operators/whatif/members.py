@@ -41,6 +41,9 @@ from tracebed.validation.metrics.classes import names_of
 ALONE = 20_000
 """Jobs to simulate, in all members, up to which other processes would take longer to start than to compute."""
 
+BOUNDED = "malleable jobs: each "
+"""Part of the warnings of a run about jobs that the layer does not resize, or not expand."""
+
 
 @dataclass(frozen=True)
 class Side:
@@ -109,6 +112,7 @@ class Predicted:
         killed: whether each job reached its time limit, shape (jobs,).
         held: what the jobs held.
         resizes: numbers of expansions and of shrinks that took effect.
+        bounded: how many malleable jobs the layer does not resize, or not expand, and why.
     """
 
     wait: FloatArray
@@ -123,6 +127,7 @@ class Predicted:
     held: Held
     hit: int = 0
     resizes: tuple[int, int] = (0, 0)
+    bounded: tuple[str, ...] = ()
 
 
 def ensemble(
@@ -212,6 +217,7 @@ def predicted(member: Member) -> Predicted:
         held=_held(run, pd.Index(given.column("job_id")), own),
         hit=int(((jobs["restarts"] > 0) | failed).sum()) if run.info.outages else 0,
         resizes=_resizes(run),
+        bounded=tuple(text for text in run.info.warnings if BOUNDED in text),
     )
 
 

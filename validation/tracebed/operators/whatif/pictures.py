@@ -115,8 +115,8 @@ def _sweep(found: Resizing) -> Picture:
             style: dict[str, Any] = {"linestyle": LINES[at % len(LINES)], "marker": MARKERS[at % len(MARKERS)]}
             axes.plot(share, middle, color=color, linewidth=1.2, markersize=4, label=name, **style)
             axes.fill_between(share, low, high, color=color, alpha=0.15, linewidth=0)
-        ends = table[list(EFFECT)].to_numpy()
-        ends = 100 * np.append(ends[np.isfinite(ends)], [-0.05, 0.05])
+        known = table[list(EFFECT)].to_numpy()
+        ends = 100 * np.append(known[np.isfinite(known)], [-0.05, 0.05])
         margin = 0.1 * (ends.max() - ends.min())
         axes.set_ylim(ends.min() - margin, ends.max() + margin)
         axes.axhline(0.0, color=SOFT, linewidth=0.8)

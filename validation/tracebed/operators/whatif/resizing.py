@@ -72,6 +72,7 @@ class Cell:
         figures: further figures.
         killed: mean number of malleable jobs that reach their limit only with the resizes.
         killed_share: their share of the core hours of the log.
+        bounded: how many malleable jobs of the first pair the layer does not resize, or not expand, and why.
     """
 
     policy: str
@@ -85,6 +86,7 @@ class Cell:
     figures: tuple[Figure, ...]
     killed: float
     killed_share: float
+    bounded: tuple[str, ...]
 
     @property
     def every(self) -> JobClass:
@@ -182,6 +184,7 @@ class Resizing:
         """What holds for the answer besides."""
         notes = [f"resizes cost {_costs(self.costs)}, {self.source}; launches and ends are as in the log"]
         for each in self.cells:
+            notes += [f"{each.policy}, {percent(each.share)} %, first seed: {text}" for text in each.bounded]
             if each.killed:
                 jobs = f"{each.killed:,.1f} malleable jobs ({percent(each.killed_share)} % of the core hours)"
                 notes.append(f"{each.policy}, {percent(each.share)} %: {jobs} reach their time limit due to resizes")
@@ -327,6 +330,7 @@ def _cell(log: Log, pairs: Pairs, point: tuple[str, float], candidates: int, bac
         figures=tuple(_figures(pairs, rows)),
         killed=float(np.mean([each.sum() for each in killed])),
         killed_share=float(np.mean([changed.held[each].sum() / work for each in killed])),
+        bounded=pairs.after[0].bounded,
     )
 
 
