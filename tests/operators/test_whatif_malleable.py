@@ -347,7 +347,7 @@ def test_the_sentences_name_effect_costs_and_both_kinds_of_jobs() -> None:
 
 
 def test_there_is_no_answer_if_the_error_of_the_model_exceeds_the_effect() -> None:
-    found = answer(steady, faster(0.8), logged_wait=30.0)
+    found = answer(steady, faster(0.8), logged_wait=55.0)
     first, *others = found.sentences
     assert first.startswith(
         "with 50 % of the 4 jobs that can be malleable (2 of all 4) under dmr: no answer: the error"
@@ -355,6 +355,19 @@ def test_there_is_no_answer_if_the_error_of_the_model_exceeds_the_effect() -> No
     assert "exceeds the effect (-39 %, -40 to -38 %)" in first
     assert not any("survives" in text for text in others)
     assert math.isnan(found.survival)
+
+
+def test_there_is_no_answer_if_the_model_does_not_fit_the_log_whatever_the_effect() -> None:
+    found = answer(steady, faster(0.99), "share=1", logged_wait=30.0)
+    every = found.cells[0].every
+    assert abs(math.log1p(every.shares[0])) > every.error > math.log(2)
+    assert every.answer is Answer.ERROR
+    assert found.sentences == [
+        "with 100 % of the 4 jobs that can be malleable (4 of all 4) under dmr: no answer: the model does not fit this "
+        "log: its own error is -71 to +242 %, beyond a factor of 2",
+        "waits of malleable jobs: inconclusive: the model does not fit this log (-97 %, -99 to -94 %); the model's own "
+        "error on this log is -71 to +242 %",
+    ]
 
 
 def test_there_is_no_answer_if_chance_exceeds_the_effect() -> None:

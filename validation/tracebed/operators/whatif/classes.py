@@ -116,6 +116,8 @@ class JobClass:
     """The change of the mean wait of the compared jobs, s; None if there are none."""
     shares: tuple[float, float, float] = (math.nan, math.nan, math.nan)
     """The effect as a share of the mean wait in the cluster as it was, and its interval: of the ratio of each pair."""
+    most_error: float = math.inf
+    """Largest error with which there is an answer, |ln(predicted / logged)|."""
 
     @property
     def answer(self) -> Answer:
@@ -130,9 +132,14 @@ class JobClass:
             return Answer.UNKNOWN
         if not self.effect.differ:
             return Answer.CHANCE
-        if size(self.shares[0]) <= self.error:
+        if self.unfit or size(self.shares[0]) <= self.error:
             return Answer.ERROR
         return Answer.FALL if self.effect.change < 0 else Answer.RISE
+
+    @property
+    def unfit(self) -> bool:
+        """Whether the error is so large that there is no answer, whatever the effect."""
+        return self.error > self.most_error
 
     @property
     def title(self) -> str:
@@ -182,7 +189,7 @@ class JobClass:
             case Answer.CHANCE:
                 return f"{waits}: inconclusive: chance exceeds the effect ({change} %, {low} to {high} %); {own}"
             case Answer.ERROR:
-                what = "the error of the model exceeds the effect"
+                what = "the model does not fit this log" if self.unfit else "the error of the model exceeds the effect"
                 return f"{waits}: inconclusive: {what} ({change} %, {low} to {high} %); {own}"
         if self.effect.differ is None:
             return f"{waits}: inconclusive: too few members for an interval ({self.effect.pairs})"

@@ -29,6 +29,8 @@ from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.validation.significance import LEAST, PERCENTS, paired
 
 HOUR_S, DAY_S = 3600.0, 86400.0
+FIT = math.log(2.0)
+"""Error of the model from which on there is no answer: resizes would shorten a queue of twice or half the length."""
 RIGID, MALLEABLE = "jobs that stay rigid", "malleable jobs"
 
 Predict = Callable[[Sequence[tuple[Side, int]]], list[Predicted]]
@@ -121,6 +123,8 @@ class Cell:
                 return f"on this cluster, with {self.words}, {what}; {own}"
             case Answer.EQUAL:
                 return f"on this cluster, with {self.words}, no wait would change ({over})"
+            case Answer.ERROR if every.unfit:
+                why = f"the model does not fit this log: its own error is {spread(every.error)}, beyond a factor of 2"
             case Answer.ERROR:
                 why = f"the error of the model exceeds the effect ({change} %, {low} to {high} %); {own}"
             case Answer.CHANCE:
@@ -357,13 +361,18 @@ def _class(backtest: JobClass, changed: Changed, marks: BoolArray, seeds: int) -
         effect=paired(before, after),
         shares=shares_of(before, after),
     )
-    return by_seeds([found], seeds)[0]
+    return judged([found], seeds)[0]
 
 
-def by_seeds(classes: Sequence[JobClass], seeds: int) -> list[JobClass]:
-    """Return classes whose intervals are known only if there are enough seeds: the pairs of a seed are alike."""
+def judged(classes: Sequence[JobClass], seeds: int) -> list[JobClass]:
+    """Return classes with an answer only if the model fits, and there are enough seeds: the pairs of one are alike."""
+    few = seeds < LEAST
     return [
-        replace(each, effect=replace(each.effect, differ=None, pairs=seeds)) if each.effect and seeds < LEAST else each
+        replace(
+            each,
+            most_error=FIT,
+            effect=replace(each.effect, differ=None, pairs=seeds) if few and each.effect else each.effect,
+        )
         for each in classes
     ]
 
