@@ -129,7 +129,16 @@ class Layer:
             sim._limit[entry] = self._rest(job, second) // MINUTE_S * MINUTE_S
             sim.arrived.append(entry)
             asked = True
+            self._try(entry, second)
         return asked
+
+    def _try(self, entry: int, second: int) -> None:
+        """Start a submitted expander at once, if no other job waits for nodes of its partition."""
+        sim = self._sim
+        before = [job for job in sim.queue if sim._ready[job]] + self.asking[:-1]
+        nodes = [sim._nodes_of[sim._in.partition[job]] for job in (entry, *before)]
+        if sim._counters.held(entry) < 0 and not any(nodes[0] & other for other in nodes[1:]):
+            sim._expand(entry, sim._bookings.allowed(entry, second, sim._limit[entry]) & sim._up)
 
     def _resizable(self, second: int) -> list[Resizable]:
         """Return the jobs that may be resized now, in the order of their starts."""
@@ -215,18 +224,13 @@ class Layer:
     # -- expansions ---------------------------------------------------------------------------------------------------
 
     def choose(self, entry: int, usable: int) -> dict[int, int] | None:
-        """Choose nodes for an expander: as many as it asked for, or as there are. None: there are none."""
+        """Choose the first nodes, as many as an expander asked for, or as there are. None: there are none."""
         sim, owner = self._sim, self._owner[entry]
-        usable &= ~mask_of(sim._parts[owner].keys())
         request = sim._in.requests[entry]
-        room = sum(sim._free.capacity(request, node) > 0 for node in nodes_of(usable & request.eligible))
-        count = min(self._wanted[entry], room)
-        if not count:
-            return None
-        of_owner = sim._in.requests[owner]
-        wanted = request._replace(cores=count * (of_owner.cores // of_owner.fewest), fewest=count)
-        sim._in.requests[entry] = wanted  # type: ignore[index]
-        return sim._free.choose(wanted, usable)
+        room = {node: sim._free.capacity(request, node) for node in nodes_of(usable & request.eligible)}
+        able = [node for node, cores in room.items() if cores and node not in sim._parts[owner]]
+        able = sorted(able, key=lambda node: (sim._free.weights[node], node))[: self._wanted[entry]]
+        return {node: sim._free.held(request, node, room[node]) for node in able} or None
 
     def grant(self, entry: int, parts: dict[int, int]) -> None:
         """Start an expander."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import insort
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial, reduce
 from heapq import heappop, heappush
 from operator import or_
@@ -289,8 +289,6 @@ class Simulation:
         self.freed, self.changed = False, 0
         self.waited = 0
         self.queue: list[int] = []
-        if inputs.resizing:
-            inputs = replace(inputs, requests=[*inputs.requests])  # those of expanders change
         self._in, self._policy = inputs, _Shared(**{**vars(policy), "seed": 0})
         count = len(inputs.submit)
         self._empty, self._free = Nodes.of(inputs.free), Nodes.of(inputs.free)

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from tracebed.ground.errors import InputError
+from tracebed.orchestrator.scheduling.names import OF_LAYER
 from tracebed.orchestrator.scheduling.node_masks import best_fit, mask_of, nodes_of
 from tracebed.orchestrator.scheduling.policies.slurm_backfill import Pending, Rules, Running, backfill
 from tracebed.orchestrator.scheduling.policies.wall_times import ROUNDING_S, at_speed, whole_limit, whole_second
@@ -17,8 +18,6 @@ from tracebed.orchestrator.scheduling.queue import first_of_users
 from tracebed.orchestrator.scheduling.state import Decision, Note, ParameterTable, Start, State, Wake, next_multiple
 
 MINUTE_S = 60
-OF_LAYER = ("resizes", "resize_interval")
-"""Parameters that describe the layer beside slurmctld that resizes jobs."""
 OF_SLURMCTLD = ("release", "speed", "epoch_s", "sched_loop_s", "sched_phase_s", "bf_loop_s", "bf_phase_s")
 """Parameters that describe slurmctld and its clocks, and are not parameters of slurm.conf."""
 NEWER, EXTENDS = 24.11, 25.11

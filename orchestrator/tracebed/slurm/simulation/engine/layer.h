@@ -328,7 +328,7 @@ static int64_t find_releases(struct engine *e, int32_t job, const struct resizab
 
 /* -- expansions ----------------------------------------------------------------------------------------------------- */
 
-/* Choose nodes for an expander among the `usable` ones: as many as it asked for, or as there are. */
+/* Choose nodes for an expander among the `usable` ones: the first ones, as many as it asked for, or as there are. */
 static int choose_expander(struct engine *e, int32_t entry, const uint64_t *usable) {
     const struct setup *s = e->s;
     const struct layer *l = &e->layer;
@@ -337,12 +337,21 @@ static int choose_expander(struct engine *e, int32_t entry, const uint64_t *usab
     for (int64_t w = 0; w < e->words; w++) e->then[w] = usable[w] & v->able[w];
     const struct bits *bits = e->bits + e->bits_first[owner];
     for (int32_t k = 0; k < e->bits_size[owner]; k++) e->then[bits[k].word] &= ~bits[k].nodes;
-    int64_t room = nodes_in(e->words, e->then);
-    int32_t count = room < l->wanted[entry] ? (int32_t)room : l->wanted[entry];
-    if (!count) return 0;
-    s->wanted_cores[entry] = count * (s->wanted_cores[owner] / s->fewest[owner]);
-    s->fewest[entry] = count;
-    return choose_of(e, entry, e->then, v->cores, &e->free);
+    int32_t room = 0;
+    for (int64_t w = 0; w < e->words; w++)
+        for (uint64_t left = e->then[w]; left; left &= left - 1) {
+            int32_t node = (int32_t)(64 * w + __builtin_ctzll(left));
+            e->by_load[room++] = (struct load){node, v->cores[node], s->weights[node], 0};
+        }
+    qsort(e->by_load, (size_t)room, sizeof *e->by_load, by_load);
+    e->alike = 0;
+    memset(e->picked, 0, (size_t)e->words * sizeof *e->picked);
+    for (int32_t k = 0; k < room && k < l->wanted[entry]; k++) {
+        const struct load *own = &e->by_load[k];
+        e->picked[own->node >> 6] |= 1ull << (own->node & 63);
+        e->share[own->node] = held_on(s, &e->free, entry, own->node, own->cores);
+    }
+    return room > 0;
 }
 
 /* Whether any expander may start in a backfill pass. */
@@ -529,11 +538,30 @@ static void shrink_for_heads(struct engine *e, int64_t second) {
     }
 }
 
+/* Whether the partitions of two jobs have nodes in common. */
+static int near(const struct engine *e, int32_t a, int32_t b) {
+    const uint64_t *x = e->partition_nodes + e->s->partition[a] * e->words, *y = e->partition_nodes + e->s->partition[b] * e->words;
+    return common(e->words, x, y) > 0;
+}
+
+/* Start a submitted expander at once, if no other job waits for nodes of its partition. */
+static void try_at_once(struct engine *e, int32_t entry, int64_t second) {
+    if (reached(&e->limits, entry, JOBS) >= 0) return;
+    for (int64_t k = 0; k < e->queue_count; k++)
+        if (e->ready[e->queue[k]] && near(e, e->queue[k], entry)) return;
+    for (int64_t k = 0; k + 1 < e->layer.asking_count; k++)
+        if (near(e, e->layer.asking[k], entry)) return;
+    allowed_nodes(e, entry, second, e->usable);
+    for (int64_t w = 0; w < e->words; w++) e->usable[w] &= e->up[w];
+    expand(e, entry, e->usable);
+}
+
 /* Submit expanders. Return whether there are any. */
 static int ask(struct engine *e, int64_t second) {
     const struct setup *s = e->s;
     struct layer *l = &e->layer;
-    int64_t count = 0, before = l->asking_count;
+    int64_t count = 0;
+    int some = 0;
     for (int64_t k = 0; k < l->count; k++) {
         struct resizable own = l->jobs[k];
         int32_t entry = s->expander[own.job];
@@ -564,8 +592,10 @@ static int ask(struct engine *e, int64_t second) {
         l->wanted[entry] = more[order[k]];
         l->asked[entry] = e->now;
         e->arrived++;
+        some = 1;
+        try_at_once(e, entry, second);
     }
-    return l->asking_count > before;
+    return some;
 }
 
 /* Handle an event of the layer. Return whether Slurm is told of it. */

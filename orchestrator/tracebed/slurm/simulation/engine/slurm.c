@@ -29,7 +29,7 @@ __asm__(".symver pow,pow@GLIBC_2.17");
     _(int64_t, users) _(int64_t, associations) \
     _(const double *, submit) _(const double *, run_time) _(const int64_t *, limit) _(const double *, launch_s) \
     _(const double *, overrun_s) _(const double *, over_limit_s) _(const double *, end_s) /* of each job */ \
-    _(int32_t *, wanted_cores) _(const int32_t *, per_node) _(int32_t *, fewest) _(const uint8_t *, whole) \
+    _(const int32_t *, wanted_cores) _(const int32_t *, per_node) _(const int32_t *, fewest) _(const uint8_t *, whole) \
     _(const int64_t *, wanted_memory) _(const uint8_t *, by_core) _(const int64_t *, wanted_gres) /* jobs x kinds */ \
     _(const uint8_t *, by_socket) _(const uint8_t *, least_loaded) _(const uint8_t *, one_thread) /* of each job */ \
     _(int64_t, sets) _(const uint64_t *, eligible) /* sets x words: the nodes eligible for jobs */ \
