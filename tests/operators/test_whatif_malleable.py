@@ -197,6 +197,13 @@ def test_conditions_are_noted_and_may_leave_no_job(conf: Path) -> None:
         candidates_of(log, cluster_at(conf), "nodes>=20")
 
 
+def test_a_share_that_is_no_job_is_refused(conf: Path) -> None:
+    candidates = candidates_of(jobs(2, 2, 4), cluster_at(conf))
+    candidates.check((0.0, 0.2))
+    with pytest.raises(InputError, match=r"the share 0.1 of 3 jobs that can be malleable is no job"):
+        candidates.check((0.1,))
+
+
 def test_a_seed_draws_the_jobs_and_a_larger_share_has_them_too(conf: Path) -> None:
     log = jobs(*[2] * 40)
     candidates = candidates_of(log, cluster_at(conf))

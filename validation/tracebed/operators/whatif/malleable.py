@@ -15,7 +15,7 @@ and 1, the speed of a job at another size, relative to its requested one, lies b
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, get_args
 
@@ -194,10 +194,20 @@ class Candidates:
     parallelism: FloatArray
     notes: tuple[str, ...]
 
+    def check(self, shares: Sequence[float]) -> None:
+        """Raise InputError if a share above 0 is no job."""
+        for share in shares:
+            if share and not self.count(share):
+                what = f"the share {share:g} of {len(self.rows):,} jobs that can be malleable is no job"
+                raise InputError(what, hint="give a larger share")
+
+    def count(self, share: float) -> int:
+        """Return the number of jobs in a share."""
+        return int(share * len(self.rows) + 0.5)
+
     def drawn(self, share: float, seed: int) -> IntArray:
         """Return the places of a share of the candidates, of a permutation drawn with `seed`."""
-        count = int(share * len(self.rows) + 0.5)
-        return np.random.default_rng(seed).permutation(len(self.rows))[:count]
+        return np.random.default_rng(seed).permutation(len(self.rows))[: self.count(share)]
 
     def speedups(self, model: Model) -> list[str]:
         """Return the parameters of the speedup model of each candidate."""

@@ -215,7 +215,10 @@ def whatif(
     machines = [machine.cluster for machine in slurm_machines]
     log = log_of(workload, machines[0], name)
     _check_partitions(log, machines[0], name, conf)
-    candidates = None if malleable is None else candidates_of(log.workload, machines[0], malleable.where)
+    candidates = None
+    if malleable is not None:
+        candidates = candidates_of(log.workload, machines[0], malleable.where)
+        candidates.check(malleable.shares)
     origin = workload.provenance.unix_start
     known: dict[str, Any] = {} if origin is None else {"epoch_s": float(origin)}
     edges = np.linspace(log.begin, _end(log), BINS + 1)
