@@ -726,6 +726,7 @@ def test_a_program_has_the_application_and_the_state_of_its_job(tmp_path: Path) 
     records = JobRecords(tmp_path / "jobs")
     program = (f"sh -c 'echo $TRACEBED_APPLICATION $TRACEBED_STATE_MIB >{tmp_path}/told'", "solver", "2.5")
     request = records.request("t-0", 1, 0.05, None, grain_s=0.02, program=program)
+    records.write_size("t-0", 1, 1.0, ["n1"])
     subprocess.run(
         [request.script, *request.arguments], env={**os.environ, "SLURM_JOB_ID": "7"}, timeout=GUARD_S, check=True
     )

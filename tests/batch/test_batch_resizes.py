@@ -84,7 +84,7 @@ def test_a_held_job_starts_on_the_chosen_nodes_and_is_resized(
     second = system.request(job, "t-0+2", ["n1", "n7"])
     found = system.poll("t-", [])[second]
     assert (found.name, found.phase, found.nodes) == ("t-0+2", Phase.RUNNING, ("n1", "n7"))
-    system.merge(second)
+    system.merge(job, second)
     assert nodes_of(system, job) == ("n1", "n3", "n5", "n7")
     assert system.poll("t-", [])[second].phase is not Phase.RUNNING
     on_new = slurm("srun", f"--jobid={job}", "--overlap", "-N1", "-n1", "-w", "n7", "printenv", "SLURMD_NODENAME")
@@ -98,7 +98,7 @@ def test_released_nodes_are_allocated_again_and_again(slurm: Slurm, system: Slur
     job = started(system, slurm, tmp_path, "n1", "n2")
     system.shrink(job, ["n1"])
     for number in range(3):
-        system.merge(system.request(job, f"t-0+{2 + number}", ["n2"]))
+        system.merge(job, system.request(job, f"t-0+{2 + number}", ["n2"]))
         system.shrink(job, ["n1"])
     other = started(system, slurm, tmp_path, "n2", name="t-1")
     assert nodes_of(system, other) == ("n2",)
@@ -262,7 +262,7 @@ def test_slurmctld_is_killed_between_grant_and_merge(
         kill_after_a_save(slurm)
         slurm.serve("slurmctld", "-D", "-i")
 
-    monkeypatch.setattr(SlurmSystem, "merge", lambda self, second: (kill(second), merge(self, second)))
+    monkeypatch.setattr(SlurmSystem, "merge", lambda self, id, second: (kill(second), merge(self, id, second)))
     run = tb.replay_on(mixed(8, 1), "slurm", "pref", output=tmp_path / "run", configuration=slurm.conf)
     assert run.jobs["state"].unique().tolist() == ["completed"]
     check_nothing_is_left(slurm, run)
@@ -290,17 +290,17 @@ def test_a_node_of_an_expanded_job_that_dies_ends_this_job_only(
     merge, lost = SlurmSystem.merge, []
 
     @once
-    def lose(system: SlurmSystem, second: str) -> None:
+    def lose(system: SlurmSystem, id: str, second: str) -> None:
         nodes = slurm("squeue", "-h", "-j", second, "-o", "%N").strip()
-        merge(system, second)
+        merge(system, id, second)
         lost.append(nodes)
         slurm("scontrol", "update", f"NodeName={nodes}", "State=DOWN", "Reason=test")
 
-    def merging(system: SlurmSystem, second: str) -> None:
+    def merging(system: SlurmSystem, id: str, second: str) -> None:
         before = len(lost)
-        lose(system, second)
+        lose(system, id, second)
         if len(lost) == before:
-            merge(system, second)
+            merge(system, id, second)
 
     monkeypatch.setattr(SlurmSystem, "merge", merging)
     try:
@@ -332,7 +332,7 @@ def test_without_slurmdbd_for_a_time_nothing_is_lost(
         finally:
             started(id)
 
-    monkeypatch.setattr(SlurmSystem, "merge", lambda self, second: (stop(second), merge(self, second)))
+    monkeypatch.setattr(SlurmSystem, "merge", lambda self, id, second: (stop(second), merge(self, id, second)))
     monkeypatch.setattr(SlurmSystem, "shrink", shrinking)
     run = tb.replay_on(mixed(8, 1), "slurm", "pref", output=tmp_path / "run", configuration=slurm.conf)
     assert run.jobs["state"].unique().tolist() == ["completed"]

@@ -70,7 +70,7 @@ def test_a_simulation_with_the_calibration_predicts_the_waits(plays: list[Resizi
 
 
 def test_a_run_in_which_no_policy_decided_is_refused() -> None:
-    with pytest.raises(InputError, match="not of a policy that decides"):
+    with pytest.raises(InputError, match="not of a policy or a layer that decides"):
         tb.calibrate_batch([tb.simulate(tb.generate("cirne", jobs=5, nodes=4, seed=1), "easy", 4)])
 
 

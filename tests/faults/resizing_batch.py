@@ -108,12 +108,13 @@ class ResizingBatch(VirtualBatch):
             self._end(made[0], "CANCELLED", JobState.CANCELLED)
         return made[0].id
 
-    def merge(self, second: str) -> None:
+    def merge(self, id: str, second: str) -> None:
         """Move the nodes of a second job to the job that it expands."""
 
         def act() -> None:
             source = self._find(second, Phase.RUNNING)
-            job = self._find(self._first[second], Phase.RUNNING)
+            job = self._find(id, Phase.RUNNING)
+            assert self._first[second] == id, "merge: the second job is of another job"
             nodes, source.nodes = source.nodes, ()
             source.life += 1
             self._set(source, Phase.ENDED, "COMPLETED", state=JobState.COMPLETED)

@@ -402,6 +402,8 @@ def with_resizing(seed: int, inputs: Inputs) -> Inputs:
         replace(inputs, held=[], since=[], watched=0),
         sizes,
         draw.choice(RESIZE_POLICIES),
+        draw.choice((22.05, 24.11, 26.05)),
+        counted=draw.random() < 0.5,
         interval_s=draw.choice((1.0, 5.0, 30.0)),
         phase_s=draw.choice((0.0, 0.3)),
         pause_s=draw.choice((0.0, 2.5, 30.0)),

@@ -4,26 +4,43 @@ from __future__ import annotations
 
 import math
 import os
+import pwd
 import re
-from collections.abc import Collection, Iterator, Sequence
+import shutil
+import stat
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
-from typing import ClassVar
+from pathlib import Path
+from typing import Any, ClassVar
 
+from tracebed.converters.workload import Workload
 from tracebed.ground.errors import InputError, TestbedError
 from tracebed.ground.host_lists import host_names
+from tracebed.ground.registry import one_of
 from tracebed.machine.nodes import NodeFacts
 from tracebed.orchestrator.replay.batch.base import (
     BatchSettings,
+    Demands,
     JobObservation,
     JobRequest,
+    LayerFacts,
+    LayerJob,
+    LayerPass,
     NodeState,
     Phase,
     Refused,
     SystemFacts,
 )
-from tracebed.orchestrator.replay.batch.commands import option, run
+from tracebed.orchestrator.replay.batch.commands import TIMEOUT_S, option, run
 from tracebed.slurm.environment import check_conf, explained
-from tracebed.slurm.job_states import is_held, is_permanent, is_usable, meaning
+from tracebed.slurm.job_fields import memory, whole_nodes
+from tracebed.slurm.job_states import is_held, is_limit, is_permanent, is_usable, meaning
+from tracebed.slurm.live_layer import decided
+from tracebed.slurm.resize_layer import RESIZE_POLICIES
+from tracebed.slurm.scontrol import records
+from tracebed.slurm.state import COMMANDS, ClusterState, held_cores, state_of
+from tracebed.slurm.submissions import demands_of
 
 IDS_PER_COMMAND = 1000
 """Maximum number of job IDs in a command line."""
@@ -43,6 +60,9 @@ EXCLUSIVE = ("OverSubscribe=EXCLUSIVE", "Exclusive=NODE", "Exclusive=TOPO")
 """Settings of a partition whose jobs are exclusive, to Slurm 25.11 and from 26.05 on."""
 GRANT_S = 5
 """Time after which a request for nodes that Slurm has not granted is withdrawn, s."""
+TIME_FORMAT = "SLURM_TIME_FORMAT"
+LAST = 2147483645
+"""Largest `--nice`: a job with it is the last of the queue."""
 DECIDING = (
     *("EnforcePartLimits", "FairShareDampeningFactor", "KillWait", "OverTimeLimit", "PreemptMode", "PreemptType"),
     *("PriorityFlags", "PriorityMaxAge", "PriorityType", "PriorityWeightAge", "PriorityWeightFairShare"),
@@ -70,10 +90,15 @@ class SlurmSystem:
 
     def __init__(self, settings: BatchSettings) -> None:
         """Prepare the options of `sbatch`."""
-        self._partition = settings.partition
+        self._settings, self._partition = settings, settings.partition
+        if settings.demands and settings.partition is not None:
+            what = f"partition={settings.partition} is for all jobs, but each job has the partition of the workload"
+            raise InputError(what, hint="leave it out")
+        self._cores: dict[str, dict[str, int]] = {}  # job with demands -> its cores on each node when it started
+        self._constant: dict[str, str] = {}  # output of the commands whose output does not change during a replay
         self._options = [option(text, "sbatch", OWN_OPTIONS, "account=physics") for text in settings.options]
         kept = {key: value for key, value in os.environ.items() if key in PASSED_ON or key.startswith("SBATCH_")}
-        self._environment = kept | {"SLURM_TIME_FORMAT": "%s", "LC_ALL": "C"}
+        self._environment = kept | {TIME_FORMAT: "%s", "LC_ALL": "C"}
         if settings.configuration is not None:
             if not settings.configuration.is_file():
                 raise InputError("is not a file", where=str(settings.configuration), hint="give the path of slurm.conf")
@@ -82,7 +107,7 @@ class SlurmSystem:
 
     def facts(self) -> SystemFacts:
         """Return the nodes of the partition and the parameters of the scheduler."""
-        partition = self._chosen_partition
+        partition = "" if self._settings.demands else self._chosen_partition
         nodes, states = self._nodes()
         if not nodes:
             raise InputError(f"partition {partition!r} has no nodes", hint="`sinfo` lists the partitions")
@@ -104,20 +129,23 @@ class SlurmSystem:
         )
 
     def submit(self, request: JobRequest) -> str:
-        """Submit a job by `sbatch`. Jobs get whole nodes, as with the policies of tracebed.
+        """Submit a job by `sbatch`. Without demands, jobs get whole nodes, as with the policies of tracebed.
 
         A held job asks for one node until its start: `scontrol` can add nodes and CPUs, but not remove tasks.
         """
-        size = (
-            ["--hold", "--no-requeue", *self._size(1)] if request.held else [f"--nodes={request.nodes}", "--exclusive"]
-        )
+        if request.demands:
+            size = [*request.demands, *(() if request.requeued else ("--no-requeue",))]
+        elif request.held:
+            size = ["--hold", "--no-requeue", *self._size(1)]
+        else:
+            size = [f"--nodes={request.nodes}", "--exclusive"]
         command = [
             *("sbatch", "--parsable", f"--job-name={request.name}", *size),
             *(f"--output={request.output}", f"--chdir={request.script.parent}"),
         ]
         if request.limit_s is not None:
             command.append(f"--time={max(1, math.ceil(request.limit_s / 60.0))}")
-        if self._partition:
+        if self._partition and not request.demands:
             command.append(f"--partition={self._partition}")
         if request.dependency:
             command += [f"--dependency={request.dependency}", "--kill-on-invalid-dep=yes"]
@@ -137,8 +165,10 @@ class SlurmSystem:
 
     def poll(self, prefix: str, known: Collection[str]) -> dict[str, JobObservation]:
         """Return the jobs of the replay from one `squeue`, and the jobs purged by slurmctld from one `sacct`."""
-        printed = self._run("squeue", "-h", "-a", "-t", "all", "--me", "-o", QUEUE_FORMAT)
+        printed = self._run("squeue", "-h", "-a", "-t", "all", *self._of_users, "-o", QUEUE_FORMAT)
         found = {each.id: each for each in observations(printed, prefix)}
+        if self._settings.demands:
+            found = self._with_cores(found)
         forgotten = sorted(set(known) - found.keys())
         if self._accounts:
             for some in _batches(forgotten):
@@ -146,6 +176,24 @@ class SlurmSystem:
                 past = self._run("sacct", "-n", "-P", "-X", "-j", ",".join(some), *fields)
                 found |= {each.id: each for each in observations(past, prefix)}
         return found
+
+    @property
+    def _of_users(self) -> tuple[str, ...]:
+        """Options of `squeue` for the jobs of the replay: root submits jobs of other users, too."""
+        return () if self._settings.demands and os.geteuid() == 0 else ("--me",)
+
+    def _with_cores(self, found: Mapping[str, JobObservation]) -> dict[str, JobObservation]:
+        """Return observations with the cores of the running jobs, which share nodes."""
+        new = {id for id, each in found.items() if each.phase is Phase.RUNNING} - self._cores.keys()
+        if new:
+            printed = self._run("scontrol", "-d", "-o", "show", "job")
+            for record in records(printed, "JobId", "scontrol show job"):
+                if record.needed("JobId") in new:
+                    self._cores[record.needed("JobId")] = held_cores(record)
+        return {
+            id: replace(each, cores=self._cores[id]) if each.nodes and id in self._cores else each
+            for id, each in found.items()
+        }
 
     def cancel(self, ids: Sequence[str]) -> None:
         """Cancel jobs by `scancel`."""
@@ -160,14 +208,7 @@ class SlurmSystem:
         Slurm 22.05 refuses to shrink a job that was expanded if it has no database. It never again allocates a node
         that an exclusive job has released by a shrink, and with `select/linear` all jobs are exclusive.
         """
-        words = self._configuration.get("SchedulerParameters", "").split(",")
-        where = "SchedulerParameters of slurm.conf"
-        if EXPANSION not in words:
-            hint = f"add {EXPANSION} to SchedulerParameters, then `scontrol reconfigure`"
-            raise InputError(f"Slurm does not permit the expansion of jobs: no {EXPANSION}", where=where, hint=hint)
-        if NO_SHRINK in words:
-            hint = f"remove {NO_SHRINK} from SchedulerParameters, then `scontrol reconfigure`"
-            raise InputError(f"Slurm does not permit that jobs shrink: {NO_SHRINK}", where=where, hint=hint)
+        self._check_permissions()
         if not self._configuration.get("SelectType", "").endswith(("/cons_tres", "/cons_res")):
             what = f"Slurm has {self._configuration.get('SelectType')}, which never allocates again what a job released"
             raise InputError(what, hint="set SelectType=select/cons_tres")
@@ -177,6 +218,17 @@ class SlurmSystem:
                 f"the jobs of partition {self._chosen_partition!r} are exclusive: nodes that they release stay unused"
             )
             raise InputError(what, hint=f"choose a partition without {' or '.join(EXCLUSIVE)}")
+
+    def _check_permissions(self) -> None:
+        """Raise InputError unless Slurm permits expansions and shrinks, and has a database."""
+        words = self._configuration.get("SchedulerParameters", "").split(",")
+        where = "SchedulerParameters of slurm.conf"
+        if EXPANSION not in words:
+            hint = f"add {EXPANSION} to SchedulerParameters, then `scontrol reconfigure`"
+            raise InputError(f"Slurm does not permit the expansion of jobs: no {EXPANSION}", where=where, hint=hint)
+        if NO_SHRINK in words:
+            hint = f"remove {NO_SHRINK} from SchedulerParameters, then `scontrol reconfigure`"
+            raise InputError(f"Slurm does not permit that jobs shrink: {NO_SHRINK}", where=where, hint=hint)
         if not self._accounts:
             what = "Slurm has no database: it would refuse to shrink a job that was expanded"
             raise InputError(what, hint="set AccountingStorageType=accounting_storage/slurmdbd, and run slurmdbd")
@@ -215,13 +267,84 @@ class SlurmSystem:
             raise TestbedError(f"the job {name} with the requested nodes has ended", transient=True)
         return found[-1]
 
-    def merge(self, second: str) -> None:
-        """Give the nodes of a second job to the job that it expands."""
+    def merge(self, id: str, second: str) -> None:
+        """Give the nodes of a second job to the job that it expands.
+
+        Slurm 22.05 accepts this for a job that has ended, too, and never allocates the nodes again.
+        """
+        state = self._run("squeue", "-h", "-j", id, "-t", "all", "-o", "%T", refusing=True).strip()
+        if state != "RUNNING":
+            raise Refused(f"job {id} is {state or 'unknown'}, and cannot expand")
         self._run("scontrol", "update", f"JobId={second}", "NumNodes=0", refusing=True)
 
     def shrink(self, id: str, nodes: Sequence[str]) -> None:
         """Let a running job keep only `nodes`."""
         self._run("scontrol", "update", f"JobId={id}", f"NodeList={','.join(nodes)}", refusing=True)
+
+    # -- demands, and a layer beside Slurm -------------------------------------------------------------------------
+
+    def demands(self, workload: Workload, folder: Path) -> Demands:
+        """Return the demands of the jobs of a workload on this cluster, as options of `sbatch`."""
+        enterable = all(each.stat().st_mode & stat.S_IXOTH for each in (folder, *folder.parents) if each.exists())
+        return demands_of(workload, self._state().machine, root=os.geteuid() == 0, enterable=enterable)
+
+    def _state(self) -> ClusterState:
+        """Return the state of the cluster. Its configuration is asked for once."""
+        names = ("config", "partition", "node", "job", "reservation")
+        texts = {name: self._constant.get(name) or self._run(*COMMANDS[name], without=TIME_FORMAT) for name in names}
+        self._constant = {name: texts[name] for name in ("config", "partition")}
+        return state_of(texts, Path(self._configuration.get("SLURM_CONF", "")).parent)
+
+    def check_layer(self, policy: str) -> LayerFacts:
+        """Raise InputError unless Slurm permits expansions and shrinks, and has a database."""
+        one_of("policy of the layer", policy, RESIZE_POLICIES)
+        self._check_permissions()
+        me = pwd.getpwuid(os.geteuid()).pw_name
+        owner = self._configuration.get("SlurmUser", "").partition("(")[0]
+        given = ("sacctmgr", "-n", "-P", "show", "user", me, "format=AdminLevel")
+        if os.geteuid() == 0 or me == owner or self._run(*given).strip() in ("Operator", "Administrator"):
+            return LayerFacts(True)
+        what = f"time limits of resized jobs stay as they are: {me} is no operator of Slurm"
+        return LayerFacts(False, (what,))
+
+    def layer_pass(self, policy: str, jobs: Sequence[LayerJob], released: Collection[tuple[str, str]]) -> LayerPass:
+        """Decide which jobs leave nodes, and which ask for nodes."""
+        return decided(self._state(), next(each for each in RESIZE_POLICIES if each == policy), jobs, released)
+
+    def ask(self, id: str, name: str, most: int, wait_s: float) -> tuple[str, tuple[str, ...]]:
+        """Ask by `salloc` for a second job without steps, of the shape of the first one, the last of the queue.
+
+        Slurm limits it to the rest of the time limit of the first job. With `--ntasks`, Slurm 22.05 would cut its nodes
+        to the number of its tasks, or wait for all of them. Slurm tells the nodes to a process of the user of the job
+        only. `salloc` ends, and with it the second job that waits, if the replay is killed.
+        """
+        (job,) = records(self._run("scontrol", "-d", "-o", "show", "job", id), "JobId", "scontrol show job")
+        held = held_cores(job)
+        shape = [f"--cpus-per-task={min(held.values())}"]
+        memory_mib, by_core = memory(job)
+        if memory_mib:
+            shape.append(f"--mem{'-per-cpu' if by_core else ''}={memory_mib:.0f}")
+        given = {"partition": "Partition", "account": "Account", "qos": "QOS", "constraint": "Features"}
+        shape += [f"--{option}={job.of(field)}" for option, field in given.items() if job.of(field)]
+        if whole_nodes(job):
+            shape.append("--exclusive")
+        number = re.search(r"\((\d+)\)", job.of("UserId"))
+        user = int(number[1]) if number and int(number[1]) != os.geteuid() else None
+        bound = ("setpriv", "--pdeathsig", "TERM") if shutil.which("setpriv") else ()
+        second = ("--no-shell", f"--immediate={math.ceil(wait_s)}", f"--dependency=expand:{id}", f"--job-name={name}")
+        where = (f"--nodes=1-{most}", f"--exclude={','.join(held)}", f"--nice={LAST}")
+        command = (*bound, "salloc", *second, *where, *shape)
+        self._run(*command, refusing=True, timeout_s=wait_s + TIMEOUT_S, user=user)
+        found = self._run("squeue", "-h", *self._of_users, f"--name={name}", "-t", "R", "-o", "%i|%N").split()
+        if not found:
+            raise TestbedError(f"the job {name} with the requested nodes has ended", transient=True)
+        second_id, _, nodes = found[-1].partition("|")
+        return second_id, tuple(hosts_in(nodes))
+
+    def set_limit(self, id: str, limit_s: float) -> None:
+        """Set the time limit of a running job, in whole minutes, rounded up."""
+        minutes = max(1, math.ceil(limit_s / 60.0 - 1e-6))
+        self._run("scontrol", "update", f"JobId={id}", f"TimeLimit={minutes}", refusing=True)
 
     def _size(self, nodes: int) -> list[str]:
         """Return the options of a request for all CPUs of nodes, which is not exclusive."""
@@ -233,8 +356,9 @@ class SlurmSystem:
         return min(node.cores for node in self._nodes()[0])
 
     def _nodes(self) -> tuple[list[NodeFacts], dict[str, str]]:
-        """Return the nodes of the partition, and node -> state."""
-        listed = self._run("sinfo", "-N", "-h", "-p", self._chosen_partition, "-o", NODE_FORMAT)
+        """Return the nodes of the partition, or of all partitions if jobs have demands, and node -> state."""
+        where = () if self._settings.demands else ("-p", self._chosen_partition)
+        listed = self._run("sinfo", "-a", "-N", "-h", *where, "-o", NODE_FORMAT)
         return nodes_in(listed)
 
     @cached_property
@@ -259,10 +383,18 @@ class SlurmSystem:
             raise InputError("Slurm has no default partition", hint=f"choose one by -S partition=NAME: {names}")
         return marked[0]
 
-    def _run(self, *command: str, refusing: bool = False) -> str:
-        """Run a command of Slurm and return its output. `refusing`: an error that is not transient is final."""
+    def _run(self, *command: str, refusing: bool = False, without: str | None = None, **further: Any) -> str:
+        """Run a command of Slurm and return its output.
+
+        Args:
+            command: the command.
+            refusing: whether an error that is not transient is final.
+            without: a variable of the environment that the command does not get.
+            further: other arguments of `run`.
+        """
+        environment = {name: value for name, value in self._environment.items() if name != without}
         try:
-            return run(*command, environment=self._environment, transient=TRANSIENT, refusing=refusing)
+            return run(*command, environment=environment, transient=TRANSIENT, refusing=refusing, **further)
         except TestbedError as error:
             raise explained(error) from error
 
@@ -302,6 +434,7 @@ def observations(text: str, prefix: str) -> Iterator[JobObservation]:
             end=_time(end) if phase in (Phase.ENDING, Phase.ENDED) else None,  # a running job has its limit there
             nodes=names,
             hopeless=phase is Phase.WAITING and is_permanent(reason),
+            limited=phase is Phase.WAITING and is_limit(reason),
         )
 
 

@@ -5,6 +5,7 @@ The names are those of `squeue` and `sacct` from Slurm 17.11 to 25.05. A state t
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 from tracebed.ground.states import JobState
@@ -89,6 +90,14 @@ def meaning(word: str) -> Meaning:
 def is_permanent(reason: str) -> bool:
     """Return whether a job that is pending for `reason` never starts unless an operator changes something."""
     return reason.replace("_", " ") in NEVER_STARTS or reason in NEVER_STARTS
+
+
+def is_limit(reason: str) -> bool:
+    """Return whether a job that is pending for `reason` waits for a limit on what its user, account or QOS holds.
+
+    Used up minutes are another limit: they decay.
+    """
+    return re.match(r"QOS|Assoc|Max\w+Per", reason) is not None and re.search("Minutes|Wall", reason) is None
 
 
 HELD = ("ALLOC", "MIX")

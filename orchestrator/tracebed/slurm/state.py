@@ -377,7 +377,7 @@ def _job(record: Record, state: str, threads: int) -> LiveJob:
         gres=gres(record, int(fewest) if fewest.isdecimal() else record.number("NumNodes")),
         priority=record.number("Priority"),
         reason=reason,
-        held=_held(record, threads) if running else {},
+        held=held_cores(record, threads) if running else {},
         ending=state in ("COMPLETING", "STAGE_OUT"),
         others=() if running else tuple(others),
         qos=record.of("QOS"),
@@ -392,19 +392,21 @@ def _job(record: Record, state: str, threads: int) -> LiveJob:
     )
 
 
-def _held(record: Record, threads: int) -> dict[str, int]:
-    """Return the cores of a running job by node. Without `scontrol -d`, its nodes have equal shares."""
+def held_cores(record: Record, threads: int = 1) -> dict[str, int]:
+    """Return the cores of a running job by node. Without `scontrol -d`, its nodes have equal shares.
+
+    Slurm 22.05 does not list the CPUs of all nodes of a job that has expanded: the others have as many as the first.
+    """
     try:
         held: dict[str, int] = {}
         for nodes, listed in re.findall(r" Nodes=(\S+) CPU_IDs=([\d,-]+) ", record.text):
             cpus = sum(len(task_numbers(item)) for item in listed.split(","))
             held |= dict.fromkeys(host_names(nodes), math.ceil(cpus / threads))
-        if held:
-            return held
         names = host_names(record.of("NodeList")) if record.of("NodeList") else []
     except ValueError as error:
         raise InputError(str(error), where=record.where, hint="save the output of scontrol as it is") from None
-    return dict.fromkeys(names, math.ceil(record.number("NumCPUs") / threads / max(1, len(names))))
+    share = next(iter(held.values()), math.ceil(record.number("NumCPUs") / threads / max(1, len(names))))
+    return dict.fromkeys(names, share) | held
 
 
 def _check(job: LiveJob, record: Record, partitions: Sequence[str] | set[str], nodes: set[str]) -> None:

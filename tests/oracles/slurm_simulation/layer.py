@@ -108,7 +108,7 @@ class Layer:
             request = sim._in.requests[head]
             if not room(free, request, usable):
                 able = [each for each in jobs if sim._in.partition[each.job] == sim._in.partition[head]]
-                able = [each for each in able if each.job not in self._shrinking]
+                able = [each for each in able if each.job not in self._shrinking and of.shrinks[each.job]]
 
                 def suffices(releases: Sequence[Release], request: Request = request, usable: int = usable) -> bool:
                     expected = free.copy()
@@ -224,13 +224,17 @@ class Layer:
     # -- expansions ---------------------------------------------------------------------------------------------------
 
     def choose(self, entry: int, usable: int) -> dict[int, int] | None:
-        """Choose the first nodes, as many as an expander asked for, or as there are. None: there are none."""
+        """Choose as many nodes as an expander asked for, or as there are. None: there are none.
+
+        The nodes of small blocks of neighbors come first: each time, Slurm looks for one node that is needed.
+        """
         sim, owner = self._sim, self._owner[entry]
         request = sim._in.requests[entry]
         room = {node: sim._free.capacity(request, node) for node in nodes_of(usable & request.eligible)}
-        able = [node for node, cores in room.items() if cores and node not in sim._parts[owner]]
-        able = sorted(able, key=lambda node: (sim._free.weights[node], node))[: self._wanted[entry]]
-        return {node: sim._free.held(request, node, room[node]) for node in able} or None
+        able = {node: cores for node, cores in room.items() if cores and node not in sim._parts[owner]}
+        blocks = sorted(sim._free._groups(able), key=lambda block: (sim._free.weights[block[0]], len(block), block[0]))
+        chosen = [node for block in blocks for node in block][: self._wanted[entry]]
+        return {node: sim._free.held(request, node, room[node]) for node in chosen} or None
 
     def grant(self, entry: int, parts: dict[int, int]) -> None:
         """Start an expander."""

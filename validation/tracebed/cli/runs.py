@@ -15,6 +15,7 @@ from tracebed.cli.messages import emit
 from tracebed.cli.options import (
     LATER,
     PATH,
+    Duration,
     check_alone,
     extension,
     gathered,
@@ -51,7 +52,18 @@ class Batch:
         metavar="KEY[=VALUE]",
         help="Pass an option to each submission, such as partition=test or account=physics; may be repeated. "
         "conf=FILE names the configuration of the batch system. program=COMMAND does the work of malleable jobs "
-        "under a policy.",
+        "under a policy or a layer.",
+    )
+    demands: bool = option(
+        help="Submit each job with its own partition, account, QOS, cores, memory, GRES and features, and by root as "
+        "its user. Without, all jobs get whole nodes of one partition."
+    )
+    resizes: Literal["dmr", "pref", "min", "avg", "keep-pref"] | None = option(
+        help="Let a layer with this policy shrink and expand running malleable jobs beside the batch system, which "
+        "starts all jobs. Implies --demands."
+    )
+    resize_interval: float = option(
+        type=Duration(0.1, 1e9), default=10.0, metavar="S", help="Time between two passes of the layer, trace s."
     )
 
 
@@ -108,7 +120,7 @@ def check_scheduler_options() -> None:
         if context.params["policy"] is None and (name := given(tb.SETUP_PARTS["scheduling"])):
             raise InputError(f"{name} needs --policy", hint="leave it out: the batch system decides")
     else:
-        if name := given(["scheduler_options"]):
+        if name := given(names_in(Batch)):
             raise InputError(f"{name} needs --scheduler", hint="add --scheduler slurm, or leave it out")
         needed += ["policy", "inventory"]
     params = {param.name: param for param in context.command.params}
@@ -132,6 +144,9 @@ def _replay_on(jobs: tb.Workload, batch: Batch, policy: tb.Setup | None, live: L
             batch.scheduler,
             policy,
             configuration=conf[-1] if conf else None,
+            demands=batch.demands,
+            resizes=batch.resizes,
+            resize_interval=batch.resize_interval,
             options=[text for text in batch.scheduler_options if not text.startswith(CONF)],
             on_progress=bar.update,
             **common,
@@ -139,8 +154,9 @@ def _replay_on(jobs: tb.Workload, batch: Batch, policy: tb.Setup | None, live: L
     facts = run.info.batch
     calls = facts["submission_ms"]
     if calls:
+        where = f", partition {facts['partition']}" if facts["partition"] else ""
         emit(
-            f"tracebed: {facts['system']} {facts['version']}, partition {facts['partition']}: a submission took "
+            f"tracebed: {facts['system']} {facts['version']}{where}: a submission took "
             f"{calls['p50']:.0f} ms (median), {calls['p99']:.0f} ms (99 %), at most {calls['max']:.0f} ms"
         )
     return run

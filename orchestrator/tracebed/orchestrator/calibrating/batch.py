@@ -1,4 +1,4 @@
-"""The overheads of a batch system that executes the decisions of a policy, from runs that recorded them.
+"""The overheads of a batch system that executes the decisions of a policy or of a layer, from runs that recorded them.
 
 If the jobs of the runs are programs (`replay -S program=COMMAND`), the costs of the resizes are those of applications.
 """
@@ -37,12 +37,13 @@ STEP_OF: dict[str, Step] = {
     "reconfiguration_s": "reconfiguration",
     "release_s": "release",
 }
+ROUNDED = ("launch_s", "end_s")  # overheads whose samples have an error of half a second beside a layer
 Costs = dict[str, dict[str, OverheadEstimate]]  # application -> its costs, by the names of `calibration.COSTS`
 COLUMNS = ("application", "kind", "rank", "mib", "pause", "release")
 
 
 def calibrate_batch(runs: Sequence[Run], name: str) -> Calibration:
-    """Return the calibration from replays in which a policy decided and a batch system executed.
+    """Return the calibration from replays in which a policy or a layer decided and a batch system executed.
 
     The constants do not depend on the number of nodes: the commands of a batch system are for all nodes of a job. Each
     run is a repetition: one without a journal, of another kind, or that differs from the others in its system or speed
@@ -52,10 +53,12 @@ def calibrate_batch(runs: Sequence[Run], name: str) -> Calibration:
     for run in runs:
         _check(run, runs[0])
     journals = [(run, *journal.read(run.folder / JOURNAL)) for run in runs if run.folder is not None]
-    samples = [samples_of(run, entries) for run, _, entries in journals]
+    samples = [samples_of(run, entries, float(facts["resolution_s"])) for run, facts, entries in journals]
     estimates = {overhead: mean_of([one[overhead] for one in samples]) for overhead in STEP_OF}
-    found: dict[str, OverheadEstimate] = {key: each for key, each in estimates.items() if each is not None}
-    rows = {key: [np.column_stack([np.ones(len(one[key])), one[key]]) for one in samples] for key in found}
+    found: dict[str, OverheadEstimate] = {key: _positive(each) for key, each in estimates.items() if each is not None}
+    rounded = ROUNDED if _is_layered(runs[0]) else ()  # the mean is known, and the distribution is not
+    varying = [key for key in found if key not in rounded]
+    rows = {key: [np.column_stack([np.ones(len(one[key])), one[key]]) for one in samples] for key in varying}
     drawn = {STEP_OF[key]: factors(each, of_all) for key, each in rows.items()}
     programs = [resizes_of(run, facts["plan"]) for run, facts, _ in journals]
     costs = costs_of(programs)
@@ -101,28 +104,67 @@ def _column(values: FloatArray) -> FloatArray:
     return values[:, None]
 
 
-def samples_of(run: Run, entries: Sequence[Entry]) -> dict[str, FloatArray]:
+def samples_of(run: Run, entries: Sequence[Entry], resolution_s: float) -> dict[str, FloatArray]:
     """Return overhead -> its samples in a run, wall s.
 
     A start lasts from the decision until the script of the job begins, and an end from the end of the work until the
     scheduler knows it. An expansion lasts from its decision until the job can read its new size, on average half an
     iteration before its malleability point. The pause of a job is at the malleability point. The nodes of a shrink are
     released after it.
+
+    If the batch system starts the jobs beside a layer, its times of starts and ends are multiples of `resolution_s`,
+    rounded down: the samples are right on average only. An expansion then lasts from the start of its second job, and a
+    release from the decision of the layer.
     """
-    speed, jobs = run.info.speed, run.jobs.set_index("job_id")
+    speed, jobs, layered = run.info.speed, run.jobs.set_index("job_id"), _is_layered(run)
     jobs = jobs[(jobs["state"] == JobState.COMPLETED) & (jobs["restarts"] == 0)]
-    decided = pd.Series({entry.job: entry.time for entry in entries if entry.kind == "start"}, dtype=np.float64)
-    noticed = pd.Series({entry.job: entry.time for entry in entries if entry.kind == "ended"}, dtype=np.float64)
     expands, shrinks = (_applied(run, kind) for kind in ("expand", "shrink"))
     resizes = pd.concat([expands, shrinks])
-    seconds = {
-        "launch_s": jobs["launched"] - decided.reindex(jobs.index),
-        "end_s": noticed.reindex(jobs.index) - jobs["end"],
-        "expand_s": expands["decided"] - expands["asked"] - run.info.parameters["grain_s"] / 2 * speed,
-        "reconfiguration_s": resizes["applied"] - resizes["decided"],
-        "release_s": shrinks["ended"] - shrinks["decided"],
-    }
-    return {name: times.dropna().to_numpy(dtype=np.float64).clip(min=0.0) / speed for name, times in seconds.items()}
+    told = expands["decided"] - run.info.parameters["grain_s"] / 2 * speed
+    if layered:
+        ended = [entry.data for entry in entries if entry.kind == "ended" and entry.job in jobs.index]
+        rows = [
+            (own["launched"] - seen["start"], seen["end"] - own["end"])
+            for own, seen in ((data["own"], data["seen"]) for data in ended)
+            if own.get("launched") and seen.get("start") and seen.get("end")
+        ]
+        launch_s, end_s = np.array(rows, dtype=np.float64).reshape(-1, 2).T
+        starts = {"launch_s": launch_s - resolution_s / 2, "end_s": end_s + resolution_s / 2}
+    else:
+        decided = pd.Series({entry.job: entry.time for entry in entries if entry.kind == "start"}, dtype=np.float64)
+        noticed = pd.Series({entry.job: entry.time for entry in entries if entry.kind == "ended"}, dtype=np.float64)
+        starts = _seconds(
+            {
+                "launch_s": jobs["launched"] - decided.reindex(jobs.index),
+                "end_s": noticed.reindex(jobs.index) - jobs["end"],
+            },
+            speed,
+        )
+    return starts | _seconds(
+        {
+            "expand_s": told - expands["asked"] - (expands["grant_s"] * speed if layered else 0.0),
+            "reconfiguration_s": resizes["applied"] - resizes["decided"],
+            "release_s": shrinks["ended"] - shrinks["asked" if layered else "decided"],
+        },
+        speed,
+    )
+
+
+def _seconds(times: Mapping[str, pd.Series[float]], speed: float) -> dict[str, FloatArray]:
+    """Return known durations in trace s as wall s, at least 0."""
+    return {name: own.dropna().to_numpy(dtype=np.float64).clip(min=0.0) / speed for name, own in times.items()}
+
+
+def _positive(estimate: OverheadEstimate) -> OverheadEstimate:
+    """Return an estimate of a duration, whose samples may be below 0, at least 0."""
+    names = ("value", "median", "low", "high")
+    values: dict[str, Any] = {name: max(0.0, getattr(estimate, name)) for name in names}
+    return estimate.model_copy(update={**values, "repetitions": [max(0.0, each) for each in estimate.repetitions]})
+
+
+def _is_layered(run: Run) -> bool:
+    """Return whether a layer resized the jobs of a run beside the batch system."""
+    return "resizes" in run.info.batch
 
 
 def _applied(run: Run, kind: str) -> pd.DataFrame:
@@ -145,14 +187,15 @@ def _stages(runs: Sequence[Run]) -> dict[str, OverheadEstimate]:
 def _check(run: Run, first: Run) -> None:
     """Raise InputError unless a run can be calibrated from, together with the first one."""
     where = str(run.folder)
-    if "parameters" not in run.info.batch:
-        what = "the run is not of a policy that decides on a batch system"
+    if not run.info.batch.keys() & {"parameters", "resizes"}:
+        what = "the run is not of a policy or a layer that decides on a batch system"
         raise InputError(what, where=where, hint="fit the overheads: add --workload FILE")
     if run.folder is None or not (run.folder / JOURNAL).exists():
         raise InputError("the run has no journal", where=where)
     for what, ours, others in (
         ("batch system", run.info.batch["system"], first.info.batch["system"]),
         ("speed", run.info.speed, first.info.speed),
+        ("use of a layer", _is_layered(run), _is_layered(first)),
     ):
         if ours != others:
             raise InputError(f"the runs differ in their {what}: {ours}, {others}", where=where)

@@ -150,7 +150,7 @@ class BatchView(View):
     def _holdings(self, number: int) -> Iterator[HeldNodes]:
         """Yield the periods in which a job holds nodes. Consecutive nodes with the same times are one range."""
         job, times, last = self._reconstruction.jobs[number], self._lifetime(number), None
-        for _, node, start, end in allocations_of(
+        for _, node, start, end, _ in allocations_of(
             "", job, times, self._reconstruction.trace, self._numbers, self.info.nodes
         ):
             if last is not None and (last.first + last.size, last.start, last.end) == (node, start, end):

@@ -139,7 +139,7 @@ class _Ensemble:
         self._zero = min([state.instant, *past]) - policy.sched_interval - 1.0
         self._begin = state.instant - self._zero
         self._policy = replace(policy, epoch_s=self._zero)
-        self._live = _StateInputs(state, self._zero)
+        self._live = StateInputs(state, self._zero)
         self.reasons, requests = self._requests()
         self.rows = [row for row, reason in enumerate(self.reasons) if not reason]
         self._jobs = [*running, *(self.waiting[row] for row in self.rows)]
@@ -331,13 +331,16 @@ def _job_of_log(column: Callable[[str], Sequence[Any]], row: int) -> LiveJob:
 # -- the inputs of a member --------------------------------------------------------------------------------------------
 
 
-class _StateInputs:
-    """The requests, users and priorities of the jobs of a cluster. Its instant `zero` is time 0 of the inputs."""
+class StateInputs:
+    """The requests, users and priorities of the jobs of a cluster. Its instant `zero` is time 0 of the inputs.
+
+    `empty` has the resources of the idle nodes.
+    """
 
     def __init__(self, state: ClusterState, zero: float) -> None:
         self._state, self._zero, cluster = state, zero, state.machine
         self._idle = IdleCluster.of(cluster)
-        _, self._kinds, self._empty, self._placed = self._idle
+        _, self._kinds, self.empty, self._placed = self._idle
         self._nodes = {name: number for number, (name, _) in enumerate(cluster.nodes)}
         self._down = mask_of([self._nodes[name] for name in state.unavailable])
         self._most = max(partition.factor for partition in cluster.partitions) or 1
@@ -366,13 +369,13 @@ class _StateInputs:
         if not self._down:
             return fitting
         fitting = fitting._replace(eligible=fitting.eligible & ~self._down)
-        return fitting if fits(self._empty, fitting) else None
+        return fitting if fits(self.empty, fitting) else None
 
     def never(self, job: LiveJob, request: Request) -> str:
         """Return the limit of a QOS with which a job never starts; empty: none."""
         accounting, factors = self._rules
         number = self._state.machine.partition(job.partition) or 0
-        amounts = amounts_of(request, None, self._empty, factors.billing[number], factors.most)
+        amounts = amounts_of(request, None, self.empty, factors.billing[number], factors.most)
         return accounting.never(_owner(accounting, job, number), amounts, job.limit_s)
 
     @cached_property
@@ -448,7 +451,7 @@ class _StateInputs:
 
     def _static(self, request: Request, partition: int) -> float:
         """Return the parts of a priority that come from the partition and the size of the job."""
-        weights, all_nodes, all_cores = self._state.machine.weights, len(self._nodes), sum(self._empty.total)
+        weights, all_nodes, all_cores = self._state.machine.weights, len(self._nodes), sum(self.empty.total)
         size = size_factor(request.fewest, request.cores, all_nodes, all_cores, favor_small=weights.favor_small)
         factor = self._state.machine.partitions[partition].factor / self._most
         return weights.partition * factor + weights.job_size * size

@@ -274,6 +274,7 @@ class Resizing:
         least, preferred, most: sizes of each job; 0: rigid. Each job starts at the size that it requests.
         rates: of each job, its rate at each size from the least to the most, relative to that at its requested size.
         expander: the expander of each job; -1: the job does not expand.
+        shrinks: whether each job may shrink.
         grows: whether each job may grow beyond the largest size that it has had.
         pause_s: for how long a job does not work when a resize takes effect, s.
         release_s: time from the decision of a shrink until the nodes are free, s.
@@ -290,6 +291,7 @@ class Resizing:
     most: Sequence[int]
     rates: Sequence[Sequence[float]]
     expander: Sequence[int]
+    shrinks: Sequence[bool]
     grows: Sequence[bool]
     pause_s: float = 0.0
     release_s: float = 0.0

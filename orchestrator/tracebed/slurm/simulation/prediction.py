@@ -38,7 +38,7 @@ from tracebed.orchestrator.simulation.outages import Outages
 from tracebed.orchestrator.simulation.prediction import PredictionOptions, Simulation, no_collection, simulator_of
 from tracebed.orchestrator.simulation.simulator import Simulator
 from tracebed.orchestrator.tables import make_run
-from tracebed.slurm.machine import MINUTE_S, Partition, SlurmCluster, SlurmMachine, slurm_machine_of
+from tracebed.slurm.machine import MINUTE_S, Partition, SlurmCluster, SlurmMachine, Weights, slurm_machine_of
 from tracebed.slurm.simulation import engine
 from tracebed.slurm.simulation.accounts import Accounting, Owner
 from tracebed.slurm.simulation.allocated_ranges import AllocatedRanges
@@ -235,7 +235,7 @@ def simulate(
     if outages is not None:
         inputs = with_outages(inputs, outages, slurm_cluster)
     if policy.resizes != "none":
-        inputs = _with_layer(inputs, numbers, jobs, policy, setup, seed)
+        inputs = _with_layer(inputs, numbers, jobs, policy, setup, seed, counted=slurm_cluster.weights != Weights())
     outcome = engine.simulate(inputs, policy)
     _enter(record, cluster, numbers, inputs, outcome, setup)
     if outages is not None:
@@ -501,7 +501,9 @@ def _drawn(policy: Slurm, inputs: Inputs, seed: int) -> tuple[Slurm, Inputs]:
     return replace(policy, **phases), replace(inputs, check_s=check, first_period_s=first)
 
 
-def _with_layer(inputs: Inputs, numbers: Sequence[int], jobs: Jobs, policy: Slurm, setup: Setup, seed: int) -> Inputs:
+def _with_layer(
+    inputs: Inputs, numbers: Sequence[int], jobs: Jobs, policy: Slurm, setup: Setup, seed: int, *, counted: bool
+) -> Inputs:
     """Return the inputs with the layer of the policy. The jobs that it does not resize are counted."""
     assert policy.resizes != "none"
     known = dict[tuple[Any, ...], list[float]]()
@@ -521,6 +523,8 @@ def _with_layer(inputs: Inputs, numbers: Sequence[int], jobs: Jobs, policy: Slur
         inputs,
         of_entries,
         policy.resizes,
+        policy.release,
+        counted=counted,
         interval_s=float(policy.resize_interval),
         phase_s=np.random.default_rng([seed, 4]).uniform(0.0, float(policy.resize_interval)),
         pause_s=overheads.reconfiguration_s,

@@ -17,6 +17,13 @@ OF_JOBS = (
 """Fields of `Inputs` with a value for each job."""
 
 
+SHRINKS = 26.05
+"""First tried release of Slurm that allocates again the nodes that an exclusive job has left."""
+LOSES = 24.11
+"""First tried release of Slurm that starts other jobs on any node to which a job that shares nodes has expanded; before
+it, on those beyond the largest size that the job has had."""
+
+
 class Sizes(NamedTuple):
     """The sizes of a malleable job, nodes, and its rate at each of them, relative to that at its requested size."""
 
@@ -27,7 +34,7 @@ class Sizes(NamedTuple):
 
 
 def with_layer(
-    inputs: Inputs, sizes: Sequence[Sizes | None], policy: ResizePolicy, **settings: Any
+    inputs: Inputs, sizes: Sequence[Sizes | None], policy: ResizePolicy, release: float, **settings: Any
 ) -> tuple[Inputs, dict[int, str]]:
     """Return the inputs with a layer, and why it resizes which malleable job not, or not to more nodes.
 
@@ -35,16 +42,22 @@ def with_layer(
         inputs: the inputs without a layer.
         sizes: those of each malleable job; None: rigid.
         policy: the policy of the layer.
+        release: release of Slurm.
         settings: further fields of `Resizing`.
     """
+    shrinks = [release >= SHRINKS or not request.whole for request in inputs.requests]
     reasons = {job: why for job, own in enumerate(sizes) if own and (why := _fixed(inputs, job, own))}
     able = [own if job not in reasons else None for job, own in enumerate(sizes)]
     expanders = [-1] * len(able)
     owners = list[int]()
     for job, own in enumerate(able):
-        if own and (why := _bounded(inputs, job)):
+        if not own:
+            continue
+        if not shrinks[job]:
+            reasons[job] = f"is exclusive: Slurm before {SHRINKS:.2f} never allocates again the nodes that it leaves"
+        if why := _bounded(inputs, job, release):
             reasons[job] = why
-        elif own and own.most > own.least:
+        elif own.most > own.least:
             expanders[job] = len(able) + len(owners)
             owners.append(job)
     nothing = [None] * len(owners)
@@ -56,8 +69,8 @@ def with_layer(
         most=[own.most for own in listed],
         rates=[own.rates for own in listed],
         expander=[*expanders, *[-1] * len(owners)],
+        shrinks=[*shrinks, *[False] * len(owners)],
         grows=[*(request.whole for request in inputs.requests), *[False] * len(owners)],
-        counted=inputs.age > 0 or inputs.fairshare > 0,
         **settings,
     )
     return replace(_with_expanders(inputs, owners), resizing=resizing), reasons
@@ -83,8 +96,10 @@ def _fixed(inputs: Inputs, job: int, sizes: Sizes) -> str:
     return ""
 
 
-def _bounded(inputs: Inputs, job: int) -> str:
+def _bounded(inputs: Inputs, job: int, release: float) -> str:
     """Return why a malleable job has no expander; empty: it has one."""
+    if release >= LOSES and not inputs.requests[job].whole:
+        return f"shares nodes: Slurm {LOSES:.2f} and later start other jobs on the nodes to which it expands"
     if any(inputs.requests[job].gres):
         return "has generic resources: Slurm does not expand it"
     if inputs.arrays and inputs.arrays.of[job] >= 0:

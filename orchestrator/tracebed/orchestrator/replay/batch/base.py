@@ -6,8 +6,9 @@ import enum
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
+from tracebed.converters.workload import Workload
 from tracebed.ground.errors import TestbedError
 from tracebed.ground.registry import Registry
 from tracebed.ground.states import JobState
@@ -46,6 +47,11 @@ class JobRequest:
     """Whether the job waits in the queue until `ResizingSystem.start`, and is not started again after a failure."""
     dependency: str = ""
     """Conditions of the start, in the form of the batch system. Only for a system with `dependency`."""
+    demands: tuple[str, ...] = ()
+    """Options of the submission that say what the job demands, in the form of the batch system, as `Demands` has them.
+    Empty: `nodes` whole nodes of the partition of the settings."""
+    requeued: bool = True
+    """Whether the batch system may start the job again after a failure."""
 
 
 @dataclass(frozen=True)
@@ -70,11 +76,62 @@ class JobObservation:
     """Names of the nodes of the job, in the order of the batch system."""
     hopeless: bool = False
     """Whether a waiting job will never start unless an operator changes something."""
+    limited: bool = False
+    """Whether a waiting job waits for a limit on what its user, account or QOS holds: for the end of other jobs."""
+    cores: Mapping[str, int] = field(default_factory=dict)
+    """Node -> cores of the job there when it started. Empty: all cores of its nodes."""
 
     @property
     def is_left(self) -> bool:
         """Whether the job is ending and has no nodes any more."""
         return self.phase is Phase.ENDING and not self.nodes
+
+
+class Demands(NamedTuple):
+    """What the jobs of a workload demand of a batch system, in its form."""
+
+    options: list[tuple[str, ...]]
+    """Options of the submission of each job with a run time and a size (`Workload.runnable`)."""
+    counts: dict[str, int]
+    """Assumption or omission -> number of jobs, for the warnings of the run."""
+    users: tuple[str, ...] = ()
+    """Other users than that of the replay, as whom jobs run."""
+
+
+class LayerJob(NamedTuple):
+    """A running malleable job that a layer beside the batch system may resize."""
+
+    id: str
+    nodes: tuple[str, ...]
+    """Its nodes. The first one runs its script, and stays."""
+    least: int
+    preferred: int
+    most: int
+    largest: int
+    """Largest number of nodes that the job has had."""
+    waits: bool
+    """Whether a request of the job for nodes waits."""
+
+
+class LayerPass(NamedTuple):
+    """The decisions of a pass of a layer, by the IDs of jobs."""
+
+    shrinks: dict[str, tuple[str, ...]]
+    """The nodes that a job leaves."""
+    expansions: dict[str, int]
+    """The largest number of nodes for which a job asks."""
+    excluded: dict[str, str]
+    """Why a job cannot be resized, or only shrink."""
+    limits_s: dict[str, float]
+    """The time limit of each job that has one, wall s."""
+
+
+class LayerFacts(NamedTuple):
+    """What a batch system permits to a layer."""
+
+    sets_limits: bool
+    """Whether the user of the replay may change the time limits of running jobs."""
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -173,11 +230,56 @@ class ResizingSystem(BatchSystem, Protocol):
     def request(self, id: str, name: str, nodes: Sequence[str]) -> str:
         """Take `nodes` for the running job `id` by a second job with a name, and return the ID of the second job."""
 
-    def merge(self, second: str) -> None:
-        """Give the nodes of a second job to the job for which they were requested."""
+    def merge(self, id: str, second: str) -> None:
+        """Give the nodes of a second job to the running job `id`, for which they were requested."""
 
     def shrink(self, id: str, nodes: Sequence[str]) -> None:
         """Let the running job `id` keep only `nodes`, which include its first node."""
+
+
+@runtime_checkable
+class DemandingSystem(BatchSystem, Protocol):
+    """A batch system to which jobs are submitted with demands of their own (`BatchSettings.demands`)."""
+
+    def demands(self, workload: Workload, folder: Path) -> Demands:
+        """Return what the jobs of a workload demand. Users of jobs must be able to enter the `folder` of the run."""
+
+
+@runtime_checkable
+class LayeredSystem(DemandingSystem, Protocol):
+    """A batch system beside whose own decisions a layer resizes running jobs.
+
+    To expand a job, a second job asks for nodes, and then gives them to the first (`merge`). `cancel` withdraws the
+    second job, also while it waits. The methods raise Refused if a repetition of the call is useless.
+    """
+
+    def check_layer(self, policy: str) -> LayerFacts:
+        """Raise InputError if the policy is unknown, or the configuration of the batch system permits no resizes."""
+
+    def layer_pass(self, policy: str, jobs: Sequence[LayerJob], released: Collection[tuple[str, str]]) -> LayerPass:
+        """Decide by a policy which jobs leave nodes, and which ask for nodes.
+
+        Args:
+            policy: the policy.
+            jobs: the jobs without a pending resize, in the order of their starts.
+            released: pairs (ID of a job, node) of nodes that jobs are about to leave, which count as free.
+        """
+
+    def ask(self, id: str, name: str, most: int, wait_s: float) -> tuple[str, tuple[str, ...]]:
+        """Ask for up to `most` nodes for the running job `id` by a second job with a name.
+
+        The call lasts until the nodes are granted, at most `wait_s`: then the second job is withdrawn. The result is
+        the ID of the second job and its nodes.
+        """
+
+    def merge(self, id: str, second: str) -> None:
+        """Give the nodes of a second job to the running job `id`, for which they were asked."""
+
+    def shrink(self, id: str, nodes: Sequence[str]) -> None:
+        """Let the running job `id` keep only `nodes`, which include its first node."""
+
+    def set_limit(self, id: str, limit_s: float) -> None:
+        """Set the time limit of a running job, wall s, rounded up to the resolution of the batch system."""
 
 
 class BatchSystemFactory(Protocol):
@@ -199,6 +301,9 @@ class BatchSettings:
     """Command of the shell that does the work of malleable jobs under a policy. None: the work is emulated."""
     configuration: Path | None = None
     """Configuration file of the batch system (`SLURM_CONF`). None: the file given by the environment."""
+    demands: bool = False
+    """Whether each job is submitted with its own partition, account, QOS and resources. If not, all jobs get whole
+    nodes of `partition`."""
 
 
 # The installed batch systems.

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import pwd
 import re
 import shutil
 import subprocess
 from collections.abc import Collection, Mapping
+from typing import Any
 
 from tracebed.ground.errors import InputError, TestbedError
 from tracebed.orchestrator.replay.batch.base import Refused
@@ -15,8 +18,17 @@ TIMEOUT_S = 60.0  # timeout of a command, wall s
 LINES = 3  # number of last lines of the output of a failed command that its error quotes
 
 
-def run(*command: str, environment: Mapping[str, str], transient: Collection[str] = (), refusing: bool = False) -> str:
+def run(
+    *command: str,
+    environment: Mapping[str, str],
+    transient: Collection[str] = (),
+    refusing: bool = False,
+    timeout_s: float = TIMEOUT_S,
+    user: int | None = None,
+) -> str:
     """Run a command of a batch system, without a shell, and return its output.
+
+    With the number of a `user`, root runs it as this user.
 
     A retry may succeed after a message with one of the parts `transient` (lower case). If `refusing`, another error is
     final (`Refused`).
@@ -24,6 +36,11 @@ def run(*command: str, environment: Mapping[str, str], transient: Collection[str
     path = shutil.which(command[0], path=environment.get("PATH"))
     if path is None:
         raise InputError(f"{command[0]} is not installed", hint="run tracebed where the batch system is installed")
+    identity: dict[str, Any] = {}
+    if user is not None:
+        known = pwd.getpwuid(user)
+        groups = os.getgrouplist(known.pw_name, known.pw_gid)
+        identity = {"user": user, "group": known.pw_gid, "extra_groups": groups, "cwd": "/"}
     try:
         done = subprocess.run(
             [path, *command[1:]],
@@ -32,11 +49,12 @@ def run(*command: str, environment: Mapping[str, str], transient: Collection[str
             capture_output=True,
             encoding="utf-8",
             errors="replace",
-            timeout=TIMEOUT_S,
+            timeout=timeout_s,
             start_new_session=True,  # Ctrl-C must not end a submission halfway
+            **identity,
         )
     except subprocess.TimeoutExpired as error:
-        raise TestbedError(f"{command[0]} took longer than {TIMEOUT_S:g} s", transient=True) from error
+        raise TestbedError(f"{command[0]} took longer than {timeout_s:g} s", transient=True) from error
     except OSError as error:
         raise TestbedError(f"{command[0]} cannot be run: {error.strerror}", transient=True) from error
     if done.returncode == 0:

@@ -1,9 +1,7 @@
 """A replay in which a policy of tracebed decides, and the batch system executes.
 
 Jobs wait in the queue of the batch system, held. The policy sees the state of the batch system. Its starts name the
-nodes and release the job; its resizes change the nodes of the running job. A malleable job adapts to its nodes
-(`job.sh`): it works on added nodes once it has them, and leaves nodes before the batch system takes them. Each command
-runs in the background. A command that failed is settled by the next observation, because its answer may be lost.
+nodes and release the job; its resizes change the nodes of the running job.
 """
 
 from __future__ import annotations
@@ -12,38 +10,27 @@ import contextlib
 import math
 import warnings
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from tracebed.ground import system
 from tracebed.ground.display import listed
 from tracebed.ground.errors import TestbedError
-from tracebed.ground.system import Background
 from tracebed.machine.nodes import NodeFacts
-from tracebed.orchestrator.replay.batch import loop
 from tracebed.orchestrator.replay.batch.base import (
     LIVE,
     JobObservation,
     JobRequest,
     NodeState,
     Phase,
-    Refused,
     ResizingSystem,
 )
-from tracebed.orchestrator.replay.batch.loop import BatchReplayer, Polled, attempt, begin_outage, end_outages
+from tracebed.orchestrator.replay.batch.loop import Polled, begin_outage, end_outages
 from tracebed.orchestrator.replay.batch.plan import SubmissionPlan
-from tracebed.orchestrator.replay.batch.records import AppliedSize, JobRecords
-from tracebed.orchestrator.replay.batch.resizes import (
-    RETRY_S,
-    SECOND,
-    BatchResize,
-    Command,
-    ResizeCommand,
-    StartCommand,
-    second_name,
-)
+from tracebed.orchestrator.replay.batch.records import JobRecords
+from tracebed.orchestrator.replay.batch.resizes import RETRY_S, ResizeCommand, StartCommand, second_name
+from tracebed.orchestrator.replay.batch.resizing import ResizingReplayer
 from tracebed.orchestrator.replay.journal import Journal
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import Jobs
@@ -51,9 +38,6 @@ from tracebed.orchestrator.scheduling.scheduler import Executor, Scheduler
 from tracebed.orchestrator.scheduling.state import Policy, visible_jobs
 from tracebed.orchestrator.setup import Setup
 
-POLL_S = 0.25  # time between the starts of two observations, wall s
-GRAIN_S = 0.25  # time between two malleability points of a job, wall s
-CHECK_S = 0.05  # time between two looks for the record of a job that is resizing, wall s
 # Time that the batch system grants to jobs beyond their limit, for the launches of a malleable job, wall s.
 MARGIN_S = 60.0
 OF_OTHERS = "held by jobs that are not of this replay"  # why the policy cannot use a node
@@ -62,11 +46,10 @@ MOST_REFUSALS = 3  # refused resizes of a job after which the policy no longer r
 LOST_POLLS = 2  # successive observations of an unusable node after which a policy no longer uses it
 
 
-class DecidingReplayer(BatchReplayer, Executor):
+class DecidingReplayer(ResizingReplayer, Executor):
     """A replay on a batch system in which a policy decides. It is the executor of its scheduler."""
 
     system: ResizingSystem
-    program: str | None = None  # the command that malleable jobs run (see `JobRecords.request`)
 
     def __init__(
         self,
@@ -79,9 +62,8 @@ class DecidingReplayer(BatchReplayer, Executor):
         **arguments: Any,
     ) -> None:
         """Prepare a replay. `decided` has the jobs as the scheduler reads them, the policy, and the setup."""
-        super().__init__(plan, batch_system, records, journal, **arguments)
         jobs, policy, setup = decided
-        self.of_policy = visible_jobs(policy, jobs)  # the jobs as the policy sees them
+        super().__init__(visible_jobs(policy, jobs), plan, batch_system, records, journal, **arguments)
         self._names = [node.name for node in nodes]
         self._number_of = {name: number for number, name in enumerate(self._names)}
         scheduling = setup.scheduling
@@ -97,31 +79,16 @@ class DecidingReplayer(BatchReplayer, Executor):
         self._withdrawn: list[int] = []  # started jobs that are held again
         self._concluded: list[int] = []  # jobs with a resize that was applied or refused
         self._starts: dict[int, StartCommand] = {}  # job that the batch system has not started yet -> its start
-        self._pending: dict[int, ResizeCommand] = {}  # job -> its resize
-        self._settled: dict[int, float] = {}  # job -> time of the last change of its nodes
-        self._requests: Counter[int] = Counter()  # job -> number of the last request
         self._deciding_since = 0.0  # beginning of the last call of the policy
-        self._returned = False  # whether jobs of a killed replayer have not been observed yet
         self._refusals: Counter[int] = Counter()
         self._adopting = False
         self._unusable_polls: dict[str, tuple[int, str]] = {}  # node -> successive observations, and the last reason
         self._lost: set[str] = set()  # nodes that the policy cannot use
-        self._commands: list[Background] = []  # the calls of commands that have not ended, as last seen
 
     def resume(self, submitted: Collection[int], submitting: Iterable[int], in_flight_s: float) -> None:
         """Continue after a killed replayer. Its jobs are adopted at the first observation."""
         super().resume(submitted, submitting, in_flight_s)
-        self._returned = True
         self._arrived += [job for job, watched in enumerate(self.jobs) if watched.pending]
-        for watched in self.jobs:  # rejected or cancelled, perhaps without an answer of the batch system
-            if watched.ended and watched.id is not None and (watched.seen is None or watched.seen.phase in LIVE):
-                self._unwanted[watched.id] = self.clock.now()
-
-    def run(self, on_progress: Callable[[int], None] | None = None) -> None:
-        """Replay until all jobs have ended. Raises TestbedError as `BatchReplayer.run`."""
-        for watched in self.jobs:
-            watched.patience = round(loop.POLL_S / POLL_S)
-        super().run(on_progress)
 
     # -- the executor of the scheduler -----------------------------------------------------------------------------
 
@@ -137,15 +104,9 @@ class DecidingReplayer(BatchReplayer, Executor):
 
     def resize(self, job: int, before: int, nodes: list[int]) -> bool:
         """Begin a resize. It takes effect later."""
-        held, names = self._cluster.nodes_of(job)[:before], tuple(self._names[node] for node in nodes)
-        names_before = tuple(self._names[node] for node in held)
-        self._requests[job] += 1
-        rates = (self.of_policy.rate(job, len(held)), self.of_policy.rate(job, len(nodes)))
+        held, after = self._cluster.nodes_of(job)[:before], tuple(self._names[node] for node in nodes)
         now = self.clock.now()
-        resize = BatchResize(self._requests[job], names_before, names, rates, now, now - self._deciding_since)
-        self.jobs[job].resizes.append(resize)
-        self._pending[job] = ResizeCommand(resize)
-        self._note("resize", job, request=resize.request, before=names_before, after=names)
+        self._begin_resize(job, tuple(self._names[node] for node in held), after, now, now - self._deciding_since)
         self._advance(job)
         return False
 
@@ -164,31 +125,8 @@ class DecidingReplayer(BatchReplayer, Executor):
 
     # -- commands --------------------------------------------------------------------------------------------------
 
-    def _run_command(self, job: int, command: Command, call: Callable[[], object], done: Callable[[], None]) -> None:
-        """Make a call in the background, then call `done` in the loop if the call succeeded."""
-        command.calling, command.failed_at, command.final = True, None, False
-
-        def finish(error: TestbedError | None) -> None:
-            command.calling = False
-            if error is None:
-                done()
-                return
-            command.failed_at, command.final = self.clock.now(), isinstance(error, Refused)
-            if isinstance(command, ResizeCommand):
-                command.resize.reason = str(error)
-            self._note("not_done", job, reason=str(error))
-
-        def run() -> None:
-            self._mailbox.post(partial(finish, attempt(call, "a command")[1]))
-
-        self._commands = [*self._running_commands(), system.current().start(run, f"command for job {job}")]
-
-    def _running_commands(self) -> list[Background]:
-        self._commands = [each for each in self._commands if each.is_alive()]
-        return self._commands
-
     def _call_start(self, job: int) -> None:
-        start, id, jobs = self._starts[job], str(self.jobs[job].id), self.of_policy
+        start, id, jobs = self._starts[job], str(self.jobs[job].id), self.resized
 
         def call() -> None:
             if jobs.malleable[job]:
@@ -200,87 +138,29 @@ class DecidingReplayer(BatchReplayer, Executor):
             self.jobs[job].rate = jobs.rate(job, len(start.nodes))
         self._run_command(job, start, call, self._look_soon)
 
-    def _write_size(self, job: int, request: int, nodes: Sequence[str]) -> None:
-        self.records.write_size(self.name(job), request, self.of_policy.rate(job, len(nodes)), nodes)
-
-    def _look_soon(self) -> None:
-        """Observe the jobs at once, because the batch system has changed one."""
-        self._next_poll = min(self._next_poll, self.clock.now() + CHECK_S)
-
-    def _advance(self, job: int) -> None:
-        """Take the next step of the resize of a job, unless it waits for a command or for the job."""
-        pending, watched = self._pending[job], self.jobs[job]
-        resize, merged = pending.resize, partial(self._merged, job, pending)
-        if pending.calling or pending.failed_at is not None or watched.ended:
-            return
-        applied = self.records.applied(self.name(job), str(watched.id))
-        if applied is None:
-            return  # the job has not begun to work
-        if resize.expands and resize.merged is None:
-            self._run_command(job, pending, partial(self._expand, job, pending), merged)
-        elif not pending.told:
-            self._write_size(job, resize.request, resize.after)
-            pending.told = True
-        elif applied.request == resize.request:
-            self._note_applied(resize, applied)
-            if resize.merged is not None:
-                self._conclude(job, "applied")
-            else:
-                self._run_command(job, pending, partial(self._shrink, job, pending), merged)
-
-    def _note_applied(self, resize: BatchResize, applied: AppliedSize) -> None:
-        now = self.clock.now()
-        resize.seen, resize.applied = self.clock.at(applied.seen, now), self.clock.at(applied.applied, now)
-
-    def _expand(self, job: int, pending: ResizeCommand) -> None:
-        """Take the additional nodes by a second job, and give them to the job. Called in the background."""
+    def _take_nodes(self, job: int, pending: ResizeCommand) -> None:
+        """Let a second job take the nodes that the policy chose. Called in the background."""
         resize, id = pending.resize, str(self.jobs[job].id)
-        with self.records.kept_running(self.name(job), id):
-            if pending.second is None:
-                resize.called = self.clock.now()
-                pending.second = self.system.request(id, second_name(self.name(job), resize.request), resize.added)
-                resize.granted = self.clock.now()
-            self.system.merge(pending.second)
-            resize.merged = self.clock.now()
+        resize.called = self.clock.now()
+        pending.second = self.system.request(id, second_name(self.name(job), resize.request), resize.added)
+        resize.granted = self.clock.now()
 
-    def _shrink(self, job: int, pending: ResizeCommand) -> None:
-        """Release the nodes that the job has left. Called in the background."""
-        resize, id = pending.resize, str(self.jobs[job].id)
-        with self.records.kept_running(self.name(job), id):
-            resize.called = resize.called or self.clock.now()
-            self.system.shrink(id, resize.after)
-            resize.merged = self.clock.now()
+    def _sorted(self, nodes: Iterable[str]) -> tuple[str, ...]:
+        return tuple(sorted(nodes, key=self._number_of.__getitem__))
 
-    def _merged(self, job: int, pending: ResizeCommand) -> None:
-        """Record that the batch system has changed the nodes of a job."""
-        resize, watched = pending.resize, self.jobs[job]
-        if self._pending.get(job) is not pending or watched.ended:
-            return
-        assert resize.merged is not None
-        self._settled[job] = self.clock.now()
-        watched.resized(tuple(sorted(resize.after, key=self._number_of.__getitem__)), resize.merged)
-        self._note("observed", job, **watched.facts())
-        self._advance(job)
-
-    def _conclude(self, job: int, state: str) -> None:
-        """Record that a resize was applied or refused."""
-        self._pending.pop(job).resize.state = state
+    def _concluded_resize(self, job: int) -> None:
         self._concluded.append(job)
-        self._note("observed", job, **self.jobs[job].facts())
 
     # -- what the loop observes ------------------------------------------------------------------------------------
 
     def _request(self, job: int) -> JobRequest:
-        jobs, run_s = self.of_policy, self.plan.run_time[job] / self.speed
-        malleable = jobs.malleable[job]
-        rates = [jobs.rate(job, nodes) for nodes in range(jobs.low[job], jobs.high[job] + 1)] if malleable else [1.0]
-        limit_s = jobs.limit[job] / min(rates) / self.speed + MARGIN_S
-        grain_s = GRAIN_S if malleable else None
-        state = (self.plan.application[job], f"{self.plan.state_mib[job]:g}")
-        program = () if self.program is None else (self.program, *state)
-        return self.records.request(
-            self.name(job), self.plan.nodes[job], run_s, limit_s, held=True, grain_s=grain_s, program=program
-        )
+        return replace(super()._request(job), held=True, dependency="")
+
+    def _limit_s(self, job: int) -> float:
+        """Return the time limit of a job at its smallest size: the user cannot extend the limit of a running job."""
+        jobs = self.resized
+        sizes = range(jobs.low[job], jobs.high[job] + 1) if jobs.malleable[job] else ()
+        return jobs.limit[job] / min((jobs.rate(job, nodes) for nodes in sizes), default=1.0) / self.speed + MARGIN_S
 
     def _is_held_by_policy(self, job: int) -> bool:
         return True
@@ -301,27 +181,9 @@ class DecidingReplayer(BatchReplayer, Executor):
             self._arrived.append(job)
 
     def _changed(self, job: int) -> None:
-        watched = self.jobs[job]
-        if not watched.ended:
-            return
-        self._left.append(job)
-        if (pending := self._pending.pop(job, None)) is None:
-            return
-        resize, applied = pending.resize, self.records.applied(self.name(job), str(watched.id))
-        if applied is not None and applied.request == resize.request:  # the job has ended before it was read
-            self._note_applied(resize, applied)
-            resize.state = "applied" if resize.merged is not None else ""
-            self._note("ended", job, **watched.facts())
-
-    def _corrected(self, job: int, observed: JobObservation | None, polled: Polled) -> JobObservation | None:
-        """Return the observation with the nodes of the job after its last resize: an observation may be older."""
-        watched = self.jobs[job]
-        start, nodes = watched.execution
-        if observed is None or not (nodes and observed.nodes) or observed.start != start:
-            return observed
-        # Or it has nodes that the job held before.
-        before = polled.began <= self._settled.get(job, -math.inf) or observed.nodes in watched.earlier_nodes
-        return replace(observed, nodes=nodes) if before or job in self._pending else observed
+        if self.jobs[job].ended:
+            self._left.append(job)
+        super()._changed(job)
 
     def _node_states(self) -> dict[str, NodeState]:
         return self.system.node_states()
@@ -379,33 +241,6 @@ class DecidingReplayer(BatchReplayer, Executor):
         self._withdrawn.append(job)
         self.jobs[job].withdraw()
         self._note("withdrawn", job)
-
-    def _settle_resize(self, job: int, polled: Polled) -> None:
-        """Find out what a resize has become whose command failed, and continue, repeat or refuse it."""
-        pending, found = self._pending[job], polled.found.get(str(self.jobs[job].id))
-        if pending.failed_at is None or polled.began <= pending.failed_at:
-            return
-        if found is None or found.phase is not Phase.RUNNING:
-            return
-        name = second_name(self.name(job), pending.resize.request)
-        seconds = [each for each in polled.found.values() if each.name == name and each.phase in LIVE]
-        outcome = pending.settle(found.nodes, seconds, polled.began)
-        if outcome == "merged":
-            self._merged(job, pending)
-        elif outcome == "withdraw":
-            self._unwanted |= {each.id: polled.began for each in seconds}
-        elif outcome == "refused":
-            self._conclude(job, "refused")
-
-    def _cancel_orphans(self, polled: Polled) -> None:
-        """Cancel the second jobs of no pending resize."""
-        for each in polled.found.values():
-            if each.phase is Phase.ENDED or (match := SECOND.fullmatch(each.name)) is None:
-                continue
-            pending = self._pending.get(self._numbers.get(match["name"], -1))
-            wanted = pending is not None and pending.resize.request == int(match["request"])
-            if not wanted or self.interrupted is not None:
-                self._unwanted.setdefault(each.id, polled.began)
 
     def _unusable(self, polled: Polled) -> dict[str, str]:
         """Return the nodes that the policy cannot use, with reasons. Other jobs than those of the replay hold some."""
@@ -521,9 +356,7 @@ class DecidingReplayer(BatchReplayer, Executor):
         return bool(lost or back)
 
     def _next_decision(self) -> float:
-        if any(not pending.calling for pending in self._pending.values()):
-            return self.clock.now() + CHECK_S
-        return self.origin + (self._due - self.plan.submit[0]) / self.speed
+        return min(super()._next_decision(), self.origin + (self._due - self.plan.submit[0]) / self.speed)
 
     def _cancel_stuck(self) -> None:
         """Cancel the jobs that the policy will never start. Lost nodes may return."""
@@ -532,10 +365,3 @@ class DecidingReplayer(BatchReplayer, Executor):
             self._stuck_polls = 0
             return
         super()._cancel_stuck()
-
-    def poll_s(self) -> float:
-        """Return the time between the starts of two observations, wall s."""
-        return POLL_S
-
-    def _is_done(self) -> bool:
-        return super()._is_done() and not self._running_commands()

@@ -72,7 +72,8 @@ def ended_run(
     unobserved = [number for number, job in enumerate(jobs) if not job.ended]
     starts = _starts(held_by) if unobserved else {}
     for number in unobserved:
-        if (until := _next_start(held_by[number], times[number], starts)) < times[number].end:
+        whole = [row for row in held_by[number] if row.cores == info.nodes[row.node].cores]
+        if (until := _next_start(whole, times[number], starts)) < times[number].end:
             times[number] = times[number]._replace(end=until)
             held_by[number] = list(holding[number](times[number], trace, numbers, info.nodes))
     held = [row for rows in held_by for row in rows]
@@ -82,7 +83,7 @@ def ended_run(
     info.counts = {"jobs": len(plan), **Counter(map(str, states))}
     info.warnings = [f"{count:,} {what}" for what, count in plan.counts.items()] + info.warnings
     info.warnings += [*rejections(jobs), *refusals(plan, jobs)]
-    info.resolution_s = _overlap(held)
+    info.resolution_s = _overlap(held, info.nodes)
     if JobState.INTERRUPTED in states:
         info.state, info.interruptions = "interrupted", [interrupted or ""]
     late = late_s(plan, jobs, submit) / info.speed
@@ -108,7 +109,7 @@ def ended_run(
         "restarts": [job.own.restarts if job.own is not None else 0 for job in jobs],
     }
     resizes = [resize for number, job in enumerate(jobs) for resize in resizes_of(plan.ids[number], job, trace)]
-    return Run(info, pd.DataFrame(columns), _ranges(held, info.nodes), pd.DataFrame(resizes) if resizes else None)
+    return Run(info, pd.DataFrame(columns), _ranges(held), pd.DataFrame(resizes) if resizes else None)
 
 
 def late_s(plan: SubmissionPlan, jobs: Sequence[WatchedJob], submit: Sequence[float]) -> FloatArray:
@@ -148,6 +149,16 @@ def resizes_of(job_id: str, job: WatchedJob, trace: Callable[[float], float]) ->
             sizes = {"nodes_from": len(before), "nodes_to": len(nodes)}
             yield {"job_id": job_id, "kind": kind, **sizes, **times, "state": "applied"}
         before = nodes
+
+
+class Held(NamedTuple):
+    """What a job held on a node, from `start` to `end`, trace s."""
+
+    job_id: str
+    node: int
+    start: float
+    end: float
+    cores: int
 
 
 class Lifetime(NamedTuple):
@@ -203,8 +214,8 @@ def allocations_of(
     trace: Callable[[float], float],
     numbers: dict[str, int],
     nodes: list[NodeFacts],
-) -> Iterator[tuple[str, int, float, float]]:
-    """Yield (job, node, start, end), trace s, for each node of a job. Add unknown nodes to `nodes` and `numbers`."""
+) -> Iterator[Held]:
+    """Yield what a job held on each node. Add unknown nodes to `nodes` and `numbers`."""
     start, _, end = times
     if math.isnan(start):
         return
@@ -212,24 +223,28 @@ def allocations_of(
     final = job.seen.nodes if job.seen is not None else ()
     first = job.first_nodes or final
     add_nodes((*first, *(name for _, names in steps for name in names)), numbers, nodes)
+    cores = job.seen.cores if job.seen is not None else {}
+    more = max(cores.values(), default=0)  # on a node that the job got later
     for name, since, until in sorted(held_times(first, steps, start, end), key=lambda row: (numbers[row[0]], row[1])):
-        yield job_id, numbers[name], since, until
+        whole = nodes[numbers[name]].cores
+        yield Held(job_id, numbers[name], since, until, min(cores.get(name, more) or whole, whole))
 
 
-def _starts(held_by: Sequence[Sequence[tuple[str, int, float, float]]]) -> dict[int, list[tuple[float, str]]]:
+def _starts(held_by: Sequence[Sequence[Held]]) -> dict[int, list[tuple[float, str]]]:
     """Return for each node the times at which jobs begin to hold it, with the jobs."""
     starts: dict[int, list[tuple[float, str]]] = {}
     for rows in held_by:
-        for job_id, node, start, _ in rows:
+        for job_id, node, start, *_ in rows:
             starts.setdefault(node, []).append((start, job_id))
     return starts
 
 
-def _next_start(
-    rows: Sequence[tuple[str, int, float, float]], times: Lifetime, starts: dict[int, list[tuple[float, str]]]
-) -> float:
-    """Return when another job begins to hold one of the last nodes of a job, which has ended by then, or infinity."""
-    last = ((job_id, node) for job_id, node, _, until in rows if until == times.end)
+def _next_start(rows: Sequence[Held], times: Lifetime, starts: dict[int, list[tuple[float, str]]]) -> float:
+    """Return when another job begins to hold one of the last nodes of a job, which has ended by then, or infinity.
+
+    `rows` are the nodes whose cores the job held all.
+    """
+    last = ((row.job_id, row.node) for row in rows if row.end == times.end)
     later = (at for job_id, node in last for at, other in starts[node] if other != job_id and at > times.start)
     return min(later, default=math.inf)
 
@@ -242,11 +257,11 @@ def add_nodes(names: Iterable[str], numbers: dict[str, int], nodes: list[NodeFac
             nodes.append(NodeFacts(name, 1))
 
 
-def _ranges(held: Sequence[tuple[str, int, float, float]], nodes: Sequence[NodeFacts]) -> pd.DataFrame:
+def _ranges(held: Sequence[Held]) -> pd.DataFrame:
     """Return the table `allocations`: consecutive nodes with the same times and cores are one row."""
     rows: list[dict[str, Any]] = []
-    for job_id, node, start, end in held:
-        cores, last = nodes[node].cores, rows[-1] if rows else None
+    for job_id, node, start, end, cores in held:
+        last = rows[-1] if rows else None
         if (
             last is not None
             and (last["job_id"], last["start"], last["end"], last["cores"]) == (job_id, start, end, cores)
@@ -259,18 +274,42 @@ def _ranges(held: Sequence[tuple[str, int, float, float]], nodes: Sequence[NodeF
     return table.sort_values(["start", "job_id", "node"], kind="stable", ignore_index=True)
 
 
-def _overlap(held: Sequence[tuple[str, int, float, float]]) -> float:
-    """Return the longest time for which two jobs seem to hold the same node, trace s.
+def _overlap(held: Sequence[Held], nodes: Sequence[NodeFacts]) -> float:
+    """Return the longest time for which jobs seem to hold more cores of a node than it has, trace s.
 
     The clocks of nodes differ by some ms, so a job may seem to start before the end of the previous job. This is the
     resolution of the times of the run.
     """
-    if not held:
-        return 0.0
-    table = pd.DataFrame(held, columns=["job", "node", "start", "end"]).sort_values(["node", "start", "end"])
-    before = table.groupby("node")["end"].cummax().groupby(table["node"]).shift().to_numpy()
-    overlap = np.minimum(before, table["end"].to_numpy()) - table["start"].to_numpy()
-    return float(max(0.0, np.nanmax(overlap, initial=0.0)))
+    of_node: dict[int, list[Held]] = {}
+    for row in held:
+        of_node.setdefault(row.node, []).append(row)
+    longest = 0.0
+    for node, rows in of_node.items():
+        cores = nodes[node].cores
+        shared = any(row.cores < cores for row in rows)
+        longest = max(longest, _overbooked(rows, cores) if shared else _overlapping(rows))
+    return longest
+
+
+def _overlapping(rows: Sequence[Held]) -> float:
+    """Return the longest time for which two jobs seem to hold the same whole node, trace s."""
+    longest, before = 0.0, -math.inf
+    for row in sorted(rows, key=lambda row: (row.start, row.end)):
+        longest, before = max(longest, min(before, row.end) - row.start), max(before, row.end)
+    return longest
+
+
+def _overbooked(rows: Sequence[Held], cores: int) -> float:
+    """Return the longest time for which jobs seem to hold more than the `cores` of a node that they share, trace s."""
+    changes = [change for row in rows for change in ((row.start, row.cores), (row.end, -row.cores))]
+    longest, used, since = 0.0, 0, math.inf
+    for at, change in sorted(changes):
+        used += change
+        if used > cores:
+            since = min(since, at)
+        else:
+            longest, since = max(longest, at - since), math.inf
+    return longest
 
 
 def health(

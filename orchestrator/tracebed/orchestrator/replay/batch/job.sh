@@ -5,10 +5,11 @@
 #
 # Without GRAIN, the job sleeps until LENGTH after its start. With GRAIN, it is malleable: it runs a step of Slurm (a
 # rank) on each node in FOLDER/NAME.size, advances at the rate in this file, and reads the file every GRAIN nanoseconds,
-# at its malleability points. The file has the line "REQUEST RATE NODES...", with the rate in millionths. A PROGRAM does
-# this work in place of the script, and records its sizes: it is a command of the shell, and has the file, the beginning
-# of the names of the records, LENGTH and GRAIN in the variables TRACEBED_SIZE, _RECORD, _WORK and _GRAIN, and the last
-# arguments in TRACEBED_APPLICATION and _STATE_MIB.
+# at its malleability points. The file has the line "REQUEST RATE NODES...", with the rate in millionths. If Slurm chose
+# the nodes, there is no file, and the script writes the first one. A PROGRAM does this work in place of the script, and
+# records its sizes: it is a command of the shell, and has the file, the beginning of the names of the records, LENGTH
+# and GRAIN in the variables TRACEBED_SIZE, _RECORD, _WORK and _GRAIN, and the last arguments in TRACEBED_APPLICATION
+# and _STATE_MIB.
 #
 # FOLDER/NAME.ID.start, .end and .resized are written atomically, readable by their owner only. ID is that of the
 # batch system. Needs GNU date and sleep.
@@ -89,7 +90,7 @@ resize() {
 # work: works until LENGTH is reached.
 work() {
     unset SLURM_NNODES SLURM_JOB_NUM_NODES SLURM_NODELIST SLURM_JOB_NODELIST SLURM_NTASKS SLURM_NPROCS \
-        SLURM_TASKS_PER_NODE SLURM_JOB_CPUS_PER_NODE # Slurm does not change them when it resizes the job
+        SLURM_TASKS_PER_NODE SLURM_NTASKS_PER_NODE SLURM_JOB_CPUS_PER_NODE # Slurm does not change them at resizes
     # Of the nodes that a job is given, Slurm knows the CPUs of the first one only. Steps of one CPU start on all, but
     # srun of newer versions (26.05) takes the CPUs of a task from these variables, and would wait for ever.
     unset SLURM_CPUS_PER_TASK SLURM_TRES_PER_TASK
@@ -116,6 +117,13 @@ applied=$last
     done
 }
 
+# begin: writes the size with which Slurm has started the job.
+begin() {
+    nodes=$(scontrol show hostnames "$first") &&
+        printf '1 1000000 %s\n' "$(printf %s "$nodes" | tr '\n' ' ')" >"$folder/.$name.size" &&
+        mv -f "$folder/.$name.size" "$size"
+}
+
 # run PROGRAM APPLICATION STATE_MIB: runs the program until it ends.
 run() {
     TRACEBED_SIZE=$size TRACEBED_RECORD=$folder/$name TRACEBED_WORK=$length TRACEBED_GRAIN=$grain \
@@ -128,6 +136,7 @@ run() {
 
 trap 'finish terminated; for rank in $ranks; do kill -TERM "${rank#*:}"; done; exit 143' TERM
 note start '' || exit 1
+[ -z "$grain" ] || [ -e "$size" ] || begin || exit 1
 if [ -n "$5" ]; then
     run "$5" "$6" "$7"
 elif [ -n "$grain" ]; then

@@ -45,6 +45,7 @@ POLL_S = 1.0  # time between the starts of two observations, wall s
 POLL_SHARE = 0.2  # largest share of the time spent on observations
 LOST_S = 300.0  # time without an answer of the batch system after which the replay fails, wall s
 STUCK_POLLS = 10  # number of observations after which jobs that can never start are cancelled
+LIMITED_S = 60.0  # time after which jobs that a limit holds, although no job runs, are cancelled, wall s
 CANCEL_S = 120.0  # longest wait for the end of cancelled jobs, wall s
 
 
@@ -253,8 +254,17 @@ class BatchReplayer:
     def _request(self, job: int) -> JobRequest:
         """Return the request of a job."""
         plan, run_s = self.plan, self.plan.run_time[job] / self.speed
-        request = self.records.request(self.name(job), plan.nodes[job], run_s, plan.limit_s(job, self.speed))
-        return replace(request, dependency=self._dependency(job) or "")
+        request = self.records.request(self.name(job), plan.nodes[job], run_s, self._limit_s(job), **self._work(job))
+        demands = tuple(plan.options[job]) if plan.options else ()
+        return replace(request, dependency=self._dependency(job) or "", demands=demands)
+
+    def _work(self, job: int) -> dict[str, Any]:
+        """Return arguments of `JobRecords.request` beside the run time of a job."""
+        return {}
+
+    def _limit_s(self, job: int) -> float | None:
+        """Return the time limit of a job in the batch system, wall s; None: its default."""
+        return self.plan.limit_s(job, self.speed)
 
     def _observe(self, known: list[str]) -> None:
         """Observe all jobs, in the background."""
@@ -514,8 +524,8 @@ class BatchReplayer:
     def _cancel_stuck(self) -> None:
         """Cancel jobs that can never start, once all other jobs have ended."""
         waits = self.arrivals.next == math.inf and not (self._queue or self._calls or self._unconfirmed)
-        self._stuck_polls = self._stuck_polls + 1 if waits and never_starts(self.jobs) else 0
-        if self._stuck_polls < STUCK_POLLS:
+        self._stuck_polls = self._stuck_polls + 1 if waits and never_starts(self.jobs, limited=True) else 0
+        if self._stuck_polls < (STUCK_POLLS if never_starts(self.jobs) else LIMITED_S / self.poll_s()):
             return
         stuck = [number for number, job in enumerate(self.jobs) if job.pending]
         if not self._cancel([str(self.jobs[number].id) for number in stuck]):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from tracebed.converters.workload import Kind, Workload
 from tracebed.ground.errors import InputError
+from tracebed.orchestrator.replay.batch.base import Demands
 from tracebed.orchestrator.scheduling.dependencies import Waits
 from tracebed.orchestrator.scheduling.jobs import program_of, waits_in
 from tracebed.orchestrator.scheduling.names import DependencyRule
@@ -32,7 +33,9 @@ class SubmissionPlan:
     application: list[str] = field(default_factory=list)
     state_mib: list[float] = field(default_factory=list)  # state of each job, MiB
     group: list[str] = field(default_factory=list)  # empty, as the next one, in journals of earlier versions
-    partition: list[str] = field(default_factory=list)  # in the workload; a replay submits to the one of its settings
+    # In the workload; without `options`, a replay submits to the partition of its settings.
+    partition: list[str] = field(default_factory=list)
+    options: list[Sequence[str]] = field(default_factory=list)  # demands of each job, as in `Demands`; empty: none
     waits: Waits | None = None  # what the jobs wait for; None: no job waits
     # Assumption or omission -> number of jobs, for the warnings of the run.
     counts: dict[str, int] = field(default_factory=dict)
@@ -54,11 +57,12 @@ class SubmissionPlan:
         limit_step_s: float,
         resizes: bool = False,
         dependencies: DependencyRule = DependencyRule.HONOR,
+        demands: Demands | None = None,
     ) -> Self:
         """Return the plan for a workload, in which some job must have a run time and a size.
 
         Time limits become multiples of `limit_step_s` in wall time, the resolution of the batch system, rounded up.
-        With `resizes`, malleable jobs are resized.
+        With `resizes`, malleable jobs are resized. Without `demands`, jobs have whole nodes.
         """
         jobs, counts = workload.runnable()
         if not len(jobs):
@@ -78,9 +82,13 @@ class SubmissionPlan:
             "jobs exceed their limit: the batch system kills them": int((run_time > limit).sum()),
             "jobs that are not rigid: run at the requested size": int(fixed.sum()),
             **counts_of_waits,
-            "jobs with a memory request: ignored": int(np.isfinite(jobs.floats("memory_mib")).sum()),
-            "jobs of named users: submitted as the user of the replay": int((jobs.column("user") != "").sum()),
         }
+        if demands is not None:
+            counts |= demands.counts
+        else:
+            counts["jobs with a memory request: ignored"] = int(np.isfinite(jobs.floats("memory_mib")).sum())
+            named = int((jobs.column("user") != "").sum())
+            counts["jobs of named users: submitted as the user of the replay"] = named
         return cls(
             ids=[str(value) for value in jobs.column("job_id")],
             kind=[str(value) for value in kind],
@@ -94,6 +102,7 @@ class SubmissionPlan:
             state_mib=jobs.floats("state_mib").tolist(),
             group=jobs.texts("group").tolist(),
             partition=jobs.texts("partition").tolist(),
+            options=[] if demands is None else [*demands.options],
             waits=waits,
             counts={what: count for what, count in counts.items() if count},
         )

@@ -7,10 +7,12 @@ Slurm records times in whole seconds and purges old jobs. The records have nanos
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TextIO
 
 from tracebed.ground.errors import TestbedError
 from tracebed.orchestrator.replay.batch.base import JobRequest
@@ -43,15 +45,18 @@ class AppliedSize:
 class JobRecords:
     """The script and the records of the jobs of a replay, in a folder that all nodes see and only the user can read."""
 
-    def __init__(self, folder: Path) -> None:
-        """Create the folder and its script, if they are missing."""
+    def __init__(self, folder: Path, *, shared: bool = False) -> None:
+        """Create the folder and its script, if they are missing. `shared`: jobs of other users write records, too."""
         self.folder = folder
         self.script = folder / "job.sh"
         self._ended: dict[str, OwnRecord] = {}
+        self._mode = 0o644 if shared else 0o600
         folder.mkdir(mode=0o700, exist_ok=True)
         if not self.script.exists():
             shutil.copyfile(SCRIPT, self.script)
-            self.script.chmod(0o700)
+            self.script.chmod(0o755 if shared else 0o700)
+        if shared:
+            folder.chmod(0o1777)  # as /tmp: a user cannot replace the files of another one
 
     def request(
         self,
@@ -76,12 +81,20 @@ class JobRecords:
 
     def write_size(self, name: str, request: int, rate: float, nodes: Sequence[str]) -> None:
         """Request a malleable job to work on `nodes` at a rate. The number `request` must be new."""
-        path, new = self.folder / f"{name}.size", self.folder / f".{name}.size"
+        path, new = self.folder / f"{name}.size", self.folder / f".{name}.{request}.size"
         try:
-            new.write_text(f"{request} {max(1, round(rate * 1e6))} {' '.join(nodes)}\n")
+            new.unlink(missing_ok=True)
+            with self._created(new) as file:
+                file.write(f"{request} {max(1, round(rate * 1e6))} {' '.join(nodes)}\n")
             new.replace(path)
         except OSError as error:
             raise TestbedError(f"the size of {name} cannot be written: {error.strerror}", transient=True) from error
+
+    def _created(self, path: Path) -> TextIO:
+        """Create a file for writing. It must not exist: in a shared folder, it might be a link of another user."""
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, self._mode)
+        os.fchmod(descriptor, self._mode)
+        return os.fdopen(descriptor, "w", encoding="utf-8")
 
     @contextlib.contextmanager
     def kept_running(self, name: str, id: str) -> Iterator[None]:
@@ -91,7 +104,8 @@ class JobRecords:
         that has ended is a TestbedError.
         """
         path = self.folder / f"{name}.busy"
-        path.touch()
+        with contextlib.suppress(FileExistsError):
+            self._created(path).close()
         try:
             if _read(self.folder / f"{name}.{id}.end") is not None:
                 raise TestbedError(f"the job {name} has ended", transient=True)
@@ -101,10 +115,15 @@ class JobRecords:
 
     def requested(self, name: str) -> int:
         """Return the number of the last request of `write_size`; 0: there was no request."""
+        return self.requested_size(name)[0]
+
+    def requested_size(self, name: str) -> tuple[int, tuple[str, ...]]:
+        """Return the number of the last request of `write_size` and its nodes; 0: there was no request."""
         try:
-            return int((self.folder / f"{name}.size").read_text().split()[0])
-        except (OSError, ValueError, IndexError):
-            return 0
+            request, _, *nodes = (self.folder / f"{name}.size").read_text().split()
+            return int(request), tuple(nodes)
+        except (OSError, ValueError):
+            return 0, ()
 
     def applied(self, name: str, id: str) -> AppliedSize | None:
         """Return the last size that a job applied; None: no size."""

@@ -31,7 +31,7 @@ from tracebed.orchestrator.run import JOURNAL, Run, RunInfo
 
 SCHEMA = "tracebed-batch-journal/5"
 SAME = ("source", "speed", "policy", "parameters")  # facts of a run that must not change when a replay is resumed
-SAME_OF_SYSTEM = ("partition", "options", "program")
+SAME_OF_SYSTEM = ("partition", "options", "program", "demands", "resizes", "resize_interval")
 IN_FLIGHT_S = 5.0  # time for which a submission may still be in progress after the replayer was killed, wall s
 MOST_SHOWN = 10  # number of jobs that a warning names
 # Phases of jobs that are cancelled. Jobs in the phase `ENDING` are not cancelled.

@@ -23,15 +23,19 @@ from tracebed.orchestrator.replay.batch.base import (
     BATCH_SYSTEMS,
     BatchSettings,
     BatchSystem,
+    DemandingSystem,
+    LayeredSystem,
     ResizingSystem,
     SystemFacts,
 )
-from tracebed.orchestrator.replay.batch.deciding import GRAIN_S, MOST_SHOWN, DecidingReplayer
+from tracebed.orchestrator.replay.batch.deciding import MOST_SHOWN, DecidingReplayer
 from tracebed.orchestrator.replay.batch.ending import ended_run
+from tracebed.orchestrator.replay.batch.layer import Layer, LayerReplayer
 from tracebed.orchestrator.replay.batch.loop import BatchReplayer
 from tracebed.orchestrator.replay.batch.plan import SubmissionPlan
 from tracebed.orchestrator.replay.batch.records import JobRecords
 from tracebed.orchestrator.replay.batch.recovery import SCHEMA, KilledReplay, warn_of_leftover_jobs
+from tracebed.orchestrator.replay.batch.resizing import GRAIN_S, ResizingReplayer
 from tracebed.orchestrator.replay.batch.wall import WallClock
 from tracebed.orchestrator.replay.ending import find_finished, save
 from tracebed.orchestrator.replay.folder import (
@@ -47,11 +51,15 @@ from tracebed.orchestrator.replay.thresholds import HealthThresholds
 from tracebed.orchestrator.run import JOURNAL, Run, RunInfo, check_target, workload_facts
 from tracebed.orchestrator.runs.working_folders import working_folders
 from tracebed.orchestrator.scheduling.jobs import Jobs
+from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.names import DependencyRule
 from tracebed.orchestrator.scheduling.state import Policy, dispatches, handles_requests, shares
 from tracebed.orchestrator.setup import Setup, Timing
 from tracebed.orchestrator.testbeds.agent.facts import host_facts
 
+INTERVAL_S = 10.0
+"""Time between two passes of a layer, trace s."""
+SHORTEST_INTERVAL_S = 0.1
 LEAD_S = 0.5
 """Shortest time from the start of the replay to the first submission, wall s. The first submission is at a whole
 second, because batch systems keep whole seconds: repetitions then have the same phase."""
@@ -68,9 +76,15 @@ class BatchOptions:
     settings: BatchSettings = field(default_factory=BatchSettings)  # how the batch system is reached
     setup: Setup | None = None  # the policy that decides, with its settings; None: the batch system decides
     dependencies: DependencyRule = DependencyRule.HONOR  # treatment of jobs that depend on others, without `setup`
+    resizes: str | None = None  # policy of the layer that resizes jobs beside the batch system; None: no layer
+    resize_interval_s: float = INTERVAL_S  # time between two passes of the layer, trace s
 
     def __post_init__(self) -> None:
         bounds.check("speed", self.speed, bounds.MIN_SPEED, bounds.MAX_SPEED)
+        bounds.check("resize interval", self.resize_interval_s, SHORTEST_INTERVAL_S, bounds.MAX_SECONDS)
+        if self.resizes is not None and self.setup is not None:
+            what = "a layer resizes jobs that the batch system starts, but a policy is to start them"
+            raise InputError(what, hint="leave the policy or the layer out")
 
     @property
     def rule(self) -> DependencyRule:
@@ -87,7 +101,17 @@ class BatchOptions:
     def as_dict(self) -> dict[str, Any]:
         """Return the options on which runs depend, as JSON values. The configuration file is not included."""
         settings = {"partition": self.settings.partition, "options": list(self.settings.options)}
-        return {"scheduler": self.scheduler, "speed": self.speed, **settings}
+        return {"scheduler": self.scheduler, "speed": self.speed, **settings, **self.of_layer}
+
+    @property
+    def layer(self) -> dict[str, Any]:
+        """The policy of the layer and its interval, by the names of the parameters of a simulated one."""
+        return {} if self.resizes is None else {"resizes": self.resizes, "resize_interval": self.resize_interval_s}
+
+    @property
+    def of_layer(self) -> dict[str, Any]:
+        """The options about demands and the layer, as JSON values."""
+        return {**({"demands": True} if self.settings.demands else {}), **self.layer}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -162,16 +186,25 @@ def replay(
     facts, unusable = batch_system.facts(), None
     if options.setup is not None and isinstance(batch_system, ResizingSystem):
         facts, unusable = _without_unusable(facts, batch_system)
+    demands = None
+    if options.settings.demands:
+        if not isinstance(batch_system, DemandingSystem):
+            what = f"{facts.name} does not submit jobs with their own demands"
+            raise InputError(what, hint="leave --demands and --resizes out")
+        demands = batch_system.demands(workload, output.absolute().parent)
     decided = _decided(workload, options, batch_system, facts)
+    layered = _layered(workload, options, batch_system, facts)
     resizes = decided is not None and decided[1].malleable
     plan = SubmissionPlan.of(
         workload,
         speed=options.speed,
         limit_step_s=facts.limit_step_s,
-        resizes=resizes,
+        resizes=resizes or layered is not None,
         dependencies=options.rule,
+        demands=demands,
     )
     info = _info(workload, name, options, facts, decided)
+    info.warnings += [] if layered is None else layered[1].facts.warnings
     if resume and (run := find_finished(output, info)):
         return run
     if unusable is not None:
@@ -188,7 +221,22 @@ def replay(
         if past is not None:
             past.check(info, plan)
             info = past.info
-        run = _carry_out(plan, batch_system, facts, info, decided, folder, past, signals, thresholds, on_progress)
+        if demands is not None and demands.users:
+            folder.path.chmod(0o711)
+        run = _carry_out(
+            plan,
+            batch_system,
+            facts,
+            info,
+            decided,
+            layered,
+            JobRecords(folder.path / "jobs", shared=demands is not None and bool(demands.users)),
+            folder,
+            past,
+            signals,
+            thresholds,
+            on_progress,
+        )
         save(run, folder.path, output, replace=replace_run)
         folder.remove()
     return run
@@ -229,6 +277,19 @@ def _decided(
     return jobs, policy, setup
 
 
+def _layered(
+    workload: Workload, options: BatchOptions, batch_system: BatchSystem, facts: SystemFacts
+) -> tuple[Jobs, Layer] | None:
+    """Return the jobs and the layer that resizes them beside the batch system; None: there is none, or InputError."""
+    if options.resizes is None:
+        return None
+    if not isinstance(batch_system, LayeredSystem):
+        raise InputError(f"{facts.name} cannot carry out the decisions of a layer", hint="leave --resizes out")
+    permitted = batch_system.check_layer(options.resizes)
+    jobs = Jobs.of(workload, over_limit=OverLimit.KILL, dependencies=options.dependencies)
+    return jobs, Layer(options.resizes, options.resize_interval_s, permitted)
+
+
 def _info(
     workload: Workload,
     name: str,
@@ -239,7 +300,10 @@ def _info(
     """Return the facts of the run that are known before it."""
     of_system = Setup.of(
         facts.name,
-        policy_parameters=facts.parameters,
+        policy_parameters={
+            **facts.parameters,
+            **{key: value for key, value in options.of_layer.items() if key != "demands"},
+        },
         over_limit="kill",
         dependencies=options.dependencies,
         speed=options.speed,
@@ -256,7 +320,7 @@ def _info(
             "inventory": str(facts.details.get("cluster", "")),
             "duty": 0.0,
             "clock": "wall",
-            "grain_s": 0.0 if decided is None else GRAIN_S,
+            "grain_s": 0.0 if decided is None and options.resizes is None else GRAIN_S,
         },
         batch={
             "system": facts.name,
@@ -264,6 +328,7 @@ def _info(
             **facts.details,
             **({} if decided is None else {"parameters": dict(facts.parameters)}),
             **({} if options.settings.program is None else {"program": options.settings.program}),
+            **options.of_layer,
         },
         created=datetime.fromtimestamp(system.time(), UTC).isoformat(timespec="seconds"),
         hosts=[host_facts()],
@@ -276,6 +341,8 @@ def _carry_out(
     facts: SystemFacts,
     info: RunInfo,
     decided: tuple[Jobs, Policy, Setup] | None,
+    layered: tuple[Jobs, Layer] | None,
+    records: JobRecords,
     folder: WorkingFolder,
     past: KilledReplay | None,
     signals: Signals,
@@ -299,12 +366,16 @@ def _carry_out(
     with contextlib.closing(
         Journal(folder.path / JOURNAL, known if past is None else past.new_facts | {"clock": clock.base})
     ) as journal:
-        common = (plan, batch_system, JobRecords(folder.path / "jobs"), journal)
+        common = (plan, batch_system, records, journal)
         timing = {"prefix": known["prefix"], "speed": info.speed, "origin": known["origin"], "clock": clock}
-        if decided is None:
-            replayer = BatchReplayer(*common, **timing)
-        else:
+        replayer: BatchReplayer
+        if decided is not None:
             replayer = DecidingReplayer(decided, info.nodes, *common, **timing)  # type: ignore[arg-type]
+        elif layered is not None:
+            replayer = LayerReplayer(*layered, [node.name for node in info.nodes], *common, **timing)  # type: ignore
+        else:
+            replayer = BatchReplayer(*common, **timing)
+        if isinstance(replayer, ResizingReplayer):
             replayer.program = info.batch.get("program")
         if past is not None:
             past.restore(replayer)
@@ -318,6 +389,9 @@ def _carry_out(
     if left := replayer.left():
         info.warnings.append(f"{len(left):,} jobs may still run in the batch system, for example job {left[0]}")
     info.batch |= _measured(replayer)
+    if isinstance(replayer, LayerReplayer):
+        info.batch["layer"] = replayer.measured()
+        info.warnings += replayer.unresized()
     return ended_run(
         plan,
         replayer.jobs,

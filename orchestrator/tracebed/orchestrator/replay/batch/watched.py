@@ -114,6 +114,8 @@ class WatchedJob:
         `MISSING_POLLS` and `UNKNOWN_POLLS` times.
         """
         has_end = own is not None and own.end is not None
+        if observed is not None and self.seen is not None and not observed.cores:
+            observed = replace(observed, cores=self.seen.cores)
         self.unconfirmed_end = (None, None)
         if observed is not None and observed.phase in LIVE:
             if not observed.is_left or self.seen is None:
@@ -199,7 +201,7 @@ class WatchedJob:
         return {"state": str(self.state), "reason": self.reason, "seen": seen, "own": own, **nodes}
 
 
-def never_starts(jobs: Iterable[WatchedJob]) -> bool:
-    """Return whether all jobs that have not ended can never start."""
-    pending = [job for job in jobs if job.pending]
-    return bool(pending) and all(job.seen is not None and job.seen.hopeless for job in pending)
+def never_starts(jobs: Iterable[WatchedJob], *, limited: bool = False) -> bool:
+    """Return whether all jobs that have not ended can never start. With `limited`, no other job can end limits."""
+    seen = [job.seen for job in jobs if job.pending]
+    return bool(seen) and all(each is not None and (each.hopeless or (limited and each.limited)) for each in seen)

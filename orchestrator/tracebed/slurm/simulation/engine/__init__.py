@@ -284,7 +284,7 @@ def _of_availability(availability: Availability) -> dict[str, Any]:
 def _of_resizing(resizing: Resizing | None) -> dict[str, Any]:
     """Return the fields of the structure for the layer that resizes running jobs."""
     costs = ("pause_s", "release_s", "merge_s", "merge_rank_s")
-    arrays = ("least", "preferred", "most", "expander", "grows")
+    arrays = ("least", "preferred", "most", "expander", "shrinks", "grows")
     if resizing is None:
         nothing = dict.fromkeys((*arrays, "rate_first", "rates"))
         numbers = dict.fromkeys((*costs, "resize_interval_s", "resize_phase_s", "expanders", "merged_counted"), 0)

@@ -328,7 +328,8 @@ static int64_t find_releases(struct engine *e, int32_t job, const struct resizab
 
 /* -- expansions ----------------------------------------------------------------------------------------------------- */
 
-/* Choose nodes for an expander among the `usable` ones: the first ones, as many as it asked for, or as there are. */
+/* Choose nodes for an expander among the `usable` ones, as many as it asked for, or as there are. The nodes of small
+ * blocks of neighbors come first. */
 static int choose_expander(struct engine *e, int32_t entry, const uint64_t *usable) {
     const struct setup *s = e->s;
     const struct layer *l = &e->layer;
@@ -341,8 +342,17 @@ static int choose_expander(struct engine *e, int32_t entry, const uint64_t *usab
     for (int64_t w = 0; w < e->words; w++)
         for (uint64_t left = e->then[w]; left; left &= left - 1) {
             int32_t node = (int32_t)(64 * w + __builtin_ctzll(left));
-            e->by_load[room++] = (struct load){node, v->cores[node], s->weights[node], 0};
+            int32_t first = room;
+            if (room && e->by_load[room - 1].node == node - 1 && s->weights[node - 1] == s->weights[node])
+                first = e->by_load[room - 1].free;
+            e->by_load[room++] = (struct load){node, v->cores[node], s->weights[node], first};
         }
+    for (int32_t k = room, size = 0; k--;) { /* `free` was the first of the block, and becomes less for larger ones */
+        int32_t first = e->by_load[k].free;
+        if (!size) size = k - first + 1;
+        e->by_load[k].free = -size;
+        if (k == first) size = 0;
+    }
     qsort(e->by_load, (size_t)room, sizeof *e->by_load, by_load);
     e->alike = 0;
     memset(e->picked, 0, (size_t)e->words * sizeof *e->picked);
@@ -519,7 +529,7 @@ static void shrink_for_heads(struct engine *e, int64_t second) {
         struct resizable jobs[l->count + 1];
         int64_t count = 0;
         for (int64_t k = 0; k < l->count; k++)
-            if (s->partition[l->jobs[k].job] == partition && isnan(l->shrink_at[l->jobs[k].job])) jobs[count++] = l->jobs[k];
+            if (s->partition[l->jobs[k].job] == partition && s->shrinks[l->jobs[k].job] && isnan(l->shrink_at[l->jobs[k].job])) jobs[count++] = l->jobs[k];
         int64_t releases = find_releases(e, job, jobs, count, e->usable);
         for (int64_t k = 0; k < releases; k++) {
             int32_t own = l->releases[k].job, node = l->releases[k].node;

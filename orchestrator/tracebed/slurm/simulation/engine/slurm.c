@@ -79,7 +79,7 @@ __asm__(".symver pow,pow@GLIBC_2.17");
     _(const int64_t *, shortest) _(const double *, deadline) _(const int32_t *, het_job) /* of each job, see Inputs; null: none */ \
     _(int64_t, resize_policy) /* -1: no layer, see Resizing of inputs.py */ _(double, resize_interval_s) _(double, resize_phase_s) \
     _(int64_t, expanders) _(const int32_t *, least) _(const int32_t *, preferred) _(const int32_t *, most) _(const int64_t *, rate_first) \
-    _(const double *, rates) _(const int32_t *, expander) _(const uint8_t *, grows) _(double, pause_s) _(double, release_s) \
+    _(const double *, rates) _(const int32_t *, expander) _(const uint8_t *, shrinks) _(const uint8_t *, grows) _(double, pause_s) _(double, release_s) \
     _(double, merge_s) _(double, merge_rank_s) _(int64_t, merged_counted) \
     _(int64_t, watched) _(int64_t, trial) /* whether the fates are only whether each job fits on the empty cluster */ \
     _(double *, start) _(double *, launched) _(double *, end) _(double *, active) /* results, of each job */ \
