@@ -27,6 +27,7 @@ from tracebed.operators.whatif.malleable import (
     MEASURED,
     MODELS,
     SEEDS,
+    STAYS,
     Candidates,
     Malleability,
     Malleable,
@@ -90,7 +91,7 @@ def drawn(conf: Path, count: int = 300, load: float = 1.0) -> tb.Workload:
 
 
 def test_a_text_names_shares_policies_and_seeds() -> None:
-    assert Malleable.parse("share=0.3") == Malleable((0.3,), ("dmr",), SEEDS, "", 10)
+    assert Malleable.parse("share=0.3") == Malleable((0.3,), ("dmr",), SEEDS, "", 10, 22.05)
     found = Malleable.parse("share=0..1/0.25, policy=dmr+pref+min, seed=1..3+8, where=nodes>=4 and qos=a, interval=5")
     assert found.shares == (0.0, 0.25, 0.5, 0.75, 1.0)
     assert found.policies == ("dmr", "pref", "min")
@@ -111,9 +112,10 @@ def test_a_text_names_shares_policies_and_seeds() -> None:
         ("share=0.3+0.3", "share has a value twice"),
         ("share=a", "'a' is not a number"),
         ("share=0.3,policy=dmrr", "malleable policy"),
-        ("share=0.3,polic=dmr", "'polic=dmr' is not one of share, policy, seed, where, interval"),
+        ("share=0.3,polic=dmr", "'polic=dmr' is not one of share, policy, seed, where, interval, release"),
         ("share=0.3,share=0.4", "share is given twice"),
         ("share=0.3,interval=0", "malleable interval"),
+        ("share=0.3,release=23.02", "the rules of release 23.02 are unknown"),
         ("share=0..1/0.005,policy=dmr+pref", "more than 200 shares x policies"),
     ],
 )
@@ -171,21 +173,40 @@ def test_jobs_that_cannot_be_malleable_are_counted_with_the_reason(conf: Path) -
         partition=["batch"] * 6 + ["long"] * 3 + ["batch"] * 2,
         reservation=[""] * 9 + ["maintenance", ""],
     )
-    found = candidates_of(log, cluster_at(conf))
+    found = candidates_of(log, cluster_at(conf), release=26.05)
     assert found.rows.tolist() == [3, 5, 7, 8]
     assert found.least.tolist() == [1, 1, 1, 1]
     assert found.most.tolist() == [2, 12, 4, 4]  # GRES and shared nodes: no growth; else up to the partition
-    counts = [note.partition(" of 11 jobs cannot be malleable: they ") for note in found.notes[:-1]]
+    counts = [note.partition(" of 11 jobs cannot be malleable: they ") for note in found.notes[:6]]
     assert [(count, why) for count, _, why in counts] == [
         ("1", "have a deadline"),
         ("1", "are components of heterogeneous jobs"),
         ("1", "have cores that may lie on any number of nodes (no --ntasks-per-node)"),
         ("1", "run in an advance reservation"),
         ("1", "are tasks of an array, which Slurm does not expand"),
-        ("2", "have one node and cannot grow (nodes that jobs share, GRES, no other node)"),
+        ("2", f"can neither shrink ({STAYS}) nor grow (nodes that jobs share, GRES, no other node)"),
     ]
-    what = "shrink, but do not grow beyond their requested size (nodes that jobs share, GRES)"
-    assert found.notes[-1] == f"3 of 4 jobs that can be malleable {what}"
+
+
+@pytest.mark.parametrize(
+    ("release", "able", "kinds"),
+    [
+        (22.05, [1, 2, 3, 5], {"beyond their requested size (nodes that jobs share, GRES)": 1, "shrink (": 3}),
+        (24.11, [1, 2, 3, 5], {"grow again (nodes that jobs share, GRES)": 1, "shrink (": 3}),
+        (26.05, [0, 1, 2, 3, 5], {"grow again (nodes that jobs share, GRES)": 2, "shrink (": 1}),
+    ],
+)
+def test_what_slurm_permits_depends_on_its_release(
+    conf: Path, release: float, able: list[int], kinds: dict[str, int]
+) -> None:
+    gres, parts = ["gpu:1", *[""] * 5], [*["batch"] * 4, "long", "long"]
+    log = jobs(2, 1, 2, 8, 1, 2, gres=gres, partition=parts)  # GRES; three of whole nodes; one, and two shared nodes
+    found = candidates_of(log, cluster_at(conf), release=release)
+    assert found.rows.tolist() == able
+    for text, count in kinds.items():
+        assert [note.partition(" ")[0] for note in found.notes if text in note and "jobs that can" in note] == [
+            str(count)
+        ]
 
 
 def test_conditions_are_noted_and_may_leave_no_job(conf: Path) -> None:
@@ -340,9 +361,9 @@ def test_the_sentences_name_effect_costs_and_both_kinds_of_jobs() -> None:
     found = answer(steady, faster(0.8, costs=0.2))
     first, costs, rigid, malleable = found.sentences
     assert first == (
-        "on this cluster, with 50 % of the 4 jobs that can be malleable (2 of all 4) under dmr, the mean wait would "
-        "fall by 29 % (29 to 30 %, over 6 seeds and the speedup models amdahl and downey); the model's own error on "
-        "this log is -2.4 to +2.5 %"
+        "on this cluster, with 50 % of the 4 jobs that can be malleable (2 of all 4) under dmr on Slurm 22.05, the "
+        "mean wait would fall by 29 % (29 to 30 %, over 6 seeds and the speedup models amdahl and downey); the model's "
+        "own error on this log is -2.4 to +2.5 %"
     )
     assert found.survival == pytest.approx(0.75)
     assert costs == (
@@ -350,14 +371,14 @@ def test_the_sentences_name_effect_costs_and_both_kinds_of_jobs() -> None:
     )
     assert rigid == "waits of jobs that stay rigid do not change"
     assert malleable.startswith("waits of malleable jobs fall by 59 % (")
-    assert found.words == ("50 % of the 4 jobs that can be malleable (2 of all 4) under dmr",)
+    assert found.words == ("50 % of the 4 jobs that can be malleable (2 of all 4) under dmr on Slurm 22.05",)
 
 
 def test_there_is_no_answer_if_the_error_of_the_model_exceeds_the_effect() -> None:
     found = answer(steady, faster(0.8), logged_wait=55.0)
     first, *others = found.sentences
     assert first.startswith(
-        "with 50 % of the 4 jobs that can be malleable (2 of all 4) under dmr: no answer: the error"
+        "with 50 % of the 4 jobs that can be malleable (2 of all 4) under dmr on Slurm 22.05: no answer: the error"
     )
     assert "exceeds the effect (-39 %, -40 to -38 %)" in first
     assert not any("survives" in text for text in others)
@@ -370,8 +391,8 @@ def test_there_is_no_answer_if_the_model_does_not_fit_the_log_whatever_the_effec
     assert abs(math.log1p(every.shares[0])) > every.error > math.log(2)
     assert every.answer is Answer.ERROR
     assert found.sentences == [
-        "with 100 % of the 4 jobs that can be malleable (4 of all 4) under dmr: no answer: the model does not fit this "
-        "log: its own error is -71 to +242 %, beyond a factor of 2",
+        "with 100 % of the 4 jobs that can be malleable (4 of all 4) under dmr on Slurm 22.05: no answer: the model "
+        "does not fit this log: its own error is -71 to +242 %, beyond a factor of 2",
         "waits of malleable jobs: inconclusive: the model does not fit this log (-97 %, -99 to -94 %); the model's own "
         "error on this log is -71 to +242 %",
     ]
@@ -409,8 +430,8 @@ def test_jobs_that_reach_their_limit_because_of_resizes_are_no_gain() -> None:
     (cell,) = found.cells
     assert (cell.killed, cell.killed_share) == (1.0, 0.25)
     assert found.sentences == [
-        "with 50 % of the 4 jobs that can be malleable (2 of all 4) under dmr: no answer: 1.0 jobs with 25 % of the "
-        "core hours reach their limit because of the resizes"
+        "with 50 % of the 4 jobs that can be malleable (2 of all 4) under dmr on Slurm 22.05: no answer: 1.0 jobs with "
+        "25 % of the core hours reach their limit because of the resizes"
     ]
     assert (
         found.notes[-1]
@@ -486,7 +507,7 @@ def of_log(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, tb.Workload]
 @pytest.fixture(scope="module")
 def half(of_log: tuple[Path, tb.Workload]) -> tb.WhatIf:
     conf, log = of_log
-    return tb.whatif_malleable(log, conf, "share=0.5,policy=dmr", members=6, workers=1)
+    return tb.whatif_malleable(log, conf, "share=0.5,policy=dmr,release=26.05", members=6, workers=1)
 
 
 def test_resizes_change_the_waits_of_a_log(half: tb.WhatIf) -> None:
@@ -530,23 +551,26 @@ def test_the_document_and_the_page_have_the_answer(half: tb.WhatIf, tmp_path: Pa
 
 def test_the_same_text_gives_the_same_answer(of_log: tuple[Path, tb.Workload], half: tb.WhatIf) -> None:
     conf, log = of_log
-    again = tb.whatif_malleable(log, conf, "share=0.5,policy=dmr", members=6, workers=1)
+    again = tb.whatif_malleable(log, conf, "share=0.5,policy=dmr,release=26.05", members=6, workers=1)
     assert again.to_json() == half.to_json()
 
 
-def test_jobs_that_the_layer_does_not_expand_are_noted(of_log: tuple[Path, tb.Workload]) -> None:
-    conf, log = of_log
-    columns = log.table.assign(gres=np.where(log.table["nodes"] == 2, "gpu:1", ""))
-    found = tb.whatif_malleable(tb.Workload(columns, log.provenance), conf, "share=1", members=2, workers=1)
-    count = int((columns["gres"] != "").sum())
-    text = f"{count} malleable jobs: each has generic resources: Slurm does not expand it"
+def test_jobs_that_the_layer_does_not_expand_are_noted(of_log: tuple[Path, tb.Workload], tmp_path: Path) -> None:
+    _, log = of_log
+    tiers = CONF.replace("Nodes=n[1-12]", "Nodes=n[1-16]").replace("Nodes=n[13-16]", "Nodes=n[13-16] PriorityTier=2")
+    preempting = tmp_path / "slurm.conf"
+    preempting.write_text(f"PreemptType=preempt/partition_prio\nPreemptMode=REQUEUE\n{tiers}")
+    found = tb.whatif_malleable(log, preempting, "share=1,release=26.05", members=2, workers=1)
+    assert found.malleable is not None
+    text = f"{found.malleable.cells[0].jobs} malleable jobs: each may be preempted: it does not expand"
     assert f"dmr, 100 %, first seed: {text}" in found.notes
-    assert any(f"{count} of " in note and "do not grow beyond their requested size" in note for note in found.notes)
 
 
 def test_a_sweep_is_a_table_and_a_picture(of_log: tuple[Path, tb.Workload], tmp_path: Path) -> None:
     conf, log = of_log
-    found = tb.whatif_malleable(log, conf, "share=0..1/0.5,policy=dmr+min,where=nodes>=2", members=6, workers=1)
+    found = tb.whatif_malleable(
+        log, conf, "share=0..1/0.5,policy=dmr+min,where=nodes>=2,release=26.05", members=6, workers=1
+    )
     assert found.malleable is not None
     assert len(found.malleable.cells) == 4
     assert found.change == ()
@@ -564,12 +588,14 @@ def test_the_command_prints_the_table_and_the_answer(
 ) -> None:
     conf, log = of_log
     tb.write(log, "log.parquet")
-    code, out, err = call("whatif", "log.parquet", str(conf), "--malleable", "share=0.5", "--perturb", "6")
+    code, out, err = call(
+        "whatif", "log.parquet", str(conf), "--malleable", "share=0.5,release=26.05", "--perturb", "6"
+    )
     assert code == ExitCode.OK
     assert half.sentences[0] in out
     assert "mean response time, malleable jobs (s)" in out
     assert f"backtest: {half.backtest}" in out
-    assert "have one node and cannot grow" in err
+    assert "can neither shrink" in err
     assert "resizes cost 0.416 s until an expansion" in err
 
 

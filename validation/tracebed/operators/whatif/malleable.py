@@ -27,9 +27,11 @@ from tracebed.ground import bounds
 from tracebed.ground.errors import InputError
 from tracebed.ground.registry import one_of
 from tracebed.operators.whatif.conditions import jobs_where
+from tracebed.orchestrator.scheduling.policies.slurm import RELEASES
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.slurm.machine import SlurmCluster
 from tracebed.slurm.resize_layer import RESIZE_POLICIES
+from tracebed.slurm.simulation.resizing import LOSES, SHRINKS
 from tracebed.slurm.simulation.start_conditions import HET_JOB
 
 Model = Literal["amdahl", "downey"]
@@ -65,6 +67,8 @@ class Malleable:
     where: str = ""
     """Conditions that the jobs satisfy; empty: all."""
     interval_s: int = INTERVAL_S
+    release: float = RELEASES[0]
+    """Release of Slurm, also of the cluster as it was: what Slurm lets a layer do depends on it."""
 
     def __post_init__(self) -> None:
         """Raise InputError if a value is out of range, or appears twice."""
@@ -81,6 +85,11 @@ class Malleable:
         for seed in self.seeds:
             bounds.check("malleable seed", seed, 0, 2**32 - 1)
         bounds.check("malleable interval", self.interval_s, 1, int(bounds.MAX_SECONDS), whole=True)
+        if self.release not in RELEASES:
+            known = ", ".join(f"{release:.2f}" for release in RELEASES)
+            raise InputError(
+                f"malleable: the rules of release {self.release:g} are unknown", hint=f"use one of {known}"
+            )
         if len(self.shares) * len(self.policies) > MOST_CELLS:
             raise InputError(f"malleable: more than {MOST_CELLS} shares x policies", hint="give fewer values")
 
@@ -170,6 +179,7 @@ PARTS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "seed": ("seeds", _seeds),
     "where": ("where", str),
     "interval": ("interval_s", _whole),
+    "release": ("release", _number),
 }
 """Name in a text -> field, and the function that parses its value."""
 
@@ -258,12 +268,17 @@ class Malleability:
         return workload.with_step(step, workload.columns.assign(**columns))
 
 
+STAYS = f"one node, or whole nodes: Slurm before {SHRINKS:.2f} never allocates again those that a job leaves"
 TEXTS = ("kind", "speedup", "speedup_parameters")
 """Columns of texts that `Malleability.applied` changes."""
 
 
-def candidates_of(workload: Workload, cluster: SlurmCluster, where: str = "") -> Candidates:
-    """Return the jobs of a log that can be malleable beside Slurm 22.05 (`docs/explanation/resize-layer-on-slurm.md`).
+def candidates_of(
+    workload: Workload, cluster: SlurmCluster, where: str = "", release: float = RELEASES[0]
+) -> Candidates:
+    """Return the jobs of a log that can be malleable beside a release of Slurm.
+
+    The rules are those of the model of the layer (`slurm.simulation.resizing`).
 
     Raises:
         InputError: `where` is not a list of conditions, or no job can be malleable.
@@ -272,14 +287,15 @@ def candidates_of(workload: Workload, cluster: SlurmCluster, where: str = "") ->
     names = workload.partitions().to_numpy()
     number = {name: cluster.partition(name) for name in dict.fromkeys(names)}
     size = {name: 1 if at is None else max(1, len(cluster.members(at))) for name, at in number.items()}
-    whole = {
+    exclusive = {
         name: at is not None and (cluster.partitions[at].exclusive or not cluster.shared) for name, at in number.items()
     }
+    whole = np.array([exclusive[name] for name in names], dtype=bool)
     capacity = np.array([size[name] for name in names], dtype=np.int64)
     thresholds = Thresholds()
     fraction, least, most = malleable_sizes(nodes, capacity, thresholds)
     gres = workload.texts("gres").ne("").to_numpy()
-    grows = np.array([whole[name] for name in names], dtype=bool) & ~gres & (most > nodes)
+    grows, shrinks = whole & ~gres & (most > nodes), (least < nodes) & (~whole | (release >= SHRINKS))
     most = np.where(grows, most, nodes)
     het = workload.texts(HET_JOB).ne("").to_numpy() if HET_JOB in workload.columns else np.zeros(len(nodes), dtype=bool)
     reasons = {
@@ -289,7 +305,7 @@ def candidates_of(workload: Workload, cluster: SlurmCluster, where: str = "") ->
         "have cores that may lie on any number of nodes (no --ntasks-per-node)": workload.ints("spread") > 0,
         "run in an advance reservation": workload.texts("reservation").ne("").to_numpy(),
         "are tasks of an array, which Slurm does not expand": workload.texts("job_id").str.match(TASK).to_numpy(),
-        "have one node and cannot grow (nodes that jobs share, GRES, no other node)": (least >= nodes) & ~grows,
+        f"can neither shrink ({STAYS}) nor grow (nodes that jobs share, GRES, no other node)": ~grows & ~shrinks,
     }
     notes, able = [], chosen
     if where:
@@ -302,9 +318,13 @@ def candidates_of(workload: Workload, cluster: SlurmCluster, where: str = "") ->
     if not len(rows):
         why = "; ".join(notes) or "the log has no job"
         raise InputError(f"no job can be malleable: {why}", hint="choose other jobs by where=, see whatif.md")
-    if fixed := int((~grows[rows]).sum()):
-        what = "shrink, but do not grow beyond their requested size (nodes that jobs share, GRES)"
-        notes.append(f"{fixed:,} of {len(rows):,} jobs that can be malleable {what}")
+    again = "beyond their requested size" if release < LOSES else "again"
+    for what, mask in (
+        (f"shrink, but do not grow {again} (nodes that jobs share, GRES)", ~grows),
+        (f"grow, but do not shrink ({STAYS})", ~shrinks),
+    ):
+        if count := int(mask[rows].sum()):
+            notes.append(f"{count:,} of {len(rows):,} jobs that can be malleable {what}")
     limit = {part: largest_efficient_size(part, thresholds.most) for part in np.unique(fraction).tolist()}
     useful = np.maximum([limit[part] for part in fraction[rows].tolist()], nodes[rows])
     return Candidates(rows, least[rows], most[rows], fraction[rows], (useful + 1) / 2, tuple(notes))

@@ -33,6 +33,9 @@ FIT = math.log(2.0)
 """Error of the model from which on there is no answer: resizes would shorten a queue of twice or half the length."""
 RIGID, MALLEABLE = "jobs that stay rigid", "malleable jobs"
 
+NOTED = ("is exclusive", "shares nodes", "generic resources")
+"""Parts of the reasons of the layer that the notes about the candidates have, too."""
+
 Predict = Callable[[Sequence[tuple[Side, int]]], list[Predicted]]
 
 
@@ -64,6 +67,7 @@ class Cell:
 
     Attributes:
         policy: policy of the layer.
+        release: release of Slurm.
         share: share of the candidates that is malleable.
         jobs: number of malleable jobs.
         candidates: number of jobs that can be malleable.
@@ -78,6 +82,7 @@ class Cell:
     """
 
     policy: str
+    release: float
     share: float
     jobs: int
     candidates: int
@@ -104,7 +109,7 @@ class Cell:
     def words(self) -> str:
         """The share and the policy in words."""
         able = f"{percent(self.share)} % of the {self.candidates:,} jobs that can be malleable"
-        return f"{able} ({self.jobs:,} of all {self.every_job:,}) under {self.policy}"
+        return f"{able} ({self.jobs:,} of all {self.every_job:,}) under {self.policy} on Slurm {self.release:.2f}"
 
     @property
     def sentence(self) -> str:
@@ -137,7 +142,18 @@ class Cell:
 
     def to_json(self) -> dict[str, Any]:
         """Return the cell as JSON values."""
-        names = ("policy", "share", "jobs", "candidates", "every_job", "seeds", "killed", "killed_share", "sentence")
+        names = (
+            "policy",
+            "release",
+            "share",
+            "jobs",
+            "candidates",
+            "every_job",
+            "seeds",
+            "killed",
+            "killed_share",
+            "sentence",
+        )
         models = {
             name: dict(zip(("relative", "relative_low", "relative_high"), each, strict=True))
             for name, each in self.models.items()
@@ -188,7 +204,8 @@ class Resizing:
         """What holds for the answer besides."""
         notes = [f"resizes cost {_costs(self.costs)}, {self.source}; launches and ends are as in the log"]
         for each in self.cells:
-            notes += [f"{each.policy}, {percent(each.share)} %, first seed: {text}" for text in each.bounded]
+            bounded = [text for text in each.bounded if not any(known in text for known in NOTED)]
+            notes += [f"{each.policy}, {percent(each.share)} %, first seed: {text}" for text in bounded]
             if each.killed:
                 jobs = f"{each.killed:,.1f} malleable jobs ({percent(each.killed_share)} % of the core hours)"
                 notes.append(f"{each.policy}, {percent(each.share)} %: {jobs} reach their time limit due to resizes")
@@ -282,7 +299,8 @@ def resizing(
             np.stack([_marks(each, seed, log) for each, seed in todo[begin : begin + size]]),
             [model for model in MODELS for _ in asked.seeds],
         )
-        cells.append(_cell(log, own, asked.cells[len(cells) // len(of_costs)], len(candidates.rows), backtest))
+        facts = asked.release, *asked.cells[len(cells) // len(of_costs)], len(candidates.rows)
+        cells.append(_cell(log, own, facts, backtest))
         pairs.append(own)
     free = None if asked.sweep else cells.pop()
     staircase = None if asked.sweep else _staircase(pairs[0], log)
@@ -303,9 +321,9 @@ def _marks(side: Side, seed: int, log: Log) -> BoolArray:
     return side.malleable.marked(len(log.workload), seed)
 
 
-def _cell(log: Log, pairs: Pairs, point: tuple[str, float], candidates: int, backtest: Sequence[Predicted]) -> Cell:
-    """Return a cell."""
-    policy, share = point
+def _cell(log: Log, pairs: Pairs, facts: tuple[float, str, float, int], backtest: Sequence[Predicted]) -> Cell:
+    """Return a cell. `facts`: release of Slurm, policy, share, and number of candidates."""
+    release, policy, share, candidates = facts
     seeds = len(pairs.models) // len(MODELS)
     changed = pairs.changed
     rows = log.judged & np.isfinite([each.wait for each in backtest]).all(axis=0) & changed.compared
@@ -324,6 +342,7 @@ def _cell(log: Log, pairs: Pairs, point: tuple[str, float], candidates: int, bac
     work = changed.held.sum()
     return Cell(
         policy=policy,
+        release=release,
         share=share,
         jobs=int(pairs.marks[0].sum()),
         candidates=candidates,

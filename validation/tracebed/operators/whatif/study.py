@@ -217,10 +217,12 @@ def whatif(
     _check_partitions(log, machines[0], name, conf)
     candidates = None
     if malleable is not None:
-        candidates = candidates_of(log.workload, machines[0], malleable.where)
+        candidates = candidates_of(log.workload, machines[0], malleable.where, malleable.release)
         candidates.check(malleable.shares)
     origin = workload.provenance.unix_start
     known: dict[str, Any] = {} if origin is None else {"epoch_s": float(origin)}
+    if malleable is not None:
+        known["release"] = malleable.release
     edges = np.linspace(log.begin, _end(log), BINS + 1)
     sides = [Side(machine, known, longest_limits(log.workload, machine.cluster)) for machine in slurm_machines]
     out_notes: list[str] = []
