@@ -118,6 +118,8 @@ class JobClass:
     """The effect as a share of the mean wait in the cluster as it was, and its interval: of the ratio of each pair."""
     most_error: float = math.inf
     """Largest error with which there is an answer, |ln(predicted / logged)|."""
+    figure: str = "waits"
+    """What the times are, in words."""
 
     @property
     def answer(self) -> Answer:
@@ -171,7 +173,7 @@ class JobClass:
     @property
     def sentence(self) -> str:
         """The answer in words; empty without a change."""
-        waits, own = f"waits of {self.title}", f"the model's own error on this log is {spread(self.error)}"
+        waits, own = f"{self.figure} of {self.title}", f"the model's own error on this log is {spread(self.error)}"
         if self.much:
             work = (
                 f"{percent(self.lost)} % of its core hours" if self.lost > MOST_LOST else "too much work of other jobs"

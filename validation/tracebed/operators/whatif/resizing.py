@@ -29,6 +29,9 @@ from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.validation.significance import LEAST, PERCENTS, paired
 
 HOUR_S, DAY_S = 3600.0, 86400.0
+NEARLY = 0.995
+"""Share from which on a fall survives as a whole: resizes that come later may also do better by chance."""
+RESPONSES = "response times"
 FIT = math.log(2.0)
 """Error of the model from which on there is no answer: resizes would shorten a queue of twice or half the length."""
 RIGID, MALLEABLE = "jobs that stay rigid", "malleable jobs"
@@ -74,6 +77,7 @@ class Cell:
         every_job: number of jobs of the log.
         seeds: number of seeds.
         classes: waits of all jobs, of those that stay rigid, and of the malleable ones, as far as there are any.
+        responses: their response times, wait and run time.
         models: speedup model -> change of the mean wait of all jobs as a share, and its interval.
         figures: further figures.
         killed: mean number of malleable jobs that reach their limit only with the resizes.
@@ -89,6 +93,7 @@ class Cell:
     every_job: int
     seeds: int
     classes: tuple[JobClass, ...]
+    responses: tuple[JobClass, ...]
     models: Mapping[str, tuple[float, float, float]]
     figures: tuple[Figure, ...]
     killed: float
@@ -160,6 +165,7 @@ class Cell:
         }
         return {name: getattr(self, name) for name in names} | {
             "classes": [each.to_json() for each in self.classes],
+            "responses": [_of_response(each) for each in self.responses],
             "models": models,
             "figures": [each.to_json() for each in self.figures],
         }
@@ -229,8 +235,11 @@ class Resizing:
             return found
         if not math.isnan(self.survival):
             size = f"without costs of resizes, it would fall by {percent(-self.free.every.shares[0])} %"
-            found.append(f"{percent(self.survival)} % of the fall survives at the costs {self.source}: {size}")
-        return [*found, *(each.sentence for each in cell.classes[1:] if each.effect is not None)]
+            part = f"{percent(self.survival)} % of the fall" if self.survival < NEARLY else "the fall"
+            found.append(f"{part} survives at the costs {self.source}: {size}")
+        if cell.every.unfit:
+            return found
+        return [*found, *(each.sentence for each in (*cell.classes[1:], *cell.responses) if each.effect is not None)]
 
     def to_json(self) -> dict[str, Any]:
         """Return the answer as JSON values."""
@@ -279,8 +288,7 @@ def resizing(
     """Return what malleability would bring, and the pairs of the last cell.
 
     `backtest`: the members by which the model is judged. `base`: those of the seeds, as the cluster was. `side`: this
-    cluster. `costs`: the costs of resizes, and
-    their origin in words.
+    cluster. `costs`: the costs of resizes, and their origin in words.
     """
     of_costs = [costs[0]] if asked.sweep else [costs[0], Overheads()]
     todo = [
@@ -327,13 +335,11 @@ def _cell(log: Log, pairs: Pairs, facts: tuple[float, str, float, int], backtest
     seeds = len(pairs.models) // len(MODELS)
     changed = pairs.changed
     rows = log.judged & np.isfinite([each.wait for each in backtest]).all(axis=0) & changed.compared
-    waits, every = np.stack([each.wait for each in backtest]), np.broadcast_to(rows, pairs.marks.shape)
-    of_all = _backtest("all", ALL, log.wait, waits, np.broadcast_to(rows, waits.shape))
-    classes = [_class(of_all, changed, every, seeds)]
-    for name, marks in ((RIGID, ~pairs.marks & rows), (MALLEABLE, pairs.marks & rows)):
-        if marks.any(axis=1).all():
-            own = _backtest(KIND, name, log.wait, changed.before, marks)
-            classes.append(_class(own, changed, marks, seeds))
+    marks = {ALL: np.broadcast_to(rows, pairs.marks.shape), RIGID: ~pairs.marks & rows, MALLEABLE: pairs.marks & rows}
+    marks = {name: own for name, own in marks.items() if own.any(axis=1).all()}
+    base = np.stack([each.wait for each in backtest])
+    waits = Times("waits", log.wait, base, changed.before, changed.after)
+    responses = _responses(log, backtest, pairs)
     models = dict[str, tuple[float, float, float]]()
     for model in MODELS:
         chosen = [at for at, name in enumerate(pairs.models) if name == model]
@@ -348,39 +354,80 @@ def _cell(log: Log, pairs: Pairs, facts: tuple[float, str, float, int], backtest
         candidates=candidates,
         every_job=len(rows),
         seeds=seeds,
-        classes=tuple(classes),
+        classes=tuple(waits.of(name, own, seeds) for name, own in marks.items()),
+        responses=tuple(responses.of(name, own, seeds) for name, own in marks.items()),
         models=models,
-        figures=tuple(_figures(pairs, rows)),
+        figures=tuple(_figures(pairs, marks)),
         killed=float(np.mean([each.sum() for each in killed])),
         killed_share=float(np.mean([changed.held[each].sum() / work for each in killed])),
         bounded=pairs.after[0].bounded,
     )
 
 
-def _backtest(by: str, name: str, logged: FloatArray, waits: FloatArray, marks: BoolArray) -> JobClass:
-    """Return the backtest of a class of jobs, which may differ from member to member.
+@dataclass(frozen=True)
+class Times:
+    """Waits or response times of all jobs of a log, s.
 
-    `logged`: logged waits, s, shape (jobs,); `waits` of the members and `marks` of their jobs: shape (members, jobs).
+    Attributes:
+        name: what they are.
+        logged: in the log, shape (jobs,).
+        backtest: of the members by which the model is judged, shape (members, jobs).
+        before: as the cluster was, shape (pairs, jobs).
+        after: with malleable jobs.
     """
-    real, predicted = _means(np.broadcast_to(logged, waits.shape), marks), _means(waits, marks)
-    errors = [log_error(predicted[at : at + 1], mean) for at, mean in enumerate(real.tolist())]
-    low, high = np.percentile(predicted, PERCENTS).tolist()
-    means, jobs = (float(real.mean()), float(predicted.mean())), round(marks.sum(axis=1).mean())
-    return JobClass(by, name, jobs, *means, low, high, error=float(np.mean(errors)), moving=None)
+
+    name: str
+    logged: FloatArray
+    backtest: FloatArray
+    before: FloatArray
+    after: FloatArray
+
+    def of(self, name: str, marks: BoolArray, seeds: int) -> JobClass:
+        """Return a class of jobs, which may differ from pair to pair: `marks` has shape (pairs, jobs)."""
+        backtest, own = (self.before, marks) if name != ALL else (self.backtest, self._all(marks))
+        real, predicted = _means(np.broadcast_to(self.logged, backtest.shape), own), _means(backtest, own)
+        errors = [log_error(predicted[at : at + 1], mean) for at, mean in enumerate(real.tolist())]
+        low, high = np.percentile(predicted, PERCENTS).tolist()
+        before, after = _means(self.before, marks), _means(self.after, marks)
+        count = round(marks.sum(axis=1).mean())
+        found = JobClass(
+            by="all" if name == ALL else KIND,
+            name=name,
+            jobs=count,
+            logged_s=float(real.mean()),
+            predicted_s=float(predicted.mean()),
+            low_s=low,
+            high_s=high,
+            error=float(np.mean(errors)),
+            moving=None,
+            compared=count,
+            lost=0.0,
+            changed_s=float(after.mean()),
+            effect=paired(before, after),
+            shares=shares_of(before, after),
+            figure=self.name,
+        )
+        return judged([found], seeds)[0]
+
+    def _all(self, marks: BoolArray) -> BoolArray:
+        """Return the marks of all jobs, which are the same in each pair, for the members of the backtest."""
+        return np.broadcast_to(marks[0], self.backtest.shape)
 
 
-def _class(backtest: JobClass, changed: Changed, marks: BoolArray, seeds: int) -> JobClass:
-    """Return a class with its effect. Its jobs may differ from pair to pair: `marks` has shape (pairs, jobs)."""
-    before, after = _means(changed.before, marks), _means(changed.after, marks)
-    found = replace(
-        backtest,
-        compared=backtest.jobs,
-        lost=0.0,
-        changed_s=float(after.mean()),
-        effect=paired(before, after),
-        shares=shares_of(before, after),
+def _responses(log: Log, backtest: Sequence[Predicted], pairs: Pairs) -> Times:
+    """Return the response times of the jobs."""
+    base, before, after = (
+        np.stack([each.wait + each.run_time for each in side]) for side in (backtest, pairs.before, pairs.after)
     )
-    return judged([found], seeds)[0]
+    return Times(RESPONSES, log.wait + log.workload.floats("run_time"), base, before, after)
+
+
+def _of_response(each: JobClass) -> dict[str, Any]:
+    """Return the response times of a class as JSON values."""
+    times = {"logged_s": each.logged_s, "predicted_s": each.predicted_s, "changed_s": each.changed_s}
+    change = dict(zip(("relative", "relative_low", "relative_high"), each.shares, strict=True))
+    words = {"answer": each.answer.value, "sentence": each.sentence}
+    return {"class": each.name, "jobs": each.jobs, **times, "error": math.expm1(each.error), **change, **words}
 
 
 def judged(classes: Sequence[JobClass], seeds: int) -> list[JobClass]:
@@ -401,18 +448,12 @@ def _means(values: FloatArray, marks: BoolArray) -> FloatArray:
     return np.array([row[own].mean() for row, own in zip(values, marks, strict=True)])
 
 
-def _figures(pairs: Pairs, rows: BoolArray) -> Iterator[Figure]:
-    """Yield response and run times, hours held, and resizes. `rows`: the jobs whose times are compared."""
-    marks = {ALL: np.broadcast_to(rows, pairs.marks.shape), RIGID: ~pairs.marks & rows, MALLEABLE: pairs.marks & rows}
+def _figures(pairs: Pairs, marks: Mapping[str, BoolArray]) -> Iterator[Figure]:
+    """Yield run times, hours held, and resizes. `marks`: the jobs of each kind whose times are compared."""
     sides = (pairs.before, pairs.after)
-    runs = [np.stack([each.run_time for each in side]) for side in sides]
-    waits = [np.stack([each.wait for each in side]) for side in sides]
-    for name, own in marks.items():
-        if own.any(axis=1).all():
-            responses = [_means(wait + run, own) for wait, run in zip(waits, runs, strict=True)]
-            yield _figure(f"mean response time, {name}", "s", *responses)
-    if marks[MALLEABLE].any(axis=1).all():
-        yield _figure(f"mean run time, {MALLEABLE}", "s", *(_means(run, marks[MALLEABLE]) for run in runs))
+    if (own := marks.get(MALLEABLE)) is not None:
+        runs = (_means(np.stack([each.run_time for each in side]), own) for side in sides)
+        yield _figure(f"mean run time, {MALLEABLE}", "s", *runs)
     for unit in ("node", "core"):
         held = [np.stack([_hours(each.held, unit, pairs.marks.shape[1]) for each in side]) for side in sides]
         yield _figure(f"{unit} hours, {ALL}", "h", *(each.sum(axis=1) for each in held))
@@ -473,17 +514,19 @@ def rows_of(found: Resizing) -> list[list[str]]:
 
 def _of_cell(each: Cell) -> list[str]:
     waits = {own.title: own.effect_text for own in each.classes}
-    response = next(figure.text for figure in each.figures if figure.name.startswith("mean response time"))
-    effects = [*(waits.get(name, "-") for name in (ALL, RIGID, MALLEABLE)), response]
+    effects = [*(waits.get(name, "-") for name in (ALL, RIGID, MALLEABLE)), each.responses[0].effect_text]
     doubt = "work beyond limits" if each.much else each.every.doubt
     return [f"{percent(each.share)} %", each.policy, number_text(each.jobs), *effects, doubt]
 
 
 def _of_figures(own: Cell, free: Cell) -> Iterator[list[str]]:
-    for one, other in zip(own.classes, free.classes, strict=True):
-        before = math.nan if one.effect is None else one.effect.base
-        times = [number_text(before), number_text(one.changed_s)]
-        yield [f"mean wait, {one.title} (s)", *times, one.effect_text, other.effect_text]
+    for name, ours, others in (
+        ("wait", own.classes, free.classes),
+        ("response time", own.responses, free.responses),
+    ):
+        for one, other in zip(ours, others, strict=True):
+            times = [number_text(math.nan if one.effect is None else one.effect.base), number_text(one.changed_s)]
+            yield [f"mean {name}, {one.title} (s)", *times, one.effect_text, other.effect_text]
     for model in own.models:
         effects = [effect(*each.models[model], 1.0) for each in (own, free)]
         yield [f"mean wait, {ALL}, speedup of {model}", "", "", *effects]
