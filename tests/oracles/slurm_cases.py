@@ -435,7 +435,7 @@ def crowded(seed: int) -> tuple[Inputs, Slurm]:
         run_time=[run_time[job] for job in first],
         limit=[draw.choice((60, 600, 1200)) for _ in requests],
         deadline=(),
-    ), replace(policy, bf_min_age_reserve=0)  # some never start: no pass each second for a day
+    ), replace(policy, bf_min_age_reserve=0, sched_interval=20, bf_interval=30)  # some wait for a day in vain
 
 
 def compared(seed: int, *, large: bool = False) -> str:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.oracles import slurm_cases
 from tracebed.converters.workload import Provenance, Workload
@@ -18,9 +22,11 @@ from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.slurm.conf import read
 from tracebed.slurm.simulation import engine
+from tracebed.slurm.simulation.inputs import ENDED, Resized
 
 SHARED = "SelectType=select/cons_tres\nSelectTypeParameters=CR_Core\n"
 FOUR = "NodeName=n[1-4] CPUs=2\nPartitionName=main Nodes=ALL\n"
+COMPILED = engine.simulate
 MALLEABLE = {"kind": "malleable", "speedup": "linear"}
 
 
@@ -199,6 +205,49 @@ def test_a_limit_on_running_jobs_counts_expanders(tmp_path: Path) -> None:
     assert run.reconfigurations["asked"].iloc[1] > jobs["end"]["2"]  # one running job more was not allowed before
     assert run.reconfigurations["applied"].iloc[1] < 400.0
     assert jobs["start"]["3"] > jobs["end"]["1"]  # Slurm counts the merged expander, and a node was idle
+
+
+@given(st.integers(0, 10**9), st.booleans())
+def test_sizes_work_and_cores_of_resized_jobs_add_up(seed: int, lost: bool) -> None:
+    inputs, policy = slurm_cases.crowded(seed)
+    if not inputs.requests:
+        return
+    inputs = slurm_cases.with_resizing(seed, slurm_cases.with_outages(seed, inputs) if lost else inputs)
+    assert inputs.resizing is not None
+    layer = replace(inputs.resizing, release_s=0.0)  # so that no job ends before it has left its nodes
+    inputs = replace(inputs, resizing=layer)
+    outcome = COMPILED(inputs, policy)
+    of_job: dict[int, list[Resized]] = {}
+    for resize in outcome.resizes:
+        job, request = resize.job, inputs.requests[resize.job]
+        assert layer.least[job] <= resize.after <= layer.most[job]
+        assert layer.shrinks[job] or resize.after > resize.before
+        assert resize.after < resize.before or not any(request.gres)
+        assert resize.asked <= resize.decided <= resize.ended
+        of_job.setdefault(job, []).append(resize)
+    for job, resizes_of_job in of_job.items():
+        if outcome.fate[job] != ENDED or outcome.restarts[job]:
+            continue
+        size = first = inputs.requests[job].fewest
+        work, since = 0.0, outcome.launched[job]
+        for resize in resizes_of_job:
+            assert resize.before == size
+            assert layer.grows[job] or resize.after <= first
+            work += max(0.0, resize.decided - since) * layer.rates[job][size - layer.least[job]]
+            since, size = max(since, resize.decided) + layer.pause_s, resize.after
+        work += (outcome.end[job] - since) * layer.rates[job][size - layer.least[job]]
+        assert work == pytest.approx(inputs.run_time[job], abs=1e-6)
+    held = [(stint.parts, stint.start, stint.end) for stint in outcome.stints]
+    held += [*zip(outcome.parts, outcome.active, outcome.end, strict=True)]
+    for node, cores in enumerate(inputs.free.total):
+        changes = [
+            (at, sign * parts[node])
+            for parts, *span in held
+            if node in parts
+            for at, sign in zip(span, (1, -1), strict=True)
+        ]
+        used = np.cumsum([change for _, change in sorted(changes)])
+        assert inputs.preemption is not None or not len(used) or used.max() <= cores
 
 
 def test_a_policy_that_the_layer_lacks_is_an_error(tmp_path: Path) -> None:

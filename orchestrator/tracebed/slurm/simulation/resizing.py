@@ -102,8 +102,6 @@ def _bounded(inputs: Inputs, job: int, release: float) -> str:
         return f"shares nodes: Slurm {LOSES:.2f} and later start other jobs on the nodes to which it expands"
     if any(inputs.requests[job].gres):
         return "has generic resources: Slurm does not expand it"
-    if inputs.arrays and inputs.arrays.of[job] >= 0:
-        return "is a task of an array: Slurm does not expand it"
     return "may be preempted: it does not expand" if _preemptable(inputs, job) else ""
 
 
