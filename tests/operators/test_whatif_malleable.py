@@ -164,26 +164,24 @@ def test_an_invalid_condition_is_refused(text: str, message: str) -> None:
 
 def test_jobs_that_cannot_be_malleable_are_counted_with_the_reason(conf: Path) -> None:
     log = jobs(
-        *(2, 2, 2, 2, 1, 1, 1, 4, 4, 2, 2),
-        job_id=[*map(str, range(10)), "7_1"],
-        deadline=[90.0] + [math.nan] * 10,
-        spread=[0, 1] + [0] * 9,
-        extra_het_job=["", "", "h", *[""] * 8],
-        gres=["", "", "", "gpu:1", "gpu:1", *[""] * 6],
-        partition=["batch"] * 6 + ["long"] * 3 + ["batch"] * 2,
-        reservation=[""] * 9 + ["maintenance", ""],
+        *(2, 2, 2, 2, 1, 1, 1, 4, 4, 2),
+        deadline=[90.0] + [math.nan] * 9,
+        spread=[0, 1] + [0] * 8,
+        extra_het_job=["", "", "h", *[""] * 7],
+        gres=["", "", "", "gpu:1", "gpu:1", *[""] * 5],
+        partition=["batch"] * 6 + ["long"] * 3 + ["batch"],
+        reservation=[""] * 9 + ["maintenance"],
     )
     found = candidates_of(log, cluster_at(conf), release=26.05)
     assert found.rows.tolist() == [3, 5, 7, 8]
     assert found.least.tolist() == [1, 1, 1, 1]
     assert found.most.tolist() == [2, 12, 4, 4]  # GRES and shared nodes: no growth; else up to the partition
-    counts = [note.partition(" of 11 jobs cannot be malleable: they ") for note in found.notes[:6]]
+    counts = [note.partition(" of 10 jobs cannot be malleable: they ") for note in found.notes[:5]]
     assert [(count, why) for count, _, why in counts] == [
         ("1", "have a deadline"),
         ("1", "are components of heterogeneous jobs"),
         ("1", "have cores that may lie on any number of nodes (no --ntasks-per-node)"),
         ("1", "run in an advance reservation"),
-        ("1", "are tasks of an array, which Slurm does not expand"),
         ("2", f"can neither shrink ({STAYS}) nor grow (nodes that jobs share, GRES, no other node)"),
     ]
 

@@ -49,8 +49,6 @@ COSTS = ("expand_s", "expand_rank_s", "reconfiguration_s", "release_s")
 """The overheads that are costs of resizes. Those of launches and ends would change the cluster as it was."""
 HINT = "write --malleable share=0.3,policy=dmr,seed=1..6; lists are 0.1+0.3, 1..6 and 0..1/0.25"
 RANGE = re.compile(r"(.+?)\.\.([^/]+)(?:/(.+))?")
-TASK = r"\d+_\d+$"
-"""Id of a task of an array, `12_3`."""
 Value = TypeVar("Value")
 
 
@@ -304,7 +302,6 @@ def candidates_of(
         "are components of heterogeneous jobs": het,
         "have cores that may lie on any number of nodes (no --ntasks-per-node)": workload.ints("spread") > 0,
         "run in an advance reservation": workload.texts("reservation").ne("").to_numpy(),
-        "are tasks of an array, which Slurm does not expand": workload.texts("job_id").str.match(TASK).to_numpy(),
         f"can neither shrink ({STAYS}) nor grow (nodes that jobs share, GRES, no other node)": ~grows & ~shrinks,
     }
     notes, able = [], chosen
