@@ -44,7 +44,7 @@ def simulated(folder: Path, conf: str, jobs: list[dict[str, Any]], policy: str =
     for row in rows:
         row |= {f"nodes_{name}": row.get(f"nodes_{name}", row["nodes"]) for name in ("min", "pref", "max")}
     overheads = Overheads(**{name: settings.pop(name) for name in [*settings] if name.endswith("_s")})
-    return predict(
+    run = predict(
         Workload(pd.DataFrame(rows).fillna({"kind": "rigid", "speedup": ""}), Provenance()),
         read(path).machine,
         "slurm",
@@ -52,6 +52,8 @@ def simulated(folder: Path, conf: str, jobs: list[dict[str, Any]], policy: str =
         policy_parameters={"resizes": policy, **settings},
         overheads=overheads,
     )
+    run.check(folder)
+    return run
 
 
 def resizes(run: Run) -> list[tuple[str, int, int]]:
@@ -69,7 +71,8 @@ def held(run: Run, job: str, at: float) -> int:
 
 def test_a_job_shrinks_for_the_first_waiting_job_and_expands_when_it_has_ended(tmp_path: Path) -> None:
     waiting = {"nodes": 2, "submit_time": 100.0, "run_time": 200.0}
-    run = simulated(tmp_path, SHARED + FOUR, [{"nodes_min": 1, "nodes_pref": 2, **MALLEABLE}, waiting])
+    job = {"nodes_min": 1, "nodes_pref": 2, **MALLEABLE}
+    run = simulated(tmp_path, SHARED + FOUR, [job, waiting], launch_s=0.25)
     assert resizes(run) == [("1", 4, 2), ("1", 2, 4)]
     shrink, expansion = (row for _, row in run.reconfigurations.iterrows())
     jobs = run.jobs.set_index("job_id")
@@ -107,8 +110,8 @@ def test_costs_stop_the_job_and_keep_its_nodes(tmp_path: Path) -> None:
     (row,) = (row for _, row in run.reconfigurations.iterrows())
     jobs = run.jobs.set_index("job_id")
     assert row["applied"] == row["asked"] + 30.0
-    assert row["ended"] == row["asked"] + 7.0
-    assert jobs["start"]["2"] > row["ended"]
+    assert row["ended"] == row["applied"]
+    assert 7.0 < jobs["start"]["2"] - row["asked"] < 12.0
     left = jobs["start"]["1"] + 1000.0 - row["asked"]
     assert jobs["end"]["1"] == pytest.approx(row["asked"] + 30.0 + 2.0 * left)
 
@@ -148,7 +151,7 @@ def test_a_job_with_generic_resources_shrinks_and_never_expands(tmp_path: Path) 
     assert any("generic resources" in warning for warning in run.info.warnings)
 
 
-@pytest.mark.parametrize(("release", "expected"), [(22.05, []), (26.05, [("1", 4, 2)])])
+@pytest.mark.parametrize(("release", "expected"), [(22.05, []), (24.11, [("1", 4, 2)])])
 def test_exclusive_jobs_shrink_on_the_releases_that_allocate_their_nodes_again(
     tmp_path: Path, release: float, expected: list[tuple[str, int, int]]
 ) -> None:

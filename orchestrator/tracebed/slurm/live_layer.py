@@ -16,9 +16,9 @@ from tracebed.slurm.state import ClusterState, LiveJob
 
 HEADS = ("", "Resources", "Priority")
 """Reasons of the waiting jobs that no limit, dependency or begin time holds."""
-REALLOCATES = 26.05
+REALLOCATES = 24.11
 """First tried version of Slurm that allocates again the nodes that an exclusive job has released."""
-EXCLUSIVE = "not shrunk: Slurm before 26.05 never again allocates the nodes that an exclusive job releases"
+EXCLUSIVE = "not shrunk: Slurm before 24.11 never again allocates the nodes that an exclusive job releases"
 SPREAD = "not resized: their nodes have unequal numbers of cores"
 DEADLINE = "not resized: they have a deadline"
 COMPONENT = "not resized: they are components of heterogeneous jobs"

@@ -420,7 +420,7 @@ class Resized(NamedTuple):
     applied: float
     """When it works on its new nodes."""
     ended: float
-    """When all of it is over: the nodes of a shrink are free."""
+    """When the nodes of a shrink are free."""
     before: int
     after: int
 

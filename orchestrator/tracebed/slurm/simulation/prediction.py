@@ -564,7 +564,7 @@ def _enter(
     for resize in outcome.resizes:
         job = numbers[resize.job]
         record.resize_requested(job, resize.before, resize.after, resize.asked)
-        record.resize_applied(job, resize.decided, resize.applied, resize.ended)
+        record.resize_applied(job, resize.decided, resize.applied, max(resize.applied, resize.ended))
     settled = {job for job, end in zip(numbers, outcome.end, strict=True) if not math.isnan(end)}
     for at, job in enumerate(numbers):
         record.restarts[job] += outcome.restarts[at]
@@ -583,8 +583,8 @@ def _enter(
     stints = outcome.stints
     if stints:
         owners = [numbers[stint.job] for stint in stints]
-        begins, ends = ([getattr(stint, name) for stint in stints] for name in ("start", "end"))
-        _hold(cluster, [stint.parts for stint in stints], owners, begins, ends)
+        begins = [starts[each.job] if each.start == outcome.start[each.job] else each.start for each in stints]
+        _hold(cluster, [each.parts for each in stints], owners, begins, [each.end for each in stints])
 
 
 def _enter_outages(record: ScheduleRecord, numbers: Sequence[int], outcome: Outcome, outages: Outages) -> None:

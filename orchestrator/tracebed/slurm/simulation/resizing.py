@@ -17,7 +17,7 @@ OF_JOBS = (
 """Fields of `Inputs` with a value for each job."""
 
 
-SHRINKS = 26.05
+SHRINKS = 24.11
 """First tried release of Slurm that allocates again the nodes that an exclusive job has left."""
 LOSES = 24.11
 """First tried release of Slurm that starts other jobs on any node to which a job that shares nodes has expanded; before
