@@ -22,7 +22,7 @@ from tests.recorders.record_slurm_mixed import CONF, HIGH, MixedSlurm
 from tests.servers.slurmd import Slurm, reason_to_skip, settings_of
 from tracebed.converters.workload import Provenance, System, Workload
 from tracebed.ground.errors import InputError
-from tracebed.orchestrator.replay.batch.base import BatchSettings
+from tracebed.orchestrator.replay.batch.base import BatchSettings, Refused
 from tracebed.slurm.batch_system import SlurmSystem
 
 REASON = reason_to_skip(accounting=True)
@@ -144,7 +144,8 @@ def test_jobs_have_their_demands_and_the_layer_resizes_them(slurm: LayerSlurm, f
     found_by_sacct = agreement(slurm, run)
     assert (found_by_sacct.jobs, found_by_sacct.defects) == (6, [])
     check_no_expander_is_left(slurm, run)
-    assert slurm("scontrol", "show", "job", job_id(slurm, run, 0)).count("TimeLimit=00:05:00") <= 1
+    shown = slurm("scontrol", "show", "job", job_id(slurm, run, 0))
+    assert "TimeLimit=00:" in shown and "TimeLimit=00:05:00" not in shown  # it follows the sizes
     made = tb.calibrate_batch([run], name="layer")
     assert {*made.overheads} == {"launch_s", "end_s", "expand_s", "reconfiguration_s", "release_s"}
     assert 0.0 < made.overheads["expand_s"].value < 3.0
@@ -162,9 +163,7 @@ def check_no_expander_is_left(slurm: Slurm, run: tb.Run) -> None:
     own = [name for name in names if "+" not in name]
     assert len(own) == len({*own})
     assert tb.Run.load(run.folder).jobs.equals(run.jobs)
-    slurm.until(lambda: slurm("sinfo", "-h", "-t", "idle", "-o", "%D").split() != [], "nodes stay allocated")
-    cpus = slurm("sinfo", "-h", "-N", "-O", "NodeList,CPUsState").split()[1::2]
-    assert all(each.startswith("0/") for each in cpus), cpus
+    slurm.until(lambda: slurm("sinfo", "-h", "-t", "idle", "-o", "%D").strip() == "8", "nodes stay allocated")
 
 
 def test_without_a_layer_jobs_have_their_demands_and_keep_their_sizes(slurm: LayerSlurm, folder: Path) -> None:
@@ -273,3 +272,31 @@ def test_a_slurm_that_permits_no_resizes_is_refused(slurm: LayerSlurm, changed: 
         system.check_layer("dmr")
     with pytest.raises(InputError, match="policy of the layer"):
         system.check_layer("easy")
+
+
+def test_no_job_that_has_ended_expands(slurm: LayerSlurm) -> None:
+    """Slurm 22.05 would accept the merge, and never allocate the nodes again."""
+    system = SlurmSystem(BatchSettings(configuration=slurm.conf, demands=True))
+    own = ("--uid=daemon", "--gid=daemon", "-A", "physics", "-N1", "-n1", "-t5", "-D", "/", "-o", "/dev/null")
+    job = slurm("sbatch", "--parsable", *own, "--wrap", "sleep 300").strip()
+    slurm.until(lambda: slurm("squeue", "-h", "-j", job, "-o", "%T").strip() == "RUNNING", "the job does not start")
+    second, nodes = system.ask(job, "tracebed-1a2b3c4d-0+2", 2, 30.0)
+    assert len(nodes) == 2
+    slurm("scancel", job)
+    slurm.until(lambda: slurm("squeue", "-h", "-j", job, check=False).strip() == "", "the job does not end")
+    with pytest.raises(Refused, match=f"job {job} is CANCELLED, and cannot expand"):
+        system.merge(job, second)
+    system.cancel([second])
+    slurm.until(lambda: slurm("sinfo", "-h", "-t", "idle", "-o", "%D").strip() == "8", "nodes stay allocated")
+
+
+def test_a_user_who_is_no_operator_changes_no_limits(slurm: LayerSlurm, monkeypatch: pytest.MonkeyPatch) -> None:
+    system = SlurmSystem(BatchSettings(configuration=slurm.conf, demands=True))
+    monkeypatch.setattr(os, "geteuid", lambda: 1)
+    facts = system.check_layer("dmr")
+    assert (facts.sets_limits, facts.warnings) == (
+        False,
+        ("time limits of resized jobs stay as they are: daemon is no operator of Slurm",),
+    )
+    slurm("sacctmgr", "-i", "modify", "user", "daemon", "set", "adminlevel=operator")
+    assert system.check_layer("dmr") == (True, ())

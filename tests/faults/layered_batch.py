@@ -27,7 +27,7 @@ from tracebed.orchestrator.replay.batch.base import (
     Phase,
 )
 
-LAYER_FAULTS = ("layer_pass_error", "ask_error", "ask_refused", "ask_lost", "set_limit_error", "set_limit_lost")
+LAYER_FAULTS = ("decide_error", "ask_error", "ask_refused", "ask_lost", "limit_error", "limit_lost")
 """Faults of the calls that only a layer makes, as `resizing_batch.RESIZE_FAULTS`."""
 INTERVAL_S = 20.0
 """Time between two passes, trace s: 2 s at 10 times the speed."""
@@ -42,7 +42,7 @@ class LayeredBatch(ResizingBatch):
         self._most: dict[str, int] = {}  # ID of a second job -> the most nodes for which it asks
         self._until: dict[str, float] = {}  # ID of a job -> end of its time limit
 
-    def demands(self, workload: Workload, folder: Path) -> Demands:
+    def demands(self, workload: Workload, folder: Path, speed: float) -> Demands:
         """Return that jobs demand whole nodes."""
         return Demands([(f"--nodes={nodes}",) for nodes in workload.runnable()[0].ints("nodes").tolist()], {})
 
@@ -52,7 +52,7 @@ class LayeredBatch(ResizingBatch):
 
     def layer_pass(self, policy: str, jobs: Sequence[LayerJob], released: Collection[tuple[str, str]]) -> LayerPass:
         """Shrink the first job that can shrink if a job waits, and let the others ask for nodes."""
-        self._command("layer_pass", lambda: None)
+        self._command("decide", lambda: None)
         waits = any(job.id not in self._first for job in self._queue)
         shrinks, expansions = dict[str, tuple[str, ...]](), dict[str, int]()
         for job in jobs:
@@ -97,7 +97,7 @@ class LayeredBatch(ResizingBatch):
         def act() -> None:
             self._limit(self._find(id, Phase.RUNNING), math.ceil(limit_s / 60.0) * 60.0)
 
-        self._command("set_limit", act)
+        self._command("limit", act)
 
     def _limit(self, job: VirtualJob, limit_s: float) -> None:
         until = self._until[job.id] = job.began + limit_s

@@ -17,6 +17,7 @@ from itertools import count, islice
 
 from tests.faults.batch_scenario import BatchScenario
 from tests.faults.evolving_scenario import EvolvingScenario
+from tests.faults.layered_batch import LayerScenario
 from tests.faults.partitioned_scenario import PartitionedScenario
 from tests.faults.resizing_batch import ResizingScenario
 from tests.faults.scenario import FAULTS, JOBS, NODES, Scenario
@@ -42,6 +43,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="processes; default: the CPUs")
     parser.add_argument("--batch", action="store_true", help="scenarios of a batch system instead of agents")
     parser.add_argument("--resizes", action="store_true", help="with --batch: a policy decides, and jobs are resized")
+    parser.add_argument("--layer", action="store_true", help="with --batch: a layer resizes jobs beside the system")
     parser.add_argument("--evolving", action="store_true", help="scenarios of agents in which jobs ask for nodes")
     parser.add_argument("--partitions", action="store_true", help="scenarios of agents on unlike nodes in partitions")
     parser.add_argument("--no-shrink", action="store_true", help="print the findings as they are")
@@ -50,6 +52,8 @@ def main() -> int:
     kind: type[AnyScenario] = BatchScenario if chosen.batch else Scenario
     if chosen.resizes:
         kind = ResizingScenario
+    elif chosen.layer:
+        kind = LayerScenario
     elif chosen.evolving:
         kind = EvolvingScenario
     elif chosen.partitions:

@@ -283,10 +283,11 @@ class SlurmSystem:
 
     # -- demands, and a layer beside Slurm -------------------------------------------------------------------------
 
-    def demands(self, workload: Workload, folder: Path) -> Demands:
+    def demands(self, workload: Workload, folder: Path, speed: float) -> Demands:
         """Return the demands of the jobs of a workload on this cluster, as options of `sbatch`."""
         enterable = all(each.stat().st_mode & stat.S_IXOTH for each in (folder, *folder.parents) if each.exists())
-        return demands_of(workload, self._state().machine, root=os.geteuid() == 0, enterable=enterable)
+        machine, root = self._state().machine, os.geteuid() == 0
+        return demands_of(workload, machine, root=root, enterable=enterable, speed=speed)
 
     def _state(self) -> ClusterState:
         """Return the state of the cluster. Its configuration is asked for once."""
@@ -357,8 +358,8 @@ class SlurmSystem:
 
     def _nodes(self) -> tuple[list[NodeFacts], dict[str, str]]:
         """Return the nodes of the partition, or of all partitions if jobs have demands, and node -> state."""
-        where = () if self._settings.demands else ("-p", self._chosen_partition)
-        listed = self._run("sinfo", "-a", "-N", "-h", *where, "-o", NODE_FORMAT)
+        where = ("-a",) if self._settings.demands else ("-p", self._chosen_partition)
+        listed = self._run("sinfo", "-N", "-h", *where, "-o", NODE_FORMAT)
         return nodes_in(listed)
 
     @cached_property

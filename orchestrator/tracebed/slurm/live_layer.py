@@ -18,6 +18,8 @@ HEADS = ("", "Resources", "Priority")
 """Reasons of the waiting jobs that no limit, dependency or begin time holds."""
 REALLOCATES = 24.11
 """First tried version of Slurm that allocates again the nodes that an exclusive job has released."""
+LEAST_S = 62.0
+"""Least rest of the time limit of a job that expands: Slurm gives the rest to the expander, in whole minutes, s."""
 EXCLUSIVE = "not shrunk: Slurm before 24.11 never again allocates the nodes that an exclusive job releases"
 SPREAD = "not resized: their nodes have unequal numbers of cores"
 DEADLINE = "not resized: they have a deadline"
@@ -121,6 +123,7 @@ def decided(
         size._replace(most=size.most if _is_exclusive(view, live) else min(size.most, own.largest))
         for own, live, size in resizable.values()
         if not (own.waits or own.id in left or excluded.get(own.id) in (GRES, RESERVED))
+        and live.limit_s - (state.instant - (live.start or 0.0)) >= LEAST_S
     ]
     more = expansions(policy, asking, _Idle(view))
     names = [name for name, _ in view.cluster.nodes]

@@ -30,7 +30,9 @@ CLOSED = (
 )
 
 
-def demands_of(workload: Workload, cluster: SlurmCluster, *, root: bool, enterable: bool) -> Demands:
+def demands_of(
+    workload: Workload, cluster: SlurmCluster, *, root: bool, enterable: bool, speed: float = 1.0
+) -> Demands:
     """Return the options of `sbatch` for the demands of the jobs of a workload on a cluster.
 
     Args:
@@ -38,12 +40,14 @@ def demands_of(workload: Workload, cluster: SlurmCluster, *, root: bool, enterab
         cluster: the cluster.
         root: whether the user of the replay may submit jobs as other users.
         enterable: whether other users can enter the folder of the run.
+        speed: trace seconds per wall second.
     """
     asked, counts = as_asked(workload, cluster)
     jobs, _ = asked.runnable()
     columns = {name: jobs.texts(name).tolist() for name in (*OPTIONS, "user")}
     nodes, cores, fewest = (jobs.ints(name).tolist() for name in ("nodes", "cores_per_node", "fewest_nodes"))
     spread, memory = jobs.ints("spread").tolist(), jobs.floats("memory_mib").tolist()
+    wait = ((jobs.floats("earliest_start") - jobs.floats("submit_time")) / speed).tolist()
     users, omitted = set[str](), Counter[str]()
 
     @cache
@@ -70,6 +74,8 @@ def demands_of(workload: Workload, cluster: SlurmCluster, *, root: bool, enterab
         if cluster.memory and not math.isnan(memory[job]):
             own.append(f"--mem={math.ceil(memory[job])}")
         own += [f"--{option}={columns[name][job]}" for name, option in OPTIONS.items() if columns[name][job]]
+        if wait[job] > 0.0:
+            own.append(f"--begin=now+{math.ceil(wait[job])}")
         who = identity(user) if user else ()
         if isinstance(who, str):
             omitted[who] += 1

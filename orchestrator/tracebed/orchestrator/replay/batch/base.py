@@ -241,8 +241,11 @@ class ResizingSystem(BatchSystem, Protocol):
 class DemandingSystem(BatchSystem, Protocol):
     """A batch system to which jobs are submitted with demands of their own (`BatchSettings.demands`)."""
 
-    def demands(self, workload: Workload, folder: Path) -> Demands:
-        """Return what the jobs of a workload demand. Users of jobs must be able to enter the `folder` of the run."""
+    def demands(self, workload: Workload, folder: Path, speed: float) -> Demands:
+        """Return what the jobs of a workload demand. Users of jobs must be able to enter the `folder` of the run.
+
+        The `speed` is in trace seconds per wall second.
+        """
 
 
 @runtime_checkable

@@ -42,7 +42,7 @@ def run(
         groups = os.getgrouplist(known.pw_name, known.pw_gid)
         identity = {"user": user, "group": known.pw_gid, "extra_groups": groups, "cwd": "/"}
     try:
-        done = subprocess.run(
+        done: subprocess.CompletedProcess[str] = subprocess.run(
             [path, *command[1:]],
             env=dict(environment),
             stdin=subprocess.DEVNULL,

@@ -27,14 +27,14 @@ from tracebed.orchestrator.replay.batch.base import (
 from tracebed.orchestrator.replay.batch.loop import Polled
 from tracebed.orchestrator.replay.batch.plan import SubmissionPlan
 from tracebed.orchestrator.replay.batch.records import JobRecords
-from tracebed.orchestrator.replay.batch.resizes import ResizeCommand, second_name
+from tracebed.orchestrator.replay.batch.resizes import SECOND, ResizeCommand, second_name
 from tracebed.orchestrator.replay.batch.resizing import ResizingReplayer
 from tracebed.orchestrator.replay.journal import Journal
 from tracebed.orchestrator.scheduling.jobs import Jobs
 
 EXPANDER_S = 600.0  # time after which a waiting expander is withdrawn, wall s
-LEAST_REST_S = 61.0  # rest of the limit of a job that expands: that of the expander is in whole minutes, rounded down
 MOST_REFUSALS = 3  # refused expansions of a job after which it asks for no more nodes
+ODD_SIZE = "not resized: they request a size that is not between their least and their largest one"
 RUNNING = "RUNNING"  # the only state in which a job is resized: it is not stopped, and it does not start or end
 
 
@@ -67,6 +67,8 @@ class Counts:
     withdrawn: int = 0
     refused: int = 0
     limits_refused: int = 0
+    passes_failed: int = 0
+    why_failed: str = ""  # message of the last pass that failed
     excluded: dict[str, str] = field(default_factory=dict)  # ID of a job -> why the layer does not resize it
 
 
@@ -131,7 +133,7 @@ class LayerReplayer(ResizingReplayer):
 
     def _observed(self, polled: Polled) -> None:
         if self._returned:
-            self._adopt_running()
+            self._adopt_running(polled)
         for job in list(self._pending):
             self._settle_resize(job, polled)
         self._cancel_orphans(polled)
@@ -144,9 +146,12 @@ class LayerReplayer(ResizingReplayer):
         return seen is not None and seen.phase is Phase.RUNNING and seen.word == RUNNING
 
     def _look_for_launch(self, job: int) -> None:
-        applied = self.records.applied(self.name(job), str(self.jobs[job].id))
+        id, jobs = str(self.jobs[job].id), self.resized
+        applied = self.records.applied(self.name(job), id)
         if applied is not None:
             self._launched.add(job)
+            if not jobs.low[job] <= self.plan.nodes[job] <= jobs.high[job]:
+                self.counts.excluded[id] = ODD_SIZE
             self._requests[job] = max(self._requests[job], applied.request)
             self._largest[job] = max(self._largest.get(job, 0), len(self._nodes(job)))
             self._is_changed = True
@@ -158,13 +163,16 @@ class LayerReplayer(ResizingReplayer):
         first = (watched.first_nodes or nodes)[:1]
         return (*first, *(name for name in nodes if name not in first))
 
-    def _adopt_running(self) -> None:
+    def _adopt_running(self, polled: Polled) -> None:
         """Continue the running jobs of a killed replayer on the nodes that the batch system gives them."""
         self._returned = False
+        names = [match for each in polled.found.values() if (match := SECOND.fullmatch(each.name))]
+        last = {self._numbers.get(each["name"], -1): int(each["request"]) for each in names}
         for job, watched in enumerate(self.jobs):
             if not (watched.pending and self.resized.malleable[job]):
                 continue
-            self._requests[job], told = self.records.requested_size(self.name(job))
+            request, told = self.records.requested_size(self.name(job))
+            self._requests[job] = max(request, last.get(job, 0))  # no expander has the name of one that is withdrawn
             self._largest[job] = max(len(nodes) for nodes in (watched.execution[1], *watched.earlier_nodes))
             nodes = self._nodes(job)
             if self._runs(job) and told and {*told} != {*nodes}:
@@ -221,6 +229,7 @@ class LayerReplayer(ResizingReplayer):
             self._passing = False
             if error is not None:
                 self._is_changed = True
+                self.counts.passes_failed, self.counts.why_failed = self.counts.passes_failed + 1, str(error)
                 self._note("not_done", None, reason=str(error))
             elif self.interrupted is None:
                 self._carry_out(found[0], self.clock.now() - began)
@@ -228,21 +237,20 @@ class LayerReplayer(ResizingReplayer):
         self._in_background(decide, finish, "pass of the layer")
 
     def _is_resizable(self, job: int) -> bool:
-        return self.jobs[job].pending and self._runs(job) and job not in self._pending and not self._is_granted(job)
+        watched, id = self.jobs[job], str(self.jobs[job].id)
+        busy = job in self._pending or self._is_granted(job) or self.counts.excluded.get(id) == ODD_SIZE
+        return watched.pending and self._runs(job) and not busy
 
     def _is_granted(self, job: int) -> bool:
         return job in self._expanders and self._expanders[job].granted is not None
 
     def _of_layer(self, job: int) -> LayerJob:
+        """Return a job as the layer sees it."""
         jobs, nodes = self.resized, self._nodes(job)
-        most = jobs.high[job] if self._refusals[job] < MOST_REFUSALS and self._rest_s(job) > LEAST_REST_S else 0
+        most = jobs.high[job] if self._refusals[job] < MOST_REFUSALS else 0
         sizes = min(jobs.low[job], len(nodes)), jobs.pref[job], max(most, len(nodes))
         waits = job in self._expanders
         return LayerJob(str(self.jobs[job].id), nodes, *sizes, self._largest.get(job, len(nodes)), waits)
-
-    def _rest_s(self, job: int) -> float:
-        """Return the rest of the time limit of a running job, wall s."""
-        return (self.jobs[job].execution[0] or 0.0) + self._limits.get(job, math.inf) - self.clock.now()
 
     def _carry_out(self, decisions: LayerPass, decision_s: float) -> None:
         """Carry out the decisions of a pass."""
@@ -354,11 +362,13 @@ class LayerReplayer(ResizingReplayer):
     # -- the end ---------------------------------------------------------------------------------------------------
 
     def measured(self) -> dict[str, int]:
-        """Return what became of the expanders, and the number of changes of time limits that were refused."""
-        return {name: value for name, value in vars(self.counts).items() if name != "excluded"}
+        """Return the numbers of expanders by what became of them, of refused time limits, and of failed passes."""
+        return {name: value for name, value in vars(self.counts).items() if name not in ("excluded", "why_failed")}
 
     def unresized(self) -> list[str]:
-        """Return why jobs were not resized, with their numbers."""
-        return [
-            f"{count:,} malleable jobs {why}" for why, count in Counter(self.counts.excluded.values()).most_common()
-        ]
+        """Return why jobs were not resized, with their numbers, and why passes failed."""
+        counts = Counter(self.counts.excluded.values())
+        lines = [f"{count:,} malleable jobs {why}" for why, count in counts.most_common()]
+        if failed := self.counts.passes_failed:
+            lines.append(f"passes of the layer that failed: {failed:,}, for example: {self.counts.why_failed}")
+        return lines

@@ -191,7 +191,7 @@ def replay(
         if not isinstance(batch_system, DemandingSystem):
             what = f"{facts.name} does not submit jobs with their own demands"
             raise InputError(what, hint="leave --demands and --resizes out")
-        demands = batch_system.demands(workload, output.absolute().parent)
+        demands = batch_system.demands(workload, output.absolute().parent, options.speed)
     decided = _decided(workload, options, batch_system, facts)
     layered = _layered(workload, options, batch_system, facts)
     resizes = decided is not None and decided[1].malleable
