@@ -223,11 +223,17 @@ def test_a_node_of_an_expanded_job_that_dies_ends_this_job_only(
 def test_a_killed_replay_is_resumed(slurm: LayerSlurm, folder: Path, moment: str) -> None:
     """With the replayer, the expander that waits ends. The resumed one continues with the nodes that jobs have."""
     output = folder / moment.replace(" ", "-")
-    # The last job waits for the nodes that the first one would need, and so its expander waits, too.
-    last = {"submit_time": 4.0, "nodes": 4, "run_time": 3.0}
-    file = tb.write(jobs(ELASTIC | {"run_time": 30.0}, HEAD, last), folder / f"{output.name}.parquet")
-    command = [sys.executable, "-m", "tracebed", "replay", str(file), "--scheduler", "slurm", "--resizes", "dmr"]
-    command += ["--resize-interval", "1", "-o", str(output)]
+    # The last job waits for four nodes until the second one ends. Until then, the expander of the first one waits.
+    workload = jobs(
+        malleable(2, 1, submit_time=0.0, run_time=16.0),
+        {"submit_time": 0.5, "run_time": 25.0, "time_limit": 60.0},
+        {"submit_time": 1.5, "nodes": 3, "run_time": 3.0},
+        {"submit_time": 3.0, "nodes": 4, "run_time": 3.0},
+    )
+    file = folder / f"{output.name}.parquet"
+    tb.write(workload, file)
+    command = [str(Path(sys.executable).with_name("tracebed")), "replay", str(file), "--scheduler", "slurm"]
+    command += ["--resizes", "dmr", "--resize-interval", "1", "-o", str(output)]
     environment = {**os.environ, "SLURM_CONF": str(slurm.conf)}
     replay = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
@@ -245,7 +251,7 @@ def test_a_killed_replay_is_resumed(slurm: LayerSlurm, folder: Path, moment: str
     done = subprocess.run([*command, "--resume"], env=environment, timeout=GUARD_S, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     run = tb.Run.load(output)
-    assert run.jobs["state"].tolist() == ["completed"] * 3
+    assert run.jobs["state"].tolist() == ["completed"] * 4
     assert len(run.info.pauses) == 1
     check_no_expander_is_left(slurm, run)
     assert agreement(slurm, run).defects == []

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from tests.faults.batch_scenario import BatchPlay, BatchScenario
 from tests.faults.invariants import CoreWatch, check
+from tests.faults.layered_batch import LayerPlay, LayerScenario
 from tests.faults.resizing_batch import ResizingPlay, ResizingScenario
 from tests.faults.scenario import Outcome, Scenario, carry_out
 
@@ -58,7 +59,10 @@ def violations(scenario: AnyScenario) -> list[str]:
 
 
 def _violations_on_batch_system(scenario: BatchScenario) -> list[str]:
-    play = ResizingPlay(scenario) if isinstance(scenario, ResizingScenario) else BatchPlay(scenario)
+    if isinstance(scenario, LayerScenario):
+        play: BatchPlay = LayerPlay(scenario)
+    else:
+        play = ResizingPlay(scenario) if isinstance(scenario, ResizingScenario) else BatchPlay(scenario)
     try:
         play.play().check()
     except AssertionError as error:

@@ -179,7 +179,7 @@ class LayerReplayer(ResizingReplayer):
 
     def _next_decision(self) -> float:
         due = math.inf
-        if self._is_changed and not self._passing and self.interrupted is None:
+        if self._is_changed and not (self._passing or self._returned) and self.interrupted is None:
             due = self.wall(self.plan.submit[0] + (self._passed + 1) * self.layer.interval_s)
         return min(super()._next_decision(), due)
 
