@@ -278,18 +278,19 @@ class Pairs:
 def resizing(
     log: Log,
     backtest: Sequence[Predicted],
-    base: Mapping[int, Predicted],
     side: Side,
     asked: Malleable,
     candidates: Candidates,
     costs: tuple[Overheads, str],
     predict: Predict,
 ) -> tuple[Resizing, Pairs]:
-    """Return what malleability would bring, and the pairs of the last cell.
+    """Return what malleability would bring, and the pairs of the first cell.
 
-    `backtest`: the members by which the model is judged. `base`: those of the seeds, as the cluster was. `side`: this
-    cluster. `costs`: the costs of resizes, and their origin in words.
+    `backtest`: the members 0, 1, ... of the log as the cluster was. `side`: this cluster. `costs`: the costs of
+    resizes, and their origin in words. `predict`: returns the member of each side and seed.
     """
+    more = [seed for seed in asked.seeds if seed >= len(backtest)]
+    base = dict(enumerate(backtest)) | dict(zip(more, predict([(side, seed) for seed in more]), strict=True))
     of_costs = [costs[0]] if asked.sweep else [costs[0], Overheads()]
     todo = [
         (replace(side, malleable=Malleability(candidates, share, model, policy, asked.interval_s), costs=own), seed)
