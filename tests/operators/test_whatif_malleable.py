@@ -468,6 +468,13 @@ def test_jobs_that_reach_their_limit_because_of_resizes_are_no_gain() -> None:
     )
 
 
+def test_sums_that_differ_by_rounding_are_equal() -> None:
+    def rounded(side: Side, seed: int) -> Predicted:
+        return member([100.0 + seed] * 4, [100.0 * (1 + 1e-14)] * 4)
+
+    assert {each.text for each in answer(steady, rounded).cells[0].figures} == {"equal", "-"}
+
+
 def test_jobs_that_reach_their_limit_on_both_sides_count_not() -> None:
     found = answer(lambda seed: member([100.0] * 4, killed=(0,)), lambda side, seed: member([50.0] * 4, killed=(0,)))
     assert found.cells[0].killed == 0
