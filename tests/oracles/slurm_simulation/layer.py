@@ -56,7 +56,8 @@ class Layer:
     def started(self, job: int) -> None:
         """Note that a job runs."""
         self.touched = True
-        if self._of.least[job] and len(self._sim._parts[job]) == self._sim._in.requests[job].fewest:
+        request = self._sim._in.requests[job]
+        if self._of.least[job] and len(self._sim._parts[job]) == request.cores // request.per_node:
             self._largest[job] = self._size[job] = len(self._sim._parts[job])
             self._done[job], self._since[job] = 0.0, self._sim._out.launched[job]
 

@@ -79,11 +79,10 @@ def with_layer(
 def _fixed(inputs: Inputs, job: int, sizes: Sizes) -> str:
     """Return why the layer does not resize a malleable job; empty: it does."""
     request = inputs.requests[job]
-    nodes = request.fewest
-    if not sizes.least <= nodes <= sizes.most:
-        return "requests a size that is not between its least and its largest one"
-    if request.cores % nodes or not (request.whole or request.per_node == request.cores // nodes):
+    if not request.per_node or request.cores % request.per_node:
         return "has unequal cores on its nodes"
+    if not max(sizes.least, request.fewest) <= request.cores // request.per_node <= sizes.most:
+        return "requests a size that is not between its least and its largest one"
     if inputs.het_job and inputs.het_job[job] >= 0:
         return "is a component of a heterogeneous job"
     if inputs.deadline and inputs.deadline[job] < math.inf:
@@ -117,7 +116,7 @@ def _with_expanders(inputs: Inputs, owners: Sequence[int]) -> Inputs:
         values += [values[job] for job in owners]
         if name == "requests":
             values[len(inputs.submit) :] = [
-                own._replace(cores=own.cores // own.fewest, fewest=1) for own in values[len(inputs.submit) :]
+                own._replace(cores=own.per_node, fewest=1) for own in values[len(inputs.submit) :]
             ]
     count = len(owners)
     if inputs.limits.counters:

@@ -42,7 +42,7 @@ static void layer_started(struct engine *e, int32_t job) {
     struct layer *l = &e->layer;
     if (!has_layer(e)) return;
     l->touched = 1;
-    if (!e->s->least[job] || nodes_held(e, job) != e->s->fewest[job]) return; /* unlike nodes may be more than requested */
+    if (!e->s->least[job] || nodes_held(e, job) != e->s->wanted_cores[job] / e->s->per_node[job]) return; /* unlike nodes */
     l->running++;
     l->largest[job] = l->size[job] = (int32_t)nodes_held(e, job);
     l->done[job] = 0;
