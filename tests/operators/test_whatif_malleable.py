@@ -16,6 +16,7 @@ import pytest
 
 import tracebed.api as tb
 from tests.operators.test_whatif import logged
+from tests.testbeds.test_calibrate import calibration, estimate
 from tests.validation.test_schemas import problems
 from tracebed.converters.speedup import amdahl_speedup, downey_speedup
 from tracebed.ground.errors import ExitCode, InputError
@@ -190,7 +191,7 @@ def test_jobs_that_cannot_be_malleable_are_counted_with_the_reason(conf: Path) -
     ("release", "able", "kinds"),
     [
         (22.05, [1, 2, 3, 5], {"beyond their requested size (nodes that jobs share, GRES)": 1, "shrink (": 3}),
-        (24.11, [1, 2, 3, 5], {"grow again (nodes that jobs share, GRES)": 1, "shrink (": 3}),
+        (24.11, [0, 1, 2, 3, 5], {"grow again (nodes that jobs share, GRES)": 2, "shrink (": 1}),
         (26.05, [0, 1, 2, 3, 5], {"grow again (nodes that jobs share, GRES)": 2, "shrink (": 1}),
     ],
 )
@@ -298,18 +299,16 @@ def answer(
     log = Log(workload, np.ones(4, dtype=bool), 0.0, 0, ())
     sizes = np.full(4, 2)
     candidates = Candidates(np.arange(4), sizes // 2, sizes * 2, np.full(4, 0.95), np.full(4, 10.5), ())
-    base = {seed: before(seed) for seed in asked.seeds}
     machine: Any = None  # no simulation
     side = Side(machine, {}, np.full(4, np.inf))
     found, _ = resizing.resizing(
         log,
-        [*base.values()],
-        base,
+        [before(seed) for seed in SEEDS],
         side,
         asked,
         candidates,
         (MEASURED, "measured here"),
-        lambda todo: [after(*each) for each in todo],
+        lambda todo: [before(seed) if each.malleable is None else after(each, seed) for each, seed in todo],
     )
     return found
 
@@ -357,6 +356,15 @@ def test_the_effect_is_that_of_pairs_with_the_same_jobs() -> None:
     assert of_malleable.effect.change == pytest.approx(-80 + 50)
     assert figures["core hours, all jobs"].after == pytest.approx(8 * (2 * 150 + 2 * 100) / 3600)
     assert figures["node hours, malleable jobs"].before == pytest.approx(2 * 100 / 3600)
+
+
+def test_seeds_beyond_the_backtest_are_simulated_as_the_cluster_was_and_judge_nothing() -> None:
+    found = answer(steady, faster(0.8), "share=0.5,seed=4..9", logged_wait=102.5)
+    every = found.cells[0].every
+    assert every.effect is not None
+    assert every.effect.base == pytest.approx(106.5)
+    assert every.predicted_s == pytest.approx(102.5)
+    assert every.effect.change == pytest.approx(-40.0)
 
 
 def test_the_sentences_name_effect_costs_and_both_kinds_of_jobs() -> None:
@@ -458,6 +466,13 @@ def test_jobs_that_reach_their_limit_because_of_resizes_are_no_gain() -> None:
         found.notes[-1]
         == "dmr, 50 %: 1.0 malleable jobs (25 % of the core hours) reach their time limit due to resizes"
     )
+
+
+def test_sums_that_differ_by_rounding_are_equal() -> None:
+    def rounded(side: Side, seed: int) -> Predicted:
+        return member([100.0 + seed] * 4, [100.0 * (1 + 1e-14)] * 4)
+
+    assert {each.text for each in answer(steady, rounded).cells[0].figures} == {"equal", "-"}
 
 
 def test_jobs_that_reach_their_limit_on_both_sides_count_not() -> None:
@@ -574,6 +589,20 @@ def test_the_same_text_gives_the_same_answer(of_log: tuple[Path, tb.Workload], h
     conf, log = of_log
     again = tb.whatif_malleable(log, conf, "share=0.5,policy=dmr,release=26.05", members=6, workers=1)
     assert again.to_json() == half.to_json()
+
+
+def test_the_costs_are_those_of_a_calibration(of_log: tuple[Path, tb.Workload], tmp_path: Path) -> None:
+    conf, log = of_log
+    slow = {name: estimate(300.0) for name in ("expand_s", "reconfiguration_s", "launch_s")}
+    path = calibration(overheads=slow, name="slow").save(tmp_path / "slow.yaml")
+    found = tb.whatif_malleable(log, conf, "share=0.5,release=26.05", calibration=path, members=6, workers=1).malleable
+    assert found is not None and found.free is not None
+    assert found.costs == Overheads(expand_s=300.0, reconfiguration_s=300.0)
+    assert found.notes[0].startswith("resizes cost 300 s until an expansion, 300 s in which the job pauses, 0 s until")
+    assert "of the calibration slow" in found.notes[0]
+    own, free = found.cells[0].responses[-1], found.free.responses[-1]
+    assert own.title == MALLEABLE
+    assert own.changed_s > free.changed_s + 100
 
 
 def test_jobs_that_the_layer_does_not_expand_are_noted(of_log: tuple[Path, tb.Workload], tmp_path: Path) -> None:

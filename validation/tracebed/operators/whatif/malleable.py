@@ -266,7 +266,7 @@ class Malleability:
         return workload.with_step(step, workload.columns.assign(**columns))
 
 
-STAYS = f"one node, or whole nodes: Slurm before {SHRINKS:.2f} never allocates again those that a job leaves"
+STAYS = f"one node, or whole nodes, which Slurm before {SHRINKS:.2f} loses when a job leaves them"
 TEXTS = ("kind", "speedup", "speedup_parameters")
 """Columns of texts that `Malleability.applied` changes."""
 

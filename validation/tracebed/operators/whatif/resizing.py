@@ -26,7 +26,7 @@ from tracebed.operators.whatif.refused import MOST
 from tracebed.operators.whatif.shares import log_error, percent, spread
 from tracebed.orchestrator.runs.steps import Steps
 from tracebed.orchestrator.simulation.overheads import Overheads
-from tracebed.validation.significance import LEAST, PERCENTS, paired
+from tracebed.validation.significance import LEAST, PERCENTS, ROUNDING, paired
 
 HOUR_S, DAY_S = 3600.0, 86400.0
 NEARLY = 0.995
@@ -278,18 +278,19 @@ class Pairs:
 def resizing(
     log: Log,
     backtest: Sequence[Predicted],
-    base: Mapping[int, Predicted],
     side: Side,
     asked: Malleable,
     candidates: Candidates,
     costs: tuple[Overheads, str],
     predict: Predict,
 ) -> tuple[Resizing, Pairs]:
-    """Return what malleability would bring, and the pairs of the last cell.
+    """Return what malleability would bring, and the pairs of the first cell.
 
-    `backtest`: the members by which the model is judged. `base`: those of the seeds, as the cluster was. `side`: this
-    cluster. `costs`: the costs of resizes, and their origin in words.
+    `backtest`: the members 0, 1, ... of the log as the cluster was. `side`: this cluster. `costs`: the costs of
+    resizes, and their origin in words. `predict`: returns the member of each side and seed.
     """
+    more = [seed for seed in asked.seeds if seed >= len(backtest)]
+    base = dict(enumerate(backtest)) | dict(zip(more, predict([(side, seed) for seed in more]), strict=True))
     of_costs = [costs[0]] if asked.sweep else [costs[0], Overheads()]
     todo = [
         (replace(side, malleable=Malleability(candidates, share, model, policy, asked.interval_s), costs=own), seed)
@@ -465,6 +466,7 @@ def _figures(pairs: Pairs, marks: Mapping[str, BoolArray]) -> Iterator[Figure]:
 
 
 def _figure(name: str, unit: str, before: FloatArray, after: FloatArray) -> Figure:
+    after = np.where(np.isclose(before, after, rtol=ROUNDING), before, after)
     return Figure(name, unit, float(before.mean()), float(after.mean()), shares_of(before, after))
 
 
@@ -520,16 +522,17 @@ def _of_cell(each: Cell) -> list[str]:
 
 
 def _of_figures(own: Cell, free: Cell) -> Iterator[list[str]]:
-    for name, ours, others in (
-        ("wait", own.classes, free.classes),
-        ("response time", own.responses, free.responses),
-    ):
-        for one, other in zip(ours, others, strict=True):
-            times = [number_text(math.nan if one.effect is None else one.effect.base), number_text(one.changed_s)]
-            yield [f"mean {name}, {one.title} (s)", *times, one.effect_text, other.effect_text]
+    yield from (_of_times("wait", *each) for each in zip(own.classes, free.classes, strict=True))
     for model in own.models:
         effects = [effect(*each.models[model], 1.0) for each in (own, free)]
         yield [f"mean wait, {ALL}, speedup of {model}", "", "", *effects]
+    yield from (_of_times("response time", *each) for each in zip(own.responses, free.responses, strict=True))
     for first, second in zip(own.figures, free.figures, strict=True):
         name = f"{first.name} ({first.unit})" if first.unit else first.name
         yield [name, number_text(first.before), number_text(first.after), first.text, second.text]
+
+
+def _of_times(name: str, one: JobClass, free: JobClass) -> list[str]:
+    before = math.nan if one.effect is None else one.effect.base
+    times = [number_text(before), number_text(one.changed_s)]
+    return [f"mean {name}, {one.title} (s)", *times, one.effect_text, free.effect_text]

@@ -265,9 +265,7 @@ def whatif(
         run = partial(
             predictions, log.workload, perturbation=perturbation, edges=edges, workers=workers, on_progress=tick
         )
-        more = [seed for seed in malleable.seeds if seed >= members]
-        by_seed = dict(enumerate(base)) | dict(zip(more, run([(sides[0], seed) for seed in more]), strict=True))
-        answer, pairs = resizing(log, base, by_seed, sides[0], malleable, candidates, costs, run)
+        answer, pairs = resizing(log, base, sides[0], malleable, candidates, costs, run)
         notes += [*candidates.notes, *answer.notes]
         if not answer.sweep:
             changed = replace(pairs.changed, much=answer.cells[0].much).of(rows)
