@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from tracebed.slurm.resize_layer import ResizePolicy
+from tracebed.slurm.resize_layer import LOSES, SHRINKS, ResizePolicy
 from tracebed.slurm.simulation.inputs import SUSPEND, Entries, Inputs, Preemption, Resizing
 
 OF_JOBS = (
@@ -15,13 +15,6 @@ OF_JOBS = (
     *("fixed", "association", "usage_factor", "reserve"),
 )
 """Fields of `Inputs` with a value for each job."""
-
-
-SHRINKS = 24.11
-"""First tried release of Slurm that allocates again the nodes that an exclusive job has left."""
-LOSES = 24.11
-"""First tried release of Slurm that starts other jobs on any node to which a job that shares nodes has expanded; before
-it, on those beyond the largest size that the job has had."""
 
 
 class Sizes(NamedTuple):

@@ -30,8 +30,7 @@ from tracebed.operators.whatif.conditions import jobs_where
 from tracebed.orchestrator.scheduling.policies.slurm import RELEASES
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.slurm.machine import SlurmCluster
-from tracebed.slurm.resize_layer import RESIZE_POLICIES
-from tracebed.slurm.simulation.resizing import LOSES, SHRINKS
+from tracebed.slurm.resize_layer import LOSES, RESIZE_POLICIES, SHRINKS
 from tracebed.slurm.simulation.start_conditions import HET_JOB
 
 Model = Literal["amdahl", "downey"]
