@@ -54,7 +54,8 @@ def goldens() -> Iterator[tuple[str, str]]:
     for seed in range(CASES):
         inputs, policy = slurm_cases.drawn(seed)
         outcome = Simulation(inputs, policy).run() if inputs.requests else None
-        values = [getattr(outcome, field.name) for field in fields(outcome)] if outcome else []
+        named = ((field.name, getattr(outcome, field.name)) for field in fields(outcome)) if outcome else ()
+        values = [value for name, value in named if name != "resizes"]  # there is no layer
         yield f"Slurm {seed}", digest(repr([[*each] for each in values]))
     for seed in range(CASES // 5):
         simulation = ReferenceSimulation(*evolving_cases.case(seed))

@@ -162,6 +162,8 @@ def test_a_job_on_shared_nodes_does_not_grow_beyond_its_largest_size() -> None:
     assert decided(state(running), "dmr", [layer(1, ["n1"])], set()).expansions == {}
     assert decided(state(running), "dmr", [layer(1, ["n1"], largest=3)], set()).expansions == {"1": 2}
     assert decided(state(running), "dmr", [layer(1, ["n1"], largest=3, waits=True)], set()).expansions == {}
+    newer = decided(state(running, release="24.11"), "dmr", [layer(1, ["n1"], largest=3)], set())
+    assert (newer.expansions, newer.excluded) == ({}, {"1": live_layer.SHARED})
 
 
 def test_a_job_with_less_than_a_minute_left_asks_for_no_nodes() -> None:
@@ -177,7 +179,9 @@ def test_exclusive_jobs_expand_and_do_not_shrink_before_26_05() -> None:
     head = live(9, partition="own", fewest=1, cores=8, per_node=8)
     found = decided(state(both, head), "dmr", [layer(1, ["b1", "b2"])], set())
     assert (found.shrinks, found.excluded) == ({}, {"1": live_layer.EXCLUSIVE})
-    newer = decided(state(both, head, release="26.05"), "dmr", [layer(1, ["b1", "b2"])], set())
+    cards = decided(state(replace(both, gres="acc:1", held=on("b1", cores=8))), "dmr", [layer(1, ["b1"])], set())
+    assert (cards.expansions, cards.excluded) == ({}, {"1": live_layer.GRES})  # neither shrinks nor expands
+    newer = decided(state(both, head, release="24.11"), "dmr", [layer(1, ["b1", "b2"])], set())
     assert (newer.shrinks, newer.excluded) == ({"1": ("b2",)}, {})
 
 

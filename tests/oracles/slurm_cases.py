@@ -13,6 +13,7 @@ from tests.oracles.slurm_simulation.simulator import Simulation, siblings
 from tracebed.orchestrator.scheduling.dependencies import SINGLETON, Condition
 from tracebed.orchestrator.scheduling.node_masks import mask_of
 from tracebed.orchestrator.scheduling.policies.slurm import Slurm
+from tracebed.slurm.resize_layer import RESIZE_POLICIES
 from tracebed.slurm.simulation import engine
 from tracebed.slurm.simulation.inputs import (
     BACK,
@@ -44,6 +45,7 @@ from tracebed.slurm.simulation.inputs import (
     Preemption,
     amounts_of,
 )
+from tracebed.slurm.simulation.resizing import OF_JOBS, Sizes, with_layer
 from tracebed.slurm.simulation.resources import ALL, OF_CPUS, OF_TASKS, Parts, Request, Resources, Switches
 
 PARAMETERS: dict[str, list[Any]] = {
@@ -64,10 +66,6 @@ PARAMETERS: dict[str, list[Any]] = {
     "sched_phase_s": [0.0, 0.75],
     "release": [22.05, 24.11],
 }
-OF_JOBS = (
-    *("submit", "run_time", "limit", "launch_s", "overrun_s", "over_limit_s", "end_s", "requests", "partition", "user"),
-    *("fixed", "association", "usage_factor", "reserve"),
-)
 
 
 def drawn(seed: int, *, large: bool = False) -> tuple[Inputs, Slurm]:
@@ -391,12 +389,65 @@ def with_outages(seed: int, inputs: Inputs) -> Inputs:
     return replace(inputs, availability=Availability(changes, draw.random() < 0.7))
 
 
+def with_resizing(seed: int, inputs: Inputs) -> Inputs:
+    """Return inputs in which a layer resizes most of the jobs that can be resized."""
+    draw, nodes = Random(seed + 3), len(inputs.free.total)
+    sizes = list[Sizes | None]()
+    for request in inputs.requests:
+        least, most = draw.randint(1, request.fewest), draw.randint(request.fewest, max(request.fewest, nodes // 2))
+        preferred, steep = draw.randint(least, most), draw.choice((1.0, 0.7, 0.0))
+        rates = [(size / request.fewest) ** steep for size in range(least, most + 1)]
+        sizes.append(Sizes(least, preferred, most, rates) if draw.random() < 0.8 else None)
+    return with_layer(
+        replace(inputs, held=[], since=[], watched=0),
+        sizes,
+        draw.choice(RESIZE_POLICIES),
+        draw.choice((22.05, 24.11, 26.05)),
+        counted=draw.random() < 0.5,
+        interval_s=draw.choice((1.0, 5.0, 30.0)),
+        phase_s=draw.choice((0.0, 0.3)),
+        pause_s=draw.choice((0.0, 2.5, 30.0)),
+        release_s=draw.choice((0.0, 0.5, 20.0)),
+        merge_s=draw.choice((0.0, 0.75, 20.0)),
+        merge_rank_s=draw.choice((0.0, 0.25)),
+    )[0]
+
+
+def crowded(seed: int) -> tuple[Inputs, Slurm]:
+    """Draw a cluster on which many jobs of whole nodes' shapes wait, so that a layer has much to do."""
+    draw = Random(seed)
+    inputs, policy = drawn(seed)
+    nodes = len(inputs.free.total)
+    requests = list[Request]()
+    for request in inputs.requests:
+        most = max(1, min(request.eligible.bit_count(), nodes * 2 // 3))
+        fewest, cores = draw.randint(1, most), max(inputs.free.total)
+        gres = (draw.choice((0, 0, 0, 1)),)
+        kept = request._replace(fewest=fewest, cores=cores * fewest, per_node=cores, memory=0, by_core=False, gres=gres)
+        parts = Nodes.of(inputs.free).choose(kept, (1 << nodes) - 1)
+        requests.append(kept if parts and _allowed(inputs, len(requests), parts) else request)
+    first = (inputs.entries or Entries.of(range(len(requests)))).first
+    run_time = [draw.choice((20.0, 90.0, 400.0, 900.0)) for _ in requests]
+    return replace(
+        inputs,
+        requests=requests,
+        submit=[submit * 10.3 for submit in inputs.submit],
+        run_time=[run_time[job] for job in first],
+        limit=[draw.choice((60, 600, 1200)) for _ in requests],
+        deadline=(),
+    ), replace(policy, bf_min_age_reserve=0, sched_interval=20, bf_interval=30)  # some wait for a day in vain
+
+
 def compared(seed: int, *, large: bool = False) -> str:
-    """Return the difference of the two simulators on a drawn case, without and with outages; empty: none."""
+    """Return how the two simulators differ on a drawn case, with and without outages and a layer; empty: none."""
     inputs, policy = drawn(seed, large=large)
     if not inputs.requests:
         return ""
-    return _difference(inputs, policy) or _difference(with_outages(seed, inputs), policy)
+    cases = [(inputs, policy), (with_outages(seed, inputs), policy)]
+    if not large:
+        busy, own = crowded(seed)
+        cases += [(with_resizing(seed, each), own) for each in (busy, with_outages(seed, busy))]
+    return next(filter(None, (_difference(*case) for case in cases)), "")
 
 
 def _difference(inputs: Inputs, policy: Slurm) -> str:

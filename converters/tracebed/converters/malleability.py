@@ -71,10 +71,12 @@ def largest_efficient_size(fraction: float, threshold: float) -> int:
     return max(0, math.ceil((1 / t - f) / (1 - f)) - 1)
 
 
-def malleable_sizes(preferred: IntArray, machine: int, thresholds: Thresholds) -> tuple[FloatArray, IntArray, IntArray]:
+def malleable_sizes(
+    preferred: IntArray, machine: int | IntArray, thresholds: Thresholds
+) -> tuple[FloatArray, IntArray, IntArray]:
     """Return the parallel fractions, smallest and largest sizes of jobs that prefer `preferred` nodes, shape (jobs,).
 
-    A largest size exceeds the nodes of the machine only if the preferred size does.
+    A largest size exceeds the nodes of the machine, or of the part of it for each job, only if the preferred size does.
     """
     if thresholds.doublings:
         factor = 2**thresholds.doublings

@@ -8,7 +8,7 @@ from dataclasses import replace
 from tracebed.orchestrator.replay.batch.base import LayerJob, LayerPass
 from tracebed.orchestrator.replay.batch.resizes import SECOND
 from tracebed.orchestrator.scheduling.node_masks import mask_of, nodes_of
-from tracebed.slurm.resize_layer import Release, Resizable, ResizePolicy, expansions, heads, shrinks
+from tracebed.slurm.resize_layer import LOSES, SHRINKS, Release, Resizable, ResizePolicy, expansions, heads, shrinks
 from tracebed.slurm.scontrol import YEAR_S
 from tracebed.slurm.simulation.forecast import StateInputs
 from tracebed.slurm.simulation.resources import Request, Resources
@@ -16,11 +16,10 @@ from tracebed.slurm.state import ClusterState, LiveJob
 
 HEADS = ("", "Resources", "Priority")
 """Reasons of the waiting jobs that no limit, dependency or begin time holds."""
-REALLOCATES = 26.05
-"""First tried version of Slurm that allocates again the nodes that an exclusive job has released."""
 LEAST_S = 62.0
 """Least rest of the time limit of a job that expands: Slurm gives the rest to the expander, in whole minutes, s."""
-EXCLUSIVE = "not shrunk: Slurm before 26.05 never again allocates the nodes that an exclusive job releases"
+EXCLUSIVE = f"not shrunk: Slurm before {SHRINKS:.2f} never again allocates the nodes that an exclusive job releases"
+SHARED = f"not expanded: Slurm {LOSES:.2f} and later start other jobs on nodes to which a job that shares nodes expands"
 SPREAD = "not resized: their nodes have unequal numbers of cores"
 DEADLINE = "not resized: they have a deadline"
 COMPONENT = "not resized: they are components of heterogeneous jobs"
@@ -100,7 +99,7 @@ def decided(
     `released`: pairs (job, node) of nodes that jobs are about to leave, which count as free.
     """
     view, excluded = LayerView(state, released), dict[str, str]()
-    old = _release(state) < REALLOCATES
+    release, kept, bounded = _release(state), set[str](), set[str]()
     resizable: dict[str, tuple[LayerJob, LiveJob, Resizable]] = {}
     for own in jobs:
         live = view.jobs.get(own.id)
@@ -112,17 +111,21 @@ def decided(
         nodes = (view.number[own.nodes[0]], *sorted(view.number[name] for name in own.nodes[1:]))
         size = Resizable(int(own.id), nodes, own.least, own.preferred, own.most)
         resizable[own.id] = own, live, size
-        if old and _is_exclusive(view, live):
+        exclusive = _is_exclusive(view, live)
+        if release < SHRINKS and exclusive:
             excluded[own.id] = EXCLUSIVE
-        elif live.gres:
-            excluded[own.id] = GRES
-        elif live.reservation:
-            excluded[own.id] = RESERVED
-    left = _shrinks(view, policy, resizable, {id for id, why in excluded.items() if why == EXCLUSIVE})
+            kept.add(own.id)
+        if why := GRES if live.gres else RESERVED if live.reservation else "":
+            excluded[own.id] = why
+        elif release >= LOSES and not exclusive:
+            excluded[own.id] = why = SHARED
+        if why:
+            bounded.add(own.id)
+    left = _shrinks(view, policy, resizable, kept)
     asking = [
         size._replace(most=size.most if _is_exclusive(view, live) else min(size.most, own.largest))
         for own, live, size in resizable.values()
-        if not (own.waits or own.id in left or excluded.get(own.id) in (GRES, RESERVED))
+        if not (own.waits or own.id in left or own.id in bounded)
         and live.limit_s - (state.instant - (live.start or 0.0)) >= LEAST_S
     ]
     more = expansions(policy, asking, _Idle(view))

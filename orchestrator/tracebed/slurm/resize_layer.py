@@ -23,6 +23,12 @@ EXPANDER_S = 600.0
 """A waiting expander is withdrawn after this time, s: its limit is the rest of the limit of its job when it was
 submitted, and the job may by now end before a reservation begins."""
 
+SHRINKS = 24.11
+"""First tried release of Slurm that allocates again the nodes that an exclusive job has left."""
+LOSES = 24.11
+"""First tried release of Slurm that starts other jobs on any node to which a job that shares nodes has expanded; before
+it, on those beyond the largest size that the job has had."""
+
 Release = tuple[int, int]
 """A job, and a node that it leaves."""
 

@@ -143,8 +143,11 @@ class Counters:
         self._limits = limits
         self._used = [0] * limits.counters
 
-    def count(self, job: int, amounts: Sequence[int] | None, sign: int) -> None:
-        """Count a job that begins (1) or ends (-1) to run with `amounts`; None: to be in the system."""
+    def count(self, job: int, amounts: Sequence[int] | None, sign: int, *, jobs: bool = True) -> None:
+        """Count a job that begins (1) or ends (-1) to run with `amounts`; None: to be in the system.
+
+        Without `jobs`, the number of running jobs stays.
+        """
         limits = self._limits
         if not limits.counters:
             return
@@ -152,7 +155,7 @@ class Counters:
             if kind == SUBMITTED:
                 self._used[counter] += sign if amounts is None else 0
             elif amounts is not None:
-                self._used[counter] += sign if kind == JOBS else sign * amounts[kind]
+                self._used[counter] += sign * jobs if kind == JOBS else sign * amounts[kind]
 
     def refused(self, job: int) -> int:
         """Return which limit of its group refuses a job at its submission; -1: none."""

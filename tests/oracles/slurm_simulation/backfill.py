@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import NamedTuple, Protocol
@@ -304,12 +304,13 @@ def backfill(
     kill_wait: int = 30,
     tasks: Tasks | None = None,
     outlook: Outlook | None = None,
+    expanders: Callable[[PlannedSlots], Iterator[Planned]] | None = None,
 ) -> Iterator[Planned]:
     """Plan the waiting jobs in order, and yield those that start now. The caller updates `free` and `running`.
 
     `running` is in the order of the expected ends. `window` is `bf_window`, `table` is `bf_node_space_size`, and
     `reservations` is `bf_job_part_count_reserve` (0: any number). A job that has passed its expected end is expected to
-    end `kill_wait` s later.
+    end `kill_wait` s later. The `expanders` come last, as long as the table is not full.
     """
     reserved, booked = 0, set[int]()
     slots = PlannedSlots(now, now + window, everything, newer=rules.newer)
@@ -361,6 +362,8 @@ def backfill(
                 tasks.reserved[job.array] = tasks.reserved.get(job.array, 0) + 1
                 if tasks.reserved[job.array] >= tasks.most:
                     skipped = job.entry
+    if expanders:
+        yield from expanders(slots)
 
 
 def _extended(job: Waiting, now: int, nodes: int, slots: PlannedSlots, outlook: Outlook | None) -> int:

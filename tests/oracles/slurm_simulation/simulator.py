@@ -6,7 +6,7 @@ import math
 from bisect import insort
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import cached_property, partial, reduce
 from heapq import heappop, heappush
 from operator import or_
 from typing import Any, NamedTuple
@@ -16,6 +16,8 @@ from tests.oracles.slurm_simulation.backfill import (
     Depth,
     LicensePlan,
     Outlook,
+    Planned,
+    PlannedSlots,
     Reservations,
     Tasks,
     Together,
@@ -24,6 +26,7 @@ from tests.oracles.slurm_simulation.backfill import (
     considered,
     suffice,
 )
+from tests.oracles.slurm_simulation.layer import LAYER, Layer
 from tests.oracles.slurm_simulation.nodes import Nodes, Running
 from tracebed.orchestrator.scheduling.dependencies import AFTER, AFTER_ANY, AFTER_OK, SINGLETON, Condition
 from tracebed.orchestrator.scheduling.node_masks import mask_of, nodes_of
@@ -296,7 +299,7 @@ class Simulation:
         self._priority = [0] * count
         self._events: list[tuple[float, int, int, int]] = []
         self._sequence = 0
-        self._left = count
+        self._left = count - (inputs.resizing.expanders if inputs.resizing else 0)
         self._upcoming = 0  # events that may change decisions
         self._last = 0.0  # the last of them, or of the starts
         self._wake = math.inf
@@ -343,11 +346,12 @@ class Simulation:
         self._together = Together(self._group, self._entries.first) if inputs.het_job else None
         self._due = [NEVER] * count  # instant of the valid event at the end of each job
         self._asleep: dict[int, tuple[float, float]] = {}  # suspended job -> the instant, and the time until its end
+        self._layer = Layer(self, inputs.resizing) if inputs.resizing else None
 
     def run(self) -> Outcome:
         """Simulate until all jobs have ended, or all watched ones have started."""
         self.now = self._in.begin_s
-        for job, submit in enumerate(self._in.submit):
+        for job, submit in enumerate(self._in.submit[: self._left]):
             if self._in.held and self._in.held[job]:
                 self._counters.count(job, None, 1)
                 self._run(job, dict(self._in.held[job]), self._in.since[job])
@@ -368,7 +372,9 @@ class Simulation:
             self.now = self._events[0][0]
             if self._handle():
                 self._decide()
-        return self._out
+            if self._layer:
+                self._layer.plan()
+        return self._layer.outcome(self._out) if self._layer else self._out
 
     def _handle(self) -> bool:
         """Handle the events of this instant, and return whether the policy must be called."""
@@ -386,6 +392,11 @@ class Simulation:
                 if kind == END and self._due[job] != self.now:
                     continue  # the job has been preempted
                 self._last = self.now
+                if self._layer and kind >= LAYER:
+                    call = self._layer.handle(kind, job) or call
+                    continue
+                if self._layer:
+                    self._layer.touched = True
                 if kind == CHANGE:
                     self.changed = self.changed or CHANGED
                 elif kind == NOTICE:
@@ -408,6 +419,7 @@ class Simulation:
                 elif isinstance(decision, Wake):
                     again = decision.at
             self.waited = sum(self._ready[job] and not self._full(job) for job in self.queue)
+            self.waited += len(self._layer.asking) if self._layer else 0
             self.arrived, self.freed, self.changed = [], False, 0
             if again > self.now:
                 break
@@ -424,6 +436,8 @@ class Simulation:
 
     def _end(self, job: int) -> None:
         """Release the nodes of a job."""
+        if self._layer:
+            self._layer.ended(job)
         self._due[job] = NEVER  # a job that is suspended and resumes at once has two events at its end
         parts = self._parts[job]
         self._free.release(self._in.requests[job], parts)
@@ -452,6 +466,9 @@ class Simulation:
             return
         self._up &= ~(1 << node)
         for each in [each for each in self._running if kind == DOWN and node in each.parts]:
+            if self._layer and self._layer.is_expander(each.job):
+                self._layer.withdraw(each.job)
+                continue
             if self._asleep.pop(each.job, None):
                 self._out.active[each.job], self._out.end[each.job] = self.now, math.inf
             self._kill(each.job, 0, LOST)
@@ -460,24 +477,44 @@ class Simulation:
         """Let a job run on the cores `parts` since `start`."""
         inputs, request, limit = self._in, self._in.requests[job], self._limit[job]
         self._free.take(request, parts)
-        insort(self._running, Running(self._second(start) + limit, job, request, parts, mask_of(parts.keys())))
+        self._insert(Running(self._second(start) + limit, job, request, parts, mask_of(parts.keys())))
         self._out.start[job], self._parts[job] = start, parts
         self._amounts[job] = self._amounts_of(job, parts)
         self._counters.count(job, self._amounts[job], 1)
         self._out.launched[job] = launched = start + inputs.launch_s[job]
-        most = self._bookings.most(job, self._second(start), limit)
-        end, allowed = launched + inputs.run_time[job], most + (inputs.over_limit_s[job] if most == limit else 0.0)
-        if inputs.run_time[job] > most:
-            end = min(end, self._killed(job, start, most, allowed))
-        self._out.fate[job] = KILLED if inputs.run_time[job] > allowed else ENDED
-        end = max(end, self.now)
-        self._out.end[job], self._out.active[job] = end, start
-        self._due[job] = end + inputs.end_s[job]
-        self._at(self._due[job], END, job)
+        self._out.active[job] = start
+        self._ends(
+            job,
+            launched + inputs.run_time[job],
+            inputs.run_time[job],
+            self._bookings.most(job, self._second(start), limit),
+        )
         self._lapse(job)
         self._progress.set(self._entries.first[job], RUNNING, start)
         self._count(job, 1)
         self._last = self.now
+        if self._layer:
+            self._layer.started(job)
+
+    def _insert(self, running: Running) -> None:
+        """Add a running job."""
+        insort(self._running, running)
+
+    def _ends(self, job: int, end: float, ran: float, most: int) -> None:
+        """Let a job end when its work is done at `end`, after it `ran`, unless Slurm kills it at the limit `most`."""
+        allowed = most + (self._in.over_limit_s[job] if most == self._limit[job] else 0.0)
+        if ran > most:
+            end = min(end, self._killed(job, self._out.start[job], most, allowed))
+        self._out.fate[job] = KILLED if ran > allowed else ENDED
+        self._out.end[job] = max(end, self.now)
+        self._due[job] = self._out.end[job] + self._in.end_s[job]
+        self._at(self._due[job], END, job)
+
+    def _hold_until_now(self, job: int) -> None:
+        """Record the cores that a running job has held until now, when it gets others."""
+        if self._out.active[job] < self.now:
+            self._out.stints.append(Stint(job, self._out.active[job], self.now, self._parts[job]))
+        self._out.active[job] = self.now
 
     def _killed(self, job: int, start: float, most: int, allowed: float) -> float:
         """Return when slurmctld kills a job with the limit `most`, s, that may run for `allowed` seconds."""
@@ -525,6 +562,10 @@ class Simulation:
         of their partitions, their priorities and their submissions.
         """
         self._refresh()
+        return self._in_order()
+
+    def _in_order(self) -> list[int]:
+        """Return the waiting jobs that are known to be able to start, in their order."""
         tier, partition = self._in.tier, self._in.partition
         ready = (job for job in self.queue if self._ready[job] and not self._full(job))
         inside, of, level = self._bookings.inside, self._preemption.of, self._preemption.levels
@@ -697,13 +738,41 @@ class Simulation:
             elif not self._young(policy, job):
                 blocked.add(partition)
                 usable &= ~self._nodes_of[partition]
+        else:
+            for job in [*self._layer.asking] if self._layer else ():
+                if 0 < policy.sched_max_job_start == started:
+                    break
+                if self._in.partition[job] not in blocked and self._counters.held(job) < 0:
+                    allowed = self._bookings.allowed(job, second, self._limit[job])
+                    started += self._expand(job, usable & allowed)
         return started > 0, left
+
+    def _expand(self, job: int, usable: int) -> bool:
+        """Start an expander on some of the usable nodes. Return whether it has started."""
+        assert self._layer
+        parts = self._layer.choose(job, usable)
+        if parts is None or self._exceeds(job, parts):
+            return False
+        self._layer.grant(job, parts)
+        return True
+
+    def _last_of_pass(self, slots: PlannedSlots, second: int) -> Iterator[Planned]:
+        """Start the expanders that a backfill pass can start; they are the last jobs of the queue."""
+        for job in [*self._layer.asking] if self._layer else ():
+            if self._counters.held(job) >= 0:
+                continue
+            request, limit = self._in.requests[job], self._limit[job]
+            usable, _ = slots.usable(second, limit, self._nodes_of[self._in.partition[job]])
+            usable &= request.eligible & self._bookings.allowed(job, second, limit)
+            if self._expand(job, usable):
+                yield Planned(job, {})
 
     def backfill(self, policy: _Shared, at: float) -> Generator[Decision, None, tuple[bool, bool]]:
         """Make a backfill pass. Return whether any job started, and whether work is left without another event."""
         second = self._second(at)
         order = [job for job in self._ordered() if not self._expired(job, second) and not self._withdrawn[job]]
-        few = len(order) <= FEW and not any(self._idle(job) for job in order)
+        asking = self._layer is not None and len(self._layer.asking) > 0
+        few = len(order) <= FEW and not any(self._idle(job) for job in order) and not asking
         if self._together:
             self._together.begin()
         room = [most - tasks if most else None for most, tasks in zip(self._arrays.most, self._tasks, strict=True)]
@@ -726,6 +795,9 @@ class Simulation:
             kill_wait=self._in.kill_wait_s,
             tasks=tasks,
             outlook=self._outlook(second, policy.rules),
+            expanders=partial(self._last_of_pass, second=second)
+            if asking and len(order) < policy.bf_max_job_test
+            else None,
         )
         started = 0
         for planned in plan:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -20,6 +21,7 @@ from tracebed.cli.options import (
     PATH,
     SIZE,
     Family,
+    check_alone,
     gathered,
     json_option,
     option,
@@ -45,6 +47,11 @@ PERTURBED = {"submit": "submit_s", "limits": "limit_s"}
 """Name in `--perturb` -> its name for the api."""
 OUTAGES = ("mean wait (s)", "jobs", "logged", "with outages", "without", "error without", "difference")
 """Columns of the table of the outages."""
+
+
+OF_LOG = ("log", "files", "real", "format", "time_zone", "machine", "keep")
+BESIDE_MALLEABLE = (*OF_LOG, "calibration", "perturb", "output", "replace", "as_json")
+"""Parameters of `tracebed whatif` that apply with --malleable."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +82,21 @@ class Changes:
 
 
 @dataclass(frozen=True)
+class MalleableJobs:
+    """Which jobs would be malleable, and what resizes cost."""
+
+    malleable: str | None = option(
+        metavar="share=S[,policy=P][,...]",
+        help="Let a share of the jobs be malleable, resized beside Slurm: share=0.3,policy=dmr,seed=1..6,interval=10,"
+        "where=nodes>=4 and partition=batch. Lists are a sweep: share=0..1/0.25,policy=dmr+pref+min.",
+    )
+    calibration: Path | None = option(
+        metavar="FILE",
+        help="Calibration with the costs of resizes of --malleable.  [default: those measured on Slurm 22.05.8]",
+    )
+
+
+@dataclass(frozen=True)
 class Ensembles:
     """The ensembles of a what-if."""
 
@@ -93,6 +115,7 @@ class Ensembles:
 @click.argument("log", type=PATH, metavar="LOG")
 @click.argument("files", nargs=-1, required=True, type=PATH, metavar="SLURM_CONF [FILE]...")
 @gathered("changes", Changes)
+@gathered("resizes", MalleableJobs)
 @gathered("ensembles", Ensembles)
 @gathered("reading", Reading, "format", "time_zone", "machine", "keep")
 @output_option("Folder of the page, its pictures with their data, and the document.", WHATIF, required=False)
@@ -101,6 +124,7 @@ def whatif(
     log: Path,
     files: tuple[Path, ...],
     changes: Changes,
+    resizes: MalleableJobs,
     ensembles: Ensembles,
     reading: Reading,
     output: Path | None,
@@ -117,12 +141,16 @@ def whatif(
     With --outages, nodes fail or are drained in both clusters as they were in the time of the log, and the backtest is
     printed with and without the outages.
 
+    With --malleable, the answer is what malleability would bring: a share of the jobs is resized while they run, by a
+    layer beside Slurm. Sizes and speedups of these jobs are assumed, so the interval covers two speedup models.
+
     FILE is what Slurm knows besides: the output of `sacctmgr dump CLUSTER`, of `sacctmgr -P show qos` and of `scontrol
     show reservation`. These name accounts and users, so give --keep names, too.
 
     \b
     Example:
       tracebed whatif sacct.txt slurm.conf --set bf_interval=120 -o whatif
+      tracebed whatif sacct.txt slurm.conf --malleable share=0.3 -o answer
     """
     if len(files) > 1 and "names" not in reading.keep:
         emit(
@@ -131,20 +159,20 @@ def whatif(
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*which only `--policy slurm -P @slurm.conf` reads")
         jobs = load_workload(log, equal_nodes=False, **reading.keywords)
+    jobs = jobs if ensembles.real is None else tb.with_starts(jobs, ensembles.real)
     members, given = ensembles.perturb
-    sides = 2 if changes.settings or changes.add_nodes or changes.replacement else 1
-    sides += ensembles.outages is not None
-    with progress("predicting", total=sides * members) as bar:
-        found = tb.whatif(
-            jobs if ensembles.real is None else tb.with_starts(jobs, ensembles.real),
-            files,
-            **changes.keywords,
-            outages=ensembles.outages,
-            members=members,
-            perturbation={PERTURBED[name]: most for name, most in given.items()},
-            name=log.name,
-            on_progress=bar.update,
-        )
+    common: dict[str, Any] = {
+        "members": members,
+        "perturbation": {PERTURBED[name]: most for name, most in given.items()},
+        "name": log.name,
+    }
+    if resizes.malleable is not None:
+        check_alone("malleable", BESIDE_MALLEABLE)
+        found = _with_malleable(jobs, files, resizes.malleable, resizes.calibration, common)
+    elif resizes.calibration is not None:
+        raise InputError("--calibration has the costs of the resizes of --malleable", hint="give --malleable, too")
+    else:
+        found = _with_changes(jobs, files, changes, ensembles, common)
     for text in found.not_modeled:
         warn(f"{files[0]}: {text}")
     for note in found.notes:
@@ -158,6 +186,32 @@ def whatif(
         print_json(document.pop("schema"), document)
     else:
         _show(found)
+
+
+def _with_malleable(
+    jobs: tb.Workload, files: tuple[Path, ...], text: str, calibration: Path | None, common: dict[str, Any]
+) -> WhatIf:
+    """Return the answer about malleable jobs."""
+    from tracebed.operators.whatif.malleable import Malleable
+
+    members = common["members"]
+    with progress("predicting", total=members + Malleable.parse(text).simulations(members)) as bar:
+        found: WhatIf = tb.whatif_malleable(
+            jobs, files, text, calibration=calibration, on_progress=bar.update, **common
+        )
+    return found
+
+
+def _with_changes(
+    jobs: tb.Workload, files: tuple[Path, ...], changes: Changes, ensembles: Ensembles, common: dict[str, Any]
+) -> WhatIf:
+    """Return the answer about a change, or the backtest."""
+    sides = 2 if changes.settings or changes.add_nodes or changes.replacement else 1
+    sides += ensembles.outages is not None
+    with progress("predicting", total=sides * common["members"]) as bar:
+        keywords = {**changes.keywords, **common}
+        found: WhatIf = tb.whatif(jobs, files, outages=ensembles.outages, on_progress=bar.update, **keywords)
+    return found
 
 
 def _numbers(texts: tuple[str, ...]) -> dict[str, int | tuple[int, str]]:
@@ -197,14 +251,25 @@ def _show(found: WhatIf) -> None:
         emit(f"{left_out:,} more classes: --json or -o FOLDER has all")
     if found.comparison:
         emit(found.comparison)
+    if found.malleable is not None:
+        click.echo("")
+        print_table(*malleable_table(found))
     if found.outages:
         click.echo("")
         print_table(OUTAGES, [_of_outages(each) for each in found.outages.classes])
     click.echo("")
     for sentence in found.sentences:
         click.echo(sentence)
-    if found.change:
+    if found.change or found.malleable is not None:
         click.echo(f"backtest: {found.backtest}")
+
+
+def malleable_table(found: WhatIf) -> tuple[Sequence[str], list[list[str]]]:
+    """Return columns and rows of the table of malleable jobs."""
+    from tracebed.operators.whatif.resizing import columns_of, rows_of
+
+    assert found.malleable is not None
+    return columns_of(found.malleable), rows_of(found.malleable)
 
 
 def _of_outages(each: JobClass) -> list[Any]:

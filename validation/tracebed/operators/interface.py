@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from tracebed.api.arguments import AnyCalibration, loaded_calibration
 from tracebed.converters import workload as converters
 from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.perturbation import Perturbation
@@ -23,9 +24,11 @@ from tracebed.machine.calendar import Calendar
 from tracebed.operators.whatif import log as logs
 from tracebed.operators.whatif import page, pictures, study
 from tracebed.operators.whatif.change import Change
+from tracebed.operators.whatif.malleable import MEASURED, MEASURED_WORDS, Malleable, resize_costs
 from tracebed.operators.whatif.refused import Remedy
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.simulation.outages import outages_of
+from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.slurm.changes import Addition
 from tracebed.slurm.live_state import ask
 from tracebed.slurm.simulation.forecast import Starts
@@ -35,7 +38,7 @@ from tracebed.validation.pictures import Picture
 
 
 class WhatIf(study.WhatIf):
-    """A backtest and the effect of a change: `sentences`, `classes`, `jobs`, `windows`, `courses`."""
+    """A backtest, and the effect of a change or of malleable jobs: `sentences`, `classes`, `jobs`, `windows`, ..."""
 
     def save(self, folder: Path | str) -> Path:
         """Write the page (index.html), the document, the jobs and the pictures to a folder; return the page.
@@ -130,13 +133,11 @@ def whatif(
         >>> found.classes[0].effect.change < 0
         True
     """
-    bounds.check("number of members", members, 2, 10_000)
     one_of("over_limit", over_limit, [*Remedy])
-    workload = log if isinstance(log, converters.Workload) else read_workload(log, equal_nodes=False)
-    own = name or ("log" if isinstance(log, converters.Workload) else Path(log).name)
-    found = study.whatif(
+    workload = _workload(log)
+    return _answer(
         workload,
-        [Path(each) for each in ([conf] if isinstance(conf, str | Path) else conf)],
+        conf,
         Change(
             tuple(settings),
             tuple(
@@ -145,15 +146,110 @@ def whatif(
             ),
             None if replacement is None else Path(replacement),
         ),
-        name=own,
+        _name(log, name),
+        members,
+        perturbation,
         remedy=Remedy(over_limit),
         outages=outages_of(outages, workload),
+        workers=workers,
+        on_progress=on_progress,
+    )
+
+
+def whatif_malleable(
+    log: converters.Workload | Path | str,
+    conf: Path | str | Sequence[Path | str],
+    malleable: str,
+    *,
+    calibration: AnyCalibration | None = None,
+    members: int = 16,
+    perturbation: Mapping[str, float] | None = None,
+    name: str = "",
+    workers: int | None = None,
+    on_progress: Callable[[int], None] | None = None,
+) -> WhatIf:
+    """Predict what malleable jobs would do to a log: some of its jobs, resized by a layer beside Slurm.
+
+    The first ensemble is the backtest. The others have malleable jobs, which each seed draws, with each of two speedup
+    models, at the costs of resizes and without costs. Members with the same seed are pairs.
+
+    Args:
+        log: the log of a real cluster, or its file, in any format with logged starts; or jobs `with_starts`.
+        conf: the slurm.conf of the cluster, and further files, as for `whatif`.
+        malleable: the share of the jobs, and the policy of the layer, such as
+            `share=0.3,policy=dmr,seed=1..6,interval=10,where=nodes>=4 and partition=batch`. Several shares or policies
+            (`share=0..1/0.25`, `policy=dmr+pref`) are a sweep, always at the costs of resizes.
+        calibration: a calibration, or its file, with the costs of resizes; by default, they are those measured on Slurm
+            22.05.8.
+        members: members of the backtest.
+        perturbation: largest changes of the input of all members but the first, as for `whatif`.
+        name: name of the log in messages; by default that of its file.
+        workers: number of processes; by default that of the available cores.
+        on_progress: called with the number of finished members.
+
+    Returns:
+        The result; its attribute `malleable` has a cell for each share and policy.
+
+    Raises:
+        InputError: the log has no starts, the slurm.conf does not describe its cluster, `malleable` is invalid, or no
+            job can be malleable.
+
+    Example:
+        >>> import tracebed.api as tb
+        >>> jobs = tb.generate("lublin99", jobs=100, seed=1, nodes=16)
+        >>> lines = ["NodeName=n[1-16] CPUs=1", "PartitionName=batch Nodes=ALL Default=YES OverSubscribe=EXCLUSIVE"]
+        >>> _ = Path("slurm.conf").write_text("\\n".join(lines))
+        >>> log = tb.with_starts(jobs, tb.simulate(jobs, "easy"))
+        >>> found = tb.whatif_malleable(log, "slurm.conf", "share=0.3,policy=dmr", members=6)
+        >>> found.malleable.cells[0].policy
+        'dmr'
+    """
+    asked, costs = Malleable.parse(malleable), _costs(calibration)
+    how: dict[str, Any] = {"malleable": asked, "costs": costs, "workers": workers, "on_progress": on_progress}
+    return _answer(_workload(log), conf, Change(), _name(log, name), members, perturbation, **how)
+
+
+def _workload(log: converters.Workload | Path | str) -> converters.Workload:
+    return log if isinstance(log, converters.Workload) else read_workload(log, equal_nodes=False)
+
+
+def _name(log: converters.Workload | Path | str, name: str) -> str:
+    return name or ("log" if isinstance(log, converters.Workload) else Path(log).name)
+
+
+def _answer(
+    workload: converters.Workload,
+    conf: Path | str | Sequence[Path | str],
+    change: Change,
+    name: str,
+    members: int,
+    perturbation: Mapping[str, float] | None,
+    *,
+    on_progress: Callable[[int], None] | None,
+    **how: Any,
+) -> WhatIf:
+    """Return the answer of `study.whatif`."""
+    bounds.check("number of members", members, 2, 10_000)
+    found = study.whatif(
+        workload,
+        [Path(each) for each in ([conf] if isinstance(conf, str | Path) else conf)],
+        change,
+        name=name,
         members=members,
         perturbation=_perturbation(perturbation or {}),
-        workers=workers,
-        on_progress=reporter(f"predicting {own}", None, on_progress),
+        on_progress=reporter(f"predicting {name}", None, on_progress),
+        **how,
     )
     return WhatIf(**vars(found))
+
+
+def _costs(calibration: AnyCalibration | None) -> tuple[Overheads, str]:
+    """Return the costs of resizes, s, and their origin in words."""
+    if calibration is None:
+        return MEASURED, MEASURED_WORDS
+    made = loaded_calibration(calibration)
+    assert made is not None
+    return resize_costs(made.constants), f"of the calibration {made.name}"
 
 
 def _perturbation(given: Mapping[str, float]) -> Perturbation:

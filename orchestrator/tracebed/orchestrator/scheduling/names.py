@@ -24,3 +24,7 @@ class DependencyRule(enum.StrEnum):
     """Such a job starts, or is submitted, after the jobs on which it depends."""
     IGNORE = "ignore"
     """Each job is submitted at its own time, and depends on no other job."""
+
+
+OF_LAYER = ("resizes", "resize_interval")
+"""Parameters of the policy `slurm` that describe a layer beside Slurm, and not Slurm."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tracebed.orchestrator.scheduling.dependencies import Condition
+from tracebed.slurm.resize_layer import ResizePolicy
 from tracebed.slurm.simulation.resources import Parts, Request, Resources
 
 SUBMITTED, JOBS = -2, -1
@@ -260,6 +261,50 @@ class Availability:
     requeues: bool = True
 
 
+@dataclass(frozen=True)
+class Resizing:
+    """The layer that resizes running jobs beside Slurm's loops, see `slurm.resize_layer`. Sizes are in nodes.
+
+    Expanders are the last entries of the inputs, and are never submitted: a malleable job that may expand has one, with
+    what the job requests on one node.
+
+    Attributes:
+        policy: how the layer decides.
+        interval_s, phase_s: the layer makes a pass at multiples of the interval after the phase, s.
+        least, preferred, most: sizes of each job; 0: rigid. Each job starts at the size that it requests.
+        rates: of each job, its rate at each size from the least to the most, relative to that at its requested size.
+        expander: the expander of each job; -1: the job does not expand.
+        shrinks: whether each job may shrink.
+        grows: whether each job may grow beyond the largest size that it has had.
+        pause_s: for how long a job does not work when a resize takes effect, s.
+        release_s: time from the decision of a shrink until the nodes are free, s.
+        merge_s, merge_rank_s: time from the start of an expander of one node until the job has its nodes, and the
+            additional time for each further node, s.
+        counted: whether a merged expander stays counted as a running job (priority/multifactor).
+    """
+
+    policy: ResizePolicy
+    interval_s: float
+    phase_s: float
+    least: Sequence[int]
+    preferred: Sequence[int]
+    most: Sequence[int]
+    rates: Sequence[Sequence[float]]
+    expander: Sequence[int]
+    shrinks: Sequence[bool]
+    grows: Sequence[bool]
+    pause_s: float = 0.0
+    release_s: float = 0.0
+    merge_s: float = 0.0
+    merge_rank_s: float = 0.0
+    counted: bool = False
+
+    @property
+    def expanders(self) -> int:
+        """Number of expanders."""
+        return sum(entry >= 0 for entry in self.expander)
+
+
 NO_LIMITS = Limits()
 
 
@@ -300,6 +345,7 @@ class Inputs:
         deadline: instant until which each job must end, s; inf: none. Empty: no job has one.
         het_job: heterogeneous job of each component; -1: none. Empty: there are none.
         availability: the outages of nodes; None: there are none.
+        resizing: the layer that resizes running jobs; None: there is none.
         watched: the simulation ends when the first `watched` jobs have started; 0: when all jobs have ended.
     """
 
@@ -350,16 +396,33 @@ class Inputs:
     deadline: Sequence[float] = ()
     het_job: Sequence[int] = ()
     availability: Availability | None = None
+    resizing: Resizing | None = None
     watched: int = 0
 
 
 class Stint(NamedTuple):
-    """A time in which a job held cores, before it was requeued or suspended."""
+    """A time in which a job held cores, before it was requeued, suspended or resized."""
 
     job: int
     start: float
     end: float
     parts: Parts
+
+
+class Resized(NamedTuple):
+    """A resize that took effect. Times are in s, sizes in nodes."""
+
+    job: int
+    asked: float
+    """The decision of the layer."""
+    decided: float
+    """When the job begins to adapt."""
+    applied: float
+    """When it works on its new nodes."""
+    ended: float
+    """When the nodes of a shrink are free."""
+    before: int
+    after: int
 
 
 @dataclass
@@ -380,3 +443,4 @@ class Outcome:
     refused: list[int]
     parts: Sequence[Parts]
     stints: list[Stint]
+    resizes: list[Resized] = field(default_factory=list)

@@ -38,7 +38,7 @@ from tracebed.orchestrator.simulation.outages import Outages
 from tracebed.orchestrator.simulation.prediction import PredictionOptions, Simulation, no_collection, simulator_of
 from tracebed.orchestrator.simulation.simulator import Simulator
 from tracebed.orchestrator.tables import make_run
-from tracebed.slurm.machine import MINUTE_S, Partition, SlurmCluster, SlurmMachine, slurm_machine_of
+from tracebed.slurm.machine import MINUTE_S, Partition, SlurmCluster, SlurmMachine, Weights, slurm_machine_of
 from tracebed.slurm.simulation import engine
 from tracebed.slurm.simulation.accounts import Accounting, Owner
 from tracebed.slurm.simulation.allocated_ranges import AllocatedRanges
@@ -56,6 +56,7 @@ from tracebed.slurm.simulation.inputs import (
     Outcome,
     amounts_of,
 )
+from tracebed.slurm.simulation.resizing import Sizes, with_layer
 from tracebed.slurm.simulation.resources import (
     ALL,
     CONS_RES,
@@ -122,7 +123,7 @@ class SlurmSimulation(Simulation):
 
     def execute(self, workload: Workload, machine: Machine, setup: Setup, options: PredictionOptions) -> Run:
         """Simulate a workload. A member is the seed of all that a slurm.conf leaves open."""
-        if not isinstance(machine, SlurmMachine) and machine.plain:
+        if not isinstance(machine, SlurmMachine) and machine.plain and setup.policy().resizes == "none":  # type: ignore[attr-defined]
             if options.member is not None:
                 policy = setup.policy()
                 assert isinstance(policy, Slurm)
@@ -233,6 +234,8 @@ def simulate(
         inputs = with_bookings(inputs, names, slurm_cluster, reservations, policy.epoch_s, seed)
     if outages is not None:
         inputs = with_outages(inputs, outages, slurm_cluster)
+    if policy.resizes != "none":
+        inputs = _with_layer(inputs, numbers, jobs, policy, setup, seed, counted=slurm_cluster.weights != Weights())
     outcome = engine.simulate(inputs, policy)
     _enter(record, cluster, numbers, inputs, outcome, setup)
     if outages is not None:
@@ -498,6 +501,43 @@ def _drawn(policy: Slurm, inputs: Inputs, seed: int) -> tuple[Slurm, Inputs]:
     return replace(policy, **phases), replace(inputs, check_s=check, first_period_s=first)
 
 
+def _with_layer(
+    inputs: Inputs, numbers: Sequence[int], jobs: Jobs, policy: Slurm, setup: Setup, seed: int, *, counted: bool
+) -> Inputs:
+    """Return the inputs with the layer of the policy. The jobs that it does not resize are counted."""
+    assert policy.resizes != "none"
+    known = dict[tuple[Any, ...], list[float]]()
+
+    def sizes(job: int, eligible: int) -> Sizes | None:
+        if not jobs.malleable[job]:
+            return None
+        least, most = jobs.low[job], max(jobs.nodes[job], min(jobs.high[job], eligible.bit_count()))
+        key = id(jobs.speedup[job]), jobs.nodes[job], least, most
+        if key not in known:
+            known[key] = [jobs.rate(job, nodes) for nodes in range(least, most + 1)]
+        return Sizes(least, min(jobs.pref[job], most), most, known[key])
+
+    of_entries = [sizes(job, inputs.requests[entry].eligible) for entry, job in enumerate(numbers)]
+    overheads = setup.timing.overheads
+    changed, reasons = with_layer(
+        inputs,
+        of_entries,
+        policy.resizes,
+        policy.release,
+        counted=counted,
+        interval_s=float(policy.resize_interval),
+        phase_s=np.random.default_rng([seed, 4]).uniform(0.0, float(policy.resize_interval)),
+        pause_s=overheads.reconfiguration_s,
+        release_s=overheads.release_s,
+        merge_s=overheads.expand_s,
+        merge_rank_s=overheads.expand_rank_s,
+    )
+    why = {numbers[entry]: reason for entry, reason in reasons.items()}
+    for reason, count in sorted(Counter(why.values()).items()):
+        jobs.counts[f"malleable jobs: each {reason}"] = count
+    return changed
+
+
 def _never(inputs: Inputs, job: int, refused: int) -> tuple[JobState, str]:
     """Return the final state, and the reason, of a job that never starts."""
     if refused >= 0:
@@ -521,6 +561,10 @@ def _enter(
 ) -> None:
     """Write the outcome into the record and the ledger."""
     starts = outcome.launched if setup.timing.dispatched else outcome.start
+    for resize in outcome.resizes:
+        job = numbers[resize.job]
+        record.resize_requested(job, resize.before, resize.after, resize.asked)
+        record.resize_applied(job, resize.decided, resize.applied, max(resize.applied, resize.ended))
     settled = {job for job, end in zip(numbers, outcome.end, strict=True) if not math.isnan(end)}
     for at, job in enumerate(numbers):
         record.restarts[job] += outcome.restarts[at]
@@ -539,8 +583,8 @@ def _enter(
     stints = outcome.stints
     if stints:
         owners = [numbers[stint.job] for stint in stints]
-        begins, ends = ([getattr(stint, name) for stint in stints] for name in ("start", "end"))
-        _hold(cluster, [stint.parts for stint in stints], owners, begins, ends)
+        begins = [starts[each.job] if each.start == outcome.start[each.job] else each.start for each in stints]
+        _hold(cluster, [each.parts for each in stints], owners, begins, [each.end for each in stints])
 
 
 def _enter_outages(record: ScheduleRecord, numbers: Sequence[int], outcome: Outcome, outages: Outages) -> None:

@@ -33,6 +33,8 @@ from tracebed.validation.verdict.moving_average import MovingAverage, moving_ave
 BY = {"partition": "partition", "node_class": "class", "queue": "QOS", "group": "account", "cores": "size"}
 """Column of the table of jobs -> name of its classification."""
 ALL = "all jobs"
+KIND = "kind"
+"""Classification whose classes have other jobs in each member: the malleable ones, and the others."""
 MOST = 6
 """Most partitions, besides those that were changed, whose answers are printed as sentences."""
 
@@ -114,6 +116,10 @@ class JobClass:
     """The change of the mean wait of the compared jobs, s; None if there are none."""
     shares: tuple[float, float, float] = (math.nan, math.nan, math.nan)
     """The effect as a share of the mean wait in the cluster as it was, and its interval: of the ratio of each pair."""
+    most_error: float = math.inf
+    """Largest error with which there is an answer, |ln(predicted / logged)|."""
+    figure: str = "waits"
+    """What the times are, in words."""
 
     @property
     def answer(self) -> Answer:
@@ -128,14 +134,21 @@ class JobClass:
             return Answer.UNKNOWN
         if not self.effect.differ:
             return Answer.CHANCE
-        if size(self.shares[0]) <= self.error:
+        if self.unfit or size(self.shares[0]) <= self.error:
             return Answer.ERROR
         return Answer.FALL if self.effect.change < 0 else Answer.RISE
 
     @property
+    def unfit(self) -> bool:
+        """Whether the error is so large that there is no answer, whatever the effect."""
+        return self.error > self.most_error
+
+    @property
     def title(self) -> str:
         """The class in words: `partition gpu`, or `all jobs`."""
-        return ALL if self.by == "all" else f"{self.by} {self.name}" + (" cores" if self.by == "size" else "")
+        if self.by in ("all", KIND):
+            return self.name
+        return f"{self.by} {self.name}" + (" cores" if self.by == "size" else "")
 
     @property
     def effect_text(self) -> str:
@@ -160,7 +173,7 @@ class JobClass:
     @property
     def sentence(self) -> str:
         """The answer in words; empty without a change."""
-        waits, own = f"waits of {self.title}", f"the model's own error on this log is {spread(self.error)}"
+        waits, own = f"{self.figure} of {self.title}", f"the model's own error on this log is {spread(self.error)}"
         if self.much:
             work = (
                 f"{percent(self.lost)} % of its core hours" if self.lost > MOST_LOST else "too much work of other jobs"
@@ -178,7 +191,7 @@ class JobClass:
             case Answer.CHANCE:
                 return f"{waits}: inconclusive: chance exceeds the effect ({change} %, {low} to {high} %); {own}"
             case Answer.ERROR:
-                what = "the error of the model exceeds the effect"
+                what = "the model does not fit this log" if self.unfit else "the error of the model exceeds the effect"
                 return f"{waits}: inconclusive: {what} ({change} %, {low} to {high} %); {own}"
         if self.effect.differ is None:
             return f"{waits}: inconclusive: too few members for an interval ({self.effect.pairs})"
@@ -255,11 +268,11 @@ def _class(by: str, name: str, jobs: pd.DataFrame, base: FloatArray, changed: Ch
         return with_lost
     before, after = (side[:, compared].mean(axis=1) for side in (changed.before, changed.after))
     return replace(
-        with_lost, changed_s=float(after.mean()), effect=paired(before, after), shares=_shares(before, after)
+        with_lost, changed_s=float(after.mean()), effect=paired(before, after), shares=shares_of(before, after)
     )
 
 
-def _shares(before: FloatArray, after: FloatArray) -> tuple[float, float, float]:
+def shares_of(before: FloatArray, after: FloatArray) -> tuple[float, float, float]:
     """Return the change as a share, of the means and at the ends of the interval over the pairs; NaN: no job waits."""
     known = before > 0
     if not known.any():

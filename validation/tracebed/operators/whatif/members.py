@@ -1,7 +1,7 @@
 """Members of an ensemble: predictions of a log under one slurm.conf, each with draws and a perturbed input of its own.
 
-Member k draws from the seed k what a slurm.conf leaves open, and, but for member 0, its input is perturbed with the
-seed k. Members k of two clusters are a pair: they share draws and input.
+Member k draws from the seed k what a slurm.conf leaves open, and which jobs are malleable, if some are. But for member
+0, its input is perturbed with the seed k. Members k of two clusters are a pair: they share draws and input.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 import tempfile
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -26,9 +26,12 @@ from tracebed.converters.workload import BoolArray, FloatArray, IntArray, Worklo
 from tracebed.ground.errors import TracebedError
 from tracebed.ground.states import JobState
 from tracebed.machine.calendar import Calendar
+from tracebed.operators.whatif.malleable import Malleability
 from tracebed.operators.whatif.refused import Remedy, adapted
+from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.setup import Setup
+from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.slurm.machine import SlurmMachine
 from tracebed.validation.experiments.pools import LocalPool
@@ -38,12 +41,16 @@ from tracebed.validation.metrics.classes import names_of
 ALONE = 20_000
 """Jobs to simulate, in all members, up to which other processes would take longer to start than to compute."""
 
+BOUNDED = "malleable jobs: each "
+"""Part of the warnings of a run about jobs that the layer does not resize, or not expand."""
+
 
 @dataclass(frozen=True)
 class Side:
     """A machine, further parameters of the policy, the remedy for jobs beyond the longest limits, and the outages.
 
     `longest`: the longest time limit with which each job may start on it, s, shape (jobs,); infinity: any.
+    `malleable`: the jobs that are malleable, and the layer that resizes them. `costs`: what a resize costs.
     """
 
     machine: SlurmMachine
@@ -51,6 +58,8 @@ class Side:
     longest: FloatArray
     remedy: Remedy = Remedy.LEAVE_OUT
     outages: Calendar | None = None
+    malleable: Malleability | None = None
+    costs: Overheads = field(default_factory=Overheads)
 
     def of(self, rows: BoolArray) -> Side:
         """Return the same for some of the jobs."""
@@ -69,9 +78,22 @@ class Member:
 
     def setup(self) -> Setup:
         """Return the setup: Slurm on the cluster, which kills jobs at their limits."""
-        return Setup.of(
-            "slurm", over_limit=OverLimit.KILL, policy_parameters={**self.side.parameters, "seed": self.seed}
-        )
+        layer = {} if self.side.malleable is None else self.side.malleable.parameters
+        parameters = {**self.side.parameters, **layer, "seed": self.seed}
+        return Setup.of("slurm", over_limit=OverLimit.KILL, policy_parameters=parameters, overheads=self.side.costs)
+
+
+class Held(NamedTuple):
+    """What jobs held: a row for each range of nodes of a job and each time, shape (rows,)."""
+
+    job: IntArray
+    """Row of the job in the workload."""
+    start: FloatArray
+    """Time of the log, s."""
+    end: FloatArray
+    nodes: IntArray
+    cores: IntArray
+    """Cores on all these nodes."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +109,10 @@ class Predicted:
         reasons: row of a job that does not start -> the reason.
         node_class: the class of nodes of each job (`metrics.classes`), shape (jobs,); empty: it does not start.
         hit: number of jobs that lost a node at least once; 0 without outages.
+        killed: whether each job reached its time limit, shape (jobs,).
+        held: what the jobs held.
+        resizes: numbers of expansions and of shrinks that took effect.
+        bounded: how many malleable jobs the layer does not resize, or not expand, and why.
     """
 
     wait: FloatArray
@@ -97,7 +123,11 @@ class Predicted:
     rejected: Counter[tuple[str, str]]
     reasons: Mapping[int, str]
     node_class: npt.NDArray[np.object_]
+    killed: BoolArray
+    held: Held
     hit: int = 0
+    resizes: tuple[int, int] = (0, 0)
+    bounded: tuple[str, ...] = ()
 
 
 def ensemble(
@@ -111,20 +141,34 @@ def ensemble(
     on_progress: Callable[[int], None] | None = None,
 ) -> list[Predicted]:
     """Predict a workload on a cluster; return the members by seed. `edges` of bins of time are in s."""
+    todo = [(side, seed) for seed in seeds]
+    return predictions(workload, todo, perturbation, edges, workers=workers, on_progress=on_progress)
+
+
+def predictions(
+    workload: Workload,
+    todo: Sequence[tuple[Side, int]],
+    perturbation: Perturbation,
+    edges: FloatArray,
+    *,
+    workers: int | None = None,
+    on_progress: Callable[[int], None] | None = None,
+) -> list[Predicted]:
+    """Predict a workload on each of the clusters with its seed; return the members in this order."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "log.parquet"
         write_workload(workload, path)
-        todo = [(seed, Member(path, side, seed, perturbation, edges)) for seed in seeds]
-        few = len(workload) * len(todo) <= ALONE
+        items = [(at, Member(path, side, seed, perturbation, edges)) for at, (side, seed) in enumerate(todo)]
+        few = len(workload) * len(items) <= ALONE
         found: dict[int, Predicted] = {}
         with LocalPool(1 if few else workers) as pool:
-            for (seed, _), result in pool.map(_of_cluster, todo):
+            for (at, _), result in pool.map(_of_cluster, items):
                 if isinstance(result, TracebedError):
                     raise result
-                found[seed] = result
+                found[at] = result
                 if on_progress:
                     on_progress(len(found))
-    return [found[seed] for seed in seeds]
+    return [found[at] for at in range(len(items))]
 
 
 def _of_cluster(item: tuple[int, Member]) -> Predicted:
@@ -134,6 +178,8 @@ def _of_cluster(item: tuple[int, Member]) -> Predicted:
 def predicted(member: Member) -> Predicted:
     """Simulate a member."""
     workload, side = _workload(member.path), member.side
+    if side.malleable is not None:
+        workload = side.malleable.applied(workload, member.seed)
     given, rows = _perturbed(workload, member)
     given, own = adapted(given, side.longest[rows], side.remedy)
     own = rows[own]
@@ -153,6 +199,8 @@ def predicted(member: Member) -> Predicted:
     last = rows_held["start"] == rows_held.groupby("job_id")["start"].transform("max")  # of several runs of a job
     cores = rows_held[last].groupby("job_id")["cores"].sum()
     failed = jobs.equal("state", JobState.FAILED)  # only those that lost a node
+    killed = np.zeros(len(workload), dtype=bool)
+    killed[own[jobs.equal("state", JobState.KILLED)[places]]] = True
     codes, names = names_of(run, "class")
     node_class = pd.Series(np.array(names, dtype=object)[codes], index=jobs["job_id"])
     reasons, refused = jobs["reason"][places], jobs.equal("state", JobState.REJECTED)[places]
@@ -165,8 +213,29 @@ def predicted(member: Member) -> Predicted:
         rejected=Counter(zip(workload.partitions()[own[refused]], reasons[refused], strict=True)),
         reasons={int(own[at]): str(reasons[at]) for at in np.flatnonzero(np.isnan(start))[::-1]},
         node_class=node_class.reindex(workload.column("job_id"), fill_value="").to_numpy(dtype=object),
+        killed=killed,
+        held=_held(run, pd.Index(given.column("job_id")), own),
         hit=int(((jobs["restarts"] > 0) | failed).sum()) if run.info.outages else 0,
+        resizes=_resizes(run),
+        bounded=tuple(text for text in run.info.warnings if BOUNDED in text),
     )
+
+
+def _held(run: Run, names: pd.Index[str], own: IntArray) -> Held:
+    """Return what the jobs of a run held, with the row `own` of each of the jobs `names` in the workload."""
+    held = run.table("allocations")
+    job = own[names.get_indexer(pd.Index(held["job_id"]))]
+    return Held(job, held["start"], held["end"], held["count"], held["cores"] * held["count"])
+
+
+def _resizes(run: Run) -> tuple[int, int]:
+    """Return the numbers of expansions and of shrinks that took effect."""
+    rows = run.table("reconfigurations")
+    if not len(rows):
+        return 0, 0
+    applied = np.isfinite(rows["applied"])
+    more = rows["nodes_to"] > rows["nodes_from"]
+    return int((applied & more).sum()), int((applied & ~more).sum())
 
 
 def _perturbed(workload: Workload, member: Member) -> tuple[Workload, IntArray]:

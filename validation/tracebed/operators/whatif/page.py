@@ -10,6 +10,7 @@ from typing import Any
 from tracebed.ground.outputs import WHATIF
 from tracebed.operators.whatif.classes import Answer
 from tracebed.operators.whatif.pictures import pictures
+from tracebed.operators.whatif.resizing import columns_of, rows_of
 from tracebed.operators.whatif.study import WhatIf, cores_of, document
 from tracebed.validation.pictures import save_all
 from tracebed.validation.report.interactive import scripts
@@ -39,7 +40,8 @@ def render(found: WhatIf) -> str:
             "whatif",
             scripts=scripts(),
             found=found,
-            title="; ".join(found.change) or "Backtest",
+            title="; ".join(found.change)
+            or ("Backtest" if found.malleable is None else "Backtest, and malleable jobs"),
             state="accurate" if conclusive else "inconclusive" if found.change else "",
             machines=[
                 (side, len(machine.nodes), cores_of(machine), ", ".join(each.name for each in machine.partitions))
@@ -51,10 +53,15 @@ def render(found: WhatIf) -> str:
 
 
 def _own(found: WhatIf) -> Iterator[tuple[str, str, int, Callable[[Any], Content]]]:
-    orders = {"waits": 100, "effects": 200, "classes": 300, "queue": 500, "utilization": 600}
+    orders = {"sweep": 50, "staircase": 60, "waits": 100, "effects": 200, "classes": 300, "queue": 500}
+    orders["utilization"] = 600
     for name, (title, picture) in pictures(found).items():
         yield name, title, orders[name], partial(_constant, picture)
     yield "table", "All classes", 400, _table
+    if found.malleable is not None:
+        table = {"columns": columns_of(found.malleable), "rows": rows_of(found.malleable)}
+        content = fill("whatif_malleable", found=found.malleable, **table)
+        yield "malleable", "Malleable jobs", 70, partial(_constant, content)
     if found.outages:
         yield "outages", "With and without the outages", 450, partial(_constant, fill("whatif_outages", found=found))
 

@@ -1,4 +1,7 @@
-"""The pictures of a what-if: waits over time, effects beside errors, waits by class, queue length, utilization."""
+"""The pictures of a what-if: waits over time, effects beside errors, waits by class, queue length, utilization.
+
+Those of malleable jobs: a day as staircases, and shares x policies.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +17,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from tracebed.operators.whatif.classes import Answer, JobClass
+from tracebed.operators.whatif.resizing import Resizing
 from tracebed.operators.whatif.study import WhatIf
-from tracebed.validation.pictures import Picture
+from tracebed.validation.pictures import COLORS, LINES, MARKERS, Picture
 from tracebed.validation.report.style import ACCURATE, DASHED, NARROW, PREDICTED, REAL, SOFT, panels
 
 SIDES = {
@@ -44,9 +48,10 @@ def pictures(found: WhatIf) -> dict[str, tuple[str, Picture]]:
     def table() -> pd.DataFrame:
         return pd.DataFrame([_row(each) for each in found.classes])
 
-    if found.refused is not None and not found.refused.much:
+    answered = found.refused is not None and not found.refused.much and not found.classes[0].much
+    if answered:
         drawn["effects"] = "Effect beside the error of the model", replace(_effects(found.classes), data=table)
-    by_class = _classes(found.classes, changed=found.refused is not None and not found.refused.much)
+    by_class = _classes(found.classes, changed=answered)
     drawn["classes"] = "Waits by class", replace(by_class, data=table)
     courses = (
         ("queue", "Queue", "waiting_", "waiting jobs", "Number of waiting jobs."),
@@ -55,7 +60,79 @@ def pictures(found: WhatIf) -> dict[str, tuple[str, Picture]]:
     for name, title, prefix, label, about in courses:
         own = found.courses[["time", *(column for column in found.courses if str(column).startswith(prefix))]]
         drawn[name] = title, _lines(found, own, prefix, label, f"{about} {begin}")
+    if found.malleable is not None:
+        if found.malleable.sweep:
+            drawn["sweep"] = "Shares and policies", _sweep(found.malleable)
+        elif (day := found.malleable.staircase) is not None and len(day):
+            drawn["staircase"] = "A day of the malleable jobs", _staircase(found, day)
     return drawn
+
+
+def _staircase(found: WhatIf, day: pd.DataFrame) -> Picture:
+    """Return the picture of the nodes that the malleable jobs hold in a day, before and after."""
+
+    def draw(width: float) -> Figure:
+        figure, (axes,) = panels(1, 2.1, width)
+        hours = (day["time"] - float(day["time"].iloc[0])) / 3600.0
+        for side, column in (("predicted", "before"), ("changed", "after")):
+            _, color, line = SIDES[side]
+            label = "before" if column == "before" else "malleable"
+            axes.step(hours, day[column], where="post", color=color, linestyle=line, linewidth=1.2, label=label)
+        axes.set_ylim(bottom=0)
+        axes.set_ylabel("nodes")
+        axes.set_xlabel("time (h)")
+        _legend(axes)
+        return figure
+
+    begin = float(day["time"].iloc[0] - found.courses["time"].iloc[0])
+    about = (
+        "Nodes that the jobs hold which are malleable in the first pair (Amdahl's law, first seed): with resizes, and "
+        "the same jobs without. Of all days, resizes change this one most. "
+        f"Time 0: {_length(begin)} after {_begin(found)}."
+    )
+    return Picture(draw, about, "Nodes of the malleable jobs over a day, before and after", data=lambda: day)
+
+
+def _sweep(found: Resizing) -> Picture:
+    """Return the picture of the effect of each policy over the share of malleable jobs."""
+    policies = list(dict.fromkeys(each.policy for each in found.cells))
+    rows = [
+        {"share": each.share, "policy": each.policy, **dict(zip(EFFECT, each.every.shares, strict=True))}
+        for each in found.cells
+    ]
+    rows += [{"share": 0.0, "policy": name, **dict.fromkeys(EFFECT, 0.0)} for name in policies if 0.0 in found.shares]
+    table = pd.DataFrame(rows).sort_values(["policy", "share"], ignore_index=True)
+
+    def draw(width: float) -> Figure:
+        figure, (axes,) = panels(1, 2.6, width)
+        error = found.cells[0].every.error
+        if math.isfinite(error):
+            error = min(error, MOST_ERROR)
+            axes.axhspan(100 * math.expm1(-error), 100 * math.expm1(error), color=SOFT, alpha=0.15, linewidth=0)
+        for at, name in enumerate(policies):
+            own, color = table[table["policy"] == name], COLORS[at % len(COLORS)]
+            share, (middle, low, high) = 100 * own["share"], (100 * own[column] for column in EFFECT)
+            style: dict[str, Any] = {"linestyle": LINES[at % len(LINES)], "marker": MARKERS[at % len(MARKERS)]}
+            axes.plot(share, middle, color=color, linewidth=1.2, markersize=4, label=name, **style)
+            axes.fill_between(share, low, high, color=color, alpha=0.15, linewidth=0)
+        known = table[list(EFFECT)].to_numpy()
+        ends = 100 * np.append(known[np.isfinite(known)], [-0.05, 0.05])
+        margin = 0.1 * (ends.max() - ends.min())
+        axes.set_ylim(ends.min() - margin, ends.max() + margin)
+        axes.axhline(0.0, color=SOFT, linewidth=0.8)
+        axes.set_ylabel("change of the mean wait (%)")
+        axes.set_xlabel("malleable share of the jobs that can be malleable (%)")
+        _legend(axes)
+        return figure
+
+    about = (
+        "Change of the mean wait of all jobs. Line: mean over the seeds and the speedup models; band: the middle 95 % "
+        "of the pairs. Grey: the falls and rises by less than the error of the model on this log."
+    )
+    return Picture(draw, about, "Change of the mean wait by share and policy", data=lambda: table)
+
+
+EFFECT = ("effect", "effect_low", "effect_high")
 
 
 def _row(each: JobClass) -> dict[str, object]:
@@ -71,7 +148,7 @@ def _row(each: JobClass) -> dict[str, object]:
         "error_low": math.expm1(-each.error),
         "moving_average_error": math.nan if each.moving is None else each.moving.error,
         "changed_wait_s": each.changed_s,
-        **dict(zip(("effect", "effect_low", "effect_high"), each.shares, strict=True)),
+        **dict(zip(EFFECT, each.shares, strict=True)),
         "answer": "" if each.effect is None else each.answer.value,
     }
 
@@ -97,7 +174,7 @@ def _lines(found: WhatIf, table: pd.DataFrame, prefix: str, label: str, about: s
         _legend(axes)
         return figure
 
-    changed = " Changed: the same under the changed slurm.conf." if found.change else ""
+    changed = f" Changed: {found.contrast}." if found.change else ""
     sides = "Logged: read from the log. Predicted: mean over the members of the ensemble."
     return Picture(draw, f"{about} {sides}{changed}", alt=about, data=lambda: table)
 

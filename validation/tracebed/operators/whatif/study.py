@@ -1,4 +1,4 @@
-"""What if: the backtest of a log under its slurm.conf, and the effect of a change of the slurm.conf.
+"""What if: the backtest of a log under its slurm.conf, and the effect of a change, or of malleable jobs.
 
 The effect is that on the same jobs in both clusters: jobs that the changed cluster refuses are left out of both.
 Otherwise the others would wait less because less work is done, not because the cluster is better.
@@ -28,12 +28,15 @@ from tracebed.machine.calendar import Calendar
 from tracebed.operators.whatif.change import Change, changed_cluster
 from tracebed.operators.whatif.classes import Changed, JobClass, classes_of, headlines
 from tracebed.operators.whatif.log import Log, log_of
-from tracebed.operators.whatif.members import Predicted, Side, ensemble, mean_of
+from tracebed.operators.whatif.malleable import MEASURED, MEASURED_WORDS, Malleable, candidates_of
+from tracebed.operators.whatif.members import Predicted, Side, ensemble, mean_of, predictions
 from tracebed.operators.whatif.outages import OutageEffect, calendar_of, effect_of
 from tracebed.operators.whatif.refused import Refused, Remedy, beyond
+from tracebed.operators.whatif.resizing import Resizing, judged, resizing
 from tracebed.operators.whatif.shares import spread
 from tracebed.orchestrator.runs.steps import Steps
 from tracebed.orchestrator.simulation.outages import OutageModel
+from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.slurm.conf import read
 from tracebed.slurm.conf_lines import lines_of
 from tracebed.slurm.machine import OVER_S, SlurmCluster
@@ -75,6 +78,7 @@ class WhatIf:
         notes: assumptions about the log, and jobs that are left out.
         not_modeled: what is not modeled of both files, a sentence for each group of settings.
         outages: what the outages of nodes do to the backtest; None: none are given.
+        malleable: what malleability would bring; None: no job is malleable.
         unix_start: Unix time of second 0; None: unknown.
         zone: time zone of the log.
     """
@@ -96,6 +100,7 @@ class WhatIf:
     unix_start: float | None
     zone: str
     outages: OutageEffect | None = None
+    malleable: Resizing | None = None
 
     @property
     def sentences(self) -> list[str]:
@@ -103,6 +108,9 @@ class WhatIf:
 
         The last one is what the outages do to the backtest, if there are any.
         """
+        if self.malleable is not None:
+            parts = [each.sentence for each in self.headlines if each.by == "partition" and self.change]
+            return [*self.malleable.sentences, *parts]
         outages = [] if self.outages is None else [self.outages.sentence]
         if self.refused is None:
             return [self.backtest, *outages]
@@ -117,6 +125,11 @@ class WhatIf:
             return ""
         jobs = f"{every.compared:,} of the {every.jobs:,} judged jobs"
         return f"changed and effect are of {jobs}, those that start in both clusters"
+
+    @property
+    def contrast(self) -> str:
+        """What the changed side of figures is, in words."""
+        return "the same under the changed slurm.conf" if self.malleable is None else "the same with malleable jobs"
 
     @property
     def headlines(self) -> list[JobClass]:
@@ -164,6 +177,7 @@ class WhatIf:
             "notes": list(self.notes),
             "not_modeled": list(self.not_modeled),
             "outages": None if self.outages is None else self.outages.to_json(),
+            "malleable": None if self.malleable is None else self.malleable.to_json(),
         }
         return dict(json_values(found))
 
@@ -176,6 +190,8 @@ def whatif(
     name: str = "log",
     remedy: Remedy = Remedy.LEAVE_OUT,
     outages: Calendar | OutageModel | None = None,
+    malleable: Malleable | None = None,
+    costs: tuple[Overheads, str] = (MEASURED, MEASURED_WORDS),
     members: int = 16,
     perturbation: Perturbation,
     workers: int | None = None,
@@ -184,7 +200,8 @@ def whatif(
     """Predict a log under its slurm.conf and under a changed one, and compare both with each other and with the log.
 
     The arguments are those of `tracebed.api.whatif`; `files` is what `slurm.conf.read` takes, and None `workers` are as
-    many as there are cores.
+    many as there are cores. With `malleable` jobs, there is no change, and there are no outages; `costs`: what resizes
+    cost, and the origin of these times in words.
     """
     zone = workload.provenance.time_zone or ""
     clusters = [read(*files, plain=True, zone=zone)]
@@ -198,16 +215,24 @@ def whatif(
     machines = [machine.cluster for machine in slurm_machines]
     log = log_of(workload, machines[0], name)
     _check_partitions(log, machines[0], name, conf)
+    candidates = None
+    if malleable is not None:
+        candidates = candidates_of(log.workload, machines[0], malleable.where, malleable.release)
+        candidates.check(malleable.shares)
     origin = workload.provenance.unix_start
     known: dict[str, Any] = {} if origin is None else {"epoch_s": float(origin)}
+    if malleable is not None:
+        known["release"] = malleable.release
     edges = np.linspace(log.begin, _end(log), BINS + 1)
     sides = [Side(machine, known, longest_limits(log.workload, machine.cluster)) for machine in slurm_machines]
     out_notes: list[str] = []
     if outages is not None:
         calendars, out_notes = calendar_of(outages, log.workload, slurm_machines, name)
         sides = [replace(side, outages=calendar) for side, calendar in zip(sides, calendars, strict=True)]
-    ensembles = len(sides) + (outages is not None)
-    done, total = itertools.count(1), ensembles * members  # without refused jobs, which need more members
+    total = (len(sides) + (outages is not None)) * members  # without refused jobs, which need more members
+    if malleable is not None:
+        total += malleable.simulations(members)
+    done = itertools.count(1)
 
     def tick(_: int) -> None:
         if on_progress:
@@ -235,18 +260,33 @@ def whatif(
         changed = effect.changed.of(rows)
         jobs = jobs.assign(changed=changed.after.mean(axis=0))
         found.append(effect.members)
+    answer = None
+    if malleable is not None and candidates is not None:
+        run = partial(
+            predictions, log.workload, perturbation=perturbation, edges=edges, workers=workers, on_progress=tick
+        )
+        answer, pairs = resizing(log, base, sides[0], malleable, candidates, costs, run)
+        notes += [*candidates.notes, *answer.notes]
+        if not answer.sweep:
+            changed = replace(pairs.changed, much=answer.cells[0].much).of(rows)
+            jobs = jobs.assign(changed=changed.after.mean(axis=0))
+            found.append(list(pairs.after))
+    classes = classes_of(jobs, waits[:, rows], changed)
+    refused = effect.refused if change else None
+    if answer is not None and malleable is not None and not answer.sweep:
+        classes, refused = judged(classes, len(malleable.seeds)), _nothing_refused(log, base[0])
     windows, window_s = _windows(jobs, changed)
     return WhatIf(
         name=name,
-        change=change.words(lines_of(Path(conf))),
+        change=change.words(lines_of(Path(conf))) if answer is None else answer.words,
         partitions=change.partitions,
         machines=tuple(machines),
-        classes=tuple(classes_of(jobs, waits[:, rows], changed)),
+        classes=tuple(classes),
         jobs=jobs,
-        refused=effect.refused if change else None,
+        refused=refused,
         windows=windows,
         window_s=window_s,
-        courses=_courses(log, found, machines, edges),
+        courses=_courses(log, found, [*machines, machines[0]], edges),
         members=members,
         perturbation=perturbation,
         notes=tuple(notes),
@@ -254,7 +294,15 @@ def whatif(
         unix_start=origin,
         zone=zone or "UTC",
         outages=effect_of_outages,
+        malleable=answer,
     )
+
+
+def _nothing_refused(log: Log, first: Predicted) -> Refused:
+    """Return that no work of the log is refused: malleable jobs start at the size that they request."""
+    ran = np.isfinite(log.workload.floats("logged_start")) & np.isfinite(first.wait)
+    held = float((first.cores * first.run_time)[ran].sum() / HOUR_S)
+    return Refused(Remedy.LEAVE_OUT, 0, 0.0, 0, 0.0, 0, held, {})
 
 
 def _stranded(log: Log, waits: FloatArray, without: Sequence[Predicted]) -> int:

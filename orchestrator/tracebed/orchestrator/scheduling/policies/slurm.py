@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from tracebed.ground.errors import InputError
+from tracebed.orchestrator.scheduling.names import OF_LAYER
 from tracebed.orchestrator.scheduling.node_masks import best_fit, mask_of, nodes_of
 from tracebed.orchestrator.scheduling.policies.slurm_backfill import Pending, Rules, Running, backfill
 from tracebed.orchestrator.scheduling.policies.wall_times import ROUNDING_S, at_speed, whole_limit, whole_second
@@ -34,7 +35,7 @@ CHANGED, COMPUTED = 1, 2
 computed, of which the backfill thread is told, and not the main loop."""
 LEAST = {
     **dict.fromkeys(("sched_interval", "bf_interval"), -1),
-    **dict.fromkeys(("bf_resolution", "bf_window", "bf_max_job_test", "default_queue_depth"), 1),
+    **dict.fromkeys(("bf_resolution", "bf_window", "bf_max_job_test", "default_queue_depth", "resize_interval"), 1),
 }
 """Lower bound of a parameter; of all others: 0."""
 
@@ -67,6 +68,9 @@ class Slurm(ParameterTable):
         sched_phase_s: first instant of that loop.
         bf_loop_s: period of the backfill thread.
         bf_phase_s: first instant at which it may make a pass.
+        resizes: policy of a layer that shrinks and expands running malleable jobs beside Slurm, which starts all jobs;
+            `none`: malleable jobs keep their size. Such jobs are simulated as on the cluster of a slurm.conf.
+        resize_interval: time between two passes of the layer, s.
         seed: seed of the draws of what is left open: the phases of the two loops and of the clock that have their
             defaults, and on the cluster of a slurm.conf also delays. On equal nodes, 0 draws nothing.
     """
@@ -95,11 +99,13 @@ class Slurm(ParameterTable):
     sched_phase_s: float = 0.0
     bf_loop_s: float = 1.0009
     bf_phase_s: float = 0.5
+    resizes: Literal["none", "dmr", "pref", "min", "avg", "keep-pref"] = "none"
+    resize_interval: int = 10
     seed: int = 0
 
     def __post_init__(self) -> None:
         """Raise InputError if a parameter is out of range."""
-        for name in (each.name for each in fields(self)):
+        for name in (each.name for each in fields(self) if each.name != "resizes"):
             value, least = getattr(self, name), LEAST.get(name, 0)
             if not least <= value < math.inf or (value == 0 and name.endswith("loop_s")):
                 raise InputError(f"slurm.{name} is {value:g}", hint=f"use a number from {least} on")
@@ -347,5 +353,5 @@ class Slurm(ParameterTable):
         return self._second(start) + self._limit(state, job)
 
 
-OF_CONF = frozenset(field.name for field in fields(Slurm)) - {*OF_SLURMCTLD, "seed"}
+OF_CONF = frozenset(field.name for field in fields(Slurm)) - {*OF_SLURMCTLD, *OF_LAYER, "seed"}
 """Parameters of the policy that are `SchedulerParameters` of slurm.conf."""

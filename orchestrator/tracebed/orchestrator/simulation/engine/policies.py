@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from tracebed.orchestrator.scheduling.jobs import Jobs
+from tracebed.orchestrator.scheduling.names import OF_LAYER
 from tracebed.orchestrator.scheduling.state import Policy
 
 INT32_MAX = 2**31 - 1
@@ -123,7 +124,7 @@ def _slurm_obstacle(policy: Any) -> str:
 
 def _of_equal_nodes(policy: Any) -> dict[str, float]:
     """Return the parameters of `slurm` in the engine."""
-    return {field.name: getattr(policy, field.name) for field in fields(policy) if field.name != SEED}
+    return {field.name: getattr(policy, field.name) for field in fields(policy) if field.name not in (SEED, *OF_LAYER)}
 
 
 def _users(jobs: Jobs) -> Any:

@@ -15,6 +15,7 @@ import numpy as np
 from tracebed.ground.errors import InputError
 from tracebed.orchestrator.scheduling.policies.slurm import OF_CONF, OF_SLURMCTLD, Slurm
 from tracebed.orchestrator.simulation.engine.library import fields_of, structure
+from tracebed.slurm.resize_layer import RESIZE_POLICIES
 from tracebed.slurm.simulation.allocated_ranges import AllocatedRanges
 from tracebed.slurm.simulation.inputs import (
     GRES,
@@ -29,6 +30,8 @@ from tracebed.slurm.simulation.inputs import (
     Limits,
     Outcome,
     Preemption,
+    Resized,
+    Resizing,
     Stint,
 )
 from tracebed.slurm.simulation.resources import Request, Resources, Switches
@@ -38,6 +41,10 @@ INSTALL = "install a C compiler (apt-get install gcc libc6-dev), then tracebed a
 WORD = 64
 """Nodes in a word of a mask."""
 STINT = np.dtype([("start", "f8"), ("end", "f8"), ("range_first", "i8"), ("range_size", "i4"), ("job", "i4")])
+TIMES = ("asked", "decided", "applied", "ended")
+RESIZED = np.dtype(
+    [*((name, "f8") for name in TIMES), *((name, "i4") for name in ("job", "before", "after"))], align=True
+)
 NUMBER = 4
 """Bytes of each of the three numbers of a range of nodes."""
 FROM_POLICY = tuple(name for name in (*sorted(OF_CONF), *OF_SLURMCTLD) if name != "speed")
@@ -53,6 +60,15 @@ RENAMED = {"cores": "wanted_cores", "memory": "wanted_memory", "gres": "wanted_g
 """Fields of `Request` -> their names in the structure, where those of the nodes have the name."""
 OPTIONAL = ("shortest", "deadline", "het_job")
 """Fields of `Inputs` that are null in the structure if they are empty."""
+
+
+class _Results(ctypes.Structure):
+    """The results whose sizes the simulation finds out, `struct results`."""
+
+    _fields_ = (
+        *(("ranges", ctypes.c_void_p), ("stints", ctypes.c_void_p), ("stint_count", ctypes.c_int64)),
+        *(("resizes", ctypes.c_void_p), ("resize_count", ctypes.c_int64)),
+    )
 
 
 @cache
@@ -73,7 +89,7 @@ def _functions() -> tuple[Any, dict[str, tuple[str, bool]], type[ctypes.Structur
     except (OSError, AttributeError, KeyError, ValueError) as error:
         what = f"{LIBRARY.name} belongs to another machine or version of tracebed: {error}"
         raise InputError(what, hint="install tracebed again") from error
-    library.tracebed_slurm_simulate.argtypes = [ctypes.POINTER(kind), ctypes.POINTER(ctypes.c_void_p)]
+    library.tracebed_slurm_simulate.argtypes = [ctypes.POINTER(kind), ctypes.POINTER(_Results)]
     library.tracebed_slurm_simulate.restype = ctypes.c_int64
     library.tracebed_slurm_free.argtypes, library.tracebed_slurm_free.restype = [ctypes.c_void_p], None
     return library, fields, kind
@@ -137,6 +153,7 @@ def _run(inputs: Inputs, policy: Slurm, *, trial: bool) -> Outcome:
         **_of_bookings(inputs.bookings or Bookings.none(jobs), nodes, policy.epoch_s),
         **_of_preemption(inputs.preemption or Preemption.none(jobs)),
         **_of_availability(inputs.availability or Availability()),
+        **_of_resizing(inputs.resizing),
     }
     arrays = {
         name: results[name] if name in results else np.ascontiguousarray(values[name], dtype=code)
@@ -144,22 +161,28 @@ def _run(inputs: Inputs, policy: Slurm, *, trial: bool) -> Outcome:
         if is_array and values[name] is not None
     }
     setup = kind(**{**values, **{name: array.ctypes.data for name, array in arrays.items()}})
-    pointer, others, number = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_int64()
-    results_of = (ctypes.byref(each) for each in (setup, pointer, others, number))
-    count = library.tracebed_slurm_simulate(*results_of)
+    found = _Results()
+    count = library.tracebed_slurm_simulate(ctypes.byref(setup), ctypes.byref(found))
     try:
         if count < 0:
             raise MemoryError("the simulation of Slurm needs more memory")
-        ranges = np.frombuffer(ctypes.string_at(pointer, 3 * NUMBER * count), np.int32).reshape(count, 3)
-        stints = np.frombuffer(ctypes.string_at(others, STINT.itemsize * number.value), STINT)
+        ranges = np.frombuffer(ctypes.string_at(found.ranges, 3 * NUMBER * count), np.int32).reshape(count, 3)
+        stints = np.frombuffer(ctypes.string_at(found.stints, STINT.itemsize * found.stint_count), STINT)
+        resizes = np.frombuffer(ctypes.string_at(found.resizes, RESIZED.itemsize * found.resize_count), RESIZED)
     finally:
-        library.tracebed_slurm_free(pointer)
-        library.tracebed_slurm_free(others)
-    held = AllocatedRanges(ranges, results["range_first"], results["range_size"])
+        for pointer in (found.ranges, found.stints, found.resizes):
+            library.tracebed_slurm_free(pointer)
+    own = slice(jobs - (inputs.resizing.expanders if inputs.resizing else 0))  # without the expanders
+    held = AllocatedRanges(ranges, results["range_first"][own], results["range_size"][own])
     before = AllocatedRanges(ranges, stints["range_first"], stints["range_size"])
     rows = zip(*(stints[name].tolist() for name in ("job", "start", "end")), before, strict=True)
-    start, launched, end, active, fate, restarts, refused = (array.tolist() for array in times.values())
-    return Outcome(start, launched, end, active, fate, restarts, refused, held, [Stint(*row) for row in rows])
+    start, launched, end, active, fate, restarts, refused = (array[own].tolist() for array in times.values())
+    resized = zip(*(resizes[name].tolist() for name in Resized._fields), strict=True)
+    return Outcome(
+        *(start, launched, end, active, fate, restarts, refused, held),
+        [Stint(*row) for row in rows],
+        [Resized(*row) for row in resized],
+    )
 
 
 def _of_switches(switches: Switches | None, nodes: int) -> dict[str, Any]:
@@ -256,6 +279,24 @@ def _of_availability(availability: Availability) -> dict[str, Any]:
     changes = availability.changes
     of = {f"out_{name}": [getattr(each, name) for each in changes] or None for name in ("at", "node", "kind")}
     return {**of, "out_count": len(changes), "requeues": availability.requeues}
+
+
+def _of_resizing(resizing: Resizing | None) -> dict[str, Any]:
+    """Return the fields of the structure for the layer that resizes running jobs."""
+    costs = ("pause_s", "release_s", "merge_s", "merge_rank_s")
+    arrays = ("least", "preferred", "most", "expander", "shrinks", "grows")
+    if resizing is None:
+        nothing = dict.fromkeys((*arrays, "rate_first", "rates"))
+        numbers = dict.fromkeys((*costs, "resize_interval_s", "resize_phase_s", "expanders", "merged_counted"), 0)
+        return {"resize_policy": -1, **nothing, **numbers}
+    return {
+        **{name: getattr(resizing, name) for name in (*costs, *arrays, "expanders")},
+        "resize_policy": RESIZE_POLICIES.index(resizing.policy),
+        **{"resize_interval_s": resizing.interval_s, "resize_phase_s": resizing.phase_s},
+        "rate_first": np.cumsum([0, *map(len, resizing.rates)])[:-1],
+        "rates": [rate for rates in resizing.rates for rate in rates],
+        "merged_counted": resizing.counted,
+    }
 
 
 def _numbered(values: list[Any]) -> tuple[list[Any], list[int]]:

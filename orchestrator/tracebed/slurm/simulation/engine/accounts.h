@@ -160,6 +160,13 @@ static void count_job(struct limits *l, int32_t job, const int64_t *amounts, int
     }
 }
 
+/* Count jobs of a kind alone. */
+static void count_kind(struct limits *l, int32_t job, int32_t kind, int64_t number) {
+    if (!l->counters) return;
+    for (int32_t g = l->group[job], k = l->first_counted[g]; k < l->first_counted[g + 1]; k++)
+        if (l->counted_kind[k] == kind) l->used[l->counted[k]] += number;
+}
+
 /* Which limit of a kind a job has reached; -1: none. */
 static int32_t reached(const struct limits *l, int32_t job, int32_t kind) {
     if (!l->counters) return -1;

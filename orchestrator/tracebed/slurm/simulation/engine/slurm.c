@@ -77,6 +77,10 @@ __asm__(".symver pow,pow@GLIBC_2.17");
     _(double, begin_s) _(const double *, since) /* null: no job runs at the begin */ _(int64_t, held_count) \
     _(const int32_t *, held) /* (job, node, cores), by job */ _(const double *, usage) _(const double *, factors) \
     _(const int64_t *, shortest) _(const double *, deadline) _(const int32_t *, het_job) /* of each job, see Inputs; null: none */ \
+    _(int64_t, resize_policy) /* -1: no layer, see Resizing of inputs.py */ _(double, resize_interval_s) _(double, resize_phase_s) \
+    _(int64_t, expanders) _(const int32_t *, least) _(const int32_t *, preferred) _(const int32_t *, most) _(const int64_t *, rate_first) \
+    _(const double *, rates) _(const int32_t *, expander) _(const uint8_t *, shrinks) _(const uint8_t *, grows) _(double, pause_s) _(double, release_s) \
+    _(double, merge_s) _(double, merge_rank_s) _(int64_t, merged_counted) \
     _(int64_t, watched) _(int64_t, trial) /* whether the fates are only whether each job fits on the empty cluster */ \
     _(double *, start) _(double *, launched) _(double *, end) _(double *, active) /* results, of each job */ \
     _(int32_t *, fate) _(int32_t *, restarts) _(int32_t *, refused) /* results, of each job */ \
@@ -88,7 +92,7 @@ struct setup { SETUP(DECLARED) };
 const char *tracebed_slurm_description(void) { return "setup:" SETUP(DESCRIBED) "\n"; }
 int64_t tracebed_slurm_setup_size(void) { return sizeof(struct setup); }
 
-enum { SUBMIT, END, COMPUTE, WAKE, CHANGE, NOTICE, OUTAGE };
+enum { SUBMIT, END, COMPUTE, WAKE, CHANGE, NOTICE, OUTAGE, LAYER, SHRUNK, JOINED };
 enum { ENDED, KILLED, PREEMPTED, LOST }; /* fates */
 enum { BACK, DRAINED, DOWN };              /* what becomes of a node */
 enum { MINUTE_S = 60, WINDOW_S = 30 };
@@ -106,6 +110,7 @@ struct range { int32_t first, count, cores; }; /* consecutive nodes, and the cor
 struct bits { int32_t word; uint64_t nodes; };
 struct running { int64_t end; int32_t job, words; struct bits first; /* words of its nodes, and the first one */ };
 struct stint { double start, end; int64_t range_first; int32_t range_size, job; };
+struct resized { double asked, decided, applied, ended; int32_t job, before, after; };
 struct held_licenses { int64_t begin, end; int32_t job; };
 struct free_resources { int32_t *cores; int64_t *gres, *memory; };
 struct tree { /* scratch of a choice of nodes below switches, see switches.h */
@@ -113,6 +118,22 @@ struct tree { /* scratch of a choice of nodes below switches, see switches.h */
     int32_t *count, *near; int64_t *size; uint8_t *used;
 };
 struct group { int32_t first, count, weight; int64_t size, waste; }; /* waste: by which groups compare */
+
+/* The layer that resizes running jobs, see layer.h. */
+struct release { int32_t job, node, cores; };
+struct resizable { int32_t job, size, least, preferred, most; };
+
+struct layer {
+    int32_t *asking, *owner /* of each expander; -1: it is none */, *wanted, *largest, *size;
+    double *asked, *shrink_at /* NaN: no expander, no shrink */, *done, *since;
+    uint64_t **leaving; /* the nodes that each job is about to leave */
+    int64_t asking_count, running /* malleable jobs */, touched, count /* of the following */;
+    struct resizable *jobs, *growing;
+    struct release *releases; int64_t release_count, release_room;
+    uint64_t *closed, *able /* of each growing job */, *taken;
+    double next;
+    struct resized *resizes; int64_t resize_count, resize_room;
+};
 
 struct engine {
     const struct setup *s;
@@ -150,6 +171,7 @@ struct engine {
     int32_t *level /* number of strata that a stratum preempts */, *candidates, *victims, *order_of, *overlap;
     struct running *rest; struct stint *stints; int64_t stint_count, stint_room;
     struct loops loops;
+    struct layer layer;
     int out_of_memory;
 };
 
@@ -599,6 +621,19 @@ static void lapse(struct engine *e, int32_t job) {
     if (e->now < instant && instant < e->ends[job]) at(e, instant, CHANGE, job);
 }
 
+/* Let `job` end when its work is done at `end`, after it `ran`, unless Slurm kills it at the limit `most`. */
+static void ends(struct engine *e, int32_t job, double end, double ran, int64_t most) {
+    const struct setup *s = e->s;
+    double allowed = (double)most + (most == e->limit[job] ? s->over_limit_s[job] : 0.0);
+    if (ran > (double)most) end = sooner_of(end, killed_at(e, job, s->start[job], most, allowed));
+    s->fate[job] = ran > allowed ? KILLED : ENDED;
+    s->end[job] = end > e->now ? end : e->now;
+    e->ends[job] = s->end[job] + s->end_s[job];
+    at(e, e->ends[job], END, job);
+}
+
+static void layer_started(struct engine *e, int32_t job);
+
 /* Let `job` run on the nodes of the last choice since `instant`. */
 static void run(struct engine *e, int32_t job, double instant) {
     const struct setup *s = e->s;
@@ -619,15 +654,11 @@ static void run(struct engine *e, int32_t job, double instant) {
         int64_t left = s->booked_kill[s->inside[job]] - whole_second(e, instant);
         if (left < most) most = left > 0 ? left : 0;
     }
-    double end = s->launched[job] + s->run_time[job], allowed = (double)most + (most == e->limit[job] ? s->over_limit_s[job] : 0.0);
-    if (s->run_time[job] > (double)most) end = sooner_of(end, killed_at(e, job, instant, most, allowed));
-    s->fate[job] = s->run_time[job] > allowed ? KILLED : ENDED;
-    s->end[job] = end > e->now ? end : e->now;
-    e->ends[job] = s->end[job] + s->end_s[job];
-    at(e, e->ends[job], END, job);
+    ends(e, job, s->launched[job] + s->run_time[job], s->run_time[job], most);
     lapse(e, job);
     set_state(e, s->first_entry[job], RUNNING);
     e->last = e->now;
+    layer_started(e, job);
 }
 
 static int waits(const struct engine *e, int32_t job) {
@@ -707,8 +738,13 @@ static void submit(struct engine *e, int32_t job) {
 
 #include "preemption.h"
 
+static int is_expander(const struct engine *e, int32_t job);
+static void layer_ended(struct engine *e, int32_t job);
+static void withdraw(struct engine *e, int32_t entry);
+
 static void end(struct engine *e, int32_t job) {
     const struct setup *s = e->s;
+    layer_ended(e, job);
     e->ends[job] = NAN; /* a job that is suspended and resumes at once has two events at its end */
     take(e, &e->free, job, 1);
     leave(e, job);
@@ -742,6 +778,10 @@ static void change_node(struct engine *e, int64_t number) {
     int32_t count = s->out_kind[number] == DOWN ? e->holders[node].count : 0;
     for (int32_t k = 0; k < count; k++) e->victims[k] = e->holders[node].list[k].job;
     for (int32_t k = 0; k < count; k++) {
+        if (is_expander(e, e->victims[k])) {
+            withdraw(e, e->victims[k]);
+            continue;
+        }
         wake(e, e->victims[k]);
         kill_job(e, e->victims[k], 0, LOST);
     }
@@ -751,6 +791,7 @@ static int young(const struct engine *e, int32_t job) { return e->now - e->accru
 
 #include "reservations.h"
 #include "het_jobs.h"
+#include "layer.h"
 
 /* -- passes --------------------------------------------------------------------------------------------------------- */
 
@@ -795,6 +836,7 @@ static int64_t main_pass(struct engine *e, double at, int *left) {
     uint8_t blocked[s->partitions];
     memset(blocked, 0, sizeof blocked);
     memcpy(e->allowed, e->up, (size_t)e->words * sizeof *e->allowed);
+    int whole = 1; /* whether the pass reaches the expanders, the last jobs of the queue */
     uint8_t busy[s->bookings + 1]; /* reservations whose jobs do not fit */
     memset(busy, 0, sizeof busy);
     int64_t second = whole_second(e, at);
@@ -818,13 +860,17 @@ static int64_t main_pass(struct engine *e, double at, int *left) {
         }
         if ((entry && tested == depth) || (s->sched_max_job_start && started == s->sched_max_job_start)) {
             *left = LEFT;
+            whole = 0;
             break;
         }
         tested += entry;
         const uint64_t *nodes = e->allowed;
         if (has_bookings(e)) {
             if (!suffice(e, e->licenses, job)) {
-                if (s->plan_licenses) break; /* backfill plans the licences */
+                if (s->plan_licenses) { /* backfill plans the licences */
+                    whole = 0;
+                    break;
+                }
                 continue;
             }
             allowed_nodes(e, job, second, e->open);
@@ -845,6 +891,17 @@ static int64_t main_pass(struct engine *e, double at, int *left) {
             blocked[partition] = 1;
             block(e, partition);
         }
+    }
+    for (int64_t k = 0; whole && k < e->layer.asking_count;) {
+        int32_t job = e->layer.asking[k];
+        if (s->sched_max_job_start && started == s->sched_max_job_start) break;
+        k++;
+        if (blocked[s->partition[job]] || reached(&e->limits, job, JOBS) >= 0) continue;
+        allowed_nodes(e, job, second, e->usable);
+        for (int64_t w = 0; w < e->words; w++) e->usable[w] &= e->allowed[w];
+        if (!expand(e, job, e->usable)) continue;
+        started++;
+        k--;
     }
     return started;
 }
@@ -1221,6 +1278,8 @@ static int64_t backfill_pass(struct engine *e, double at, int *left) {
     int64_t last = 0, count = 0; /* the jobs from `last` on cannot start now: they change nothing */
     int few = waiting <= FEW; /* then all are planned, to know whether Slurm sees a change, unless nodes are idle */
     for (int64_t k = 0; few && k < waiting; k++) few = !some_idle(e, e->order[k]);
+    if (e->layer.asking_count) few = 0;
+    int expands = waiting < s->bf_max_job_test && may_expand(e), whole = 1; /* then all jobs are planned */
     e->noticed = !few;
     int64_t entry_before = -1, skipped = -1;
     int limited = e->limits.counters > 0 || s->several; /* then it depends on the jobs that start which ones are tested */
@@ -1233,7 +1292,7 @@ static int64_t backfill_pass(struct engine *e, double at, int *left) {
         }
         entry_before = array_entry(e, job);
         e->order[count++] = job;
-        if (few || may_start(e, job)) last = count;
+        if (few || expands || may_start(e, job)) last = count;
     }
     entry_before = -1;
     if (s->one_reservation) memset(e->booked, 0, (size_t)s->jobs);
@@ -1291,7 +1350,10 @@ static int64_t backfill_pass(struct engine *e, double at, int *left) {
             }
         } else if (!s->reserve[job] || young(e, job) || e->booked[s->first_entry[job]] ||
                    (s->bf_job_part_count_reserve && reserved == s->bf_job_part_count_reserve)) skipped = entry;
-        else if (e->slots.count >= table) break;
+        else if (e->slots.count >= table) {
+            whole = 0;
+            break;
+        }
         else {
             int64_t end = slots_round_end(&e->slots, begin + e->limit[job], s->bf_resolution);
             begin = slots_round(begin, s->bf_resolution);
@@ -1301,7 +1363,20 @@ static int64_t backfill_pass(struct engine *e, double at, int *left) {
             hold_licenses(e, job, begin, end);
             if (array >= 0 && ++e->array_reserved[array] >= s->array_reservations) skipped = entry;
         }
-        while (!few && !s->preempts && last > k && !may_start(e, e->order[last - 1])) last--;
+        while (!few && !expands && !s->preempts && last > k && !may_start(e, e->order[last - 1])) last--;
+    }
+    for (int64_t k = 0; expands && whole && k < e->layer.asking_count;) {
+        int32_t job = e->layer.asking[k++];
+        if (reached(&e->limits, job, JOBS) >= 0) continue;
+        slots_usable(&e->slots, now, e->limit[job], s->eligible + s->set[job] * e->words, e->usable);
+        allowed_nodes(e, job, now, e->open);
+        for (int64_t w = 0; w < e->words; w++) e->usable[w] &= e->open[w];
+        if (!expand(e, job, e->usable)) continue;
+        k--;
+        if (++started == s->bf_max_job_start) {
+            *left = LEFT;
+            return started;
+        }
     }
     e->out_of_memory |= e->slots.failed;
     if (s->het_job) started += het_end(e, now);
@@ -1334,6 +1409,11 @@ static int handle(struct engine *e) {
             e->upcoming--;
             if (event.kind == END && e->ends[event.job] != e->now) continue; /* the job has been preempted */
             e->last = e->now;
+            if (event.kind >= LAYER) {
+                call |= layer_event(e, event.kind, event.job);
+                continue;
+            }
+            e->layer.touched = 1;
             if (event.kind == CHANGE) e->changed_later = e->changed_later ? e->changed_later : CHANGED;
             else if (event.kind == NOTICE) e->freed = 1;
             else if (event.kind == OUTAGE) change_node(e, event.job);
@@ -1345,12 +1425,26 @@ static int handle(struct engine *e) {
     return call;
 }
 
+static void call_policy(struct engine *e) {
+    e->wake = INFINITY;
+    double again;
+    do {
+        again = decide(e);
+        e->waited = e->ready_count + e->layer.asking_count;
+        e->arrived = e->freed = e->changed_later = 0;
+    } while (again <= e->now && !e->out_of_memory);
+    if (again < INFINITY) {
+        e->wake = again;
+        at(e, again, WAKE, 0);
+    }
+}
+
 static void simulate(struct engine *e) {
     const struct setup *s = e->s;
     int64_t held = 0;
     e->now = s->begin_s;
     e->to_start = s->watched ? 0 : -1;
-    for (int64_t job = 0; job < s->jobs; job++)
+    for (int64_t job = 0; job < s->jobs - s->expanders; job++)
         if (held < s->held_count && s->held[3 * held] == job) {
             e->alike = 0;
             memset(e->picked, 0, (size_t)e->words * sizeof *e->picked);
@@ -1372,26 +1466,18 @@ static void simulate(struct engine *e) {
     while (e->now_left && e->to_start && !e->out_of_memory && e->event_count &&
            (e->upcoming || e->events[0].at <= e->last + GIVE_UP_S)) {
         e->now = e->events[0].at;
-        if (!handle(e)) continue;
-        e->wake = INFINITY;
-        double again;
-        do {
-            again = decide(e);
-            e->waited = e->ready_count;
-            e->arrived = e->freed = e->changed_later = 0;
-        } while (again <= e->now && !e->out_of_memory);
-        if (again < INFINITY) {
-            e->wake = again;
-            at(e, again, WAKE, 0);
-        }
+        if (handle(e)) call_policy(e);
+        plan_layer(e);
     }
 }
 
-/* Simulate. Return the number of ranges of nodes, in `ranges` the ranges themselves, and in `stints` the times in which
- * jobs held nodes before they were requeued or suspended. The caller frees both with `tracebed_slurm_free`. -1: out of
+struct results { struct range *ranges; struct stint *stints; int64_t stint_count; struct resized *resizes; int64_t resize_count; };
+
+/* Simulate. Return the number of ranges of nodes; `results` are the ranges, the times in which jobs held nodes before they
+ * were requeued, suspended or resized, and the resizes. The caller frees them with `tracebed_slurm_free`. -1: out of
  * memory. */
-int64_t tracebed_slurm_simulate(const struct setup *s, struct range **ranges, struct stint **stints, int64_t *stint_count) {
-    struct engine own = {.s = s, .words = (s->nodes + 63) / 64, .now_left = s->jobs}, *e = &own;
+int64_t tracebed_slurm_simulate(const struct setup *s, struct results *results) {
+    struct engine own = {.s = s, .words = (s->nodes + 63) / 64, .now_left = s->jobs - s->expanders}, *e = &own;
     size_t jobs = (size_t)s->jobs, nodes = (size_t)s->nodes, words = (size_t)e->words, kinds = (size_t)s->kinds;
     e->loops = LOOPS_OF(s);
     e->wake = INFINITY;
@@ -1468,6 +1554,7 @@ int64_t tracebed_slurm_simulate(const struct setup *s, struct range **ranges, st
     };
     enum { PIECES = sizeof pieces / sizeof *pieces };
     for (int k = 0; k < PIECES; k++) e->out_of_memory |= !pieces[k];
+    if (has_layer(e)) e->out_of_memory |= !open_layer(e);
     e->out_of_memory |= !begin_shares(&e->shares, s->half_life_s, whole_second(e, first));
     if (!e->out_of_memory) {
         memcpy(e->free.cores, s->cores, nodes * sizeof(int32_t));
@@ -1528,9 +1615,8 @@ int64_t tracebed_slurm_simulate(const struct setup *s, struct range **ranges, st
     end_shares(&e->shares);
     slots_close(&e->slots);
     free(e->events), free(e->bits);
-    *ranges = e->ranges;
-    *stints = e->stints;
-    *stint_count = e->stint_count;
+    if (has_layer(e)) close_layer(e);
+    *results = (struct results){e->ranges, e->stints, e->stint_count, e->layer.resizes, e->layer.resize_count};
     return e->out_of_memory ? -1 : e->range_count;
 }
 

@@ -1,0 +1,143 @@
+"""Inputs of a simulation with a layer that resizes running jobs: which jobs may be resized, and their expanders."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from tracebed.slurm.resize_layer import LOSES, SHRINKS, ResizePolicy
+from tracebed.slurm.simulation.inputs import SUSPEND, Entries, Inputs, Preemption, Resizing
+
+OF_JOBS = (
+    *("submit", "run_time", "limit", "launch_s", "overrun_s", "over_limit_s", "end_s", "requests", "partition", "user"),
+    *("fixed", "association", "usage_factor", "reserve"),
+)
+"""Fields of `Inputs` with a value for each job."""
+
+
+class Sizes(NamedTuple):
+    """The sizes of a malleable job, nodes, and its rate at each of them, relative to that at its requested size."""
+
+    least: int
+    preferred: int
+    most: int
+    rates: Sequence[float]
+
+
+def with_layer(
+    inputs: Inputs, sizes: Sequence[Sizes | None], policy: ResizePolicy, release: float, **settings: Any
+) -> tuple[Inputs, dict[int, str]]:
+    """Return the inputs with a layer, and why it resizes which malleable job not, or not to more nodes.
+
+    Args:
+        inputs: the inputs without a layer.
+        sizes: those of each malleable job; None: rigid.
+        policy: the policy of the layer.
+        release: release of Slurm.
+        settings: further fields of `Resizing`.
+    """
+    shrinks = [release >= SHRINKS or not request.whole for request in inputs.requests]
+    reasons = {job: why for job, own in enumerate(sizes) if own and (why := _fixed(inputs, job, own))}
+    able = [own if job not in reasons else None for job, own in enumerate(sizes)]
+    expanders = [-1] * len(able)
+    owners = list[int]()
+    for job, own in enumerate(able):
+        if not own:
+            continue
+        if not shrinks[job]:
+            reasons[job] = f"is exclusive: Slurm before {SHRINKS:.2f} never allocates again the nodes that it leaves"
+        if why := _bounded(inputs, job, release):
+            reasons[job] = why
+        elif own.most > own.least:
+            expanders[job] = len(able) + len(owners)
+            owners.append(job)
+    nothing = [None] * len(owners)
+    listed = [own or Sizes(0, 0, 0, ()) for own in (*able, *nothing)]
+    resizing = Resizing(
+        policy=policy,
+        least=[own.least for own in listed],
+        preferred=[own.preferred for own in listed],
+        most=[own.most for own in listed],
+        rates=[own.rates for own in listed],
+        expander=[*expanders, *[-1] * len(owners)],
+        shrinks=[*shrinks, *[False] * len(owners)],
+        grows=[*(request.whole for request in inputs.requests), *[False] * len(owners)],
+        **settings,
+    )
+    return replace(_with_expanders(inputs, owners), resizing=resizing), reasons
+
+
+def _fixed(inputs: Inputs, job: int, sizes: Sizes) -> str:
+    """Return why the layer does not resize a malleable job; empty: it does."""
+    request = inputs.requests[job]
+    if not request.per_node or request.cores % request.per_node:
+        return "has unequal cores on its nodes"
+    if not max(sizes.least, request.fewest) <= request.cores // request.per_node <= sizes.most:
+        return "requests a size that is not between its least and its largest one"
+    if inputs.het_job and inputs.het_job[job] >= 0:
+        return "is a component of a heterogeneous job"
+    if inputs.deadline and inputs.deadline[job] < math.inf:
+        return "has a deadline"
+    if inputs.bookings and inputs.bookings.inside[job] >= 0:
+        return "runs in an advance reservation"
+    preemption = inputs.preemption or Preemption.none(len(inputs.submit))
+    if _preemptable(inputs, job) and preemption.mode[preemption.of[job]] == SUSPEND:
+        return "may be suspended"
+    return ""
+
+
+def _bounded(inputs: Inputs, job: int, release: float) -> str:
+    """Return why a malleable job has no expander; empty: it has one."""
+    if release >= LOSES and not inputs.requests[job].whole:
+        return f"shares nodes: Slurm {LOSES:.2f} and later start other jobs on the nodes to which it expands"
+    if any(inputs.requests[job].gres):
+        return "has generic resources: Slurm does not expand it"
+    return "may be preempted: it does not expand" if _preemptable(inputs, job) else ""
+
+
+def _preemptable(inputs: Inputs, job: int) -> bool:
+    preemption = inputs.preemption
+    return preemption is not None and any(may >> preemption.of[job] & 1 for may in preemption.may)
+
+
+def _with_expanders(inputs: Inputs, owners: Sequence[int]) -> Inputs:
+    """Return the inputs with an expander for each of the jobs `owners`, at the end."""
+    more: dict[str, Any] = {name: [*getattr(inputs, name)] for name in OF_JOBS}
+    for name, values in more.items():
+        values += [values[job] for job in owners]
+        if name == "requests":
+            values[len(inputs.submit) :] = [
+                own._replace(cores=own.per_node, fewest=1) for own in values[len(inputs.submit) :]
+            ]
+    count = len(owners)
+    if inputs.limits.counters:
+        group = inputs.limits.group
+        more["limits"] = replace(inputs.limits, group=[*group, *(group[job] for job in owners)])
+    if own := inputs.conditions:
+        more["conditions"] = replace(
+            own,
+            earliest=[*own.earliest, *[-math.inf] * count],
+            dependencies=[*own.dependencies, *[()] * count],
+            any_of=[*own.any_of, *[False] * count],
+            group=[*own.group, *[-1] * count],
+            fails=[*own.fails, *[False] * count],
+        )
+    if inputs.arrays:
+        more["arrays"] = replace(inputs.arrays, of=[*inputs.arrays.of, *[-1] * count])
+    if inputs.licenses:
+        none = (0,) * len(inputs.licenses.total)
+        more["licenses"] = replace(inputs.licenses, wanted=[*inputs.licenses.wanted, *[none] * count])
+    if inputs.bookings:
+        more["bookings"] = replace(inputs.bookings, inside=[*inputs.bookings.inside, *[-1] * count])
+    if inputs.preemption:
+        of = inputs.preemption.of
+        more["preemption"] = replace(inputs.preemption, of=[*of, *(of[job] for job in owners)])
+    if entries := inputs.entries:
+        first = [*entries.first, *range(len(inputs.submit), len(inputs.submit) + count)]
+        more["entries"] = Entries(first, [*entries.following, *[-1] * count], entries.one_reservation)
+    for name, value in (("shortest", 0), ("deadline", math.inf), ("het_job", -1), ("held", {}), ("since", math.nan)):
+        if getattr(inputs, name):
+            more[name] = [*getattr(inputs, name), *[value] * count]
+    return replace(inputs, **more)
