@@ -263,6 +263,7 @@ def test_a_killed_replay_is_resumed(slurm: LayerSlurm, folder: Path, moment: str
         ({"SchedulerParameters": "bf_interval=1"}, "permit_job_expansion"),
         ({"SchedulerParameters": "permit_job_expansion,disable_job_shrink"}, "disable_job_shrink"),
         ({"AccountingStorageType": "accounting_storage/none"}, "no database"),
+        ({"SelectType": "select/cray_aries"}, "select/cray_aries were not tried"),
     ],
 )
 def test_a_slurm_that_permits_no_resizes_is_refused(slurm: LayerSlurm, changed: dict[str, str], what: str) -> None:
