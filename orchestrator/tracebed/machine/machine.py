@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import cached_property
 from itertools import groupby
 from typing import Any, ClassVar, Self
@@ -219,6 +219,17 @@ class Machine:
     def digest(self) -> str:
         """Hash of the machine."""
         return hashlib.sha256(json.dumps(self.to_json(), sort_keys=True).encode()).hexdigest()
+
+    @cached_property
+    def pooled_digest(self) -> str:
+        """Hash of the nodes and the partitions, on which the pools depend, however a source groups and lists them."""
+        kinds = [_given(replace(kind, names=(), count=1)) for kind in self.classes for _ in range(kind.size)]
+        names = {node.name: kind for node, kind in zip(self.nodes, kinds, strict=True)}
+        partitions = [
+            partition.to_json() | {"nodes": sorted(partition.names if {*partition.names} != {*names} else ())}
+            for partition in self.partitions
+        ]
+        return hashlib.sha256(json.dumps([names, partitions], sort_keys=True).encode()).hexdigest()
 
 
 def expanded(names: Iterable[str]) -> list[str]:

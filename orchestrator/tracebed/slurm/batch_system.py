@@ -37,10 +37,11 @@ from tracebed.slurm.environment import check_conf, explained
 from tracebed.slurm.job_fields import memory, whole_nodes
 from tracebed.slurm.job_states import is_held, is_limit, is_permanent, is_usable, meaning
 from tracebed.slurm.live_layer import decided
+from tracebed.slurm.machine import SlurmMachine
 from tracebed.slurm.resize_layer import RESIZE_POLICIES
-from tracebed.slurm.scontrol import records
-from tracebed.slurm.state import COMMANDS, ClusterState, held_cores, state_of
-from tracebed.slurm.submissions import demands_of
+from tracebed.slurm.scontrol import Record, records
+from tracebed.slurm.state import COMMANDS, TRIED, ClusterState, held_cores, state_of
+from tracebed.slurm.submissions import demands_of, held_demands_of
 
 IDS_PER_COMMAND = 1000
 """Maximum number of job IDs in a command line."""
@@ -134,7 +135,8 @@ class SlurmSystem:
         A held job asks for one node until its start: `scontrol` can add nodes and CPUs, but not remove tasks.
         """
         if request.demands:
-            size = [*request.demands, *(() if request.requeued else ("--no-requeue",))]
+            again = () if request.requeued and not request.held else ("--no-requeue",)
+            size = [*(("--hold",) if request.held else ()), *request.demands, *again]
         elif request.held:
             size = ["--hold", "--no-requeue", *self._size(1)]
         else:
@@ -205,6 +207,8 @@ class SlurmSystem:
     def check_resizing(self) -> None:
         """Raise InputError unless Slurm permits expansions and shrinks, shares nodes by CPUs, and has a database.
 
+        If jobs have demands, `held_demands` checks their partitions.
+
         Slurm 22.05 refuses to shrink a job that was expanded if it has no database. It never again allocates a node
         that an exclusive job has released by a shrink, and with `select/linear` all jobs are exclusive.
         """
@@ -212,6 +216,8 @@ class SlurmSystem:
         if not self._configuration.get("SelectType", "").endswith(("/cons_tres", "/cons_res")):
             what = f"Slurm has {self._configuration.get('SelectType')}, which never allocates again what a job released"
             raise InputError(what, hint="set SelectType=select/cons_tres")
+        if self._settings.demands:
+            return
         shown = self._run("scontrol", "show", "partition", self._chosen_partition)
         if any(setting in shown for setting in EXCLUSIVE):
             what = (
@@ -241,7 +247,8 @@ class SlurmSystem:
     def start(self, id: str, nodes: Sequence[str]) -> None:
         """Let a held job start on `nodes`, by `scontrol update` and `scontrol release`."""
         count = len(nodes)
-        size = (f"NumNodes={count}-{count}", f"NumTasks={count}", f"NumCPUs={count * self._cpus}")
+        cpus = self._job(id).number("CPUs/Task") if self._settings.demands else self._cpus
+        size = (f"NumNodes={count}-{count}", f"NumTasks={count}", f"NumCPUs={count * cpus}")
         self._run("scontrol", "update", f"JobId={id}", *size, f"ReqNodeList={','.join(nodes)}", refusing=True)
         self._run("scontrol", "release", id, refusing=True)
 
@@ -251,18 +258,25 @@ class SlurmSystem:
 
     def request(self, id: str, name: str, nodes: Sequence[str]) -> str:
         """Take nodes by `salloc` for a second job without steps, which ends by itself after a minute."""
-        size = (*self._size(len(nodes)), f"--nodelist={','.join(nodes)}", "--time=1")
+        size = [f"--nodelist={','.join(nodes)}", "--time=1"]
         second = ("--no-shell", f"--immediate={GRANT_S}", f"--dependency=expand:{id}", f"--job-name={name}")
-        partition = (f"--partition={self._partition}",) if self._partition else ()
+        user = None
+        if self._settings.demands:
+            job = self._job(id)
+            size += [*_whole(len(nodes), job.number("CPUs/Task")), *_shape(job)]
+            user = _user_of(job)
+        else:
+            size += self._size(len(nodes)) + ([f"--partition={self._partition}"] if self._partition else [])
         try:
-            self._run("salloc", *second, *size, *partition, *self._options, refusing=True)
+            self._run("salloc", *second, *size, *self._options, refusing=True, user=user)
         except TestbedError as error:
             if "unable to allocate resources: connection timed out" in error.what.lower():
-                reason = self._run("squeue", "-h", "--me", f"--name={name}", "-t", "all", "-o", "%r").split("\n")[-2:-1]
+                listed = self._run("squeue", "-h", *self._of_users, f"--name={name}", "-t", "all", "-o", "%r")
+                reason = listed.split("\n")[-2:-1]
                 why = f": {reason[0]}" if reason and reason[0] != "None" else ""
                 raise Refused(f"Slurm did not grant {','.join(nodes)} within {GRANT_S} s{why}") from error
             raise
-        found = self._run("squeue", "-h", "--me", f"--name={name}", "-t", "R", "-o", "%i").split()
+        found = self._run("squeue", "-h", *self._of_users, f"--name={name}", "-t", "R", "-o", "%i").split()
         if not found:
             raise TestbedError(f"the job {name} with the requested nodes has ended", transient=True)
         return found[-1]
@@ -285,9 +299,29 @@ class SlurmSystem:
 
     def demands(self, workload: Workload, folder: Path, speed: float) -> Demands:
         """Return the demands of the jobs of a workload on this cluster, as options of `sbatch`."""
-        enterable = all(each.stat().st_mode & stat.S_IXOTH for each in (folder, *folder.parents) if each.exists())
         machine, root = self._state().machine, os.geteuid() == 0
-        return demands_of(workload, machine, root=root, enterable=enterable, speed=speed)
+        return demands_of(workload, machine, root=root, enterable=_is_enterable(folder), speed=speed)
+
+    def machine(self, nodes: Collection[str]) -> SlurmMachine:
+        """Return the machine that has some nodes of the cluster, as that of its slurm.conf."""
+        state = self._state()
+        return SlurmMachine.of(state.machine.only(nodes), state.reservations, state.conf.parameters)
+
+    def held_demands(
+        self, workload: Workload, folder: Path, speed: float, cores: Sequence[int], malleable: Sequence[bool]
+    ) -> Demands:
+        """Return the demands of jobs that hold whole nodes, which a policy chooses, as options of `sbatch`."""
+        state = self._state()
+        return held_demands_of(
+            workload,
+            state.machine,
+            cores,
+            malleable,
+            release=float(state.conf.parameters.get("release", TRIED)),
+            root=os.geteuid() == 0,
+            enterable=_is_enterable(folder),
+            speed=speed,
+        )
 
     def _state(self) -> ClusterState:
         """Return the state of the cluster. Its configuration is asked for once."""
@@ -323,18 +357,12 @@ class SlurmSystem:
         to the number of its tasks, or wait for all of them. Slurm tells the nodes to a process of the user of the job
         only. `salloc` ends, and with it the second job that waits, if the replay is killed.
         """
-        (job,) = records(self._run("scontrol", "-d", "-o", "show", "job", id), "JobId", "scontrol show job")
+        job = self._job(id)
         held = held_cores(job)
-        shape = [f"--cpus-per-task={min(held.values())}"]
-        memory_mib, by_core = memory(job)
-        if memory_mib:
-            shape.append(f"--mem{'-per-cpu' if by_core else ''}={memory_mib:.0f}")
-        given = {"partition": "Partition", "account": "Account", "qos": "QOS", "constraint": "Features"}
-        shape += [f"--{option}={job.of(field)}" for option, field in given.items() if job.of(field)]
+        shape = [f"--cpus-per-task={min(held.values())}", *_shape(job)]
         if whole_nodes(job):
             shape.append("--exclusive")
-        number = re.search(r"\((\d+)\)", job.of("UserId"))
-        user = int(number[1]) if number and int(number[1]) != os.geteuid() else None
+        user = _user_of(job)
         bound = ("setpriv", "--pdeathsig", "TERM") if shutil.which("setpriv") else ()
         second = ("--no-shell", f"--immediate={math.ceil(wait_s)}", f"--dependency=expand:{id}", f"--job-name={name}")
         where = (f"--nodes=1-{most}", f"--exclude={','.join(held)}", f"--nice={LAST}")
@@ -346,6 +374,11 @@ class SlurmSystem:
         second_id, _, nodes = found[-1].partition("|")
         return second_id, tuple(hosts_in(nodes))
 
+    def _job(self, id: str) -> Record:
+        """Return what Slurm says of a job."""
+        (job,) = records(self._run("scontrol", "-d", "-o", "show", "job", id), "JobId", "scontrol show job")
+        return job
+
     def set_limit(self, id: str, limit_s: float) -> None:
         """Set the time limit of a running job, in whole minutes, rounded up."""
         minutes = max(1, math.ceil(limit_s / 60.0 - 1e-6))
@@ -353,7 +386,7 @@ class SlurmSystem:
 
     def _size(self, nodes: int) -> list[str]:
         """Return the options of a request for all CPUs of nodes, which is not exclusive."""
-        return [f"--nodes={nodes}", f"--ntasks={nodes}", f"--cpus-per-task={self._cpus}"]
+        return _whole(nodes, self._cpus)
 
     @cached_property
     def _cpus(self) -> int:
@@ -402,6 +435,30 @@ class SlurmSystem:
             return run(*command, environment=environment, transient=TRANSIENT, refusing=refusing, **further)
         except TestbedError as error:
             raise explained(error) from error
+
+
+def _is_enterable(folder: Path) -> bool:
+    """Return whether all users can enter a folder."""
+    return all(each.stat().st_mode & stat.S_IXOTH for each in (folder, *folder.parents) if each.exists())
+
+
+def _whole(nodes: int, cpus: int) -> list[str]:
+    """Return the options of a request for nodes with a task of `cpus` CPUs on each."""
+    return [f"--nodes={nodes}", f"--ntasks={nodes}", f"--cpus-per-task={cpus}"]
+
+
+def _shape(job: Record) -> list[str]:
+    """Return the options of a second job that has what a job has: partition, account, QOS, features and memory."""
+    memory_mib, by_core = memory(job)
+    shape = [f"--mem{'-per-cpu' if by_core else ''}={memory_mib:.0f}"] if memory_mib else []
+    given = {"partition": "Partition", "account": "Account", "qos": "QOS", "constraint": "Features"}
+    return shape + [f"--{option}={job.of(field)}" for option, field in given.items() if job.of(field)]
+
+
+def _user_of(job: Record) -> int | None:
+    """Return the user of a job; None: the one of this process."""
+    number = re.search(r"\((\d+)\)", job.of("UserId"))
+    return int(number[1]) if number and int(number[1]) != os.geteuid() else None
 
 
 def _batches(ids: Sequence[str]) -> Iterator[Sequence[str]]:

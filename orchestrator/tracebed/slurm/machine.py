@@ -9,7 +9,8 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import islice
+from itertools import groupby, islice
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -278,6 +279,26 @@ class SlurmCluster(Fact):
             return [] if own.empty else list(range(len(self.nodes)))
         names = set(host_names(own.nodes))
         return [number for number, (name, _) in enumerate(self.nodes) if name in names]
+
+    def only(self, nodes: Collection[str]) -> SlurmCluster:
+        """Return the cluster that has some of the nodes. Consecutive nodes that are alike are a kind."""
+        own = [(name, kind.model_copy(update={"names": ""})) for name, kind in self.nodes if name in nodes]
+        kinds = [
+            kind.model_copy(update={"names": ",".join(name for name, _ in alike)})
+            for kind, alike in groupby(own, itemgetter(1))
+        ]
+        left = [
+            [self.nodes[number][0] for number in self.members(partition) if self.nodes[number][0] in nodes]
+            for partition in range(len(self.partitions))
+        ]
+        partitions = [
+            partition.model_copy(
+                update={"nodes": "" if len(names) == len(own) else ",".join(names), "empty": not names}
+            )
+            for partition, names in zip(self.partitions, left, strict=True)
+        ]
+        facts = {name: getattr(self, name) for name in SlurmCluster.model_fields}  # without the cached nodes
+        return SlurmCluster(**facts | {"kinds": tuple(kinds), "partitions": tuple(partitions)})
 
     @property
     def plain(self) -> bool:

@@ -393,10 +393,9 @@ def replay_on(
     if own[PROGRAM] and policy is None and resizes is None:
         hint = "add --policy or resizes=POLICY, or leave program= out"
         raise InputError("a program is for jobs that are resized", hint=hint)
-    if policy is not None and demands:
-        what = "jobs with demands of their own" if resizes is None else "a layer that resizes jobs"
-        hint = "leave the policy out, or the demands and the layer"
-        raise InputError(f"{what}: the batch system starts the jobs, and a policy cannot", hint=hint)
+    if policy is not None and resizes is not None:
+        what = "a layer that resizes jobs: the batch system starts the jobs, and a policy cannot"
+        raise InputError(what, hint="leave the policy or the layer out")
     settings = BatchSettings(
         partition=own[PARTITION],
         options=tuple(text for text in options if not text.startswith(OWN) and text != DEMANDS),

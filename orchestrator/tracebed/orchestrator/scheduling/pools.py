@@ -25,7 +25,7 @@ from tracebed.machine.pools import Pools
 from tracebed.orchestrator.scheduling.cluster import Cluster, Part
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.scheduler import Executor, Scheduler
-from tracebed.orchestrator.scheduling.state import Policy, visible_jobs
+from tracebed.orchestrator.scheduling.state import Policy, State, visible_jobs
 
 Ends: TypeAlias = dict[int, tuple[float, int]]
 """Job -> its expected end, s, and a number of nodes."""
@@ -106,6 +106,17 @@ class PooledScheduler:
     def size_of(self, job: int) -> int:
         """See `Scheduler.size_of`."""
         return self._parts[self._of[job]].size_of(job)  # a question is no event: the policy is not called for it
+
+    def state_of(self, job: int) -> State:
+        """Return the state of the pool of a job that nodes can serve."""
+        return self._parts[self._of[job]].state
+
+    def is_free(self, job: int, nodes: Iterable[int]) -> bool:
+        """See `Scheduler.is_free`."""
+        if self._of[job] < 0:
+            return False
+        cluster = self._clusters[self._of[job]]
+        return bool((cluster.free & cluster.members)[[*nodes]].all())
 
     def hold(self, job: int, now: float) -> None:
         """See `Scheduler.hold`. A job that no nodes can serve is rejected."""

@@ -540,6 +540,14 @@ class Scheduler:
         """Return the number of nodes of the running `job`; during a resize the new number."""
         return self.state.size[job]
 
+    def state_of(self, job: int) -> State:
+        """Return the state in which the policy sees `job`."""
+        return self.state
+
+    def is_free(self, job: int, nodes: Iterable[int]) -> bool:
+        """Return whether `job` could start on `nodes` now: they are idle, and can serve it."""
+        return {*nodes} <= {*self.cluster.idle}
+
     # -- events ---------------------------------------------------------------------------------------------------
 
     def hold(self, job: int, now: float) -> None:

@@ -224,8 +224,10 @@ def _facts(real: Run, predicted: Run) -> list[tuple[str, Any, Any]]:
                 value = "yes" if value else "no"
             facts.append((f"policy parameter {name} differs", value, predicted_value))
     if a.machine is not None and (b.machine is not None or a.is_replay):
-        other = b.machine.digest[:12] if b.machine is not None else "has no partitions and no resources"
-        facts.append(("machine differs", a.machine.digest[:12], other))
+        # A policy of tracebed decides on pools; only a model of Slurm depends on the rest of its configuration.
+        kind = "digest" if b.policy == "slurm" else "pooled_digest"
+        other = getattr(b.machine, kind)[:12] if b.machine is not None else "has no partitions and no resources"
+        facts.append(("machine differs", getattr(a.machine, kind)[:12], other))
     facts += [
         ("number of nodes differs", len(a.nodes), len(b.nodes)),
         ("number of cores differs", total_cores(real), total_cores(predicted)),

@@ -12,6 +12,7 @@ from tracebed.converters.workload import Workload
 from tracebed.ground.errors import TestbedError
 from tracebed.ground.registry import Registry
 from tracebed.ground.states import JobState
+from tracebed.machine.machine import Machine
 from tracebed.machine.nodes import NodeFacts
 
 
@@ -96,6 +97,10 @@ class Demands(NamedTuple):
     """Assumption or omission -> number of jobs, for the warnings of the run."""
     users: tuple[str, ...] = ()
     """Other users than that of the replay, as whom jobs run."""
+    longest_s: tuple[float, ...] = ()
+    """Longest time limit that the system allows each job, wall s; infinity: any. Only of `PooledSystem`."""
+    shrink_only: frozenset[int] = frozenset()
+    """Numbers of the malleable jobs that the system can shrink, and not expand. Only of `PooledSystem`."""
 
 
 class LayerJob(NamedTuple):
@@ -245,6 +250,33 @@ class DemandingSystem(BatchSystem, Protocol):
         """Return what the jobs of a workload demand. Users of jobs must be able to enter the `folder` of the run.
 
         The `speed` is in trace seconds per wall second.
+        """
+
+
+@runtime_checkable
+class PooledSystem(ResizingSystem, Protocol):
+    """A batch system of several partitions, in which jobs with demands of their own start on chosen nodes.
+
+    Each job holds whole nodes, which a policy chooses among those that can serve it.
+    """
+
+    def machine(self, nodes: Collection[str]) -> Machine:
+        """Return the machine: some nodes of the batch system, and its partitions."""
+
+    def held_demands(
+        self, workload: Workload, folder: Path, speed: float, cores: Sequence[int], malleable: Sequence[bool]
+    ) -> Demands:
+        """Return what jobs demand that wait held for their `start`, as `DemandingSystem.demands`, but no size.
+
+        Args:
+            workload: the jobs, with a run time and a size (`Workload.runnable`).
+            folder: the folder of the run.
+            speed: trace seconds per wall second.
+            cores: cores that each job has on each of its nodes, shape (jobs,).
+            malleable: whether each job may be resized, shape (jobs,).
+
+        Raises:
+            InputError: a job cannot be started or resized as a policy decides.
         """
 
 

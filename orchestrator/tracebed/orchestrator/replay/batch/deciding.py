@@ -13,13 +13,15 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from tracebed.ground.display import listed
 from tracebed.ground.errors import TestbedError
 from tracebed.machine.nodes import NodeFacts
+from tracebed.machine.pools import Pools
 from tracebed.orchestrator.replay.batch.base import (
     LIVE,
+    Demands,
     JobObservation,
     JobRequest,
     NodeState,
@@ -34,7 +36,8 @@ from tracebed.orchestrator.replay.batch.resizing import ResizingReplayer
 from tracebed.orchestrator.replay.journal import Journal
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import Jobs
-from tracebed.orchestrator.scheduling.scheduler import Executor, Scheduler
+from tracebed.orchestrator.scheduling.pools import scheduler_on
+from tracebed.orchestrator.scheduling.scheduler import Executor
 from tracebed.orchestrator.scheduling.state import Policy, visible_jobs
 from tracebed.orchestrator.setup import Setup
 
@@ -46,6 +49,19 @@ MOST_REFUSALS = 3  # refused resizes of a job after which the policy no longer r
 LOST_POLLS = 2  # successive observations of an unusable node after which a policy no longer uses it
 
 
+class Decided(NamedTuple):
+    """What a policy decides about."""
+
+    jobs: Jobs
+    """The jobs as the scheduler reads them."""
+    policy: Policy
+    setup: Setup
+    pools: Pools | None = None
+    """The pools of the nodes; None: all nodes serve all jobs."""
+    demands: Demands | None = None
+    """What the jobs demand of the batch system; None: whole nodes of one partition."""
+
+
 class DecidingReplayer(ResizingReplayer, Executor):
     """A replay on a batch system in which a policy decides. It is the executor of its scheduler."""
 
@@ -53,7 +69,7 @@ class DecidingReplayer(ResizingReplayer, Executor):
 
     def __init__(
         self,
-        decided: tuple[Jobs, Policy, Setup],
+        decided: Decided,
         nodes: Sequence[NodeFacts],
         plan: SubmissionPlan,
         batch_system: ResizingSystem,
@@ -61,16 +77,21 @@ class DecidingReplayer(ResizingReplayer, Executor):
         journal: Journal,
         **arguments: Any,
     ) -> None:
-        """Prepare a replay. `decided` has the jobs as the scheduler reads them, the policy, and the setup."""
-        jobs, policy, setup = decided
+        """Prepare a replay on `nodes`, which the pools number in this order."""
+        jobs, policy, setup, pools, demands = decided
         super().__init__(visible_jobs(policy, jobs), plan, batch_system, records, journal, **arguments)
         self._names = [node.name for node in nodes]
         self._number_of = {name: number for number, name in enumerate(self._names)}
         scheduling = setup.scheduling
         self._cluster = Cluster([node.cores for node in nodes], [node.sockets for node in nodes], scheduling.placed)
-        self.scheduler = Scheduler(
-            jobs, self._cluster, policy, self, interval_s=scheduling.interval_s, priority=scheduling.priority
-        )
+        self._longest_s = demands.longest_s if demands is not None else None
+        self._shrink_only = demands.shrink_only if demands is not None else frozenset()
+        if self._shrink_only:  # their bounds change when they start
+            speedups, jobs = jobs.speedups, jobs.with_columns(high=[*jobs.high], pref=[*jobs.pref])
+            jobs.speedups = speedups
+        settings = {"interval_s": scheduling.interval_s, "priority": scheduling.priority}
+        self.scheduler = scheduler_on(pools, jobs, self._cluster, policy, self, **settings)
+        self._latest = 0.0  # trace time of the last events
         self._due = math.inf  # time of the next call of the policy, trace s
         self._arrived: list[int] = []
         self._eligible: list[int] = []  # jobs that wait no more for other jobs
@@ -96,7 +117,8 @@ class DecidingReplayer(ResizingReplayer, Executor):
         """Let a held job start."""
         if self._adopting:
             return
-        self.scheduler.state.resizing.add(job)  # the policy resizes no job that the batch system has not started
+        # The policy resizes no job that the batch system has not started.
+        self.scheduler.state_of(job).resizing.add(job)
         names = tuple(self._names[node] for node in nodes)
         self._note("start", job, nodes=names)
         self._starts[job] = StartCommand(names)
@@ -157,10 +179,14 @@ class DecidingReplayer(ResizingReplayer, Executor):
         return replace(super()._request(job), held=True, dependency="")
 
     def _limit_s(self, job: int) -> float:
-        """Return the time limit of a job at its smallest size: the user cannot extend the limit of a running job."""
+        """Return the time limit of a job at its smallest size: the user cannot extend the limit of a running job.
+
+        It is at most the longest one that the batch system allows the job.
+        """
         jobs = self.resized
         sizes = range(jobs.low[job], jobs.high[job] + 1) if jobs.malleable[job] else ()
-        return jobs.limit[job] / min((jobs.rate(job, nodes) for nodes in sizes), default=1.0) / self.speed + MARGIN_S
+        own = jobs.limit[job] / min((jobs.rate(job, nodes) for nodes in sizes), default=1.0) / self.speed + MARGIN_S
+        return own if self._longest_s is None else min(own, self._longest_s[job])
 
     def _is_held_by_policy(self, job: int) -> bool:
         return True
@@ -185,6 +211,11 @@ class DecidingReplayer(ResizingReplayer, Executor):
             self._left.append(job)
         super()._changed(job)
 
+    def _corrected(self, job: int, observed: JobObservation | None, polled: Polled) -> JobObservation | None:
+        """Return the observation without cores: a job of a policy holds whole nodes."""
+        observed = super()._corrected(job, observed, polled)
+        return replace(observed, cores={}) if observed is not None and observed.cores else observed
+
     def _node_states(self) -> dict[str, NodeState]:
         return self.system.node_states()
 
@@ -199,12 +230,13 @@ class DecidingReplayer(ResizingReplayer, Executor):
         unusable = {name: reason for name, reason in self._unusable(polled).items() if name in self._number_of}
         polls = self._unusable_polls
         self._unusable_polls = {name: (polls.get(name, (0, ""))[0] + 1, reason) for name, reason in unusable.items()}
+        started = {*self.scheduler.running}
         for number, watched in enumerate(self.jobs):
             if not watched.pending or watched.seen is None:
                 continue
-            if watched.seen.phase is Phase.RUNNING:
+            if watched.seen.phase is Phase.RUNNING and number not in started:
                 self._adopt_running(number, watched.seen)
-            elif watched.seen.phase is Phase.WAITING and number in self.scheduler.state.size:
+            elif watched.seen.phase is Phase.WAITING and number in started:
                 # A controller of the batch system that was killed may have forgotten the start.
                 self._starts.setdefault(number, StartCommand((), failed_at=-math.inf, final=True))
 
@@ -229,7 +261,7 @@ class DecidingReplayer(ResizingReplayer, Executor):
         pause_s = RETRY_S if start.final else 0.0
         if start.calling or phase is not Phase.WAITING or polled.began <= (start.failed_at or -math.inf) + pause_s:
             return
-        if start.final or job in self.scheduler.state.failing:
+        if start.final or job in self.scheduler.state_of(job).failing:
             self._run_command(job, start, partial(self.system.hold, str(watched.id)), partial(self._withdraw, job))
         elif start.failed_at is not None:
             self._call_start(job)
@@ -254,20 +286,19 @@ class DecidingReplayer(ResizingReplayer, Executor):
 
     def _adopt_running(self, job: int, seen: JobObservation) -> None:
         """Adopt a running job that the scheduler has not started: of a killed replay, or started by an operator."""
-        state = self.scheduler.state
-        if job in state.size:
-            return
         first = (self.jobs[job].first_nodes or seen.nodes)[0]
         names = (first, *(name for name in seen.nodes if name != first))
-        if any(self._number_of.get(name) not in self._cluster.idle for name in names):
+        nodes = [self._number_of[name] for name in names if name in self._number_of]
+        if len(nodes) < len(names) or not self.scheduler.is_free(job, nodes):
             return
         if job in self._arrived:
             self._arrived.remove(job)
         now = self._now()
         self.scheduler.withdraw(job, now)
         self._adopting = True
-        self.scheduler.adopt(job, [self._number_of[name] for name in names], now)
+        self.scheduler.adopt(job, nodes, now)
         self._adopting = False
+        self._bound(job)
         if self.scheduler.jobs.malleable[job]:
             self._requests[job] += 1
             self._write_size(job, self._requests[job], names)
@@ -276,7 +307,18 @@ class DecidingReplayer(ResizingReplayer, Executor):
 
     def _now(self) -> float:
         """Return the trace time, which does not run backwards."""
-        return max(self.trace(self.clock.now()), self.scheduler.state.now)
+        self._latest = max(self.trace(self.clock.now()), self._latest)
+        return self._latest
+
+    def _bound(self, job: int) -> None:
+        """Let the policy never expand a running job that the batch system cannot expand: its size is the largest."""
+        if job not in self._shrink_only:
+            return
+        state = self.scheduler.state_of(job)
+        jobs, size = state.jobs, state.size[job]
+        jobs.high[job], jobs.pref[job] = size, min(size, jobs.pref[job])
+        if size <= jobs.low[job]:
+            state.resizable.pop(job, None)
 
     def _decide(self) -> None:
         if self.interrupted is not None or self._returned:
@@ -293,27 +335,33 @@ class DecidingReplayer(ResizingReplayer, Executor):
 
     def _apply_events(self, now: float) -> bool:
         """Pass what has happened to the scheduler. Return whether anything has."""
-        scheduler, state = self.scheduler, self.scheduler.state
+        scheduler = self.scheduler
         events = [self._left, self._started, self._concluded, self._withdrawn, self._arrived]
         left, started, concluded, withdrawn, arrived = (list(each) for each in events)
         for each in events:
             each.clear()
         changed = self._apply_nodes(now)
+        running = {*scheduler.running} if left else ()
         for job in left:
             self._starts.pop(job, None)
-            if job in state.size:
+            if job in running:
                 scheduler.end(job, now)
             else:
                 scheduler.withdraw(job, now)
         for job in started:
+            state = scheduler.state_of(job)
             if job not in state.failing:
                 state.resizing.discard(job)
+            if job in state.size:
+                self._bound(job)
         for job in concluded:
+            state = scheduler.state_of(job)
             if job not in state.size:
                 continue
             resize = self.jobs[job].resizes[-1]
             if resize.state == "applied":
                 scheduler.resized(job, now)
+                self._bound(job)
                 changed = True
                 continue
             scheduler.refused(job, len(resize.before), now)
@@ -321,7 +369,7 @@ class DecidingReplayer(ResizingReplayer, Executor):
             if self._refusals[job] >= MOST_REFUSALS:
                 state.resizable.pop(job, None)
         for job in withdrawn:
-            if job in state.size:
+            if job in scheduler.state_of(job).size:
                 scheduler.requeue(job, now)
         if concluded or withdrawn:  # not at once: the same decision would be refused again
             self._due = min(self._due, scheduler.due(now + RETRY_S * self.speed))
@@ -360,7 +408,7 @@ class DecidingReplayer(ResizingReplayer, Executor):
 
     def _cancel_stuck(self) -> None:
         """Cancel the jobs that the policy will never start. Lost nodes may return."""
-        active = self._starts or self.scheduler.state.size or self._running_commands()
+        active = self._starts or self.scheduler.running or self._running_commands()
         if self.interrupted is not None or self._due < math.inf or self._lost or active:
             self._stuck_polls = 0
             return

@@ -149,6 +149,8 @@ class KilledReplay(BatchReconstruction):
         """Raise InputError unless `info` and `plan` of the resuming replay equal the journal's."""
         changed = [name for name in SAME if getattr(self.info, name) != getattr(info, name)]
         changed += [name for name in SAME_OF_SYSTEM if self.info.batch.get(name) != info.batch.get(name)]
+        if _pools(self.info) != _pools(info):
+            changed.append("machine")
         if self.info.workload["sha256"] != info.workload["sha256"] or self.plan.ids != plan.ids:
             changed.append("workload")
         check_unchanged(changed, self.folder)
@@ -159,6 +161,11 @@ class KilledReplay(BatchReconstruction):
         replayer.interrupted, replayer.outages = self.interrupted, self.info.outages
         replayer.latencies += [job.latency_s for job in self.jobs if job.latency_s]
         replayer.resume(self.submitted, self.submitting, IN_FLIGHT_S)
+
+
+def _pools(info: RunInfo) -> str | None:
+    """Return a hash of that on which the pools of a replay depend; None: there are no pools."""
+    return None if info.machine is None else info.machine.pooled_digest
 
 
 def recovered(folder: Path) -> Run:

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,7 +18,10 @@ from tracebed.converters.workload import Workload
 from tracebed.ground import bounds, system
 from tracebed.ground.errors import InputError
 from tracebed.ground.extension_errors import checked_members
+from tracebed.ground.table import texts
 from tracebed.machine.machine import Machine
+from tracebed.machine.nodes import NodeFacts
+from tracebed.machine.pools import Pools
 from tracebed.orchestrator import executors
 from tracebed.orchestrator.replay.batch.base import (
     BATCH_SYSTEMS,
@@ -25,10 +29,11 @@ from tracebed.orchestrator.replay.batch.base import (
     BatchSystem,
     DemandingSystem,
     LayeredSystem,
+    PooledSystem,
     ResizingSystem,
     SystemFacts,
 )
-from tracebed.orchestrator.replay.batch.deciding import MOST_SHOWN, DecidingReplayer
+from tracebed.orchestrator.replay.batch.deciding import MOST_SHOWN, Decided, DecidingReplayer
 from tracebed.orchestrator.replay.batch.ending import ended_run
 from tracebed.orchestrator.replay.batch.layer import Layer, LayerReplayer
 from tracebed.orchestrator.replay.batch.loop import BatchReplayer
@@ -53,7 +58,8 @@ from tracebed.orchestrator.runs.working_folders import working_folders
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.names import DependencyRule
-from tracebed.orchestrator.scheduling.state import Policy, dispatches, handles_requests, shares
+from tracebed.orchestrator.scheduling.pools import on_pools
+from tracebed.orchestrator.scheduling.state import dispatches, handles_requests, shares, visible_jobs
 from tracebed.orchestrator.setup import Setup, Timing
 from tracebed.orchestrator.testbeds.agent.facts import host_facts
 
@@ -63,6 +69,8 @@ SHORTEST_INTERVAL_S = 0.1
 LEAD_S = 0.5
 """Shortest time from the start of the replay to the first submission, wall s. The first submission is at a whole
 second, because batch systems keep whole seconds: repetitions then have the same phase."""
+SHARED = "jobs share nodes on this machine: they hold whole nodes here"
+"""Omission in the plan of jobs that a policy starts."""
 NEXT = "jobs of the replay may still run: the same command with --resume continues it"
 """Hint of an error after which the working folder is kept."""
 
@@ -184,17 +192,23 @@ def replay(
     thresholds = thresholds or HealthThresholds.read()
     batch_system = options.system()
     facts, unusable = batch_system.facts(), None
-    if options.setup is not None and isinstance(batch_system, ResizingSystem):
+    past_nodes = _nodes_of_killed(output) if resume and options.settings.demands else None
+    if past_nodes:
+        facts = replace(facts, nodes=past_nodes)  # nodes that are lost since then are outages
+    elif options.setup is not None and isinstance(batch_system, ResizingSystem):
         facts, unusable = _without_unusable(facts, batch_system)
-    demands = None
-    if options.settings.demands:
+    decided = _decided(workload, options, batch_system, facts)
+    demands, machine = None, None
+    if decided is not None and options.settings.demands:
+        decided, machine = _pooled(decided, workload, output, options, batch_system, facts)
+        facts, demands = replace(facts, nodes=machine.nodes), decided.demands
+    elif options.settings.demands:
         if not isinstance(batch_system, DemandingSystem):
             what = f"{facts.name} does not submit jobs with their own demands"
             raise InputError(what, hint="leave --demands and --resizes out")
         demands = batch_system.demands(workload, output.absolute().parent, options.speed)
-    decided = _decided(workload, options, batch_system, facts)
     layered = _layered(workload, options, batch_system, facts)
-    resizes = decided is not None and decided[1].malleable
+    resizes = decided is not None and decided.policy.malleable
     plan = SubmissionPlan.of(
         workload,
         speed=options.speed,
@@ -203,7 +217,7 @@ def replay(
         dependencies=options.rule,
         demands=demands,
     )
-    info = _info(workload, name, options, facts, decided)
+    info = _info(workload, name, options, facts, decided, machine)
     info.warnings += [] if layered is None else layered[1].facts.warnings
     if resume and (run := find_finished(output, info)):
         return run
@@ -258,7 +272,7 @@ def _without_unusable(facts: SystemFacts, batch_system: ResizingSystem) -> tuple
 
 def _decided(
     workload: Workload, options: BatchOptions, batch_system: BatchSystem, facts: SystemFacts
-) -> tuple[Jobs, Policy, Setup] | None:
+) -> Decided | None:
     """Return the jobs, the policy that decides, and its setup; None: the batch system decides, or InputError."""
     if options.setup is None:
         return None
@@ -274,7 +288,64 @@ def _decided(
         raise InputError(f"{named} {what}, which {facts.name} cannot carry out", hint=hint)
     batch_system.check_resizing()
     jobs = Jobs.of(workload, over_limit=setup.scheduling.over_limit, dependencies=setup.scheduling.dependencies)
-    return jobs, policy, setup
+    return Decided(jobs, policy, setup)
+
+
+def _pooled(
+    decided: Decided,
+    workload: Workload,
+    output: Path,
+    options: BatchOptions,
+    batch_system: BatchSystem,
+    facts: SystemFacts,
+) -> tuple[Decided, Machine]:
+    """Return what the policy decides about on the pools of the batch system, and the machine, or raise InputError."""
+    if not isinstance(batch_system, PooledSystem):
+        what = f"{facts.name} does not start jobs with their own demands as a policy decides"
+        raise InputError(what, hint="leave the demands or the policy out")
+    machine = batch_system.machine([node.name for node in facts.nodes])
+    jobs, pools = on_pools(workload, machine, decided.jobs, decided.policy)
+    seen = visible_jobs(decided.policy, jobs)
+    runnable = workload.runnable()[0]
+    columns = runnable.columns.assign(partition=texts(_one_partition(runnable, machine, pools)))
+    demands = batch_system.held_demands(
+        Workload(columns, runnable.provenance),
+        output.absolute().parent,
+        options.speed,
+        pools.least_cores.tolist(),
+        seen.malleable,
+    )
+    counts = demands.counts | {SHARED: pools.shared}
+    return decided._replace(jobs=jobs, pools=pools, demands=demands._replace(counts=counts)), machine
+
+
+def _one_partition(workload: Workload, machine: Machine, pools: Pools) -> list[str]:
+    """Return a partition for each job: of several ones, the first that has all nodes of the pool of the job.
+
+    Raise InputError if there is none: the batch system starts a job in one partition.
+    """
+    members = {part.name: {*part.names} or {node.name for node in machine.nodes} for part in machine.partitions}
+    names = [{machine.nodes[node].name for node in pool.nodes} for pool in pools.pools]
+
+    @cache
+    def chosen(listed: str, pool: int) -> str | None:
+        known = [name for name in listed.split(",") if name in members]
+        return next((name for name in known if pool < 0 or names[pool] <= members[name]), None)
+
+    partitions = []
+    for job, (listed, pool) in enumerate(zip(workload.texts("partition"), pools.of.tolist(), strict=True)):
+        own = chosen(listed, pool) if "," in listed and pool >= 0 else listed
+        if own is None:
+            what = f"none of the partitions {listed} of job {workload.texts('job_id').iloc[job]} has all nodes"
+            raise InputError(f"{what} on which a policy may start it", hint="name one partition for each job")
+        partitions.append(own)
+    return partitions
+
+
+def _nodes_of_killed(output: Path) -> tuple[NodeFacts, ...]:
+    """Return the nodes of the killed replay that is to be resumed; empty: there is none, or it had not begun."""
+    left = working_folders(output)[-1:]
+    return tuple(KilledReplay(left[0]).info.nodes) if left and has_facts(left[0] / JOURNAL) else ()
 
 
 def _layered(
@@ -295,7 +366,8 @@ def _info(
     name: str,
     options: BatchOptions,
     facts: SystemFacts,
-    decided: tuple[Jobs, Policy, Setup] | None,
+    decided: Decided | None,
+    machine: Machine | None,
 ) -> RunInfo:
     """Return the facts of the run that are known before it."""
     of_system = Setup.of(
@@ -312,8 +384,9 @@ def _info(
         source="replay",
         execution="emulated",
         nodes=list(facts.nodes),
+        machine=machine,
         workload=workload_facts(workload, name),
-        setup=of_system if decided is None else decided[2],
+        setup=of_system if decided is None else decided.setup,
         parameters={
             "scheduler": facts.name,
             "testbed": facts.name,
@@ -340,7 +413,7 @@ def _carry_out(
     batch_system: BatchSystem,
     facts: SystemFacts,
     info: RunInfo,
-    decided: tuple[Jobs, Policy, Setup] | None,
+    decided: Decided | None,
     layered: tuple[Jobs, Layer] | None,
     records: JobRecords,
     folder: WorkingFolder,
