@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from tests.faults.batch_scenario import BatchPlay, BatchScenario
 from tests.faults.invariants import CoreWatch, check
 from tests.faults.layered_batch import LayerPlay, LayerScenario
+from tests.faults.pooled_batch import PooledPlay, PooledScenario
 from tests.faults.resizing_batch import ResizingPlay, ResizingScenario
 from tests.faults.scenario import Outcome, Scenario, carry_out
 
@@ -61,6 +62,8 @@ def violations(scenario: AnyScenario) -> list[str]:
 def _violations_on_batch_system(scenario: BatchScenario) -> list[str]:
     if isinstance(scenario, LayerScenario):
         play: BatchPlay = LayerPlay(scenario)
+    elif isinstance(scenario, PooledScenario):
+        play = PooledPlay(scenario)
     else:
         play = ResizingPlay(scenario) if isinstance(scenario, ResizingScenario) else BatchPlay(scenario)
     try:
