@@ -168,7 +168,7 @@ def test_jobs_that_share_nodes_expand_up_to_the_size_that_they_had_and_not_on_ne
     assert resizes(simulated(tmp_path, SHARED + FOUR, [job, waiting])) == [("1", 2, 1), ("1", 1, 2)]
     run = simulated(tmp_path, SHARED + FOUR, [job, waiting], release=24.11)
     assert resizes(run) == [("1", 2, 1)]
-    assert any("other jobs on the nodes to which it expands" in warning for warning in run.info.warnings)
+    assert any("other jobs on its new nodes" in warning for warning in run.info.warnings)
 
 
 def test_an_expander_leaves_nodes_that_are_reserved_before_its_job_ends(tmp_path: Path) -> None:

@@ -204,6 +204,8 @@ def simulate(
     slurm_cluster, nodes, reservations = machine.cluster, machine.nodes, machine.reservations
     if (speed := setup.timing.speed) != 1:
         hint = f"without the speed, the intervals of Slurm last {speed:g} times as long as in the run"
+        if policy.resizes != "none":
+            raise InputError("a layer that resizes jobs is simulated at speed 1 only", hint="leave --speed out")
         if machine.plain:
             hint = f"give --nodes {len(nodes)}: equal nodes in one partition need no cluster"
         raise InputError("a cluster of a slurm.conf is simulated at speed 1 only", hint=hint)
