@@ -261,7 +261,8 @@ def test_equal_nodes_without_a_slurm_conf_are_a_cluster_of_whole_nodes() -> None
     ]
     table = pd.DataFrame(rows).assign(submit_time=[0.0, 100.0], cores_per_node=2)
     workload = Workload(table.fillna({"kind": "rigid", "speedup": ""}), Provenance())
-    run = predict(workload, Machine.of_system(System(4, 2)), "slurm", policy_parameters={"resizes": "dmr", "release": 24.11})
+    settings = {"resizes": "dmr", "release": 24.11}
+    run = predict(workload, Machine.of_system(System(4, 2)), "slurm", policy_parameters=settings)
     assert resizes(run) == [("1", 4, 2), ("1", 2, 4)]
     assert "2 jobs without a time limit: run time used as limit" in run.info.warnings
 
