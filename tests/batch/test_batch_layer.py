@@ -84,6 +84,11 @@ def malleable(nodes: int, least: int, **row: object) -> dict[str, object]:
     return {**sizes, "speedup": "amdahl", "speedup_parameters": "1.0", **row}
 
 
+def layer(policy: str) -> list[str]:
+    """Return the options of a layer with a pass every second."""
+    return [f"resizes={policy}", "resize-interval=1"]
+
+
 ELASTIC = malleable(4, 1, submit_time=0.0, run_time=16.0)
 """A job on four of the five small nodes, which shrinks to one node if another one needs two or more nodes."""
 HEAD = {"submit_time": 3.0, "nodes": 3}
@@ -109,9 +114,7 @@ def test_jobs_have_their_demands_and_the_layer_resizes_them(slurm: LayerSlurm, f
         {"submit_time": 1.0, "partition": "nowhere"},
         HEAD,
     )
-    run = tb.replay_on(
-        workload, output=folder / "run", configuration=slurm.conf, resizes="dmr", resize_interval=1.0, name="w"
-    )
+    run = tb.replay_on(workload, output=folder / "run", configuration=slurm.conf, options=layer("dmr"), name="w")
     assert run.jobs["state"].tolist() == [*["completed"] * 5, "rejected", "completed"]
     assert (run.info.policy, run.info.policy_parameters["resizes"]) == ("slurm", "dmr")
     assert run.info.batch["resize_interval"] == 1.0
@@ -168,7 +171,7 @@ def check_no_expander_is_left(slurm: Slurm, run: tb.Run) -> None:
 
 def test_without_a_layer_jobs_have_their_demands_and_keep_their_sizes(slurm: LayerSlurm, folder: Path) -> None:
     workload = jobs(ELASTIC | {"run_time": 6.0}, HEAD)
-    run = tb.replay_on(workload, output=folder / "plain", configuration=slurm.conf, demands=True)
+    run = tb.replay_on(workload, output=folder / "plain", configuration=slurm.conf, options=["demands"])
     assert run.jobs["state"].tolist() == ["completed"] * 2
     assert run.reconfigurations is None or not len(run.reconfigurations)
     assert run.jobs["start"].iloc[1] >= run.jobs["end"].iloc[0] - 1.0  # no node was released for it
@@ -187,7 +190,7 @@ def test_slurmctld_is_killed_between_grant_and_merge(
 
     monkeypatch.setattr(SlurmSystem, "merge", lambda self, id, second: (kill(second), merge(self, id, second)))
     workload = jobs(ELASTIC | {"run_time": 25.0}, HEAD)
-    run = tb.replay_on(workload, output=folder / "killed", configuration=slurm.conf, resizes="pref", resize_interval=1)
+    run = tb.replay_on(workload, output=folder / "killed", configuration=slurm.conf, options=layer("pref"))
     assert run.jobs["state"].tolist() == ["completed"] * 2
     check_no_expander_is_left(slurm, run)
 
@@ -206,9 +209,7 @@ def test_a_node_of_an_expanded_job_that_dies_ends_this_job_only(
 
     monkeypatch.setattr(SlurmSystem, "merge", lose)
     try:
-        run = tb.replay_on(
-            jobs(ELASTIC, HEAD), output=folder / "lost", configuration=slurm.conf, resizes="dmr", resize_interval=1
-        )
+        run = tb.replay_on(jobs(ELASTIC, HEAD), output=folder / "lost", configuration=slurm.conf, options=layer("dmr"))
     finally:
         for nodes in lost:
             slurm("scontrol", "update", f"NodeName={nodes}", "State=RESUME", check=False)
@@ -262,6 +263,7 @@ def test_a_killed_replay_is_resumed(slurm: LayerSlurm, folder: Path, moment: str
         ({"SchedulerParameters": "bf_interval=1"}, "permit_job_expansion"),
         ({"SchedulerParameters": "permit_job_expansion,disable_job_shrink"}, "disable_job_shrink"),
         ({"AccountingStorageType": "accounting_storage/none"}, "no database"),
+        ({"SelectType": "select/cray_aries"}, "select/cray_aries were not tried"),
     ],
 )
 def test_a_slurm_that_permits_no_resizes_is_refused(slurm: LayerSlurm, changed: dict[str, str], what: str) -> None:

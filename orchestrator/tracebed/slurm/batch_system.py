@@ -300,6 +300,10 @@ class SlurmSystem:
         """Raise InputError unless Slurm permits expansions and shrinks, and has a database."""
         one_of("policy of the layer", policy, RESIZE_POLICIES)
         self._check_permissions()
+        plugin = self._configuration.get("SelectType", "")
+        if not plugin.endswith(("/cons_tres", "/cons_res", "/linear")):
+            what = f"resizes of jobs with {plugin or 'an unknown select plugin'} were not tried"
+            raise InputError(what, where="SelectType of slurm.conf", hint="set SelectType=select/cons_tres")
         me = pwd.getpwuid(os.geteuid()).pw_name
         owner = self._configuration.get("SlurmUser", "").partition("(")[0]
         given = ("sacctmgr", "-n", "-P", "show", "user", me, "format=AdminLevel")

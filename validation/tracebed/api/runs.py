@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -32,6 +33,9 @@ TRACEBED = "tracebed"
 PARTITION = "partition="
 """Beginning of the option that chooses the partition."""
 PROGRAM = "program="
+DEMANDS, RESIZES, INTERVAL = "demands", "resizes=", "resize-interval="
+OWN = (PARTITION, PROGRAM, RESIZES, INTERVAL)
+"""Beginnings of the options of `replay_on` that are not those of each submission."""
 """Beginning of the option with the program of malleable jobs."""
 
 if TYPE_CHECKING:
@@ -330,9 +334,6 @@ def replay_on(
     speed: float = 1.0,
     options: Sequence[str] = (),
     configuration: Path | str | None = None,
-    demands: bool = False,
-    resizes: str | None = None,
-    resize_interval: float = 10.0,
     health: Path | str | None = None,
     resume: bool = False,
     replace: bool = False,
@@ -341,10 +342,10 @@ def replay_on(
 ) -> Run:
     """Submit each job of a workload to a batch system at its time, and let the batch system or a policy decide.
 
-    The jobs sleep for their run time, on whole nodes unless they have `demands`. With a policy, they wait in the batch
-    system until the policy starts them on nodes that it chooses, and the batch system resizes running malleable jobs as
-    the policy decides. In the main thread SIGINT (Ctrl-C), SIGTERM and SIGHUP cancel all jobs of the replay;
-    `info.state` of the returned run is `interrupted`.
+    The jobs sleep for their run time, on whole nodes unless they have demands (see `options`). With a policy, they wait
+    in the batch system until the policy starts them on nodes that it chooses, and the batch system resizes running
+    malleable jobs as the policy decides. In the main thread SIGINT (Ctrl-C), SIGTERM and SIGHUP cancel all jobs of the
+    replay; `info.state` of the returned run is `interrupted`.
 
     Args:
         workload: the workload.
@@ -355,13 +356,12 @@ def replay_on(
         speed: trace seconds per wall second.
         options: additional options of each submission, `KEY=VALUE` or `KEY`. The partition of the jobs is
             `partition=NAME`; without, it is the default partition of the batch system. `program=COMMAND` is a command
-            of the shell that does the work of malleable jobs under a policy; without, the work is emulated.
+            of the shell that does the work of malleable jobs under a policy; without, the work is emulated. `demands`
+            submits each job with its own partition, account, QOS, cores, memory, generic resources and features, and by
+            root as its user; without, all jobs get whole nodes of one partition. `resizes=POLICY` (`dmr`, `pref`,
+            `min`, `avg`, `keep-pref`) is a layer that resizes malleable jobs beside the batch system, which starts all
+            jobs, with their `demands`; it makes a pass every `resize-interval=S` trace seconds, by default 10.
         configuration: configuration file of the batch system (`slurm.conf`); by default that of the environment.
-        demands: whether each job is submitted with its own partition, account, QOS, cores, memory, generic resources
-            and features, and by root as its user; if not, all jobs get whole nodes of one partition.
-        resizes: policy of a layer beside the batch system, which starts all jobs: the layer shrinks and expands running
-            malleable jobs (`dmr`, `pref`, `min`, `avg`, `keep-pref`). The jobs then have `demands`. None: no layer.
-        resize_interval: time between two passes of the layer, trace s.
         health: file of the thresholds of health; by default those that tracebed provides.
         resume: whether to continue the newest replay to `output` that was killed, with the same arguments.
             If the replay has finished, its run is returned, and nothing is replayed.
@@ -386,31 +386,31 @@ def replay_on(
 
     for text in options:
         key, value = text.removeprefix("--").partition("=")[::2]
-        if f"{key}=" in (PARTITION, PROGRAM) and not (value and text.startswith(key)):
+        if f"{key}=" in OWN and not (value and text.startswith(key)):
             raise InputError(f"{text!r} is not an option of a replay", hint=f"write {key}=VALUE")
-    own = {key: [text.removeprefix(key) for text in options if text.startswith(key)] for key in (PARTITION, PROGRAM)}
+    own = {key: next((text[len(key) :] for text in reversed(options) if text.startswith(key)), None) for key in OWN}
+    resizes, demands = own[RESIZES], own[RESIZES] is not None or DEMANDS in options
     if own[PROGRAM] and policy is None and resizes is None:
-        hint = "add --policy or --resizes, or leave program= out"
+        hint = "add --policy or resizes=POLICY, or leave program= out"
         raise InputError("a program is for jobs that are resized", hint=hint)
-    if policy is not None and (demands or resizes is not None):
+    if policy is not None and demands:
         what = "jobs with demands of their own" if resizes is None else "a layer that resizes jobs"
-        hint = "leave --policy out, or --demands and --resizes"
+        hint = "leave the policy out, or the demands and the layer"
         raise InputError(f"{what}: the batch system starts the jobs, and a policy cannot", hint=hint)
     settings = BatchSettings(
-        partition=next(reversed(own[PARTITION]), None),
-        options=tuple(text for text in options if not text.startswith((PARTITION, PROGRAM))),
-        program=next(reversed(own[PROGRAM]), None),
+        partition=own[PARTITION],
+        options=tuple(text for text in options if not text.startswith(OWN) and text != DEMANDS),
+        program=own[PROGRAM],
         configuration=Path(configuration) if configuration is not None else None,
-        demands=demands or resizes is not None,
+        demands=demands,
     )
-    chosen = session.BatchOptions(
-        speed,
-        scheduler,
-        settings,
-        None if policy is None else Setup.of(policy),
-        resizes=resizes,
-        resize_interval_s=resize_interval,
-    )
+    setup = None if policy is None else Setup.of(policy)
+    chosen = session.BatchOptions(speed, scheduler, settings, setup, resizes=resizes)
+    if (interval := own[INTERVAL]) is not None:
+        try:
+            chosen = dataclasses.replace(chosen, resize_interval_s=float(interval))
+        except ValueError:
+            raise InputError(f"{INTERVAL}{interval} is not a number", hint="write trace seconds, such as 10") from None
     thresholds = HealthThresholds.read(Path(health)) if health is not None else None
     return Run.of(
         session.replay(

@@ -137,6 +137,8 @@ def _replay_on(jobs: tb.Workload, batch: Batch, policy: tb.Setup | None, live: L
     assert batch.scheduler is not None
     conf = [text.partition("=")[2] for text in batch.scheduler_options if text.startswith(CONF)]
     decides = f"{policy.scheduling.policy} " if policy is not None else ""
+    of_layer = ["demands"] if batch.demands else []
+    of_layer += [f"resizes={batch.resizes}", f"resize-interval={batch.resize_interval:g}"] if batch.resizes else []
     what = f"replaying {decides}on {batch.scheduler} at {common['speed']:g}x"
     with live.shown(common["output"], what, len(jobs)) as bar:
         run = tb.replay_on(
@@ -144,10 +146,7 @@ def _replay_on(jobs: tb.Workload, batch: Batch, policy: tb.Setup | None, live: L
             batch.scheduler,
             policy,
             configuration=conf[-1] if conf else None,
-            demands=batch.demands,
-            resizes=batch.resizes,
-            resize_interval=batch.resize_interval,
-            options=[text for text in batch.scheduler_options if not text.startswith(CONF)],
+            options=[*(text for text in batch.scheduler_options if not text.startswith(CONF)), *of_layer],
             on_progress=bar.update,
             **common,
         )
