@@ -233,7 +233,7 @@ def test_a_killed_replay_is_resumed(slurm: LayerSlurm, folder: Path, moment: str
     file = folder / f"{output.name}.parquet"
     tb.write(workload, file)
     command = [str(Path(sys.executable).with_name("tracebed")), "replay", str(file), "--scheduler", "slurm"]
-    command += ["--resizes", "dmr", "--resize-interval", "1", "-o", str(output)]
+    command += ["--resizes", "dmr", "-S", "resize-interval=1", "-o", str(output)]
     environment = {**os.environ, "SLURM_CONF": str(slurm.conf)}
     replay = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 

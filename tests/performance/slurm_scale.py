@@ -1,6 +1,7 @@
 """Drawn workloads and clusters of Slurm that grow: for benchmarks of the compiled simulation.
 
-python -m tests.performance.slurm_scale month 10000     # CPU times of a setting: month, partitions or quarter; jobs
+python -m tests.performance.slurm_scale month 10000         # CPU times of a setting: month, partitions, quarter; jobs
+python -m tests.performance.slurm_scale month 10000 dmr     # beside a layer, with a third of the jobs malleable
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Callable
 import numpy as np
 import pandas as pd
 
+from tracebed.converters.malleability import to_malleable
 from tracebed.converters.models import registry
 from tracebed.converters.workload import Provenance, System, Workload
 from tracebed.orchestrator.run import Run
@@ -80,22 +82,26 @@ SETTINGS: dict[str, Callable[[int], tuple[Workload, SlurmCluster]]] = {
 }
 
 
-def simulate(workload: Workload, machine: SlurmCluster) -> Run:
-    """Return the compiled simulation of a workload on a cluster."""
-    return predict(workload, SlurmMachine.of(machine), "slurm", over_limit=OverLimit.KILL, engine="compiled")
+def simulate(workload: Workload, machine: SlurmCluster, resizes: str = "none") -> Run:
+    """Return the compiled simulation of a workload on a cluster, beside a layer that resizes malleable jobs."""
+    given = {"policy_parameters": {"resizes": resizes}, "over_limit": OverLimit.KILL, "engine": "compiled"}
+    return predict(workload, SlurmMachine.of(machine), "slurm", **given)
 
 
-def main(setting: str, count: int) -> None:
+def main(setting: str, count: int, resizes: str = "none") -> None:
     """Print the CPU time of one prediction, and facts of its run."""
     workload, machine = SETTINGS[setting](count)
+    if resizes != "none":
+        workload = to_malleable(workload, 1 / 3)
     begun = resource.getrusage(resource.RUSAGE_SELF).ru_utime
-    run = simulate(workload, machine)
+    run = simulate(workload, machine, resizes)
     used = resource.getrusage(resource.RUSAGE_SELF).ru_utime - begun
     wait = (run.jobs["start"] - run.jobs["submit"]).to_numpy(dtype=float)
     submit = run.jobs["submit"].to_numpy(dtype=float)
     print(  # noqa: T201
         f"{setting}: {count:,} jobs in {(submit.max() - submit.min()) / 86400:.1f} days: {used:.2f} s, "
-        f"mean wait {np.nanmean(wait):,.0f} s, longest queue {queue(submit, submit + wait):,}, {run.info.counts}"
+        f"mean wait {np.nanmean(wait):,.0f} s, longest queue {queue(submit, submit + wait):,}, "
+        f"{len(run.reconfigurations):,} resizes, {run.info.counts}"
     )
 
 
@@ -107,4 +113,4 @@ def queue(submit: np.ndarray, start: np.ndarray) -> int:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))
+    main(sys.argv[1], int(sys.argv[2]), *sys.argv[3:])

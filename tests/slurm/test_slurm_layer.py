@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.oracles import slurm_cases
-from tracebed.converters.workload import Provenance, Workload
+from tracebed.converters.workload import Provenance, System, Workload
 from tracebed.ground.errors import InputError
 from tracebed.ground.states import JobState
+from tracebed.machine.machine import Machine
 from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.simulation.overheads import Overheads
@@ -168,7 +169,7 @@ def test_jobs_that_share_nodes_expand_up_to_the_size_that_they_had_and_not_on_ne
     assert resizes(simulated(tmp_path, SHARED + FOUR, [job, waiting])) == [("1", 2, 1), ("1", 1, 2)]
     run = simulated(tmp_path, SHARED + FOUR, [job, waiting], release=24.11)
     assert resizes(run) == [("1", 2, 1)]
-    assert any("other jobs on the nodes to which it expands" in warning for warning in run.info.warnings)
+    assert any("other jobs on its new nodes" in warning for warning in run.info.warnings)
 
 
 def test_an_expander_leaves_nodes_that_are_reserved_before_its_job_ends(tmp_path: Path) -> None:
@@ -251,6 +252,19 @@ def test_sizes_work_and_cores_of_resized_jobs_add_up(seed: int, lost: bool) -> N
         ]
         used = np.cumsum([change for _, change in sorted(changes)])
         assert inputs.preemption is not None or not len(used) or used.max() <= cores
+
+
+def test_equal_nodes_without_a_slurm_conf_are_a_cluster_of_whole_nodes() -> None:
+    rows = [
+        {"job_id": "1", "nodes": 4, "run_time": 1000.0, "nodes_min": 2, "nodes_pref": 2, "nodes_max": 4, **MALLEABLE},
+        {"job_id": "2", "nodes": 2, "run_time": 200.0, "nodes_min": 2, "nodes_pref": 2, "nodes_max": 2},
+    ]
+    table = pd.DataFrame(rows).assign(submit_time=[0.0, 100.0], cores_per_node=2)
+    workload = Workload(table.fillna({"kind": "rigid", "speedup": ""}), Provenance())
+    settings = {"resizes": "dmr", "release": 24.11}
+    run = predict(workload, Machine.of_system(System(4, 2)), "slurm", policy_parameters=settings)
+    assert resizes(run) == [("1", 4, 2), ("1", 2, 4)]
+    assert "2 jobs without a time limit: run time used as limit" in run.info.warnings
 
 
 def test_a_policy_that_the_layer_lacks_is_an_error(tmp_path: Path) -> None:

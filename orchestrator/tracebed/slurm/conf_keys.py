@@ -136,12 +136,13 @@ SCHEDULER_WITHOUT_EFFECT = frozenset(
     disable_hetjob_steps disable_job_shrink enable_hetjob_steps enable_job_state_cache enable_user_top
     extra_constraints ignore_constraint_validation ignore_numa ignore_prefer_validation max_array_tasks max_rpc_cnt
     max_sched_time max_script_size max_submit_line_size max_switch_wait no_backup_scheduling no_env_cache
-    nohold_on_prolog_fail requeue_on_resume_failure requeue_setup_env_fail salloc_wait_nodes sbatch_wait_nodes
-    spec_cores_first step_retry_count step_retry_time whole_hetjob
+    nohold_on_prolog_fail permit_job_expansion requeue_on_resume_failure requeue_setup_env_fail salloc_wait_nodes
+    sbatch_wait_nodes spec_cores_first step_retry_count step_retry_time whole_hetjob
     """.lower().split()
 )
 """SchedulerParameters that change no decision about batch jobs, in passes that take no time: limits of submissions,
-steps, and options that no job of a workload has (--licenses=NAME:0, --extra, --switches)."""
+steps, options that no job of a workload has (--licenses=NAME:0, --extra, --switches), and what permits resizes, which
+a layer (`resizes`) is taken to be permitted."""
 SCHEDULER_OF_WHOLE_NODES = frozenset(
     (
         *("bf_busy_nodes", "bf_max_job_array_resv", "bf_one_resv_per_job", "bf_running_job_reserve"),

@@ -120,8 +120,8 @@ def replay(cluster: Slurm, workload: Path, policy: str, output: Path) -> None:
     if (output / "run.json").exists():
         return
     output.parent.mkdir(parents=True, exist_ok=True)
-    layer = [] if policy == "none" else ["--resizes", policy, "--resize-interval", str(INTERVAL_S)]
-    command = ["replay", str(workload), "--scheduler", "slurm", "--demands", *layer, "-S", f"conf={cluster.conf}"]
+    layer = [] if policy == "none" else ["--resizes", policy, "-S", f"resize-interval={INTERVAL_S}"]
+    command = ["replay", str(workload), "--scheduler", "slurm", "-S", "demands", *layer, "-S", f"conf={cluster.conf}"]
     run("tracebed", *command, "-o", str(output), "--resume")
     found = agreement(cluster, tb.Run.load(output))
     sys.stdout.write("".join(f"{line}\n" for line in (f"sacct beside {output}: {found}", *found.defects)))

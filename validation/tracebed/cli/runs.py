@@ -15,7 +15,6 @@ from tracebed.cli.messages import emit
 from tracebed.cli.options import (
     LATER,
     PATH,
-    Duration,
     check_alone,
     extension,
     gathered,
@@ -52,18 +51,13 @@ class Batch:
         metavar="KEY[=VALUE]",
         help="Pass an option to each submission, such as partition=test or account=physics; may be repeated. "
         "conf=FILE names the configuration of the batch system. program=COMMAND does the work of malleable jobs "
-        "under a policy or a layer.",
-    )
-    demands: bool = option(
-        help="Submit each job with its own partition, account, QOS, cores, memory, GRES and features, and by root as "
-        "its user. Without, all jobs get whole nodes of one partition."
+        "under a policy or a layer. demands submits each job with its own partition, account, QOS, cores, memory, GRES "
+        "and features, and by root as its user; without, all jobs get whole nodes of one partition. resize-interval=S "
+        "is the time between two passes of a layer (10 s).",
     )
     resizes: Literal["dmr", "pref", "min", "avg", "keep-pref"] | None = option(
         help="Let a layer with this policy shrink and expand running malleable jobs beside the batch system, which "
-        "starts all jobs. Implies --demands."
-    )
-    resize_interval: float = option(
-        type=Duration(0.1, 1e9), default=10.0, metavar="S", help="Time between two passes of the layer, trace s."
+        "starts all jobs, with their demands (-S demands)."
     )
 
 
@@ -137,8 +131,7 @@ def _replay_on(jobs: tb.Workload, batch: Batch, policy: tb.Setup | None, live: L
     assert batch.scheduler is not None
     conf = [text.partition("=")[2] for text in batch.scheduler_options if text.startswith(CONF)]
     decides = f"{policy.scheduling.policy} " if policy is not None else ""
-    of_layer = ["demands"] if batch.demands else []
-    of_layer += [f"resizes={batch.resizes}", f"resize-interval={batch.resize_interval:g}"] if batch.resizes else []
+    of_layer = [f"resizes={batch.resizes}"] if batch.resizes else []
     what = f"replaying {decides}on {batch.scheduler} at {common['speed']:g}x"
     with live.shown(common["output"], what, len(jobs)) as bar:
         run = tb.replay_on(

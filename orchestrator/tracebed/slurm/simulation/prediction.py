@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tracebed.converters.workload import Workload
+from tracebed.ground.display import counted
 from tracebed.ground.errors import InputError
 from tracebed.ground.host_lists import host_names
 from tracebed.ground.states import JobState
@@ -123,10 +124,10 @@ class SlurmSimulation(Simulation):
 
     def execute(self, workload: Workload, machine: Machine, setup: Setup, options: PredictionOptions) -> Run:
         """Simulate a workload. A member is the seed of all that a slurm.conf leaves open."""
-        if not isinstance(machine, SlurmMachine) and machine.plain and setup.policy().resizes == "none":  # type: ignore[attr-defined]
+        policy, equal_nodes = setup.policy(), not isinstance(machine, SlurmMachine) and machine.plain
+        assert isinstance(policy, Slurm)
+        if equal_nodes and policy.resizes == "none":
             if options.member is not None:
-                policy = setup.policy()
-                assert isinstance(policy, Slurm)
                 _, *parts = np.random.default_rng(options.member).uniform(0.0, 1.0, 4).tolist()  # as for a cluster
                 setup = _with(setup, replace(policy, **policy.phases(*parts)))
             return super().execute(workload, machine, setup, options)
@@ -145,8 +146,9 @@ class SlurmSimulation(Simulation):
             what = "checkpoints are" if outages.checkpoints else "jobs that shrink off a lost node are"
             hint = "leave them out, or give --nodes N: equal nodes in one partition"
             raise InputError(f"{what} not modeled for a cluster of a slurm.conf", hint=hint)
+        asked, warnings = _limited(workload) if equal_nodes else (workload, [])
         with no_collection():
-            record, cluster = simulate(workload, machine, policy, chosen, seed, outages)
+            record, cluster = simulate(asked, machine, policy, chosen, seed, outages)
         parameters = {**chosen.scheduling.policy_parameters, "seed": seed}
         scheduling = replace(chosen.scheduling, policy_parameters=parameters, instance=setup.scheduling.instance)
         info = RunInfo(
@@ -159,7 +161,7 @@ class SlurmSimulation(Simulation):
             machine=machine,
             outages=record.outages_of([node.name for node in machine.nodes]) if outages else [],
             parameters=facts,
-            warnings=ignored(workload, machine),
+            warnings=[*warnings, *ignored(workload, machine)],
         )
         return make_run(record, cluster, info)
 
@@ -188,6 +190,17 @@ def _with(setup: Setup, policy: Slurm) -> Setup:
     return replace(setup, scheduling=replace(setup.scheduling, instance=policy))
 
 
+def _limited(workload: Workload) -> tuple[Workload, list[str]]:
+    """Return jobs of equal nodes, which have their run time as the limit if they have none, and a warning of it."""
+    limit, run_time = workload.floats("time_limit"), workload.floats("run_time")
+    missing = np.isnan(limit) & np.isfinite(run_time)
+    if not missing.any():
+        return workload, []
+    columns = workload.columns.assign(time_limit=np.where(missing, run_time, limit))
+    what = f"{counted(int(missing.sum()), 'job')} without a time limit: run time used as limit"
+    return Workload(columns, workload.provenance), [what]
+
+
 def simulate(
     workload: Workload,
     machine: SlurmMachine,
@@ -204,6 +217,8 @@ def simulate(
     slurm_cluster, nodes, reservations = machine.cluster, machine.nodes, machine.reservations
     if (speed := setup.timing.speed) != 1:
         hint = f"without the speed, the intervals of Slurm last {speed:g} times as long as in the run"
+        if policy.resizes != "none":
+            raise InputError("a layer that resizes jobs is simulated at speed 1 only", hint="leave --speed out")
         if machine.plain:
             hint = f"give --nodes {len(nodes)}: equal nodes in one partition need no cluster"
         raise InputError("a cluster of a slurm.conf is simulated at speed 1 only", hint=hint)

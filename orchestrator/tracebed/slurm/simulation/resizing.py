@@ -47,7 +47,9 @@ def with_layer(
         if not own:
             continue
         if not shrinks[job]:
-            reasons[job] = f"is exclusive: Slurm before {SHRINKS:.2f} never allocates again the nodes that it leaves"
+            reasons[job] = (
+                f"is exclusive, and does not shrink: Slurm before {SHRINKS:.2f} never allocates its old nodes again"
+            )
         if why := _bounded(inputs, job, release):
             reasons[job] = why
         elif own.most > own.least:
@@ -73,28 +75,28 @@ def _fixed(inputs: Inputs, job: int, sizes: Sizes) -> str:
     """Return why the layer does not resize a malleable job; empty: it does."""
     request = inputs.requests[job]
     if not request.per_node or request.cores % request.per_node:
-        return "has unequal cores on its nodes"
+        return "has unequal cores on its nodes, and is not resized"
     if not max(sizes.least, request.fewest) <= request.cores // request.per_node <= sizes.most:
-        return "requests a size that is not between its least and its largest one"
+        return "requests a size that is not between its least and its largest one, and is not resized"
     if inputs.het_job and inputs.het_job[job] >= 0:
-        return "is a component of a heterogeneous job"
+        return "is a component of a heterogeneous job, and is not resized"
     if inputs.deadline and inputs.deadline[job] < math.inf:
-        return "has a deadline"
+        return "has a deadline, and is not resized"
     if inputs.bookings and inputs.bookings.inside[job] >= 0:
-        return "runs in an advance reservation"
+        return "runs in an advance reservation, and is not resized"
     preemption = inputs.preemption or Preemption.none(len(inputs.submit))
     if _preemptable(inputs, job) and preemption.mode[preemption.of[job]] == SUSPEND:
-        return "may be suspended"
+        return "may be suspended, and is not resized"
     return ""
 
 
 def _bounded(inputs: Inputs, job: int, release: float) -> str:
     """Return why a malleable job has no expander; empty: it has one."""
     if release >= LOSES and not inputs.requests[job].whole:
-        return f"shares nodes: Slurm {LOSES:.2f} and later start other jobs on the nodes to which it expands"
+        return f"shares nodes, and does not expand: Slurm {LOSES:.2f} and later would start other jobs on its new nodes"
     if any(inputs.requests[job].gres):
-        return "has generic resources: Slurm does not expand it"
-    return "may be preempted: it does not expand" if _preemptable(inputs, job) else ""
+        return "has generic resources, and does not expand: Slurm refuses it"
+    return "may be preempted, and does not expand" if _preemptable(inputs, job) else ""
 
 
 def _preemptable(inputs: Inputs, job: int) -> bool:

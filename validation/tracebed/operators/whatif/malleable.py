@@ -46,7 +46,7 @@ of an expander; start of the steps; decision of a shrink until the nodes are idl
 MEASURED_WORDS = "measured on Slurm 22.05.8 with emulated jobs, which move no state"
 COSTS = ("expand_s", "expand_rank_s", "reconfiguration_s", "release_s")
 """The overheads that are costs of resizes. Those of launches and ends would change the cluster as it was."""
-HINT = "write --malleable share=0.3,policy=dmr,seed=1..6; lists are 0.1+0.3, 1..6 and 0..1/0.25"
+HINT = "write share=0.3,policy=dmr,seed=1..6; lists are 0.1+0.3, 1..6 and 0..1/0.25"
 RANGE = re.compile(r"(.+?)\.\.([^/]+)(?:/(.+))?")
 Value = TypeVar("Value")
 

@@ -205,7 +205,7 @@ def replay(
     elif options.settings.demands:
         if not isinstance(batch_system, DemandingSystem):
             what = f"{facts.name} does not submit jobs with their own demands"
-            raise InputError(what, hint="leave --demands and --resizes out")
+            raise InputError(what, hint="leave --resizes and -S demands out")
         demands = batch_system.demands(workload, output.absolute().parent, options.speed)
     layered = _layered(workload, options, batch_system, facts)
     resizes = decided is not None and decided.policy.malleable

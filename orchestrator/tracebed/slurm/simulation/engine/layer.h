@@ -210,18 +210,20 @@ static int release_nodes(struct engine *e, int32_t job) {
     return 1;
 }
 
-/* Release in `free` what a job has on a node. */
-static void give_back(const struct setup *s, struct free_resources *free, struct release own) {
-    free->cores[own.node] += own.cores;
-    free->memory[own.node] += memory_of(s, own.job, own.node, own.cores);
+/* Release in `e->expected` (1) what a job has on a node, or take it again (-1). */
+static void give_back(struct engine *e, struct release own, int sign) {
+    const struct setup *s = e->s;
+    struct free_resources *free = &e->expected;
+    free->cores[own.node] += sign * own.cores;
+    free->memory[own.node] += sign * memory_of(s, own.job, own.node, own.cores);
     for (int64_t k = own.node * s->kinds, g = own.job * s->kinds; k < (own.node + 1) * s->kinds; k++, g++)
-        if (!s->kept || !s->kept[k]) free->gres[k] += s->wanted_gres[g];
+        if (!s->kept || !s->kept[k]) free->gres[k] += sign * s->wanted_gres[g];
 }
 
-/* Whether the resources suffice for `job` on the usable nodes, after the shrinks in progress and the first `count` releases. */
-static int suffices_after(struct engine *e, int32_t job, const uint64_t *usable, int64_t count) {
+/* Prepare `suffices_after` for a job: what is free after the shrinks in progress, and what it can use of each usable node. */
+static void prepare_head(struct engine *e, int32_t job, const uint64_t *usable) {
     const struct setup *s = e->s;
-    const struct layer *l = &e->layer;
+    struct layer *l = &e->layer;
     copy_free(e);
     for (int64_t k = 0; k < e->running_count; k++) {
         int32_t other = e->running[k].job;
@@ -230,16 +232,34 @@ static int suffices_after(struct engine *e, int32_t job, const uint64_t *usable,
         for (int32_t r = 0; r < s->range_size[other]; r++)
             for (int32_t n = 0; n < ranges[r].count; n++)
                 if (has(l->leaving[other], ranges[r].first + n))
-                    give_back(s, &e->expected, (struct release){other, ranges[r].first + n, ranges[r].cores});
+                    give_back(e, (struct release){other, ranges[r].first + n, ranges[r].cores}, 1);
     }
-    for (int64_t k = 0; k < count; k++) give_back(s, &e->expected, l->releases[k]);
-    int64_t cores = 0, nodes = 0;
+    l->head_cores = l->head_nodes = 0;
     for (int64_t w = 0; w < e->words; w++)
         for (uint64_t left = usable[w]; left; left &= left - 1) {
-            int32_t own = capacity(s, &e->expected, job, (int32_t)(64 * w + __builtin_ctzll(left)));
-            cores += own;
-            nodes += own > 0;
+            int32_t node = (int32_t)(64 * w + __builtin_ctzll(left)), own = capacity(s, &e->expected, job, node);
+            e->room[node] = own;
+            l->head_cores += own;
+            l->head_nodes += own > 0;
         }
+}
+
+/* Whether the resources suffice for the job of `prepare_head` after the first `count` releases. */
+static int suffices_after(struct engine *e, int32_t job, int64_t count) {
+    const struct setup *s = e->s;
+    struct layer *l = &e->layer;
+    int64_t cores = l->head_cores, nodes = l->head_nodes;
+    memset(l->taken, 0, (size_t)e->words * sizeof *l->taken);
+    for (int64_t k = 0; k < count; k++) give_back(e, l->releases[k], 1);
+    for (int64_t k = 0; k < count; k++) {
+        int32_t node = l->releases[k].node;
+        if (has(l->taken, node)) continue;
+        l->taken[node >> 6] |= 1ull << (node & 63);
+        int32_t own = capacity(s, &e->expected, job, node);
+        cores += own - e->room[node];
+        nodes += (own > 0) - (e->room[node] > 0);
+    }
+    for (int64_t k = 0; k < count; k++) give_back(e, l->releases[k], -1);
     return cores >= s->wanted_cores[job] && nodes >= s->fewest[job];
 }
 
@@ -313,12 +333,12 @@ static int64_t find_releases(struct engine *e, int32_t job, const struct resizab
         if (policy == DMR) add_releases(e, &jobs[k / 2], k % 2 ? jobs[k / 2].least : jobs[k / 2].preferred, usable);
         else if (policy == AVG) level(e, jobs, count, usable);
         else in_turn(e, jobs, count, policy == MIN, policy == MIN || k, usable);
-        if (!l->release_count || !suffices_after(e, job, usable, l->release_count)) continue;
+        if (!l->release_count || !suffices_after(e, job, l->release_count)) continue;
         if (policy == DMR) return l->release_count;
         int64_t few = 0, enough = l->release_count;
         while (enough - few > 1) {
             int64_t middle = (few + enough) / 2;
-            if (suffices_after(e, job, usable, middle)) enough = middle;
+            if (suffices_after(e, job, middle)) enough = middle;
             else few = middle;
         }
         return enough;
@@ -525,7 +545,9 @@ static void shrink_for_heads(struct engine *e, int64_t second) {
             l->closed[w] |= all[w];
             some |= e->usable[w] != 0;
         }
-        if (!some || suffices_after(e, job, e->usable, 0)) continue;
+        if (!some) continue;
+        prepare_head(e, job, e->usable);
+        if (suffices_after(e, job, 0)) continue;
         struct resizable jobs[l->count + 1];
         int64_t count = 0;
         for (int64_t k = 0; k < l->count; k++)

@@ -131,6 +131,7 @@ struct layer {
     struct resizable *jobs, *growing;
     struct release *releases; int64_t release_count, release_room;
     uint64_t *closed, *able /* of each growing job */, *taken;
+    int64_t head_cores, head_nodes; /* that the first waiting job of a partition can use */
     double next;
     struct resized *resizes; int64_t resize_count, resize_room;
 };
