@@ -358,9 +358,10 @@ def replay_on(
             `partition=NAME`; without, it is the default partition of the batch system. `program=COMMAND` is a command
             of the shell that does the work of malleable jobs under a policy; without, the work is emulated. `demands`
             submits each job with its own partition, account, QOS, cores, memory, generic resources and features, and by
-            root as its user; without, all jobs get whole nodes of one partition. `resizes=POLICY` (`dmr`, `pref`,
-            `min`, `avg`, `keep-pref`) is a layer that resizes malleable jobs beside the batch system, which starts all
-            jobs, with their `demands`; it makes a pass every `resize-interval=S` trace seconds, by default 10.
+            root as its user; without, all jobs get whole nodes of one partition. A policy then decides in the pools of
+            the machine. `resizes=POLICY` (`dmr`, `pref`, `min`, `avg`, `keep-pref`) is a layer that resizes malleable
+            jobs beside the batch system, which starts all jobs, with their `demands`; it makes a pass every
+            `resize-interval=S` trace seconds, by default 10.
         configuration: configuration file of the batch system (`slurm.conf`); by default that of the environment.
         health: file of the thresholds of health; by default those that tracebed provides.
         resume: whether to continue the newest replay to `output` that was killed, with the same arguments.
