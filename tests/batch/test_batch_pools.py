@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +16,7 @@ import pytest
 import tracebed.api as tb
 from tests.batch.test_batch_layer import SETTINGS, LayerSlurm, accounted, check_no_expander_is_left, jobs, malleable
 from tests.oracles.accounting import agreement, prefix_of, rows_of
+from tests.patience import GUARD_S
 from tests.servers.slurmd import reason_to_skip
 from tracebed.ground.errors import InputError
 
@@ -23,7 +28,7 @@ SERVES = {
     "short": {"n1", "n2", "n3"},
     "acc": {"n5", "n6", "n7", "n8"},
 }
-GPU = {"n6", "n7", "n8"}
+MANY = {"n6", "n7", "n8"}
 """The nodes with more than one `acc`."""
 
 
@@ -85,7 +90,7 @@ def test_a_policy_decides_in_the_pools_and_slurm_agrees(slurm: LayerSlurm, folde
     used = {job: set().union(*(nodes for *_, nodes in rows)) for job, rows in held.items()}
     partitions = workload.table["partition"]
     assert all(nodes <= SERVES.get(partitions[job], {"n4", "n5"}) for job, nodes in used.items())
-    assert used[1] <= GPU and used[3] <= GPU and used[4] <= GPU and used[5] <= SERVES["main"] - GPU
+    assert used[1] <= MANY and used[3] <= MANY and used[4] <= MANY and used[5] <= SERVES["main"] - MANY
     table = accounted(slurm, run)
     assert table["Partition"].tolist() == ["main", "acc", "short", "acc", "main", "main", "alone"]
     assert table["User"].tolist() == ["daemon", "daemon", "daemon", "games", "daemon", "daemon", "daemon"]
@@ -117,6 +122,42 @@ def test_a_drained_node_is_not_on_the_machine_and_the_comparison_says_so(slurm: 
     assert run.jobs["reason"].tolist() == ["gres of a node: acc:2, partition acc has too few such nodes"]
     predicted = tb.simulate(workload, "easy", tb.read_machine(slurm.conf))
     assert any("machine differs" in each for each in tb.compare(run, predicted).warnings)
+
+
+def test_a_killed_replay_is_resumed_in_its_partitions(slurm: LayerSlurm, folder: Path) -> None:
+    """By the command line. Jobs that Slurm has started are adopted, held ones are decided again."""
+    file, output = folder / "killed.parquet", folder / "killed"
+    workload = jobs(
+        malleable(2, 1, submit_time=0.0, run_time=20.0),
+        malleable(2, 1, submit_time=0.2, run_time=20.0, partition="acc", gres="acc:2", features=""),
+        {"submit_time": 0.4, "partition": "short", "nodes": 3, "time_limit": 120.0},
+        {"submit_time": 0.6, "partition": "acc", "gres": "acc:3", "features": "", "nodes": 3},
+    )
+    tb.write(workload, file)
+    command = [str(Path(sys.executable).with_name("tracebed")), "replay", str(file), "--scheduler", "slurm"]
+    command += ["--policy", "pref", "-S", "demands", "-o", str(output)]
+    environment = {**os.environ, "SLURM_CONF": str(slurm.conf)}
+    replay = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    slurm.until(lambda: slurm("squeue", "-h", "-o", "%j %T").count(" RUNNING") >= 2, "no job runs")
+    replay.send_signal(signal.SIGKILL)
+    replay.wait()
+    slurm("scontrol", "update", "NodeName=n4", "State=DRAIN", "Reason=test")  # it stays on the machine
+    try:
+        done = subprocess.run([*command, "--resume"], env=environment, timeout=GUARD_S, capture_output=True, text=True)
+    finally:
+        slurm("scontrol", "update", "NodeName=n4", "State=RESUME")
+    assert done.returncode == 0, done.stderr
+    run = tb.Run.load(output)
+    assert run.jobs["state"].tolist() == ["completed"] * 4
+    assert run.info.machine is not None and len(run.info.machine.nodes) == 8
+    assert [each["node"] for each in run.info.outages] in ([], ["n4"])
+    assert len(run.info.pauses) == 1
+    used = {
+        number: set().union(*(nodes for *_, nodes in rows)) for number, rows in rows_of(slurm, prefix_of(run)).items()
+    }
+    assert used[1] <= MANY and used[2] == SERVES["short"] and used[3] == MANY
+    assert agreement(slurm, run).defects == []
+    check_no_expander_is_left(slurm, run)
 
 
 @pytest.mark.parametrize(

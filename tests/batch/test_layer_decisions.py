@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,8 @@ import pytest
 import tracebed.api as tb
 from tracebed.converters.workload import Provenance, System, Workload
 from tracebed.ground.errors import InputError
+from tracebed.machine import machine as general
+from tracebed.machine.machine import Machine, NodeClass
 from tracebed.orchestrator.replay.batch.base import BatchSettings, JobObservation, LayerJob, Phase
 from tracebed.orchestrator.replay.batch.records import JobRecords
 from tracebed.orchestrator.replay.batch.watched import WatchedJob, never_starts
@@ -21,9 +24,18 @@ from tracebed.slurm import live_layer
 from tracebed.slurm.batch_system import SlurmSystem
 from tracebed.slurm.job_states import is_limit
 from tracebed.slurm.live_layer import decided
-from tracebed.slurm.machine import Alike, Partition, SlurmCluster
+from tracebed.slurm.machine import Alike, Partition, SlurmCluster, SlurmMachine
 from tracebed.slurm.state import ClusterState, LiveJob
-from tracebed.slurm.submissions import CLOSED, LACKING, NOT_ROOT, demands_of
+from tracebed.slurm.submissions import (
+    CLOSED,
+    LACKING,
+    LICENSED,
+    NOT_ROOT,
+    SHORT,
+    SHRINK_ONLY,
+    demands_of,
+    held_demands_of,
+)
 
 CLUSTER = SlurmCluster(
     kinds=(
@@ -252,3 +264,80 @@ def test_a_layer_and_a_policy_exclude_each_other(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="resize interval"):
         tb.replay_on(workload, "slurm", output=tmp_path / "run", options=["resizes=dmr", "resize-interval=0"])
     assert [*tmp_path.iterdir()] == []
+
+
+# -- jobs that a policy of tracebed starts -----------------------------------------------------------------------------
+
+
+def held(*rows: dict[str, Any], cores: Sequence[int] = (4, 4, 4), release: float = 22.05) -> Any:
+    """Return the demands of jobs that a policy starts, all of which are malleable."""
+    table = pd.DataFrame([{"job_id": f"j{number}", **each} for number, each in enumerate(rows)])
+    given: dict[str, Any] = {"release": release, "root": False, "enterable": True}
+    workload = Workload(table, Provenance(system=System(6, 4)))
+    return held_demands_of(workload, CLUSTER, cores[: len(rows)], [True] * len(rows), **given)
+
+
+def test_a_held_job_has_one_node_with_its_cores_and_its_demands() -> None:
+    full = row(partition="main", group="physics", memory_mib=1000.5, gres="acc:1", features="big", earliest_start=9.0)
+    found = held(full, row(spread=1, fewest_nodes=2, licenses="matlab"), cores=(4, 8))
+    assert found.options == [
+        (
+            *("--nodes=1", "--ntasks=1", "--cpus-per-task=4", "--mem=1001", "--partition=main", "--account=physics"),
+            *("--constraint=big", "--gres=acc:1"),
+        ),
+        ("--nodes=1", "--ntasks=1", "--cpus-per-task=8", "--licenses=matlab"),
+    ]
+    assert found.shrink_only == {0}
+    assert (found.counts[SHRINK_ONLY], found.counts[LICENSED], found.counts[SHORT]) == (1, 1, 0)
+    assert found.longest_s == (math.inf, math.inf)
+
+
+def test_the_limit_of_a_held_job_is_that_of_its_partition() -> None:
+    partitions = (CLUSTER.partitions[0].model_copy(update={"limit_s": 600.0}), CLUSTER.partitions[1])
+    cluster = SlurmCluster(kinds=CLUSTER.kinds, partitions=partitions, shared=True)
+    workload = Workload(pd.DataFrame([row(job_id="j0")]), Provenance(system=System(6, 4)))
+    found = held_demands_of(workload, cluster, [4], [True], release=22.05, root=False, enterable=True)
+    assert found.longest_s == (600.0,)
+    assert found.counts[SHORT] == 1
+
+
+def test_what_no_policy_can_decide_is_refused() -> None:
+    with pytest.raises(InputError, match="1 job in advance reservations"):
+        held(row(reservation="later"), row())
+    with pytest.raises(InputError, match="1 malleable job in partitions with exclusive jobs, such as own: Slurm"):
+        held(row(), row(partition="own"))
+    assert len(held(row(partition="own"), release=24.11).options) == 1
+
+
+def test_some_of_the_nodes_of_a_cluster_are_a_cluster() -> None:
+    assert len(CLUSTER.nodes) == 6  # which is cached
+    some = CLUSTER.only(["n2", "n3", "b2"])
+    assert [(name, kind.cores) for name, kind in some.nodes] == [("n2", 4), ("n3", 4), ("b2", 8)]
+    assert [kind.names for kind in some.kinds] == ["n2,n3", "b2"]
+    assert [(each.name, each.nodes, each.empty) for each in some.partitions] == [
+        ("main", "", False),
+        ("own", "b2", False),
+    ]
+    assert CLUSTER.only(["n1"]).partitions[1].empty
+    one = SlurmCluster(kinds=tuple(Alike(names=f"n{at}", cores=4) for at in (1, 2)), partitions=CLUSTER.partitions[:1])
+    assert [kind.names for kind in one.only(["n1", "n2"]).kinds] == ["n1,n2"]
+
+
+def test_machines_with_the_same_nodes_and_partitions_have_the_same_pools() -> None:
+    whole, names = SlurmMachine.of(CLUSTER), [name for name, _ in CLUSTER.nodes]
+    again = SlurmMachine.of(CLUSTER.only(names), parameters={"bf_interval": "9"})
+    assert (whole.pooled_digest, whole.digest) == (again.pooled_digest, SlurmMachine.of(CLUSTER).digest)
+    assert whole.digest != again.digest
+    split = Machine(
+        classes=(
+            *(NodeClass(names=(f"n{at}",), cores=4, sockets=4, memory_mib=4000, gres={"acc": 2}) for at in range(1, 5)),
+            NodeClass(names=("b[1-2]",), cores=8, sockets=8, memory_mib=8000, features=("big",)),
+        ),
+        partitions=(
+            general.Partition(name="main", nodes=tuple(names), default=True, shared=True),
+            general.Partition(name="own", nodes=("b2", "b1")),
+        ),
+    )
+    assert split.pooled_digest == whole.pooled_digest
+    other = replace(split, partitions=split.partitions[:1])
+    assert other.pooled_digest != whole.pooled_digest

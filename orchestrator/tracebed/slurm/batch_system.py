@@ -303,9 +303,12 @@ class SlurmSystem:
         return demands_of(workload, machine, root=root, enterable=_is_enterable(folder), speed=speed)
 
     def machine(self, nodes: Collection[str]) -> SlurmMachine:
-        """Return the machine that has some nodes of the cluster, as that of its slurm.conf."""
+        """Return the machine that has some nodes of the cluster, as its slurm.conf describes it.
+
+        Nodes in advance reservations are not usable. So the machine has no reservations, which change with the time.
+        """
         state = self._state()
-        return SlurmMachine.of(state.machine.only(nodes), state.reservations, state.conf.parameters)
+        return SlurmMachine.of(state.machine.only(nodes), parameters=state.conf.parameters)
 
     def held_demands(
         self, workload: Workload, folder: Path, speed: float, cores: Sequence[int], malleable: Sequence[bool]
