@@ -111,14 +111,28 @@ def test_a_policy_decides_in_the_pools_and_slurm_agrees(slurm: LayerSlurm, folde
     assert tb.Run.load(run.folder).info.machine == run.info.machine
 
 
-def test_a_drained_node_is_not_on_the_machine_and_the_comparison_says_so(slurm: LayerSlurm, folder: Path) -> None:
-    slurm("scontrol", "update", "NodeName=n8", "State=DRAIN", "Reason=test")
+@pytest.mark.parametrize("how", ["drained", "reserved"])
+def test_a_node_without_starts_is_not_on_the_machine_and_the_comparison_says_so(
+    slurm: LayerSlurm, folder: Path, how: str
+) -> None:
+    begin, end = {
+        "drained": (
+            ("update", "NodeName=n8", "State=DRAIN", "Reason=test"),
+            ("update", "NodeName=n8", "State=RESUME"),
+        ),
+        "reserved": (
+            ("create", "reservation", "ReservationName=r", "Users=root", "Nodes=n8", "StartTime=now", "Duration=10"),
+            ("delete", "ReservationName=r"),
+        ),
+    }[how]
+    slurm("scontrol", *begin)
+    slurm.until(lambda: how in slurm("sinfo", "-h", "-n", "n8", "-o", "%T"), "the node is as before")
     try:
         workload = jobs({"submit_time": 0.0, "partition": "acc", "gres": "acc:2", "features": "", "nodes": 3})
-        conf = {"output": folder / "drained", "configuration": slurm.conf, "options": ["demands"]}
+        conf = {"output": folder / how, "configuration": slurm.conf, "options": ["demands"]}
         run = tb.replay_on(workload, "slurm", "easy", **conf)  # type: ignore[arg-type]
     finally:
-        slurm("scontrol", "update", "NodeName=n8", "State=RESUME")
+        slurm("scontrol", *end)
     assert run.jobs["reason"].tolist() == ["gres of a node: acc:2, partition acc has too few such nodes"]
     predicted = tb.simulate(workload, "easy", tb.read_machine(slurm.conf))
     assert any("machine differs" in each for each in tb.compare(run, predicted).warnings)

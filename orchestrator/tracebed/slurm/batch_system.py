@@ -240,9 +240,12 @@ class SlurmSystem:
             raise InputError(what, hint="set AccountingStorageType=accounting_storage/slurmdbd, and run slurmdbd")
 
     def node_states(self) -> dict[str, NodeState]:
-        """Return the states of the nodes of the partition, by name."""
-        states = self._nodes()[1]
-        return {name: NodeState(word, is_usable(word), is_held(word)) for name, word in states.items()}
+        """Return the states of the nodes of the partition, by name. Only jobs in a reservation start on its nodes."""
+        within = any(text.startswith("--reservation=") for text in self._options)
+        return {
+            name: NodeState(word, is_usable(word) and (within or not word.startswith("reserved")), is_held(word))
+            for name, word in self._nodes()[1].items()
+        }
 
     def start(self, id: str, nodes: Sequence[str]) -> None:
         """Let a held job start on `nodes`, by `scontrol update` and `scontrol release`."""
