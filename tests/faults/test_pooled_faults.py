@@ -76,6 +76,33 @@ def test_a_job_with_gpus_shrinks_and_never_expands() -> None:
     assert "expand" in played(free).run.reconfigurations["kind"].tolist()  # type: ignore[union-attr]
 
 
+def test_a_job_that_returns_to_the_queue_has_its_own_sizes_again() -> None:
+    """It starts on two of four nodes, with its GPUs. Then the batch system forgets the start."""
+    jobs = ((0.0, 60.0, 600.0, 2), (0.0, 60.0, 600.0, 2), (1.0, 300.0, 600.0, 2))
+    asks = ((1, False), (0, False), (0, True))
+    scenario = PooledScenario(1, jobs, partitions=((0, 1, 2, 3), (4, 5, 6, 7)), gpus=(0, 1, 2, 3), asks=asks)
+    play = PooledPlay(replace(scenario, policy="dmr"))
+    system = play.system
+    forgotten: list[tuple[int, ...]] = []
+
+    def forget() -> None:
+        job = next(job for job in system.jobs if job.request.name.endswith("-2"))
+        forgotten.append(job.nodes)
+        job.life += 1
+        nodes, job.nodes = job.nodes, ()
+        system._idle = sorted({*system._idle, *nodes})
+        system._hold(job)  # type: ignore[attr-defined]
+
+    play.world.after(12.0, forget)
+    play.play()
+    assert play.run is not None
+    assert [len(nodes) for nodes in forgotten] == [2]
+    assert play.run.jobs["state"].tolist() == ["completed"] * 3
+    held = play.run.allocations.set_index("job_id").loc[["j2"]]
+    assert held["count"].max() == 4
+    play.close()
+
+
 def test_a_time_limit_is_at_most_that_of_the_partition() -> None:
     play = PooledPlay(HALVES)
     play.system.longest_s["p0"] = 60.0  # type: ignore[attr-defined]

@@ -27,6 +27,8 @@ from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.scheduler import Executor, Scheduler
 from tracebed.orchestrator.scheduling.state import Policy, State, visible_jobs
 
+SHARED = "jobs share nodes on this machine: they hold whole nodes here"
+"""Assumption about jobs that ask for a part of a node."""
 Ends: TypeAlias = dict[int, tuple[float, int]]
 """Job -> its expected end, s, and a number of nodes."""
 
@@ -48,7 +50,7 @@ def on_pools(workload: Workload, machine: Machine, jobs: Jobs, policy: Policy) -
     )
     allowed.speedups = jobs.speedups
     if pools.shared:
-        allowed.counts = jobs.counts | {"jobs share nodes on this machine: they hold whole nodes here": pools.shared}
+        allowed.counts = jobs.counts | {SHARED: pools.shared}
     return allowed, pools
 
 

@@ -320,6 +320,12 @@ class DecidingReplayer(ResizingReplayer, Executor):
         if size <= jobs.low[job]:
             state.resizable.pop(job, None)
 
+    def _unbind(self, job: int) -> None:
+        """Let a job that returns to the queue have its own sizes again."""
+        if job in self._shrink_only:
+            jobs = self.scheduler.state_of(job).jobs
+            jobs.high[job], jobs.pref[job] = self.resized.high[job], self.resized.pref[job]
+
     def _decide(self) -> None:
         if self.interrupted is not None or self._returned:
             return
@@ -370,6 +376,7 @@ class DecidingReplayer(ResizingReplayer, Executor):
                 state.resizable.pop(job, None)
         for job in withdrawn:
             if job in scheduler.state_of(job).size:
+                self._unbind(job)
                 scheduler.requeue(job, now)
         if concluded or withdrawn:  # not at once: the same decision would be refused again
             self._due = min(self._due, scheduler.due(now + RETRY_S * self.speed))

@@ -58,7 +58,7 @@ from tracebed.orchestrator.runs.working_folders import working_folders
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.names import DependencyRule
-from tracebed.orchestrator.scheduling.pools import on_pools
+from tracebed.orchestrator.scheduling.pools import SHARED, on_pools
 from tracebed.orchestrator.scheduling.state import dispatches, handles_requests, shares, visible_jobs
 from tracebed.orchestrator.setup import Setup, Timing
 from tracebed.orchestrator.testbeds.agent.facts import host_facts
@@ -69,8 +69,6 @@ SHORTEST_INTERVAL_S = 0.1
 LEAD_S = 0.5
 """Shortest time from the start of the replay to the first submission, wall s. The first submission is at a whole
 second, because batch systems keep whole seconds: repetitions then have the same phase."""
-SHARED = "jobs share nodes on this machine: they hold whole nodes here"
-"""Omission in the plan of jobs that a policy starts."""
 NEXT = "jobs of the replay may still run: the same command with --resume continues it"
 """Hint of an error after which the working folder is kept."""
 
@@ -192,8 +190,8 @@ def replay(
     thresholds = thresholds or HealthThresholds.read()
     batch_system = options.system()
     facts, unusable = batch_system.facts(), None
-    past_nodes = _nodes_of_killed(output) if resume and options.settings.demands else None
-    if past_nodes:
+    pooled = options.setup is not None and options.settings.demands
+    if pooled and resume and (past_nodes := _nodes_of_killed(output)):
         facts = replace(facts, nodes=past_nodes)  # nodes that are lost since then are outages
     elif options.setup is not None and isinstance(batch_system, ResizingSystem):
         facts, unusable = _without_unusable(facts, batch_system)
