@@ -257,7 +257,7 @@ class ResizingBatch(VirtualBatch):
         """Give an idle node to a job of another user for a time."""
         free = [node for node in self._idle if node not in self._down | self._taken]
         if free:
-            node = free[int(fault.draw * len(free))]
+            node = free[min(int(fault.draw * len(free)), len(free) - 1)]  # a draw is rounded, up to 1
             self._taken.add(node)
             self._after(fault.seconds, partial(self._give_back, node))
 

@@ -103,6 +103,22 @@ def test_a_job_that_returns_to_the_queue_has_its_own_sizes_again() -> None:
     play.close()
 
 
+def test_nodes_of_a_merge_without_an_answer_were_not_held_since_the_start() -> None:
+    """The replay ended between a merge and its answer, and the job ended before the replay was resumed. Seed 1072.
+
+    The run had the last nodes of the job for the whole time, and thus two jobs on a node.
+    """
+    scenario = PooledScenario.drawn(1072)
+    play = played(scenario)
+    assert play.run is not None
+    table = play.run.allocations
+    held = {*table[table["job_id"] == "j8"]["node"]}
+    names = [node.name for node in play.run.info.nodes]
+    assert {names[node] for node in held} == {"n2"}
+    merged = [job.nodes for job in play.system.jobs if job.request.name.endswith("-8")]
+    assert merged == [(2, 4)]
+
+
 def test_a_time_limit_is_at_most_that_of_the_partition() -> None:
     play = PooledPlay(HALVES)
     play.system.longest_s["p0"] = 60.0  # type: ignore[attr-defined]

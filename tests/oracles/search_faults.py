@@ -19,6 +19,7 @@ from tests.faults.batch_scenario import BatchScenario
 from tests.faults.evolving_scenario import EvolvingScenario
 from tests.faults.layered_batch import LayerScenario
 from tests.faults.partitioned_scenario import PartitionedScenario
+from tests.faults.pooled_batch import PooledScenario
 from tests.faults.resizing_batch import ResizingScenario
 from tests.faults.scenario import FAULTS, JOBS, NODES, Scenario
 from tests.faults.shrinking import AnyScenario, Finding, examine, prepare, shrunk
@@ -45,7 +46,9 @@ def main() -> int:
     parser.add_argument("--resizes", action="store_true", help="with --batch: a policy decides, and jobs are resized")
     parser.add_argument("--layer", action="store_true", help="with --batch: a layer resizes jobs beside the system")
     parser.add_argument("--evolving", action="store_true", help="scenarios of agents in which jobs ask for nodes")
-    parser.add_argument("--partitions", action="store_true", help="scenarios of agents on unlike nodes in partitions")
+    parser.add_argument(
+        "--partitions", action="store_true", help="unlike nodes in partitions; with --batch, a policy decides"
+    )
     parser.add_argument("--no-shrink", action="store_true", help="print the findings as they are")
     chosen = parser.parse_args()
     first = int.from_bytes(os.urandom(4), "big") if chosen.first is None else chosen.first
@@ -57,7 +60,7 @@ def main() -> int:
     elif chosen.evolving:
         kind = EvolvingScenario
     elif chosen.partitions:
-        kind = PartitionedScenario
+        kind = PooledScenario if chosen.batch else PartitionedScenario
     size = f"up to {JOBS} jobs and {FAULTS}" if chosen.batch else f"{JOBS} jobs, {NODES} nodes and {FAULTS}"
     sys.stdout.write(f"seeds from {first}, each with {size} faults\n")
     begun, done, findings = time.monotonic(), 0, list[Finding]()

@@ -181,7 +181,11 @@ class WatchedJob:
 
     def _end(self, observed: JobObservation | None, own: OwnRecord | None, state: JobState) -> bool:
         if observed is not None and observed.phase is Phase.ENDED:
-            self.seen = observed
+            start, nodes = self.execution
+            # A resize after the last observation, for example while no replay ran, took effect at an unknown time, and
+            # the job never worked on the nodes that it added.
+            same = nodes and observed.nodes and observed.start == start
+            self.seen = replace(observed, nodes=nodes) if same else observed
         elif self.seen is not None and own is not None and own.restarts:
             self.seen = replace(self.seen, start=None)  # it may be that of an earlier start
         self.ended, self.state, self.own = True, state, own
