@@ -127,9 +127,28 @@ def test_an_invalid_text_is_refused(text: str, message: str) -> None:
 
 
 def test_the_number_of_simulations_is_known_before() -> None:
-    assert Malleable.parse("share=0.3,seed=1..5").simulations(16) == 2 * 2 * 5
-    assert Malleable.parse("share=0.3,seed=1..5").simulations(3) == 2 * 2 * 5 + 3
-    assert Malleable.parse("share=0..1/0.5,policy=dmr+min,seed=1..5").simulations(16) == 4 * 2 * 5
+    assert Malleable.parse("share=0.3,seed=1..6").simulations(16) == 2 * 2 * 6
+    assert Malleable.parse("share=0.3,seed=1..6").simulations(3) == 2 * 2 * 6 + 4
+    assert Malleable.parse("share=0.3,seed=1..5").simulations(16) == 2 * 2 * 10
+    assert Malleable.parse("share=0..1/0.5,policy=dmr+min,seed=1..6").simulations(16) == 4 * 2 * 6
+
+
+@pytest.mark.parametrize(
+    ("text", "pairs"),
+    [
+        ("1..6", [(1, 1), (2, 2), (3, 3), (4, 4), (5, 5), (6, 6)]),
+        (
+            "1..5",
+            [(1, 1), (1, 0), (2, 2), (2, 6), (3, 3), (3, 7), (4, 4), (4, 8), (5, 5), (5, 9)],
+        ),
+        ("4", [(4, 4), (4, 0), (4, 1), (4, 2), (4, 3), (4, 5)]),
+        ("4294967295+0", [(4294967295, each) for each in (4294967295, 1, 2)] + [(0, each) for each in (0, 3, 4)]),
+    ],
+)
+def test_few_seeds_have_several_draws_of_which_the_first_is_the_seed(text: str, pairs: list[tuple[int, int]]) -> None:
+    found = Malleable.parse(f"share=0.3,seed={text}")
+    assert found.pairs == pairs
+    assert found.draws == len(pairs) // len(found.seeds)
 
 
 # -- which jobs
@@ -227,12 +246,12 @@ def test_a_share_that_is_no_job_is_refused(conf: Path) -> None:
 def test_a_seed_draws_the_jobs_and_a_larger_share_has_them_too(conf: Path) -> None:
     log = jobs(*[2] * 40)
     candidates = candidates_of(log, cluster_at(conf))
-    few, many = (Malleability(candidates, share, "amdahl", "dmr", 10) for share in (0.25, 0.5))
-    assert few.marked(40, 1).sum() == 10
-    assert (few.marked(40, 1) <= many.marked(40, 1)).all()
-    assert (few.marked(40, 1) != few.marked(40, 2)).any()
-    made = few.applied(log, 1)
-    assert ((made.texts("kind") == "malleable").to_numpy() == few.marked(40, 1)).all()
+    few, many = (Malleability(candidates, share, 1, "amdahl", "dmr", 10) for share in (0.25, 0.5))
+    assert few.marked(40).sum() == 10
+    assert (few.marked(40) <= many.marked(40)).all()
+    assert (few.marked(40) != replace(few, seed=2).marked(40)).any()
+    made = few.applied(log)
+    assert ((made.texts("kind") == "malleable").to_numpy() == few.marked(40)).all()
     assert Counter(made.texts("speedup")) == {"linear": 30, "amdahl": 10}
     assert made.ints("nodes").tolist() == [2] * 40
     assert made.provenance.steps[-1].seed == 1
@@ -243,7 +262,7 @@ def test_both_models_have_the_same_sizes_and_are_half_efficient_at_the_largest(c
     candidates = candidates_of(log, cluster_at(conf))
     columns = {}
     for model in MODELS:
-        made = Malleability(candidates, 1.0, model, "dmr", 10).applied(log, 0)
+        made = Malleability(candidates, 1.0, 0, model, "dmr", 10).applied(log)
         columns[model] = made.table[["nodes_min", "nodes_pref", "nodes_max"]]
         assert set(made.texts("speedup")) == {model}
     assert columns["amdahl"].equals(columns["downey"])
@@ -313,16 +332,16 @@ def answer(
     return found
 
 
-def marks(side: Side, seed: int) -> np.ndarray[Any, Any]:
+def marks(side: Side) -> np.ndarray[Any, Any]:
     assert side.malleable is not None
-    return side.malleable.marked(4, seed)
+    return side.malleable.marked(4)
 
 
 def faster(by: float, costs: float = 0.0) -> Callable[[Side, int], Predicted]:
     """Return the side with resizes: malleable jobs wait shorter by a share, which costs reduce, and run longer."""
 
     def predicted(side: Side, seed: int) -> Predicted:
-        own, seconds = marks(side, seed), side.costs.expand_s
+        own, seconds = marks(side), side.costs.expand_s
         wait = np.where(own, 100.0 * (1 - by + (costs if seconds else 0.0)), 100.0)
         return member((wait + seed).tolist(), np.where(own, 150.0, 100.0).tolist())
 
@@ -397,7 +416,7 @@ def test_a_fall_that_grows_with_the_costs_survives_as_a_whole() -> None:
 
 def test_a_shorter_wait_with_longer_run_times_is_said_to_lengthen_responses() -> None:
     def slower(side: Side, seed: int) -> Predicted:
-        own = marks(side, seed)
+        own = marks(side)
         return member((np.where(own, 50.0, 100.0) + seed).tolist(), np.where(own, 400.0, 100.0).tolist())
 
     sentences = answer(steady, slower).sentences
@@ -434,12 +453,33 @@ def test_there_is_no_answer_if_chance_exceeds_the_effect() -> None:
     assert "no answer: chance exceeds the effect" in answer(steady, either).sentences[0]
 
 
-def test_few_seeds_have_no_interval_although_there_are_two_models() -> None:
+def test_five_seeds_have_two_draws_each() -> None:
     found = answer(steady, faster(0.8), "share=0.5,seed=1..5")
-    assert found.cells[0].every.answer is Answer.UNKNOWN
-    assert found.sentences[0].endswith("no answer: 5 seeds are too few for an interval; give at least 6: seed=1..6")
-    assert "survives" not in found.sentences[1]
-    assert "too few members for an interval (5)" in found.sentences[2]
+    (cell,) = found.cells
+    assert (cell.seeds, cell.draws, cell.every.answer) == (5, 2, Answer.FALL)
+    assert cell.every.effect is not None
+    assert cell.every.effect.pairs == 5 * 2 * 2
+    assert cell.every.effect.base == pytest.approx(100 + sum(range(10)) / 10)  # each draw once
+    over = "over 5 seeds, each with 2 draws of Slurm's phases and submissions, and the speedup models amdahl and downey"
+    assert over in found.sentences[0]
+    assert cell.to_json()["draws"] == 2
+
+
+def test_the_draws_of_a_seed_have_the_same_malleable_jobs() -> None:
+    seen = dict[int, set[tuple[bool, ...]]]()
+
+    def after(side: Side, draw: int) -> Predicted:
+        assert side.malleable is not None
+        seen.setdefault(side.malleable.seed, set()).add(tuple(marks(side).tolist()))
+        return faster(0.8)(side, draw)
+
+    found = answer(steady, after, "share=0.5,seed=7")
+    assert (found.cells[0].seeds, found.cells[0].draws) == (1, 6)
+    assert {seed: len(own) for seed, own in seen.items()} == {7: 1}
+    assert found.sentences[0].partition("(2")[2].partition("%, ")[2].partition(")")[0] == (
+        "over 6 draws of Slurm's phases and submissions and the speedup models amdahl and downey, all with the same "
+        "malleable jobs"
+    )
 
 
 def test_a_log_without_waits_has_no_answer() -> None:

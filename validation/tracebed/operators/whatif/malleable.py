@@ -14,6 +14,7 @@ and 1, the speed of a job at another size, relative to its requested one, lies b
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,10 +34,11 @@ from tracebed.slurm.machine import SlurmCluster
 from tracebed.slurm.resize_layer import RESIZE_POLICIES
 from tracebed.slurm.simulation.resizing import LOSES, SHRINKS
 from tracebed.slurm.simulation.start_conditions import HET_JOB
+from tracebed.validation.significance import LEAST
 
 Model = Literal["amdahl", "downey"]
 MODELS: tuple[Model, ...] = get_args(Model)
-SEEDS = (0, 1, 2, 3, 4, 5)
+SEEDS = tuple(range(LEAST))
 """As many as an interval needs."""
 MOST_CELLS = 200
 INTERVAL_S = 10
@@ -61,7 +63,7 @@ class Malleable:
     policies: tuple[str, ...] = ("dmr",)
     """Policies of the layer."""
     seeds: tuple[int, ...] = SEEDS
-    """Each draws the jobs that become malleable, and is the number of a member of the ensemble."""
+    """Each draws the jobs that become malleable."""
     where: str = ""
     """Conditions that the jobs satisfy; empty: all."""
     interval_s: int = INTERVAL_S
@@ -119,7 +121,21 @@ class Malleable:
     def simulations(self, members: int) -> int:
         """Return the number of simulations beside the first `members` of the log as it was."""
         cells = len(self.cells) if self.sweep else 2  # a single one without the costs of resizes, too
-        return cells * len(MODELS) * len(self.seeds) + sum(seed >= members for seed in self.seeds)
+        return cells * len(MODELS) * len(self.pairs) + sum(draw >= members for _, draw in self.pairs)
+
+    @property
+    def draws(self) -> int:
+        """The number of draws of each seed: together as many as an interval needs."""
+        return max(1, -(-LEAST // len(self.seeds)))
+
+    @property
+    def pairs(self) -> list[tuple[int, int]]:
+        """Each seed with each of its draws, which are the numbers of members of the ensemble.
+
+        The first draw of a seed is the seed. No draw appears twice.
+        """
+        unused = (draw for draw in itertools.count() if draw not in self.seeds)
+        return [(seed, draw) for seed in self.seeds for draw in (seed, *itertools.islice(unused, self.draws - 1))]
 
     @property
     def sweep(self) -> bool:
@@ -226,10 +242,11 @@ class Candidates:
 
 @dataclass(frozen=True)
 class Malleability:
-    """A share of the candidates that is malleable, the speedup model, and the layer that resizes."""
+    """A share of the candidates that is malleable, the seed that draws it, the speedup model, and the layer."""
 
     candidates: Candidates
     share: float
+    seed: int
     model: Model
     policy: str
     interval_s: int
@@ -239,15 +256,15 @@ class Malleability:
         """The parameters of the policy `slurm` for this layer."""
         return {"resizes": self.policy, "resize_interval": self.interval_s}
 
-    def marked(self, jobs: int, seed: int) -> BoolArray:
+    def marked(self, jobs: int) -> BoolArray:
         """Return which of the jobs of the workload are malleable, shape (jobs,)."""
         mask = np.zeros(jobs, dtype=bool)
-        mask[self.candidates.rows[self.candidates.drawn(self.share, seed)]] = True
+        mask[self.candidates.rows[self.candidates.drawn(self.share, self.seed)]] = True
         return mask
 
-    def applied(self, workload: Workload, seed: int) -> Workload:
+    def applied(self, workload: Workload) -> Workload:
         """Return the workload with these jobs malleable."""
-        own, places = self.candidates, self.candidates.drawn(self.share, seed)
+        own, places = self.candidates, self.candidates.drawn(self.share, self.seed)
         rows = own.rows[places]
         speedups = np.array(own.speedups(self.model), dtype=object)
         changes: dict[str, Any] = {
@@ -262,7 +279,7 @@ class Malleability:
         for name, values in changes.items():
             columns[name] = columns[name].astype(object) if name in TEXTS else columns[name]
             columns[name][rows] = values
-        step = Step("malleable", {"share": self.share, "model": self.model}, {"jobs": len(rows)}, seed)
+        step = Step("malleable", {"share": self.share, "model": self.model}, {"jobs": len(rows)}, self.seed)
         return workload.with_step(step, workload.columns.assign(**columns))
 
 

@@ -126,8 +126,8 @@ def _sweep(found: Resizing) -> Picture:
         return figure
 
     about = (
-        "Change of the mean wait of all jobs. Line: mean over the seeds and the speedup models; band: the middle 95 % "
-        "of the pairs. Grey: the falls and rises by less than the error of the model on this log."
+        "Change of the mean wait of all jobs. Line: mean over the pairs (seeds, draws, speedup models); band: "
+        "the middle 95 % of the pairs. Grey: the falls and rises by less than the error of the model on this log."
     )
     return Picture(draw, about, "Change of the mean wait by share and policy", data=lambda: table)
 

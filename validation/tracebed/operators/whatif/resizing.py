@@ -1,8 +1,9 @@
 """What malleability would bring: the log with some jobs malleable under a layer that resizes them, beside the same log.
 
-Each pair is a member of the backtest and the same member (draws, perturbed input) with malleable jobs, which the seed
-of the member draws, too. There is a pair for each seed and each speedup model, so an interval over the pairs is one
-over seeds and models. The jobs that are malleable in a pair are the same on both of its sides.
+Each pair is a member of the backtest and the same member (draws, perturbed input) with malleable jobs, which a seed
+draws. There is a pair for each seed, each draw of a seed and each speedup model, and an interval is one over all of
+them. Six seeds have a draw each; fewer have several, since two draws of a seed differ less than two seeds. The jobs
+that are malleable in a pair are the same on both of its sides.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from tracebed.operators.whatif.refused import MOST
 from tracebed.operators.whatif.shares import log_error, percent, spread
 from tracebed.orchestrator.runs.steps import Steps
 from tracebed.orchestrator.simulation.overheads import Overheads
-from tracebed.validation.significance import LEAST, PERCENTS, ROUNDING, paired
+from tracebed.validation.significance import PERCENTS, paired
 
 HOUR_S, DAY_S = 3600.0, 86400.0
 NEARLY = 0.995
@@ -34,6 +35,7 @@ NEARLY = 0.995
 RESPONSES = "response times"
 FIT = math.log(2.0)
 """Error of the model from which on there is no answer: resizes would shorten a queue of twice or half the length."""
+DRAWN = "Slurm's phases and submissions"
 RIGID, MALLEABLE = "jobs that stay rigid", "malleable jobs"
 
 NOTED = ("is exclusive", "shares nodes", "generic resources")
@@ -76,6 +78,7 @@ class Cell:
         candidates: number of jobs that can be malleable.
         every_job: number of jobs of the log.
         seeds: number of seeds.
+        draws: number of draws of each seed, of phases and perturbed input.
         classes: waits of all jobs, of those that stay rigid, and of the malleable ones, as far as there are any.
         responses: their response times, wait and run time.
         models: speedup model -> change of the mean wait of all jobs as a share, and its interval.
@@ -92,6 +95,7 @@ class Cell:
     candidates: int
     every_job: int
     seeds: int
+    draws: int
     classes: tuple[JobClass, ...]
     responses: tuple[JobClass, ...]
     models: Mapping[str, tuple[float, float, float]]
@@ -117,6 +121,15 @@ class Cell:
         return f"{able} ({self.jobs:,} of all {self.every_job:,}) under {self.policy} on Slurm {self.release:.2f}"
 
     @property
+    def over(self) -> str:
+        """What the interval is over, in words."""
+        models = f"the speedup models {' and '.join(MODELS)}"
+        if self.seeds == 1:
+            return f"over {self.draws} draws of {DRAWN} and {models}, all with the same malleable jobs"
+        draws = "" if self.draws == 1 else f", each with {self.draws} draws of {DRAWN},"
+        return f"over {self.seeds} seeds{draws} and {models}"
+
+    @property
     def sentence(self) -> str:
         """The answer for all jobs in words, or why there is none."""
         every, own = self.every, f"the model's own error on this log is {spread(self.every.error)}"
@@ -125,22 +138,19 @@ class Cell:
             return f"with {self.words}: no answer: {what} because of the resizes"
         change, low, high = map(percent, every.shares)
         between = " to ".join(percent(abs(share)) for share in sorted(every.shares[1:], key=abs))
-        over = f"over {self.seeds} seeds and the speedup models {' and '.join(MODELS)}"
         match every.answer:
             case Answer.FALL | Answer.RISE as answer:
                 size = percent(abs(every.shares[0]))
-                what = f"the mean wait would {answer} by {size} % ({between} %, {over})"
+                what = f"the mean wait would {answer} by {size} % ({between} %, {self.over})"
                 return f"on this cluster, with {self.words}, {what}; {own}"
             case Answer.EQUAL:
-                return f"on this cluster, with {self.words}, no wait would change ({over})"
+                return f"on this cluster, with {self.words}, no wait would change ({self.over})"
             case Answer.ERROR if every.unfit:
                 why = f"the model does not fit this log: its own error is {spread(every.error)}, beyond a factor of 2"
             case Answer.ERROR:
                 why = f"the error of the model exceeds the effect ({change} %, {low} to {high} %); {own}"
             case Answer.CHANCE:
-                why = f"chance exceeds the effect ({change} %, {low} to {high} %, {over}); {own}"
-            case _ if every.effect is not None and every.effect.differ is None:
-                why = f"{self.seeds} seeds are too few for an interval; give at least {LEAST}: seed=1..{LEAST}"
+                why = f"chance exceeds the effect ({change} %, {low} to {high} %, {self.over}); {own}"
             case _:
                 why = "no job waits, in the log or as the cluster was"
         return f"with {self.words}: no answer: {why}"
@@ -155,6 +165,7 @@ class Cell:
             "candidates",
             "every_job",
             "seeds",
+            "draws",
             "killed",
             "killed_share",
             "sentence",
@@ -287,29 +298,33 @@ def resizing(
     """Return what malleability would bring, and the pairs of the first cell.
 
     `backtest`: the members 0, 1, ... of the log as the cluster was. `side`: this cluster. `costs`: the costs of
-    resizes, and their origin in words. `predict`: returns the member of each side and seed.
+    resizes, and their origin in words. `predict`: returns the member of each side and draw.
     """
-    more = [seed for seed in asked.seeds if seed >= len(backtest)]
-    base = dict(enumerate(backtest)) | dict(zip(more, predict([(side, seed) for seed in more]), strict=True))
+    more = [draw for _, draw in asked.pairs if draw >= len(backtest)]
+    base = dict(enumerate(backtest)) | dict(zip(more, predict([(side, draw) for draw in more]), strict=True))
     of_costs = [costs[0]] if asked.sweep else [costs[0], Overheads()]
     todo = [
-        (replace(side, malleable=Malleability(candidates, share, model, policy, asked.interval_s), costs=own), seed)
+        (
+            replace(side, malleable=Malleability(candidates, share, seed, model, policy, asked.interval_s), costs=own),
+            draw,
+        )
         for policy, share in asked.cells
         for own in of_costs
         for model in MODELS
-        for seed in asked.seeds
+        for seed, draw in asked.pairs
     ]
-    members, size = predict(todo), len(MODELS) * len(asked.seeds)
+    members, size = predict(todo), len(MODELS) * len(asked.pairs)
     cells, pairs = list[Cell](), list[Pairs]()
     for begin in range(0, len(todo), size):
+        rows = slice(begin, begin + size)
+        layers = [each.malleable for each, _ in todo[rows] if each.malleable is not None]
         own = Pairs(
-            [base[seed] for _, seed in todo[begin : begin + size]],
-            members[begin : begin + size],
-            np.stack([_marks(each, seed, log) for each, seed in todo[begin : begin + size]]),
-            [model for model in MODELS for _ in asked.seeds],
+            [base[draw] for _, draw in todo[rows]],
+            members[rows],
+            np.stack([layer.marked(len(log.workload)) for layer in layers]),
+            [layer.model for layer in layers],
         )
-        facts = asked.release, *asked.cells[len(cells) // len(of_costs)], len(candidates.rows)
-        cells.append(_cell(log, own, facts, backtest))
+        cells.append(_cell(log, own, asked, layers[0], backtest))
         pairs.append(own)
     free = None if asked.sweep else cells.pop()
     staircase = None if asked.sweep else _staircase(pairs[0], log)
@@ -325,15 +340,8 @@ def _costs(costs: Overheads) -> str:
     return each + f"{costs.reconfiguration_s:.3g} s in which the job pauses, {costs.release_s:.3g} s until a release"
 
 
-def _marks(side: Side, seed: int, log: Log) -> BoolArray:
-    assert side.malleable is not None
-    return side.malleable.marked(len(log.workload), seed)
-
-
-def _cell(log: Log, pairs: Pairs, facts: tuple[float, str, float, int], backtest: Sequence[Predicted]) -> Cell:
-    """Return a cell. `facts`: release of Slurm, policy, share, and number of candidates."""
-    release, policy, share, candidates = facts
-    seeds = len(pairs.models) // len(MODELS)
+def _cell(log: Log, pairs: Pairs, asked: Malleable, layer: Malleability, backtest: Sequence[Predicted]) -> Cell:
+    """Return a cell. `layer`: that of the first pair."""
     changed = pairs.changed
     rows = log.judged & np.isfinite([each.wait for each in backtest]).all(axis=0) & changed.compared
     marks = {ALL: np.broadcast_to(rows, pairs.marks.shape), RIGID: ~pairs.marks & rows, MALLEABLE: pairs.marks & rows}
@@ -348,15 +356,16 @@ def _cell(log: Log, pairs: Pairs, facts: tuple[float, str, float, int], backtest
     killed = [after.killed & ~before.killed for before, after in zip(pairs.before, pairs.after, strict=True)]
     work = changed.held.sum()
     return Cell(
-        policy=policy,
-        release=release,
-        share=share,
+        policy=layer.policy,
+        release=asked.release,
+        share=layer.share,
         jobs=int(pairs.marks[0].sum()),
-        candidates=candidates,
+        candidates=len(layer.candidates.rows),
         every_job=len(rows),
-        seeds=seeds,
-        classes=tuple(waits.of(name, own, seeds) for name, own in marks.items()),
-        responses=tuple(responses.of(name, own, seeds) for name, own in marks.items()),
+        seeds=len(asked.seeds),
+        draws=asked.draws,
+        classes=tuple(waits.of(name, own) for name, own in marks.items()),
+        responses=tuple(responses.of(name, own) for name, own in marks.items()),
         models=models,
         figures=tuple(_figures(pairs, marks)),
         killed=float(np.mean([each.sum() for each in killed])),
@@ -383,7 +392,7 @@ class Times:
     before: FloatArray
     after: FloatArray
 
-    def of(self, name: str, marks: BoolArray, seeds: int) -> JobClass:
+    def of(self, name: str, marks: BoolArray) -> JobClass:
         """Return a class of jobs, which may differ from pair to pair: `marks` has shape (pairs, jobs)."""
         backtest, own = (self.before, marks) if name != ALL else (self.backtest, self._all(marks))
         real, predicted = _means(np.broadcast_to(self.logged, backtest.shape), own), _means(backtest, own)
@@ -391,7 +400,7 @@ class Times:
         low, high = np.percentile(predicted, PERCENTS).tolist()
         before, after = _means(self.before, marks), _means(self.after, marks)
         count = round(marks.sum(axis=1).mean())
-        found = JobClass(
+        return JobClass(
             by="all" if name == ALL else KIND,
             name=name,
             jobs=count,
@@ -406,9 +415,9 @@ class Times:
             changed_s=float(after.mean()),
             effect=paired(before, after),
             shares=shares_of(before, after),
+            most_error=FIT,
             figure=self.name,
         )
-        return judged([found], seeds)[0]
 
     def _all(self, marks: BoolArray) -> BoolArray:
         """Return the marks of all jobs, which are the same in each pair, for the members of the backtest."""
@@ -429,19 +438,6 @@ def _of_response(each: JobClass) -> dict[str, Any]:
     change = dict(zip(("relative", "relative_low", "relative_high"), each.shares, strict=True))
     words = {"answer": each.answer.value, "sentence": each.sentence}
     return {"class": each.name, "jobs": each.jobs, **times, "error": math.expm1(each.error), **change, **words}
-
-
-def judged(classes: Sequence[JobClass], seeds: int) -> list[JobClass]:
-    """Return classes with an answer only if the model fits, and there are enough seeds: the pairs of one are alike."""
-    few = seeds < LEAST
-    return [
-        replace(
-            each,
-            most_error=FIT,
-            effect=replace(each.effect, differ=None, pairs=seeds) if few and each.effect else each.effect,
-        )
-        for each in classes
-    ]
 
 
 def _means(values: FloatArray, marks: BoolArray) -> FloatArray:
@@ -466,7 +462,6 @@ def _figures(pairs: Pairs, marks: Mapping[str, BoolArray]) -> Iterator[Figure]:
 
 
 def _figure(name: str, unit: str, before: FloatArray, after: FloatArray) -> Figure:
-    after = np.where(np.isclose(before, after, rtol=ROUNDING), before, after)
     return Figure(name, unit, float(before.mean()), float(after.mean()), shares_of(before, after))
 
 

@@ -32,7 +32,7 @@ from tracebed.operators.whatif.malleable import MEASURED, MEASURED_WORDS, Mallea
 from tracebed.operators.whatif.members import Predicted, Side, ensemble, mean_of, predictions
 from tracebed.operators.whatif.outages import OutageEffect, calendar_of, effect_of
 from tracebed.operators.whatif.refused import Refused, Remedy, beyond
-from tracebed.operators.whatif.resizing import Resizing, judged, resizing
+from tracebed.operators.whatif.resizing import FIT, Resizing, resizing
 from tracebed.operators.whatif.shares import spread
 from tracebed.orchestrator.runs.steps import Steps
 from tracebed.orchestrator.simulation.outages import OutageModel
@@ -273,8 +273,9 @@ def whatif(
             found.append(list(pairs.after))
     classes = classes_of(jobs, waits[:, rows], changed)
     refused = effect.refused if change else None
-    if answer is not None and malleable is not None and not answer.sweep:
-        classes, refused = judged(classes, len(malleable.seeds)), _nothing_refused(log, base[0])
+    if answer is not None and not answer.sweep:
+        classes = [replace(each, most_error=FIT) for each in classes]
+        refused = _nothing_refused(log, base[0])
     windows, window_s = _windows(jobs, changed)
     return WhatIf(
         name=name,
