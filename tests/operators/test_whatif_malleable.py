@@ -19,9 +19,10 @@ from tests.operators.test_whatif import logged
 from tests.testbeds.test_calibrate import calibration, estimate
 from tests.validation.test_schemas import problems
 from tracebed.converters.speedup import amdahl_speedup, downey_speedup
+from tracebed.ground.display import effect
 from tracebed.ground.errors import ExitCode, InputError
 from tracebed.operators.whatif import resizing
-from tracebed.operators.whatif.classes import ALL, Answer
+from tracebed.operators.whatif.classes import ALL, Answer, shares_of
 from tracebed.operators.whatif.conditions import jobs_where
 from tracebed.operators.whatif.log import Log
 from tracebed.operators.whatif.malleable import (
@@ -34,9 +35,11 @@ from tracebed.operators.whatif.malleable import (
     Malleable,
     candidates_of,
     resize_costs,
+    settings_of_layer,
 )
 from tracebed.operators.whatif.members import Held, Predicted, Side
 from tracebed.operators.whatif.resizing import MALLEABLE, RIGID, Resizing
+from tracebed.operators.whatif.shares import percent
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.slurm.conf import of_lines
 from tracebed.slurm.conf_lines import lines_of
@@ -173,6 +176,10 @@ def test_conditions_choose_jobs() -> None:
         ("nodes>=many", "'many' is not a number"),
         ("run_time>=1w", "'1w' is not a time"),
         ("partition>=batch", ">= compares one number"),
+        ("partition!=btach", "no job has partition btach (the log has batch)"),
+        ("partition=batch|gpu", "no job has partition gpu"),
+        ("account=chem", "give --keep names"),
+        ("nodes>=nan", "'nan' is not a number"),
         ("nodes>=2|4", ">= compares one number"),
     ],
 )
@@ -234,6 +241,36 @@ def test_conditions_are_noted_and_may_leave_no_job(conf: Path) -> None:
     assert found.notes[0] == "2 of 3 jobs satisfy `nodes>=2`"
     with pytest.raises(InputError, match="no job can be malleable: 0 of 3 jobs satisfy `nodes>=20`"):
         candidates_of(log, cluster_at(conf), "nodes>=20")
+
+
+def test_jobs_that_do_not_start_in_the_backtest_cannot_be_malleable(conf: Path) -> None:
+    found = candidates_of(jobs(2, 2, 2), cluster_at(conf), starts=np.array([True, False, True]))
+    assert found.rows.tolist() == [0, 2]
+    assert found.notes[0] == "1 of 3 jobs cannot be malleable: they do not start in the backtest"
+
+
+@pytest.mark.parametrize(
+    ("lines", "settings"),
+    [
+        ("SchedulerParameters=Permit_Job_Expansion\nAccountingStorageType=accounting_storage/slurmdbd", ()),
+        (
+            "SchedulerParameters=disable_job_shrink",
+            (
+                "lacks SchedulerParameters=permit_job_expansion",
+                "has SchedulerParameters=disable_job_shrink",
+                "lacks AccountingStorageType=accounting_storage/slurmdbd",
+            ),
+        ),
+    ],
+)
+def test_settings_without_which_slurm_does_not_resize_are_noted(
+    tmp_path: Path, lines: str, settings: tuple[str, ...]
+) -> None:
+    path = tmp_path / "slurm.conf"
+    path.write_text(f"{lines}\nNodeName=n[1-4] CPUs=8\nPartitionName=batch Nodes=ALL Default=YES\n")
+    found = settings_of_layer(lines_of(path))
+    assert [note.removeprefix("the slurm.conf ").partition(", with")[0] for note in found] == [*settings]
+    assert not any("permit_job_expansion" in text for text in of_lines(lines_of(path), path, plain=True).differences)
 
 
 def test_a_share_that_is_no_job_is_refused(conf: Path) -> None:
@@ -499,12 +536,12 @@ def test_jobs_that_reach_their_limit_because_of_resizes_are_no_gain() -> None:
     (cell,) = found.cells
     assert (cell.killed, cell.killed_share) == (1.0, 0.25)
     assert found.sentences == [
-        "with 50 % of the 4 jobs that can be malleable (2 of all 4) under dmr on Slurm 22.05: no answer: 1.0 jobs with "
-        "25 % of the core hours reach their limit because of the resizes"
+        "with 50 % of the 4 jobs that can be malleable (2 of all 4) under dmr on Slurm 22.05: no answer: on average, "
+        "1.0 jobs with 25 % of the core hours reach their limit because of the resizes"
     ]
     assert (
         found.notes[-1]
-        == "dmr, 50 %: 1.0 malleable jobs (25 % of the core hours) reach their time limit due to resizes"
+        == "dmr, 50 %: on average, 1.0 malleable jobs (25 % of the core hours) reach their time limit due to resizes"
     )
 
 
@@ -512,7 +549,27 @@ def test_sums_that_differ_by_rounding_are_equal() -> None:
     def rounded(side: Side, seed: int) -> Predicted:
         return member([100.0 + seed] * 4, [100.0 * (1 + 1e-14)] * 4)
 
-    assert {each.text for each in answer(steady, rounded).cells[0].figures} == {"equal", "-"}
+    found = answer(steady, rounded)
+    assert {each.text for each in found.cells[0].figures} == {"equal", "-"}
+    assert {each.effect_text for each in found.cells[0].responses} == {"equal"}
+
+
+def test_an_end_of_an_interval_that_differs_from_0_by_rounding_is_0() -> None:
+    before = np.array([1.0, 1.0, 1.0])
+    assert shares_of(before, np.array([1.0 + 4e-16, 1.0 + 4e-16, 1.5]))[1] == 0.0
+    assert shares_of(before, np.array([1.0, 1.0, 1.0 + 4e-16])) == (0.0, 0.0, 0.0)
+    assert effect(0.5, 1e-7, 0.9, 1.0) == "+50 % (+0 to +90)"
+    assert (percent(1e-7), percent(-1e-7), percent(1e-5)) == ("0", "0", "0.001")
+
+
+def test_a_job_that_never_starts_holds_no_work() -> None:
+    def rejected(side: Side | None, draw: int) -> Predicted:
+        own = member([50.0, 50.0, 50.0, math.nan], [100.0, 100.0, 100.0, math.nan], killed=() if side is None else (0,))
+        return replace(own, cores=np.array([8.0, 8.0, 8.0, 0.0]))
+
+    (cell,) = answer(lambda draw: rejected(None, draw), rejected).cells
+    assert cell.killed_share == pytest.approx(1 / 3)
+    assert cell.much
 
 
 def test_jobs_that_reach_their_limit_on_both_sides_count_not() -> None:
@@ -552,7 +609,8 @@ def test_a_sweep_has_a_cell_for_each_policy_and_share_and_no_free_resizes() -> N
     assert rows[1][4] == "-"  # no job stays rigid
 
 
-def test_the_staircase_is_that_of_the_day_that_resizes_change_most() -> None:
+@pytest.mark.parametrize(("end", "first"), [(2.0, 1.0), (0.5, 0.0)])
+def test_the_staircase_is_that_of_the_day_of_the_log_that_resizes_change_most(end: float, first: float) -> None:
     day = 86400.0
     starts = np.array([0.0, day + 10, day + 10, 2 * day + 10])
 
@@ -560,13 +618,15 @@ def test_the_staircase_is_that_of_the_day_that_resizes_change_most() -> None:
         held = Held(np.arange(4), starts, starts + 490.0, np.array([1, nodes, nodes, 1]), np.full(4, 8))
         return replace(member([100.0] * 4), held=held)
 
-    found = answer(lambda seed: side(2), lambda _, seed: side(3), "share=1").staircase
+    found = answer(lambda seed: side(2), lambda _, seed: side(3), "share=1", end * day).staircase
     assert found is not None
-    assert found.to_dict("list") == {
-        "time": [day, day + 10, day + 500, 2 * day],
-        "before": [0.0, 4.0, 0.0, 0.0],
-        "after": [0.0, 6.0, 0.0, 0.0],
-    }
+    assert found["time"].iloc[0] == first * day
+    if first:
+        assert found.to_dict("list") == {
+            "time": [day, day + 10, day + 500, 2 * day],
+            "before": [0.0, 4.0, 0.0, 0.0],
+            "after": [0.0, 6.0, 0.0, 0.0],
+        }
 
 
 # -- on a log, with the layer
@@ -600,6 +660,10 @@ def test_resizes_change_the_waits_of_a_log(half: tb.WhatIf) -> None:
     assert half.classes[0].effect == cell.every.effect
     assert {each.by for each in half.classes} >= {"all", "partition", "size"}
     assert half.change == found.words
+    assert half.comparison == (
+        "changed and effect are of 6 members, predicted and error are of the 6 members of the backtest"
+    )
+    assert any("permit_job_expansion" in note for note in half.notes)
     day = found.staircase
     assert day is not None
     assert day["time"].is_monotonic_increasing

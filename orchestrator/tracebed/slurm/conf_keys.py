@@ -136,8 +136,8 @@ SCHEDULER_WITHOUT_EFFECT = frozenset(
     disable_hetjob_steps disable_job_shrink enable_hetjob_steps enable_job_state_cache enable_user_top
     extra_constraints ignore_constraint_validation ignore_numa ignore_prefer_validation max_array_tasks max_rpc_cnt
     max_sched_time max_script_size max_submit_line_size max_switch_wait no_backup_scheduling no_env_cache
-    nohold_on_prolog_fail requeue_on_resume_failure requeue_setup_env_fail salloc_wait_nodes sbatch_wait_nodes
-    spec_cores_first step_retry_count step_retry_time whole_hetjob
+    nohold_on_prolog_fail permit_job_expansion requeue_on_resume_failure requeue_setup_env_fail salloc_wait_nodes
+    sbatch_wait_nodes spec_cores_first step_retry_count step_retry_time whole_hetjob
     """.lower().split()
 )
 """SchedulerParameters that change no decision about batch jobs, in passes that take no time: limits of submissions,

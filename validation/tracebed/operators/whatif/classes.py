@@ -148,7 +148,8 @@ class JobClass:
         """The class in words: `partition gpu`, or `all jobs`."""
         if self.by in ("all", KIND):
             return self.name
-        return f"{self.by} {self.name}" + (" cores" if self.by == "size" else "")
+        cores = " core" if self.name == "1" else " cores"
+        return f"{self.by} {self.name}" + (cores if self.by == "size" else "")
 
     @property
     def effect_text(self) -> str:

@@ -30,6 +30,8 @@ from tracebed.ground.registry import one_of
 from tracebed.operators.whatif.conditions import jobs_where
 from tracebed.orchestrator.scheduling.policies.slurm import RELEASES
 from tracebed.orchestrator.simulation.overheads import Overheads
+from tracebed.slurm.batch_system import EXPANSION, NO_SHRINK
+from tracebed.slurm.conf_lines import Line
 from tracebed.slurm.machine import SlurmCluster
 from tracebed.slurm.resize_layer import RESIZE_POLICIES
 from tracebed.slurm.simulation.resizing import LOSES, SHRINKS
@@ -283,17 +285,23 @@ class Malleability:
         return workload.with_step(step, workload.columns.assign(**columns))
 
 
+DATABASE = "accounting_storage/slurmdbd"
 STAYS = f"one node, or whole nodes, which Slurm before {SHRINKS:.2f} loses when a job leaves them"
 TEXTS = ("kind", "speedup", "speedup_parameters")
 """Columns of texts that `Malleability.applied` changes."""
 
 
 def candidates_of(
-    workload: Workload, cluster: SlurmCluster, where: str = "", release: float = RELEASES[0]
+    workload: Workload,
+    cluster: SlurmCluster,
+    where: str = "",
+    release: float = RELEASES[0],
+    starts: BoolArray | None = None,
 ) -> Candidates:
     """Return the jobs of a log that can be malleable beside a release of Slurm.
 
-    The rules are those of the model of the layer (`slurm.simulation.resizing`).
+    The rules are those of the model of the layer (`slurm.simulation.resizing`). `starts`: which jobs start in the
+    backtest, shape (jobs,); None: all.
 
     Raises:
         InputError: `where` is not a list of conditions, or no job can be malleable.
@@ -314,6 +322,7 @@ def candidates_of(
     most = np.where(grows, most, nodes)
     het = workload.texts(HET_JOB).ne("").to_numpy() if HET_JOB in workload.columns else np.zeros(len(nodes), dtype=bool)
     reasons = {
+        "do not start in the backtest": np.zeros(len(nodes), dtype=bool) if starts is None else ~starts,
         "are not rigid in the log": workload.texts("kind").ne(Kind.RIGID.value).to_numpy(),
         "have a deadline": np.isfinite(workload.floats("deadline")),
         "are components of heterogeneous jobs": het,
@@ -342,6 +351,23 @@ def candidates_of(
     limit = {part: largest_efficient_size(part, thresholds.most) for part in np.unique(fraction).tolist()}
     useful = np.maximum([limit[part] for part in fraction[rows].tolist()], nodes[rows])
     return Candidates(rows, least[rows], most[rows], fraction[rows], (useful + 1) / 2, tuple(notes))
+
+
+def settings_of_layer(lines: Sequence[Line]) -> list[str]:
+    """Return which settings that a layer needs a slurm.conf lacks, a sentence each."""
+    values = {line.key.lower(): line.value for line in lines}
+    words = {word.strip().lower() for word in values.get("schedulerparameters", "").split(",")}
+    found = []
+    if EXPANSION not in words:
+        found.append((f"lacks SchedulerParameters={EXPANSION}, without which Slurm refuses expansions", "with"))
+    if NO_SHRINK in words:
+        found.append((f"has SchedulerParameters={NO_SHRINK}, with which Slurm refuses shrinks", "without"))
+    if values.get("accountingstoragetype", "").lower() != DATABASE:
+        what = (
+            f"lacks AccountingStorageType={DATABASE}, without which Slurm may refuse to shrink a job that has expanded"
+        )
+        found.append((what, "with"))
+    return [f"the slurm.conf {what}: the answer is that {side} this setting" for what, side in found]
 
 
 def resize_costs(constants: Mapping[str, float]) -> Overheads:

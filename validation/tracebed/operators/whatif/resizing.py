@@ -79,6 +79,7 @@ class Cell:
         every_job: number of jobs of the log.
         seeds: number of seeds.
         draws: number of draws of each seed, of phases and perturbed input.
+        where: the conditions on the jobs; empty: none.
         classes: waits of all jobs, of those that stay rigid, and of the malleable ones, as far as there are any.
         responses: their response times, wait and run time.
         models: speedup model -> change of the mean wait of all jobs as a share, and its interval.
@@ -96,6 +97,7 @@ class Cell:
     every_job: int
     seeds: int
     draws: int
+    where: str
     classes: tuple[JobClass, ...]
     responses: tuple[JobClass, ...]
     models: Mapping[str, tuple[float, float, float]]
@@ -117,7 +119,8 @@ class Cell:
     @property
     def words(self) -> str:
         """The share and the policy in words."""
-        able = f"{percent(self.share)} % of the {self.candidates:,} jobs that can be malleable"
+        jobs = "jobs" + (f" with {self.where}" if self.where else "")
+        able = f"{percent(self.share)} % of the {self.candidates:,} {jobs} that can be malleable"
         return f"{able} ({self.jobs:,} of all {self.every_job:,}) under {self.policy} on Slurm {self.release:.2f}"
 
     @property
@@ -134,8 +137,8 @@ class Cell:
         """The answer for all jobs in words, or why there is none."""
         every, own = self.every, f"the model's own error on this log is {spread(self.every.error)}"
         if self.much:
-            what = f"{self.killed:,.1f} jobs with {percent(self.killed_share)} % of the core hours reach their limit"
-            return f"with {self.words}: no answer: {what} because of the resizes"
+            work = f"{self.killed:,.1f} jobs with {percent(self.killed_share)} % of the core hours"
+            return f"with {self.words}: no answer: on average, {work} reach their limit because of the resizes"
         change, low, high = map(percent, every.shares)
         between = " to ".join(percent(abs(share)) for share in sorted(every.shares[1:], key=abs))
         match every.answer:
@@ -191,7 +194,6 @@ class Resizing:
         free: the same cell with resizes without costs; None for a sweep.
         costs: the costs of resizes.
         source: the origin of the costs in words.
-        where: the conditions on the jobs; empty: none.
         shares: the shares, also 0.
         staircase: nodes that the malleable jobs hold, and other jobs waiting, in a day of the first pair: `time` (s),
             `before` and `after` (nodes) from this time on; None for a sweep.
@@ -201,7 +203,6 @@ class Resizing:
     free: Cell | None
     costs: Overheads
     source: str
-    where: str
     shares: tuple[float, ...]
     staircase: pd.DataFrame | None
 
@@ -213,8 +214,7 @@ class Resizing:
     @property
     def words(self) -> tuple[str, ...]:
         """The change in words; empty for a sweep, whose classes are those of the backtest."""
-        where = f" among those with {self.where}" if self.where else ""
-        return () if self.sweep else (f"{self.cells[0].words}{where}",)
+        return () if self.sweep else (self.cells[0].words,)
 
     @property
     def notes(self) -> list[str]:
@@ -225,7 +225,8 @@ class Resizing:
             notes += [f"{each.policy}, {percent(each.share)} %, first seed: {text}" for text in bounded]
             if each.killed:
                 jobs = f"{each.killed:,.1f} malleable jobs ({percent(each.killed_share)} % of the core hours)"
-                notes.append(f"{each.policy}, {percent(each.share)} %: {jobs} reach their time limit due to resizes")
+                what = f"on average, {jobs} reach their time limit due to resizes"
+                notes.append(f"{each.policy}, {percent(each.share)} %: {what}")
         return notes
 
     @property
@@ -258,7 +259,7 @@ class Resizing:
         return {
             "costs": costs,
             "source": self.source,
-            "where": self.where,
+            "where": self.cells[0].where,
             "shares": list(self.shares),
             "survival": self.survival,
             "cells": [each.to_json() for each in self.cells],
@@ -281,7 +282,7 @@ class Pairs:
     def changed(self) -> Changed:
         """The waits, as the effect of a change of a slurm.conf has them. No work is refused."""
         first = self.before[0]
-        held = first.cores * np.maximum(first.run_time, 1.0)
+        held = first.cores * np.maximum(np.nan_to_num(first.run_time), 1.0)  # a job that does not start has no core
         before, after = (np.stack([each.wait for each in side]) for side in (self.before, self.after))
         return Changed(before, after, np.zeros(len(held)), held)
 
@@ -328,7 +329,7 @@ def resizing(
         pairs.append(own)
     free = None if asked.sweep else cells.pop()
     staircase = None if asked.sweep else _staircase(pairs[0], log)
-    found = Resizing(tuple(cells), free, *costs, asked.where, asked.shares, staircase)
+    found = Resizing(tuple(cells), free, *costs, asked.shares, staircase)
     return found, pairs[0]
 
 
@@ -364,6 +365,7 @@ def _cell(log: Log, pairs: Pairs, asked: Malleable, layer: Malleability, backtes
         every_job=len(rows),
         seeds=len(asked.seeds),
         draws=asked.draws,
+        where=asked.where,
         classes=tuple(waits.of(name, own) for name, own in marks.items()),
         responses=tuple(responses.of(name, own) for name, own in marks.items()),
         models=models,
@@ -472,7 +474,7 @@ def _hours(held: Held, unit: str, jobs: int) -> FloatArray:
 
 
 def _staircase(pairs: Pairs, log: Log) -> pd.DataFrame:
-    """Return the nodes of the malleable jobs of the first pair over the day in which resizes change them most."""
+    """Return the nodes of the malleable jobs of the first pair over the day of the log that resizes change most."""
     steps = [_steps(side[0].held, pairs.marks[0]) for side in (pairs.before, pairs.after)]
     times = np.union1d(*(each.times for each in steps))
     times = times[times >= log.begin]
@@ -480,7 +482,7 @@ def _staircase(pairs: Pairs, log: Log) -> pd.DataFrame:
         return pd.DataFrame({"time": [], "before": [], "after": []})
     before, after = (each.at(times) for each in steps)
     moved = Steps(times, np.abs(after - before))
-    edges = np.arange(log.begin, times[-1] + DAY_S, DAY_S)
+    edges = np.arange(log.begin, min(log.end, times[-1]) + DAY_S, DAY_S)
     begin = edges[int(np.argmax(moved.means(edges)))] if len(edges) > 1 else log.begin
     own = (times > begin) & (times < begin + DAY_S)
     shown = np.concatenate(([begin], times[own], [min(begin + DAY_S, max(times[-1], begin))]))
