@@ -43,6 +43,7 @@ from tracebed.operators.whatif.shares import percent
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.slurm.conf import of_lines
 from tracebed.slurm.conf_lines import lines_of
+from tracebed.slurm.database import Association, Database, Limits, Qos
 from tracebed.slurm.machine import SlurmCluster
 
 Call = Callable[..., tuple[int, str, str]]
@@ -268,9 +269,36 @@ def test_settings_without_which_slurm_does_not_resize_are_noted(
 ) -> None:
     path = tmp_path / "slurm.conf"
     path.write_text(f"{lines}\nNodeName=n[1-4] CPUs=8\nPartitionName=batch Nodes=ALL Default=YES\n")
-    found = settings_of_layer(lines_of(path))
+    found = settings_of_layer(lines_of(path), cluster_at(path))
     assert [note.removeprefix("the slurm.conf ").partition(", with")[0] for note in found] == [*settings]
     assert not any("permit_job_expansion" in text for text in of_lines(lines_of(path), path, plain=True).differences)
+
+
+@pytest.mark.parametrize(
+    ("enforced", "priority", "noted"),
+    [
+        ("limits,qos", "multifactor", ["user u1", "QOS long"]),
+        ("limits,qos", "basic", []),
+        ("associations", "multifactor", []),
+    ],
+)
+def test_limits_that_count_merged_jobs_are_noted(
+    tmp_path: Path, enforced: str, priority: str, noted: list[str]
+) -> None:
+    path = tmp_path / "slurm.conf"
+    lines = ["SchedulerParameters=permit_job_expansion", "AccountingStorageType=accounting_storage/slurmdbd"]
+    lines += [f"AccountingStorageEnforce={enforced}", f"PriorityType=priority/{priority}", "PriorityWeightAge=100"]
+    path.write_text("\n".join([*lines, "NodeName=n[1-4] CPUs=8", "PartitionName=batch Nodes=ALL Default=YES", ""]))
+    database = Database(
+        associations=(
+            Association(account="chem"),
+            Association(account="chem", user="u1", limits=Limits(user_jobs=2)),
+            Association(account="chem", user="u2", limits=Limits(user_submit=9)),
+        ),
+        qos=(Qos(name="normal"), Qos(name="long", limits=Limits(account_jobs=0))),
+    )
+    found = settings_of_layer(lines_of(path), cluster_at(path).model_copy(update={"database": database}))
+    assert [note.partition("(")[2].partition(")")[0] for note in found] == ([", ".join(noted)] if noted else [])
 
 
 def test_a_share_that_is_no_job_is_refused(conf: Path) -> None:

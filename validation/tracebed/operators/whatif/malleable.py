@@ -25,6 +25,7 @@ import numpy as np
 from tracebed.converters.malleability import Thresholds, largest_efficient_size, malleable_sizes
 from tracebed.converters.workload import BoolArray, FloatArray, IntArray, Kind, Step, Workload
 from tracebed.ground import bounds
+from tracebed.ground.display import listed
 from tracebed.ground.errors import InputError
 from tracebed.ground.registry import one_of
 from tracebed.operators.whatif.conditions import jobs_where
@@ -32,7 +33,7 @@ from tracebed.orchestrator.scheduling.policies.slurm import RELEASES
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.slurm.batch_system import EXPANSION, NO_SHRINK
 from tracebed.slurm.conf_lines import Line
-from tracebed.slurm.machine import SlurmCluster
+from tracebed.slurm.machine import SlurmCluster, Weights
 from tracebed.slurm.resize_layer import RESIZE_POLICIES
 from tracebed.slurm.simulation.resizing import LOSES, SHRINKS
 from tracebed.slurm.simulation.start_conditions import HET_JOB
@@ -285,6 +286,7 @@ class Malleability:
         return workload.with_step(step, workload.columns.assign(**columns))
 
 
+MOST_SHOWN = 4
 DATABASE = "accounting_storage/slurmdbd"
 STAYS = f"one node, or whole nodes, which Slurm before {SHRINKS:.2f} loses when a job leaves them"
 TEXTS = ("kind", "speedup", "speedup_parameters")
@@ -353,8 +355,8 @@ def candidates_of(
     return Candidates(rows, least[rows], most[rows], fraction[rows], (useful + 1) / 2, tuple(notes))
 
 
-def settings_of_layer(lines: Sequence[Line]) -> list[str]:
-    """Return which settings that a layer needs a slurm.conf lacks, a sentence each."""
+def settings_of_layer(lines: Sequence[Line], cluster: SlurmCluster) -> list[str]:
+    """Return which settings of a slurm.conf and its database resizes do not suit, a sentence each."""
     values = {line.key.lower(): line.value for line in lines}
     words = {word.strip().lower() for word in values.get("schedulerparameters", "").split(",")}
     found = []
@@ -367,7 +369,30 @@ def settings_of_layer(lines: Sequence[Line]) -> list[str]:
             f"lacks AccountingStorageType={DATABASE}, without which Slurm may refuse to shrink a job that has expanded"
         )
         found.append((what, "with"))
-    return [f"the slurm.conf {what}: the answer is that {side} this setting" for what, side in found]
+    notes = [f"the slurm.conf {what}: the answer is that {side} this setting" for what, side in found]
+    if cluster.weights != Weights() and (limited := _limited(cluster)):
+        what = f"limits of running jobs ({listed(limited, MOST_SHOWN)})"
+        why = "with priority/multifactor, Slurm counts each second job as a running one after its merge, too"
+        notes.append(f"{what} are modeled, and may hold later jobs for ever: {why}")
+    return notes
+
+
+def _limited(cluster: SlurmCluster) -> list[str]:
+    """Return which accounts, users and QOS have a limit of running jobs that Slurm enforces."""
+    if "limits" not in cluster.enforced:
+        return []
+    named = [
+        (f"user {each.user}" if each.user else f"account {each.account}", each.limits)
+        for each in cluster.database.associations
+    ]
+    named += [(f"QOS {each.name}", each.limits) for each in cluster.database.qos]
+    return list(
+        dict.fromkeys(
+            name
+            for name, limits in named
+            if any(most is not None for most in (limits.jobs, limits.user_jobs, limits.account_jobs))
+        )
+    )
 
 
 def resize_costs(constants: Mapping[str, float]) -> Overheads:

@@ -278,7 +278,7 @@ def whatif(
             predictions, log.workload, perturbation=perturbation, edges=edges, workers=workers, on_progress=tick
         )
         answer, pairs = resizing(log, base, sides[0], malleable, candidates, costs, run)
-        notes += [*candidates.notes, *settings_of_layer(lines_of(Path(conf))), *answer.notes]
+        notes += [*candidates.notes, *settings_of_layer(lines_of(Path(conf)), machines[0]), *answer.notes]
         if not answer.sweep:
             changed = replace(pairs.changed, much=answer.cells[0].much).of(rows)
             jobs = jobs.assign(changed=changed.after.mean(axis=0))
