@@ -179,7 +179,7 @@ def test_conditions_choose_jobs() -> None:
         ("partition>=batch", ">= compares one number"),
         ("partition!=btach", "no job has partition btach (the log has batch)"),
         ("partition=batch|gpu", "no job has partition gpu"),
-        ("account=chem", "give --keep names"),
+        ("account=chem", "unless the log is read with its names"),
         ("nodes>=nan", "'nan' is not a number"),
         ("nodes>=2|4", ">= compares one number"),
     ],
