@@ -60,7 +60,11 @@ def _condition(workload: Workload, text: str) -> BoolArray:
     if name in TEXTS:
         own = workload.texts(TEXTS[name]) if own is None else own
         if absent := [value for value in alternatives if not own.eq(value).any()]:
-            pseudonyms = "; names may be pseudonyms, unless the log is read with its names" if name in ("account", "user") else ""
+            pseudonyms = (
+                "; names may be pseudonyms, unless the log is read with its names"
+                if name in ("account", "user")
+                else ""
+            )
             known = listed(sorted(set(own) - {""}), MOST_SHOWN)
             raise InputError(f"where {text!r}: no job has {name} {absent[0]}", hint=f"the log has {known}{pseudonyms}")
         among = own.isin(alternatives).to_numpy(dtype=bool)
