@@ -24,7 +24,7 @@ from tracebed.slurm import live_layer
 from tracebed.slurm.batch_system import SlurmSystem
 from tracebed.slurm.job_states import is_limit
 from tracebed.slurm.live_layer import decided
-from tracebed.slurm.machine import Alike, Partition, SlurmCluster, SlurmMachine
+from tracebed.slurm.machine import Alike, Partition, Preempt, SlurmCluster, SlurmMachine
 from tracebed.slurm.state import ClusterState, LiveJob
 from tracebed.slurm.submissions import (
     CLOSED,
@@ -198,10 +198,23 @@ def test_exclusive_jobs_expand_and_do_not_shrink_before_26_05() -> None:
 
 
 @pytest.mark.parametrize(
+    ("mode", "reason", "shrinks"), [("requeue", live_layer.PREEMPTED, True), ("suspend", live_layer.SUSPENDED, False)]
+)
+def test_jobs_that_may_be_preempted_do_not_expand(mode: str, reason: str, shrinks: bool) -> None:
+    main, other = CLUSTER.partitions
+    tiers = (main.model_copy(update={"preempt_mode": mode}), other.model_copy(update={"tier": 2}))
+    cluster = CLUSTER.model_copy(update={"partitions": tiers, "preempt": Preempt(by_tier=True)})
+    found = decided(state(live(1, held=ON_ALL), BIG, WAITING, cluster=cluster), "dmr", [layer(1, [*ON_ALL])], set())
+    assert (bool(found.shrinks), found.excluded) == (shrinks, {"1": reason})
+    small = state(live(1, held=on("n1")), cluster=cluster)
+    assert decided(small, "dmr", [layer(1, ["n1"], largest=3)], set()).expansions == {}
+
+
+@pytest.mark.parametrize(
     ("fields", "reason", "shrinks"),
     [
         ({"gres": "acc:1"}, live_layer.GRES, True),
-        ({"reservation": "maintenance"}, live_layer.RESERVED, True),
+        ({"reservation": "maintenance"}, live_layer.RESERVED, False),
         ({"deadline": 1000.0}, live_layer.DEADLINE, False),
         ({"whole_id": "7"}, live_layer.COMPONENT, False),
         ({"per_node": 0}, live_layer.SPREAD, False),

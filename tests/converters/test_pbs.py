@@ -192,6 +192,8 @@ def test_a_last_line_cut_off_is_left_out_and_counted(log: Path) -> None:
             assert read_workload(log).table["job_id"].tolist() == ["1"]
     log.write_text(whole)
     assert len(read_workload(log)) == 2
+    log.write_text(f"{whole}\n03/01/2021 12:05:00;L;license;floating license end=5")  # no record of a job
+    assert len(read_workload(log)) == 2
 
 
 E = ended("1.srv", 0, 10, 70)

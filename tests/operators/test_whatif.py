@@ -127,6 +127,16 @@ def test_a_job_without_an_end_runs_for_its_limit_and_one_that_was_cancelled_is_l
     assert any("1 of 5 jobs never started" in note for note in log.notes)
 
 
+def test_jobs_that_wait_when_the_log_ends_are_in_the_logged_queue(conf: Path) -> None:
+    ran = [(20.0 * at, 20.0 * at, 20.0 * at + 10, 60.0) for at in range(20)]
+    waiting = [(200.0, NAN, NAN, 60.0)] * 3
+    log = of_rows(conf, *ran, *waiting, status=["completed"] * 20 + ["pending"] * 3)
+    courses = tb.whatif(log.workload, conf, members=2, workers=1).courses
+    expected = np.where(courses["time"] < 199, 0.0, 3.0)
+    between = (courses["time"] >= 199) & (courses["time"] <= 200)
+    assert courses["waiting_logged"][~between].to_numpy() == pytest.approx(expected[~between])
+
+
 ARRAYS = """JobID|Partition|Submit|Eligible|Start|End|Elapsed|Timelimit|State|NNodes|NCPUS|NodeList
 9|batch|@00:00|@00:00|@00:00|@01:00|00:01:00|01:00:00|COMPLETED|1|1|n1
 2000_1|batch|@02:00|@02:30|@10:00|@20:00|00:10:00|01:00:00|COMPLETED|1|1|n1

@@ -19,9 +19,10 @@ from tests.operators.test_whatif import logged
 from tests.testbeds.test_calibrate import calibration, estimate
 from tests.validation.test_schemas import problems
 from tracebed.converters.speedup import amdahl_speedup, downey_speedup
+from tracebed.ground.display import effect
 from tracebed.ground.errors import ExitCode, InputError
 from tracebed.operators.whatif import resizing
-from tracebed.operators.whatif.classes import ALL, Answer
+from tracebed.operators.whatif.classes import ALL, Answer, shares_of
 from tracebed.operators.whatif.conditions import jobs_where
 from tracebed.operators.whatif.log import Log
 from tracebed.operators.whatif.malleable import (
@@ -34,12 +35,15 @@ from tracebed.operators.whatif.malleable import (
     Malleable,
     candidates_of,
     resize_costs,
+    settings_of_layer,
 )
 from tracebed.operators.whatif.members import Held, Predicted, Side
 from tracebed.operators.whatif.resizing import MALLEABLE, RIGID, Resizing
+from tracebed.operators.whatif.shares import percent
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.slurm.conf import of_lines
 from tracebed.slurm.conf_lines import lines_of
+from tracebed.slurm.database import Association, Database, Limits, Qos
 from tracebed.slurm.machine import SlurmCluster
 
 Call = Callable[..., tuple[int, str, str]]
@@ -127,9 +131,28 @@ def test_an_invalid_text_is_refused(text: str, message: str) -> None:
 
 
 def test_the_number_of_simulations_is_known_before() -> None:
-    assert Malleable.parse("share=0.3,seed=1..5").simulations(16) == 2 * 2 * 5
-    assert Malleable.parse("share=0.3,seed=1..5").simulations(3) == 2 * 2 * 5 + 3
-    assert Malleable.parse("share=0..1/0.5,policy=dmr+min,seed=1..5").simulations(16) == 4 * 2 * 5
+    assert Malleable.parse("share=0.3,seed=1..6").simulations(16) == 2 * 2 * 6
+    assert Malleable.parse("share=0.3,seed=1..6").simulations(3) == 2 * 2 * 6 + 4
+    assert Malleable.parse("share=0.3,seed=1..5").simulations(16) == 2 * 2 * 10
+    assert Malleable.parse("share=0..1/0.5,policy=dmr+min,seed=1..6").simulations(16) == 4 * 2 * 6
+
+
+@pytest.mark.parametrize(
+    ("text", "pairs"),
+    [
+        ("1..6", [(1, 1), (2, 2), (3, 3), (4, 4), (5, 5), (6, 6)]),
+        (
+            "1..5",
+            [(1, 1), (1, 0), (2, 2), (2, 6), (3, 3), (3, 7), (4, 4), (4, 8), (5, 5), (5, 9)],
+        ),
+        ("4", [(4, 4), (4, 0), (4, 1), (4, 2), (4, 3), (4, 5)]),
+        ("4294967295+0", [(4294967295, each) for each in (4294967295, 1, 2)] + [(0, each) for each in (0, 3, 4)]),
+    ],
+)
+def test_few_seeds_have_several_draws_of_which_the_first_is_the_seed(text: str, pairs: list[tuple[int, int]]) -> None:
+    found = Malleable.parse(f"share=0.3,seed={text}")
+    assert found.pairs == pairs
+    assert found.draws == len(pairs) // len(found.seeds)
 
 
 # -- which jobs
@@ -154,6 +177,10 @@ def test_conditions_choose_jobs() -> None:
         ("nodes>=many", "'many' is not a number"),
         ("run_time>=1w", "'1w' is not a time"),
         ("partition>=batch", ">= compares one number"),
+        ("partition!=btach", "no job has partition btach (the log has batch)"),
+        ("partition=batch|gpu", "no job has partition gpu"),
+        ("account=chem", "unless the log is read with its names"),
+        ("nodes>=nan", "'nan' is not a number"),
         ("nodes>=2|4", ">= compares one number"),
     ],
 )
@@ -217,6 +244,63 @@ def test_conditions_are_noted_and_may_leave_no_job(conf: Path) -> None:
         candidates_of(log, cluster_at(conf), "nodes>=20")
 
 
+def test_jobs_that_do_not_start_in_the_backtest_cannot_be_malleable(conf: Path) -> None:
+    found = candidates_of(jobs(2, 2, 2), cluster_at(conf), starts=np.array([True, False, True]))
+    assert found.rows.tolist() == [0, 2]
+    assert found.notes[0] == "1 of 3 jobs cannot be malleable: they do not start in the backtest"
+
+
+@pytest.mark.parametrize(
+    ("lines", "settings"),
+    [
+        ("SchedulerParameters=Permit_Job_Expansion\nAccountingStorageType=accounting_storage/slurmdbd", ()),
+        (
+            "SchedulerParameters=disable_job_shrink",
+            (
+                "lacks SchedulerParameters=permit_job_expansion",
+                "has SchedulerParameters=disable_job_shrink",
+                "lacks AccountingStorageType=accounting_storage/slurmdbd",
+            ),
+        ),
+    ],
+)
+def test_settings_without_which_slurm_does_not_resize_are_noted(
+    tmp_path: Path, lines: str, settings: tuple[str, ...]
+) -> None:
+    path = tmp_path / "slurm.conf"
+    path.write_text(f"{lines}\nNodeName=n[1-4] CPUs=8\nPartitionName=batch Nodes=ALL Default=YES\n")
+    found = settings_of_layer(lines_of(path), cluster_at(path))
+    assert [note.removeprefix("the slurm.conf ").partition(", with")[0] for note in found] == [*settings]
+    assert not any("permit_job_expansion" in text for text in of_lines(lines_of(path), path, plain=True).differences)
+
+
+@pytest.mark.parametrize(
+    ("enforced", "priority", "noted"),
+    [
+        ("limits,qos", "multifactor", ["user u1", "QOS long"]),
+        ("limits,qos", "basic", []),
+        ("associations", "multifactor", []),
+    ],
+)
+def test_limits_that_count_merged_jobs_are_noted(
+    tmp_path: Path, enforced: str, priority: str, noted: list[str]
+) -> None:
+    path = tmp_path / "slurm.conf"
+    lines = ["SchedulerParameters=permit_job_expansion", "AccountingStorageType=accounting_storage/slurmdbd"]
+    lines += [f"AccountingStorageEnforce={enforced}", f"PriorityType=priority/{priority}", "PriorityWeightAge=100"]
+    path.write_text("\n".join([*lines, "NodeName=n[1-4] CPUs=8", "PartitionName=batch Nodes=ALL Default=YES", ""]))
+    database = Database(
+        associations=(
+            Association(account="chem"),
+            Association(account="chem", user="u1", limits=Limits(user_jobs=2)),
+            Association(account="chem", user="u2", limits=Limits(user_submit=9)),
+        ),
+        qos=(Qos(name="normal"), Qos(name="long", limits=Limits(account_jobs=0))),
+    )
+    found = settings_of_layer(lines_of(path), cluster_at(path).model_copy(update={"database": database}))
+    assert [note.partition("(")[2].partition(")")[0] for note in found] == ([", ".join(noted)] if noted else [])
+
+
 def test_a_share_that_is_no_job_is_refused(conf: Path) -> None:
     candidates = candidates_of(jobs(2, 2, 4), cluster_at(conf))
     candidates.check((0.0, 0.2))
@@ -227,12 +311,12 @@ def test_a_share_that_is_no_job_is_refused(conf: Path) -> None:
 def test_a_seed_draws_the_jobs_and_a_larger_share_has_them_too(conf: Path) -> None:
     log = jobs(*[2] * 40)
     candidates = candidates_of(log, cluster_at(conf))
-    few, many = (Malleability(candidates, share, "amdahl", "dmr", 10) for share in (0.25, 0.5))
-    assert few.marked(40, 1).sum() == 10
-    assert (few.marked(40, 1) <= many.marked(40, 1)).all()
-    assert (few.marked(40, 1) != few.marked(40, 2)).any()
-    made = few.applied(log, 1)
-    assert ((made.texts("kind") == "malleable").to_numpy() == few.marked(40, 1)).all()
+    few, many = (Malleability(candidates, share, 1, "amdahl", "dmr", 10) for share in (0.25, 0.5))
+    assert few.marked(40).sum() == 10
+    assert (few.marked(40) <= many.marked(40)).all()
+    assert (few.marked(40) != replace(few, seed=2).marked(40)).any()
+    made = few.applied(log)
+    assert ((made.texts("kind") == "malleable").to_numpy() == few.marked(40)).all()
     assert Counter(made.texts("speedup")) == {"linear": 30, "amdahl": 10}
     assert made.ints("nodes").tolist() == [2] * 40
     assert made.provenance.steps[-1].seed == 1
@@ -243,7 +327,7 @@ def test_both_models_have_the_same_sizes_and_are_half_efficient_at_the_largest(c
     candidates = candidates_of(log, cluster_at(conf))
     columns = {}
     for model in MODELS:
-        made = Malleability(candidates, 1.0, model, "dmr", 10).applied(log, 0)
+        made = Malleability(candidates, 1.0, 0, model, "dmr", 10).applied(log)
         columns[model] = made.table[["nodes_min", "nodes_pref", "nodes_max"]]
         assert set(made.texts("speedup")) == {model}
     assert columns["amdahl"].equals(columns["downey"])
@@ -313,16 +397,16 @@ def answer(
     return found
 
 
-def marks(side: Side, seed: int) -> np.ndarray[Any, Any]:
+def marks(side: Side) -> np.ndarray[Any, Any]:
     assert side.malleable is not None
-    return side.malleable.marked(4, seed)
+    return side.malleable.marked(4)
 
 
 def faster(by: float, costs: float = 0.0) -> Callable[[Side, int], Predicted]:
     """Return the side with resizes: malleable jobs wait shorter by a share, which costs reduce, and run longer."""
 
     def predicted(side: Side, seed: int) -> Predicted:
-        own, seconds = marks(side, seed), side.costs.expand_s
+        own, seconds = marks(side), side.costs.expand_s
         wait = np.where(own, 100.0 * (1 - by + (costs if seconds else 0.0)), 100.0)
         return member((wait + seed).tolist(), np.where(own, 150.0, 100.0).tolist())
 
@@ -397,7 +481,7 @@ def test_a_fall_that_grows_with_the_costs_survives_as_a_whole() -> None:
 
 def test_a_shorter_wait_with_longer_run_times_is_said_to_lengthen_responses() -> None:
     def slower(side: Side, seed: int) -> Predicted:
-        own = marks(side, seed)
+        own = marks(side)
         return member((np.where(own, 50.0, 100.0) + seed).tolist(), np.where(own, 400.0, 100.0).tolist())
 
     sentences = answer(steady, slower).sentences
@@ -434,12 +518,33 @@ def test_there_is_no_answer_if_chance_exceeds_the_effect() -> None:
     assert "no answer: chance exceeds the effect" in answer(steady, either).sentences[0]
 
 
-def test_few_seeds_have_no_interval_although_there_are_two_models() -> None:
+def test_five_seeds_have_two_draws_each() -> None:
     found = answer(steady, faster(0.8), "share=0.5,seed=1..5")
-    assert found.cells[0].every.answer is Answer.UNKNOWN
-    assert found.sentences[0].endswith("no answer: 5 seeds are too few for an interval; give at least 6: seed=1..6")
-    assert "survives" not in found.sentences[1]
-    assert "too few members for an interval (5)" in found.sentences[2]
+    (cell,) = found.cells
+    assert (cell.seeds, cell.draws, cell.every.answer) == (5, 2, Answer.FALL)
+    assert cell.every.effect is not None
+    assert cell.every.effect.pairs == 5 * 2 * 2
+    assert cell.every.effect.base == pytest.approx(100 + sum(range(10)) / 10)  # each draw once
+    over = "over 5 seeds, each with 2 draws of Slurm's phases and submissions, and the speedup models amdahl and downey"
+    assert over in found.sentences[0]
+    assert cell.to_json()["draws"] == 2
+
+
+def test_the_draws_of_a_seed_have_the_same_malleable_jobs() -> None:
+    seen = dict[int, set[tuple[bool, ...]]]()
+
+    def after(side: Side, draw: int) -> Predicted:
+        assert side.malleable is not None
+        seen.setdefault(side.malleable.seed, set()).add(tuple(marks(side).tolist()))
+        return faster(0.8)(side, draw)
+
+    found = answer(steady, after, "share=0.5,seed=7")
+    assert (found.cells[0].seeds, found.cells[0].draws) == (1, 6)
+    assert {seed: len(own) for seed, own in seen.items()} == {7: 1}
+    assert found.sentences[0].partition("(2")[2].partition("%, ")[2].partition(")")[0] == (
+        "over 6 draws of Slurm's phases and submissions and the speedup models amdahl and downey, all with the same "
+        "malleable jobs"
+    )
 
 
 def test_a_log_without_waits_has_no_answer() -> None:
@@ -459,12 +564,12 @@ def test_jobs_that_reach_their_limit_because_of_resizes_are_no_gain() -> None:
     (cell,) = found.cells
     assert (cell.killed, cell.killed_share) == (1.0, 0.25)
     assert found.sentences == [
-        "with 50 % of the 4 jobs that can be malleable (2 of all 4) under dmr on Slurm 22.05: no answer: 1.0 jobs with "
-        "25 % of the core hours reach their limit because of the resizes"
+        "with 50 % of the 4 jobs that can be malleable (2 of all 4) under dmr on Slurm 22.05: no answer: on average, "
+        "1.0 jobs with 25 % of the core hours reach their limit because of the resizes"
     ]
     assert (
         found.notes[-1]
-        == "dmr, 50 %: 1.0 malleable jobs (25 % of the core hours) reach their time limit due to resizes"
+        == "dmr, 50 %: on average, 1.0 malleable jobs (25 % of the core hours) reach their time limit due to resizes"
     )
 
 
@@ -472,7 +577,27 @@ def test_sums_that_differ_by_rounding_are_equal() -> None:
     def rounded(side: Side, seed: int) -> Predicted:
         return member([100.0 + seed] * 4, [100.0 * (1 + 1e-14)] * 4)
 
-    assert {each.text for each in answer(steady, rounded).cells[0].figures} == {"equal", "-"}
+    found = answer(steady, rounded)
+    assert {each.text for each in found.cells[0].figures} == {"equal", "-"}
+    assert {each.effect_text for each in found.cells[0].responses} == {"equal"}
+
+
+def test_an_end_of_an_interval_that_differs_from_0_by_rounding_is_0() -> None:
+    before = np.array([1.0, 1.0, 1.0])
+    assert shares_of(before, np.array([1.0 + 4e-16, 1.0 + 4e-16, 1.5]))[1] == 0.0
+    assert shares_of(before, np.array([1.0, 1.0, 1.0 + 4e-16])) == (0.0, 0.0, 0.0)
+    assert effect(0.5, 1e-7, 0.9, 1.0) == "+50 % (+0 to +90)"
+    assert (percent(1e-7), percent(-1e-7), percent(1e-5)) == ("0", "0", "0.001")
+
+
+def test_a_job_that_never_starts_holds_no_work() -> None:
+    def rejected(side: Side | None, draw: int) -> Predicted:
+        own = member([50.0, 50.0, 50.0, math.nan], [100.0, 100.0, 100.0, math.nan], killed=() if side is None else (0,))
+        return replace(own, cores=np.array([8.0, 8.0, 8.0, 0.0]))
+
+    (cell,) = answer(lambda draw: rejected(None, draw), rejected).cells
+    assert cell.killed_share == pytest.approx(1 / 3)
+    assert cell.much
 
 
 def test_jobs_that_reach_their_limit_on_both_sides_count_not() -> None:
@@ -512,7 +637,8 @@ def test_a_sweep_has_a_cell_for_each_policy_and_share_and_no_free_resizes() -> N
     assert rows[1][4] == "-"  # no job stays rigid
 
 
-def test_the_staircase_is_that_of_the_day_that_resizes_change_most() -> None:
+@pytest.mark.parametrize(("end", "first"), [(2.0, 1.0), (0.5, 0.0)])
+def test_the_staircase_is_that_of_the_day_of_the_log_that_resizes_change_most(end: float, first: float) -> None:
     day = 86400.0
     starts = np.array([0.0, day + 10, day + 10, 2 * day + 10])
 
@@ -520,13 +646,15 @@ def test_the_staircase_is_that_of_the_day_that_resizes_change_most() -> None:
         held = Held(np.arange(4), starts, starts + 490.0, np.array([1, nodes, nodes, 1]), np.full(4, 8))
         return replace(member([100.0] * 4), held=held)
 
-    found = answer(lambda seed: side(2), lambda _, seed: side(3), "share=1").staircase
+    found = answer(lambda seed: side(2), lambda _, seed: side(3), "share=1", end * day).staircase
     assert found is not None
-    assert found.to_dict("list") == {
-        "time": [day, day + 10, day + 500, 2 * day],
-        "before": [0.0, 4.0, 0.0, 0.0],
-        "after": [0.0, 6.0, 0.0, 0.0],
-    }
+    assert found["time"].iloc[0] == first * day
+    if first:
+        assert found.to_dict("list") == {
+            "time": [day, day + 10, day + 500, 2 * day],
+            "before": [0.0, 4.0, 0.0, 0.0],
+            "after": [0.0, 6.0, 0.0, 0.0],
+        }
 
 
 # -- on a log, with the layer
@@ -560,6 +688,10 @@ def test_resizes_change_the_waits_of_a_log(half: tb.WhatIf) -> None:
     assert half.classes[0].effect == cell.every.effect
     assert {each.by for each in half.classes} >= {"all", "partition", "size"}
     assert half.change == found.words
+    assert half.comparison == (
+        "changed and effect are of 6 members, predicted and error are of the 6 members of the backtest"
+    )
+    assert any("permit_job_expansion" in note for note in half.notes)
     day = found.staircase
     assert day is not None
     assert day["time"].is_monotonic_increasing

@@ -9,6 +9,8 @@ from typing import Any
 
 WIDTH = 7.16
 """Width of a picture, two columns of a paper, inches."""
+LEAST_PERCENT = 1e-4
+"""Smallest change that is printed in percent; smaller ones are 0."""
 
 
 def cell(value: Any) -> str:
@@ -39,9 +41,14 @@ def effect(change: float, low: float, high: float, base: float) -> str:
     if low == high == 0.0:
         return "equal"
     middle, low_text, high_text = (
-        map(cell, values) if not base else (signed(100 * value / abs(base)) for value in values)
+        map(cell, values) if not base else (_signed_percent(value / abs(base)) for value in values)
     )
     return f"{middle}{' %' if base else ''} ({low_text} to {high_text})"
+
+
+def _signed_percent(share: float) -> str:
+    percent = 100 * share
+    return signed(percent if abs(percent) >= LEAST_PERCENT else 0.0)
 
 
 def signed(value: float, digits: int = 3) -> str:

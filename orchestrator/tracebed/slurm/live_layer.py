@@ -11,7 +11,9 @@ from tracebed.orchestrator.scheduling.node_masks import mask_of, nodes_of
 from tracebed.slurm.resize_layer import LOSES, SHRINKS, Release, Resizable, ResizePolicy, expansions, heads, shrinks
 from tracebed.slurm.scontrol import YEAR_S
 from tracebed.slurm.simulation.forecast import StateInputs
+from tracebed.slurm.simulation.resizing import preemptable, suspendable
 from tracebed.slurm.simulation.resources import Request, Resources
+from tracebed.slurm.simulation.start_conditions import preemption_of
 from tracebed.slurm.state import ClusterState, LiveJob
 
 HEADS = ("", "Resources", "Priority")
@@ -24,7 +26,9 @@ SPREAD = "not resized: their nodes have unequal numbers of cores"
 DEADLINE = "not resized: they have a deadline"
 COMPONENT = "not resized: they are components of heterogeneous jobs"
 GRES = "not expanded: they have generic resources"
-RESERVED = "not expanded: they are in an advance reservation"
+RESERVED = "not resized: they are in an advance reservation"
+SUSPENDED = "not resized: they may be suspended"
+PREEMPTED = "not expanded: they may be preempted"
 
 
 class LayerView:
@@ -105,7 +109,9 @@ def decided(
         live = view.jobs.get(own.id)
         if live is None or live.start is None or live.ending or {*own.nodes} - view.number.keys():
             continue
-        if why := _excluded(live):
+        number = view.cluster.partition(live.partition)
+        preemption = None if number is None else preemption_of(view.cluster, [number], [live.qos])
+        if why := _excluded(live) or (SUSPENDED if suspendable(preemption, 0) else ""):
             excluded[own.id] = why
             continue
         nodes = (view.number[own.nodes[0]], *sorted(view.number[name] for name in own.nodes[1:]))
@@ -115,11 +121,9 @@ def decided(
         if release < SHRINKS and exclusive:
             excluded[own.id] = EXCLUSIVE
             kept.add(own.id)
-        if why := GRES if live.gres else RESERVED if live.reservation else "":
+        unrecorded = release >= LOSES and not exclusive
+        if why := GRES if live.gres else PREEMPTED if preemptable(preemption, 0) else SHARED if unrecorded else "":
             excluded[own.id] = why
-        elif release >= LOSES and not exclusive:
-            excluded[own.id] = why = SHARED
-        if why:
             bounded.add(own.id)
     left = _shrinks(view, policy, resizable, kept)
     asking = [
@@ -148,6 +152,8 @@ def _excluded(live: LiveJob) -> str:
         return DEADLINE
     if live.whole_id:
         return COMPONENT
+    if live.reservation:
+        return RESERVED
     return "" if live.per_node or live.whole else SPREAD
 
 

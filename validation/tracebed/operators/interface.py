@@ -171,7 +171,8 @@ def whatif_malleable(
     """Predict what malleable jobs would do to a log: some of its jobs, resized by a layer beside Slurm.
 
     The first ensemble is the backtest. The others have malleable jobs, which each seed draws, with each of two speedup
-    models, at the costs of resizes and without costs. Members with the same seed are pairs.
+    models, at the costs of resizes and without costs. The first member of a seed has its number; fewer than six seeds
+    have several members each. Members with the same number are pairs.
 
     Args:
         log: the log of a real cluster, or its file, in any format with logged starts; or jobs `with_starts`.

@@ -339,7 +339,8 @@ def _read(file: Input, records: PbsRecords, keep_extra: bool) -> None:
             broken, last = error, None
             continue
         records.add(kind, last)
-    cut = broken is not None or (last is not None and last.values.get("end") and "resources_used" not in line)
+    ended = records.jobs[-1] if records.jobs and records.jobs[-1] is last else None
+    cut = broken is not None or (ended is not None and ended.values.get("end") and "resources_used" not in line)
     if cut and not file.data.endswith(b"\n"):
         records.counts["last line of a file cut off, left out"] += 1
         if broken is None:

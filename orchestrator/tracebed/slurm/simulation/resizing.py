@@ -84,10 +84,7 @@ def _fixed(inputs: Inputs, job: int, sizes: Sizes) -> str:
         return "has a deadline, and is not resized"
     if inputs.bookings and inputs.bookings.inside[job] >= 0:
         return "runs in an advance reservation, and is not resized"
-    preemption = inputs.preemption or Preemption.none(len(inputs.submit))
-    if _preemptable(inputs, job) and preemption.mode[preemption.of[job]] == SUSPEND:
-        return "may be suspended, and is not resized"
-    return ""
+    return "may be suspended, and is not resized" if suspendable(inputs.preemption, job) else ""
 
 
 def _bounded(inputs: Inputs, job: int, release: float) -> str:
@@ -96,12 +93,17 @@ def _bounded(inputs: Inputs, job: int, release: float) -> str:
         return f"shares nodes, and does not expand: Slurm {LOSES:.2f} and later would start other jobs on its new nodes"
     if any(inputs.requests[job].gres):
         return "has generic resources, and does not expand: Slurm refuses it"
-    return "may be preempted, and does not expand" if _preemptable(inputs, job) else ""
+    return "may be preempted, and does not expand" if preemptable(inputs.preemption, job) else ""
 
 
-def _preemptable(inputs: Inputs, job: int) -> bool:
-    preemption = inputs.preemption
+def preemptable(preemption: Preemption | None, job: int) -> bool:
+    """Return whether another job may preempt a job."""
     return preemption is not None and any(may >> preemption.of[job] & 1 for may in preemption.may)
+
+
+def suspendable(preemption: Preemption | None, job: int) -> bool:
+    """Return whether Slurm may suspend a job for another one."""
+    return preemption is not None and preemptable(preemption, job) and preemption.mode[preemption.of[job]] == SUSPEND
 
 
 def _with_expanders(inputs: Inputs, owners: Sequence[int]) -> Inputs:

@@ -26,7 +26,7 @@ from tracebed.ground.display import effect
 from tracebed.operators.whatif.refused import MOST as MOST_LOST
 from tracebed.operators.whatif.shares import log_error, percent, size, spread
 from tracebed.validation.metrics.classes import SIZES, numbered, size_label
-from tracebed.validation.significance import PERCENTS, Difference, paired
+from tracebed.validation.significance import PERCENTS, ROUNDING, Difference, paired
 from tracebed.validation.verdict.breakdown import most_frequent
 from tracebed.validation.verdict.moving_average import MovingAverage, moving_average
 
@@ -148,7 +148,8 @@ class JobClass:
         """The class in words: `partition gpu`, or `all jobs`."""
         if self.by in ("all", KIND):
             return self.name
-        return f"{self.by} {self.name}" + (" cores" if self.by == "size" else "")
+        cores = " core" if self.name == "1" else " cores"
+        return f"{self.by} {self.name}" + (cores if self.by == "size" else "")
 
     @property
     def effect_text(self) -> str:
@@ -273,12 +274,18 @@ def _class(by: str, name: str, jobs: pd.DataFrame, base: FloatArray, changed: Ch
 
 
 def shares_of(before: FloatArray, after: FloatArray) -> tuple[float, float, float]:
-    """Return the change as a share, of the means and at the ends of the interval over the pairs; NaN: no job waits."""
+    """Return the change as a share, of the means and at the ends of the interval over the pairs; NaN: no job waits.
+
+    As in `significance`, a share below `ROUNDING` is 0.
+    """
     known = before > 0
     if not known.any():
         return (math.nan,) * 3
     low, high = np.percentile(after[known] / before[known] - 1, PERCENTS)
-    return float(after.mean() / before.mean() - 1), float(low), float(high)
+    change, low, high = (
+        0.0 if abs(share) <= ROUNDING else float(share) for share in (after.mean() / before.mean() - 1, low, high)
+    )
+    return change, low, high
 
 
 def headlines(classes: Sequence[JobClass], changed: Collection[str] = (), most: int = MOST) -> list[JobClass]:

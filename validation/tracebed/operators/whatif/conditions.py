@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import re
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from tracebed.converters.workload import BoolArray, Workload
+from tracebed.ground.display import listed
 from tracebed.ground.errors import InputError
 
 TEXTS = {"partition": "partition", "qos": "queue", "account": "group", "user": "user"}
@@ -26,6 +28,7 @@ COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     "<": operator.lt,
 }
 CONDITION = re.compile(r"\s*(\w+)\s*(>=|<=|!=|=|>|<)\s*(.*?)\s*")
+MOST_SHOWN = 6
 TIMES = ("run_time", "time_limit")
 UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 HINT = "write `nodes>=4 and partition=batch|long`: conditions joined by `and`, alternatives by `|`"
@@ -56,6 +59,14 @@ def _condition(workload: Workload, text: str) -> BoolArray:
     own = workload.partitions() if name == "partition" else None
     if name in TEXTS:
         own = workload.texts(TEXTS[name]) if own is None else own
+        if absent := [value for value in alternatives if not own.eq(value).any()]:
+            pseudonyms = (
+                "; names may be pseudonyms, unless the log is read with its names"
+                if name in ("account", "user")
+                else ""
+            )
+            known = listed(sorted(set(own) - {""}), MOST_SHOWN)
+            raise InputError(f"where {text!r}: no job has {name} {absent[0]}", hint=f"the log has {known}{pseudonyms}")
         among = own.isin(alternatives).to_numpy(dtype=bool)
         return among if sign == "=" else ~among
     numbers = [_number(name, value, text) for value in alternatives]
@@ -69,7 +80,10 @@ def _number(name: str, value: str, text: str) -> float:
     """Return a number, or a duration such as `2h` for a time."""
     unit = value.lstrip("0123456789.") if name in TIMES else ""
     try:
-        return float(value.removesuffix(unit)) * UNITS[unit]
+        number = float(value.removesuffix(unit)) * UNITS[unit]
     except (ValueError, KeyError):
+        number = math.nan
+    if math.isnan(number):
         kind = "a time, such as 90s, 15m, 2h or 1d" if name in TIMES else "a number"
-        raise InputError(f"where {text!r}: {value!r} is not {kind}", hint=HINT) from None
+        raise InputError(f"where {text!r}: {value!r} is not {kind}", hint=HINT)
+    return number

@@ -29,6 +29,9 @@ from tracebed.slurm.simulation.demands import IN_CORES, STARTED, default_limits,
 
 EXPORT = f"export the log with {COMMAND}"
 
+ENDS = 0.99
+"""Share of the jobs that have started when the log ends."""
+
 OWN = "give the slurm.conf of the cluster of the log"
 
 ARRAY = re.compile(r"(\w+)_\[([^\]]*)\]?")
@@ -52,6 +55,12 @@ class Log:
     def wait(self) -> FloatArray:
         """The logged wait of each job, s, shape (jobs,); NaN: unknown."""
         return np.maximum(0.0, self.workload.floats("logged_start") - self.workload.floats("submit_time"))
+
+    @property
+    def end(self) -> float:
+        """The end of the log, s: the last submission, or the logged start of nearly all jobs."""
+        start, submit = self.workload.floats("logged_start"), self.workload.floats("submit_time")
+        return float(max(np.quantile(start[np.isfinite(start)], ENDS), submit.max(), self.begin + 1.0))
 
     @property
     def cores(self) -> IntArray:

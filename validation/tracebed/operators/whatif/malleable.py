@@ -14,6 +14,7 @@ and 1, the speed of a job at another size, relative to its requested one, lies b
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,18 +25,22 @@ import numpy as np
 from tracebed.converters.malleability import Thresholds, largest_efficient_size, malleable_sizes
 from tracebed.converters.workload import BoolArray, FloatArray, IntArray, Kind, Step, Workload
 from tracebed.ground import bounds
+from tracebed.ground.display import listed
 from tracebed.ground.errors import InputError
 from tracebed.ground.registry import one_of
 from tracebed.operators.whatif.conditions import jobs_where
 from tracebed.orchestrator.scheduling.policies.slurm import RELEASES
 from tracebed.orchestrator.simulation.overheads import Overheads
-from tracebed.slurm.machine import SlurmCluster
+from tracebed.slurm.batch_system import EXPANSION, NO_SHRINK
+from tracebed.slurm.conf_lines import Line
+from tracebed.slurm.machine import SlurmCluster, Weights
 from tracebed.slurm.resize_layer import LOSES, RESIZE_POLICIES, SHRINKS
 from tracebed.slurm.simulation.start_conditions import HET_JOB
+from tracebed.validation.significance import LEAST
 
 Model = Literal["amdahl", "downey"]
 MODELS: tuple[Model, ...] = get_args(Model)
-SEEDS = (0, 1, 2, 3, 4, 5)
+SEEDS = tuple(range(LEAST))
 """As many as an interval needs."""
 MOST_CELLS = 200
 INTERVAL_S = 10
@@ -60,7 +65,7 @@ class Malleable:
     policies: tuple[str, ...] = ("dmr",)
     """Policies of the layer."""
     seeds: tuple[int, ...] = SEEDS
-    """Each draws the jobs that become malleable, and is the number of a member of the ensemble."""
+    """Each draws the jobs that become malleable."""
     where: str = ""
     """Conditions that the jobs satisfy; empty: all."""
     interval_s: int = INTERVAL_S
@@ -118,7 +123,21 @@ class Malleable:
     def simulations(self, members: int) -> int:
         """Return the number of simulations beside the first `members` of the log as it was."""
         cells = len(self.cells) if self.sweep else 2  # a single one without the costs of resizes, too
-        return cells * len(MODELS) * len(self.seeds) + sum(seed >= members for seed in self.seeds)
+        return cells * len(MODELS) * len(self.pairs) + sum(draw >= members for _, draw in self.pairs)
+
+    @property
+    def draws(self) -> int:
+        """The number of draws of each seed: together as many as an interval needs."""
+        return max(1, -(-LEAST // len(self.seeds)))
+
+    @property
+    def pairs(self) -> list[tuple[int, int]]:
+        """Each seed with each of its draws, which are the numbers of members of the ensemble.
+
+        The first draw of a seed is the seed. No draw appears twice.
+        """
+        unused = (draw for draw in itertools.count() if draw not in self.seeds)
+        return [(seed, draw) for seed in self.seeds for draw in (seed, *itertools.islice(unused, self.draws - 1))]
 
     @property
     def sweep(self) -> bool:
@@ -225,10 +244,11 @@ class Candidates:
 
 @dataclass(frozen=True)
 class Malleability:
-    """A share of the candidates that is malleable, the speedup model, and the layer that resizes."""
+    """A share of the candidates that is malleable, the seed that draws it, the speedup model, and the layer."""
 
     candidates: Candidates
     share: float
+    seed: int
     model: Model
     policy: str
     interval_s: int
@@ -238,15 +258,15 @@ class Malleability:
         """The parameters of the policy `slurm` for this layer."""
         return {"resizes": self.policy, "resize_interval": self.interval_s}
 
-    def marked(self, jobs: int, seed: int) -> BoolArray:
+    def marked(self, jobs: int) -> BoolArray:
         """Return which of the jobs of the workload are malleable, shape (jobs,)."""
         mask = np.zeros(jobs, dtype=bool)
-        mask[self.candidates.rows[self.candidates.drawn(self.share, seed)]] = True
+        mask[self.candidates.rows[self.candidates.drawn(self.share, self.seed)]] = True
         return mask
 
-    def applied(self, workload: Workload, seed: int) -> Workload:
+    def applied(self, workload: Workload) -> Workload:
         """Return the workload with these jobs malleable."""
-        own, places = self.candidates, self.candidates.drawn(self.share, seed)
+        own, places = self.candidates, self.candidates.drawn(self.share, self.seed)
         rows = own.rows[places]
         speedups = np.array(own.speedups(self.model), dtype=object)
         changes: dict[str, Any] = {
@@ -261,21 +281,28 @@ class Malleability:
         for name, values in changes.items():
             columns[name] = columns[name].astype(object) if name in TEXTS else columns[name]
             columns[name][rows] = values
-        step = Step("malleable", {"share": self.share, "model": self.model}, {"jobs": len(rows)}, seed)
+        step = Step("malleable", {"share": self.share, "model": self.model}, {"jobs": len(rows)}, self.seed)
         return workload.with_step(step, workload.columns.assign(**columns))
 
 
+MOST_SHOWN = 4
+DATABASE = "accounting_storage/slurmdbd"
 STAYS = f"one node, or whole nodes, which Slurm before {SHRINKS:.2f} loses when a job leaves them"
 TEXTS = ("kind", "speedup", "speedup_parameters")
 """Columns of texts that `Malleability.applied` changes."""
 
 
 def candidates_of(
-    workload: Workload, cluster: SlurmCluster, where: str = "", release: float = RELEASES[0]
+    workload: Workload,
+    cluster: SlurmCluster,
+    where: str = "",
+    release: float = RELEASES[0],
+    starts: BoolArray | None = None,
 ) -> Candidates:
     """Return the jobs of a log that can be malleable beside a release of Slurm.
 
-    The rules are those of the model of the layer (`slurm.simulation.resizing`).
+    The rules are those of the model of the layer (`slurm.simulation.resizing`). `starts`: which jobs start in the
+    backtest, shape (jobs,); None: all.
 
     Raises:
         InputError: `where` is not a list of conditions, or no job can be malleable.
@@ -296,6 +323,7 @@ def candidates_of(
     most = np.where(grows, most, nodes)
     het = workload.texts(HET_JOB).ne("").to_numpy() if HET_JOB in workload.columns else np.zeros(len(nodes), dtype=bool)
     reasons = {
+        "do not start in the backtest": np.zeros(len(nodes), dtype=bool) if starts is None else ~starts,
         "are not rigid in the log": workload.texts("kind").ne(Kind.RIGID.value).to_numpy(),
         "have a deadline": np.isfinite(workload.floats("deadline")),
         "are components of heterogeneous jobs": het,
@@ -324,6 +352,46 @@ def candidates_of(
     limit = {part: largest_efficient_size(part, thresholds.most) for part in np.unique(fraction).tolist()}
     useful = np.maximum([limit[part] for part in fraction[rows].tolist()], nodes[rows])
     return Candidates(rows, least[rows], most[rows], fraction[rows], (useful + 1) / 2, tuple(notes))
+
+
+def settings_of_layer(lines: Sequence[Line], cluster: SlurmCluster) -> list[str]:
+    """Return which settings of a slurm.conf and its database resizes do not suit, a sentence each."""
+    values = {line.key.lower(): line.value for line in lines}
+    words = {word.strip().lower() for word in values.get("schedulerparameters", "").split(",")}
+    found = []
+    if EXPANSION not in words:
+        found.append((f"lacks SchedulerParameters={EXPANSION}, without which Slurm refuses expansions", "with"))
+    if NO_SHRINK in words:
+        found.append((f"has SchedulerParameters={NO_SHRINK}, with which Slurm refuses shrinks", "without"))
+    if values.get("accountingstoragetype", "").lower() != DATABASE:
+        what = (
+            f"lacks AccountingStorageType={DATABASE}, without which Slurm may refuse to shrink a job that has expanded"
+        )
+        found.append((what, "with"))
+    notes = [f"the slurm.conf {what}: the answer is that {side} this setting" for what, side in found]
+    if cluster.weights != Weights() and (limited := _limited(cluster)):
+        what = f"limits of running jobs ({listed(limited, MOST_SHOWN)})"
+        why = "with priority/multifactor, Slurm counts each second job as a running one after its merge, too"
+        notes.append(f"{what} are modeled, and may hold later jobs for ever: {why}")
+    return notes
+
+
+def _limited(cluster: SlurmCluster) -> list[str]:
+    """Return which accounts, users and QOS have a limit of running jobs that Slurm enforces."""
+    if "limits" not in cluster.enforced:
+        return []
+    named = [
+        (f"user {each.user}" if each.user else f"account {each.account}", each.limits)
+        for each in cluster.database.associations
+    ]
+    named += [(f"QOS {each.name}", each.limits) for each in cluster.database.qos]
+    return list(
+        dict.fromkeys(
+            name
+            for name, limits in named
+            if any(most is not None for most in (limits.jobs, limits.user_jobs, limits.account_jobs))
+        )
+    )
 
 
 def resize_costs(constants: Mapping[str, float]) -> Overheads:

@@ -1,7 +1,7 @@
 """Members of an ensemble: predictions of a log under one slurm.conf, each with draws and a perturbed input of its own.
 
-Member k draws from the seed k what a slurm.conf leaves open, and which jobs are malleable, if some are. But for member
-0, its input is perturbed with the seed k. Members k of two clusters are a pair: they share draws and input.
+Member k draws from the seed k what a slurm.conf leaves open. But for member 0, its input is perturbed with the seed k.
+Members k of two clusters are a pair: they share draws and input.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ def predicted(member: Member) -> Predicted:
     """Simulate a member."""
     workload, side = _workload(member.path), member.side
     if side.malleable is not None:
-        workload = side.malleable.applied(workload, member.seed)
+        workload = side.malleable.applied(workload)
     given, rows = _perturbed(workload, member)
     given, own = adapted(given, side.longest[rows], side.remedy)
     own = rows[own]

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from tracebed.operators.whatif.classes import Answer, JobClass
-from tracebed.operators.whatif.resizing import Resizing
+from tracebed.operators.whatif.resizing import FIT, Resizing
 from tracebed.operators.whatif.study import WhatIf
 from tracebed.validation.pictures import COLORS, LINES, MARKERS, Picture
 from tracebed.validation.report.style import ACCURATE, DASHED, NARROW, PREDICTED, REAL, SOFT, panels
@@ -51,7 +51,7 @@ def pictures(found: WhatIf) -> dict[str, tuple[str, Picture]]:
     answered = found.refused is not None and not found.refused.much and not found.classes[0].much
     if answered:
         drawn["effects"] = "Effect beside the error of the model", replace(_effects(found.classes), data=table)
-    by_class = _classes(found.classes, changed=answered)
+    by_class = _classes(found.classes, found.comparison, changed=answered)
     drawn["classes"] = "Waits by class", replace(by_class, data=table)
     courses = (
         ("queue", "Queue", "waiting_", "waiting jobs", "Number of waiting jobs."),
@@ -87,7 +87,7 @@ def _staircase(found: WhatIf, day: pd.DataFrame) -> Picture:
     begin = float(day["time"].iloc[0] - found.courses["time"].iloc[0])
     about = (
         "Nodes that the jobs hold which are malleable in the first pair (Amdahl's law, first seed): with resizes, and "
-        "the same jobs without. Of all days, resizes change this one most. "
+        "the same jobs without. Of all days of the log, resizes change this one most. "
         f"Time 0: {_length(begin)} after {_begin(found)}."
     )
     return Picture(draw, about, "Nodes of the malleable jobs over a day, before and after", data=lambda: day)
@@ -126,8 +126,8 @@ def _sweep(found: Resizing) -> Picture:
         return figure
 
     about = (
-        "Change of the mean wait of all jobs. Line: mean over the seeds and the speedup models; band: the middle 95 % "
-        "of the pairs. Grey: the falls and rises by less than the error of the model on this log."
+        "Change of the mean wait of all jobs. Line: mean over the pairs (seeds, draws, speedup models); band: "
+        "the middle 95 % of the pairs. Grey: the falls and rises by less than the error of the model on this log."
     )
     return Picture(draw, about, "Change of the mean wait by share and policy", data=lambda: table)
 
@@ -232,15 +232,17 @@ def _effects(classes: Sequence[JobClass]) -> Picture:
         axes.set_xlim(-reach, reach)
         return figure
 
+    fit = ", which is within a factor of 2" if classes[0].most_error == FIT else ""
     caption = (
-        "Diamond and line: the effect of the change on the mean wait, and the middle 95 % of the members. Band: the "
-        "error of the model on this log: the falls and rises by less than its factor. Green: the interval does not "
-        "contain 0, and the effect is beyond the band. Grey: inconclusive. What lies beyond the axis is in the table."
+        "Diamond and line: the effect of the change on the mean wait, and the middle 95 % of the pairs of members. "
+        "Band: the error of the model on this log: the falls and rises by less than its factor. Green: the interval "
+        f"does not contain 0, and the effect is beyond the band{fit}. Grey: inconclusive. What lies beyond the axis is "
+        "in the table."
     )
     return Picture(draw, caption, "Effect on the mean wait of each class, with the error of the model")
 
 
-def _classes(classes: Sequence[JobClass], *, changed: bool) -> Picture:
+def _classes(classes: Sequence[JobClass], comparison: str, *, changed: bool) -> Picture:
     """Return the picture of the mean waits by class."""
     shown = _rows(classes)
     unit, name = unit_of(max(max(each.logged_s, each.high_s) for each in shown))
@@ -265,6 +267,7 @@ def _classes(classes: Sequence[JobClass], *, changed: bool) -> Picture:
         return figure
 
     about = "Mean wait of the jobs of each class. Line: the middle 95 % of the members of the ensemble."
+    about += f" {comparison[0].upper()}{comparison[1:]}." if comparison else ""
     return Picture(draw, about, "Mean waits by class, logged and predicted")
 
 

@@ -1,8 +1,9 @@
 """What malleability would bring: the log with some jobs malleable under a layer that resizes them, beside the same log.
 
-Each pair is a member of the backtest and the same member (draws, perturbed input) with malleable jobs, which the seed
-of the member draws, too. There is a pair for each seed and each speedup model, so an interval over the pairs is one
-over seeds and models. The jobs that are malleable in a pair are the same on both of its sides.
+Each pair is a member of the backtest and the same member (draws, perturbed input) with malleable jobs, which a seed
+draws. There is a pair for each seed, each draw of a seed and each speedup model, and an interval is one over all of
+them. Six seeds have a draw each; fewer have several, since two draws of a seed differ less than two seeds. The jobs
+that are malleable in a pair are the same on both of its sides.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from tracebed.operators.whatif.refused import MOST
 from tracebed.operators.whatif.shares import log_error, percent, spread
 from tracebed.orchestrator.runs.steps import Steps
 from tracebed.orchestrator.simulation.overheads import Overheads
-from tracebed.validation.significance import LEAST, PERCENTS, ROUNDING, paired
+from tracebed.validation.significance import PERCENTS, paired
 
 HOUR_S, DAY_S = 3600.0, 86400.0
 NEARLY = 0.995
@@ -34,6 +35,7 @@ NEARLY = 0.995
 RESPONSES = "response times"
 FIT = math.log(2.0)
 """Error of the model from which on there is no answer: resizes would shorten a queue of twice or half the length."""
+DRAWN = "Slurm's phases and submissions"
 RIGID, MALLEABLE = "jobs that stay rigid", "malleable jobs"
 
 NOTED = ("is exclusive", "shares nodes", "generic resources")
@@ -76,6 +78,8 @@ class Cell:
         candidates: number of jobs that can be malleable.
         every_job: number of jobs of the log.
         seeds: number of seeds.
+        draws: number of draws of each seed, of phases and perturbed input.
+        where: the conditions on the jobs; empty: none.
         classes: waits of all jobs, of those that stay rigid, and of the malleable ones, as far as there are any.
         responses: their response times, wait and run time.
         models: speedup model -> change of the mean wait of all jobs as a share, and its interval.
@@ -92,6 +96,8 @@ class Cell:
     candidates: int
     every_job: int
     seeds: int
+    draws: int
+    where: str
     classes: tuple[JobClass, ...]
     responses: tuple[JobClass, ...]
     models: Mapping[str, tuple[float, float, float]]
@@ -113,34 +119,41 @@ class Cell:
     @property
     def words(self) -> str:
         """The share and the policy in words."""
-        able = f"{percent(self.share)} % of the {self.candidates:,} jobs that can be malleable"
+        jobs = "jobs" + (f" with {self.where}" if self.where else "")
+        able = f"{percent(self.share)} % of the {self.candidates:,} {jobs} that can be malleable"
         return f"{able} ({self.jobs:,} of all {self.every_job:,}) under {self.policy} on Slurm {self.release:.2f}"
+
+    @property
+    def over(self) -> str:
+        """What the interval is over, in words."""
+        models = f"the speedup models {' and '.join(MODELS)}"
+        if self.seeds == 1:
+            return f"over {self.draws} draws of {DRAWN} and {models}, all with the same malleable jobs"
+        draws = "" if self.draws == 1 else f", each with {self.draws} draws of {DRAWN},"
+        return f"over {self.seeds} seeds{draws} and {models}"
 
     @property
     def sentence(self) -> str:
         """The answer for all jobs in words, or why there is none."""
         every, own = self.every, f"the model's own error on this log is {spread(self.every.error)}"
         if self.much:
-            what = f"{self.killed:,.1f} jobs with {percent(self.killed_share)} % of the core hours reach their limit"
-            return f"with {self.words}: no answer: {what} because of the resizes"
+            work = f"{self.killed:,.1f} jobs with {percent(self.killed_share)} % of the core hours"
+            return f"with {self.words}: no answer: on average, {work} reach their limit because of the resizes"
         change, low, high = map(percent, every.shares)
         between = " to ".join(percent(abs(share)) for share in sorted(every.shares[1:], key=abs))
-        over = f"over {self.seeds} seeds and the speedup models {' and '.join(MODELS)}"
         match every.answer:
             case Answer.FALL | Answer.RISE as answer:
                 size = percent(abs(every.shares[0]))
-                what = f"the mean wait would {answer} by {size} % ({between} %, {over})"
+                what = f"the mean wait would {answer} by {size} % ({between} %, {self.over})"
                 return f"on this cluster, with {self.words}, {what}; {own}"
             case Answer.EQUAL:
-                return f"on this cluster, with {self.words}, no wait would change ({over})"
+                return f"on this cluster, with {self.words}, no wait would change ({self.over})"
             case Answer.ERROR if every.unfit:
                 why = f"the model does not fit this log: its own error is {spread(every.error)}, beyond a factor of 2"
             case Answer.ERROR:
                 why = f"the error of the model exceeds the effect ({change} %, {low} to {high} %); {own}"
             case Answer.CHANCE:
-                why = f"chance exceeds the effect ({change} %, {low} to {high} %, {over}); {own}"
-            case _ if every.effect is not None and every.effect.differ is None:
-                why = f"{self.seeds} seeds are too few for an interval; give at least {LEAST}: seed=1..{LEAST}"
+                why = f"chance exceeds the effect ({change} %, {low} to {high} %, {self.over}); {own}"
             case _:
                 why = "no job waits, in the log or as the cluster was"
         return f"with {self.words}: no answer: {why}"
@@ -155,6 +168,7 @@ class Cell:
             "candidates",
             "every_job",
             "seeds",
+            "draws",
             "killed",
             "killed_share",
             "sentence",
@@ -180,7 +194,6 @@ class Resizing:
         free: the same cell with resizes without costs; None for a sweep.
         costs: the costs of resizes.
         source: the origin of the costs in words.
-        where: the conditions on the jobs; empty: none.
         shares: the shares, also 0.
         staircase: nodes that the malleable jobs hold, and other jobs waiting, in a day of the first pair: `time` (s),
             `before` and `after` (nodes) from this time on; None for a sweep.
@@ -190,7 +203,6 @@ class Resizing:
     free: Cell | None
     costs: Overheads
     source: str
-    where: str
     shares: tuple[float, ...]
     staircase: pd.DataFrame | None
 
@@ -202,8 +214,7 @@ class Resizing:
     @property
     def words(self) -> tuple[str, ...]:
         """The change in words; empty for a sweep, whose classes are those of the backtest."""
-        where = f" among those with {self.where}" if self.where else ""
-        return () if self.sweep else (f"{self.cells[0].words}{where}",)
+        return () if self.sweep else (self.cells[0].words,)
 
     @property
     def notes(self) -> list[str]:
@@ -214,7 +225,8 @@ class Resizing:
             notes += [f"{each.policy}, {percent(each.share)} %, first seed: {text}" for text in bounded]
             if each.killed:
                 jobs = f"{each.killed:,.1f} malleable jobs ({percent(each.killed_share)} % of the core hours)"
-                notes.append(f"{each.policy}, {percent(each.share)} %: {jobs} reach their time limit due to resizes")
+                what = f"on average, {jobs} reach their time limit due to resizes"
+                notes.append(f"{each.policy}, {percent(each.share)} %: {what}")
         return notes
 
     @property
@@ -247,7 +259,7 @@ class Resizing:
         return {
             "costs": costs,
             "source": self.source,
-            "where": self.where,
+            "where": self.cells[0].where,
             "shares": list(self.shares),
             "survival": self.survival,
             "cells": [each.to_json() for each in self.cells],
@@ -270,7 +282,7 @@ class Pairs:
     def changed(self) -> Changed:
         """The waits, as the effect of a change of a slurm.conf has them. No work is refused."""
         first = self.before[0]
-        held = first.cores * np.maximum(first.run_time, 1.0)
+        held = first.cores * np.maximum(np.nan_to_num(first.run_time), 1.0)  # a job that does not start has no core
         before, after = (np.stack([each.wait for each in side]) for side in (self.before, self.after))
         return Changed(before, after, np.zeros(len(held)), held)
 
@@ -287,33 +299,37 @@ def resizing(
     """Return what malleability would bring, and the pairs of the first cell.
 
     `backtest`: the members 0, 1, ... of the log as the cluster was. `side`: this cluster. `costs`: the costs of
-    resizes, and their origin in words. `predict`: returns the member of each side and seed.
+    resizes, and their origin in words. `predict`: returns the member of each side and draw.
     """
-    more = [seed for seed in asked.seeds if seed >= len(backtest)]
-    base = dict(enumerate(backtest)) | dict(zip(more, predict([(side, seed) for seed in more]), strict=True))
+    more = [draw for _, draw in asked.pairs if draw >= len(backtest)]
+    base = dict(enumerate(backtest)) | dict(zip(more, predict([(side, draw) for draw in more]), strict=True))
     of_costs = [costs[0]] if asked.sweep else [costs[0], Overheads()]
     todo = [
-        (replace(side, malleable=Malleability(candidates, share, model, policy, asked.interval_s), costs=own), seed)
+        (
+            replace(side, malleable=Malleability(candidates, share, seed, model, policy, asked.interval_s), costs=own),
+            draw,
+        )
         for policy, share in asked.cells
         for own in of_costs
         for model in MODELS
-        for seed in asked.seeds
+        for seed, draw in asked.pairs
     ]
-    members, size = predict(todo), len(MODELS) * len(asked.seeds)
+    members, size = predict(todo), len(MODELS) * len(asked.pairs)
     cells, pairs = list[Cell](), list[Pairs]()
     for begin in range(0, len(todo), size):
+        rows = slice(begin, begin + size)
+        layers = [each.malleable for each, _ in todo[rows] if each.malleable is not None]
         own = Pairs(
-            [base[seed] for _, seed in todo[begin : begin + size]],
-            members[begin : begin + size],
-            np.stack([_marks(each, seed, log) for each, seed in todo[begin : begin + size]]),
-            [model for model in MODELS for _ in asked.seeds],
+            [base[draw] for _, draw in todo[rows]],
+            members[rows],
+            np.stack([layer.marked(len(log.workload)) for layer in layers]),
+            [layer.model for layer in layers],
         )
-        facts = asked.release, *asked.cells[len(cells) // len(of_costs)], len(candidates.rows)
-        cells.append(_cell(log, own, facts, backtest))
+        cells.append(_cell(log, own, asked, layers[0], backtest))
         pairs.append(own)
     free = None if asked.sweep else cells.pop()
     staircase = None if asked.sweep else _staircase(pairs[0], log)
-    found = Resizing(tuple(cells), free, *costs, asked.where, asked.shares, staircase)
+    found = Resizing(tuple(cells), free, *costs, asked.shares, staircase)
     return found, pairs[0]
 
 
@@ -325,15 +341,8 @@ def _costs(costs: Overheads) -> str:
     return each + f"{costs.reconfiguration_s:.3g} s in which the job pauses, {costs.release_s:.3g} s until a release"
 
 
-def _marks(side: Side, seed: int, log: Log) -> BoolArray:
-    assert side.malleable is not None
-    return side.malleable.marked(len(log.workload), seed)
-
-
-def _cell(log: Log, pairs: Pairs, facts: tuple[float, str, float, int], backtest: Sequence[Predicted]) -> Cell:
-    """Return a cell. `facts`: release of Slurm, policy, share, and number of candidates."""
-    release, policy, share, candidates = facts
-    seeds = len(pairs.models) // len(MODELS)
+def _cell(log: Log, pairs: Pairs, asked: Malleable, layer: Malleability, backtest: Sequence[Predicted]) -> Cell:
+    """Return a cell. `layer`: that of the first pair."""
     changed = pairs.changed
     rows = log.judged & np.isfinite([each.wait for each in backtest]).all(axis=0) & changed.compared
     marks = {ALL: np.broadcast_to(rows, pairs.marks.shape), RIGID: ~pairs.marks & rows, MALLEABLE: pairs.marks & rows}
@@ -348,15 +357,17 @@ def _cell(log: Log, pairs: Pairs, facts: tuple[float, str, float, int], backtest
     killed = [after.killed & ~before.killed for before, after in zip(pairs.before, pairs.after, strict=True)]
     work = changed.held.sum()
     return Cell(
-        policy=policy,
-        release=release,
-        share=share,
+        policy=layer.policy,
+        release=asked.release,
+        share=layer.share,
         jobs=int(pairs.marks[0].sum()),
-        candidates=candidates,
+        candidates=len(layer.candidates.rows),
         every_job=len(rows),
-        seeds=seeds,
-        classes=tuple(waits.of(name, own, seeds) for name, own in marks.items()),
-        responses=tuple(responses.of(name, own, seeds) for name, own in marks.items()),
+        seeds=len(asked.seeds),
+        draws=asked.draws,
+        where=asked.where,
+        classes=tuple(waits.of(name, own) for name, own in marks.items()),
+        responses=tuple(responses.of(name, own) for name, own in marks.items()),
         models=models,
         figures=tuple(_figures(pairs, marks)),
         killed=float(np.mean([each.sum() for each in killed])),
@@ -383,7 +394,7 @@ class Times:
     before: FloatArray
     after: FloatArray
 
-    def of(self, name: str, marks: BoolArray, seeds: int) -> JobClass:
+    def of(self, name: str, marks: BoolArray) -> JobClass:
         """Return a class of jobs, which may differ from pair to pair: `marks` has shape (pairs, jobs)."""
         backtest, own = (self.before, marks) if name != ALL else (self.backtest, self._all(marks))
         real, predicted = _means(np.broadcast_to(self.logged, backtest.shape), own), _means(backtest, own)
@@ -391,7 +402,7 @@ class Times:
         low, high = np.percentile(predicted, PERCENTS).tolist()
         before, after = _means(self.before, marks), _means(self.after, marks)
         count = round(marks.sum(axis=1).mean())
-        found = JobClass(
+        return JobClass(
             by="all" if name == ALL else KIND,
             name=name,
             jobs=count,
@@ -406,9 +417,9 @@ class Times:
             changed_s=float(after.mean()),
             effect=paired(before, after),
             shares=shares_of(before, after),
+            most_error=FIT,
             figure=self.name,
         )
-        return judged([found], seeds)[0]
 
     def _all(self, marks: BoolArray) -> BoolArray:
         """Return the marks of all jobs, which are the same in each pair, for the members of the backtest."""
@@ -429,19 +440,6 @@ def _of_response(each: JobClass) -> dict[str, Any]:
     change = dict(zip(("relative", "relative_low", "relative_high"), each.shares, strict=True))
     words = {"answer": each.answer.value, "sentence": each.sentence}
     return {"class": each.name, "jobs": each.jobs, **times, "error": math.expm1(each.error), **change, **words}
-
-
-def judged(classes: Sequence[JobClass], seeds: int) -> list[JobClass]:
-    """Return classes with an answer only if the model fits, and there are enough seeds: the pairs of one are alike."""
-    few = seeds < LEAST
-    return [
-        replace(
-            each,
-            most_error=FIT,
-            effect=replace(each.effect, differ=None, pairs=seeds) if few and each.effect else each.effect,
-        )
-        for each in classes
-    ]
 
 
 def _means(values: FloatArray, marks: BoolArray) -> FloatArray:
@@ -466,7 +464,6 @@ def _figures(pairs: Pairs, marks: Mapping[str, BoolArray]) -> Iterator[Figure]:
 
 
 def _figure(name: str, unit: str, before: FloatArray, after: FloatArray) -> Figure:
-    after = np.where(np.isclose(before, after, rtol=ROUNDING), before, after)
     return Figure(name, unit, float(before.mean()), float(after.mean()), shares_of(before, after))
 
 
@@ -477,7 +474,7 @@ def _hours(held: Held, unit: str, jobs: int) -> FloatArray:
 
 
 def _staircase(pairs: Pairs, log: Log) -> pd.DataFrame:
-    """Return the nodes of the malleable jobs of the first pair over the day in which resizes change them most."""
+    """Return the nodes of the malleable jobs of the first pair over the day of the log that resizes change most."""
     steps = [_steps(side[0].held, pairs.marks[0]) for side in (pairs.before, pairs.after)]
     times = np.union1d(*(each.times for each in steps))
     times = times[times >= log.begin]
@@ -485,7 +482,7 @@ def _staircase(pairs: Pairs, log: Log) -> pd.DataFrame:
         return pd.DataFrame({"time": [], "before": [], "after": []})
     before, after = (each.at(times) for each in steps)
     moved = Steps(times, np.abs(after - before))
-    edges = np.arange(log.begin, times[-1] + DAY_S, DAY_S)
+    edges = np.arange(log.begin, min(log.end, times[-1]) + DAY_S, DAY_S)
     begin = edges[int(np.argmax(moved.means(edges)))] if len(edges) > 1 else log.begin
     own = (times > begin) & (times < begin + DAY_S)
     shown = np.concatenate(([begin], times[own], [min(begin + DAY_S, max(times[-1], begin))]))

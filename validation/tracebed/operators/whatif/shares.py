@@ -11,6 +11,7 @@ import math
 import numpy as np
 
 from tracebed.converters.workload import FloatArray
+from tracebed.ground.display import LEAST_PERCENT
 
 LARGEST = 10.0
 """Largest factor that is printed: larger ones say that a wait near 0 was predicted to be long, or a long one near 0."""
@@ -44,5 +45,6 @@ def percent(share: float) -> str:
     percent = 100 * share
     if math.isnan(percent):
         return "-"
-    text = f"{percent:,.0f}" if abs(percent) >= 9.95 else f"{percent:.2g}"
-    return "0" if text in ("-0", "0") else text
+    if abs(percent) < LEAST_PERCENT:
+        return "0"
+    return f"{percent:,.0f}" if abs(percent) >= 9.95 else f"{percent:.2g}"

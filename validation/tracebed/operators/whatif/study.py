@@ -28,11 +28,17 @@ from tracebed.machine.calendar import Calendar
 from tracebed.operators.whatif.change import Change, changed_cluster
 from tracebed.operators.whatif.classes import Changed, JobClass, classes_of, headlines
 from tracebed.operators.whatif.log import Log, log_of
-from tracebed.operators.whatif.malleable import MEASURED, MEASURED_WORDS, Malleable, candidates_of
+from tracebed.operators.whatif.malleable import (
+    MEASURED,
+    MEASURED_WORDS,
+    Malleable,
+    candidates_of,
+    settings_of_layer,
+)
 from tracebed.operators.whatif.members import Predicted, Side, ensemble, mean_of, predictions
 from tracebed.operators.whatif.outages import OutageEffect, calendar_of, effect_of
 from tracebed.operators.whatif.refused import Refused, Remedy, beyond
-from tracebed.operators.whatif.resizing import Resizing, judged, resizing
+from tracebed.operators.whatif.resizing import FIT, Resizing, resizing
 from tracebed.operators.whatif.shares import spread
 from tracebed.orchestrator.runs.steps import Steps
 from tracebed.orchestrator.simulation.outages import OutageModel
@@ -46,8 +52,6 @@ from tracebed.validation.verdict.moving_average import WINDOW_S, moving_means, w
 SCHEMA = "tracebed-whatif/1"
 BINS = 400
 """Bins of the courses of queue length and utilization."""
-STARTED = 0.99
-"""Share of the jobs that have started when the courses end."""
 MOST_WINDOWS = 1000
 WIDE = "with more cores on a node than any node has"
 MISFIT = 0.10
@@ -119,12 +123,19 @@ class WhatIf:
 
     @property
     def comparison(self) -> str:
-        """Which jobs are compared, in words; empty: all judged jobs, or none, or there is no change."""
+        """Which jobs and members are compared, in words; empty: all of the backtest, or none, or there is no change."""
         every = self.classes[0]
-        if self.refused is None or self.refused.much or every.compared == every.jobs:
+        if self.refused is None or self.refused.much:
             return ""
-        jobs = f"{every.compared:,} of the {every.jobs:,} judged jobs"
-        return f"changed and effect are of {jobs}, those that start in both clusters"
+        found = []
+        if self.malleable is not None:
+            cell = self.malleable.cells[0]
+            of_backtest = f"predicted and error are of the {self.members} members of the backtest"
+            found.append(f"changed and effect are of {cell.seeds * cell.draws} members, {of_backtest}")
+        if every.compared < every.jobs:
+            jobs = f"{every.compared:,} of the {every.jobs:,} judged jobs"
+            found.append(f"changed and effect are of {jobs}, those that start in both clusters")
+        return "; ".join(found)
 
     @property
     def contrast(self) -> str:
@@ -215,15 +226,13 @@ def whatif(
     machines = [machine.cluster for machine in slurm_machines]
     log = log_of(workload, machines[0], name)
     _check_partitions(log, machines[0], name, conf)
-    candidates = None
-    if malleable is not None:
-        candidates = candidates_of(log.workload, machines[0], malleable.where, malleable.release)
-        candidates.check(malleable.shares)
+    if malleable is not None:  # an invalid condition or share is reported before the simulations
+        candidates_of(log.workload, machines[0], malleable.where, malleable.release).check(malleable.shares)
     origin = workload.provenance.unix_start
     known: dict[str, Any] = {} if origin is None else {"epoch_s": float(origin)}
     if malleable is not None:
         known["release"] = malleable.release
-    edges = np.linspace(log.begin, _end(log), BINS + 1)
+    edges = np.linspace(log.begin, log.end, BINS + 1)
     sides = [Side(machine, known, longest_limits(log.workload, machine.cluster)) for machine in slurm_machines]
     out_notes: list[str] = []
     if outages is not None:
@@ -261,20 +270,24 @@ def whatif(
         jobs = jobs.assign(changed=changed.after.mean(axis=0))
         found.append(effect.members)
     answer = None
-    if malleable is not None and candidates is not None:
+    if malleable is not None:
+        starts = np.isfinite(base[0].wait)
+        candidates = candidates_of(log.workload, machines[0], malleable.where, malleable.release, starts)
+        candidates.check(malleable.shares)
         run = partial(
             predictions, log.workload, perturbation=perturbation, edges=edges, workers=workers, on_progress=tick
         )
         answer, pairs = resizing(log, base, sides[0], malleable, candidates, costs, run)
-        notes += [*candidates.notes, *answer.notes]
+        notes += [*candidates.notes, *settings_of_layer(lines_of(Path(conf)), machines[0]), *answer.notes]
         if not answer.sweep:
             changed = replace(pairs.changed, much=answer.cells[0].much).of(rows)
             jobs = jobs.assign(changed=changed.after.mean(axis=0))
-            found.append(list(pairs.after))
+            found = [list(pairs.before), list(pairs.after)]
     classes = classes_of(jobs, waits[:, rows], changed)
     refused = effect.refused if change else None
-    if answer is not None and malleable is not None and not answer.sweep:
-        classes, refused = judged(classes, len(malleable.seeds)), _nothing_refused(log, base[0])
+    if answer is not None and not answer.sweep:
+        classes = [replace(each, most_error=FIT) for each in classes]
+        refused = _nothing_refused(log, base[0])
     windows, window_s = _windows(jobs, changed)
     return WhatIf(
         name=name,
@@ -370,12 +383,6 @@ def _effect_of(
     return _Effect(Changed(waits[0], waits[1], lost, held, found.much), after, found)
 
 
-def _end(log: Log) -> float:
-    """Return the end of the courses, s: the last submission, or the logged start of nearly all jobs."""
-    start, submit = log.workload.floats("logged_start"), log.workload.floats("submit_time")
-    return float(max(np.quantile(start[np.isfinite(start)], STARTED), submit.max(), log.begin + 1.0))
-
-
 def _check_partitions(log: Log, machine: SlurmCluster, name: str, conf: str) -> None:
     """Raise InputError if many jobs are in partitions that the cluster lacks."""
     names = log.workload.partitions()
@@ -464,7 +471,7 @@ def _courses(
     """Return the courses of queue length and utilization: logged, and means over the members."""
     start, submit = log.workload.floats("logged_start"), log.workload.floats("submit_time")
     ran = np.isfinite(start)
-    queue = Steps.count(submit[ran], start[ran])
+    queue = Steps.count(submit, np.where(ran, start, edges[-1]))  # the others wait when the log ends
     busy = _busy(log, found[0][0], ran)
     size = cores_of(machines[0])
     columns = {"time": edges[:-1], "waiting_logged": queue.means(edges), "busy_logged": busy.means(edges) / size}
