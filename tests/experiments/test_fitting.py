@@ -353,7 +353,7 @@ def test_the_command_fits_to_replays_and_predicts_over_the_cloud(
     for text, message in (
         ("nodes calibrate -o x.yaml", "needs an inventory to measure, or recorded replays"),
         ("nodes calibrate rep-1 --inventory emulated-4 -o x.yaml", "needs an inventory to measure"),
-        ("nodes calibrate rep-1 -o x.yaml", "not of a policy that decides on a batch system"),
+        ("nodes calibrate rep-1 -o x.yaml", "not of a policy or a layer that decides on a batch system"),
         ("nodes calibrate rep-1 sim --workload w.parquet -o x.yaml", "sim: the run is a predict"),
         ("nodes calibrate rep-1 --workload w.parquet -o w.parquet", "would replace"),
         ("nodes calibrate missing --workload w.parquet -o no/x.yaml", "parent folder does not exist"),

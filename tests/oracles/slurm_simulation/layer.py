@@ -98,7 +98,7 @@ class Layer:
         """Make a pass. Return whether an expander is submitted."""
         sim, of = self._sim, self._of
         now, second = sim.now, sim._second(sim.now)
-        self.touched = any(sim._out.launched[job] > now for job in self._largest)
+        self.touched = any(self._since[job] >= now for job in self._largest)
         for entry in [entry for entry in self.asking if self._asked[entry] + EXPANDER_S <= now]:
             self.withdraw(entry)
         jobs = self._resizable(second)
@@ -146,7 +146,7 @@ class Layer:
         sim, of, out = self._sim, self._of, self._sim._out
         found = list[Resizable]()
         for job in sorted(self._largest, key=lambda job: (out.start[job], job)):
-            if not out.launched[job] <= sim.now < out.end[job] or out.fate[job] in (PREEMPTED, LOST):
+            if not self._since[job] < sim.now < out.end[job] or out.fate[job] in (PREEMPTED, LOST):
                 continue
             if job in self._shrinking or self._joins(job) or self._rest(job, second) <= 0:
                 continue

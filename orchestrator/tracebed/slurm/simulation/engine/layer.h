@@ -309,6 +309,7 @@ static void level(struct engine *e, const struct resizable *jobs, int64_t count,
     }
     first[count] = l->release_count;
     int64_t total = l->release_count;
+    if (!total) return;
     if (!grow((void **)&l->releases, &l->release_room, 2 * total, sizeof *l->releases)) { e->out_of_memory = 1; return; }
     for (int64_t n = 0; n < total; n++) {
         int64_t best = -1;
@@ -513,8 +514,8 @@ static void find_resizable(struct engine *e, int64_t second) {
     for (int64_t k = 0; k < e->running_count; k++) {
         int32_t job = e->running[k].job, entry;
         if (!l->largest[job]) continue;
-        if (s->launched[job] > e->now) l->touched = 1;
-        if (!(s->launched[job] <= e->now && e->now < s->end[job]) || s->fate[job] == PREEMPTED || s->fate[job] == LOST) continue;
+        if (l->since[job] >= e->now) l->touched = 1; /* it does not work yet, or pauses */
+        if (!(l->since[job] < e->now && e->now < s->end[job]) || s->fate[job] == PREEMPTED || s->fate[job] == LOST) continue;
         entry = s->expander[job];
         if (!isnan(l->shrink_at[job]) || e->due[job] <= second) continue;
         if (entry >= 0 && !isnan(l->asked[entry]) && !asks(e, entry)) continue;
