@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -231,7 +232,9 @@ def test_sizes_work_and_cores_of_resized_jobs_add_up(seed: int, lost: bool) -> N
         assert resize.asked <= resize.decided <= resize.ended
         of_job.setdefault(job, []).append(resize)
     for job, resizes_of_job in of_job.items():
-        if outcome.fate[job] != ENDED or outcome.restarts[job]:
+        first_entry = inputs.entries.first[job] if inputs.entries else job
+        killed_as_logged = not math.isnan(inputs.overrun_s[job])
+        if outcome.fate[job] != ENDED or outcome.restarts[first_entry] or killed_as_logged:
             continue
         size = first = inputs.requests[job].fewest
         work, since = 0.0, outcome.launched[job]

@@ -211,7 +211,7 @@ class Layer:
     def _release(self, job: int) -> bool:
         if job not in self._shrinking or self._shrinking[job][0] + self._of.release_s != self._sim.now:
             return False
-        if self._sim._out.fate[job] in (PREEMPTED, LOST):
+        if self._sim._out.fate[job] in (PREEMPTED, LOST) or self._sim._out.end[job] <= self._sim.now:
             return False
         sim, (asked, nodes) = self._sim, self._shrinking.pop(job)
         parts = sim._parts[job]
@@ -258,6 +258,9 @@ class Layer:
         came = sim._out.start[entry] + self._of.merge_s + self._of.merge_rank_s * (len(sim._parts[entry]) - 1)
         if came != sim.now:
             return False
+        if sim._out.end[job] <= sim.now:  # its work is done, and its nodes are not yet free
+            self.withdraw(entry)
+            return True
         before, more, asked = sim._parts[job], sim._parts[entry], self._asked[entry]
         self._leave(entry, merged=True)
         size = len(before) + len(more)

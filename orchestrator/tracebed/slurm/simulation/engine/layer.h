@@ -198,7 +198,7 @@ static int release_nodes(struct engine *e, int32_t job) {
     struct layer *l = &e->layer;
     double asked = l->shrink_at[job];
     if (isnan(asked) || asked + e->s->release_s != e->now) return 0;
-    if (e->s->fate[job] == PREEMPTED || e->s->fate[job] == LOST) return 0;
+    if (e->s->fate[job] == PREEMPTED || e->s->fate[job] == LOST || e->s->end[job] <= e->now) return 0;
     int64_t before = nodes_held(e, job);
     l->shrink_at[job] = NAN;
     e->alike = 0;
@@ -415,13 +415,17 @@ static int expand(struct engine *e, int32_t entry, const uint64_t *usable) {
     return 1;
 }
 
-/* Give the nodes of an expander to its job. */
-static void join(struct engine *e, int32_t entry) {
+/* Give the nodes of an expander to its job. Return whether they are free instead. */
+static int join(struct engine *e, int32_t entry) {
     const struct setup *s = e->s;
     struct layer *l = &e->layer;
-    if (isnan(l->asked[entry]) || asks(e, entry)) return;
-    if (s->start[entry] + s->merge_s + s->merge_rank_s * (double)(nodes_held(e, entry) - 1) != e->now) return;
+    if (isnan(l->asked[entry]) || asks(e, entry)) return 0;
+    if (s->start[entry] + s->merge_s + s->merge_rank_s * (double)(nodes_held(e, entry) - 1) != e->now) return 0;
     int32_t job = l->owner[entry];
+    if (s->end[job] <= e->now) { /* its work is done, and its nodes are not yet free */
+        withdraw(e, entry);
+        return 1;
+    }
     double asked = l->asked[entry];
     int64_t before = nodes_held(e, job);
     int32_t size = (int32_t)(before + nodes_held(e, entry));
@@ -435,6 +439,7 @@ static void join(struct engine *e, int32_t entry) {
     if (l->largest[job] < size) l->largest[job] = size;
     work_with(e, job, size);
     note_resize(e, job, asked, e->now, NAN, before, size);
+    return 0;
 }
 
 /* The largest size to which a job may expand. */
@@ -636,9 +641,7 @@ static int layer_event(struct engine *e, int32_t kind, int32_t job) {
     struct layer *l = &e->layer;
     if (kind == SHRUNK || kind == JOINED) {
         l->touched = 1;
-        if (kind == SHRUNK) return release_nodes(e, job);
-        join(e, job);
-        return 0;
+        return kind == SHRUNK ? release_nodes(e, job) : join(e, job);
     }
     if (e->now != l->next) return 0;
     l->next = INFINITY;
