@@ -11,9 +11,9 @@ from typing import Any
 from tests.oracles.slurm_simulation.nodes import Nodes
 from tests.oracles.slurm_simulation.simulator import Simulation, siblings
 from tracebed.orchestrator.scheduling.dependencies import SINGLETON, Condition
+from tracebed.orchestrator.scheduling.names import RESIZE_POLICIES
 from tracebed.orchestrator.scheduling.node_masks import mask_of
 from tracebed.orchestrator.scheduling.policies.slurm import Slurm
-from tracebed.slurm.resize_layer import RESIZE_POLICIES
 from tracebed.slurm.simulation import engine
 from tracebed.slurm.simulation.inputs import (
     BACK,

@@ -33,12 +33,12 @@ from tracebed.orchestrator.replay.batch.base import (
     SystemFacts,
 )
 from tracebed.orchestrator.replay.batch.commands import TIMEOUT_S, option, run
+from tracebed.orchestrator.scheduling.names import RESIZE_POLICIES
 from tracebed.slurm.environment import check_conf, explained
 from tracebed.slurm.job_fields import memory, whole_nodes
 from tracebed.slurm.job_states import is_held, is_limit, is_permanent, is_usable, meaning
 from tracebed.slurm.live_layer import decided
 from tracebed.slurm.machine import SlurmMachine
-from tracebed.slurm.resize_layer import RESIZE_POLICIES
 from tracebed.slurm.scontrol import Record, records
 from tracebed.slurm.state import COMMANDS, TRIED, ClusterState, held_cores, state_of
 from tracebed.slurm.submissions import demands_of, held_demands_of

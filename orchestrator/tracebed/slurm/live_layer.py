@@ -7,8 +7,9 @@ from dataclasses import replace
 
 from tracebed.orchestrator.replay.batch.base import LayerJob, LayerPass
 from tracebed.orchestrator.replay.batch.resizes import SECOND
+from tracebed.orchestrator.scheduling.names import ResizePolicy
 from tracebed.orchestrator.scheduling.node_masks import mask_of, nodes_of
-from tracebed.slurm.resize_layer import LOSES, SHRINKS, Release, Resizable, ResizePolicy, expansions, heads, shrinks
+from tracebed.slurm.resize_layer import LOSES, SHRINKS, Release, Resizable, expansions, heads, shrinks
 from tracebed.slurm.scontrol import YEAR_S
 from tracebed.slurm.simulation.forecast import StateInputs
 from tracebed.slurm.simulation.resizing import preemptable, suspendable

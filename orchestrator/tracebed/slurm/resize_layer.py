@@ -15,13 +15,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple
 
-ResizePolicy = Literal["dmr", "pref", "min", "avg", "keep-pref"]
-RESIZE_POLICIES: tuple[ResizePolicy, ...] = get_args(ResizePolicy)
-EXPANDER_S = 600.0
-"""A waiting expander is withdrawn after this time, s: its limit is the rest of the limit of its job when it was
-submitted, and the job may by now end before a reservation begins."""
+from tracebed.orchestrator.scheduling.names import ResizePolicy
 
 SHRINKS = 24.11
 """First tried release of Slurm that allocates again the nodes that an exclusive job has left."""

@@ -8,10 +8,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tests.oracles.slurm_simulation.nodes import Nodes, Running
+from tracebed.orchestrator.scheduling.names import EXPANDER_S
 from tracebed.orchestrator.scheduling.node_masks import mask_of, nodes_of
 from tracebed.orchestrator.scheduling.state import next_multiple
 from tracebed.slurm.machine import MINUTE_S
-from tracebed.slurm.resize_layer import EXPANDER_S, Release, Resizable, expansions, heads, shrinks
+from tracebed.slurm.resize_layer import Release, Resizable, expansions, heads, shrinks
 from tracebed.slurm.simulation.inputs import LOST, PREEMPTED, Outcome, Resized, Resizing
 from tracebed.slurm.simulation.prediction import whole_minutes
 from tracebed.slurm.simulation.resources import Request

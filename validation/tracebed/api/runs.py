@@ -33,10 +33,10 @@ TRACEBED = "tracebed"
 PARTITION = "partition="
 """Beginning of the option that chooses the partition."""
 PROGRAM = "program="
+"""Beginning of the option with the program of malleable jobs."""
 DEMANDS, RESIZES, INTERVAL = "demands", "resizes=", "resize-interval="
 OWN = (PARTITION, PROGRAM, RESIZES, INTERVAL)
 """Beginnings of the options of `replay_on` that are not those of each submission."""
-"""Beginning of the option with the program of malleable jobs."""
 
 if TYPE_CHECKING:
     import pandas as pd

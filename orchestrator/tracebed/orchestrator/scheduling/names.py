@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from typing import Literal, get_args
 
 FCFS = "fcfs"
 """The usual priority: the order of submission."""
@@ -28,3 +29,9 @@ class DependencyRule(enum.StrEnum):
 
 OF_LAYER = ("resizes", "resize_interval")
 """Parameters of the policy `slurm` that describe a layer beside Slurm, and not Slurm."""
+ResizePolicy = Literal["dmr", "pref", "min", "avg", "keep-pref"]
+"""Policy of such a layer."""
+RESIZE_POLICIES: tuple[ResizePolicy, ...] = get_args(ResizePolicy)
+EXPANDER_S = 600.0
+"""A waiting expander is withdrawn after this time, wall s: its limit is the rest of the limit of its job when it was
+submitted, and the job may by now end before a reservation begins."""

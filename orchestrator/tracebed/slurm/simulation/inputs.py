@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tracebed.orchestrator.scheduling.dependencies import Condition
-from tracebed.slurm.resize_layer import ResizePolicy
+from tracebed.orchestrator.scheduling.names import ResizePolicy
 from tracebed.slurm.simulation.resources import Parts, Request, Resources
 
 SUBMITTED, JOBS = -2, -1

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from tracebed.slurm.resize_layer import LOSES, SHRINKS, ResizePolicy
+from tracebed.orchestrator.scheduling.names import ResizePolicy
+from tracebed.slurm.resize_layer import LOSES, SHRINKS
 from tracebed.slurm.simulation.inputs import SUSPEND, Entries, Inputs, Preemption, Resizing
 
 OF_JOBS = (
@@ -109,13 +110,11 @@ def suspendable(preemption: Preemption | None, job: int) -> bool:
 def _with_expanders(inputs: Inputs, owners: Sequence[int]) -> Inputs:
     """Return the inputs with an expander for each of the jobs `owners`, at the end."""
     more: dict[str, Any] = {name: [*getattr(inputs, name)] for name in OF_JOBS}
-    for name, values in more.items():
+    for values in more.values():
         values += [values[job] for job in owners]
-        if name == "requests":
-            values[len(inputs.submit) :] = [
-                own._replace(cores=own.per_node, fewest=1) for own in values[len(inputs.submit) :]
-            ]
     count = len(owners)
+    units = [request._replace(cores=request.per_node, fewest=1) for request in more["requests"][len(inputs.submit) :]]
+    more["requests"] = [*inputs.requests, *units]
     if inputs.limits.counters:
         group = inputs.limits.group
         more["limits"] = replace(inputs.limits, group=[*group, *(group[job] for job in owners)])

@@ -29,12 +29,13 @@ from tracebed.ground.display import listed
 from tracebed.ground.errors import InputError
 from tracebed.ground.registry import one_of
 from tracebed.operators.whatif.conditions import jobs_where
+from tracebed.orchestrator.scheduling.names import RESIZE_POLICIES
 from tracebed.orchestrator.scheduling.policies.slurm import RELEASES
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.slurm.batch_system import EXPANSION, NO_SHRINK
 from tracebed.slurm.conf_lines import Line
 from tracebed.slurm.machine import SlurmCluster, Weights
-from tracebed.slurm.resize_layer import LOSES, RESIZE_POLICIES, SHRINKS
+from tracebed.slurm.resize_layer import LOSES, SHRINKS
 from tracebed.slurm.simulation.start_conditions import HET_JOB
 from tracebed.validation.significance import LEAST
 

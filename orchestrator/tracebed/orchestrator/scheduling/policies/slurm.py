@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from tracebed.ground.errors import InputError
-from tracebed.orchestrator.scheduling.names import OF_LAYER
+from tracebed.orchestrator.scheduling.names import OF_LAYER, ResizePolicy
 from tracebed.orchestrator.scheduling.node_masks import best_fit, mask_of, nodes_of
 from tracebed.orchestrator.scheduling.policies.slurm_backfill import Pending, Rules, Running, backfill
 from tracebed.orchestrator.scheduling.policies.wall_times import ROUNDING_S, at_speed, whole_limit, whole_second
@@ -99,7 +99,7 @@ class Slurm(ParameterTable):
     sched_phase_s: float = 0.0
     bf_loop_s: float = 1.0009
     bf_phase_s: float = 0.5
-    resizes: Literal["none", "dmr", "pref", "min", "avg", "keep-pref"] = "none"
+    resizes: Literal["none", ResizePolicy] = "none"
     resize_interval: int = 10
     seed: int = 0
 

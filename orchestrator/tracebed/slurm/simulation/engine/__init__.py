@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from tracebed.ground.errors import InputError
+from tracebed.orchestrator.scheduling.names import RESIZE_POLICIES
 from tracebed.orchestrator.scheduling.policies.slurm import OF_CONF, OF_SLURMCTLD, Slurm
 from tracebed.orchestrator.simulation.engine.library import fields_of, structure
-from tracebed.slurm.resize_layer import RESIZE_POLICIES
 from tracebed.slurm.simulation.allocated_ranges import AllocatedRanges
 from tracebed.slurm.simulation.inputs import (
     GRES,

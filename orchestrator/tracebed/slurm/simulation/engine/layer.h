@@ -51,11 +51,7 @@ static void layer_started(struct engine *e, int32_t job) {
 
 static void leave_expander(struct engine *e, int32_t entry, int merged) {
     const struct setup *s = e->s;
-    take(e, &e->free, entry, 1);
-    leave(e, entry);
-    remove_running(e, entry);
-    use_of(e, entry);
-    if (e->limits.counters) count_job(&e->limits, entry, amounts_held(e, entry), -1);
+    vacate(e, entry);
     if (merged && s->merged_counted) count_kind(&e->limits, entry, JOBS, 1);
     count_job(&e->limits, entry, NULL, -1);
     s->range_size[entry] = 0;
@@ -146,22 +142,13 @@ static void work_with(struct engine *e, int32_t job, int32_t size) {
 /* Let a running job hold the nodes `e->picked`, with the cores `e->share`, from now on. */
 static void reshape(struct engine *e, int32_t job) {
     const struct setup *s = e->s;
-    use_of(e, job);
     if (s->active[job] < e->now) stint(e, job, e->now);
     s->active[job] = e->now;
-    take(e, &e->free, job, 1);
-    leave(e, job);
-    remove_running(e, job);
-    if (e->limits.counters) count_job(&e->limits, job, amounts_held(e, job), -1);
+    vacate(e, job);
     note_nodes(e, job);
     if (e->out_of_memory) return;
     e->due[job] = whole_second(e, s->start[job]) + e->limit[job];
-    take(e, &e->free, job, -1);
-    hold(e, job);
-    const int64_t *amounts = amounts_held(e, job);
-    e->billed[job] = billed(e, job);
-    count_job(&e->limits, job, amounts, 1);
-    insert_running(e, job);
+    occupy(e, job);
 }
 
 /* Pick the nodes that a job holds, besides those `without` (null: all). */
@@ -404,12 +391,7 @@ static int expand(struct engine *e, int32_t entry, const uint64_t *usable) {
     s->start[entry] = e->now;
     s->end[entry] = INFINITY;
     e->due[entry] = whole_second(e, e->now) + e->limit[entry];
-    take(e, &e->free, entry, -1);
-    hold(e, entry);
-    const int64_t *amounts = amounts_held(e, entry);
-    e->billed[entry] = billed(e, entry);
-    count_job(&e->limits, entry, amounts, 1);
-    insert_running(e, entry);
+    occupy(e, entry);
     e->last = e->now;
     at(e, e->now + s->merge_s + s->merge_rank_s * (double)(nodes_held(e, entry) - 1), JOINED, entry);
     return 1;

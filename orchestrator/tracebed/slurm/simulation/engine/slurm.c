@@ -633,6 +633,25 @@ static void ends(struct engine *e, int32_t job, double end, double ran, int64_t 
     at(e, e->ends[job], END, job);
 }
 
+/* Let a job hold the nodes of its ranges. */
+static void occupy(struct engine *e, int32_t job) {
+    take(e, &e->free, job, -1);
+    hold(e, job);
+    const int64_t *amounts = amounts_held(e, job);
+    e->billed[job] = billed(e, job);
+    count_job(&e->limits, job, amounts, 1);
+    insert_running(e, job);
+}
+
+/* Release what a job holds, and record its use until now. */
+static void vacate(struct engine *e, int32_t job) {
+    take(e, &e->free, job, 1);
+    leave(e, job);
+    remove_running(e, job);
+    use_of(e, job);
+    if (e->limits.counters) count_job(&e->limits, job, amounts_held(e, job), -1);
+}
+
 static void layer_started(struct engine *e, int32_t job);
 
 /* Let `job` run on the nodes of the last choice since `instant`. */
@@ -641,13 +660,8 @@ static void run(struct engine *e, int32_t job, double instant) {
     note_nodes(e, job);
     if (e->out_of_memory) return;
     e->due[job] = whole_second(e, instant) + e->limit[job];
-    take(e, &e->free, job, -1);
-    hold(e, job);
-    const int64_t *amounts = amounts_held(e, job);
-    e->billed[job] = billed(e, job);
-    count_job(&e->limits, job, amounts, 1);
+    occupy(e, job);
     count_running(e, job, 1);
-    insert_running(e, job);
     s->start[job] = s->active[job] = instant;
     s->launched[job] = instant + s->launch_s[job];
     int64_t most = e->limit[job]; /* a job ends with its reservation */
@@ -747,11 +761,7 @@ static void end(struct engine *e, int32_t job) {
     const struct setup *s = e->s;
     layer_ended(e, job);
     e->ends[job] = NAN; /* a job that is suspended and resumes at once has two events at its end */
-    take(e, &e->free, job, 1);
-    leave(e, job);
-    remove_running(e, job);
-    use_of(e, job);
-    if (e->limits.counters) count_job(&e->limits, job, amounts_held(e, job), -1);
+    vacate(e, job);
     count_running(e, job, -1);
     int state = s->fate[job] != ENDED || s->fails[job] ? FAILED : DONE;
     int32_t first = s->first_entry[job];
