@@ -21,8 +21,9 @@ from tracebed.ground.errors import InputError
 from tracebed.ground.ranges import parse_names
 from tracebed.ground.topology import Grid
 from tracebed.machine.nodes import MOST_NODES, NodeFacts, nodes_of
+from tracebed.machine.power import NodePower, Sleep, Tariff
 
-HINT = "keys: classes, partitions, grid"
+HINT = "keys: classes, partitions, grid, sleep, tariff"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +40,7 @@ class NodeClass:
         gres: generic resource -> count: `{"gpu": 4}`.
         features: features that a job may demand.
         weight: nodes of smaller weight are allocated first.
+        power: the power of each node by state; None: unknown.
     """
 
     __pydantic_config__: ClassVar[Mapping[str, Any]] = {"extra": "forbid"}
@@ -52,6 +54,7 @@ class NodeClass:
     gres: dict[str, int] = field(default_factory=dict)
     features: tuple[str, ...] = ()
     weight: int = 1
+    power: NodePower | None = None
 
     def __post_init__(self) -> None:
         """Raise InputError if a number is out of its range, or both or neither of names and count are given."""
@@ -116,6 +119,8 @@ class Machine:
         classes: its nodes by class, in the order of the nodes.
         partitions: its partitions; empty: each job may have any node.
         grid: grid of the network between the nodes (`8x16`); empty: unknown.
+        sleep: when nodes are switched off; None: never.
+        tariff: the price of energy; None: unknown.
         executor: name of the executor of runs on such a machine; empty: the one of the policy.
     """
 
@@ -125,6 +130,8 @@ class Machine:
     classes: tuple[NodeClass, ...]
     partitions: tuple[Partition, ...] = ()
     grid: str = ""
+    sleep: Sleep | None = None
+    tariff: Tariff | None = None
 
     def __post_init__(self) -> None:
         """Raise InputError if there are no nodes, two have one name, or the grid or a partition has other nodes."""
@@ -194,6 +201,8 @@ class Machine:
             "classes": [_given(kind) for kind in self.classes],
             **({"partitions": [partition.to_json() for partition in self.partitions]} if self.partitions else {}),
             **({"grid": self.grid} if self.grid else {}),
+            **({"sleep": _given(self.sleep)} if self.sleep else {}),
+            **({"tariff": _given(self.tariff)} if self.tariff else {}),
         }
 
     @classmethod
@@ -246,12 +255,13 @@ def expanded(names: Iterable[str]) -> list[str]:
     return expanded_names
 
 
-def _given(part: NodeClass | Partition) -> dict[str, Any]:
+def _given(part: NodeClass | Partition | NodePower | Sleep | Tariff) -> dict[str, Any]:
     """Return the fields of a part of a machine that differ from their defaults, as JSON values."""
     given = {}
     for each in fields(part):
         value = getattr(part, each.name)
         usual = each.default if each.default_factory is MISSING else each.default_factory()
         if value != usual:
+            value = _given(value) if isinstance(value, NodePower) else value
             given[each.name] = list(value) if isinstance(value, tuple) else value
     return given

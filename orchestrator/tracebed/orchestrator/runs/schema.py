@@ -85,6 +85,7 @@ TABLES: dict[str, dict[str, Column]] = {
         "node": Column("int64", "index into `info.nodes`"),
         "cpu_busy": Column("float64", "busy cores, by whatever process", NAN),
         "power_w": Column("float64", "power of the node, or of its machine (one node has this figure), W", NAN),
+        "power_state": Column("str", "from this time on: on, shutdown, off or boot; empty: a sample of use", ""),
         "work_rate": Column("float64", "units of work of the ranks per second of CPU time", NAN),
         "cpu_share": Column("float64", "CPU time over wall time of the ranks while they compute", NAN),
         "pressure": Column("float64", "share of time in which a task on the machine waited for a CPU", NAN),
