@@ -30,7 +30,7 @@ from tracebed.orchestrator.replay.programs import application_of
 from tracebed.orchestrator.runs.schema import NAN, TABLES
 from tracebed.orchestrator.scheduling.jobs import Jobs
 
-COLUMNS = list(TABLES["nodes"])
+COLUMNS = [name for name in TABLES["nodes"] if name != "power_state"]
 WARNINGS = 20  # largest number of different warnings of agents that are kept
 TAKEN = attrgetter("taken")
 
