@@ -744,7 +744,7 @@ def test_jobs_that_the_layer_does_not_expand_are_noted(of_log: tuple[Path, tb.Wo
     preempting.write_text(f"PreemptType=preempt/partition_prio\nPreemptMode=REQUEUE\n{tiers}")
     found = tb.whatif_malleable(log, preempting, "share=1,release=26.05", members=2, workers=1)
     assert found.malleable is not None
-    text = f"{found.malleable.cells[0].jobs} malleable jobs: each may be preempted, and does not expand"
+    text = f"{found.malleable.cells[0].jobs} malleable jobs not expanded: they may be preempted"
     assert f"dmr, 100 %, first seed: {text}" in found.notes
 
 

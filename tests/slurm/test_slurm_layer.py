@@ -22,6 +22,7 @@ from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.prediction import predict
+from tracebed.slurm import resize_layer
 from tracebed.slurm.conf import read
 from tracebed.slurm.simulation import engine
 from tracebed.slurm.simulation.inputs import ENDED, Resized
@@ -161,7 +162,7 @@ def test_exclusive_jobs_shrink_on_the_releases_that_allocate_their_nodes_again(
     waiting = {"nodes": 2, "submit_time": 100.0, "run_time": 5000.0, "time_limit": 6000.0}
     run = simulated(tmp_path, conf, [{"nodes_min": 2, "nodes_pref": 2, **MALLEABLE}, waiting], release=release)
     assert resizes(run) == expected
-    assert any("exclusive" in warning for warning in run.info.warnings) == (not expected)
+    assert any(resize_layer.EXCLUSIVE in warning for warning in run.info.warnings) == (not expected)
 
 
 def test_jobs_that_share_nodes_expand_up_to_the_size_that_they_had_and_not_on_newer_releases(tmp_path: Path) -> None:
@@ -170,7 +171,7 @@ def test_jobs_that_share_nodes_expand_up_to_the_size_that_they_had_and_not_on_ne
     assert resizes(simulated(tmp_path, SHARED + FOUR, [job, waiting])) == [("1", 2, 1), ("1", 1, 2)]
     run = simulated(tmp_path, SHARED + FOUR, [job, waiting], release=24.11)
     assert resizes(run) == [("1", 2, 1)]
-    assert any("other jobs on its new nodes" in warning for warning in run.info.warnings)
+    assert any(resize_layer.SHARED in warning for warning in run.info.warnings)
 
 
 def test_an_expander_leaves_nodes_that_are_reserved_before_its_job_ends(tmp_path: Path) -> None:

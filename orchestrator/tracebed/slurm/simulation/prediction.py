@@ -549,7 +549,7 @@ def _with_layer(
     )
     why = {numbers[entry]: reason for entry, reason in reasons.items()}
     for reason, count in sorted(Counter(why.values()).items()):
-        jobs.counts[f"malleable jobs: each {reason}"] = count
+        jobs.counts[f"malleable jobs {reason}"] = count
     return changed
 
 
