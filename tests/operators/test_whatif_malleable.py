@@ -29,21 +29,21 @@ from tracebed.operators.whatif.malleable import (
     MEASURED,
     MODELS,
     SEEDS,
-    STAYS,
     Candidates,
     Malleability,
     Malleable,
     candidates_of,
     resize_costs,
-    settings_of_layer,
 )
 from tracebed.operators.whatif.members import Held, Predicted, Side
+from tracebed.operators.whatif.pictures import pictures
 from tracebed.operators.whatif.resizing import MALLEABLE, RIGID, Resizing
 from tracebed.operators.whatif.shares import percent
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.slurm.conf import of_lines
 from tracebed.slurm.conf_lines import lines_of
 from tracebed.slurm.database import Association, Database, Limits, Qos
+from tracebed.slurm.layer_settings import unsuitable
 from tracebed.slurm.machine import SlurmCluster
 
 Call = Callable[..., tuple[int, str, str]]
@@ -210,7 +210,7 @@ def test_jobs_that_cannot_be_malleable_are_counted_with_the_reason(conf: Path) -
         ("1", "are components of heterogeneous jobs"),
         ("1", "have cores that may lie on any number of nodes (no --ntasks-per-node)"),
         ("1", "run in an advance reservation"),
-        ("2", f"can neither shrink ({STAYS}) nor grow (nodes that jobs share, GRES, no other node)"),
+        ("2", "can neither shrink (one node) nor grow (nodes that jobs share, GRES, no other node)"),
     ]
 
 
@@ -229,6 +229,7 @@ def test_what_slurm_permits_depends_on_its_release(
     log = jobs(2, 1, 2, 8, 1, 2, gres=gres, partition=parts)  # GRES; three of whole nodes; one, and two shared nodes
     found = candidates_of(log, cluster_at(conf), release=release)
     assert found.rows.tolist() == able
+    assert any("Slurm before 24.11 loses" in note for note in found.notes) == (release < 24.11)
     for text, count in kinds.items():
         assert [note.partition(" ")[0] for note in found.notes if text in note and "jobs that can" in note] == [
             str(count)
@@ -269,7 +270,7 @@ def test_settings_without_which_slurm_does_not_resize_are_noted(
 ) -> None:
     path = tmp_path / "slurm.conf"
     path.write_text(f"{lines}\nNodeName=n[1-4] CPUs=8\nPartitionName=batch Nodes=ALL Default=YES\n")
-    found = settings_of_layer(lines_of(path), cluster_at(path))
+    found = unsuitable({line.key.lower(): line.value for line in lines_of(path)}, cluster_at(path))
     assert [note.removeprefix("the slurm.conf ").partition(", with")[0] for note in found] == [*settings]
     assert not any("permit_job_expansion" in text for text in of_lines(lines_of(path), path, plain=True).differences)
 
@@ -297,7 +298,8 @@ def test_limits_that_count_merged_jobs_are_noted(
         ),
         qos=(Qos(name="normal"), Qos(name="long", limits=Limits(account_jobs=0))),
     )
-    found = settings_of_layer(lines_of(path), cluster_at(path).model_copy(update={"database": database}))
+    values = {line.key.lower(): line.value for line in lines_of(path)}
+    found = unsuitable(values, cluster_at(path).model_copy(update={"database": database}))
     assert [note.partition("(")[2].partition(")")[0] for note in found] == ([", ".join(noted)] if noted else [])
 
 
@@ -715,6 +717,16 @@ def test_the_document_and_the_page_have_the_answer(half: tb.WhatIf, tmp_path: Pa
     assert half.sentences[0][1:].partition("; the model")[0] in text
     assert "the same with malleable jobs" in text
     assert (tmp_path / "answer" / "plots" / "staircase.csv").exists()
+
+
+def test_the_axis_of_nodes_has_whole_numbers(half: tb.WhatIf) -> None:
+    assert half.malleable is not None and half.malleable.staircase is not None
+    day = half.malleable.staircase.assign(after=lambda table: table["after"].clip(upper=2), before=1)
+    small = replace(half, malleable=replace(half.malleable, staircase=day))
+    (axes,) = pictures(small)["staircase"][1].draw(6.0).axes
+    ticks = axes.get_yticks()
+    assert len(ticks) > 1
+    assert (ticks == ticks.round()).all()
 
 
 def test_the_same_text_gives_the_same_answer(of_log: tuple[Path, tb.Workload], half: tb.WhatIf) -> None:
