@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -18,8 +19,9 @@ import tracebed.api as tb
 from tests.oracles.accounting import prefix_of
 from tests.patience import GUARD_S
 from tests.recorders.record_slurm_mixed import CONF, HIGH, MixedSlurm
-from tests.servers.slurmd import Slurm, exclusive, settings_of
+from tests.servers.slurmd import Slurm, exclusive, release, settings_of
 from tracebed.converters.workload import Provenance, System, Workload
+from tracebed.slurm.resize_layer import LOSES
 
 SETTINGS = settings_of(CONF)
 SETTINGS |= {"SchedulerParameters": f"{SETTINGS['SchedulerParameters']},permit_job_expansion", "KillWait": "1"}
@@ -28,7 +30,10 @@ ACCOUNTS = {"daemon": "physics", "games": "biology"}
 
 
 class LayerSlurm(MixedSlurm):
-    """A Slurm of three partitions, and one with exclusive jobs, with the users of `ACCOUNTS`. Jobs may expand."""
+    """A Slurm of three partitions, and one with exclusive jobs, with the users of `ACCOUNTS`. Jobs may expand.
+
+    From Slurm 24.11 on, only exclusive jobs do, and not on a cluster with generic resources. So there are none then.
+    """
 
     def _serve_accounting(self) -> None:
         Slurm._serve_accounting(self)
@@ -39,8 +44,8 @@ class LayerSlurm(MixedSlurm):
 
     def _configure(self) -> None:
         super()._configure()
-        with self.conf.open("a") as file:
-            file.write(f"PartitionName=alone Nodes=n[1-5] {exclusive()} DefMemPerCPU=1000\n")
+        text = self.conf.read_text() + f"PartitionName=alone Nodes=n[1-5] {exclusive()} DefMemPerCPU=1000\n"
+        self.conf.write_text(text if release() < LOSES else re.sub(r" Gres=\S+|GresTypes=.*\n", "", text))
 
 
 @contextmanager
@@ -105,10 +110,11 @@ def killed(
     command = [str(Path(sys.executable).with_name("tracebed")), "replay", str(file), "--scheduler", "slurm"]
     command += [*options, "-o", str(output)]
     environment = {**os.environ, "SLURM_CONF": str(slurm.conf)}
-    replay = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    with output.with_suffix(".err").open("w+") as said:
+        replay = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=said)
 
     def is_reached() -> bool:
-        assert replay.poll() is None, "the replay has ended"
+        assert replay.poll() is None, f"the replay has ended: {output.with_suffix('.err').read_text()}"
         return reached()
 
     slurm.until(is_reached, what)

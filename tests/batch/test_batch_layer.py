@@ -24,7 +24,7 @@ from tests.servers.slurmd import Slurm, reason_to_skip, release
 from tracebed.ground.errors import InputError
 from tracebed.orchestrator.replay.batch.base import BatchSettings, Refused
 from tracebed.slurm.batch_system import SlurmSystem
-from tracebed.slurm.resize_layer import LOSES
+from tracebed.slurm.resize_layer import GRES, LOSES, SHARED
 
 REASON = reason_to_skip(accounting=True)
 pytestmark = [pytest.mark.skipif(REASON is not None, reason=str(REASON)), pytest.mark.slow]
@@ -50,6 +50,8 @@ def layer(policy: str) -> list[str]:
 
 GROWING = "main" if release() < LOSES else "alone"
 """The partition whose jobs may shrink and expand."""
+ON_ACC, FIXED = ({"gres": "acc:2", "features": ""}, GRES) if release() < LOSES else ({"features": "big"}, SHARED)
+"""What keeps the jobs of the partition `acc` on large nodes, and why the layer does not expand such a job."""
 ELASTIC = malleable(4, 1, submit_time=0.0, run_time=16.0, partition=GROWING)
 """A job on four of the five small nodes, which shrinks to one node if another one needs two or more nodes."""
 HEAD = {"submit_time": 3.0, "nodes": 3, "partition": GROWING}
@@ -58,10 +60,10 @@ HEAD = {"submit_time": 3.0, "nodes": 3, "partition": GROWING}
 def test_jobs_have_their_demands_and_the_layer_resizes_them(slurm: LayerSlurm, folder: Path) -> None:
     workload = jobs(
         ELASTIC,
-        {"submit_time": 0.2, "partition": "acc", "gres": "acc:2", "features": "", "cores_per_node": 2, "queue": "high"},
+        {"submit_time": 0.2, "partition": "acc", **ON_ACC, "cores_per_node": 2, "queue": "high"},
         {"submit_time": 0.4, "user": "games", "group": "biology", "features": "big", "memory_mib": 2000.0},
         {"submit_time": 0.6, "user": "games", "group": "biology", "features": "big", "cores_per_node": 2},
-        malleable(1, 1, submit_time=0.8, partition="acc", gres="acc:2", features="", cores_per_node=1, run_time=12.0),
+        malleable(1, 1, submit_time=0.8, partition="acc", **ON_ACC, cores_per_node=1, run_time=12.0),
         {"submit_time": 1.0, "partition": "nowhere"},
         HEAD,
     )
@@ -78,7 +80,7 @@ def test_jobs_have_their_demands_and_the_layer_resizes_them(slurm: LayerSlurm, f
     head = run.jobs.set_index("job_id").loc["j6"]
     shrunk = done[done["kind"] == "shrink"]["ended"].iloc[0]
     assert 0.0 < head["start"] - shrunk < 3.0  # the next turn of the main loop
-    assert any("malleable jobs not expanded: they have generic resources" in each for each in run.info.warnings)
+    assert any(f"malleable jobs {FIXED}" in each for each in run.info.warnings)
 
     table = accounted(slurm, run)
     found = table[["User", "Account", "QOS", "Partition", "AllocCPUS"]].to_numpy().tolist()

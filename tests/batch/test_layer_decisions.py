@@ -185,16 +185,29 @@ def test_a_job_with_less_than_a_minute_left_asks_for_no_nodes() -> None:
 
 
 def test_exclusive_jobs_expand_and_do_not_shrink_before_26_05() -> None:
+    plain = CLUSTER.model_copy(update={"kinds": tuple(kind.model_copy(update={"gres": {}}) for kind in CLUSTER.kinds)})
     one = live(1, partition="own", held=on("b1", cores=8), per_node=8, whole=True)
-    assert decided(state(one), "dmr", [layer(1, ["b1"])], set()).expansions == {"1": 1}
+    assert decided(state(one, cluster=plain), "dmr", [layer(1, ["b1"])], set()).expansions == {"1": 1}
     both = live(1, partition="own", held=on("b1", "b2", cores=8), per_node=8, whole=True)
     head = live(9, partition="own", fewest=1, cores=8, per_node=8)
-    found = decided(state(both, head), "dmr", [layer(1, ["b1", "b2"])], set())
+    found = decided(state(both, head, cluster=plain), "dmr", [layer(1, ["b1", "b2"])], set())
     assert (found.shrinks, found.excluded) == ({}, {"1": resize_layer.EXCLUSIVE})
-    cards = decided(state(replace(both, gres="acc:1", held=on("b1", cores=8))), "dmr", [layer(1, ["b1"])], set())
-    assert (cards.expansions, cards.excluded) == ({}, {"1": resize_layer.GRES})  # neither shrinks nor expands
-    newer = decided(state(both, head, release="24.11"), "dmr", [layer(1, ["b1", "b2"])], set())
+    newer = decided(state(both, head, cluster=plain, release="24.11"), "dmr", [layer(1, ["b1", "b2"])], set())
     assert (newer.shrinks, newer.excluded) == ({"1": ("b2",)}, {})
+    assert decided(state(one, cluster=plain, release="24.11"), "dmr", [layer(1, ["b1"])], set()).expansions == {"1": 1}
+
+
+@pytest.mark.parametrize(("release", "shrinks"), [("22.05", {}), ("24.11", {"1": ("b2",)})])
+@pytest.mark.parametrize(("gres", "reason"), [("acc:1", resize_layer.GRES), ("", resize_layer.GIVEN)])
+def test_exclusive_jobs_do_not_expand_on_a_cluster_with_generic_resources(
+    release: str, shrinks: dict[str, tuple[str, ...]], gres: str, reason: str
+) -> None:
+    both = live(1, partition="own", held=on("b1", "b2", cores=8), per_node=8, whole=True, gres=gres)
+    head = live(9, partition="own", fewest=1, cores=8, per_node=8)
+    found = decided(state(both, head, release=release), "dmr", [layer(1, ["b1", "b2"])], set())
+    assert (found.shrinks, found.excluded) == (shrinks, {"1": reason})
+    one = replace(both, held=on("b1", cores=8))
+    assert decided(state(one, release=release), "dmr", [layer(1, ["b1"])], set()).expansions == {}
 
 
 @pytest.mark.parametrize(
@@ -246,7 +259,10 @@ def test_jobs_that_are_not_resized_have_a_reason(fields: dict[str, Any], reason:
 def test_what_a_layer_may_do_with_a_job_is_a_table(
     exclusions: tuple[str, ...], whole: bool, release: float, expected: tuple[bool, bool, str]
 ) -> None:
-    assert resize_layer.permission(exclusions, whole=whole, release=release) == expected
+    assert resize_layer.permission(exclusions, whole=whole, release=release, gives_gres=False) == expected
+    if whole and expected[1]:
+        expected = (expected[0], False, resize_layer.GIVEN)
+    assert resize_layer.permission(exclusions, whole=whole, release=release, gives_gres=True) == expected
 
 
 # -- around it ---------------------------------------------------------------------------------------------------------
@@ -339,7 +355,8 @@ def test_what_no_policy_can_decide_is_refused() -> None:
         held(row(reservation="later"), row())
     with pytest.raises(InputError, match="1 malleable job in partitions with exclusive jobs, such as own: Slurm"):
         held(row(), row(partition="own"))
-    assert len(held(row(partition="own"), release=24.11).options) == 1
+    newer = held(row(partition="own"), row(), release=24.11)
+    assert (len(newer.options), newer.shrink_only) == (2, {0})  # it gets the generic resources of the cluster
 
 
 def test_some_of_the_nodes_of_a_cluster_are_a_cluster() -> None:

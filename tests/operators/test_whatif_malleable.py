@@ -51,9 +51,7 @@ CONF = """SchedulerParameters=bf_interval=30
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 PriorityType=priority/basic
-GresTypes=gpu
-NodeName=n[1-12] CPUs=8 Gres=gpu:1
-NodeName=n[13-16] CPUs=8
+NodeName=n[1-16] CPUs=8
 PartitionName=batch Nodes=n[1-12] Default=YES OverSubscribe=EXCLUSIVE
 PartitionName=long Nodes=n[13-16]
 """
@@ -234,6 +232,19 @@ def test_what_slurm_permits_depends_on_its_release(
         assert [note.partition(" ")[0] for note in found.notes if text in note and "jobs that can" in note] == [
             str(count)
         ]
+
+
+def test_no_job_of_whole_nodes_grows_on_a_cluster_with_gpus(tmp_path: Path) -> None:
+    path = tmp_path / "slurm.conf"
+    path.write_text(CONF.replace("CPUs=8", "CPUs=8 Gres=gpu:1").replace("NodeName", "GresTypes=gpu\nNodeName", 1))
+    found = candidates_of(jobs(2, 4), cluster_at(path), release=24.11)
+    assert found.most.tolist() == [2, 4]
+    assert any(note.startswith("2 of 2 jobs that can be malleable shrink, but do not") for note in found.notes)
+    with pytest.raises(InputError, match="2 of 2 jobs cannot be malleable: they can neither shrink"):
+        candidates_of(jobs(2, 4), cluster_at(path))
+    linear = path.read_text().replace("select/cons_tres\nSelectTypeParameters=CR_Core", "select/linear")
+    path.write_text(linear)
+    assert (candidates_of(jobs(2, 4), cluster_at(path)).most > np.array([2, 4])).all()
 
 
 def test_conditions_are_noted_and_may_leave_no_job(conf: Path) -> None:

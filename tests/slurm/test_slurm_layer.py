@@ -154,6 +154,17 @@ def test_a_job_with_generic_resources_shrinks_and_never_expands(tmp_path: Path) 
     assert any("generic resources" in warning for warning in run.info.warnings)
 
 
+@pytest.mark.parametrize("release", [22.05, 24.11])
+def test_jobs_of_whole_nodes_do_not_expand_on_clusters_with_generic_resources(tmp_path: Path, release: float) -> None:
+    """Slurm gives them all generic resources of their nodes, and refuses to merge them."""
+    for gres in ("GresTypes=gpu\nNodeName=n4 CPUs=2 Gres=gpu:1\n", "NodeName=n4 CPUs=2\n"):
+        conf = f"{SHARED}{gres}NodeName=n[1-3] CPUs=2\nPartitionName=main Nodes=ALL OverSubscribe=EXCLUSIVE\n"
+        run = simulated(tmp_path, conf, [{"nodes": 2, "nodes_min": 2, "nodes_max": 4, **MALLEABLE}], release=release)
+        assert resizes(run) == ([] if "gpu" in gres else [("1", 2, 4)])
+        noted = any(resize_layer.GIVEN in warning for warning in run.info.warnings)
+        assert noted == (not resizes(run))
+
+
 @pytest.mark.parametrize(("release", "expected"), [(22.05, []), (24.11, [("1", 4, 2)])])
 def test_exclusive_jobs_shrink_on_the_releases_that_allocate_their_nodes_again(
     tmp_path: Path, release: float, expected: list[tuple[str, int, int]]

@@ -113,7 +113,8 @@ def decided(
             continue
         number = view.cluster.partition(live.partition)
         preemption = None if number is None else preemption_of(view.cluster, [number], [live.qos])
-        permitted = permission(_exclusions(live, preemption), whole=_is_exclusive(view, live), release=release)
+        whole, gives_gres = _is_exclusive(view, live), view.cluster.gives_gres
+        permitted = permission(_exclusions(live, preemption), whole=whole, release=release, gives_gres=gives_gres)
         if permitted.why:
             excluded[own.id] = permitted.why
         if not any(permitted[:2]):

@@ -28,7 +28,13 @@ class Sizes(NamedTuple):
 
 
 def with_layer(
-    inputs: Inputs, sizes: Sequence[Sizes | None], policy: ResizePolicy, release: float, **settings: Any
+    inputs: Inputs,
+    sizes: Sequence[Sizes | None],
+    policy: ResizePolicy,
+    release: float,
+    *,
+    gives_gres: bool,
+    **settings: Any,
 ) -> tuple[Inputs, dict[int, str]]:
     """Return the inputs with a layer, and why it resizes which malleable job not, or not to more nodes.
 
@@ -37,10 +43,13 @@ def with_layer(
         sizes: those of each malleable job; None: rigid.
         policy: the policy of the layer.
         release: release of Slurm.
+        gives_gres: whether jobs with whole nodes get generic resources (`SlurmCluster.gives_gres`).
         settings: further fields of `Resizing`.
     """
     permitted = {
-        job: permission(_exclusions(inputs, job, own), whole=inputs.requests[job].whole, release=release)
+        job: permission(
+            _exclusions(inputs, job, own), whole=inputs.requests[job].whole, release=release, gives_gres=gives_gres
+        )
         for job, own in enumerate(sizes)
         if own
     }

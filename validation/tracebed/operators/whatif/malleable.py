@@ -314,7 +314,10 @@ def candidates_of(
     thresholds = Thresholds()
     fraction, least, most = malleable_sizes(nodes, capacity, thresholds)
     gres = workload.texts("gres").ne("").to_numpy()
-    grows, shrinks = whole & ~gres & (most > nodes), (least < nodes) & (~whole | (release >= SHRINKS))
+    grows, shrinks = (
+        whole & ~gres & (most > nodes) & (not cluster.gives_gres),
+        (least < nodes) & (~whole | (release >= SHRINKS)),
+    )
     most = np.where(grows, most, nodes)
     het = workload.texts(HET_JOB).ne("").to_numpy() if HET_JOB in workload.columns else np.zeros(len(nodes), dtype=bool)
     stays = "one node" + (
