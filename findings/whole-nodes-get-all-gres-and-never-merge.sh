@@ -2,7 +2,7 @@
 # Guess: a job with whole nodes that requests no GRES expands on a cluster with GRES as it does on one without. Slurm
 # 24.11.5 with select/cons_tres and GresTypes: the merge is refused (`Unspecified error`; in the log of slurmctld,
 # `JobId=J has allocated GRES`), also on nodes without GRES, and with --gres=none. Such a job gets all GRES of its nodes.
-# A job that shares nodes is merged, and so are all jobs with select/linear. Slurm 26.05.5 is the same, 22.05.8 merges.
+# A job that shares nodes is merged, and so are all jobs with select/linear. Slurm 22.05.8 and 26.05.5 are the same.
 . "$(dirname "$0")/lib/slurm.sh"
 slurm_is trixie 24.11.5-4+deb13u1
 script=$(cat <<'SH'

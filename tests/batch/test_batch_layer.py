@@ -52,7 +52,7 @@ GROWING = "main" if release() < LOSES else "alone"
 """The partition whose jobs may shrink and expand."""
 ON_ACC, FIXED = ({"gres": "acc:2", "features": ""}, GRES) if release() < LOSES else ({"features": "big"}, SHARED)
 """What keeps the jobs of the partition `acc` on large nodes, and why the layer does not expand such a job."""
-ELASTIC = malleable(4, 1, submit_time=0.0, run_time=16.0, partition=GROWING)
+ELASTIC = malleable(4, 1, nodes_max=4, submit_time=0.0, run_time=16.0, partition=GROWING)
 """A job on four of the five small nodes, which shrinks to one node if another one needs two or more nodes."""
 HEAD = {"submit_time": 3.0, "nodes": 3, "partition": GROWING}
 
