@@ -13,7 +13,7 @@ try() { # node of the job, node of its expander, partition, options
     job=$(sbatch --parsable -o /dev/null --mem=100 -w "$1" -p "$3" ${4-} --wrap "sleep 300")
     until_true running "$job"
     salloc -Q -J brings --mem=100 -w "$2" -p "$3" ${4-} --dependency="expand:$job" --no-shell
-    gres=$(scontrol -d show job "$job" | grep -oE 'GRES=acc\S+' | head -n 1)
+    gres=$(scontrol -d show job "$job" | { grep -oE -m 1 'GRES=acc\S+' || true; })
     said=$(scontrol update jobid="$(squeue -h -n brings -o %i)" numnodes=0 2>&1 | xargs) || true
     echo "$3 ${4-} on $1 and $2, ${gres:-no GRES}: ${said:-merged}, on $(squeue -h -j "$job" -o %N)"
     scancel -u root
