@@ -18,7 +18,7 @@ from tests.batch.layer_slurm import (
     malleable,
     started,
 )
-from tests.batch.test_batch_resizes import kill_after_a_save, once
+from tests.batch.test_batch_resizes import kill_before_a_merge, lost_nodes
 from tests.oracles.accounting import agreement, prefix_of
 from tests.servers.slurmd import Slurm, reason_to_skip, release
 from tracebed.ground.errors import InputError
@@ -124,14 +124,7 @@ def test_without_a_layer_jobs_have_their_demands_and_keep_their_sizes(slurm: Lay
 def test_slurmctld_is_killed_between_grant_and_merge(
     slurm: LayerSlurm, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    merge = SlurmSystem.merge
-
-    @once
-    def kill(second: str) -> None:
-        kill_after_a_save(slurm)
-        slurm.serve("slurmctld", "-D", "-i")
-
-    monkeypatch.setattr(SlurmSystem, "merge", lambda self, id, second: (kill(second), merge(self, id, second)))
+    kill_before_a_merge(slurm, monkeypatch)
     workload = jobs(ELASTIC | {"run_time": 25.0}, HEAD)
     run = tb.replay_on(workload, output=folder / "killed", configuration=slurm.conf, options=layer("pref"))
     assert run.jobs["state"].tolist() == ["completed"] * 2
@@ -141,21 +134,8 @@ def test_slurmctld_is_killed_between_grant_and_merge(
 def test_a_node_of_an_expanded_job_that_dies_ends_this_job_only(
     slurm: LayerSlurm, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    merge, lost = SlurmSystem.merge, []
-
-    def lose(system: SlurmSystem, id: str, second: str) -> None:
-        nodes = slurm("squeue", "-h", "-j", second, "-o", "%N").strip()
-        merge(system, id, second)
-        if not lost:
-            lost.append(nodes)
-            slurm("scontrol", "update", f"NodeName={nodes}", "State=DOWN", "Reason=test")
-
-    monkeypatch.setattr(SlurmSystem, "merge", lose)
-    try:
+    with lost_nodes(slurm, monkeypatch):
         run = tb.replay_on(jobs(ELASTIC, HEAD), output=folder / "lost", configuration=slurm.conf, options=layer("dmr"))
-    finally:
-        for nodes in lost:
-            slurm("scontrol", "update", f"NodeName={nodes}", "State=RESUME", check=False)
     assert run.jobs["reason"].str.startswith("NODE_FAIL").tolist() == [True, False]
     assert run.jobs["state"].tolist() == ["failed", "completed"]
     slurm.until(lambda: slurm("sinfo", "-h", "-t", "idle", "-o", "%D").strip() == "8", "nodes do not return")

@@ -8,7 +8,7 @@ simulation of the same slurm.conf with `release`, and with the costs of the repl
 It needs root, and slurmctld, slurmd, the clients, munge, slurmdbd and mariadb-server. A replay takes two minutes. Other
 releases than that of the machine run in a Debian of their own (docs/explanation/resize-layer-on-slurm.md).
 
-    python layer_by_release.py FOLDER [--policies dmr avg] [--seed 5]
+    python layer_by_release.py FOLDER [--policies dmr avg] [--seed 5] [--gres]
 """
 
 from __future__ import annotations
@@ -49,12 +49,17 @@ KillWait=5
 
 
 class TwoPartitions(Slurm):
-    """A Slurm in which the jobs of the partition `main` share nodes, and those of `whole` have whole nodes."""
+    """A Slurm in which the jobs of the partition `main` share nodes, and those of `whole` have whole nodes.
+
+    With `GresTypes`, each node has a generic resource, which no job requests.
+    """
 
     def _configure(self) -> None:
         super()._configure()
-        with self.conf.open("a") as file:
-            file.write(f"PartitionName=whole Nodes=ALL MaxTime=INFINITE {exclusive()}\n")
+        text = self.conf.read_text() + f"PartitionName=whole Nodes=ALL MaxTime=INFINITE {exclusive()}\n"
+        if "GresTypes" in self.settings:
+            text = text.replace(" State=UNKNOWN", " Gres=acc:1 State=UNKNOWN")
+        self.conf.write_text(text)
 
 
 def drawn(seed: int) -> tb.Workload:
@@ -124,9 +129,11 @@ def main() -> None:
     parser.add_argument("folder", type=Path, help="folder of the cluster and of the runs; new or empty")
     parser.add_argument("--policies", nargs=2, default=["dmr", "avg"])
     parser.add_argument("--seed", type=int, default=5)
+    parser.add_argument("--gres", action="store_true", help="let each node have a generic resource")
     given = parser.parse_args()
     workload, runs = drawn(given.seed), {}
-    cluster = TwoPartitions(given.folder / "slurm", NODES, cores=CORES, accounting=True, settings=settings_of(CONF))
+    settings = settings_of(CONF) | ({"GresTypes": "acc"} if given.gres else {})
+    cluster = TwoPartitions(given.folder / "slurm", NODES, cores=CORES, accounting=True, settings=settings)
     try:
         cluster.up()
         cluster("sacctmgr", "-i", "add", "account", "physics", "cluster=trial")
