@@ -3,85 +3,44 @@
 from __future__ import annotations
 
 import os
-import shutil
-import signal
-import subprocess
-import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-import pandas as pd
 import pytest
 
 import tracebed.api as tb
-from tests.batch.test_batch_resizes import kill_after_a_save, once
+from tests.batch.layer_slurm import (
+    LayerSlurm,
+    accounted,
+    check_no_expander_is_left,
+    jobs,
+    killed,
+    malleable,
+    started,
+)
+from tests.batch.test_batch_resizes import kill_before_a_merge, lost_nodes
 from tests.oracles.accounting import agreement, prefix_of
-from tests.patience import GUARD_S
-from tests.recorders.record_slurm_mixed import CONF, HIGH, MixedSlurm
-from tests.servers.slurmd import Slurm, reason_to_skip, settings_of
-from tracebed.converters.workload import Provenance, System, Workload
+from tests.servers.slurmd import Slurm, reason_to_skip, release
 from tracebed.ground.errors import InputError
 from tracebed.orchestrator.replay.batch.base import BatchSettings, Refused
 from tracebed.slurm.batch_system import SlurmSystem
+from tracebed.slurm.resize_layer import GRES, LOSES, SHARED
 
 REASON = reason_to_skip(accounting=True)
 pytestmark = [pytest.mark.skipif(REASON is not None, reason=str(REASON)), pytest.mark.slow]
 
-SETTINGS = settings_of(CONF)
-SETTINGS |= {"SchedulerParameters": f"{SETTINGS['SchedulerParameters']},permit_job_expansion", "KillWait": "1"}
-ACCOUNTS = {"daemon": "physics", "games": "biology"}
-"""User of each Debian -> account."""
-
-
-class LayerSlurm(MixedSlurm):
-    """A Slurm of three partitions, with the users of `ACCOUNTS`, in which jobs may expand."""
-
-    def _serve_accounting(self) -> None:
-        Slurm._serve_accounting(self)
-        self("sacctmgr", "-i", *HIGH.split())
-        for user, account in ACCOUNTS.items():
-            self("sacctmgr", "-i", "add", "account", account, "cluster=trial")
-            self("sacctmgr", "-i", "add", "user", user, f"account={account}", "cluster=trial", "qos=normal,high")
-
 
 @pytest.fixture(scope="module")
-def folder() -> Iterator[Path]:
-    """Yield a folder that all users can enter."""
-    path = Path(tempfile.mkdtemp(prefix="tracebed-layer-"))
-    path.chmod(0o755)
-    yield path
-    shutil.rmtree(path)
-
-
-@pytest.fixture(scope="module")
-def slurm(folder: Path) -> Iterator[LayerSlurm]:
+def slurm() -> Iterator[LayerSlurm]:
     """Yield a Slurm whose jobs can be resized."""
-    cluster = LayerSlurm(folder / "slurm", nodes=8, cores=4, accounting=True, settings=SETTINGS)
-    try:
-        cluster.up()
+    with started("layer") as cluster:
         yield cluster
-    finally:
-        cluster.down()
 
 
-def jobs(*rows: dict[str, object]) -> Workload:
-    """Return a workload. Jobs are rigid and of `daemon`, on whole small nodes of the partition main, by default."""
-    default: dict[str, object] = {
-        **{"run_time": 6.0, "time_limit": 300.0, "nodes": 1, "cores_per_node": 4, "kind": "rigid", "speedup": ""},
-        **{"speedup_parameters": "", "user": "daemon", "group": "physics", "queue": "normal", "partition": "main"},
-        **{"features": "small", "gres": "", "memory_mib": 1000.0},
-    }
-    table = pd.DataFrame([{**default, "job_id": f"j{number}", **row} for number, row in enumerate(rows)])
-    for name, otherwise in (("nodes_min", "nodes"), ("nodes_max", "nodes"), ("nodes_pref", "nodes")):
-        table[name] = table[name].fillna(table[otherwise]) if name in table else table[otherwise]
-    return Workload(table, Provenance(system=System(8, 8)))
-
-
-def malleable(nodes: int, least: int, **row: object) -> dict[str, object]:
-    """Return the columns of a malleable job."""
-    sizes = {"nodes": nodes, "nodes_min": least, "nodes_max": 2 * nodes, "kind": "malleable"}
-    return {**sizes, "speedup": "amdahl", "speedup_parameters": "1.0", **row}
+@pytest.fixture(scope="module")
+def folder(slurm: LayerSlurm) -> Path:
+    """Return a folder that all users can enter."""
+    return slurm.folder.parent
 
 
 def layer(policy: str) -> list[str]:
@@ -89,28 +48,22 @@ def layer(policy: str) -> list[str]:
     return [f"resizes={policy}", "resize-interval=1"]
 
 
-ELASTIC = malleable(4, 1, submit_time=0.0, run_time=16.0)
+GROWING = "main" if release() < LOSES else "alone"
+"""The partition whose jobs may shrink and expand."""
+ON_ACC, FIXED = ({"gres": "acc:2", "features": ""}, GRES) if release() < LOSES else ({"features": "big"}, SHARED)
+"""What keeps the jobs of the partition `acc` on large nodes, and why the layer does not expand such a job."""
+ELASTIC = malleable(4, 1, nodes_max=4, submit_time=0.0, run_time=16.0, partition=GROWING)
 """A job on four of the five small nodes, which shrinks to one node if another one needs two or more nodes."""
-HEAD = {"submit_time": 3.0, "nodes": 3}
-
-
-def accounted(slurm: Slurm, run: tb.Run) -> pd.DataFrame:
-    """Return what `sacct` has about the first size of each job of a run."""
-    fields = ["JobName", "User", "Account", "QOS", "Partition", "AllocCPUS", "NNodes", "ReqMem", "ReqTRES", "State"]
-    text = slurm("sacct", "-D", "-X", "-n", "-P", "-o", ",".join(fields), "-S", "now-1day")
-    rows = [line.split("|") for line in text.splitlines() if line.startswith(prefix_of(run))]
-    table = pd.DataFrame(rows, columns=fields)
-    table = table[~table["JobName"].str.contains("+", regex=False)].drop_duplicates("JobName")
-    return table.set_index(table["JobName"].str.rpartition("-")[2].astype(int)).sort_index()
+HEAD = {"submit_time": 3.0, "nodes": 3, "partition": GROWING}
 
 
 def test_jobs_have_their_demands_and_the_layer_resizes_them(slurm: LayerSlurm, folder: Path) -> None:
     workload = jobs(
         ELASTIC,
-        {"submit_time": 0.2, "partition": "acc", "gres": "acc:2", "features": "", "cores_per_node": 2, "queue": "high"},
+        {"submit_time": 0.2, "partition": "acc", **ON_ACC, "cores_per_node": 2, "queue": "high"},
         {"submit_time": 0.4, "user": "games", "group": "biology", "features": "big", "memory_mib": 2000.0},
         {"submit_time": 0.6, "user": "games", "group": "biology", "features": "big", "cores_per_node": 2},
-        malleable(1, 1, submit_time=0.8, partition="acc", gres="acc:2", features="", cores_per_node=1, run_time=12.0),
+        malleable(1, 1, submit_time=0.8, partition="acc", **ON_ACC, cores_per_node=1, run_time=12.0),
         {"submit_time": 1.0, "partition": "nowhere"},
         HEAD,
     )
@@ -127,17 +80,17 @@ def test_jobs_have_their_demands_and_the_layer_resizes_them(slurm: LayerSlurm, f
     head = run.jobs.set_index("job_id").loc["j6"]
     shrunk = done[done["kind"] == "shrink"]["ended"].iloc[0]
     assert 0.0 < head["start"] - shrunk < 3.0  # the next turn of the main loop
-    assert any("malleable jobs not expanded: they have generic resources" in each for each in run.info.warnings)
+    assert any(f"malleable jobs {FIXED}" in each for each in run.info.warnings)
 
     table = accounted(slurm, run)
     found = table[["User", "Account", "QOS", "Partition", "AllocCPUS"]].to_numpy().tolist()
     assert found == [
-        ["daemon", "physics", "normal", "main", "16"],
+        ["daemon", "physics", "normal", GROWING, "16"],
         ["daemon", "physics", "high", "acc", "2"],
         ["games", "biology", "normal", "main", "4"],
         ["games", "biology", "normal", "main", "2"],
         ["daemon", "physics", "normal", "acc", "1"],
-        ["daemon", "physics", "normal", "main", "12"],
+        ["daemon", "physics", "normal", GROWING, "12"],
     ]
     assert table["ReqMem"].tolist()[:3] == ["4000M", "1000M", "2000M"]
     held = run.allocations.set_index("job_id")["cores"]
@@ -159,16 +112,6 @@ def job_id(slurm: Slurm, run: tb.Run, number: int) -> str:
     return slurm("squeue", "-h", "-t", "all", "-n", f"{prefix_of(run)}{number}", "-o", "%A").split()[0]
 
 
-def check_no_expander_is_left(slurm: Slurm, run: tb.Run) -> None:
-    """Raise AssertionError if a job waits or runs, a job ran twice, or a node has two jobs or is allocated."""
-    slurm.until(lambda: not slurm("squeue", "-h").strip(), "jobs are left")
-    names = [name for name in slurm("squeue", "-h", "-t", "all", "-o", "%j").split() if name.startswith(prefix_of(run))]
-    own = [name for name in names if "+" not in name]
-    assert len(own) == len({*own})
-    assert tb.Run.load(run.folder).jobs.equals(run.jobs)
-    slurm.until(lambda: slurm("sinfo", "-h", "-t", "idle", "-o", "%D").strip() == "8", "nodes stay allocated")
-
-
 def test_without_a_layer_jobs_have_their_demands_and_keep_their_sizes(slurm: LayerSlurm, folder: Path) -> None:
     workload = jobs(ELASTIC | {"run_time": 6.0}, HEAD)
     run = tb.replay_on(workload, output=folder / "plain", configuration=slurm.conf, options=["demands"])
@@ -181,14 +124,7 @@ def test_without_a_layer_jobs_have_their_demands_and_keep_their_sizes(slurm: Lay
 def test_slurmctld_is_killed_between_grant_and_merge(
     slurm: LayerSlurm, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    merge = SlurmSystem.merge
-
-    @once
-    def kill(second: str) -> None:
-        kill_after_a_save(slurm)
-        slurm.serve("slurmctld", "-D", "-i")
-
-    monkeypatch.setattr(SlurmSystem, "merge", lambda self, id, second: (kill(second), merge(self, id, second)))
+    kill_before_a_merge(slurm, monkeypatch)
     workload = jobs(ELASTIC | {"run_time": 25.0}, HEAD)
     run = tb.replay_on(workload, output=folder / "killed", configuration=slurm.conf, options=layer("pref"))
     assert run.jobs["state"].tolist() == ["completed"] * 2
@@ -198,21 +134,8 @@ def test_slurmctld_is_killed_between_grant_and_merge(
 def test_a_node_of_an_expanded_job_that_dies_ends_this_job_only(
     slurm: LayerSlurm, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    merge, lost = SlurmSystem.merge, []
-
-    def lose(system: SlurmSystem, id: str, second: str) -> None:
-        nodes = slurm("squeue", "-h", "-j", second, "-o", "%N").strip()
-        merge(system, id, second)
-        if not lost:
-            lost.append(nodes)
-            slurm("scontrol", "update", f"NodeName={nodes}", "State=DOWN", "Reason=test")
-
-    monkeypatch.setattr(SlurmSystem, "merge", lose)
-    try:
+    with lost_nodes(slurm, monkeypatch):
         run = tb.replay_on(jobs(ELASTIC, HEAD), output=folder / "lost", configuration=slurm.conf, options=layer("dmr"))
-    finally:
-        for nodes in lost:
-            slurm("scontrol", "update", f"NodeName={nodes}", "State=RESUME", check=False)
     assert run.jobs["reason"].str.startswith("NODE_FAIL").tolist() == [True, False]
     assert run.jobs["state"].tolist() == ["failed", "completed"]
     slurm.until(lambda: slurm("sinfo", "-h", "-t", "idle", "-o", "%D").strip() == "8", "nodes do not return")
@@ -222,35 +145,25 @@ def test_a_node_of_an_expanded_job_that_dies_ends_this_job_only(
 @pytest.mark.parametrize("moment", ["an expander waits", "a job has shrunk"])
 def test_a_killed_replay_is_resumed(slurm: LayerSlurm, folder: Path, moment: str) -> None:
     """With the replayer, the expander that waits ends. The resumed one continues with the nodes that jobs have."""
-    output = folder / moment.replace(" ", "-")
     # The last job waits for four nodes until the second one ends. Until then, the expander of the first one waits.
-    workload = jobs(
+    rows = (
         malleable(2, 1, submit_time=0.0, run_time=16.0),
         {"submit_time": 0.5, "run_time": 25.0, "time_limit": 60.0},
         {"submit_time": 1.5, "nodes": 3, "run_time": 3.0},
         {"submit_time": 3.0, "nodes": 4, "run_time": 3.0},
     )
-    file = folder / f"{output.name}.parquet"
-    tb.write(workload, file)
-    command = [str(Path(sys.executable).with_name("tracebed")), "replay", str(file), "--scheduler", "slurm"]
-    command += ["--resizes", "dmr", "-S", "resize-interval=1", "-o", str(output)]
-    environment = {**os.environ, "SLURM_CONF": str(slurm.conf)}
-    replay = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    workload = jobs(*(row | {"partition": GROWING} for row in rows))
 
-    def is_reached() -> bool:
-        assert replay.poll() is None, "the replay has ended"
+    def reached() -> bool:
         listed = slurm("squeue", "-h", "-o", "%j %T %D").splitlines()
         if moment == "an expander waits":
             return any("+" in line and "PENDING" in line for line in listed)
         return any(line.endswith("-0 RUNNING 1") for line in listed)
 
-    slurm.until(is_reached, moment)
-    replay.send_signal(signal.SIGKILL)
-    replay.wait()
+    options = ["--resizes", "dmr", "-S", "resize-interval=1"]
+    resumed = killed(slurm, workload, folder / moment.replace(" ", "-"), options, reached, moment)
     slurm.until(lambda: "+" not in slurm("squeue", "-h", "-o", "%j"), "the expander stays")
-    done = subprocess.run([*command, "--resume"], env=environment, timeout=GUARD_S, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    run = tb.Run.load(output)
+    run = resumed()
     assert run.jobs["state"].tolist() == ["completed"] * 4
     assert len(run.info.pauses) == 1
     check_no_expander_is_left(slurm, run)

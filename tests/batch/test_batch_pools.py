@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import signal
-import subprocess
-import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import tracebed.api as tb
-from tests.batch.test_batch_layer import SETTINGS, LayerSlurm, accounted, check_no_expander_is_left, jobs, malleable
+from tests.batch.layer_slurm import (
+    LayerSlurm,
+    accounted,
+    check_no_expander_is_left,
+    jobs,
+    killed,
+    malleable,
+    started,
+)
 from tests.oracles.accounting import agreement, prefix_of, rows_of
-from tests.patience import GUARD_S
 from tests.servers.slurmd import reason_to_skip
 from tracebed.ground.errors import InputError
 
@@ -27,37 +28,23 @@ SERVES = {
     "main": {f"n{number}" for number in range(1, 9)},
     "short": {"n1", "n2", "n3"},
     "acc": {"n5", "n6", "n7", "n8"},
+    "alone": {"n1", "n2", "n3", "n4", "n5"},
 }
 MANY = {"n6", "n7", "n8"}
 """The nodes with more than one `acc`."""
 
 
 @pytest.fixture(scope="module")
-def folder() -> Iterator[Path]:
-    """Yield a folder that all users can enter."""
-    path = Path(tempfile.mkdtemp(prefix="tracebed-pools-"))
-    path.chmod(0o755)
-    yield path
-    shutil.rmtree(path)
+def slurm() -> Iterator[LayerSlurm]:
+    """Yield a Slurm whose jobs can be resized."""
+    with started("pools") as cluster:
+        yield cluster
 
 
 @pytest.fixture(scope="module")
-def slurm(folder: Path) -> Iterator[LayerSlurm]:
-    """Yield a Slurm of three partitions, and one with exclusive jobs."""
-    cluster = LayerSlurm(folder / "slurm", nodes=8, cores=4, accounting=True, settings=SETTINGS)
-    configure = cluster._configure
-
-    def configured() -> None:
-        configure()
-        with cluster.conf.open("a") as file:
-            file.write("PartitionName=alone Nodes=n[4-5] OverSubscribe=EXCLUSIVE DefMemPerCPU=1000\n")
-
-    cluster._configure = configured  # type: ignore[method-assign]
-    try:
-        cluster.up()
-        yield cluster
-    finally:
-        cluster.down()
+def folder(slurm: LayerSlurm) -> Path:
+    """Return a folder that all users can enter."""
+    return slurm.folder.parent
 
 
 def test_a_policy_decides_in_the_pools_and_slurm_agrees(slurm: LayerSlurm, folder: Path) -> None:
@@ -89,7 +76,7 @@ def test_a_policy_decides_in_the_pools_and_slurm_agrees(slurm: LayerSlurm, folde
     held = rows_of(slurm, prefix_of(run))
     used = {job: set().union(*(nodes for *_, nodes in rows)) for job, rows in held.items()}
     partitions = workload.table["partition"]
-    assert all(nodes <= SERVES.get(partitions[job], {"n4", "n5"}) for job, nodes in used.items())
+    assert all(nodes <= SERVES[partitions[job]] for job, nodes in used.items())
     assert used[1] <= MANY and used[3] <= MANY and used[4] <= MANY and used[5] <= SERVES["main"] - MANY
     table = accounted(slurm, run)
     assert table["Partition"].tolist() == ["main", "acc", "short", "acc", "main", "main", "alone"]
@@ -140,28 +127,22 @@ def test_a_node_without_starts_is_not_on_the_machine_and_the_comparison_says_so(
 
 def test_a_killed_replay_is_resumed_in_its_partitions(slurm: LayerSlurm, folder: Path) -> None:
     """By the command line. Jobs that Slurm has started are adopted, held ones are decided again."""
-    file, output = folder / "killed.parquet", folder / "killed"
     workload = jobs(
         malleable(2, 1, submit_time=0.0, run_time=20.0),
         malleable(2, 1, submit_time=0.2, run_time=20.0, partition="acc", gres="acc:2", features=""),
         {"submit_time": 0.4, "partition": "short", "nodes": 3, "time_limit": 120.0},
         {"submit_time": 0.6, "partition": "acc", "gres": "acc:3", "features": "", "nodes": 3},
     )
-    tb.write(workload, file)
-    command = [str(Path(sys.executable).with_name("tracebed")), "replay", str(file), "--scheduler", "slurm"]
-    command += ["--policy", "pref", "-S", "demands", "-o", str(output)]
-    environment = {**os.environ, "SLURM_CONF": str(slurm.conf)}
-    replay = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    slurm.until(lambda: slurm("squeue", "-h", "-o", "%j %T").count(" RUNNING") >= 2, "no job runs")
-    replay.send_signal(signal.SIGKILL)
-    replay.wait()
+
+    def reached() -> bool:
+        return slurm("squeue", "-h", "-o", "%j %T").count(" RUNNING") >= 2
+
+    resumed = killed(slurm, workload, folder / "killed", ["--policy", "pref", "-S", "demands"], reached, "no job runs")
     slurm("scontrol", "update", "NodeName=n4", "State=DRAIN", "Reason=test")  # it stays on the machine
     try:
-        done = subprocess.run([*command, "--resume"], env=environment, timeout=GUARD_S, capture_output=True, text=True)
+        run = resumed()
     finally:
         slurm("scontrol", "update", "NodeName=n4", "State=RESUME")
-    assert done.returncode == 0, done.stderr
-    run = tb.Run.load(output)
     assert run.jobs["state"].tolist() == ["completed"] * 4
     assert run.info.machine is not None and len(run.info.machine.nodes) == 8
     assert [each["node"] for each in run.info.outages] in ([], ["n4"])

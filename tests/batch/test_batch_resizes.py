@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -252,9 +253,8 @@ def check_nothing_is_left(slurm: Slurm, run: tb.Run) -> None:
     assert tb.Run.load(run.folder).jobs.equals(run.jobs)  # checks that no node has two jobs
 
 
-def test_slurmctld_is_killed_between_grant_and_merge(
-    slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def kill_before_a_merge(slurm: Slurm, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kill slurmctld before the first merge, and start it again."""
     merge = SlurmSystem.merge
 
     @once
@@ -263,6 +263,34 @@ def test_slurmctld_is_killed_between_grant_and_merge(
         slurm.serve("slurmctld", "-D", "-i")
 
     monkeypatch.setattr(SlurmSystem, "merge", lambda self, id, second: (kill(second), merge(self, id, second)))
+
+
+@contextmanager
+def lost_nodes(slurm: Slurm, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let the nodes of the first merge go down after it, until the block ends."""
+    merge, lost = SlurmSystem.merge, list[str]()
+
+    def lose(system: SlurmSystem, id: str, second: str) -> None:
+        nodes = slurm("squeue", "-h", "-j", second, "-o", "%N").strip()
+        merge(system, id, second)
+        if not lost:
+            lost.append(nodes)
+            slurm("scontrol", "update", f"NodeName={nodes}", "State=DOWN", "Reason=test")
+
+    monkeypatch.setattr(SlurmSystem, "merge", lose)
+    try:
+        yield
+    finally:
+        for nodes in lost:
+            slurm("scontrol", "update", f"NodeName={nodes}", "State=RESUME", check=False)  # they may be back already
+        slurm.until(lambda: not unusable(SlurmSystem(BatchSettings(configuration=slurm.conf))), "nodes are lost")
+    assert lost
+
+
+def test_slurmctld_is_killed_between_grant_and_merge(
+    slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kill_before_a_merge(slurm, monkeypatch)
     run = tb.replay_on(mixed(8, 1), "slurm", "pref", output=tmp_path / "run", configuration=slurm.conf)
     assert run.jobs["state"].unique().tolist() == ["completed"]
     check_nothing_is_left(slurm, run)
@@ -287,27 +315,8 @@ def test_nodes_that_jobs_of_others_hold_are_not_used(slurm: Slurm, tmp_path: Pat
 def test_a_node_of_an_expanded_job_that_dies_ends_this_job_only(
     slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    merge, lost = SlurmSystem.merge, []
-
-    @once
-    def lose(system: SlurmSystem, id: str, second: str) -> None:
-        nodes = slurm("squeue", "-h", "-j", second, "-o", "%N").strip()
-        merge(system, id, second)
-        lost.append(nodes)
-        slurm("scontrol", "update", f"NodeName={nodes}", "State=DOWN", "Reason=test")
-
-    def merging(system: SlurmSystem, id: str, second: str) -> None:
-        before = len(lost)
-        lose(system, id, second)
-        if len(lost) == before:
-            merge(system, id, second)
-
-    monkeypatch.setattr(SlurmSystem, "merge", merging)
-    try:
+    with lost_nodes(slurm, monkeypatch):
         run = tb.replay_on(mixed(8, 1), "slurm", "pref", output=tmp_path / "run", configuration=slurm.conf)
-    finally:
-        slurm("scontrol", "update", f"NodeName={lost[0]}", "State=RESUME", check=False)  # they may be back already
-        slurm.until(lambda: not unusable(SlurmSystem(BatchSettings(configuration=slurm.conf))), "nodes are lost")
     failed = run.jobs[run.jobs["state"] != "completed"]
     assert failed["reason"].str.startswith("NODE_FAIL").tolist() == [True]
     check_nothing_is_left(slurm, run)

@@ -20,7 +20,7 @@ from tracebed.machine.machine import Machine, NodeClass
 from tracebed.orchestrator.replay.batch.base import BatchSettings, JobObservation, LayerJob, Phase
 from tracebed.orchestrator.replay.batch.records import JobRecords
 from tracebed.orchestrator.replay.batch.watched import WatchedJob, never_starts
-from tracebed.slurm import live_layer
+from tracebed.slurm import resize_layer
 from tracebed.slurm.batch_system import SlurmSystem
 from tracebed.slurm.job_states import is_limit
 from tracebed.slurm.live_layer import decided
@@ -175,7 +175,7 @@ def test_a_job_on_shared_nodes_does_not_grow_beyond_its_largest_size() -> None:
     assert decided(state(running), "dmr", [layer(1, ["n1"], largest=3)], set()).expansions == {"1": 2}
     assert decided(state(running), "dmr", [layer(1, ["n1"], largest=3, waits=True)], set()).expansions == {}
     newer = decided(state(running, release="24.11"), "dmr", [layer(1, ["n1"], largest=3)], set())
-    assert (newer.expansions, newer.excluded) == ({}, {"1": live_layer.SHARED})
+    assert (newer.expansions, newer.excluded) == ({}, {"1": resize_layer.SHARED})
 
 
 def test_a_job_with_less_than_a_minute_left_asks_for_no_nodes() -> None:
@@ -185,20 +185,34 @@ def test_a_job_with_less_than_a_minute_left_asks_for_no_nodes() -> None:
 
 
 def test_exclusive_jobs_expand_and_do_not_shrink_before_26_05() -> None:
+    plain = CLUSTER.model_copy(update={"kinds": tuple(kind.model_copy(update={"gres": {}}) for kind in CLUSTER.kinds)})
     one = live(1, partition="own", held=on("b1", cores=8), per_node=8, whole=True)
-    assert decided(state(one), "dmr", [layer(1, ["b1"])], set()).expansions == {"1": 1}
+    assert decided(state(one, cluster=plain), "dmr", [layer(1, ["b1"])], set()).expansions == {"1": 1}
     both = live(1, partition="own", held=on("b1", "b2", cores=8), per_node=8, whole=True)
     head = live(9, partition="own", fewest=1, cores=8, per_node=8)
-    found = decided(state(both, head), "dmr", [layer(1, ["b1", "b2"])], set())
-    assert (found.shrinks, found.excluded) == ({}, {"1": live_layer.EXCLUSIVE})
-    cards = decided(state(replace(both, gres="acc:1", held=on("b1", cores=8))), "dmr", [layer(1, ["b1"])], set())
-    assert (cards.expansions, cards.excluded) == ({}, {"1": live_layer.GRES})  # neither shrinks nor expands
-    newer = decided(state(both, head, release="24.11"), "dmr", [layer(1, ["b1", "b2"])], set())
+    found = decided(state(both, head, cluster=plain), "dmr", [layer(1, ["b1", "b2"])], set())
+    assert (found.shrinks, found.excluded) == ({}, {"1": resize_layer.EXCLUSIVE})
+    newer = decided(state(both, head, cluster=plain, release="24.11"), "dmr", [layer(1, ["b1", "b2"])], set())
     assert (newer.shrinks, newer.excluded) == ({"1": ("b2",)}, {})
+    assert decided(state(one, cluster=plain, release="24.11"), "dmr", [layer(1, ["b1"])], set()).expansions == {"1": 1}
+
+
+@pytest.mark.parametrize(("release", "shrinks"), [("22.05", {}), ("24.11", {"1": ("b2",)})])
+@pytest.mark.parametrize(("gres", "reason"), [("acc:1", resize_layer.GRES), ("", resize_layer.GIVEN)])
+def test_exclusive_jobs_do_not_expand_on_a_cluster_with_generic_resources(
+    release: str, shrinks: dict[str, tuple[str, ...]], gres: str, reason: str
+) -> None:
+    both = live(1, partition="own", held=on("b1", "b2", cores=8), per_node=8, whole=True, gres=gres)
+    head = live(9, partition="own", fewest=1, cores=8, per_node=8)
+    found = decided(state(both, head, release=release), "dmr", [layer(1, ["b1", "b2"])], set())
+    assert (found.shrinks, found.excluded) == (shrinks, {"1": reason})
+    one = replace(both, held=on("b1", cores=8))
+    assert decided(state(one, release=release), "dmr", [layer(1, ["b1"])], set()).expansions == {}
 
 
 @pytest.mark.parametrize(
-    ("mode", "reason", "shrinks"), [("requeue", live_layer.PREEMPTED, True), ("suspend", live_layer.SUSPENDED, False)]
+    ("mode", "reason", "shrinks"),
+    [("requeue", resize_layer.PREEMPTED, True), ("suspend", resize_layer.SUSPENDED, False)],
 )
 def test_jobs_that_may_be_preempted_do_not_expand(mode: str, reason: str, shrinks: bool) -> None:
     main, other = CLUSTER.partitions
@@ -213,11 +227,11 @@ def test_jobs_that_may_be_preempted_do_not_expand(mode: str, reason: str, shrink
 @pytest.mark.parametrize(
     ("fields", "reason", "shrinks"),
     [
-        ({"gres": "acc:1"}, live_layer.GRES, True),
-        ({"reservation": "maintenance"}, live_layer.RESERVED, False),
-        ({"deadline": 1000.0}, live_layer.DEADLINE, False),
-        ({"whole_id": "7"}, live_layer.COMPONENT, False),
-        ({"per_node": 0}, live_layer.SPREAD, False),
+        ({"gres": "acc:1"}, resize_layer.GRES, True),
+        ({"reservation": "maintenance"}, resize_layer.RESERVED, False),
+        ({"deadline": 1000.0}, resize_layer.DEADLINE, False),
+        ({"whole_id": "7"}, resize_layer.COMPONENT, False),
+        ({"per_node": 0}, resize_layer.SPREAD, False),
     ],
 )
 def test_jobs_that_are_not_resized_have_a_reason(fields: dict[str, Any], reason: str, shrinks: bool) -> None:
@@ -227,6 +241,28 @@ def test_jobs_that_are_not_resized_have_a_reason(fields: dict[str, Any], reason:
     assert bool(found.shrinks) == shrinks
     smaller = live(1, held=on("n1"), **fields)
     assert decided(state(smaller), "pref", [layer(1, ["n1"], largest=4)], set()).expansions == {}
+
+
+@pytest.mark.parametrize(
+    ("exclusions", "whole", "release", "expected"),
+    [
+        ((), False, 22.05, (True, True, "")),
+        ((), False, 24.11, (True, False, resize_layer.SHARED)),
+        ((), True, 22.05, (False, True, resize_layer.EXCLUSIVE)),
+        ((), True, 24.11, (True, True, "")),
+        ((resize_layer.GRES,), False, 26.05, (True, False, resize_layer.GRES)),
+        ((resize_layer.PREEMPTED, resize_layer.GRES), True, 22.05, (False, False, resize_layer.GRES)),
+        ((resize_layer.PREEMPTED, resize_layer.SUSPENDED), True, 24.11, (False, False, resize_layer.SUSPENDED)),
+        ((resize_layer.DEADLINE,), False, 22.05, (False, False, resize_layer.DEADLINE)),
+    ],
+)
+def test_what_a_layer_may_do_with_a_job_is_a_table(
+    exclusions: tuple[str, ...], whole: bool, release: float, expected: tuple[bool, bool, str]
+) -> None:
+    assert resize_layer.permission(exclusions, whole=whole, release=release, gives_gres=False) == expected
+    if whole and expected[1]:
+        expected = (expected[0], False, resize_layer.GIVEN)
+    assert resize_layer.permission(exclusions, whole=whole, release=release, gives_gres=True) == expected
 
 
 # -- around it ---------------------------------------------------------------------------------------------------------
@@ -319,7 +355,8 @@ def test_what_no_policy_can_decide_is_refused() -> None:
         held(row(reservation="later"), row())
     with pytest.raises(InputError, match="1 malleable job in partitions with exclusive jobs, such as own: Slurm"):
         held(row(), row(partition="own"))
-    assert len(held(row(partition="own"), release=24.11).options) == 1
+    newer = held(row(partition="own"), row(), release=24.11)
+    assert (len(newer.options), newer.shrink_only) == (2, {0})  # it gets the generic resources of the cluster
 
 
 def test_some_of_the_nodes_of_a_cluster_are_a_cluster() -> None:

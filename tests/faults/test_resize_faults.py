@@ -142,3 +142,19 @@ def test_a_killed_replay_cancels_the_second_job_that_it_left() -> None:
         assert longest_second(play) < SECOND_S / 4
         found += "twice" not in kinds(play) and bool(play.log)
     assert found
+
+
+def test_a_killed_replay_has_shrunk_a_job_to_nodes_that_it_held_before() -> None:
+    """The controller is killed between a shrink and its answer. The first observation of the resumed one is right.
+
+    Seed 5043.
+    """
+    jobs = (
+        *((29.11, 126.265, 1200.0, 8), (30.011, 17.937, 1800.0, 8), (30.011, 27.15, 600.0, 2)),
+        *((30.061, 5.656, 1800.0, 4), (30.061, 40.666, 1800.0, 4), (30.684, 50.167, 600.0, 4)),
+        *((30.684, 71.732, 1200.0, 4), (31.096, 7.814, 1800.0, 8), (31.258, 34.579, 600.0, 2)),
+        *((32.189, 27.895, 600.0, 4), (32.26, 104.237, 1800.0, 1), (32.526, 17.551, 1200.0, 8)),
+        (32.526, 37.447, 600.0, 8),
+    )
+    faults = (BatchFault("kill_other", 983, 0.3, 0.365), BatchFault("start_lost", 4.57, 25.0, 0.834))
+    assert violations(ResizingScenario(5043, jobs, faults, accounting=True, policy="min")) == []

@@ -29,21 +29,21 @@ from tracebed.operators.whatif.malleable import (
     MEASURED,
     MODELS,
     SEEDS,
-    STAYS,
     Candidates,
     Malleability,
     Malleable,
     candidates_of,
     resize_costs,
-    settings_of_layer,
 )
 from tracebed.operators.whatif.members import Held, Predicted, Side
+from tracebed.operators.whatif.pictures import pictures
 from tracebed.operators.whatif.resizing import MALLEABLE, RIGID, Resizing
 from tracebed.operators.whatif.shares import percent
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.slurm.conf import of_lines
 from tracebed.slurm.conf_lines import lines_of
 from tracebed.slurm.database import Association, Database, Limits, Qos
+from tracebed.slurm.layer_settings import unsuitable
 from tracebed.slurm.machine import SlurmCluster
 
 Call = Callable[..., tuple[int, str, str]]
@@ -51,9 +51,7 @@ CONF = """SchedulerParameters=bf_interval=30
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 PriorityType=priority/basic
-GresTypes=gpu
-NodeName=n[1-12] CPUs=8 Gres=gpu:1
-NodeName=n[13-16] CPUs=8
+NodeName=n[1-16] CPUs=8
 PartitionName=batch Nodes=n[1-12] Default=YES OverSubscribe=EXCLUSIVE
 PartitionName=long Nodes=n[13-16]
 """
@@ -210,7 +208,7 @@ def test_jobs_that_cannot_be_malleable_are_counted_with_the_reason(conf: Path) -
         ("1", "are components of heterogeneous jobs"),
         ("1", "have cores that may lie on any number of nodes (no --ntasks-per-node)"),
         ("1", "run in an advance reservation"),
-        ("2", f"can neither shrink ({STAYS}) nor grow (nodes that jobs share, GRES, no other node)"),
+        ("2", "can neither shrink (one node) nor grow (nodes that jobs share, GRES, no other node)"),
     ]
 
 
@@ -229,10 +227,24 @@ def test_what_slurm_permits_depends_on_its_release(
     log = jobs(2, 1, 2, 8, 1, 2, gres=gres, partition=parts)  # GRES; three of whole nodes; one, and two shared nodes
     found = candidates_of(log, cluster_at(conf), release=release)
     assert found.rows.tolist() == able
+    assert any("Slurm before 24.11 loses" in note for note in found.notes) == (release < 24.11)
     for text, count in kinds.items():
         assert [note.partition(" ")[0] for note in found.notes if text in note and "jobs that can" in note] == [
             str(count)
         ]
+
+
+def test_no_job_of_whole_nodes_grows_on_a_cluster_with_gpus(tmp_path: Path) -> None:
+    path = tmp_path / "slurm.conf"
+    path.write_text(CONF.replace("CPUs=8", "CPUs=8 Gres=gpu:1").replace("NodeName", "GresTypes=gpu\nNodeName", 1))
+    found = candidates_of(jobs(2, 4), cluster_at(path), release=24.11)
+    assert found.most.tolist() == [2, 4]
+    assert any(note.startswith("2 of 2 jobs that can be malleable shrink, but do not") for note in found.notes)
+    with pytest.raises(InputError, match="2 of 2 jobs cannot be malleable: they can neither shrink"):
+        candidates_of(jobs(2, 4), cluster_at(path))
+    linear = path.read_text().replace("select/cons_tres\nSelectTypeParameters=CR_Core", "select/linear")
+    path.write_text(linear)
+    assert (candidates_of(jobs(2, 4), cluster_at(path)).most > np.array([2, 4])).all()
 
 
 def test_conditions_are_noted_and_may_leave_no_job(conf: Path) -> None:
@@ -269,7 +281,7 @@ def test_settings_without_which_slurm_does_not_resize_are_noted(
 ) -> None:
     path = tmp_path / "slurm.conf"
     path.write_text(f"{lines}\nNodeName=n[1-4] CPUs=8\nPartitionName=batch Nodes=ALL Default=YES\n")
-    found = settings_of_layer(lines_of(path), cluster_at(path))
+    found = unsuitable({line.key.lower(): line.value for line in lines_of(path)}, cluster_at(path))
     assert [note.removeprefix("the slurm.conf ").partition(", with")[0] for note in found] == [*settings]
     assert not any("permit_job_expansion" in text for text in of_lines(lines_of(path), path, plain=True).differences)
 
@@ -297,7 +309,8 @@ def test_limits_that_count_merged_jobs_are_noted(
         ),
         qos=(Qos(name="normal"), Qos(name="long", limits=Limits(account_jobs=0))),
     )
-    found = settings_of_layer(lines_of(path), cluster_at(path).model_copy(update={"database": database}))
+    values = {line.key.lower(): line.value for line in lines_of(path)}
+    found = unsuitable(values, cluster_at(path).model_copy(update={"database": database}))
     assert [note.partition("(")[2].partition(")")[0] for note in found] == ([", ".join(noted)] if noted else [])
 
 
@@ -717,6 +730,16 @@ def test_the_document_and_the_page_have_the_answer(half: tb.WhatIf, tmp_path: Pa
     assert (tmp_path / "answer" / "plots" / "staircase.csv").exists()
 
 
+def test_the_axis_of_nodes_has_whole_numbers(half: tb.WhatIf) -> None:
+    assert half.malleable is not None and half.malleable.staircase is not None
+    day = half.malleable.staircase.assign(after=lambda table: table["after"].clip(upper=2), before=1)
+    small = replace(half, malleable=replace(half.malleable, staircase=day))
+    (axes,) = pictures(small)["staircase"][1].draw(6.0).axes
+    ticks = axes.get_yticks()
+    assert len(ticks) > 1
+    assert (ticks == ticks.round()).all()
+
+
 def test_the_same_text_gives_the_same_answer(of_log: tuple[Path, tb.Workload], half: tb.WhatIf) -> None:
     conf, log = of_log
     again = tb.whatif_malleable(log, conf, "share=0.5,policy=dmr,release=26.05", members=6, workers=1)
@@ -744,7 +767,7 @@ def test_jobs_that_the_layer_does_not_expand_are_noted(of_log: tuple[Path, tb.Wo
     preempting.write_text(f"PreemptType=preempt/partition_prio\nPreemptMode=REQUEUE\n{tiers}")
     found = tb.whatif_malleable(log, preempting, "share=1,release=26.05", members=2, workers=1)
     assert found.malleable is not None
-    text = f"{found.malleable.cells[0].jobs} malleable jobs: each may be preempted, and does not expand"
+    text = f"{found.malleable.cells[0].jobs} malleable jobs not expanded: they may be preempted"
     assert f"dmr, 100 %, first seed: {text}" in found.notes
 
 

@@ -403,6 +403,7 @@ def with_resizing(seed: int, inputs: Inputs) -> Inputs:
         sizes,
         draw.choice(RESIZE_POLICIES),
         draw.choice((22.05, 24.11, 26.05)),
+        gives_gres=False,
         counted=draw.random() < 0.5,
         interval_s=draw.choice((1.0, 5.0, 30.0)),
         phase_s=draw.choice((0.0, 0.3)),

@@ -19,6 +19,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 import psutil
@@ -97,6 +98,21 @@ def reason_to_skip(accounting: bool = False) -> str | None:
         packages = "slurmctld slurmd slurm-client munge" + (" slurmdbd mariadb-server" if accounting else "")
         return f"no {', '.join(missing)}: apt-get install {packages}"
     return None if os.geteuid() == 0 else "several slurmd on one host need root"
+
+
+@cache
+def release() -> float:
+    """Return the release of Slurm that this machine has, such as 22.05; 0: it has none."""
+    program = shutil.which("slurmctld", path=SEARCHED)
+    if program is None:
+        return 0.0
+    shown = subprocess.run([program, "-V"], capture_output=True, text=True, check=True).stdout
+    return float(".".join(shown.split()[1].split(".")[:2]))
+
+
+def exclusive() -> str:
+    """Return the setting of a partition whose jobs have whole nodes."""
+    return "Exclusive=NODE" if release() >= 26.05 else "OverSubscribe=EXCLUSIVE"
 
 
 def settings_of(lines: str) -> dict[str, str]:

@@ -192,6 +192,13 @@ def test_the_content_says_what_a_file_is() -> None:
     assert qos["grpmem"].limits.tres == {"mem": 2048, "gres/lic": 3}
 
 
+def test_a_dump_of_slurm_26_05_begins_with_its_qos(tmp_path: Path) -> None:
+    newer = tmp_path / "dump.cfg"
+    lines = "# a comment\nQOS - 'normal':Description='Normal QOS default'\nQOS - 'high':Priority=100:MaxTRESPU=cpu=8\n"
+    newer.write_text(lines + (FOLDER / "dump.cfg").read_text())
+    assert read(FOLDER / "slurm.conf", newer, FOLDER / "qos.txt").cluster == read(*FILES).cluster
+
+
 def test_without_the_database_a_warning_says_what_is_assumed() -> None:
     said = "\n".join(read(FOLDER / "slurm.conf").differences)
     assert "all of a level are assumed to be equal (give the output of `sacctmgr dump CLUSTER`, too)" in said

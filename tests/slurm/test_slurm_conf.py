@@ -199,6 +199,21 @@ def test_no_node_of_another_machine_is_used(tmp_path: Path) -> None:
     assert "both -P @slurm.conf and another machine are given" in str(result.exception)
 
 
+@pytest.mark.parametrize(
+    ("layer", "noted"), [([], False), (["-P", "resizes=none"], False), (["-P", "resizes=dmr"], True)]
+)
+def test_settings_that_do_not_suit_a_layer_are_noted(tmp_path: Path, layer: list[str], noted: bool) -> None:
+    workload, conf = workload_of(4, tmp_path / "w.parquet"), tmp_path / "slurm.conf"
+    conf.write_text(
+        "AccountingStorageType=accounting_storage/slurmdbd\nNodeName=n[1-4] CPUs=64\nPartitionName=p Nodes=ALL\n"
+    )
+    arguments = ["simulate", str(workload), "--policy", "slurm", "-P", f"@{conf}", *layer, "--over-limit", "kill"]
+    result = CliRunner().invoke(tracebed, [*arguments, "-o", str(tmp_path / "run")])
+    assert result.exit_code == 0, result.output
+    assert ("lacks SchedulerParameters=permit_job_expansion" in result.output) == noted
+    assert "AccountingStorageType" not in result.output
+
+
 def test_no_testbed_has_the_machine_of_a_slurm_conf(tmp_path: Path) -> None:
     workload = workload_of(4, tmp_path / "w.parquet")
     options = ["--policy", "slurm", "-P", f"@{OPERATOR}", "--inventory", "emulated-4", "-o", str(tmp_path / "run")]

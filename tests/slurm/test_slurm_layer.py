@@ -22,6 +22,7 @@ from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.prediction import predict
+from tracebed.slurm import resize_layer
 from tracebed.slurm.conf import read
 from tracebed.slurm.simulation import engine
 from tracebed.slurm.simulation.inputs import ENDED, Resized
@@ -153,6 +154,17 @@ def test_a_job_with_generic_resources_shrinks_and_never_expands(tmp_path: Path) 
     assert any("generic resources" in warning for warning in run.info.warnings)
 
 
+@pytest.mark.parametrize("release", [22.05, 24.11])
+def test_jobs_of_whole_nodes_do_not_expand_on_clusters_with_generic_resources(tmp_path: Path, release: float) -> None:
+    """Slurm gives them all generic resources of their nodes, and refuses to merge them."""
+    for gres in ("GresTypes=gpu\nNodeName=n4 CPUs=2 Gres=gpu:1\n", "NodeName=n4 CPUs=2\n"):
+        conf = f"{SHARED}{gres}NodeName=n[1-3] CPUs=2\nPartitionName=main Nodes=ALL OverSubscribe=EXCLUSIVE\n"
+        run = simulated(tmp_path, conf, [{"nodes": 2, "nodes_min": 2, "nodes_max": 4, **MALLEABLE}], release=release)
+        assert resizes(run) == ([] if "gpu" in gres else [("1", 2, 4)])
+        noted = any(resize_layer.GIVEN in warning for warning in run.info.warnings)
+        assert noted == (not resizes(run))
+
+
 @pytest.mark.parametrize(("release", "expected"), [(22.05, []), (24.11, [("1", 4, 2)])])
 def test_exclusive_jobs_shrink_on_the_releases_that_allocate_their_nodes_again(
     tmp_path: Path, release: float, expected: list[tuple[str, int, int]]
@@ -161,7 +173,7 @@ def test_exclusive_jobs_shrink_on_the_releases_that_allocate_their_nodes_again(
     waiting = {"nodes": 2, "submit_time": 100.0, "run_time": 5000.0, "time_limit": 6000.0}
     run = simulated(tmp_path, conf, [{"nodes_min": 2, "nodes_pref": 2, **MALLEABLE}, waiting], release=release)
     assert resizes(run) == expected
-    assert any("exclusive" in warning for warning in run.info.warnings) == (not expected)
+    assert any(resize_layer.EXCLUSIVE in warning for warning in run.info.warnings) == (not expected)
 
 
 def test_jobs_that_share_nodes_expand_up_to_the_size_that_they_had_and_not_on_newer_releases(tmp_path: Path) -> None:
@@ -170,7 +182,7 @@ def test_jobs_that_share_nodes_expand_up_to_the_size_that_they_had_and_not_on_ne
     assert resizes(simulated(tmp_path, SHARED + FOUR, [job, waiting])) == [("1", 2, 1), ("1", 1, 2)]
     run = simulated(tmp_path, SHARED + FOUR, [job, waiting], release=24.11)
     assert resizes(run) == [("1", 2, 1)]
-    assert any("other jobs on its new nodes" in warning for warning in run.info.warnings)
+    assert any(resize_layer.SHARED in warning for warning in run.info.warnings)
 
 
 def test_an_expander_leaves_nodes_that_are_reserved_before_its_job_ends(tmp_path: Path) -> None:

@@ -31,6 +31,9 @@ class Configured(Protocol):
     def differences(self) -> Sequence[str]:
         """Settings that the policy does not model, one sentence for each group of settings."""
 
+    def noted(self, parameters: Mapping[str, str]) -> Sequence[str]:
+        """Return `differences`, and settings that contradict these parameters of the policy, a sentence each."""
+
     @property
     def machine(self) -> Machine | None:
         """The machine; None: the files describe none, or nodes that are all alike."""

@@ -37,6 +37,7 @@ from tracebed.orchestrator.scheduling.names import RESIZE_POLICIES
 from tracebed.slurm.environment import check_conf, explained
 from tracebed.slurm.job_fields import memory, whole_nodes
 from tracebed.slurm.job_states import is_held, is_limit, is_permanent, is_usable, meaning
+from tracebed.slurm.layer_settings import EXPANSION, NO_SHRINK
 from tracebed.slurm.live_layer import decided
 from tracebed.slurm.machine import SlurmMachine
 from tracebed.slurm.scontrol import Record, records
@@ -55,8 +56,6 @@ OWN_OPTIONS = frozenset(
     }
 )
 """Options of `sbatch` that tracebed sets, or that are not possible in a replay."""
-EXPANSION, NO_SHRINK = "permit_job_expansion", "disable_job_shrink"
-"""Words of `SchedulerParameters` that permit expansions and forbid shrinks."""
 EXCLUSIVE = ("OverSubscribe=EXCLUSIVE", "Exclusive=NODE", "Exclusive=TOPO")
 """Settings of a partition whose jobs are exclusive, to Slurm 25.11 and from 26.05 on."""
 GRANT_S = 5

@@ -48,6 +48,7 @@ from tracebed.slurm.conf_lines import (
     whole,
 )
 from tracebed.slurm.database import CONF, DUMP, QOS, RESERVATIONS, Database, kind_of, read_dump, read_qos
+from tracebed.slurm.layer_settings import unsuitable
 from tracebed.slurm.machine import SlurmCluster, SlurmMachine, machine_of
 from tracebed.slurm.reservations import Reservation
 
@@ -90,6 +91,7 @@ class SlurmConf:
         where: the file.
         cluster: the cluster, if jobs share nodes, nodes or partitions differ, or jobs have priorities; else None.
         reservations: its advance reservations; None: unknown.
+        of_layer: settings that do not suit a layer that resizes jobs, one sentence each.
     """
 
     parameters: dict[str, str]
@@ -98,6 +100,11 @@ class SlurmConf:
     where: str = ""
     cluster: SlurmCluster | None = None
     reservations: tuple[Reservation, ...] | None = None
+    of_layer: tuple[str, ...] = ()
+
+    def noted(self, parameters: Mapping[str, str]) -> tuple[str, ...]:
+        """Return what a user should know of the file in a simulation with these parameters of the policy."""
+        return (*self.differences, *(self.of_layer if parameters.get("resizes", "none") != "none" else ()))
 
     @cached_property
     def machine(self) -> SlurmMachine | None:
@@ -204,7 +211,8 @@ def of_lines(
         *gaps,
         *([NO_QOS] if machine and machine.preempt.by_qos and not machine.database.qos else []),
     )
-    return SlurmConf(conf.parameters, differences, dict(sizes), str(path), machine)
+    notes = tuple(unsuitable(values, machine))
+    return SlurmConf(conf.parameters, differences, dict(sizes), str(path), machine, of_layer=notes)
 
 
 def read_machine(*paths: Path) -> SlurmMachine:

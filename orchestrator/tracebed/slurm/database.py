@@ -22,7 +22,7 @@ RESERVATIONS = "list of reservations"
 """What a file is."""
 MAX_BYTES = 2**26
 """Largest accepted size of a file. A dump has some hundred bytes for each user."""
-ENTRY = re.compile(r"(Cluster|Parent|Account|User) - '([^']*)'((?::\w+=(?:'[^']*'|[^:']*))*)\s*")
+ENTRY = re.compile(r"(QOS|Cluster|Parent|Account|User) - '([^']*)'((?::\w+=(?:'[^']*'|[^:']*))*)\s*")
 SETTING = re.compile(r":(\w+)=(?:'([^']*)'|([^:']*))")
 PARENT = ("parent", str(2**31 - 1))
 """How dumps of newer versions, and of 22.05, write `Fairshare=parent`."""
@@ -195,6 +195,8 @@ def read_dump(text: str, where: str) -> tuple[tuple[Association, ...], list[str]
             hint = "give the output of `sacctmgr dump CLUSTER`, unchanged"
             raise InputError(f"{line[:60]!r} is not a line of sacctmgr dump", where=here, hint=hint)
         kind, name, rest = entry.groups()
+        if kind == "QOS":  # the dump of Slurm 26.05 begins with them; their limits are read from the table of QOS
+            continue
         values = {key: quoted or plain for key, quoted, plain in SETTING.findall(rest)}
         if kind == "Parent":
             if name not in qos_of:

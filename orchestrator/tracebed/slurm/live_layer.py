@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from tracebed.orchestrator.replay.batch.base import LayerJob, LayerPass
 from tracebed.orchestrator.replay.batch.resizes import SECOND
 from tracebed.orchestrator.scheduling.names import ResizePolicy
 from tracebed.orchestrator.scheduling.node_masks import mask_of, nodes_of
-from tracebed.slurm.resize_layer import LOSES, SHRINKS, Release, Resizable, expansions, heads, shrinks
+from tracebed.slurm.resize_layer import (
+    COMPONENT,
+    DEADLINE,
+    GRES,
+    PREEMPTED,
+    RESERVED,
+    SPREAD,
+    SUSPENDED,
+    Permission,
+    Release,
+    Resizable,
+    expansions,
+    heads,
+    permission,
+    shrinks,
+)
 from tracebed.slurm.scontrol import YEAR_S
 from tracebed.slurm.simulation.forecast import StateInputs
+from tracebed.slurm.simulation.inputs import Preemption
 from tracebed.slurm.simulation.resizing import preemptable, suspendable
 from tracebed.slurm.simulation.resources import Request, Resources
 from tracebed.slurm.simulation.start_conditions import preemption_of
@@ -21,15 +37,6 @@ HEADS = ("", "Resources", "Priority")
 """Reasons of the waiting jobs that no limit, dependency or begin time holds."""
 LEAST_S = 62.0
 """Least rest of the time limit of a job that expands: Slurm gives the rest to the expander, in whole minutes, s."""
-EXCLUSIVE = f"not shrunk: Slurm before {SHRINKS:.2f} never again allocates the nodes that an exclusive job releases"
-SHARED = f"not expanded: Slurm {LOSES:.2f} and later start other jobs on nodes to which a job that shares nodes expands"
-SPREAD = "not resized: their nodes have unequal numbers of cores"
-DEADLINE = "not resized: they have a deadline"
-COMPONENT = "not resized: they are components of heterogeneous jobs"
-GRES = "not expanded: they have generic resources"
-RESERVED = "not resized: they are in an advance reservation"
-SUSPENDED = "not resized: they may be suspended"
-PREEMPTED = "not expanded: they may be preempted"
 
 
 class LayerView:
@@ -90,12 +97,6 @@ def _is_expander(job: LiveJob) -> bool:
     return job.dependency.startswith("expand:") or SECOND.fullmatch(job.name) is not None
 
 
-def fits(free: Resources, request: Request, usable: int) -> bool:
-    """Return whether a job fits on the free resources of usable nodes."""
-    sizes = [size for node in nodes_of(usable) if (size := free.capacity(request, node))]
-    return len(sizes) >= request.fewest and sum(sizes) >= request.cores
-
-
 def decided(
     state: ClusterState, policy: ResizePolicy, jobs: Sequence[LayerJob], released: Collection[tuple[str, str]]
 ) -> LayerPass:
@@ -104,33 +105,29 @@ def decided(
     `released`: pairs (job, node) of nodes that jobs are about to leave, which count as free.
     """
     view, excluded = LayerView(state, released), dict[str, str]()
-    release, kept, bounded = _release(state), set[str](), set[str]()
-    resizable: dict[str, tuple[LayerJob, LiveJob, Resizable]] = {}
+    release = float(state.conf.parameters.get("release", 0.0))
+    resizable: dict[str, tuple[LayerJob, LiveJob, Permission, Resizable]] = {}
     for own in jobs:
         live = view.jobs.get(own.id)
         if live is None or live.start is None or live.ending or {*own.nodes} - view.number.keys():
             continue
         number = view.cluster.partition(live.partition)
         preemption = None if number is None else preemption_of(view.cluster, [number], [live.qos])
-        if why := _excluded(live) or (SUSPENDED if suspendable(preemption, 0) else ""):
-            excluded[own.id] = why
+        whole, gives_gres = _is_exclusive(view, live), view.cluster.gives_gres
+        permitted = permission(_exclusions(live, preemption), whole=whole, release=release, gives_gres=gives_gres)
+        if permitted.why:
+            excluded[own.id] = permitted.why
+        if not any(permitted[:2]):
             continue
         nodes = (view.number[own.nodes[0]], *sorted(view.number[name] for name in own.nodes[1:]))
-        size = Resizable(int(own.id), nodes, own.least, own.preferred, own.most)
-        resizable[own.id] = own, live, size
-        exclusive = _is_exclusive(view, live)
-        if release < SHRINKS and exclusive:
-            excluded[own.id] = EXCLUSIVE
-            kept.add(own.id)
-        unrecorded = release >= LOSES and not exclusive
-        if why := GRES if live.gres else PREEMPTED if preemptable(preemption, 0) else SHARED if unrecorded else "":
-            excluded[own.id] = why
-            bounded.add(own.id)
-    left = _shrinks(view, policy, resizable, kept)
+        resizable[own.id] = own, live, permitted, Resizable(int(own.id), nodes, own.least, own.preferred, own.most)
+    shrinking = [(live, size) for _, live, permitted, size in resizable.values() if permitted.shrinks]
+    left = _shrinks(view, policy, shrinking)
     asking = [
         size._replace(most=size.most if _is_exclusive(view, live) else min(size.most, own.largest))
-        for own, live, size in resizable.values()
-        if not (own.waits or own.id in left or own.id in bounded)
+        for own, live, permitted, size in resizable.values()
+        if permitted.expands
+        and not (own.waits or own.id in left)
         and live.limit_s - (state.instant - (live.start or 0.0)) >= LEAST_S
     ]
     more = expansions(policy, asking, _Idle(view))
@@ -139,23 +136,26 @@ def decided(
         {id: tuple(names[node] for node in nodes) for id, nodes in left.items()},
         {str(job): count for job, count in more.items()},
         excluded,
-        {id: live.limit_s for id, (_, live, _) in resizable.items() if live.limit_s < YEAR_S},
+        {id: live.limit_s for id, (_, live, *_) in resizable.items() if live.limit_s < YEAR_S},
     )
 
 
-def _release(state: ClusterState) -> float:
-    return float(state.conf.parameters.get("release", 0.0))
-
-
-def _excluded(live: LiveJob) -> str:
-    """Return why a running job is never resized; empty: it may be."""
-    if live.deadline is not None:
-        return DEADLINE
+def _exclusions(live: LiveJob, preemption: Preemption | None) -> Iterator[str]:
+    """Yield why a running job is not resized, or not expanded, whatever the release of Slurm."""
+    if not (live.per_node or live.whole):
+        yield SPREAD
     if live.whole_id:
-        return COMPONENT
+        yield COMPONENT
+    if live.deadline is not None:
+        yield DEADLINE
     if live.reservation:
-        return RESERVED
-    return "" if live.per_node or live.whole else SPREAD
+        yield RESERVED
+    if suspendable(preemption, 0):
+        yield SUSPENDED
+    if live.gres:
+        yield GRES
+    if preemptable(preemption, 0):
+        yield PREEMPTED
 
 
 def _is_exclusive(view: LayerView, live: LiveJob) -> bool:
@@ -165,25 +165,18 @@ def _is_exclusive(view: LayerView, live: LiveJob) -> bool:
 
 
 def _shrinks(
-    view: LayerView,
-    policy: ResizePolicy,
-    resizable: Mapping[str, tuple[LayerJob, LiveJob, Resizable]],
-    kept: Collection[str],
+    view: LayerView, policy: ResizePolicy, resizable: Sequence[tuple[LiveJob, Resizable]]
 ) -> dict[str, list[int]]:
     """Return which jobs leave which nodes, so that the first waiting job of each partition can start."""
     left: dict[str, list[int]] = {}
     for place, usable in heads(view.waiting()):
         job, request = view.queue[place]
-        if fits(view.free, request, usable):
+        if view.free.has_room(request, usable):
             continue
-        candidates = [
-            size
-            for id, (_, live, size) in resizable.items()
-            if live.partition == job.partition and id not in kept and id not in left
-        ]
+        candidates = [size for live, size in resizable if live.partition == job.partition and str(size.job) not in left]
 
         def suffices(releases: Sequence[Release], request: Request = request, usable: int = usable) -> bool:
-            return fits(view.after(releases), request, usable)
+            return view.after(releases).has_room(request, usable)
 
         found = shrinks(policy, candidates, usable, suffices)
         view.free = view.after([(job, node) for job, nodes in found.items() for node in nodes])

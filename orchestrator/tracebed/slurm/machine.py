@@ -260,6 +260,11 @@ class SlurmCluster(Fact):
         """The generic resources that are counted, see `gres.counted_gres`."""
         return counted_gres([kind.gres for kind in self.kinds])
 
+    @property
+    def gives_gres(self) -> bool:
+        """Whether jobs with whole nodes get generic resources that they do not request."""
+        return self.shared and any(kind.gres for kind in self.kinds)
+
     def demanded(self, gres: str) -> dict[str, int]:
         """Return the generic resources of a text of `--gres` by those of `gres`, and others that no node has."""
         return demanded_gres(gres, [kind.gres for kind in self.kinds], self.gres)

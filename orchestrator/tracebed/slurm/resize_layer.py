@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
-from tracebed.orchestrator.scheduling.names import ResizePolicy
+from tracebed.orchestrator.scheduling.names import ODD_SIZE, ResizePolicy
 
 SHRINKS = 24.11
 """First tried release of Slurm that allocates again the nodes that an exclusive job has left."""
@@ -25,8 +25,48 @@ LOSES = 24.11
 """First tried release of Slurm that starts other jobs on any node to which a job that shares nodes has expanded; before
 it, on those beyond the largest size that the job has had."""
 
+EXCLUSIVE = f"not shrunk: Slurm before {SHRINKS:.2f} never again allocates the nodes that an exclusive job releases"
+SHARED = f"not expanded: Slurm {LOSES:.2f} and later start other jobs on nodes to which a job that shares nodes expands"
+GIVEN = "not expanded: Slurm gives a job with whole nodes their generic resources, and refuses to merge it"
+SPREAD = "not resized: their nodes have unequal numbers of cores"
+COMPONENT = "not resized: they are components of heterogeneous jobs"
+DEADLINE = "not resized: they have a deadline"
+RESERVED = "not resized: they are in an advance reservation"
+SUSPENDED = "not resized: they may be suspended"
+GRES = "not expanded: they have generic resources"
+PREEMPTED = "not expanded: they may be preempted"
+SHRINK_ONLY = (GRES, PREEMPTED, SHARED, GIVEN)
+EXCLUSIONS = (SPREAD, ODD_SIZE, COMPONENT, DEADLINE, RESERVED, SUSPENDED, *SHRINK_ONLY, EXCLUSIVE)
+"""Why malleable jobs are not resized, not expanded, or not shrunk; the first one that holds of a job is told."""
+
 Release = tuple[int, int]
 """A job, and a node that it leaves."""
+
+
+class Permission(NamedTuple):
+    """What a layer may do with a running malleable job."""
+
+    shrinks: bool
+    expands: bool
+    why: str
+    """Why not both; empty: both."""
+
+
+def permission(exclusions: Iterable[str], *, whole: bool, release: float, gives_gres: bool) -> Permission:
+    """Return what a layer may do with a malleable job.
+
+    Args:
+        exclusions: those of `EXCLUSIONS` that hold of the job whatever the release.
+        whole: whether it has whole nodes.
+        release: release of Slurm, such as 22.05.
+        gives_gres: whether jobs with whole nodes get generic resources (`SlurmCluster.gives_gres`).
+    """
+    stays = whole and release < SHRINKS
+    of_nodes = ((SHARED, not whole and release >= LOSES), (GIVEN, whole and gives_gres), (EXCLUSIVE, stays))
+    found = {*exclusions, *(why for why, holds in of_nodes if holds)}
+    fixed = not found <= {*SHRINK_ONLY, EXCLUSIVE}
+    why = next((each for each in EXCLUSIONS if each in found), "")
+    return Permission(not (fixed or stays), not (fixed or found & {*SHRINK_ONLY}), why)
 
 
 class Resizable(NamedTuple):

@@ -144,7 +144,8 @@ def held_demands_of(
         raise InputError(what, hint=hint)
     demands = demands_of(workload, cluster, root=root, enterable=enterable, speed=speed, whole=cores)
     longest_s = longest_limits(workload, cluster)
-    fixed = np.flatnonzero(resized & (workload.texts("gres") != "").to_numpy())
+    given = np.asarray(exclusive) & cluster.gives_gres
+    fixed = np.flatnonzero(resized & ((workload.texts("gres") != "").to_numpy() | given))
     counts = {
         SHRINK_ONLY: len(fixed),
         SHORT: int((resized & (longest_s < np.inf)).sum()),

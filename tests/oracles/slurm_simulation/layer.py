@@ -108,14 +108,14 @@ class Layer:
             self._give_back(free, [(job, node) for node in nodes])
         for head, usable in heads(self._waiting(second)):
             request = sim._in.requests[head]
-            if not room(free, request, usable):
+            if not free.has_room(request, usable):
                 able = [each for each in jobs if sim._in.partition[each.job] == sim._in.partition[head]]
                 able = [each for each in able if each.job not in self._shrinking and of.shrinks[each.job]]
 
                 def suffices(releases: Sequence[Release], request: Request = request, usable: int = usable) -> bool:
                     expected = free.copy()
                     self._give_back(expected, releases)
-                    return room(expected, request, usable)
+                    return expected.has_room(request, usable)
 
                 for job, nodes in shrinks(of.policy, able, usable, suffices).items():
                     self._shrink(job, nodes)
@@ -334,9 +334,3 @@ class Layer:
         sim._counters.count(job, sim._amounts[job], 1)
         end = sim._second(sim._out.start[job]) + sim._limit[job]
         sim._insert(Running(end, job, request, parts, mask_of(parts.keys())))
-
-
-def room(free: Nodes, request: Request, usable: int) -> bool:
-    """Return whether the free resources of the usable nodes together suffice for a job."""
-    cores = [free.capacity(request, node) for node in nodes_of(usable & request.eligible)]
-    return sum(cores) >= request.cores and sum(own > 0 for own in cores) >= request.fewest

@@ -41,7 +41,8 @@ def parsed(options: Sequence[str], configured: Mapping[str, str] | None = None) 
 def _of_policy(options: Sequence[str], nodes: int | None, plain: bool) -> dict[str, Any]:
     """Return the settings of options of a policy: its parameters, and the machine of a slurm.conf, if there is one.
 
-    All files together describe a cluster of Slurm. Settings that are not modeled are a warning each.
+    All files together describe a cluster of Slurm. Settings that are not modeled, or that contradict a layer, are a
+    warning each.
     """
     paths = [Path(option[1:]) for option in options if option.startswith("@")]
     if not paths:
@@ -49,10 +50,11 @@ def _of_policy(options: Sequence[str], nodes: int | None, plain: bool) -> dict[s
     import tracebed.api as tb
 
     conf = tb.slurm_conf(paths, nodes, plain=plain)
-    for difference in conf.differences:
-        warn(f"{', '.join(map(str, paths))}: {difference}")
+    parameters = parsed(options, conf.parameters)
+    for note in conf.noted(parameters):
+        warn(f"{', '.join(map(str, paths))}: {note}")
     machine = {} if conf.machine is None else {"machine": conf.machine}
-    return {"policy_parameters": parsed(options, conf.parameters), **machine}
+    return {"policy_parameters": parameters, **machine}
 
 
 SECTION = tuple(name for name in SETUP_PARTS["scheduling"] if not name.startswith("policy"))

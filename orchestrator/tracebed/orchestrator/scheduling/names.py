@@ -35,3 +35,5 @@ RESIZE_POLICIES: tuple[ResizePolicy, ...] = get_args(ResizePolicy)
 EXPANDER_S = 600.0
 """A waiting expander is withdrawn after this time, wall s: its limit is the rest of the limit of its job when it was
 submitted, and the job may by now end before a reservation begins."""
+ODD_SIZE = "not resized: they request a size that is not between their least and their largest one"
+"""Why a layer does not resize some malleable jobs."""

@@ -250,7 +250,7 @@ def simulate(
     if outages is not None:
         inputs = with_outages(inputs, outages, slurm_cluster)
     if policy.resizes != "none":
-        inputs = _with_layer(inputs, numbers, jobs, policy, setup, seed, counted=slurm_cluster.weights != Weights())
+        inputs = _with_layer(inputs, numbers, jobs, policy, setup, seed, slurm_cluster)
     outcome = engine.simulate(inputs, policy)
     _enter(record, cluster, numbers, inputs, outcome, setup)
     if outages is not None:
@@ -517,7 +517,13 @@ def _drawn(policy: Slurm, inputs: Inputs, seed: int) -> tuple[Slurm, Inputs]:
 
 
 def _with_layer(
-    inputs: Inputs, numbers: Sequence[int], jobs: Jobs, policy: Slurm, setup: Setup, seed: int, *, counted: bool
+    inputs: Inputs,
+    numbers: Sequence[int],
+    jobs: Jobs,
+    policy: Slurm,
+    setup: Setup,
+    seed: int,
+    slurm_cluster: SlurmCluster,
 ) -> Inputs:
     """Return the inputs with the layer of the policy. The jobs that it does not resize are counted."""
     assert policy.resizes != "none"
@@ -539,7 +545,8 @@ def _with_layer(
         of_entries,
         policy.resizes,
         policy.release,
-        counted=counted,
+        gives_gres=slurm_cluster.gives_gres,
+        counted=slurm_cluster.weights != Weights(),
         interval_s=float(policy.resize_interval),
         phase_s=np.random.default_rng([seed, 4]).uniform(0.0, float(policy.resize_interval)),
         pause_s=overheads.reconfiguration_s,
@@ -549,7 +556,7 @@ def _with_layer(
     )
     why = {numbers[entry]: reason for entry, reason in reasons.items()}
     for reason, count in sorted(Counter(why.values()).items()):
-        jobs.counts[f"malleable jobs: each {reason}"] = count
+        jobs.counts[f"malleable jobs {reason}"] = count
     return changed
 
 

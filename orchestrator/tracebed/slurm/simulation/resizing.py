@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from tracebed.orchestrator.scheduling.names import ResizePolicy
-from tracebed.slurm.resize_layer import LOSES, SHRINKS
+from tracebed.orchestrator.scheduling.names import ODD_SIZE, ResizePolicy
+from tracebed.slurm.resize_layer import COMPONENT, DEADLINE, GRES, PREEMPTED, RESERVED, SPREAD, SUSPENDED, permission
 from tracebed.slurm.simulation.inputs import SUSPEND, Entries, Inputs, Preemption, Resizing
 
 OF_JOBS = (
@@ -28,7 +28,13 @@ class Sizes(NamedTuple):
 
 
 def with_layer(
-    inputs: Inputs, sizes: Sequence[Sizes | None], policy: ResizePolicy, release: float, **settings: Any
+    inputs: Inputs,
+    sizes: Sequence[Sizes | None],
+    policy: ResizePolicy,
+    release: float,
+    *,
+    gives_gres: bool,
+    **settings: Any,
 ) -> tuple[Inputs, dict[int, str]]:
     """Return the inputs with a layer, and why it resizes which malleable job not, or not to more nodes.
 
@@ -37,23 +43,21 @@ def with_layer(
         sizes: those of each malleable job; None: rigid.
         policy: the policy of the layer.
         release: release of Slurm.
+        gives_gres: whether jobs with whole nodes get generic resources (`SlurmCluster.gives_gres`).
         settings: further fields of `Resizing`.
     """
-    shrinks = [release >= SHRINKS or not request.whole for request in inputs.requests]
-    reasons = {job: why for job, own in enumerate(sizes) if own and (why := _fixed(inputs, job, own))}
-    able = [own if job not in reasons else None for job, own in enumerate(sizes)]
+    permitted = {
+        job: permission(
+            _exclusions(inputs, job, own), whole=inputs.requests[job].whole, release=release, gives_gres=gives_gres
+        )
+        for job, own in enumerate(sizes)
+        if own
+    }
+    able = [own if own and any(permitted[job][:2]) else None for job, own in enumerate(sizes)]
     expanders = [-1] * len(able)
     owners = list[int]()
     for job, own in enumerate(able):
-        if not own:
-            continue
-        if not shrinks[job]:
-            reasons[job] = (
-                f"is exclusive, and does not shrink: Slurm before {SHRINKS:.2f} never allocates its old nodes again"
-            )
-        if why := _bounded(inputs, job, release):
-            reasons[job] = why
-        elif own.most > own.least:
+        if own and permitted[job].expands and own.most > own.least:
             expanders[job] = len(able) + len(owners)
             owners.append(job)
     nothing = [None] * len(owners)
@@ -65,36 +69,33 @@ def with_layer(
         most=[own.most for own in listed],
         rates=[own.rates for own in listed],
         expander=[*expanders, *[-1] * len(owners)],
-        shrinks=[*shrinks, *[False] * len(owners)],
+        shrinks=[*(job in permitted and permitted[job].shrinks for job in range(len(able))), *[False] * len(owners)],
         grows=[*(request.whole for request in inputs.requests), *[False] * len(owners)],
         **settings,
     )
+    reasons = {job: own.why for job, own in permitted.items() if own.why}
     return replace(_with_expanders(inputs, owners), resizing=resizing), reasons
 
 
-def _fixed(inputs: Inputs, job: int, sizes: Sizes) -> str:
-    """Return why the layer does not resize a malleable job; empty: it does."""
+def _exclusions(inputs: Inputs, job: int, sizes: Sizes) -> Iterator[str]:
+    """Yield why the layer does not resize, or not expand, a malleable job, whatever the release of Slurm."""
     request = inputs.requests[job]
     if not request.per_node or request.cores % request.per_node:
-        return "has unequal cores on its nodes, and is not resized"
-    if not max(sizes.least, request.fewest) <= request.cores // request.per_node <= sizes.most:
-        return "requests a size that is not between its least and its largest one, and is not resized"
+        yield SPREAD
+    elif not max(sizes.least, request.fewest) <= request.cores // request.per_node <= sizes.most:
+        yield ODD_SIZE
     if inputs.het_job and inputs.het_job[job] >= 0:
-        return "is a component of a heterogeneous job, and is not resized"
+        yield COMPONENT
     if inputs.deadline and inputs.deadline[job] < math.inf:
-        return "has a deadline, and is not resized"
+        yield DEADLINE
     if inputs.bookings and inputs.bookings.inside[job] >= 0:
-        return "runs in an advance reservation, and is not resized"
-    return "may be suspended, and is not resized" if suspendable(inputs.preemption, job) else ""
-
-
-def _bounded(inputs: Inputs, job: int, release: float) -> str:
-    """Return why a malleable job has no expander; empty: it has one."""
-    if release >= LOSES and not inputs.requests[job].whole:
-        return f"shares nodes, and does not expand: Slurm {LOSES:.2f} and later would start other jobs on its new nodes"
-    if any(inputs.requests[job].gres):
-        return "has generic resources, and does not expand: Slurm refuses it"
-    return "may be preempted, and does not expand" if preemptable(inputs.preemption, job) else ""
+        yield RESERVED
+    if suspendable(inputs.preemption, job):
+        yield SUSPENDED
+    if any(request.gres):
+        yield GRES
+    if preemptable(inputs.preemption, job):
+        yield PREEMPTED
 
 
 def preemptable(preemption: Preemption | None, job: int) -> bool:

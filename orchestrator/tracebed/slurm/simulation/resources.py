@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
+from tracebed.orchestrator.scheduling.node_masks import nodes_of
+
 Parts = Mapping[int, int]
 """Node -> number of cores."""
 
@@ -164,3 +166,8 @@ class Resources:
             return 0
         free //= used
         return 0 if free < least else request.per_node or free
+
+    def has_room(self, request: Request, usable: int) -> bool:
+        """Return whether the free resources of usable nodes (a mask) together suffice for a job."""
+        cores = [self.capacity(request, node) for node in nodes_of(usable & request.eligible)]
+        return sum(cores) >= request.cores and sum(own > 0 for own in cores) >= request.fewest

@@ -25,16 +25,13 @@ import numpy as np
 from tracebed.converters.malleability import Thresholds, largest_efficient_size, malleable_sizes
 from tracebed.converters.workload import BoolArray, FloatArray, IntArray, Kind, Step, Workload
 from tracebed.ground import bounds
-from tracebed.ground.display import listed
 from tracebed.ground.errors import InputError
 from tracebed.ground.registry import one_of
 from tracebed.operators.whatif.conditions import jobs_where
 from tracebed.orchestrator.scheduling.names import RESIZE_POLICIES
 from tracebed.orchestrator.scheduling.policies.slurm import RELEASES
 from tracebed.orchestrator.simulation.overheads import Overheads
-from tracebed.slurm.batch_system import EXPANSION, NO_SHRINK
-from tracebed.slurm.conf_lines import Line
-from tracebed.slurm.machine import SlurmCluster, Weights
+from tracebed.slurm.machine import SlurmCluster
 from tracebed.slurm.resize_layer import LOSES, SHRINKS
 from tracebed.slurm.simulation.start_conditions import HET_JOB
 from tracebed.validation.significance import LEAST
@@ -286,9 +283,6 @@ class Malleability:
         return workload.with_step(step, workload.columns.assign(**columns))
 
 
-MOST_SHOWN = 4
-DATABASE = "accounting_storage/slurmdbd"
-STAYS = f"one node, or whole nodes, which Slurm before {SHRINKS:.2f} loses when a job leaves them"
 TEXTS = ("kind", "speedup", "speedup_parameters")
 """Columns of texts that `Malleability.applied` changes."""
 
@@ -320,9 +314,15 @@ def candidates_of(
     thresholds = Thresholds()
     fraction, least, most = malleable_sizes(nodes, capacity, thresholds)
     gres = workload.texts("gres").ne("").to_numpy()
-    grows, shrinks = whole & ~gres & (most > nodes), (least < nodes) & (~whole | (release >= SHRINKS))
+    grows, shrinks = (
+        whole & ~gres & (most > nodes) & (not cluster.gives_gres),
+        (least < nodes) & (~whole | (release >= SHRINKS)),
+    )
     most = np.where(grows, most, nodes)
     het = workload.texts(HET_JOB).ne("").to_numpy() if HET_JOB in workload.columns else np.zeros(len(nodes), dtype=bool)
+    stays = "one node" + (
+        "" if release >= SHRINKS else f", or whole nodes, which Slurm before {SHRINKS:.2f} loses when a job leaves them"
+    )
     reasons = {
         "do not start in the backtest": np.zeros(len(nodes), dtype=bool) if starts is None else ~starts,
         "are not rigid in the log": workload.texts("kind").ne(Kind.RIGID.value).to_numpy(),
@@ -330,7 +330,7 @@ def candidates_of(
         "are components of heterogeneous jobs": het,
         "have cores that may lie on any number of nodes (no --ntasks-per-node)": workload.ints("spread") > 0,
         "run in an advance reservation": workload.texts("reservation").ne("").to_numpy(),
-        f"can neither shrink ({STAYS}) nor grow (nodes that jobs share, GRES, no other node)": ~grows & ~shrinks,
+        f"can neither shrink ({stays}) nor grow (nodes that jobs share, GRES, no other node)": ~grows & ~shrinks,
     }
     notes, able = [], chosen
     if where:
@@ -346,53 +346,13 @@ def candidates_of(
     again = "beyond their requested size" if release < LOSES else "again"
     for what, mask in (
         (f"shrink, but do not grow {again} (nodes that jobs share, GRES)", ~grows),
-        (f"grow, but do not shrink ({STAYS})", ~shrinks),
+        (f"grow, but do not shrink ({stays})", ~shrinks),
     ):
         if count := int(mask[rows].sum()):
             notes.append(f"{count:,} of {len(rows):,} jobs that can be malleable {what}")
     limit = {part: largest_efficient_size(part, thresholds.most) for part in np.unique(fraction).tolist()}
     useful = np.maximum([limit[part] for part in fraction[rows].tolist()], nodes[rows])
     return Candidates(rows, least[rows], most[rows], fraction[rows], (useful + 1) / 2, tuple(notes))
-
-
-def settings_of_layer(lines: Sequence[Line], cluster: SlurmCluster) -> list[str]:
-    """Return which settings of a slurm.conf and its database resizes do not suit, a sentence each."""
-    values = {line.key.lower(): line.value for line in lines}
-    words = {word.strip().lower() for word in values.get("schedulerparameters", "").split(",")}
-    found = []
-    if EXPANSION not in words:
-        found.append((f"lacks SchedulerParameters={EXPANSION}, without which Slurm refuses expansions", "with"))
-    if NO_SHRINK in words:
-        found.append((f"has SchedulerParameters={NO_SHRINK}, with which Slurm refuses shrinks", "without"))
-    if values.get("accountingstoragetype", "").lower() != DATABASE:
-        what = (
-            f"lacks AccountingStorageType={DATABASE}, without which Slurm may refuse to shrink a job that has expanded"
-        )
-        found.append((what, "with"))
-    notes = [f"the slurm.conf {what}: the answer is that {side} this setting" for what, side in found]
-    if cluster.weights != Weights() and (limited := _limited(cluster)):
-        what = f"limits of running jobs ({listed(limited, MOST_SHOWN)})"
-        why = "with priority/multifactor, Slurm counts each second job as a running one after its merge, too"
-        notes.append(f"{what} are modeled, and may hold later jobs for ever: {why}")
-    return notes
-
-
-def _limited(cluster: SlurmCluster) -> list[str]:
-    """Return which accounts, users and QOS have a limit of running jobs that Slurm enforces."""
-    if "limits" not in cluster.enforced:
-        return []
-    named = [
-        (f"user {each.user}" if each.user else f"account {each.account}", each.limits)
-        for each in cluster.database.associations
-    ]
-    named += [(f"QOS {each.name}", each.limits) for each in cluster.database.qos]
-    return list(
-        dict.fromkeys(
-            name
-            for name, limits in named
-            if any(most is not None for most in (limits.jobs, limits.user_jobs, limits.account_jobs))
-        )
-    )
 
 
 def resize_costs(constants: Mapping[str, float]) -> Overheads:

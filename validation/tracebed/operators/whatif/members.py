@@ -41,7 +41,7 @@ from tracebed.validation.metrics.classes import names_of
 ALONE = 20_000
 """Jobs to simulate, in all members, up to which other processes would take longer to start than to compute."""
 
-BOUNDED = "malleable jobs: each "
+BOUNDED = " malleable jobs not "
 """Part of the warnings of a run about jobs that the layer does not resize, or not expand."""
 
 

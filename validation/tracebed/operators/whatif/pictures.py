@@ -79,6 +79,7 @@ def _staircase(found: WhatIf, day: pd.DataFrame) -> Picture:
             label = "before" if column == "before" else "malleable"
             axes.step(hours, day[column], where="post", color=color, linestyle=line, linewidth=1.2, label=label)
         axes.set_ylim(bottom=0)
+        axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
         axes.set_ylabel("nodes")
         axes.set_xlabel("time (h)")
         _legend(axes)

@@ -27,6 +27,7 @@ from tracebed.operators.whatif.refused import MOST
 from tracebed.operators.whatif.shares import log_error, percent, spread
 from tracebed.orchestrator.runs.steps import Steps
 from tracebed.orchestrator.simulation.overheads import Overheads
+from tracebed.slurm.resize_layer import EXCLUSIVE, GIVEN, GRES, SHARED
 from tracebed.validation.significance import PERCENTS, paired
 
 HOUR_S, DAY_S = 3600.0, 86400.0
@@ -38,8 +39,8 @@ FIT = math.log(2.0)
 DRAWN = "Slurm's phases and submissions"
 RIGID, MALLEABLE = "jobs that stay rigid", "malleable jobs"
 
-NOTED = ("is exclusive", "shares nodes", "generic resources")
-"""Parts of the reasons of the layer that the notes about the candidates have, too."""
+NOTED = (EXCLUSIVE, GIVEN, GRES, SHARED)
+"""Reasons of the layer that the notes about the candidates have, too."""
 
 Predict = Callable[[Sequence[tuple[Side, int]]], list[Predicted]]
 

@@ -31,10 +31,9 @@ from tracebed.orchestrator.replay.batch.resizes import SECOND, ResizeCommand, se
 from tracebed.orchestrator.replay.batch.resizing import ResizingReplayer
 from tracebed.orchestrator.replay.journal import Journal
 from tracebed.orchestrator.scheduling.jobs import Jobs
-from tracebed.orchestrator.scheduling.names import EXPANDER_S
+from tracebed.orchestrator.scheduling.names import EXPANDER_S, ODD_SIZE
 
 MOST_REFUSALS = 3  # refused expansions of a job after which it asks for no more nodes
-ODD_SIZE = "not resized: they request a size that is not between their least and their largest one"
 RUNNING = "RUNNING"  # the only state in which a job is resized: it is not stopped, and it does not start or end
 
 

@@ -94,6 +94,8 @@ class BatchReconstruction:
                 job.refuse(data["reason"])
             else:
                 job.id = data["id"]
+        elif entry.kind == "resize":
+            job.resizing_to = tuple(data["after"])
         elif entry.kind in ("observed", "ended"):
             _observe(job, entry)
 
@@ -111,6 +113,8 @@ def _observe(job: WatchedJob, entry: Entry) -> None:
     job.node_changes = [(at, tuple(nodes)) for at, nodes in data["stairs"]]
     job.rate = data.get("rate")
     job.resizes = [BatchResize.from_json(values) for values in data.get("resizes", ())]
+    if job.resizes and job.resizes[-1].state:
+        job.resizing_to = ()
     job.reason = data["reason"]
     if entry.kind == "ended":
         job.ended, job.state = True, JobState(data["state"])

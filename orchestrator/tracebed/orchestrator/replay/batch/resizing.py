@@ -133,6 +133,7 @@ class ResizingReplayer(BatchReplayer):
         rates = (self.resized.rate(job, len(before)), self.resized.rate(job, len(after)))
         resize = BatchResize(request, before, after, rates, asked, decision_s)
         self.jobs[job].resizes.append(resize)
+        self.jobs[job].resizing_to = ()
         self._pending[job] = ResizeCommand(resize)
         self._note("resize", job, request=resize.request, before=before, after=after)
         return self._pending[job]
@@ -231,6 +232,8 @@ class ResizingReplayer(BatchReplayer):
         watched = self.jobs[job]
         start, nodes = watched.execution
         if observed is None or not (nodes and observed.nodes) or observed.start != start:
+            return observed
+        if {*observed.nodes} == {*watched.resizing_to}:  # the job may have held them before, too
             return observed
         # Or it has nodes that the job held before.
         before = polled.began <= self._settled.get(job, -math.inf) or observed.nodes in watched.earlier_nodes

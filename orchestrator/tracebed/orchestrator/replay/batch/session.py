@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,10 +17,8 @@ from tracebed.converters.workload import Workload
 from tracebed.ground import bounds, system
 from tracebed.ground.errors import InputError
 from tracebed.ground.extension_errors import checked_members
-from tracebed.ground.table import texts
 from tracebed.machine.machine import Machine
 from tracebed.machine.nodes import NodeFacts
-from tracebed.machine.pools import Pools
 from tracebed.orchestrator import executors
 from tracebed.orchestrator.replay.batch.base import (
     BATCH_SYSTEMS,
@@ -29,7 +26,6 @@ from tracebed.orchestrator.replay.batch.base import (
     BatchSystem,
     DemandingSystem,
     LayeredSystem,
-    PooledSystem,
     ResizingSystem,
     SystemFacts,
 )
@@ -38,6 +34,7 @@ from tracebed.orchestrator.replay.batch.ending import ended_run
 from tracebed.orchestrator.replay.batch.layer import Layer, LayerReplayer
 from tracebed.orchestrator.replay.batch.loop import BatchReplayer
 from tracebed.orchestrator.replay.batch.plan import SubmissionPlan
+from tracebed.orchestrator.replay.batch.pools import with_pools
 from tracebed.orchestrator.replay.batch.records import JobRecords
 from tracebed.orchestrator.replay.batch.recovery import SCHEMA, KilledReplay, warn_of_leftover_jobs
 from tracebed.orchestrator.replay.batch.resizing import GRAIN_S, ResizingReplayer
@@ -58,8 +55,7 @@ from tracebed.orchestrator.runs.working_folders import working_folders
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.names import DependencyRule
-from tracebed.orchestrator.scheduling.pools import SHARED, on_pools
-from tracebed.orchestrator.scheduling.state import dispatches, handles_requests, shares, visible_jobs
+from tracebed.orchestrator.scheduling.state import dispatches, handles_requests, shares
 from tracebed.orchestrator.setup import Setup, Timing
 from tracebed.orchestrator.testbeds.agent.facts import host_facts
 
@@ -198,7 +194,7 @@ def replay(
     decided = _decided(workload, options, batch_system, facts)
     demands, machine = None, None
     if decided is not None and options.settings.demands:
-        decided, machine = _pooled(decided, workload, output, options, batch_system, facts)
+        decided, machine = with_pools(decided, workload, output, options.speed, batch_system, facts)
         facts, demands = replace(facts, nodes=machine.nodes), decided.demands
     elif options.settings.demands:
         if not isinstance(batch_system, DemandingSystem):
@@ -287,57 +283,6 @@ def _decided(
     batch_system.check_resizing()
     jobs = Jobs.of(workload, over_limit=setup.scheduling.over_limit, dependencies=setup.scheduling.dependencies)
     return Decided(jobs, policy, setup)
-
-
-def _pooled(
-    decided: Decided,
-    workload: Workload,
-    output: Path,
-    options: BatchOptions,
-    batch_system: BatchSystem,
-    facts: SystemFacts,
-) -> tuple[Decided, Machine]:
-    """Return what the policy decides about on the pools of the batch system, and the machine, or raise InputError."""
-    if not isinstance(batch_system, PooledSystem):
-        what = f"{facts.name} does not start jobs with their own demands as a policy decides"
-        raise InputError(what, hint="leave the demands or the policy out")
-    machine = batch_system.machine([node.name for node in facts.nodes])
-    jobs, pools = on_pools(workload, machine, decided.jobs, decided.policy)
-    seen = visible_jobs(decided.policy, jobs)
-    runnable = workload.runnable()[0]
-    columns = runnable.columns.assign(partition=texts(_one_partition(runnable, machine, pools)))
-    demands = batch_system.held_demands(
-        Workload(columns, runnable.provenance),
-        output.absolute().parent,
-        options.speed,
-        pools.least_cores.tolist(),
-        seen.malleable,
-    )
-    counts = demands.counts | {SHARED: pools.shared}
-    return decided._replace(jobs=jobs, pools=pools, demands=demands._replace(counts=counts)), machine
-
-
-def _one_partition(workload: Workload, machine: Machine, pools: Pools) -> list[str]:
-    """Return a partition for each job: of several ones, the first that has all nodes of the pool of the job.
-
-    Raise InputError if there is none: the batch system starts a job in one partition.
-    """
-    members = {part.name: {*part.names} or {node.name for node in machine.nodes} for part in machine.partitions}
-    names = [{machine.nodes[node].name for node in pool.nodes} for pool in pools.pools]
-
-    @cache
-    def chosen(listed: str, pool: int) -> str | None:
-        known = [name for name in listed.split(",") if name in members]
-        return next((name for name in known if pool < 0 or names[pool] <= members[name]), None)
-
-    partitions = []
-    for job, (listed, pool) in enumerate(zip(workload.texts("partition"), pools.of.tolist(), strict=True)):
-        own = chosen(listed, pool) if "," in listed and pool >= 0 else listed
-        if own is None:
-            what = f"none of the partitions {listed} of job {workload.texts('job_id').iloc[job]} has all nodes"
-            raise InputError(f"{what} on which a policy may start it", hint="name one partition for each job")
-        partitions.append(own)
-    return partitions
 
 
 def _nodes_of_killed(output: Path) -> tuple[NodeFacts, ...]:

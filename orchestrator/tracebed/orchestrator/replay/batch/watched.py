@@ -52,6 +52,8 @@ class WatchedJob:
     # Times at which a change of the nodes of the running job was observed, and the new nodes.
     node_changes: list[tuple[float, tuple[str, ...]]] = field(default_factory=list)
     resizes: list[BatchResize] = field(default_factory=list)  # resizes that a policy of tracebed decided
+    # Nodes after the resize that a killed replayer had begun. It did not see what became of it.
+    resizing_to: tuple[str, ...] = ()
     patience: int = 1  # factor of `MISSING_POLLS` and `UNKNOWN_POLLS`, if observations are more frequent than usual
     # First rate of a malleable job, in work seconds a second. None: the job works for its run time.
     rate: float | None = None
