@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -15,14 +17,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import tracebed.api as tb
+from tests.commands import call
 from tests.runs import by_node, lending_run, make_run
+from tests.validation.test_schemas import problems
 from tracebed.ground.table import Table, repeated, texts
 from tracebed.machine.machine import Machine, NodeClass
 from tracebed.machine.nodes import NodeFacts
 from tracebed.machine.power import NodePower, Sleep, Tariff, seconds_of_day
 from tracebed.orchestrator.run import Run, RunInfo
 from tracebed.validation.metrics import MeasuredRun, PowerModel, metrics
-from tracebed.validation.metrics.power import PARTS, UNDATED, solar_power
+from tracebed.validation.metrics.power import ASLEEP, PARTS, UNDATED, solar_power
+from tracebed.validation.report.gantt import sleep_blocks
+from tracebed.validation.report.runs import pictures, render
 
 POWER = NodePower(busy_w=300, idle_w=100, off_w=5, boot_w=150, shutdown_w=50, boot_s=10, shutdown_s=4)
 TARIFF = Tariff(grid_price=0.36, grid_co2_kg=0.5, solar_price=0.036, solar_co2_kg=0.05, solar_w=200, solar_night=0.1)
@@ -387,3 +394,58 @@ def test_a_million_allocations_on_ten_thousand_nodes() -> None:
     assert use.energy("busy", 0, 2e6) == pytest.approx(300 / 64 * float((count * (end - start)).sum()), rel=1e-12)
     assert use.energy("off", 0, 2e6) == pytest.approx(5 * nodes * 1e5, rel=1e-12)
     assert use.energy("boot", 0, 2e6) == pytest.approx(150 * nodes * 7e5, rel=1e-12)
+
+
+def test_the_page_of_runs_shows_power_by_state_and_nodes_that_sleep() -> None:
+    run = slept(make_run(JOBS, machine=2), tariff=TARIFF)
+    page, bare = render({"a": run}), render({"a": make_run(JOBS, machine=2)})
+    assert "Power and energy" in page
+    assert "Power and energy" not in bare
+    for words in ("busy", "boot", "solar panels", "modelled", UNDATED, "Hatched: nodes that boot"):
+        assert words in page, words
+        assert words not in bare or words == "modelled", words
+    energies = pictures({"a": run})["power-2"]
+    assert energies.data is not None
+    table = energies.data()
+    assert table["boot_j"].tolist() == [150 * 10]
+    assert table["busy_j"].tolist() == [300 * 120]
+
+
+def test_the_curve_of_the_power_has_the_energy_of_the_run() -> None:
+    data = pictures({"a": slept(make_run(JOBS, machine=2))})["power-1"].data
+    assert data is not None
+    curve = data()
+    lasted = np.diff(curve["time_s"])
+    for part, energy in {"busy": 36_000, "idle": 3_000, "boot": 1_500, "shutdown": 200, "off": 180}.items():
+        assert float((curve[f"{part}_w"].to_numpy()[:-1] * lasted).sum()) == energy, part
+
+
+@given(sleeping_runs())
+def test_bars_of_sleeping_nodes_are_the_periods_of_each_node(run: Run) -> None:
+    zero = float(run.jobs["submit"].min())
+    bars = sleep_blocks(run, 1e6)
+    drawn = {
+        (node, ASLEEP[bar.state].value, bar.start, bar.end)
+        for bar in bars.itertuples()
+        for node in range(bar.low, bar.high + 1)
+    }
+    expected = set()
+    for node, own in run.nodes.groupby("node"):
+        rows = [*own.sort_values("time", kind="stable").itertuples()]
+        for row, until in zip(rows, [*(row.time for row in rows[1:]), math.inf], strict=True):
+            start, end = max(row.time - zero, 0.0), min(until - zero, 1e6)
+            if row.power_state != "on" and start < end:
+                expected.add((node, row.power_state, start, end))
+    assert drawn == expected
+    assert (bars["end"] > bars["start"]).all()
+
+
+def test_a_run_with_power_states_is_saved_and_measured_by_the_command(tmp_path: Path) -> None:
+    slept(make_run(JOBS, machine=2), tariff=TARIFF).save(tmp_path / "run")
+    shown = call("metrics", tmp_path / "run", "--window", "full").output
+    assert "nodes off in the window, mean share" in shown
+    assert "the modelled energy is that of the power of the nodes of its machine" in shown
+    assert UNDATED in shown
+    found = json.loads(call("metrics", tmp_path / "run", "--json").stdout)
+    assert problems(found, "tracebed-metrics-1.json") == []
+    assert tb.Run.load(tmp_path / "run").metrics()["boots"] == 0  # after the last submission
