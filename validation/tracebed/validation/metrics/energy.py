@@ -29,6 +29,8 @@ MARGIN = Margin(0.05)
 NO_POWER = "the run has no samples of power"
 OF_PLATFORM = "power_of_platform"
 """Key of `RunInfo.imported`: the power is that of all nodes, and node 0 has the figures."""
+TOTAL = "energy_j"
+"""Key of `RunInfo.imported`: the energy of the whole run, J."""
 OWN = "the file of the run records its energy, which no model replaces"
 NO_OFF_POWER = "nodes were switched off, and the machine of the run does not say the power of its nodes"
 
@@ -120,7 +122,7 @@ def _recorded_above_idle(run: MeasuredRun) -> float:
 
 def _recorded_full(run: MeasuredRun) -> float:
     """Return the recorded energy from the first submission to the last end, or the total that a file states, J."""
-    stated = run.run.info.imported.get("energy_j")
+    stated = run.run.info.imported.get(TOTAL)
     if isinstance(stated, (int, float)):
         return float(stated)
     return energy_of(run, full(run.last_end_s))
@@ -133,7 +135,8 @@ def energy_of(run: MeasuredRun, window: Window) -> float:
 
 def _check_model(run: MeasuredRun) -> bool:
     """Return whether the machine says the power of its nodes. Raises Undefined if no model may be used."""
-    if run.run.info.imported and _power_rows(run.run) is not None:
+    imported = run.run.info.imported
+    if imported and (TOTAL in imported or _power_rows(run.run) is not None):
         raise Undefined(OWN)
     if node_powers(run.run.info) is not None:
         return True
