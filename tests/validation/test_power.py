@@ -449,3 +449,21 @@ def test_a_run_with_power_states_is_saved_and_measured_by_the_command(tmp_path: 
     found = json.loads(call("metrics", tmp_path / "run", "--json").stdout)
     assert problems(found, "tracebed-metrics-1.json") == []
     assert tb.Run.load(tmp_path / "run").metrics()["boots"] == 0  # after the last submission
+
+
+def test_recorded_power_is_shown_beside_what_is_modelled() -> None:
+    """The curve has the recorded energy, and the bar of a run without a model is that energy."""
+    run = make_run([(0.0, 0.0, 100.0, 1)], machine=1, hosts=[{"name": "a"}])
+    samples = pd.DataFrame({"time": 10.0 * np.arange(1, 11), "node": 0, "power_w": [*[200.0] * 5, *[100.0] * 5]})
+    recorded = Run(run.info, run.jobs, run.allocations, None, samples)
+    both = {"recorded": recorded, "modelled": slept(make_run(JOBS, machine=2))}
+    drawn = pictures(both)
+    curve, bars = (drawn[f"power-{number}"].data for number in (1, 2))
+    assert curve is not None and bars is not None
+    own = curve()[lambda table: table["run"] == "recorded"]
+    assert float((own["recorded_w"].to_numpy()[:-1] * np.diff(own["time_s"])).sum()) == pytest.approx(15_000)
+    table = bars().set_index("run")
+    assert table.loc["recorded"].tolist() == [0, 0, 0, 0, 0, pytest.approx(15_000)]
+    assert table.loc["modelled", "recorded_j"] == 0
+    assert "Green: what was recorded" in render(both)
+    assert "Green" not in render({"modelled": both["modelled"]})

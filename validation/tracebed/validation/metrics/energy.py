@@ -14,7 +14,7 @@ import numpy as np
 
 from tracebed.converters.workload import FloatArray
 from tracebed.orchestrator.run import Run
-from tracebed.orchestrator.runs.steps import Window, full
+from tracebed.orchestrator.runs.steps import Steps, Window, full
 from tracebed.validation.metrics.jobs import origin
 from tracebed.validation.metrics.measured import MeasuredRun, Undefined
 from tracebed.validation.metrics.metric import Margin, Metric
@@ -54,7 +54,7 @@ def recorded_power(run: MeasuredRun, window: Window | None = None) -> RecordedPo
     `window`: None: that of the run.
     """
     window = window or run.window
-    rows, start, end = _power_rows(run.run), window.start_s, window.end_s
+    rows, start, end = power_rows(run.run), window.start_s, window.end_s
     if rows is None:
         raise Undefined(NO_POWER)
     node, begins, ends, power, gaps = rows
@@ -76,6 +76,15 @@ def recorded_power(run: MeasuredRun, window: Window | None = None) -> RecordedPo
     return RecordedPower(mean, idle, nodes, covered, gaps)
 
 
+def recorded_steps(run: MeasuredRun) -> Steps:
+    """Return the recorded power of all machines over s after the first submission, W. Raises Undefined as its mean."""
+    recorded_power(run)
+    rows = power_rows(run.run)
+    assert rows is not None
+    _, begins, ends, power, _ = rows
+    return Steps.count(begins, ends, power)
+
+
 def _quantile(power: FloatArray, held: FloatArray) -> float:
     """Return the power that is exceeded in all but the share `IDLE` of the recorded time, W."""
     order = np.argsort(power)
@@ -83,7 +92,7 @@ def _quantile(power: FloatArray, held: FloatArray) -> float:
     return float(power[order][np.searchsorted(passed, IDLE * passed[-1])])
 
 
-def _power_rows(run: Run) -> tuple[Any, ...] | None:
+def power_rows(run: Run) -> tuple[Any, ...] | None:
     """Return node, begin and end (s after the first submission) and power of each sample, and the number of gaps."""
     if np.isnan(run.table("nodes")["power_w"]).all():
         return None
@@ -136,7 +145,7 @@ def energy_of(run: MeasuredRun, window: Window) -> float:
 def _check_model(run: MeasuredRun) -> bool:
     """Return whether the machine says the power of its nodes. Raises Undefined if no model may be used."""
     imported = run.run.info.imported
-    if imported and (TOTAL in imported or _power_rows(run.run) is not None):
+    if imported and (TOTAL in imported or power_rows(run.run) is not None):
         raise Undefined(OWN)
     if node_powers(run.run.info) is not None:
         return True
