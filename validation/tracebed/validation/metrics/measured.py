@@ -80,7 +80,7 @@ def _computing(run: Run) -> pd.DataFrame:
 def _held(run: Run, rows: Table | pd.DataFrame) -> Steps:
     """Return the sum of the cores of `rows`, a table with the columns of allocations."""
     held = _held_nodes(run, rows)
-    return held_cores(held.start, held.end, held.cores * held.count)
+    return held_cores(held.start, held.end, (held.cores * held.count).astype(np.float64))
 
 
 def _held_nodes(run: Run, rows: Table | pd.DataFrame) -> HeldNodes:

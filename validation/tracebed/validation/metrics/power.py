@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
@@ -88,7 +88,11 @@ class HeldNodes:
         row, node = row[kept], node[kept]
         # Times become ranks among the ends of the periods, so that a node and a time are one exact number.
         instants = np.unique(np.concatenate((sleep.start, sleep.end)))
-        rank, ranks = (lambda times, side: np.searchsorted(instants, times, side)), len(instants) + 1
+        ranks = len(instants) + 1
+
+        def rank(times: FloatArray, side: Literal["left", "right"]) -> IntArray:
+            return np.searchsorted(instants, times, side).astype(np.int64)
+
         # Of the periods of a node, those overlap that end after the start and begin before the end.
         ends = sleep.node * ranks + rank(sleep.end, "left")
         starts = sleep.node * ranks + rank(sleep.start, "left")
