@@ -130,11 +130,12 @@ class SleepingCluster(Cluster):
             if idle_since > now:
                 self._waking.add(node)
 
-    def switch_off(self, now: float, promised: int) -> Iterator[tuple[int, int, float]]:
+    def switch_off(self, now: float, needed: int) -> Iterator[tuple[int, int, float]]:
         """Switch off the nodes that have been idle for long enough, the longest first, then the highest numbers.
 
-        `keep` nodes beside the `promised` ones, which are set aside for jobs, stay on. Yield for all nodes that take
-        the same time: the number that holds them, how many they are, and when they are off, s.
+        `keep` nodes stay on beside the `needed` ones, which are set aside for jobs or which the first waiting job
+        needs. Yield for all nodes that take the same time: the number that holds them, how many they are, and when they
+        are off, s.
         """
         chosen: dict[float, list[int]] = {}  # until when -> nodes
         count, awake, self._due = 0, len(self.idle) - len(self._off), math.inf
@@ -144,7 +145,7 @@ class SleepingCluster(Cluster):
                 if since + self._rule.idle_s > now:
                     self._due = since + self._rule.idle_s
                     break
-                if awake - count <= self._rule.keep + promised:
+                if awake - count <= self._rule.keep + needed:
                     break  # until a job releases nodes
                 count += 1
                 until = now + self._shutdown_s[node]
