@@ -79,12 +79,17 @@ class _Sleeping(_Reference):
         return super().arrivals() + [run.end for run in self.running] + due
 
     def switch_off(self) -> None:
-        """Switch off nodes that have been idle for long enough: the longest first, then the highest numbers."""
+        """Switch off nodes that have been idle for long enough: the longest first, then the highest numbers.
+
+        As many as the first waiting job needs stay on.
+        """
+        self.queue.sort(key=self.queue_key)
+        needed = self.queue[0].nodes if self.queue else 0
         chosen: dict[float, list[int]] = {}
         while True:
             awake = [n for n, node in enumerate(self.node) if node.idle_since is not None]
             due = [n for n in awake if self.node[n].idle_since + self.idle_s <= self.now]  # type: ignore[operator]
-            if not due or len(awake) <= self.keep:
+            if not due or len(awake) <= self.keep + needed:
                 break
             number = min(due, key=lambda n: (self.node[n].idle_since, -n))
             until = self.now + self.shutdown_s[number]

@@ -158,17 +158,21 @@ class Simulator:
                 call = min(call, self._call_time(scheduler.due(now)))
             if call <= now:
                 call = self._call_time(self._decide(now))
-            if sleeper is not None:
-                head = scheduler.state.queue.head
-                waiting = 0 if head is None else scheduler.state.jobs.low[head]
-                needed = len(sleeper.idle) - scheduler.state.idle + waiting
-                for number, nodes, until in sleeper.switch_off(now, needed):
+            if sleeper is not None and sleeper.is_due(now):
+                for number, nodes, until in sleeper.switch_off(now, self._needed(now)):
                     scheduler.stopping(number, nodes, until, now)
             instants += 1
             if on_progress and instants % REPORT_EVERY == 0:
                 on_progress(submitted)
         self._close()
         return self.record
+
+    def _needed(self, now: float) -> int:
+        """Return how many idle nodes are set aside for jobs, or needed by the first waiting job."""
+        state = self.scheduler.state
+        state.queue.arrange(now)
+        head = state.queue.head
+        return len(self.cluster.idle) - state.idle + (0 if head is None else state.jobs.low[head])
 
     def _arrive(self, now: float) -> int:
         """Submit the jobs that are due, hand over those that wait no more, and return the number of submissions."""

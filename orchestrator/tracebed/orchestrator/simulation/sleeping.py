@@ -130,6 +130,14 @@ class SleepingCluster(Cluster):
             if idle_since > now:
                 self._waking.add(node)
 
+    def is_due(self, now: float) -> bool:
+        """Return whether a node has been idle for long enough; if not, set when the next one may have been."""
+        while self._resting and self._idle_since[-self._resting[0][1]] != self._resting[0][0]:
+            heappop(self._resting)
+        self._due = self._resting[0][0] + self._rule.idle_s if self._resting else math.inf
+        self._set_next()
+        return self._due <= now
+
     def switch_off(self, now: float, needed: int) -> Iterator[tuple[int, int, float]]:
         """Switch off the nodes that have been idle for long enough, the longest first, then the highest numbers.
 
@@ -138,23 +146,18 @@ class SleepingCluster(Cluster):
         are off, s.
         """
         chosen: dict[float, list[int]] = {}  # until when -> nodes
-        count, awake, self._due = 0, len(self.idle) - len(self._off), math.inf
-        while self._resting:
-            since, node = self._resting[0][0], -self._resting[0][1]
-            if self._idle_since[node] == since:
-                if since + self._rule.idle_s > now:
-                    self._due = since + self._rule.idle_s
-                    break
-                if awake - count <= self._rule.keep + needed:
-                    break  # until a job releases nodes
-                count += 1
-                until = now + self._shutdown_s[node]
-                chosen.setdefault(until, []).append(node)
-                self._power.add(node, now, PowerState.SHUTDOWN)
-                self._power.add(node, until, PowerState.OFF)
-                self._on_from[node], self._idle_since[node] = math.inf, math.nan
-                self._waking.discard(node)
-            heappop(self._resting)
+        count, most = 0, len(self.idle) - len(self._off) - self._rule.keep - needed
+        while count < most and self.is_due(now):
+            node = -heappop(self._resting)[1]
+            count += 1
+            until = now + self._shutdown_s[node]
+            chosen.setdefault(until, []).append(node)
+            self._power.add(node, now, PowerState.SHUTDOWN)
+            self._power.add(node, until, PowerState.OFF)
+            self._on_from[node], self._idle_since[node] = math.inf, math.nan
+            self._waking.discard(node)
+        if self.is_due(now):
+            self._due = math.inf  # until a job releases nodes
         for until, nodes in chosen.items():
             if until == now:
                 self._off.update(nodes)
