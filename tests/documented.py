@@ -296,6 +296,10 @@ def machine(path: Path) -> None:
     path.write_text(packages.files_of(ROOT / "docs/reference/machines.md")["machine.yaml"])
 
 
+def asleep(path: Path) -> None:
+    path.write_text(packages.files_of(ROOT / "docs/reference/power.md")["asleep.yaml"])
+
+
 def best_fit(path: Path) -> None:
     path.write_text(packages.files_of(ROOT / "docs/how-to/write-a-policy.md")["bestfit.py"])
 
@@ -314,6 +318,7 @@ FIXTURES: dict[str, Callable[[Path], None]] = {
     **{f"v{number}.yaml": version for number in range(1, 6)},
     "runs": runs,
     "bestfit.py": best_fit,
+    "asleep.yaml": asleep,
     "real.csv": strangers,
     "log.csv": strangers,
     "sim.csv": strangers,

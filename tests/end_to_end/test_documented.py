@@ -74,6 +74,7 @@ NOT_RUN = {
     "docs/reference/import.md": 1,
     "docs/reference/ledger.md": 1,
     "docs/reference/machines.md": 2,
+    "docs/reference/power.md": 2,
     "docs/reference/policies/resize-layer.md": 1,
     "docs/reference/policies/slurm.md": 2,
     "docs/reference/tolerances.md": 1,

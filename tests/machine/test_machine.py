@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from tracebed.ground.errors import InputError
 from tracebed.ground.states import JobState
 from tracebed.machine.machine import Machine, NodeClass, Partition
 from tracebed.machine.nodes import NodeFacts
+from tracebed.machine.power import NodePower
 from tracebed.machine.sources import SOURCES, MachineSource, read_machine
 from tracebed.orchestrator.executors import EXECUTORS, Options, execute
 from tracebed.orchestrator.run import Run, RunInfo, run_of_jobs, workload_facts
@@ -170,8 +171,60 @@ def test_what_is_no_machine_is_refused(tmp_path: Path, files: Path) -> None:
         read_machine(tmp_path / "slurm.conf")
     batsim = tmp_path / "batsim"
     write_workload(contended_workload(), batsim, "batsim")
-    with pytest.raises(InputError, match="is not a platform of ElastiSim"):
-        read_machine(batsim / "platform.xml")
+    assert len(read_machine(batsim / "platform.xml").nodes) == 4  # and the host of its scheduler
+
+
+HOST = """<host id="{name}" speed="100.0Mf, 50Mf, 1e-9Mf, 0.5f, 0.02f" pstate="{state}">
+  <prop id="watt_per_state" value="95:96:190.5, 95:95:150, 9.75:9.75:9.75, 101:101:101, 125:125:125"/>
+  <prop id="watt_off" value="10"/>{sleep}</host>"""
+SLEEPS = '<prop id="sleep_pstates" value="2:3:4"/>'
+MASTER = '<host id="master_host" speed="100Mf"/>'
+
+
+def platform(folder: Path, *hosts: str) -> Path:
+    path = folder / "batsim.xml"
+    path.write_text(f'<?xml version=\'1.0\'?>\n<platform version="4"><AS id="AS0">{"".join(hosts)}</AS></platform>')
+    return path
+
+
+def test_the_platform_of_batsim_has_the_power_of_its_nodes(tmp_path: Path) -> None:
+    hosts = [HOST.format(name=f"h{number}", state=number // 2, sleep=SLEEPS) for number in range(3)]
+    machine = read_machine(platform(tmp_path, MASTER, *hosts, HOST.format(name="h3", state=0, sleep="")))
+    power = NodePower(busy_w=190.5, idle_w=95, off_w=9.75, boot_w=125, boot_s=50, shutdown_w=101, shutdown_s=2)
+    assert [(kind.names, kind.power) for kind in machine.classes] == [
+        (("h0", "h1"), power),
+        (("h2",), replace(power, busy_w=150)),
+        (("h3",), NodePower(busy_w=190.5, idle_w=95, off_w=10)),
+    ]
+    clusters = platform(
+        tmp_path,
+        '<cluster id="c" radical="0-2,5" speed="1Gf"><prop id="wattage_per_state" value="100:200"/></cluster>',
+        '<cluster id="m" radical="0-0" speed="1Gf"><prop id="role" value="master"/></cluster>',
+    )
+    assert read_machine(clusters).classes == (NodeClass(count=4, power=NodePower(busy_w=200, idle_w=100)),)
+
+
+@pytest.mark.parametrize(
+    ("host", "message"),
+    [
+        ("", "is not a platform with clusters or hosts"),
+        (MASTER, "is not a platform with clusters or hosts"),
+        ('<cluster id="c" radical="x"/>', "is not a platform with clusters or hosts"),
+        ("<host", "is not XML"),
+        ("<!-- <!ENTITY -->", "defines entities"),
+        (HOST.format(name="h", state=9, sleep=""), "the power of 'h' is invalid"),
+        (HOST.format(name="h", state=0, sleep='<prop id="sleep_pstates" value="2:3"/>'), "the power of 'h' is invalid"),
+        (
+            HOST.format(name="h", state=2, sleep="").replace("9.75:9.75:9.75", "9.75:9.75:-1"),
+            "the power of 'h'.* busy_w",
+        ),
+        (HOST.format(name="h", state=0, sleep=SLEEPS).replace("0.02f", "slow"), "the power of 'h' is invalid: speed"),
+        (HOST.format(name="h", state=0, sleep=SLEEPS).replace("0.02f", "0f"), "the power of 'h' is invalid"),
+    ],
+)
+def test_a_damaged_platform_is_an_error(tmp_path: Path, host: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        read_machine(platform(tmp_path, host))
 
 
 def test_the_general_part_of_the_machine_of_a_slurm_conf(files: Path) -> None:

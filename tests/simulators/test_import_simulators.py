@@ -103,6 +103,70 @@ def test_all_versions_of_batsim_are_read_by_their_header(tmp_path: Path, header:
         assert run.info.warnings == []
 
 
+ENERGY = ["0,0,s,NA", "50,10000,s,200", "50,10000,e,NA", "100,14000,e,80", "110,14500,p,50"]
+CHANGES = ["0,0-1,0", "60.5,0,2", "91,1,-2", "93,1,13", "97,0-1,-2", "98,1,-1", "99.5,0,13", "104,1,0"]
+
+
+def test_energy_and_power_states_of_batsim_are_recorded(tmp_path: Path) -> None:
+    """Node 1 is switched off while it is off already, and node 0 changes its frequency: neither is a new state."""
+    jobs = batsim(tmp_path / "out", OLD)
+    (tmp_path / "out/out_consumed_energy.csv").write_text("\n".join(["time,energy,event_type,epower", *ENERGY]) + "\n")
+    (tmp_path / "out/out_pstate_changes.csv").write_text("\n".join(["time,machine_id,new_pstate", *CHANGES]) + "\n")
+    schedule = tmp_path / "out/out_schedule.csv"
+    schedule.write_text(schedule.read_text().replace("\n100,", ",consumed_joules\n100,").rstrip() + ",14010.5\n")
+    run = tb.import_run(jobs, side="real")
+    states = run.nodes[run.nodes["power_state"] != ""]
+    assert states[["time", "node", "power_state"]].to_numpy().tolist() == [
+        [91, 1, "shutdown"],
+        [93, 1, "off"],
+        [97, 0, "shutdown"],
+        [97, 1, "shutdown"],
+        [98, 1, "boot"],
+        [99.5, 0, "off"],
+        [104, 1, "on"],
+    ]
+    assert run.info.warnings == ["2 nodes are switched off at times, with 1 boots: jobs may wait for them"]
+    found = run.metrics(window="full")
+    assert found["energy_j"] == 14_000
+    assert found["energy_full_j"] == 14_010.5
+    assert run.metrics(window=(40, 60))["energy_j"] == pytest.approx(10 * 200 + 10 * 80)
+    assert "which no model replaces" in found["undefined"]["modelled_energy_j"]
+    assert found["off_share"] == pytest.approx((4 + 0.5) / 200)
+    run.save(tmp_path / "run")
+    assert tb.Run.load(tmp_path / "run").metrics(window="full")["energy_j"] == 14_000
+
+
+def test_states_without_energy_are_no_modelled_energy(tmp_path: Path) -> None:
+    jobs = batsim(tmp_path / "out", OLD)
+    (tmp_path / "out/out_pstate_changes.csv").write_text("\n".join(["time,machine_id,new_pstate", *CHANGES]) + "\n")
+    found = tb.import_run(jobs, side="real").metrics()
+    assert "does not say the power" in found["undefined"]["modelled_energy_j"]
+    assert math.isnan(found["energy_j"])
+    (tmp_path / "out/out_pstate_changes.csv").unlink()
+    states = tmp_path / "out/out_machine_states.csv"
+    states.write_text(states.read_text().replace("90.25,0,0,0,1,1", "90.25,1,0,0,0,1"))
+    assert "it is unknown which" in tb.import_run(jobs, side="real").info.warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "rows", "message"),
+    [
+        ("pstate_changes", ["time,machine_id,new_pstate", "0,3-1,-2"], "machine_id is '3-1', not a set of machines"),
+        ("pstate_changes", ["time,machine_id,new_pstate", "0,x,-2"], "machine_id is 'x'"),
+        ("pstate_changes", ["time,machine_id,new_pstate", "0,0,"], "new_pstate is missing"),
+        ("pstate_changes", ["time,machine_id,new_pstate", "0,0-5,-2"], "has node number 5, but there are 2 nodes"),
+        ("consumed_energy", ["time,energy", "5,1", "4,2"], "the times of its rows do not ascend"),
+        ("consumed_energy", ["time,energy", "5,2", "6,1"], "the energy of its rows does not ascend"),
+        ("consumed_energy", ["time,joules", "5,2"], "energy is missing"),
+    ],
+)
+def test_damaged_files_of_energy_are_named(tmp_path: Path, kind: str, rows: list[str], message: str) -> None:
+    jobs = batsim(tmp_path / "out", OLD)
+    (tmp_path / f"out/out_{kind}.csv").write_text("\n".join(rows) + "\n")
+    with pytest.raises(InputError, match=message):
+        tb.import_run(jobs, side="real")
+
+
 def test_a_job_that_batsim_rejected_has_not_ended(tmp_path: Path) -> None:
     row = "4,w0,8,9,100,0,REJECTED,-1,-1,-1,-1,-1,-1,,0,"
     jobs = batsim(tmp_path / "out", FOUR, extra=[row])

@@ -20,7 +20,7 @@ from tracebed.ground.errors import InputError
 from tracebed.ground.extension_errors import checked
 from tracebed.ground.input_files import read_text
 from tracebed.ground.registry import Registry
-from tracebed.machine.machine import HINT, Machine, NodeClass
+from tracebed.machine.machine import HINT, Machine
 
 
 @dataclass(frozen=True)
@@ -114,18 +114,13 @@ YAML = MachineSource(
 
 
 def _of_platform(path: Path) -> Machine:
-    from tracebed.converters.formats.elastisim import platform_of
+    from tracebed.machine.simgrid import classes_of
 
-    text = read_text(path, "platform", hint="check the path")
-    nodes, _ = platform_of(text) or (None, None)
-    if nodes is None or 'value="master"' in text:  # Batsim's has the host of its scheduler beside the nodes
-        what = "is not a platform of ElastiSim with clusters of nodes"
-        raise InputError(what, where=str(path), hint="give one whose <cluster> have a radical")
-    return Machine(classes=(NodeClass(count=nodes),))
+    return Machine(classes=classes_of(read_text(path, "platform", hint="check the path"), str(path)))
 
 
-PLATFORM = MachineSource("a platform of ElastiSim", lambda path: has_line(path, r"<platform\b"), _of_platform)
-"""Platforms of ElastiSim, whose nodes have one core."""
+PLATFORM = MachineSource("a platform of ElastiSim or Batsim", lambda path: has_line(path, r"<platform\b"), _of_platform)
+"""Platforms of SimGrid, whose nodes have one core."""
 
 
 def _is_workload(path: Path) -> bool:

@@ -184,7 +184,8 @@ class Measures:
     power: str = option(
         default="100:5",
         metavar="IDLE:CORE",
-        help="Power of an idle node and of a busy core for the modelled energy, in watts.",
+        help="Power of an idle node and of a busy core for the modelled energy, in watts, if the machine of the run "
+        "does not say them.",
     )
     grid: str | None = option(
         metavar="GRID",
@@ -411,6 +412,10 @@ def _show(found: dict[str, dict[str, Any]]) -> None:
     rows.append(["tau (s)", *(side["tau"] for side in sides)])
     print_table(["", *_names(found)], rows)
     for path, side in found.items():
+        if side["energy"]["figures"] == "machine":
+            emit(f"{path}: the modelled energy is that of the power of the nodes of its machine, by state")
+        if note := side["energy"]["clock"]:
+            emit(f"{path}: {note}")
         for reason in dict.fromkeys(side["undefined"].values()):
             metrics = [known[name] for name, why in side["undefined"].items() if why == reason]
             if labels := [item.label for item in metrics if not (item.of_malleable_jobs or item.optional)]:

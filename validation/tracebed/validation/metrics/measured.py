@@ -20,6 +20,7 @@ from tracebed.orchestrator.runs.schema import TABLES
 from tracebed.orchestrator.runs.steps import Steps, Window, arrivals, full, held_cores
 from tracebed.orchestrator.scheduling.placement import grid_of
 from tracebed.validation.metrics.jobs import TAU, guests_and_mates, measures, origin
+from tracebed.validation.metrics.power import HeldNodes, PowerUse, SleepPeriods, node_powers, power_use
 from tracebed.validation.statistics import percentiles, sum_of_products
 
 if TYPE_CHECKING:
@@ -46,6 +47,8 @@ PARTS = {
 """Measured stage of a reconfiguration -> the columns of `reconfigurations` (wall s) whose sum is its duration."""
 
 PERCENTILES = (25.0, 50.0, 75.0, 95.0)  # the percentiles of the jobs in tables and metrics
+NO_SLEEP = "no node was switched off"
+NO_FIGURES = "the machine of the run does not say the power of its nodes"
 WindowName = str | tuple[float, float]
 T = TypeVar("T")
 
@@ -64,19 +67,30 @@ def computing_cores(run: Run) -> Steps:
     """Return the number of cores on which jobs compute, over s after the first submission."""
     # These are the cores held by jobs, more or less by those that an operator gave to a job or took from it: such a job
     # holds the same cores. A change of an operator lasts until the next change of the cores of the job on the node.
+    return _held(run, _computing(run))
+
+
+def _computing(run: Run) -> pd.DataFrame:
+    """Return the rows of allocations, and those of the changes of cores by operators."""
     import pandas as pd
 
-    return _held(run, pd.concat([run.allocations, _operated(run)]))
+    return pd.concat([run.allocations, _operated(run)])
 
 
 def _held(run: Run, rows: Table | pd.DataFrame) -> Steps:
     """Return the sum of the cores of `rows`, a table with the columns of allocations."""
+    held = _held_nodes(run, rows)
+    return held_cores(held.start, held.end, (held.cores * held.count).astype(np.float64))
+
+
+def _held_nodes(run: Run, rows: Table | pd.DataFrame) -> HeldNodes:
+    """Return what jobs hold by `rows`, a table with the columns of allocations."""
     zero = origin(run)
-    starts, ends, cores, counts = (np.asarray(rows[name]) for name in ("start", "end", "cores", "count"))
+    node, count, starts, ends, cores = (np.asarray(rows[name]) for name in ("node", "count", "start", "end", "cores"))
     starts, ends = starts - zero, ends - zero
     if not np.isfinite(ends).all():
         ends = np.where(np.isfinite(ends), ends, last_instant(run))  # it lasted until the run was interrupted
-    return held_cores(starts, ends, cores * counts)
+    return HeldNodes(node, count, starts, ends, cores.astype(np.int64))
 
 
 def _operated(run: Run) -> pd.DataFrame:
@@ -265,9 +279,38 @@ class MeasuredRun:
     def computing(self) -> Steps:
         """Cores on which jobs compute over s after the first submission. Raises Undefined as `busy`."""
         held = self.busy
+        return computing_cores(self.run) if self._is_operated else held
+
+    @property
+    def _is_operated(self) -> bool:
+        """Whether an operator gave cores to a job or took some from it."""
         changes = self.run.table("reconfigurations")
-        operated = (changes["node"] != -1) & changes.equal("cause", ChangeCause.OPERATOR)
-        return computing_cores(self.run) if operated.any() else held
+        return bool(((changes["node"] != -1) & changes.equal("cause", ChangeCause.OPERATOR)).any())
+
+    @cached_property
+    def sleep(self) -> SleepPeriods:
+        """The periods in which nodes are not on. Raises Undefined if no node can be switched off."""
+        sleeps = self.run.info.machine is not None and self.run.info.machine.sleep is not None
+        if not sleeps and self.run.table("nodes").equal("power_state", "").all():
+            raise Undefined(NO_SLEEP)
+        return SleepPeriods.of(self.run, origin(self.run))
+
+    @cached_property
+    def horizon_s(self) -> float:
+        """The last instant of the run or of the window, s after the first submission."""
+        return max(last_instant(self.run), self.window.end_s, 0.0)
+
+    @cached_property
+    def power(self) -> PowerUse:
+        """The power of the machine by state. Raises Undefined as `busy`, and if the power of a node is unknown."""
+        powers = node_powers(self.run.info)
+        if powers is None:
+            raise Undefined(NO_FIGURES)
+        _ = self.busy  # raises Undefined
+        held = _held_nodes(self.run, _computing(self.run) if self._is_operated else self.run.table("allocations"))
+        sleep = SleepPeriods.of(self.run, origin(self.run))
+        cores = np.array([node.cores for node in self.run.info.nodes], dtype=np.int64)
+        return power_use(held, sleep, powers, cores, self.horizon_s)
 
     def require(self, fact: str) -> None:
         """Raise Undefined if the source of the run does not record `fact`, a key of `RunInfo.unknown`."""

@@ -14,7 +14,7 @@ from functools import partial
 import numpy as np
 
 from tracebed.orchestrator.runs.steps import full, utilization
-from tracebed.validation.metrics import deadlines, energy, outages, placement, sharing, users
+from tracebed.validation.metrics import deadlines, energy, outages, placement, power_states, sharing, users
 from tracebed.validation.metrics.measured import MeasuredRun
 from tracebed.validation.metrics.metric import Margin, Metric
 from tracebed.validation.statistics import mean, percentile, sum_of_products
@@ -321,6 +321,7 @@ METRICS = (
     ),
     *deadlines.METRICS,
     *energy.METRICS,
+    *power_states.METRICS,
     *sharing.HANDOVERS,
     *sharing.METRICS,
     *placement.METRICS,

@@ -20,13 +20,15 @@ from matplotlib.patches import Patch
 
 from tracebed.converters.workload import FloatArray, IntArray
 from tracebed.ground.table import expanded
+from tracebed.machine.power import PowerState
 from tracebed.orchestrator.run import Run
 from tracebed.validation.metrics import origin
+from tracebed.validation.metrics.power import ASLEEP, SleepPeriods
 from tracebed.validation.pictures import Picture
 from tracebed.validation.report import style
 from tracebed.validation.report.scales import TimeAxis
 from tracebed.validation.report.sections import Section
-from tracebed.validation.report.style import DASHED, INK, JOBS, NARROW, PREDICTED, REAL, heading, panels, small
+from tracebed.validation.report.style import DASHED, INK, JOBS, NARROW, PREDICTED, REAL, SOFT, heading, panels, small
 from tracebed.validation.report.words import real_side
 from tracebed.validation.verdict import Comparison
 
@@ -34,6 +36,8 @@ BARS = 3_000  # number of bars above which a chart shows the density of jobs; a 
 DARKER = 0.6  # factor of the color of a malleable job for its edges
 NAMES = 16  # number of nodes above which an axis shows numbers instead of names
 
+SLEEP = {PowerState.BOOT: "////", PowerState.SHUTDOWN: r"\\", PowerState.OFF: ""}
+"""State of a node that is not on -> its hatch."""
 COLUMNS, ROWS = 240, 64  # largest number of bins of time and of groups of nodes
 COLORS = "Blues"  # color map: from light to dark, in print and for the color blind, too
 
@@ -74,7 +78,14 @@ def about_bars(runs: Sequence[Run], ids: pd.Index[Any]) -> str:
     parts = " Jobs on a shared node are parts of its row." if shared else ""
     dense = any(len(run.allocations) > BARS and len(blocks(run, ids)) > BARS for run in runs)
     many = f"More than {BARS:,} bars: the share of busy cores by node and time." if dense else ""
-    return many or f"Numbers: jobs. Colors repeat.{shades}{parts}"
+    sleep = any(map(has_states, runs))
+    states = " Grey: nodes that are off. Hatched: nodes that boot or are being switched off." if sleep else ""
+    return many or f"Numbers: jobs. Colors repeat.{shades}{parts}{states}"
+
+
+def has_states(run: Run) -> bool:
+    """Return whether a run has states of the power of its nodes."""
+    return not run.table("nodes").equal("power_state", "").all()
 
 
 def small_gantt_svg(run: Run) -> str:
@@ -115,7 +126,7 @@ def _compared(comparison: Comparison) -> Picture | None:
     caption = (
         f"Jobs on nodes over time: the real run ({real_side(comparison.real.info)}) above, the prediction below. A job "
         f"has the same color in both charts."
-    )
+    ) + (" Grey: nodes that are not on." if any(has_states(run) for run, _, _ in sides) else "")
     about = f" {about_bars([run for run, _, _ in sides], ids)} Dashed: last end.{time.note('real', 'predicted')}"
     return Picture(
         draw_both,
@@ -146,6 +157,7 @@ def draw(
         draw_density(axes, run, time)
     elif len(bars):
         _draw_bars(axes, run, bars, ids, time, titles=titles)
+        _draw_sleep(axes, run, time)
     axes.set_ylim(nodes or run.total_nodes or 1, 0)
     names = [node.name for node in run.info.nodes]
     if 0 < len(names) <= NAMES:
@@ -174,8 +186,13 @@ def legend(axes: Axes, run: Run) -> None:
         Patch(facecolor=(color, 0.4 if malleable.any() else 0.9), label="rigid job"),
     ]
     there = [handle for handle, known in zip(handles, (malleable.any(), not malleable.all()), strict=True) if known]
+    drawn = {each.get_label() for each in axes.collections}
+    for state, hatch in SLEEP.items():
+        if state in drawn:
+            face, edge = _shade(hatch)
+            there.append(Patch(facecolor=face, edgecolor=edge, hatch=hatch, linewidth=0, label=state.value))
     axes.legend(
-        handles=there, loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=2, frameon=False, borderaxespad=0.1,
+        handles=there, loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=5, frameon=False, borderaxespad=0.1,
         handlelength=1.2, columnspacing=1.2,
     )  # fmt: skip
 
@@ -294,6 +311,49 @@ def _draw_bars(axes: Axes, run: Run, bars: pd.DataFrame, ids: pd.Index[Any], tim
     if titles:
         collection.set_urls(_titles(run, bars, ids))
     axes.add_collection(collection)
+
+
+def _draw_sleep(axes: Axes, run: Run, time: TimeAxis) -> None:
+    """Draw the periods in which nodes are not on, if they are few enough: grey if off, hatched if they change."""
+    bars = sleep_blocks(run, time.end)
+    if len(bars) > BARS:
+        return
+    for state, hatch in SLEEP.items():
+        own = bars[bars["state"] == ASLEEP.index(state)]
+        x0, x1 = own["start"] / time.unit, own["end"] / time.unit
+        y0, y1 = own["low"], own["high"] + 1
+        corners = np.stack([np.column_stack(c) for c in ((x0, y0), (x1, y0), (x1, y1), (x0, y1))], axis=1)
+        face, edge = _shade(hatch)
+        if len(own):
+            axes.add_collection(
+                PolyCollection(
+                    list(corners), facecolors=face, edgecolors=edge, hatch=hatch, linewidths=0, label=state.value
+                )
+            )
+
+
+def _shade(hatch: str) -> tuple[Any, Any]:
+    """Return the colors of the face and of the edges of nodes that are not on."""
+    return ("none", SOFT) if hatch else ((SOFT, 0.22), "none")
+
+
+def sleep_blocks(run: Run, end: float) -> pd.DataFrame:
+    """Return the periods until `end` (s) in which nodes are not on, those of adjacent nodes as one.
+
+    A row per period: state (index into `ASLEEP`), low and high (first and last node), start and end (s after the first
+    submission).
+    """
+    sleep = SleepPeriods.of(run, origin(run))
+    start, until = np.maximum(sleep.start, 0.0), np.minimum(sleep.end, end)
+    there = np.flatnonzero(start < until)
+    order = there[np.lexsort((sleep.node[there], until[there], start[there], sleep.state[there]))]
+    state, node, start, until = sleep.state[order], sleep.node[order], start[order], until[order]
+    same = (state[1:] == state[:-1]) & (start[1:] == start[:-1]) & (until[1:] == until[:-1])
+    first = np.flatnonzero(np.append(True, ~(same & (np.diff(node) == 1)))[: len(order)])
+    last = np.append(first[1:], len(order))[: len(first)] - 1
+    return pd.DataFrame(
+        {"state": state[first], "low": node[first], "high": node[last], "start": start[first], "end": until[first]}
+    )
 
 
 def _titles(run: Run, bars: pd.DataFrame, ids: pd.Index[Any]) -> list[str]:

@@ -27,11 +27,11 @@ from tracebed.validation.metrics import (
 )
 from tracebed.validation.metrics.jobs import per_job
 from tracebed.validation.pictures import LINES, Picture
-from tracebed.validation.report import gantt, scales
+from tracebed.validation.report import gantt, power, scales
 from tracebed.validation.report.curves import curves, draw_distribution
 from tracebed.validation.report.interactive import scripts
 from tracebed.validation.report.scales import TimeAxis
-from tracebed.validation.report.sections import Section, pictures_of, rendered_sections
+from tracebed.validation.report.sections import Content, Section, pictures_of, rendered_sections
 from tracebed.validation.report.style import JOBS, SOFT, above, beside, heading, panels
 from tracebed.validation.report.templates import fill
 
@@ -62,6 +62,7 @@ def _sections() -> dict[str, Section]:
         ("queue", "Queue", 200, _queue),
         ("distributions", "Distributions of waits and responses", 300, _distributions),
         ("gantt", "Jobs on nodes", 400, _gantt),
+        ("power", "Power and energy", 250, _power),
     )
     return {name: Section(title, order, content, scope="runs") for name, title, order, content in contents}
 
@@ -133,6 +134,11 @@ def _utilization(runs: Runs) -> Picture | None:
 
 def _queue(runs: Runs) -> Picture:
     return _over_time(runs, lambda run: (waiting(run), 1.0), "waiting jobs", "Number of waiting jobs.")
+
+
+def _power(runs: Runs) -> Content | None:
+    """Return the power of the machine over time and its energy by state, of runs whose machine says the power."""
+    return power.of_runs({name: (run, color) for name, (run, color, _) in _styles(runs).items()})
 
 
 def _distributions(runs: Runs) -> Picture:

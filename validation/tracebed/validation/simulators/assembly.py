@@ -97,7 +97,8 @@ def run_of(observed: Observed, workload: Workload | None, options: ReadOptions) 
         unknown=unknown,
     )
     info.versions |= version
-    return Run(info, jobs, allocations, reconfigurations_of(observed, workload, pairing))
+    samples = samples_of(observed, pairing, len(nodes))
+    return Run(info, jobs, allocations, reconfigurations_of(observed, workload, pairing), samples)
 
 
 def _as_scheduled(workload: Workload, policy: str) -> Workload:
@@ -498,6 +499,21 @@ def reconfigurations_of(observed: Observed, workload: Workload, pairing: Pairing
     kept = rows[rows["row"].isin(list(job_of))]
     moved = {name: kept[name] - pairing.offset_s for name in ("asked", "decided", "applied", "ended")}
     return kept.drop(columns="row").assign(job_id=[ids[job_of[row]] for row in kept["row"].tolist()], **moved)
+
+
+def samples_of(observed: Observed, pairing: Pairing, nodes: int) -> pd.DataFrame | None:
+    """Return the samples and states of the nodes of the file, on the clock of the workload; None without nodes.
+
+    Raises:
+        InputError: a row has a node that the machine does not have.
+    """
+    rows = observed.samples
+    if rows is None or not nodes:
+        return None
+    if (highest := int(rows["node"].max())) >= nodes:
+        what = f"a file beside it has node number {highest:,}, but there are {nodes:,} nodes"
+        raise InputError(what, where=observed.where, hint=NUMBERED)
+    return rows.assign(time=rows["time"] - pairing.offset_s)
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,13 @@
-"""Output of Batsim: `jobs.csv` of any version, checked against the schedule and the machine states in the same folder.
+"""Output of Batsim: `jobs.csv` of any version, with the energy and the power states of the machines, and checked
+against the schedule and the machine states in the same folder.
 
 Format: the documentation of Batsim (batsim.readthedocs.io). Columns are found by name: the versions of 2016 have
 `jobID` and processors in place of resources, versions before 1.2 have `hacky_job_id`, version 4 has `final_state` and
 `metadata`, version 5 has `profile`, too. Jobs that never started have -1 or no value as their times.
+
+`pstate_changes.csv` has a row for each change of the power state of machines: -2 begins to switch them off, -1 to
+switch them on, and a number from 0 on is the state that they have from then on. `consumed_energy.csv` has the energy of
+all machines until an instant, J.
 
 `tracebed export --to evalys` writes the same columns, and a row for each allocation of a job: `17`, `17#2`, ...
 """
@@ -13,6 +18,7 @@ import contextlib
 import csv
 import io
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +32,8 @@ from tracebed.converters.provenance import System
 from tracebed.converters.workload import MAX_SIZE, IntArray, Workload
 from tracebed.ground.errors import InputError
 from tracebed.ground.input_files import parse_json
-from tracebed.machine.nodes import nodes_of
+from tracebed.machine.nodes import MOST_NODES, nodes_of
+from tracebed.machine.power import PowerState
 from tracebed.orchestrator.run import Run
 from tracebed.validation.simulators.assembly import run_of
 from tracebed.validation.simulators.observed import NodePeriods, applied_resizes
@@ -52,8 +59,12 @@ OLD_COLUMNS = {
 }
 """Field -> column of `jobs.csv` of the versions of 2016, where it has another name."""
 MARKS = ("job_id", "submit", "nodes", "run")  # fields by whose columns the file is recognized
+FILES = ("machine_states", "schedule", "consumed_energy", "pstate_changes")
 STATES = ("nb_sleeping", "nb_switching_on", "nb_switching_off", "nb_idle", "nb_computing")
 """Columns of the machine states whose sum is the number of machines."""
+SWITCHES = {-2: PowerState.SHUTDOWN, -1: PowerState.BOOT}
+"""State in `pstate_changes.csv` -> that of the nodes until the next row."""
+SETTLED = {PowerState.SHUTDOWN: PowerState.OFF, PowerState.BOOT: PowerState.ON}
 AGREES = 0.001  # largest relative difference from the figures that Batsim prints: machine states have six digits
 
 
@@ -95,6 +106,7 @@ def read(path: Path, workload: Workload | None, options: ReadOptions) -> Run:
     beside = _CompanionFiles(file)
     machines = beside.machines()
     whole, courses = _joined(table)
+    samples = beside.samples()
     cores = options.cores_per_node or (workload.provenance.system.cores_per_node if workload else None) or 1
     observed = observed_of(
         whole,
@@ -102,7 +114,9 @@ def read(path: Path, workload: Workload | None, options: ReadOptions) -> Run:
         program="batsim",
         version=beside.version(spelt),
         nodes=nodes_of(System(options.nodes or machines, cores)) if options.nodes or machines else None,
-        warnings=[*beside.contradictions(table), *courses.pop("warnings", ())],
+        samples=samples,
+        facts=beside.energy_facts(),
+        warnings=[*beside.contradictions(table), *beside.sleep_notes(samples), *courses.pop("warnings", ())],
         **courses,
     )
     return run_of(observed, workload, options)
@@ -172,7 +186,7 @@ class _CompanionFiles:
         head = jobs.name.partition("jobs.csv")[0]
         self.files = {
             kind: file
-            for kind in ("machine_states.csv", "schedule.csv", "schedule.json")
+            for kind in (*(f"{name}.csv" for name in FILES), "schedule.json")
             for file in (jobs.parent / f"{head}{kind}", jobs.parent / f"{head}{kind}.gz")
             if file.is_file()
         }
@@ -206,6 +220,65 @@ class _CompanionFiles:
             raise InputError(what, where=str(file), hint="run Batsim again")
         return int(machines) or None
 
+    def energy_facts(self) -> dict[str, Any]:
+        """Return the energy of the simulation, J, and whether `samples` have the power of all machines."""
+        facts: dict[str, Any] = {"power_of_platform": True} if "consumed_energy.csv" in self.files else {}
+        if "consumed_joules" in (schedule := self._schedule()):
+            file = self.files.get("schedule.json") or self.files.get("schedule.csv")
+            if (energy := _number(schedule, "consumed_joules", file)) > 0:  # else Batsim did not count it
+                facts["energy_j"] = energy
+        return facts
+
+    def samples(self) -> pd.DataFrame | None:
+        """Return the power of all machines, as that of node 0, and the power states of each; None without files."""
+        tables = [*self._power(), *self._states()]
+        return pd.concat(tables, ignore_index=True) if tables else None
+
+    def _power(self) -> Iterator[pd.DataFrame]:
+        """Yield the mean power between the instants at which the energy of all machines is written."""
+        file = self.files.get("consumed_energy.csv")
+        if file is None:
+            return
+        rows = [(0.0, 0.0), *((_number(row, "time", file), _number(row, "energy", file)) for row in _rows(file))]
+        time, energy = (np.array(column) for column in zip(*rows, strict=True))
+        if (np.diff(time) < 0).any():
+            raise InputError("the times of its rows do not ascend", where=str(file), hint="run Batsim again")
+        last = np.append(np.diff(time) > 0, True)  # the last of several rows of one instant
+        time, energy = time[last], energy[last]
+        power = np.append(np.nan, np.diff(energy) / np.diff(time))
+        if (power < 0).any():
+            raise InputError("the energy of its rows does not ascend", where=str(file), hint="run Batsim again")
+        yield pd.DataFrame({"time": time, "node": 0, "power_w": power, "power_state": ""})
+
+    def _states(self) -> Iterator[pd.DataFrame]:
+        """Yield the states of the power of each machine."""
+        file = self.files.get("pstate_changes.csv")
+        if file is None:
+            return
+        state: dict[int, PowerState] = {}
+        changes: list[tuple[float, int, str]] = []
+        for row in _rows(file):
+            time, code = _number(row, "time", file), _number(row, "new_pstate", file)
+            for machine in _machines(row.get("machine_id") or "", file):
+                before = state.get(machine, PowerState.ON)
+                after = SWITCHES.get(int(code)) or SETTLED.get(before, before)
+                if after != before:
+                    changes.append((time, machine, after.value))
+                    state[machine] = after
+        if changes:
+            yield pd.DataFrame(changes, columns=["time", "node", "power_state"]).assign(power_w=np.nan)
+
+    def sleep_notes(self, samples: pd.DataFrame | None) -> Iterator[str]:
+        """Yield a sentence if machines are switched off."""
+        states = samples[samples["power_state"] != ""] if samples is not None else None
+        if states is not None and len(states):
+            nodes, boots = states["node"].nunique(), int((states["power_state"] == PowerState.BOOT).sum())
+            yield f"{nodes:,} nodes are switched off at times, with {boots:,} boots: jobs may wait for them"
+        elif (file := self.files.get("machine_states.csv")) and any(
+            _number(row, name, file) for row in _rows(file) for name in STATES[:3]
+        ):
+            yield f"nodes are switched off at times by {file.name}; without pstate_changes.csv, it is unknown which"
+
     def contradictions(self, table: Table) -> Iterator[str]:
         """Yield a sentence for each value of the other files that contradicts `jobs.csv`."""
         start, end, nodes, wait = (
@@ -233,6 +306,16 @@ def _rows(path: Path) -> Iterator[dict[str, str]]:
         yield from csv.DictReader(io.StringIO(Input.at(path).data.decode("utf-8", "replace"), newline=""))
     except csv.Error as error:
         raise InputError(f"is not CSV: {error}", where=str(path), hint="run Batsim again") from None
+
+
+def _machines(text: str, path: Path) -> Iterator[int]:
+    """Yield the numbers of a set of machines: `0-3 7`."""
+    for part in text.split():
+        found = re.fullmatch(r"(\d{1,7})(?:-(\d{1,7}))?", part)
+        if found is None or not int(found[1]) <= int(found[2] or found[1]) < MOST_NODES:
+            what = f"machine_id is {text[:40]!r}, not a set of machines such as 0-3 7"
+            raise InputError(what, where=str(path), hint="run Batsim again")
+        yield from range(int(found[1]), int(found[2] or found[1]) + 1)
 
 
 def _number(row: Mapping[str, Any], name: str, path: Path | None) -> float:

@@ -86,6 +86,12 @@ class Observed:
     """
     reconfigurations: pd.DataFrame | None = None
     """The table of `runs.schema.TABLES` with `row` in place of `job_id`. None: unknown."""
+    samples: pd.DataFrame | None = None
+    """A row per sample of power, and per change of the state of the power of a node, in the order of the changes.
+
+    `time` (with the origin of the file), `node`, `power_w` and `power_state` of the table `nodes` of a run. None:
+    unknown.
+    """
     resolution_s: float | None = None
     """Resolution of the times, s; 0: exact. None: detected."""
     match: MatchName = "auto"

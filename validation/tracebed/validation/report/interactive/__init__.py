@@ -31,7 +31,7 @@ from tracebed.orchestrator.run import Run
 from tracebed.orchestrator.runs.steps import Steps
 from tracebed.validation.metrics import busy_cores, origin, total_cores, waiting
 from tracebed.validation.report import scales
-from tracebed.validation.report.gantt import blocks
+from tracebed.validation.report.gantt import blocks, has_states, sleep_blocks
 from tracebed.validation.report.scales import TimeAxis
 from tracebed.validation.verdict import Comparison
 from tracebed.validation.verdict.validation import CaseResult
@@ -152,6 +152,12 @@ def chart_data(comparison: Comparison, about: str = "") -> str:
         for name in ("start", "end"):
             times = ticks(bars[name].to_numpy(dtype=np.float64), tick)
             columns[f"bar_{name}_{side}"] = PackedColumn(times, f"{name}_{side}", f"bar_job_{side}")
+        if has_states(run):
+            sleep = sleep_blocks(run, last)
+            for name in ("state", "low", "high"):
+                columns[f"sleep_{name}_{side}"] = PackedColumn(sleep[name].to_numpy(dtype=np.int64))
+            for name in ("start", "end"):
+                columns[f"sleep_{name}_{side}"] = PackedColumn(ticks(sleep[name].to_numpy(dtype=np.float64), tick))
         facts[f"cores_{side}"] = total_cores(run)
         for name, steps in (("busy", busy_cores(run)), ("queue", waiting(run))):
             instants, amounts = _thinned(steps)

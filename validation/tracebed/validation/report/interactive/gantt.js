@@ -2,6 +2,7 @@
 
 // The colors are those of style.py.
 const COLORS = ["#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#44aa99", "#999933"];
+const OFF = 2; // the state "off" among those in which a node is not on; the others are changes
 const FEW = 3000; // up to this number of bars, each is a rectangle with a gap; more bars are painted as pixels
 const NAMED = 16; // up to this number of nodes, the axis shows names
 
@@ -101,9 +102,28 @@ class Gantt {
   draw(u) {
     const at = this.place(u);
     const [first, last] = this.bars.visible(at.from, at.to);
+    this.drawSleep(u, at);
     if (last - first > FEW) this.paint(u, at, first, last);
     else this.drawBars(u, at, first, last);
     this.drawMark(u, at, first, last);
+  }
+
+  // Nodes that are off are grey, and darker if they boot or are being switched off.
+  drawSleep(u, at) {
+    const [state, low, high, start, end] = ["state", "low", "high", "start", "end"].map(
+      (name) => this.data[`sleep_${name}_${this.side}`] ?? [],
+    );
+    if (this.bars.byJob) return;
+    const { ctx, bbox } = u;
+    ctx.fillStyle = css("soft");
+    for (let i = 0; i < state.length; i++) {
+      if (end[i] <= at.from || start[i] >= at.to) continue;
+      const [left, right] = [Math.max(at.x(start[i]), 0), Math.min(at.x(end[i]), bbox.width)];
+      const [top, bottom] = [at.y(low[i]), at.y(high[i] + 1)];
+      ctx.globalAlpha = state[i] === OFF ? 0.2 : 0.45;
+      ctx.fillRect(bbox.left + left, bbox.top + top, Math.max(right - left, 1), bottom - top);
+    }
+    ctx.globalAlpha = 1;
   }
 
   drawBars(u, at, first, last) {
