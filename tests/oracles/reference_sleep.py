@@ -1,7 +1,7 @@
 """Nodes that sleep after an idle time, slow and simple: the reference scheduler of rigid jobs, on such nodes.
 
-It was written from docs/reference/power.md. A shutdown is a job of the reference: it holds its nodes for a known time.
-Every instant looks at every node.
+It was written from docs/reference/machines.md. A shutdown is a job of the reference: it holds its nodes for a known
+time. Every instant looks at every node.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.names import SHRINK
 from tracebed.orchestrator.scheduling.pools import scheduler_on
 from tracebed.orchestrator.scheduling.record import ScheduleRecord
+from tracebed.orchestrator.scheduling.scheduler import Scheduler
 from tracebed.orchestrator.scheduling.state import Policy, next_multiple, shares
 from tracebed.orchestrator.setup import DEFAULT, Setup
 from tracebed.orchestrator.simulation.cores_in_use import CoresInUse
@@ -147,9 +148,7 @@ class Simulator:
                 change = next(changes, None)
                 event_occurred = True
             if sleeper is not None:
-                for number in sleeper.stopped(now):
-                    scheduler.stopped(number, now)
-                    event_occurred = True
+                event_occurred |= self._nodes_off(sleeper, now)
             while arrivals.next <= now:
                 submitted += self._arrive(now)
                 event_occurred = True
@@ -159,20 +158,31 @@ class Simulator:
             if call <= now:
                 call = self._call_time(self._decide(now))
             if sleeper is not None and sleeper.is_due(now):
-                for number, nodes, until in sleeper.switch_off(now, self._needed(now)):
-                    scheduler.stopping(number, nodes, until, now)
+                self._switch_off(sleeper, now)
             instants += 1
             if on_progress and instants % REPORT_EVERY == 0:
                 on_progress(submitted)
         self._close()
         return self.record
 
-    def _needed(self, now: float) -> int:
-        """Return how many idle nodes are set aside for jobs, or needed by the first waiting job."""
-        state = self.scheduler.state
+    def _nodes_off(self, sleeper: SleepingCluster, now: float) -> bool:
+        """Handle that nodes are off now; return whether there are any."""
+        scheduler, numbers = self.scheduler, [*sleeper.stopped(now)]
+        assert isinstance(scheduler, Scheduler)  # nodes of pools do not sleep
+        for number in numbers:
+            scheduler.stopped(number, now)
+        return bool(numbers)
+
+    def _switch_off(self, sleeper: SleepingCluster, now: float) -> None:
+        """Switch off idle nodes, except for those that are set aside for jobs, or that the first waiting job needs."""
+        scheduler = self.scheduler
+        assert isinstance(scheduler, Scheduler)
+        state = scheduler.state
         state.queue.arrange(now)
         head = state.queue.head
-        return len(self.cluster.idle) - state.idle + (0 if head is None else state.jobs.low[head])
+        needed = len(sleeper.idle) - state.idle + (0 if head is None else state.jobs.low[head])
+        for number, nodes, until in [*sleeper.switch_off(now, needed)]:
+            scheduler.stopping(number, nodes, until, now)
 
     def _arrive(self, now: float) -> int:
         """Submit the jobs that are due, hand over those that wait no more, and return the number of submissions."""
