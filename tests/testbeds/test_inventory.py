@@ -574,7 +574,7 @@ nodes: ["n[1-2]", {name: n3, power: {busy_w: 90, idle_w: 30}}]
         "tariff": {"grid_price": 0.2, "currency": "EUR"},
     }
     assert Machine.from_json(machine.to_json()).to_json() == machine.to_json()
-    with pytest.raises(InputError, match="sleep.rule") as error:
+    with pytest.raises(InputError, match=r"sleep\.rule") as error:
         load(tmp_path, text.replace("rule: idle", "rule: never"))
     assert (error.value.where or "").endswith(":1")
 

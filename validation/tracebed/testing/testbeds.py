@@ -160,7 +160,8 @@ class _TestbedCheck:
             if len(found) >= count:
                 self.heard = [event for event in self.heard if event not in found]
                 return found
-            waited = f"{count} `{kind}` events of {job or 'the node'!r} arrive within {self.patience_s:g} s, but {len(found)} arrived"
+            of = "a node" if job is None else repr(job)
+            waited = f"{count} `{kind}` events of {of} arrive within {self.patience_s:g} s, but {len(found)} arrived"
             _demand(time.monotonic() < until, waited)
             self._receive(until)
 
