@@ -13,7 +13,7 @@ import hmac
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracebed.benchmarks.clock import Clock
 from tracebed.benchmarks.program import WORK_S, Program
@@ -30,6 +30,9 @@ from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.record import ScheduleRecord
 from tracebed.orchestrator.testbeds.base import EMULATED_RATE, Testbed
 from tracebed.orchestrator.testbeds.nodes import Inventory
+
+if TYPE_CHECKING:
+    from tracebed.orchestrator.replay.sleeping import Sleepers
 
 OBSERVED = {"sample", "work", "loop"}
 """Kinds of entries that only the monitor reads. They may be written later than the events of jobs."""
@@ -165,6 +168,7 @@ class Ranks:
         self.ended: set[int] = set()  # jobs whose last rank has ended, for the scheduler
         self.resized: set[int] = set()  # jobs whose pending resize is complete, for the scheduler
         self.requested: dict[int, int] = {}  # evolving job -> number of nodes that it requests, for the scheduler
+        self.not_on: set[int] = set()  # nodes that sleep, on which no rank is launched
         self._outbox: list[tuple[int, dict[str, Any]]] = []
 
     def cores(self, job: int, nodes: Sequence[int]) -> dict[int, range]:
@@ -176,10 +180,15 @@ class Ranks:
         return [self.testbed.nodes[node].name for node in nodes]
 
     def launch(self, job: int) -> None:
-        """Launch the leader of the job, or its other ranks once the leader is listening."""
+        """Launch the leader of the job, or its other ranks once the leader is listening.
+
+        Ranks wait until all nodes on which they are to be launched are on.
+        """
         active = self.running[job]
-        if active.outcome is not None:
+        if active.outcome is not None or self.wait_for_boot(active):
             return
+        if not active.alive:
+            active.launched = system.monotonic()
         waiting = []
         for node in active.to_launch:
             leader = node == active.nodes[0]
@@ -188,6 +197,10 @@ class Ranks:
             else:
                 waiting.append(node)
         active.to_launch = waiting
+
+    def wait_for_boot(self, active: RunningJob) -> bool:
+        """Return whether ranks of a job wait for nodes that are not on."""
+        return bool(self.not_on) and not self.not_on.isdisjoint(active.to_launch)
 
     def change_masks(self, job: int) -> None:
         """Send new masks to the ranks of the job whose cores have changed. A mask replaces a pending mask."""
@@ -308,11 +321,12 @@ class ReplayExecutor:
         ranks: Ranks,
         record: ScheduleRecord,
         rounds: Rounds,
+        sleepers: Sleepers,
         secret: bytes,
     ) -> None:
         self.jobs, self.testbed, self.inventory = jobs, testbed, inventory
         self.speed, self.options = speed, options
-        self.ranks, self.record, self.rounds = ranks, record, rounds
+        self.ranks, self.record, self.rounds, self.sleepers = ranks, record, rounds, sleepers
         self._secret = secret
         self.rates: dict[str, float] = {}  # kernel -> units per second of a core; one is measured if missing
         self.arrivals = Arrivals(jobs.submit, jobs.waits, jobs.ids)  # the submissions, and the jobs that wait
@@ -335,6 +349,7 @@ class ReplayExecutor:
         self.record.cores.begin(job, self.ranks.cluster, self.jobs.cores[job])
         self.ranks.running[job] = RunningJob(nodes, program, self._key(job), cores, nodes, list(nodes))
         self.rounds.note("start", job, nodes=self.ranks.names(nodes), **self._of_shared(job))
+        self.sleepers.need(nodes)
         self.ranks.launch(job)
 
     def resize(self, job: int, before: int, nodes: list[int]) -> bool:
@@ -350,6 +365,7 @@ class ReplayExecutor:
         new = [node for node in nodes if node not in old]
         active.to_launch += new
         active.since |= dict.fromkeys(new, self.rounds.now)
+        self.sleepers.need(new)
         self.ranks.launch(job)
         if active.started:
             self.ranks.send_members(job)

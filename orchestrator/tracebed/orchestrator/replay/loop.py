@@ -23,6 +23,7 @@ from tracebed.orchestrator.replay.monitor import LoopWatch, Monitor
 from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.replay.outages import Outages, lost
 from tracebed.orchestrator.replay.pace import Pace, Timeline
+from tracebed.orchestrator.replay.sleeping import Sleepers
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.dependencies import Released
 from tracebed.orchestrator.scheduling.jobs import Jobs
@@ -31,6 +32,7 @@ from tracebed.orchestrator.scheduling.pools import scheduler_on
 from tracebed.orchestrator.scheduling.record import ScheduleRecord, cut_short
 from tracebed.orchestrator.scheduling.state import Policy
 from tracebed.orchestrator.setup import Setup
+from tracebed.orchestrator.simulation.sleeping import Sleeping
 from tracebed.orchestrator.testbeds.base import Event, Testbed
 from tracebed.orchestrator.testbeds.nodes import Inventory
 
@@ -69,7 +71,8 @@ class SampleFilter:
 class Replayer:
     """A replay on a testbed that has been started.
 
-    Without a `secret`, the keys of connections are of a random one. Without `pools`, all nodes serve all jobs.
+    Without a `secret`, the keys of connections are of a random one. Without `pools`, all nodes serve all jobs. Without
+    `sleeping`, no node is switched off.
     """
 
     pace: Pace
@@ -86,6 +89,7 @@ class Replayer:
         clock: Clock | None = None,
         secret: bytes | None = None,
         pools: Pools | None = None,
+        sleeping: Sleeping | None = None,
     ) -> None:
         self.jobs = jobs
         self.testbed = testbed
@@ -103,12 +107,13 @@ class Replayer:
         self._samples = SampleFilter(len(nodes), inventory.heartbeat_s, (jobs.submit[-1] - jobs.submit[0]) / speed)
         work_s = max(WORK_S, inventory.heartbeat_s, self._samples.period_s)
         self.ranks = Ranks(jobs, testbed, self.cluster, self.clock, options.proposed_duty, work_s)
+        self.sleepers = Sleepers(testbed, self.ranks, self.record, self.rounds, sleeping)
         key = secret or system.token_bytes(32)
         self.executor = ReplayExecutor(
-            jobs, testbed, inventory, speed, options, self.ranks, self.record, self.rounds, key
+            jobs, testbed, inventory, speed, options, self.ranks, self.record, self.rounds, self.sleepers, key
         )
         self.event_handler = EventHandler(self.executor, self.timeline)
-        self.outages = Outages(testbed, inventory.heartbeat_s, options.on_node_failure)
+        self.outages = Outages(testbed, inventory.heartbeat_s, options.on_node_failure, self.ranks.not_on)
         self.arrivals = self.executor.arrivals
         intervals = {"interval_s": scheduling.interval_s, "priority": scheduling.priority}
         self.scheduler = scheduler_on(pools, jobs, self.cluster, policy, self.executor, **intervals)
@@ -139,7 +144,7 @@ class Replayer:
         self.outages.begin(self._wall + LEAD_S)
         (begin or Replayer._begin)(self)
         while not self._is_done() and not self.interrupted:
-            due = min(self.arrivals.next, self._call, self._next_limit())
+            due = min(self.arrivals.next, self._call, self._next_limit(), self.sleepers.due)
             wake = min(self.timeline.monotonic(due), self._wall + (0.0 if self._has_job_events() else LOOK_S))
             self.play(self.testbed.receive(wake), wake)
             if on_progress:
@@ -200,8 +205,9 @@ class Replayer:
         return not (waiting and self.outages.lost)
 
     def _available_nodes(self) -> list[int]:
-        """Return the nodes that are not lost."""
-        return [node for node in range(len(self.testbed.nodes)) if node not in self.outages.lost]
+        """Return the nodes that are on, and not lost."""
+        out = self.outages.lost.keys() | self.ranks.not_on
+        return [node for node in range(len(self.testbed.nodes)) if node not in out]
 
     def _calibrate_again(self) -> None:
         """Measure the speed of the cores once more, after the last job, and take the last samples."""
@@ -253,8 +259,9 @@ class Replayer:
     def handle(self, events: Sequence[Event]) -> None:
         """Process the messages of agents. Raises TestbedError if the loss of a node aborts the replay."""
         for event in events:
-            self.outages.handle(event)
-            self.event_handler.handle(event)
+            if not self.sleepers.handle(event):
+                self.outages.handle(event)
+                self.event_handler.handle(event)
 
     def decide(self, submitted: Sequence[int]) -> None:
         """Pass the events of this round to the scheduler, and call the policy while it is due."""
@@ -266,6 +273,7 @@ class Replayer:
         while self._call <= now:
             self.rounds.note("call")
             self._call = self.scheduler.decide(now)
+        self.sleepers.decide(self.cluster, now)
 
     def _has_job_events(self) -> bool:
         """Return whether an end, a completed resize or a request of a job has not been passed to the scheduler."""
@@ -275,6 +283,7 @@ class Replayer:
         """Pass the events of this round to the scheduler, in the order of `redecide`; return whether there are any."""
         now, ranks = self.rounds.now, self.ranks
         changed = self.outages.apply_changes(self.scheduler, self.event_handler, self.record, self.rounds)
+        self.sleepers.complete(now)
         if not (changed or submitted or self._has_job_events() or self.arrivals.next <= now):  # most rounds
             return False
         ended, resized = sorted(ranks.ended), sorted(ranks.resized - ranks.ended)
@@ -338,6 +347,7 @@ class Replayer:
         """Write the decisions of this round to the journal, then send them."""
         self.rounds.end()
         self.ranks.send()
+        self.sleepers.send()
         self.rounds.next()
 
     # -- time ------------------------------------------------------------------------------------------------------

@@ -99,14 +99,25 @@ class NodeSamples:
     # The last sample before the first submission, or the first sample if all are later.
     first: Mapping[str, Any] | None = None
     last: Mapping[str, Any] | None = None
+    # The first and the last sample of each agent that has ended because the node slept.
+    earlier: list[tuple[Mapping[str, Any], Mapping[str, Any]]] = field(default_factory=list)
+    slept: bool = False  # whether the node has slept since the last sample
     work: WorkTotals = field(default_factory=WorkTotals)  # work since the last sample
     late_s: float = NAN  # largest lateness of a rank since the last sample, s
 
     def mean(self, *path: str) -> float | None:
-        """Return the mean growth of a figure of the samples per second; None: unknown."""
+        """Return the mean growth of a figure of the samples per second while the node was on; None: unknown."""
         if self.first is None or self.last is None:
             return None
-        return growth(self.first, self.last, *path)
+        if not self.earlier:  # most nodes
+            return growth(self.first, self.last, *path)
+        agents = [*self.earlier, (self.first, self.last)]
+        known = [
+            (rate, after["time"] - before["time"])
+            for before, after in agents
+            if (rate := growth(before, after, *path)) is not None
+        ]
+        return sum(rate * span for rate, span in known) / sum(span for _, span in known) if known else None
 
 
 @dataclass
@@ -345,6 +356,7 @@ class Monitor:
             "started": self._started,
             "ended": self._ended,
             "lost": self._lost,
+            "asleep": self._asleep,
             "calibrated": self._calibrated,
             "mask": self._mask,
             "clock": self._clock,
@@ -428,6 +440,10 @@ class Monitor:
         """Add a row for the time since the last sample of the node."""
         number = self._numbers[entry.node or ""]
         node, data = self.nodes[number], entry.data
+        if node.slept and node.first is not None and node.last is not None:  # the counters have begun again
+            node.earlier.append((node.first, node.last))
+            node.first = node.last = None
+        node.slept = False
         before, node.last = node.last, data
         if entry.time < self.started_at or node.first is None:
             node.first = data
@@ -535,6 +551,12 @@ class Monitor:
         for leader in [leader for leader in self._begun if leader[1] == number]:
             del self._begun[leader]
             self._worked.discard(leader)
+
+    def _asleep(self, entry: Entry) -> None:
+        """Note that the agent has ended. No job was on the node."""
+        number = self._numbers[entry.node or ""]
+        self.nodes[number].slept = True
+        self._pauses.pop(number, None)  # those of the agent
 
     def _calibrated(self, entry: Entry) -> None:
         if entry.data["units_per_core_second"] is not None:

@@ -13,6 +13,7 @@ from typing import Any
 from tracebed.ground.cpus import parse_cpus
 from tracebed.ground.errors import InputError
 from tracebed.ground.states import JobState
+from tracebed.machine.power import PowerState
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.ending import ended_run
 from tracebed.orchestrator.replay.event_handler import mask_changed
@@ -151,6 +152,8 @@ class Reconstruction:
         """Apply one entry. Entries that change neither the record nor the allocation are skipped."""
         if entry.kind in ("down", "up"):
             (self._down if entry.kind == "down" else self._up)(self._nodes[entry.node or ""], entry.time, entry.data)
+        if entry.kind == "power":
+            self.record.power.add(self._nodes[entry.node or ""], entry.time, PowerState(entry.data["state"]))
         if entry.kind == "pause":
             self.record.paused(entry.data)
         if entry.kind == "mask":

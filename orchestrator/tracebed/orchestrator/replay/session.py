@@ -35,6 +35,7 @@ from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.pools import on_pools
 from tracebed.orchestrator.scheduling.state import handles_requests
 from tracebed.orchestrator.setup import AnyPolicy, Setup
+from tracebed.orchestrator.simulation.sleeping import Sleeping
 from tracebed.orchestrator.testbeds.base import TESTBEDS, made_testbed
 from tracebed.orchestrator.testbeds.calibration import Calibration
 from tracebed.orchestrator.testbeds.machine import InventoryMachine
@@ -148,6 +149,7 @@ def replay(
             hint = "replay under another policy, or on an inventory without partitions, gres and features"
             raise InputError(f"{what}, and this machine has partitions or resources", where=inventory.where, hint=hint)
         jobs, pools = on_pools(workload, machine, jobs, policy)
+    sleeping = Sleeping.of(machine)
     check_programs(jobs, inventory, pools)
     check_commands(jobs, options.commands)
     least_s = shortest_replay_of(jobs, inventory, speed, over_limit=over_limit, pools=pools)
@@ -157,7 +159,7 @@ def replay(
         source=VIRTUAL if virtual else "replay",
         execution=inventory.execution,
         nodes=inventory.facts,
-        machine=None if pools is None else machine,
+        machine=None if machine.told_by_nodes else machine,
         workload=workload_facts(workload, name),
         setup=chosen,
         parameters={
@@ -197,7 +199,9 @@ def replay(
             if on_step is not None and inventory.testbed == AGENTS:
                 extras["on_step"] = on_step
             testbed = made_testbed(inventory.testbed, inventory, folder.path / "spool", **extras)
-            replayer = Replayer(jobs, testbed, inventory, policy, chosen, options, journal, clock, folder.secret, pools)
+            replayer = Replayer(
+                jobs, testbed, inventory, policy, chosen, options, journal, clock, folder.secret, pools, sleeping
+            )
             signals.notify(replayer.interrupt)
             if work_rate is not None and work_rate.units_per_core_second:
                 replayer.executor.rates = {"pils": work_rate.units_per_core_second.median}
@@ -287,7 +291,8 @@ def _carry_out(
     testbed, started = replayer.testbed, False
     try:
         with signals.interruptible():
-            testbed.start(adopt=past.agents(replayer) if past else None)
+            asleep = replayer.sleepers.asleep  # testbeds whose nodes never sleep lack the argument
+            testbed.start(adopt=past.agents(replayer) if past else None, **({"asleep": asleep} if asleep else {}))
             left_s = getattr(testbed, "left_s", None)  # testbeds of other packages may lack it
             if left_s is not None and left_s < least_s:
                 what = f"the allocation ends in {left_s:.0f} s, but the replay takes at least {least_s:.0f} s"
