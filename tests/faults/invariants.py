@@ -30,6 +30,7 @@ from tracebed.orchestrator.runs.steps import utilization
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.pools import on_pools
+from tracebed.orchestrator.scheduling.sleeping import Sleeping
 from tracebed.orchestrator.scheduling.state import handles_requests, visible_jobs
 from tracebed.orchestrator.testbeds.machine import InventoryMachine
 from tracebed.orchestrator.watching.follower import view_of
@@ -330,7 +331,8 @@ def _decisions(outcome: Outcome, entries: list[journal.Entry]) -> Iterator[str]:
     machine, pools = InventoryMachine.of(scenario.inventory), None
     if not machine.plain:
         jobs, pools = on_pools(scenario.workload, machine, jobs, policy)
-    decisions = redecide(entries, jobs, scenario.inventory.facts, policy, setup.scheduling, pools)
+    sleeping = Sleeping.of(machine)
+    decisions = redecide(entries, jobs, scenario.inventory.facts, policy, setup.scheduling, pools, sleeping)
     for number, (logged, other) in enumerate(zip_longest(logged_decisions(entries), decisions)):
         if other != logged:
             yield f"journal: decision {number} is {logged}, and again {other}"
@@ -348,6 +350,7 @@ def _stalls(outcome: Outcome, entries: list[journal.Entry], jobs: Jobs) -> Itera
     waiting: set[str] = set()
     holding: dict[str, set[str]] = {}
     down: set[str | None] = set()
+    stopping: set[str | None] = set()
     for _, group in groupby(entries, lambda entry: entry.round):
         for entry in group:
             job = entry.job or ""
@@ -369,7 +372,11 @@ def _stalls(outcome: Outcome, entries: list[journal.Entry], jobs: Jobs) -> Itera
                     down.add(entry.node)
                 case "up":
                     down.discard(entry.node)
-        idle = nodes.difference(down, *holding.values())
+                case "power" if entry.data["state"] == "shutdown":
+                    stopping.add(entry.node)
+                case "power":
+                    stopping.discard(entry.node)
+        idle = nodes.difference(down, stopping, *holding.values())
         if waiting and all(jobs.nodes[number[job]] <= len(idle & eligible[job]) for job in waiting):
             yield f"liveness: {sorted(idle)} are idle at {entry.time:.1f} s, and all of {sorted(waiting)} would fit"
             return
@@ -384,14 +391,18 @@ def _power(outcome: Outcome, facts: Mapping[str, Any], entries: list[journal.Ent
     inventory, damaged = outcome.scenario.inventory, outcome.scenario.has(*_DAMAGING)
     power = {node.name: node.power for node in inventory.nodes}
     changes: dict[str, list[tuple[float, str]]] = {name: [(-math.inf, "on")] for name in power}
-    holding: dict[str | None, list[str]] = {}
+    holding: dict[str | None, set[str]] = {}
+    resized: dict[str | None, set[str]] = {}
     for entry in entries:
         if entry.kind == "start":
-            holding[entry.job] = entry.data["nodes"]
+            holding[entry.job] = {*entry.data["nodes"]}
         elif entry.kind in ("end", "requeue"):
             holding.pop(entry.job, None)
-        elif entry.kind == "resize":  # the nodes that it drops are free later
-            holding[entry.job] = [*{*holding[entry.job], *entry.data["nodes"]}]
+        elif entry.kind == "resize":
+            resized[entry.job] = {*entry.data["nodes"]}
+            holding[entry.job] |= resized[entry.job]
+        elif entry.kind == "effect":
+            holding[entry.job] = resized[entry.job]
         if entry.kind != "power":
             continue
         node, state = entry.node or "", entry.data["state"]

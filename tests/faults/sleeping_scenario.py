@@ -36,7 +36,7 @@ class SleepingScenario(Scenario):
         """Return the scenario of a seed. Half of its faults strike when the state of a node changes."""
         base = Scenario.drawn(seed, jobs=jobs, nodes=nodes, faults=faults)
         draw = random.Random(f"sleep of {seed}")
-        policy = base.policy if base.policy != "slurm" else "dmr"  # a replay refuses slurm here
+        policy = base.policy if base.policy != "sd" else "dmr"  # whose jobs share nodes
         found = []
         for fault in base.faults:
             if draw.random() < 0.5:

@@ -13,7 +13,7 @@ import hmac
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tracebed.benchmarks.clock import Clock
 from tracebed.benchmarks.program import WORK_S, Program
@@ -30,9 +30,6 @@ from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.record import ScheduleRecord
 from tracebed.orchestrator.testbeds.base import EMULATED_RATE, Testbed
 from tracebed.orchestrator.testbeds.nodes import Inventory
-
-if TYPE_CHECKING:
-    from tracebed.orchestrator.replay.sleeping import Sleepers
 
 OBSERVED = {"sample", "work", "loop"}
 """Kinds of entries that only the monitor reads. They may be written later than the events of jobs."""
@@ -321,12 +318,11 @@ class ReplayExecutor:
         ranks: Ranks,
         record: ScheduleRecord,
         rounds: Rounds,
-        sleepers: Sleepers,
         secret: bytes,
     ) -> None:
         self.jobs, self.testbed, self.inventory = jobs, testbed, inventory
         self.speed, self.options = speed, options
-        self.ranks, self.record, self.rounds, self.sleepers = ranks, record, rounds, sleepers
+        self.ranks, self.record, self.rounds = ranks, record, rounds
         self._secret = secret
         self.rates: dict[str, float] = {}  # kernel -> units per second of a core; one is measured if missing
         self.arrivals = Arrivals(jobs.submit, jobs.waits, jobs.ids)  # the submissions, and the jobs that wait
@@ -349,7 +345,6 @@ class ReplayExecutor:
         self.record.cores.begin(job, self.ranks.cluster, self.jobs.cores[job])
         self.ranks.running[job] = RunningJob(nodes, program, self._key(job), cores, nodes, list(nodes))
         self.rounds.note("start", job, nodes=self.ranks.names(nodes), **self._of_shared(job))
-        self.sleepers.need(nodes)
         self.ranks.launch(job)
 
     def resize(self, job: int, before: int, nodes: list[int]) -> bool:
@@ -365,7 +360,6 @@ class ReplayExecutor:
         new = [node for node in nodes if node not in old]
         active.to_launch += new
         active.since |= dict.fromkeys(new, self.rounds.now)
-        self.sleepers.need(new)
         self.ranks.launch(job)
         if active.started:
             self.ranks.send_members(job)

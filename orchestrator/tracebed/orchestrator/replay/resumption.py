@@ -152,7 +152,8 @@ class Resumption:
         replayer.arrivals.take(submitted)
         replayer.decide(submitted)
         replayer.ranks.take_messages()
-        replayer.sleepers.take_orders()
+        if replayer.sleepers is not None:
+            replayer.sleepers.take_orders()
         decided = [_comparable(entry) for entry in rounds.entries if entry.kind not in OWN]
         known = [_comparable(entry) for entry in entries if _is_decision(entry)]
         if decided == known:
@@ -210,13 +211,15 @@ class Resumption:
                     never.append(_never_launched(replayer, job, node))
         ranks.resend(before=running)
         ranks.send()
-        replayer.sleepers.order_again()
+        if replayer.sleepers is not None:
+            replayer.sleepers.order_again()
         if never:
             replayer.play(never, system.monotonic())
 
     def _node_changes(self, replayer: Replayer, adopted: Mapping[int, object]) -> Iterator[Event]:
         """Yield the losses and returns of the nodes whose agents were not taken over."""
         out = {replayer.number_of[name]: reason for name, reason in replayer.testbed.out.items()}
+        sleepers = replayer.sleepers
         holders = {node for active in replayer.ranks.running.values() for node in active.alive}
         for node in range(len(replayer.testbed.nodes)):
             was_lost = node in replayer.outages.lost
@@ -226,7 +229,7 @@ class Resumption:
                 reason = "lost its ranks with the last rows of the journal" if self.lost_rows else ENDED
                 yield lost(node, reason)
                 yield Event(node, {"type": "back"}, system.monotonic())
-            elif (was_lost or replayer.sleepers.awaits_agent(node)) and node not in out:
+            elif node not in out and (was_lost or (sleepers is not None and sleepers.awaits_agent(node))):
                 yield Event(node, {"type": "back"}, system.monotonic())
 
     def _pause(self, replayer: Replayer) -> dict[str, Any]:

@@ -33,9 +33,9 @@ from tracebed.orchestrator.replay.thresholds import HealthThresholds
 from tracebed.orchestrator.run import JOURNAL, VIRTUAL, Run, RunInfo, check_target, workload_facts
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.pools import on_pools
+from tracebed.orchestrator.scheduling.sleeping import Sleeping
 from tracebed.orchestrator.scheduling.state import handles_requests
 from tracebed.orchestrator.setup import AnyPolicy, Setup
-from tracebed.orchestrator.simulation.sleeping import Sleeping
 from tracebed.orchestrator.testbeds.base import TESTBEDS, made_testbed
 from tracebed.orchestrator.testbeds.calibration import Calibration
 from tracebed.orchestrator.testbeds.machine import InventoryMachine
@@ -149,7 +149,8 @@ def replay(
             hint = "replay under another policy, or on an inventory without partitions, gres and features"
             raise InputError(f"{what}, and this machine has partitions or resources", where=inventory.where, hint=hint)
         jobs, pools = on_pools(workload, machine, jobs, policy)
-    sleeping = Sleeping.of(machine)
+    if sleeping := Sleeping.of(machine):
+        sleeping.check(machine, policy, outages=False)
     check_programs(jobs, inventory, pools)
     check_commands(jobs, options.commands)
     least_s = shortest_replay_of(jobs, inventory, speed, over_limit=over_limit, pools=pools)
@@ -291,7 +292,8 @@ def _carry_out(
     testbed, started = replayer.testbed, False
     try:
         with signals.interruptible():
-            asleep = replayer.sleepers.asleep  # testbeds whose nodes never sleep lack the argument
+            # Testbeds whose nodes never sleep lack the argument.
+            asleep = replayer.sleepers.asleep if replayer.sleepers is not None else []
             testbed.start(adopt=past.agents(replayer) if past else None, **({"asleep": asleep} if asleep else {}))
             left_s = getattr(testbed, "left_s", None)  # testbeds of other packages may lack it
             if left_s is not None and left_s < least_s:

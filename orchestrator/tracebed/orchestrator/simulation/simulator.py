@@ -17,13 +17,13 @@ from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.names import SHRINK
 from tracebed.orchestrator.scheduling.pools import scheduler_on
 from tracebed.orchestrator.scheduling.record import ScheduleRecord
+from tracebed.orchestrator.scheduling.sleeping import Sleeping, SleepingCluster
 from tracebed.orchestrator.scheduling.state import Policy, next_multiple, shares
 from tracebed.orchestrator.setup import DEFAULT, Setup
 from tracebed.orchestrator.simulation.cores_in_use import CoresInUse
 from tracebed.orchestrator.simulation.delays import Delays, Drawn, Pauses
 from tracebed.orchestrator.simulation.interference import Interference
 from tracebed.orchestrator.simulation.outages import Outages
-from tracebed.orchestrator.simulation.sleeping import Sleeping, SleepingCluster
 
 END, POINT, RELEASED, CORES, REQUEST = 0, 1, 2, 3, 4
 """Events, in their order at one instant: ends, malleability points, ends of releases, changes of cores, requests."""
