@@ -112,10 +112,10 @@ def test_a_rank_that_is_launched_before_its_node_is_on_is_noticed(monkeypatch: p
 
     def launch_early(sleepers: Sleepers, now: float) -> list[int]:
         up = {node for node in sleepers._done if sleepers.state[node] is PowerState.BOOT}
-        sleepers.not_on -= up
+        sleepers.ranks.not_on -= up
         for job in [*sleepers.ranks.running]:
             sleepers.ranks.launch(job)
-        sleepers.not_on |= up
+        sleepers.ranks.not_on |= up
         return complete(sleepers, now)
 
     monkeypatch.setattr(Sleepers, "complete", launch_early)
