@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -124,6 +125,11 @@ def test_a_rank_that_is_launched_before_its_node_is_on_is_noticed(monkeypatch: p
 
 
 def test_a_boot_that_is_too_short_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    change = Sleepers._change
-    monkeypatch.setattr(Sleepers, "_change", lambda sleepers, node, seconds: change(sleepers, node, 0.9 * seconds))
+    begin = Sleepers.__init__
+
+    def begin_with_less(sleepers: Sleepers, *arguments: Any) -> None:
+        begin(sleepers, *arguments)
+        sleepers._least_s[PowerState.BOOT] = [270.0] * TWO.nodes
+
+    monkeypatch.setattr(Sleepers, "__init__", begin_with_less)
     assert violations(replace(TWO, boot_s=300.0))[0].startswith("power: v1 is ")

@@ -179,25 +179,25 @@ class Ranks:
     def launch(self, job: int) -> None:
         """Launch the leader of the job, or its other ranks once the leader is listening.
 
-        Ranks wait until all nodes on which they are to be launched are on.
+        A job starts when all its nodes are on. A rank that a resize adds is launched when its node is on.
         """
         active = self.running[job]
-        if active.outcome is not None or self.wait_for_boot(active):
+        if active.outcome is not None or self.waits_for_boot(active):
             return
         if not active.alive:
             active.launched = system.monotonic()
         waiting = []
         for node in active.to_launch:
             leader = node == active.nodes[0]
-            if leader or active.address is not None:
+            if (leader or active.address is not None) and node not in self.not_on:
                 self._launch(job, active, node, leader=leader)
             else:
                 waiting.append(node)
         active.to_launch = waiting
 
-    def wait_for_boot(self, active: RunningJob) -> bool:
-        """Return whether ranks of a job wait for nodes that are not on."""
-        return bool(self.not_on) and not self.not_on.isdisjoint(active.to_launch)
+    def waits_for_boot(self, active: RunningJob) -> bool:
+        """Return whether a job has not been launched, since one of its nodes is not on."""
+        return bool(self.not_on) and not active.alive and not self.not_on.isdisjoint(active.first)
 
     def change_masks(self, job: int) -> None:
         """Send new masks to the ranks of the job whose cores have changed. A mask replaces a pending mask."""
@@ -357,6 +357,12 @@ class ReplayExecutor:
         active.dropped = set(old) - set(nodes)
         self.rounds.note("resize", job, nodes=self.ranks.names(nodes), request=active.request)
         active.cores |= self.ranks.cores(job, nodes)
+        if self.ranks.waits_for_boot(active) and len(nodes) < len(old):  # it starts on the other nodes
+            active.first, active.to_launch = nodes, list(nodes)
+            active.pending, active.dropped = False, set()
+            self.ranks.resized.add(job)
+            self.ranks.launch(job)
+            return False
         new = [node for node in nodes if node not in old]
         active.to_launch += new
         active.since |= dict.fromkeys(new, self.rounds.now)

@@ -151,6 +151,9 @@ def replay(
         jobs, pools = on_pools(workload, machine, jobs, policy)
     if sleeping := Sleeping.of(machine):
         sleeping.check(machine, policy, outages=False)
+        if sleeping.rule.rule != "idle":
+            what = f"nodes do not sleep by the rule {sleeping.rule.rule} in a replay"
+            raise InputError(what, where=inventory.where, hint="use the rule idle, or simulate")
     check_programs(jobs, inventory, pools)
     check_commands(jobs, options.commands)
     least_s = shortest_replay_of(jobs, inventory, speed, over_limit=over_limit, pools=pools)
@@ -200,6 +203,9 @@ def replay(
             if on_step is not None and inventory.testbed == AGENTS:
                 extras["on_step"] = on_step
             testbed = made_testbed(inventory.testbed, inventory, folder.path / "spool", **extras)
+            if sleeping and not hasattr(testbed, "sleep"):
+                what, hint = f"nodes of the testbed {inventory.testbed} do not sleep", "leave out `sleep`"
+                raise InputError(what, where=inventory.where, hint=hint)
             replayer = Replayer(
                 jobs, testbed, inventory, policy, chosen, options, journal, clock, folder.secret, pools, sleeping
             )

@@ -247,9 +247,11 @@ class WatchedCluster(SleepingCluster):
         self.orders.append((node, PowerState.BOOT))
 
     def _rest(self, node: int, now: float) -> None:
+        if node in self.lost:
+            return
         if node in self._booting:
             self._waking.add(node)
-        elif node not in self.lost:
+        else:
             super()._rest(node, now)
 
     def switch_off(self, now: float, promised: int) -> Iterator[tuple[int, int, float]]:
