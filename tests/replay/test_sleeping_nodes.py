@@ -97,21 +97,22 @@ def test_agents_of_nodes_that_sleep_end_and_start_and_a_job_waits_for_them(tmp_p
     assert states(Run.load(tmp_path / "run")) == changes
 
 
-@pytest.mark.parametrize("policy", ["easy", "fcfs", "conservative", "firstfit"])
+@pytest.mark.parametrize("policy", ["easy", "conservative"])
 @pytest.mark.parametrize("rule", [{"keep": 0}, {"keep": 2, "idle_s": 0.0}, {"boot_s": 200.0, "shutdown_s": 90.0}])
 def test_nodes_sleep_as_in_the_simulation(tmp_path: Path, policy: str, rule: dict[str, Any]) -> None:
     """The jobs and the states of all nodes are those of the prediction, up to the times of agents."""
     work = jobs_at(*((160.0 * n + 7 * (n * n % 11), 55.0 + 37 * (n % 5), 1 + n % 4) for n in range(14)))
-    inventory = asleep(virtual(4), **rule)
-    run = replay(work, inventory, policy, tmp_path / "run", **replaying(2.0))
+    inventory = replace(asleep(virtual(4), **rule), heartbeat_s=20.0)
+    run = replay(work, inventory, policy, tmp_path / "run", **replaying(8.0))
     simulated = predict(work, InventoryMachine.of(inventory), policy)
     for column in ("start", "end"):
-        assert (run.jobs[column] - simulated.jobs[column]).abs().max() < 2.0
+        assert (run.jobs[column] - simulated.jobs[column]).abs().max() < 8.0
     end = simulated.jobs["end"].max()
-    real, virtual_ = (
-        {node: [s for t, s in own if t < end] for node, own in states(each).items()} for each in (run, simulated)
+    real, expected = (
+        {node: [state for since, state in own if since < end] for node, own in states(each).items()}
+        for each in (run, simulated)
     )
-    assert real == virtual_ and sum(map(len, real.values())) > 8
+    assert real == expected and sum(map(len, real.values())) > 8
     path = tmp_path / "run" / JOURNAL
     jobs, sleeping = Jobs.of(work, cores_per_node=2), Sleeping.of(InventoryMachine.of(inventory))
     entries, scheduling = journal.read(path)[1], Setup.of(policy).scheduling
