@@ -28,6 +28,8 @@ from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.simulation.prediction import predict
 from tracebed.orchestrator.testbeds.machine import InventoryMachine
 from tracebed.orchestrator.testbeds.nodes import Inventory
+from tracebed.orchestrator.watching.picture import line
+from tracebed.orchestrator.watching.replay_view import ReplayView
 
 pytestmark = pytest.mark.usefixtures("no_process_is_left")
 
@@ -59,42 +61,41 @@ def states(run: Run) -> dict[int, list[tuple[float, str]]]:
 
 
 def test_agents_of_nodes_that_sleep_end_and_start_and_a_job_waits_for_them(tmp_path: Path) -> None:
-    """Each boot starts another agent. The third job gets the nodes of the first two, which sleep."""
-    inventory = asleep(emulated(2), keep=0)
-    seen: set[int] = set()
-    fewest = [math.inf]
+    """Each job but the first is submitted after the end of the one before it, when its nodes sleep."""
+    inventory = asleep(emulated(2), idle_s=0.0)
+    agents: set[int] = set()
 
     def watch(ended: int) -> None:
-        agents = {process.pid for process in agents_of(psutil.Process())}
-        seen.update(agents)
-        fewest[0] = min(fewest[0], len(agents))
+        agents.update(process.pid for process in agents_of(psutil.Process()))
 
-    run = replay(
-        jobs_at((0, 60, 1), (10, 60, 1), (300, 60, 2), (600, 30, 1)),
-        inventory,
-        "easy",
-        tmp_path / "run",
-        on_progress=watch,
-        **replaying(100.0),
-    )
-    assert [*run.jobs["state"]] == ["completed"] * 4
+    table = jobs_at((0, 60, 2), (1, 60, 2), (2, 30, 1)).table
+    work = Workload(table.assign(after=["", "j1", "j2"], think_time=[math.nan, 100.0, 100.0]))
+    run = replay(work, inventory, "easy", tmp_path / "run", on_progress=watch, **replaying(100.0))
+    assert [*run.jobs["state"]] == ["completed"] * 3
     changes, jobs = states(run), run.jobs.set_index("job_id")
     boots = [since for own in changes.values() for since, state in own if state == "boot"]
-    assert len(boots) >= 3
-    assert (len(seen), fewest[0]) == (2 + len(boots), 0)
+    assert (len(boots), len(agents)) == (3, 5)
     for own in changes.values():
         before, since = "on", -math.inf
         for time, state in own:
             assert state == NEXT[before]
             assert time - since >= {"off": 20.0, "on": 40.0}.get(state, 0.0)
             before, since = state, time
-    on = max(time for own in changes.values() for time, state in own if state == "on" and time < jobs["end"]["j3"])
-    assert jobs["start"]["j3"] < jobs["start"]["j3"] + 40.0 <= on <= jobs["launched"]["j3"]
+    on = max(time for own in changes.values() for time, state in own if state == "on" and time < jobs["end"]["j2"])
+    assert jobs["start"]["j2"] + 40.0 <= on <= jobs["launched"]["j2"]
     assert run.info.machine is not None and run.info.machine.sleep == inventory.sleep
     again = recovered(tmp_path / "run" / JOURNAL)
     pd.testing.assert_frame_equal(again.jobs, run.jobs)
     pd.testing.assert_frame_equal(again.nodes, run.nodes)
     assert states(Run.load(tmp_path / "run")) == changes
+    view = ReplayView(facts := journal.read_facts(tmp_path / "run" / JOURNAL))
+    asleep_at = []
+    for entry in journal.read(tmp_path / "run" / JOURNAL)[1]:
+        view.apply([entry])
+        asleep_at.append(view.node_counts()["asleep"])
+    assert (asleep_at[0], max(asleep_at)) == (0, 2) and "nodes asleep" in line(view)
+    view.finish(facts["end"])
+    assert view.health() == run.info.health
 
 
 @pytest.mark.parametrize("policy", ["easy", "conservative"])
@@ -127,6 +128,7 @@ def test_the_limit_of_a_job_counts_from_the_boot_of_its_nodes(tmp_path: Path) ->
         run = replay(work, inventory, "easy", tmp_path / f"run{number}", **replaying(200.0, over_limit="kill"))
         assert [*run.jobs["state"]] == ["completed"] * 2
         assert run.jobs["launched"][1] - run.jobs["start"][1] > max(12.0, boot_s)
+        assert run.info.health["state"] == "healthy"  # a boot is not the overhead of a launch
 
 
 def test_a_rule_that_a_replay_cannot_follow_is_refused(tmp_path: Path) -> None:

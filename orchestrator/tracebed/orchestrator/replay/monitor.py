@@ -25,6 +25,7 @@ import pandas as pd
 
 from tracebed.ground import system
 from tracebed.ground.cpus import parse_cpus
+from tracebed.machine.power import PowerState
 from tracebed.orchestrator.replay.journal import Entry
 from tracebed.orchestrator.replay.programs import application_of
 from tracebed.orchestrator.runs.schema import NAN, TABLES
@@ -324,7 +325,8 @@ class Monitor:
         self.overruns = 0  # parts of iterations that ended after their deadline
         self.residuals: dict[str, float] = {}  # job -> its delay behind its plan when it ended
         self.planned: dict[str, float] = {}  # completed job -> the time that its leader planned for its last run
-        self.launches: dict[str, float] = {}  # job -> time from its start to its first work, if it shared no node then
+        # Job -> time from its start, or from the boot of its nodes, to its first work, if it shared no node then.
+        self.launches: dict[str, float] = {}
         self.ends: dict[str, float] = {}  # job -> time from the last iteration of its leader to the end of the process
         self.broken: set[str] = set()  # jobs with a rank that was killed from outside
         self.work = WorkTotals()
@@ -338,7 +340,8 @@ class Monitor:
         self._names = [node.name for node in nodes]
         self._numbers = {name: number for number, name in enumerate(self._names)}
         self._job_numbers = {name: number for number, name in enumerate(jobs.ids)}
-        self._starts: dict[str, float] = {}
+        self._starts: dict[str, tuple[float, list[str]]] = {}  # job that was not launched -> its start and its nodes
+        self._on_since: dict[str | None, float] = {}  # node -> end of its last boot
         self._begun: dict[tuple[str, int], float] = {}  # (job, node) of the leader -> start of its current iteration
         self._worked: set[tuple[str, int]] = set()  # of these, the ones that have ended an iteration
         self._shared: set[str] = set()  # jobs that have shared a node
@@ -353,6 +356,7 @@ class Monitor:
             "start": self._start,
             "cores": self._cores,
             "launched": self._launched,
+            "power": self._power,
             "started": self._started,
             "ended": self._ended,
             "lost": self._lost,
@@ -507,7 +511,7 @@ class Monitor:
         if "cores" in entry.data:  # on shared nodes a job first waits for the ranks of the other job
             self._cores(entry)
         else:
-            self._starts[entry.job or ""] = entry.time
+            self._starts[entry.job or ""] = entry.time, entry.data["nodes"]
 
     def _cores(self, entry: Entry) -> None:
         self._shared.add(entry.job or "")
@@ -520,7 +524,13 @@ class Monitor:
     def _launched(self, entry: Entry) -> None:
         job = entry.job or ""
         if job in self._starts:
-            self.launches[job] = (entry.data["at"] - self._starts.pop(job)) / self.speed
+            start, nodes = self._starts.pop(job)
+            begin = max([start, *(self._on_since.get(node, start) for node in nodes)]) if self._on_since else start
+            self.launches[job] = (entry.data["at"] - begin) / self.speed
+
+    def _power(self, entry: Entry) -> None:
+        if entry.data["state"] == PowerState.ON:
+            self._on_since[entry.node] = entry.time
 
     def _started(self, entry: Entry) -> None:
         number = self._numbers[entry.node or ""]

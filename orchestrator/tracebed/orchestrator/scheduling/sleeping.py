@@ -307,5 +307,5 @@ def watched_cluster(
     """Return the cluster of a replay, whose nodes are on at the first submission. Without `sleeping`, they stay on."""
     if sleeping is None:
         return Cluster(cores, sockets, placement)
-    settings = {"sleeping": sleeping, "power": PowerChanges(), "jobs": len(jobs), "since": jobs.submit[0]}
-    return WatchedCluster(cores, sockets, placement, **settings)
+    changes, since = PowerChanges(), jobs.submit[0]  # the replay records the changes
+    return WatchedCluster(cores, sockets, placement, sleeping=sleeping, power=changes, jobs=len(jobs), since=since)
