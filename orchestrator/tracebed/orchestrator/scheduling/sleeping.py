@@ -145,14 +145,15 @@ class SleepingCluster(Cluster):
         if idle_since > now:
             self._waking.add(node)
 
-    def switch_off(self, now: float, promised: int) -> Iterator[tuple[int, int, float]]:
+    def switch_off(self, now: float, needed: int) -> Iterator[tuple[int, int, float]]:
         """Switch off the nodes that have been idle for long enough, the longest first, then the highest numbers.
 
-        `keep` nodes beside the `promised` ones, which are set aside for jobs, stay on. Yield for all nodes that take
-        the same time: the number that holds them, how many they are, and when they are off, s.
+        `keep` nodes stay on beside the `needed` ones, which are set aside for jobs or which the first waiting job
+        needs. Yield for all nodes that take the same time: the number that holds them, how many they are, and when they
+        are off, s.
         """
         chosen: dict[float, list[int]] = {}  # until when -> nodes
-        for node in self._rested(now, promised):
+        for node in self._rested(now, needed):
             until = now + self._shutdown_s[node]
             chosen.setdefault(until, []).append(node)
             self._power.add(node, now, PowerState.SHUTDOWN)
@@ -173,7 +174,7 @@ class SleepingCluster(Cluster):
         stopping = set(nodes)
         self.idle = [node for node in self.idle if node not in stopping]
 
-    def _rested(self, now: float, promised: int) -> list[int]:
+    def _rested(self, now: float, needed: int) -> list[int]:
         """Return the nodes that have been idle for long enough, and are no longer idle (`switch_off`)."""
         nodes: list[int] = []
         awake, self._due = len(self.idle) - len(self._off), math.inf
@@ -183,7 +184,7 @@ class SleepingCluster(Cluster):
                 if since + self._rule.idle_s > now:
                     self._due = since + self._rule.idle_s
                     break
-                if awake - len(nodes) <= self._rule.keep + promised:
+                if awake - len(nodes) <= self._rule.keep + needed:
                     break  # until a job releases nodes
                 nodes.append(node)
                 self._on_from[node], self._idle_since[node] = math.inf, math.nan
@@ -254,13 +255,13 @@ class WatchedCluster(SleepingCluster):
         else:
             super()._rest(node, now)
 
-    def switch_off(self, now: float, promised: int) -> Iterator[tuple[int, int, float]]:
+    def switch_off(self, now: float, needed: int) -> Iterator[tuple[int, int, float]]:
         """Switch nodes off as a sleeping cluster does, each with a number of its own."""
         for node in self._returned:
             if node in self.idle and self._idle_since[node] != self._idle_since[node]:
                 self._rest(node, now)
         self._returned.clear()
-        for node in self._rested(now, promised):
+        for node in self._rested(now, needed):
             self.orders.append((node, PowerState.SHUTDOWN))
             self._set_aside(self._jobs + node, [node], now)
             yield self._jobs + node, 1, now + self._shutdown_s[node]

@@ -159,7 +159,9 @@ class Simulator:
             if call <= now:
                 call = self._call_time(self._decide(now))
             if sleeper is not None:
-                for number, nodes, until in sleeper.switch_off(now, len(sleeper.idle) - scheduler.state.idle):
+                head = scheduler.state.queue.head
+                needed = len(sleeper.idle) - scheduler.state.idle + (0 if head is None else self.jobs.low[head])
+                for number, nodes, until in sleeper.switch_off(now, needed):
                     scheduler.stopping(number, nodes, until, now)
             instants += 1
             if on_progress and instants % REPORT_EVERY == 0:

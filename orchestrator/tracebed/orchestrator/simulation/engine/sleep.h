@@ -56,7 +56,9 @@ static int finish_stops(struct engine *e) {
 /* Switch off the nodes that have been idle for long enough, see `SleepingCluster.switch_off`. */
 static void switch_off(struct engine *e) {
     struct sleep *s = e->sleep;
+    int32_t head = queue_first(e);
     int64_t count = 0, awake = e->cluster_idle - s->off_count, stay = e->in.keep + e->cluster_idle - e->idle;
+    if (head >= 0) stay += e->in.low[head];
     s->due = INFINITY;
     while (s->rest < s->rest_count) {
         struct rest *front = &s->rests[s->rest];
