@@ -160,7 +160,8 @@ class Simulator:
                 call = self._call_time(self._decide(now))
             if sleeper is not None:
                 head = scheduler.state.queue.head
-                needed = len(sleeper.idle) - scheduler.state.idle + (0 if head is None else self.jobs.low[head])
+                waiting = 0 if head is None else scheduler.state.jobs.low[head]
+                needed = len(sleeper.idle) - scheduler.state.idle + waiting
                 for number, nodes, until in sleeper.switch_off(now, needed):
                     scheduler.stopping(number, nodes, until, now)
             instants += 1
