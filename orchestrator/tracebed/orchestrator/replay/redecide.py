@@ -20,7 +20,7 @@ from tracebed.orchestrator.scheduling.decision_log import KINDS, DecisionLog, Lo
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.pools import PooledScheduler, scheduler_on
 from tracebed.orchestrator.scheduling.scheduler import Scheduler
-from tracebed.orchestrator.scheduling.sleeping import Sleeping, WatchedCluster, watched_cluster
+from tracebed.orchestrator.scheduling.sleeping import Sleeping, WatchedCluster, switch_off, watched_cluster
 from tracebed.orchestrator.scheduling.state import Policy
 from tracebed.orchestrator.setup import Scheduling
 
@@ -98,8 +98,7 @@ def redecide(
             executor.log.call(now)
             call = scheduler.decide(now)
         if isinstance(cluster, WatchedCluster) and isinstance(scheduler, Scheduler):
-            for stopping in cluster.switch_off(now, len(cluster.idle) - scheduler.state.idle):
-                scheduler.stopping(*stopping, now)
+            switch_off(cluster, scheduler, now)
         yield from executor.log.decisions
         executor.log.decisions.clear()
 

@@ -13,7 +13,7 @@ from tracebed.machine.power import PowerState
 from tracebed.orchestrator.replay.executor import Ranks, Rounds
 from tracebed.orchestrator.scheduling.record import ScheduleRecord
 from tracebed.orchestrator.scheduling.scheduler import Scheduler
-from tracebed.orchestrator.scheduling.sleeping import Sleeping, WatchedCluster
+from tracebed.orchestrator.scheduling.sleeping import Sleeping, WatchedCluster, switch_off
 from tracebed.orchestrator.testbeds.base import Event, Testbed
 
 
@@ -87,9 +87,7 @@ class Sleepers:
 
     def switch_off(self, now: float) -> None:
         """Switch off the nodes that have been idle for long enough, and begin these shutdowns and the boots."""
-        promised = len(self.cluster.idle) - self.scheduler.state.idle
-        for number, nodes, until in self.cluster.switch_off(now, promised):
-            self.scheduler.stopping(number, nodes, until, now)
+        switch_off(self.cluster, self.scheduler, now)
         for node, state in self.cluster.orders:
             self._enter(node, state)
             self._until[node] = now + self._least_s[state][node]

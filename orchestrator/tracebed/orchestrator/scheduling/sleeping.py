@@ -19,6 +19,7 @@ from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.names import FIRST
 from tracebed.orchestrator.scheduling.record import PowerChanges
+from tracebed.orchestrator.scheduling.scheduler import Scheduler
 from tracebed.orchestrator.scheduling.state import Policy, shares
 
 
@@ -300,6 +301,18 @@ class WatchedCluster(SleepingCluster):
         """Bring `node` back as a cluster does."""
         super().restore(node)
         self._returned.append(node)
+
+
+def switch_off(cluster: SleepingCluster, scheduler: Scheduler, now: float) -> None:
+    """Switch off the nodes that have been idle for long enough, but those that jobs need.
+
+    These are the ones that are set aside for jobs, and as many as the first waiting job needs.
+    """
+    state = scheduler.state
+    head = state.queue.head
+    needed = len(cluster.idle) - state.idle + (0 if head is None else state.jobs.low[head])
+    for number, nodes, until in cluster.switch_off(now, needed):
+        scheduler.stopping(number, nodes, until, now)
 
 
 def watched_cluster(

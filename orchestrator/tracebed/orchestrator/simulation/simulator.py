@@ -17,7 +17,8 @@ from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.names import SHRINK
 from tracebed.orchestrator.scheduling.pools import scheduler_on
 from tracebed.orchestrator.scheduling.record import ScheduleRecord
-from tracebed.orchestrator.scheduling.sleeping import Sleeping, SleepingCluster
+from tracebed.orchestrator.scheduling.scheduler import Scheduler
+from tracebed.orchestrator.scheduling.sleeping import Sleeping, SleepingCluster, switch_off
 from tracebed.orchestrator.scheduling.state import Policy, next_multiple, shares
 from tracebed.orchestrator.setup import DEFAULT, Setup
 from tracebed.orchestrator.simulation.cores_in_use import CoresInUse
@@ -147,6 +148,7 @@ class Simulator:
                 change = next(changes, None)
                 event_occurred = True
             if sleeper is not None:
+                assert isinstance(scheduler, Scheduler)  # no pools: `Sleeping.check`
                 for number in sleeper.stopped(now):
                     scheduler.stopped(number, now)
                     event_occurred = True
@@ -159,11 +161,8 @@ class Simulator:
             if call <= now:
                 call = self._call_time(self._decide(now))
             if sleeper is not None:
-                head = scheduler.state.queue.head
-                waiting = 0 if head is None else scheduler.state.jobs.low[head]
-                needed = len(sleeper.idle) - scheduler.state.idle + waiting
-                for number, nodes, until in sleeper.switch_off(now, needed):
-                    scheduler.stopping(number, nodes, until, now)
+                assert isinstance(scheduler, Scheduler)
+                switch_off(sleeper, scheduler, now)
             instants += 1
             if on_progress and instants % REPORT_EVERY == 0:
                 on_progress(submitted)
