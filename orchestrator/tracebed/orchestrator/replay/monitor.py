@@ -447,6 +447,7 @@ class Monitor:
         if node.slept and node.first is not None and node.last is not None:  # the counters have begun again
             node.earlier.append((node.first, node.last))
             node.first = node.last = None
+            self._rows.extend((entry.time, number, *[NAN] * (len(COLUMNS) - 2)))  # the next row begins here
         node.slept = False
         before, node.last = node.last, data
         if entry.time < self.started_at or node.first is None:
