@@ -123,6 +123,7 @@ class RunningJob:
     address: Any = None  # the address of the leader; None: not known yet
     # Time of the launch, or of the resumption of the replay, monotonic s.
     launched: float = field(default_factory=system.monotonic)
+    booting: bool = False  # whether the job has not been launched, since one of its nodes is not on
     started: bool = False
     request: int = 0  # number of the latest resize
     pending: bool = False
@@ -182,7 +183,8 @@ class Ranks:
         A job starts when all its nodes are on. A rank that a resize adds is launched when its node is on.
         """
         active = self.running[job]
-        if active.outcome is not None or self.waits_for_boot(active):
+        active.booting = not active.alive and not self.not_on.isdisjoint(active.first)
+        if active.outcome is not None or active.booting:
             return
         if not active.alive:
             active.launched = system.monotonic()
@@ -194,10 +196,6 @@ class Ranks:
             else:
                 waiting.append(node)
         active.to_launch = waiting
-
-    def waits_for_boot(self, active: RunningJob) -> bool:
-        """Return whether a job has not been launched, since one of its nodes is not on."""
-        return bool(self.not_on) and not active.alive and not self.not_on.isdisjoint(active.first)
 
     def change_masks(self, job: int) -> None:
         """Send new masks to the ranks of the job whose cores have changed. A mask replaces a pending mask."""
@@ -357,7 +355,7 @@ class ReplayExecutor:
         active.dropped = set(old) - set(nodes)
         self.rounds.note("resize", job, nodes=self.ranks.names(nodes), request=active.request)
         active.cores |= self.ranks.cores(job, nodes)
-        if self.ranks.waits_for_boot(active) and len(nodes) < len(old):  # it starts on the other nodes
+        if active.booting and len(nodes) < len(old):  # it starts on the other nodes
             active.first, active.to_launch = nodes, list(nodes)
             active.pending, active.dropped = False, set()
             self.ranks.resized.add(job)
