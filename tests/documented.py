@@ -293,7 +293,7 @@ def outages(path: Path) -> None:
 
 
 def machine(path: Path) -> None:
-    path.write_text(packages.files_of(ROOT / "docs/reference/machines.md")["machine.yaml"])
+    path.write_text(packages.files_of(ROOT / "docs/reference/machines.md")[path.name])
 
 
 def best_fit(path: Path) -> None:
@@ -332,7 +332,7 @@ FIXTURES: dict[str, Callable[[Path], None]] = {
     "resv.txt": reservations,
     "outages.csv": outages,
     "twenty.csv": lambda path: path.write_text((ROOT / "docs/reference/twenty.csv").read_text(encoding="utf-8")),
-    "machine.yaml": machine,
+    **dict.fromkeys(["machine.yaml", "sleeping.yaml", "compared.yaml"], machine),
     "slurm.conf": slurm_conf,
     "slurm.conf.new": slurm_conf,
     "knl.parquet": of_cori,

@@ -146,6 +146,14 @@ class SleepingCluster(Cluster):
         if idle_since > now:
             self._waking.add(node)
 
+    def is_due(self, now: float) -> bool:
+        """Return whether a node has been idle for long enough; if not, set when the next one may have been."""
+        while self._resting and self._idle_since[-self._resting[0][1]] != self._resting[0][0]:
+            heappop(self._resting)
+        self._due = self._resting[0][0] + self._rule.idle_s if self._resting else math.inf
+        self._set_next()
+        return self._due <= now
+
     def switch_off(self, now: float, needed: int) -> Iterator[tuple[int, int, float]]:
         """Switch off the nodes that have been idle for long enough, the longest first, then the highest numbers.
 
@@ -178,19 +186,14 @@ class SleepingCluster(Cluster):
     def _rested(self, now: float, needed: int) -> list[int]:
         """Return the nodes that have been idle for long enough, and are no longer idle (`switch_off`)."""
         nodes: list[int] = []
-        awake, self._due = len(self.idle) - len(self._off), math.inf
-        while self._resting:
-            since, node = self._resting[0][0], -self._resting[0][1]
-            if self._idle_since[node] == since:
-                if since + self._rule.idle_s > now:
-                    self._due = since + self._rule.idle_s
-                    break
-                if awake - len(nodes) <= self._rule.keep + needed:
-                    break  # until a job releases nodes
-                nodes.append(node)
-                self._on_from[node], self._idle_since[node] = math.inf, math.nan
-                self._waking.discard(node)
-            heappop(self._resting)
+        most = len(self.idle) - len(self._off) - self._rule.keep - needed
+        while len(nodes) < most and self.is_due(now):
+            node = -heappop(self._resting)[1]
+            nodes.append(node)
+            self._on_from[node], self._idle_since[node] = math.inf, math.nan
+            self._waking.discard(node)
+        if self.is_due(now):
+            self._due = math.inf  # until a job releases nodes
         return nodes
 
     def stopped(self, now: float) -> Iterator[int]:
@@ -258,15 +261,19 @@ class WatchedCluster(SleepingCluster):
 
     def switch_off(self, now: float, needed: int) -> Iterator[tuple[int, int, float]]:
         """Switch nodes off as a sleeping cluster does, each with a number of its own."""
-        for node in self._returned:
-            if node in self.idle and self._idle_since[node] != self._idle_since[node]:
-                self._rest(node, now)
-        self._returned.clear()
         for node in self._rested(now, needed):
             self.orders.append((node, PowerState.SHUTDOWN))
             self._set_aside(self._jobs + node, [node], now)
             yield self._jobs + node, 1, now + self._shutdown_s[node]
         self._set_next()
+
+    def is_due(self, now: float) -> bool:
+        """Return whether a node has been idle for long enough. Nodes that have returned are idle from now on."""
+        for node in self._returned:
+            if node in self.idle and self._idle_since[node] != self._idle_since[node]:
+                self._rest(node, now)
+        self._returned.clear()
+        return super().is_due(now)
 
     def off(self, node: int) -> int:
         """Handle that `node` is off, and thus idle. Return the number that has held it."""
@@ -308,10 +315,13 @@ def switch_off(cluster: SleepingCluster, scheduler: Scheduler, now: float) -> No
 
     These are the ones that are set aside for jobs, and as many as the first waiting job needs.
     """
+    if not cluster.is_due(now):
+        return
     state = scheduler.state
+    state.queue.arrange(now)
     head = state.queue.head
     needed = len(cluster.idle) - state.idle + (0 if head is None else state.jobs.low[head])
-    for number, nodes, until in cluster.switch_off(now, needed):
+    for number, nodes, until in [*cluster.switch_off(now, needed)]:
         scheduler.stopping(number, nodes, until, now)
 
 

@@ -148,10 +148,7 @@ class Simulator:
                 change = next(changes, None)
                 event_occurred = True
             if sleeper is not None:
-                assert isinstance(scheduler, Scheduler)  # no pools: `Sleeping.check`
-                for number in sleeper.stopped(now):
-                    scheduler.stopped(number, now)
-                    event_occurred = True
+                event_occurred |= self._nodes_off(sleeper, now)
             while arrivals.next <= now:
                 submitted += self._arrive(now)
                 event_occurred = True
@@ -161,13 +158,21 @@ class Simulator:
             if call <= now:
                 call = self._call_time(self._decide(now))
             if sleeper is not None:
-                assert isinstance(scheduler, Scheduler)
+                assert isinstance(scheduler, Scheduler)  # no pools: `Sleeping.check`
                 switch_off(sleeper, scheduler, now)
             instants += 1
             if on_progress and instants % REPORT_EVERY == 0:
                 on_progress(submitted)
         self._close()
         return self.record
+
+    def _nodes_off(self, sleeper: SleepingCluster, now: float) -> bool:
+        """Handle that nodes are off now; return whether there are any."""
+        scheduler, numbers = self.scheduler, [*sleeper.stopped(now)]
+        assert isinstance(scheduler, Scheduler)  # nodes of pools do not sleep
+        for number in numbers:
+            scheduler.stopped(number, now)
+        return bool(numbers)
 
     def _arrive(self, now: float) -> int:
         """Submit the jobs that are due, hand over those that wait no more, and return the number of submissions."""

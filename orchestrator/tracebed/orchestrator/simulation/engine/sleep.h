@@ -53,29 +53,37 @@ static int finish_stops(struct engine *e) {
     return any;
 }
 
-/* Switch off the nodes that have been idle for long enough, see `SleepingCluster.switch_off`. */
-static void switch_off(struct engine *e) {
+/* Whether a node has been idle for long enough; if not, set when the next one may have been. */
+static int is_due(struct engine *e) {
     struct sleep *s = e->sleep;
-    int32_t head = queue_first(e);
-    int64_t count = 0, awake = e->cluster_idle - s->off_count, stay = e->in.keep + e->cluster_idle - e->idle;
-    if (head >= 0) stay += e->in.low[head];
     s->due = INFINITY;
     while (s->rest < s->rest_count) {
         struct rest *front = &s->rests[s->rest];
         int32_t node = front->first + front->count - 1;
         if (has_node(e->idle_bits, node) && s->idle_since[node] == front->since) {
-            if (front->since + e->in.idle_s > e->now) {
-                s->due = front->since + e->in.idle_s;
-                break;
-            }
-            if (awake - count <= stay) break; /* until a job gives nodes back */
-            s->chosen[count++] = node;
-            s->on_from[node] = INFINITY;
-            s->idle_since[node] = NAN;
-            if (has_node(s->waking, node)) { drop_node(s->waking, node); s->waking_count--; }
+            s->due = front->since + e->in.idle_s;
+            break;
         }
         if (!--front->count && ++s->rest == s->rest_count) s->rest = s->rest_count = 0;
     }
+    return s->due <= e->now;
+}
+
+/* Switch off the nodes that have been idle for long enough, see `SleepingCluster.switch_off`. */
+static void switch_off(struct engine *e) {
+    struct sleep *s = e->sleep;
+    if (!is_due(e)) return;
+    int32_t head = queue_first(e); /* needs idle nodes, besides those that are set aside for jobs */
+    int64_t needed = e->cluster_idle - e->idle + (head < 0 ? 0 : e->in.low[head]);
+    int64_t count = 0, most = e->cluster_idle - s->off_count - e->in.keep - needed;
+    while (count < most && is_due(e)) {
+        int32_t node = s->rests[s->rest].first + s->rests[s->rest].count - 1;
+        s->chosen[count++] = node;
+        s->on_from[node] = INFINITY;
+        s->idle_since[node] = NAN;
+        if (has_node(s->waking, node)) { drop_node(s->waking, node); s->waking_count--; }
+    }
+    if (is_due(e)) s->due = INFINITY; /* until a job gives nodes back */
     if (!count) return;
     qsort(s->chosen, (size_t)count, sizeof *s->chosen, by_node);
     while (count && !e->failed) { /* those that take as long as the first one, and then the others */
