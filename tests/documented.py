@@ -200,11 +200,11 @@ def accuracy(path: Path) -> None:
     path.write_text(text.replace("speed: 20000", "speed: 1000000").replace("repetitions: 5", "repetitions: 2"))
 
 
-def of_page(page: str) -> Callable[[Path], None]:
-    """Return a function that writes the first YAML file of a how-to page."""
+def of_page(page: str, folder: str = "how-to") -> Callable[[Path], None]:
+    """Return a function that writes the first YAML file of a page."""
 
     def write(path: Path) -> None:
-        text = (ROOT / f"docs/how-to/{page}.md").read_text(encoding="utf-8")
+        text = (ROOT / f"docs/{folder}/{page}.md").read_text(encoding="utf-8")
         path.write_text(text.partition("```yaml\n")[2].partition("```")[0])
 
     return write
@@ -325,6 +325,7 @@ FIXTURES: dict[str, Callable[[Path], None]] = {
     "mine.yaml": of_page("validate-your-simulator"),
     "case.yaml": of_page("real-log"),
     "rehearsal.yaml": of_page("rehearse"),
+    "sleepy.yaml": of_page("sleep", folder="testbeds"),
     "jobs.csv": buffalo,
     "two-runs.csv": buffalo,
     "fit.yaml": fitted,

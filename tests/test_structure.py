@@ -434,7 +434,7 @@ def around_the_world(path: Path) -> list[str]:
             names = [(node.module, alias.name) for alias in node.names]
         elif isinstance(node, ast.Import):
             names = [(alias.name, "") for alias in node.names]
-        core = any(part in path.as_posix() for part in CORE)
+        core = any(part in path.as_posix().removeprefix(ROOT.as_posix()) for part in CORE)
         for module, name in names:
             forbidden = OUTSIDE.get(module, set())
             if forbidden is None or name in forbidden or (core and (module, name) in THREADS):

@@ -30,6 +30,7 @@ from tracebed.orchestrator.runs.steps import utilization
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.pools import on_pools
+from tracebed.orchestrator.scheduling.sleeping import Sleeping
 from tracebed.orchestrator.scheduling.state import handles_requests, visible_jobs
 from tracebed.orchestrator.testbeds.machine import InventoryMachine
 from tracebed.orchestrator.watching.follower import view_of
@@ -101,7 +102,7 @@ def check(outcome: Outcome, cores: CoreWatch) -> list[str]:
         found += [*_cores(outcome, outcome.run, facts), *_waits(outcome, outcome.run)]
         found += [*_files(outcome, outcome.run)] if thorough else []
     if entries:
-        found += [*_requests(outcome, entries), *_decisions(outcome, entries)]
+        found += [*_requests(outcome, entries), *_decisions(outcome, entries), *_power(outcome, facts, entries)]
         found += [*_recovery(outcome), *watched(outcome, facts, entries)] if thorough else []
     found += [*_eligible(outcome), *_refusals(outcome)]
     return [*found, *_left(outcome)]  # the last one lets time pass
@@ -330,7 +331,8 @@ def _decisions(outcome: Outcome, entries: list[journal.Entry]) -> Iterator[str]:
     machine, pools = InventoryMachine.of(scenario.inventory), None
     if not machine.plain:
         jobs, pools = on_pools(scenario.workload, machine, jobs, policy)
-    decisions = redecide(entries, jobs, scenario.inventory.facts, policy, setup.scheduling, pools)
+    sleeping = Sleeping.of(machine)
+    decisions = redecide(entries, jobs, scenario.inventory.facts, policy, setup.scheduling, pools, sleeping)
     for number, (logged, other) in enumerate(zip_longest(logged_decisions(entries), decisions)):
         if other != logged:
             yield f"journal: decision {number} is {logged}, and again {other}"
@@ -348,6 +350,7 @@ def _stalls(outcome: Outcome, entries: list[journal.Entry], jobs: Jobs) -> Itera
     waiting: set[str] = set()
     holding: dict[str, set[str]] = {}
     down: set[str | None] = set()
+    stopping: set[str | None] = set()
     for _, group in groupby(entries, lambda entry: entry.round):
         for entry in group:
             job = entry.job or ""
@@ -369,10 +372,65 @@ def _stalls(outcome: Outcome, entries: list[journal.Entry], jobs: Jobs) -> Itera
                     down.add(entry.node)
                 case "up":
                     down.discard(entry.node)
-        idle = nodes.difference(down, *holding.values())
+                case "power" if entry.data["state"] == "shutdown":
+                    stopping.add(entry.node)
+                case "power":
+                    stopping.discard(entry.node)
+        idle = nodes.difference(down, stopping, *holding.values())
         if waiting and all(jobs.nodes[number[job]] <= len(idle & eligible[job]) for job in waiting):
             yield f"liveness: {sorted(idle)} are idle at {entry.time:.1f} s, and all of {sorted(waiting)} would fit"
             return
+
+
+NEXT = {"on": "shutdown", "shutdown": "off", "off": "boot", "boot": "on"}
+"""State of the power of a node -> the next one."""
+
+
+def _power(outcome: Outcome, facts: Mapping[str, Any], entries: list[journal.Entry]) -> Iterator[str]:
+    """A node changes its state in order and takes its time, no job runs on it unless it is on, and the run says so."""
+    inventory, damaged = outcome.scenario.inventory, outcome.scenario.has(*_DAMAGING)
+    power = {node.name: node.power for node in inventory.nodes}
+    changes: dict[str, list[tuple[float, str]]] = {name: [(-math.inf, "on")] for name in power}
+    holding: dict[str | None, set[str]] = {}
+    resized: dict[str | None, set[str]] = {}
+    for entry in entries:
+        if entry.kind == "start":
+            holding[entry.job] = {*entry.data["nodes"]}
+        elif entry.kind in ("end", "requeue"):
+            holding.pop(entry.job, None)
+        elif entry.kind == "resize":
+            resized[entry.job] = {*entry.data["nodes"]}
+            holding[entry.job] |= resized[entry.job]
+        elif entry.kind == "effect":
+            holding[entry.job] = resized[entry.job]
+        if entry.kind != "power":
+            continue
+        node, state = entry.node or "", entry.data["state"]
+        (since, before), own = changes[node][-1], power[node]
+        least_s = {"off": own.shutdown_s, "on": own.boot_s}.get(state, 0.0) if own else math.inf
+        if NEXT[before] != state or entry.time - since < least_s:
+            yield f"power: {node} is {before} from {since} s on, and {state} from {entry.time} s on"
+        holders = Counter(name for nodes in holding.values() for name in nodes)
+        if state == "shutdown" and holders[node]:
+            yield f"power: {node} is switched off at {entry.time} s, and {holders[node]} jobs hold it"
+        changes[node].append((entry.time, state))
+    if outcome.run is not None:
+        rows, names = outcome.run.table("nodes"), [*power]
+        told = {name: changes[name][:1] for name in power}
+        for row in range(len(rows["time"])):
+            if state := rows.text("power_state", row):
+                told[names[rows["node"][row]]].append((rows["time"][row], state))
+        if told != changes and not damaged:
+            yield f"power: the run says {told}, and the journal {changes}"
+    if damaged or "zero" not in facts or any(entry.kind == "pause" for entry in entries):
+        return  # the clock of a replay that was resumed leaves out its pauses
+    for now, what, *details in outcome.seen:
+        if what == "fork":
+            node = details[0].agent.node.name
+            at = (now - outcome.world.controller.at(facts["zero"])) * outcome.scenario.speed
+            state = next(state for since, state in reversed(changes[node]) if since <= at)
+            if state != "on":
+                yield f"power: {details[0].launch.job} is launched on {node} at {at:.1f} s, which is {state}"
 
 
 def _refusals(outcome: Outcome) -> Iterator[str]:

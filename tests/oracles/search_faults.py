@@ -23,6 +23,7 @@ from tests.faults.pooled_batch import PooledScenario
 from tests.faults.resizing_batch import ResizingScenario
 from tests.faults.scenario import FAULTS, JOBS, NODES, Scenario
 from tests.faults.shrinking import AnyScenario, Finding, examine, prepare, shrunk
+from tests.faults.sleeping_scenario import SleepingScenario
 
 BATCH = 25
 """Number of seeds that a process gets at once."""
@@ -46,6 +47,7 @@ def main() -> int:
     parser.add_argument("--resizes", action="store_true", help="with --batch: a policy decides, and jobs are resized")
     parser.add_argument("--layer", action="store_true", help="with --batch: a layer resizes jobs beside the system")
     parser.add_argument("--evolving", action="store_true", help="scenarios of agents in which jobs ask for nodes")
+    parser.add_argument("--sleep", action="store_true", help="scenarios of agents whose nodes sleep")
     parser.add_argument(
         "--partitions", action="store_true", help="unlike nodes in partitions; with --batch, a policy decides"
     )
@@ -59,6 +61,8 @@ def main() -> int:
         kind = LayerScenario
     elif chosen.evolving:
         kind = EvolvingScenario
+    elif chosen.sleep:
+        kind = SleepingScenario
     elif chosen.partitions:
         kind = PooledScenario if chosen.batch else PartitionedScenario
     size = f"up to {JOBS} jobs and {FAULTS}" if chosen.batch else f"{JOBS} jobs, {NODES} nodes and {FAULTS}"

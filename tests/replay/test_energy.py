@@ -115,6 +115,27 @@ def test_samples_become_the_power_of_a_node() -> None:
     assert power[1:].tolist() == [120.0, 60.0]
 
 
+def test_what_a_node_takes_while_it_sleeps_is_not_measured() -> None:
+    """The counters of another agent begin again: no row is about the time in which there was none."""
+    workload = tb.Workload(pd.DataFrame({"job_id": ["a"], "submit_time": [0.0], "run_time": [9.0], "nodes": [1]}))
+    monitor = Monitor(Jobs.of(workload), [NodeFacts("n1", 2)], speed=10.0)
+
+    def sample(second: float, cpu_s: float, joules: float) -> None:
+        host = {"cpus": 2, "busy_s": cpu_s, "steal_s": 0.0, "energy_j": joules}
+        data = {"time": second, "cpu_s": cpu_s, "busy_s": cpu_s, "steal_s": 0.0, "host": host}
+        monitor.apply(Entry(0, 10 * second, "sample", None, "n1", data))
+
+    for second in (0.0, 1.0, 2.0):
+        sample(second, second, 100.0 * second)
+    monitor.apply(Entry(0, 25.0, "asleep", None, "n1", {}))
+    for second in (9.0, 10.0):
+        sample(second, 0.5 * (second - 9.0), 40.0 * (second - 9.0))
+    table = monitor.table()
+    assert table["time"].tolist() == [10.0, 20.0, 90.0, 100.0]
+    assert table["power_w"].fillna(-1).tolist() == [100.0, 100.0, -1.0, 40.0]
+    assert monitor.nodes[0].mean("busy_s") == pytest.approx((2 * 1.0 + 1 * 0.5) / 3)
+
+
 def run_with(samples: list[tuple[float, int, float]], **info: Any) -> Run:
     """Return a run of 100 s on two nodes with 4 cores, one of which is busy for 50 s, and these samples of power."""
     jobs = [(0.0, 0.0, 50.0, 1), (100.0, 100.0, 101.0, 1)]

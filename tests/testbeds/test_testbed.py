@@ -643,6 +643,74 @@ def test_a_node_whose_agent_does_not_start_is_left_out(tmp_path: Path, monkeypat
         AgentTestbed(inventory(here=2), tmp_path / "c", drain=True).start()
 
 
+@pytest.mark.parametrize("where", ["here", pytest.param("there", marks=needs_namespaces)])
+def test_a_node_that_sleeps_has_no_agent_until_it_wakes(provider: None, tmp_path: Path, where: str) -> None:
+    with AgentTestbed(inventory(here=2) if where == "here" else inventory(there=2), tmp_path / "spool") as testbed:
+        name = testbed.nodes[0].name
+        works(testbed, 0, "a")  # an agent with a job would wait for another controller
+        agent, folder = psutil.Process(testbed.agents[name]["pid"]), Path(testbed._links[0].hello["sockets"])
+        testbed.sleep(0)
+        hear(testbed, "asleep", 0)
+        assert gone(agent) and not folder.exists()
+        assert testbed.agents.keys() == {testbed.nodes[1].name}
+        launch(testbed, 0, "discarded", 1000)
+        works(testbed, 1, "b")
+        testbed.wake(0)
+        hear(testbed, "back", 0)
+        assert testbed.agents[name]["pid"] != agent.pid
+        works(testbed, 0, "c")
+        testbed.sleep(0)  # the testbed ends meanwhile
+
+
+def test_an_agent_that_does_not_react_is_killed_when_its_node_sleeps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link_module, "BYE_S", 0.05)
+    with AgentTestbed(inventory(here=1), tmp_path / "spool") as testbed:
+        agent = psutil.Process(testbed.agents["n0"]["pid"])
+        agent.suspend()
+        testbed.sleep(0)
+        testbed.wake(0)  # the agent before has to end first
+        heard = hear_all(testbed, ("asleep", 0), ("back", 0))
+        assert heard["asleep", 0].time < heard["back", 0].time
+        assert gone(agent)
+        works(testbed, 0, "a")
+
+
+def test_a_node_that_is_lost_and_sleeps_is_asleep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link_module, "PAUSE_S", 0.05)
+    with AgentTestbed(inventory(here=2), tmp_path / "spool") as testbed:
+        psutil.Process(testbed.agents["n0"]["pid"]).kill()
+        hear(testbed, "lost", 0)
+        testbed.sleep(0)
+        assert hear_all(testbed, ("asleep", 0)).keys() == {("asleep", 0)}
+        works(testbed, 1, "a")
+        assert not testbed._links[0].due and not testbed._links[0].up
+        testbed.wake(0)
+        hear(testbed, "back", 0)
+        works(testbed, 0, "b")
+
+
+def test_a_node_whose_agent_does_not_start_when_it_wakes_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link_module, "PAUSE_S", 0.05)
+    monkeypatch.setattr("tracebed.orchestrator.testbeds.local.LocalProvider", Failing)
+    testbed = AgentTestbed(inventory(here=3), tmp_path / "spool")
+    testbed.start(asleep=["n1"])
+    try:
+        assert testbed.agents.keys() == {"n0", "n2"} and testbed.out == {}
+        monkeypatch.setattr(Failing, "broken", frozenset({"n1"}))
+        testbed.wake(1)
+        reason = hear(testbed, "lost", 1).message["reason"]
+        assert reason == "did not start: node n1: its agent ended with status 1: no disk"
+        monkeypatch.setattr(Failing, "broken", frozenset())
+        hear(testbed, "back", 1)  # it is tried again
+        works(testbed, 1, "a")
+    finally:
+        testbed.stop()
+
+
 class Unreachable(LocalProvider):
     """Nodes on this machine that listen on the loopback; those in `away` cannot be reached."""
 

@@ -56,6 +56,7 @@ def check_testbed(factory: Factory, inventory: Inventory | None = None, *, patie
             check.job()
             check.kill()
             check.flood()
+            check.sleep()
             check.leave_running()
         finally:
             testbed.stop()
@@ -117,6 +118,18 @@ class _TestbedCheck:
         _demand(time.monotonic() - begun < self.patience_s / 2, "`send` does not block")
         self._await("error", "flood", FLOOD)
 
+    def sleep(self) -> None:
+        """Check that a node sleeps and wakes up, if the testbed has nodes that sleep."""
+        if not hasattr(self.testbed, "sleep"):
+            return
+        self.testbed.sleep(0)
+        self._await("asleep")
+        asleep = self.names[0] not in self.testbed.agents
+        self.testbed.wake(0)
+        self._await("back")
+        _demand(asleep and self.names[0] in self.testbed.agents, "a node has no agent while it sleeps, and one after")
+        self.job()
+
     def leave_running(self) -> None:
         self._start("left", iterations=10**6)
 
@@ -139,15 +152,16 @@ class _TestbedCheck:
             _demand(event.message["type"] != "lost", f"no agent is lost, but found {event.message}")
         return events
 
-    def _await(self, kind: str, job: str, count: int = 1) -> list[Event]:
-        """Wait for `count` events of a kind and a job, and return them."""
+    def _await(self, kind: str, job: str | None = None, count: int = 1) -> list[Event]:
+        """Wait for `count` events of a kind and a job, or of a node without a job, and return them."""
         until = time.monotonic() + self.patience_s
         while True:
             found = [e for e in self.heard if (e.message["type"], e.message.get("job")) == (kind, job)]
             if len(found) >= count:
                 self.heard = [event for event in self.heard if event not in found]
                 return found
-            waited = f"{count} `{kind}` events of {job!r} arrive within {self.patience_s:g} s, but {len(found)} arrived"
+            of = "a node" if job is None else repr(job)
+            waited = f"{count} `{kind}` events of {of} arrive within {self.patience_s:g} s, but {len(found)} arrived"
             _demand(time.monotonic() < until, waited)
             self._receive(until)
 

@@ -162,7 +162,7 @@ class EventHandler:
         for job, active in self.ranks.running.items():
             if active.orphaned is not None:
                 since, most_s, end = active.orphaned, OUTLIVE_S, self.end_orphan
-            elif not active.started and active.outcome is None:
+            elif not active.started and active.outcome is None and not active.booting:
                 since, most_s, end = active.launched, START_S, self.end_unstarted
             else:
                 continue

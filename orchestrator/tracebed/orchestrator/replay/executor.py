@@ -123,6 +123,7 @@ class RunningJob:
     address: Any = None  # the address of the leader; None: not known yet
     # Time of the launch, or of the resumption of the replay, monotonic s.
     launched: float = field(default_factory=system.monotonic)
+    booting: bool = False  # whether the job has not been launched, since one of its nodes is not on
     started: bool = False
     request: int = 0  # number of the latest resize
     pending: bool = False
@@ -165,6 +166,7 @@ class Ranks:
         self.ended: set[int] = set()  # jobs whose last rank has ended, for the scheduler
         self.resized: set[int] = set()  # jobs whose pending resize is complete, for the scheduler
         self.requested: dict[int, int] = {}  # evolving job -> number of nodes that it requests, for the scheduler
+        self.not_on: set[int] = set()  # nodes that sleep, on which no rank is launched
         self._outbox: list[tuple[int, dict[str, Any]]] = []
 
     def cores(self, job: int, nodes: Sequence[int]) -> dict[int, range]:
@@ -176,14 +178,20 @@ class Ranks:
         return [self.testbed.nodes[node].name for node in nodes]
 
     def launch(self, job: int) -> None:
-        """Launch the leader of the job, or its other ranks once the leader is listening."""
+        """Launch the leader of the job, or its other ranks once the leader is listening.
+
+        A job starts when all its nodes are on. A rank that a resize adds is launched when its node is on.
+        """
         active = self.running[job]
-        if active.outcome is not None:
+        active.booting = not active.alive and not self.not_on.isdisjoint(active.first)
+        if active.outcome is not None or active.booting:
             return
+        if not active.alive:
+            active.launched = system.monotonic()
         waiting = []
         for node in active.to_launch:
             leader = node == active.nodes[0]
-            if leader or active.address is not None:
+            if (leader or active.address is not None) and node not in self.not_on:
                 self._launch(job, active, node, leader=leader)
             else:
                 waiting.append(node)
@@ -347,6 +355,12 @@ class ReplayExecutor:
         active.dropped = set(old) - set(nodes)
         self.rounds.note("resize", job, nodes=self.ranks.names(nodes), request=active.request)
         active.cores |= self.ranks.cores(job, nodes)
+        if active.booting and len(nodes) < len(old):  # it starts on the other nodes
+            active.first, active.to_launch = nodes, list(nodes)
+            active.pending, active.dropped = False, set()
+            self.ranks.resized.add(job)
+            self.ranks.launch(job)
+            return False
         new = [node for node in nodes if node not in old]
         active.to_launch += new
         active.since |= dict.fromkeys(new, self.rounds.now)

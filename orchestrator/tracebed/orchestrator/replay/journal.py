@@ -41,8 +41,8 @@ CREATE TABLE IF NOT EXISTS entries (
     number INTEGER PRIMARY KEY,
     round INTEGER NOT NULL,
     time REAL NOT NULL,      -- time of the round, trace seconds
-    kind TEXT NOT NULL,      -- submit, end, requeue, effect, down, up, call, start, resize, cores, reject, cancel,
-                             -- kill, clock (steady and monotonic seconds), loop, pause, mask, or an agent event
+    kind TEXT NOT NULL,      -- submit, end, requeue, effect, down, up, power, call, start, resize, cores, reject,
+                             -- cancel, kill, clock (steady and monotonic seconds), loop, pause, mask, or an agent event
     job TEXT,
     node TEXT,
     data TEXT NOT NULL,      -- JSON

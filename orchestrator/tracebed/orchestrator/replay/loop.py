@@ -23,12 +23,14 @@ from tracebed.orchestrator.replay.monitor import LoopWatch, Monitor
 from tracebed.orchestrator.replay.options import Options
 from tracebed.orchestrator.replay.outages import Outages, lost
 from tracebed.orchestrator.replay.pace import Pace, Timeline
-from tracebed.orchestrator.scheduling.cluster import Cluster
+from tracebed.orchestrator.replay.sleeping import Sleepers
 from tracebed.orchestrator.scheduling.dependencies import Released
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.pools import scheduler_on
 from tracebed.orchestrator.scheduling.record import ScheduleRecord, cut_short
+from tracebed.orchestrator.scheduling.scheduler import Scheduler
+from tracebed.orchestrator.scheduling.sleeping import Sleeping, WatchedCluster, watched_cluster
 from tracebed.orchestrator.scheduling.state import Policy
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.testbeds.base import Event, Testbed
@@ -69,7 +71,8 @@ class SampleFilter:
 class Replayer:
     """A replay on a testbed that has been started.
 
-    Without a `secret`, the keys of connections are of a random one. Without `pools`, all nodes serve all jobs.
+    Without a `secret`, the keys of connections are of a random one. Without `pools`, all nodes serve all jobs. Without
+    `sleeping`, no node is switched off.
     """
 
     pace: Pace
@@ -86,6 +89,7 @@ class Replayer:
         clock: Clock | None = None,
         secret: bytes | None = None,
         pools: Pools | None = None,
+        sleeping: Sleeping | None = None,
     ) -> None:
         self.jobs = jobs
         self.testbed = testbed
@@ -95,7 +99,8 @@ class Replayer:
         self.clock = clock or Clock()
         nodes, scheduling, speed = testbed.nodes, setup.scheduling, setup.timing.speed
         self.number_of = {node.name: number for number, node in enumerate(nodes)}
-        self.cluster = Cluster([node.cores for node in nodes], [node.sockets for node in nodes], scheduling.placed)
+        cores, sockets = [node.cores for node in nodes], [node.sockets for node in nodes]
+        self.cluster = watched_cluster(cores, sockets, scheduling.placed, jobs, sleeping)
         self.record = ScheduleRecord(jobs)
         self.monitor = Monitor(jobs, nodes, speed)
         self.rounds = Rounds(journal, self.monitor, jobs.ids, [node.name for node in nodes])
@@ -108,10 +113,15 @@ class Replayer:
             jobs, testbed, inventory, speed, options, self.ranks, self.record, self.rounds, key
         )
         self.event_handler = EventHandler(self.executor, self.timeline)
-        self.outages = Outages(testbed, inventory.heartbeat_s, options.on_node_failure)
+        self.outages = Outages(testbed, inventory.heartbeat_s, options.on_node_failure, self.ranks.not_on)
         self.arrivals = self.executor.arrivals
         intervals = {"interval_s": scheduling.interval_s, "priority": scheduling.priority}
         self.scheduler = scheduler_on(pools, jobs, self.cluster, policy, self.executor, **intervals)
+        self.sleepers: Sleepers | None = None
+        if isinstance(self.cluster, WatchedCluster) and isinstance(self.scheduler, Scheduler) and sleeping:
+            self.sleepers = Sleepers(
+                testbed, self.ranks, self.record, self.rounds, self.scheduler, self.cluster, sleeping
+            )
         self.interrupted: str | None = None
         self._kills = jobs.over_limit is OverLimit.KILL and jobs.limit != jobs.run_time
         self._watch = LoopWatch(inventory.heartbeat_s)
@@ -140,6 +150,8 @@ class Replayer:
         (begin or Replayer._begin)(self)
         while not self._is_done() and not self.interrupted:
             due = min(self.arrivals.next, self._call, self._next_limit())
+            if self.sleepers is not None:
+                due = min(due, self.sleepers.due)
             wake = min(self.timeline.monotonic(due), self._wall + (0.0 if self._has_job_events() else LOOK_S))
             self.play(self.testbed.receive(wake), wake)
             if on_progress:
@@ -195,13 +207,16 @@ class Replayer:
             self.outages.note_progress()
             return False
         waiting = self.scheduler.waiting
+        if waiting and self.sleepers is not None and self.sleepers.changing:
+            return False
         if (reason := self.outages.stuck(waiting)) is not None:
             self.interrupt(reason)
         return not (waiting and self.outages.lost)
 
     def _available_nodes(self) -> list[int]:
-        """Return the nodes that are not lost."""
-        return [node for node in range(len(self.testbed.nodes)) if node not in self.outages.lost]
+        """Return the nodes that are on, and not lost."""
+        out = self.outages.lost.keys() | self.ranks.not_on
+        return [node for node in range(len(self.testbed.nodes)) if node not in out]
 
     def _calibrate_again(self) -> None:
         """Measure the speed of the cores once more, after the last job, and take the last samples."""
@@ -253,8 +268,9 @@ class Replayer:
     def handle(self, events: Sequence[Event]) -> None:
         """Process the messages of agents. Raises TestbedError if the loss of a node aborts the replay."""
         for event in events:
-            self.outages.handle(event)
-            self.event_handler.handle(event)
+            if self.sleepers is None or not self.sleepers.handle(event):
+                self.outages.handle(event)
+                self.event_handler.handle(event)
 
     def decide(self, submitted: Sequence[int]) -> None:
         """Pass the events of this round to the scheduler, and call the policy while it is due."""
@@ -266,6 +282,8 @@ class Replayer:
         while self._call <= now:
             self.rounds.note("call")
             self._call = self.scheduler.decide(now)
+        if self.sleepers is not None:
+            self.sleepers.switch_off(now)
 
     def _has_job_events(self) -> bool:
         """Return whether an end, a completed resize or a request of a job has not been passed to the scheduler."""
@@ -275,6 +293,8 @@ class Replayer:
         """Pass the events of this round to the scheduler, in the order of `redecide`; return whether there are any."""
         now, ranks = self.rounds.now, self.ranks
         changed = self.outages.apply_changes(self.scheduler, self.event_handler, self.record, self.rounds)
+        if self.sleepers is not None:
+            changed |= self.sleepers.complete(now)
         if not (changed or submitted or self._has_job_events() or self.arrivals.next <= now):  # most rounds
             return False
         ended, resized = sorted(ranks.ended), sorted(ranks.resized - ranks.ended)
@@ -338,6 +358,8 @@ class Replayer:
         """Write the decisions of this round to the journal, then send them."""
         self.rounds.end()
         self.ranks.send()
+        if self.sleepers is not None:
+            self.sleepers.send()
         self.rounds.next()
 
     # -- time ------------------------------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ import pandas as pd
 
 from tracebed.ground import system
 from tracebed.ground.cpus import parse_cpus
+from tracebed.machine.power import PowerState
 from tracebed.orchestrator.replay.journal import Entry
 from tracebed.orchestrator.replay.programs import application_of
 from tracebed.orchestrator.runs.schema import NAN, TABLES
@@ -99,14 +100,25 @@ class NodeSamples:
     # The last sample before the first submission, or the first sample if all are later.
     first: Mapping[str, Any] | None = None
     last: Mapping[str, Any] | None = None
+    # The first and the last sample of each agent that has ended because the node slept.
+    earlier: list[tuple[Mapping[str, Any], Mapping[str, Any]]] = field(default_factory=list)
+    slept: bool = False  # whether the node has slept since the last sample
     work: WorkTotals = field(default_factory=WorkTotals)  # work since the last sample
     late_s: float = NAN  # largest lateness of a rank since the last sample, s
 
     def mean(self, *path: str) -> float | None:
-        """Return the mean growth of a figure of the samples per second; None: unknown."""
+        """Return the mean growth of a figure of the samples per second while the node was on; None: unknown."""
         if self.first is None or self.last is None:
             return None
-        return growth(self.first, self.last, *path)
+        if not self.earlier:  # most nodes
+            return growth(self.first, self.last, *path)
+        agents = [*self.earlier, (self.first, self.last)]
+        known = [
+            (rate, after["time"] - before["time"])
+            for before, after in agents
+            if (rate := growth(before, after, *path)) is not None
+        ]
+        return sum(rate * span for rate, span in known) / sum(span for _, span in known) if known else None
 
 
 @dataclass
@@ -313,7 +325,8 @@ class Monitor:
         self.overruns = 0  # parts of iterations that ended after their deadline
         self.residuals: dict[str, float] = {}  # job -> its delay behind its plan when it ended
         self.planned: dict[str, float] = {}  # completed job -> the time that its leader planned for its last run
-        self.launches: dict[str, float] = {}  # job -> time from its start to its first work, if it shared no node then
+        # Job -> time from its start, or from the boot of its nodes, to its first work, if it shared no node then.
+        self.launches: dict[str, float] = {}
         self.ends: dict[str, float] = {}  # job -> time from the last iteration of its leader to the end of the process
         self.broken: set[str] = set()  # jobs with a rank that was killed from outside
         self.work = WorkTotals()
@@ -327,7 +340,8 @@ class Monitor:
         self._names = [node.name for node in nodes]
         self._numbers = {name: number for number, name in enumerate(self._names)}
         self._job_numbers = {name: number for number, name in enumerate(jobs.ids)}
-        self._starts: dict[str, float] = {}
+        self._starts: dict[str, tuple[float, list[str]]] = {}  # job that was not launched -> its start and its nodes
+        self._on_since: dict[str | None, float] = {}  # node -> end of its last boot
         self._begun: dict[tuple[str, int], float] = {}  # (job, node) of the leader -> start of its current iteration
         self._worked: set[tuple[str, int]] = set()  # of these, the ones that have ended an iteration
         self._shared: set[str] = set()  # jobs that have shared a node
@@ -342,9 +356,11 @@ class Monitor:
             "start": self._start,
             "cores": self._cores,
             "launched": self._launched,
+            "power": self._power,
             "started": self._started,
             "ended": self._ended,
             "lost": self._lost,
+            "asleep": self._asleep,
             "calibrated": self._calibrated,
             "mask": self._mask,
             "clock": self._clock,
@@ -428,6 +444,11 @@ class Monitor:
         """Add a row for the time since the last sample of the node."""
         number = self._numbers[entry.node or ""]
         node, data = self.nodes[number], entry.data
+        if node.slept and node.first is not None and node.last is not None:  # the counters have begun again
+            node.earlier.append((node.first, node.last))
+            node.first = node.last = None
+            self._rows.extend((entry.time, number, *[NAN] * (len(COLUMNS) - 2)))  # the next row begins here
+        node.slept = False
         before, node.last = node.last, data
         if entry.time < self.started_at or node.first is None:
             node.first = data
@@ -491,7 +512,7 @@ class Monitor:
         if "cores" in entry.data:  # on shared nodes a job first waits for the ranks of the other job
             self._cores(entry)
         else:
-            self._starts[entry.job or ""] = entry.time
+            self._starts[entry.job or ""] = entry.time, entry.data["nodes"]
 
     def _cores(self, entry: Entry) -> None:
         self._shared.add(entry.job or "")
@@ -504,7 +525,13 @@ class Monitor:
     def _launched(self, entry: Entry) -> None:
         job = entry.job or ""
         if job in self._starts:
-            self.launches[job] = (entry.data["at"] - self._starts.pop(job)) / self.speed
+            start, nodes = self._starts.pop(job)
+            begin = max([start, *(self._on_since.get(node, start) for node in nodes)]) if self._on_since else start
+            self.launches[job] = (entry.data["at"] - begin) / self.speed
+
+    def _power(self, entry: Entry) -> None:
+        if entry.data["state"] == PowerState.ON:
+            self._on_since[entry.node] = entry.time
 
     def _started(self, entry: Entry) -> None:
         number = self._numbers[entry.node or ""]
@@ -535,6 +562,12 @@ class Monitor:
         for leader in [leader for leader in self._begun if leader[1] == number]:
             del self._begun[leader]
             self._worked.discard(leader)
+
+    def _asleep(self, entry: Entry) -> None:
+        """Note that the agent has ended. No job was on the node."""
+        number = self._numbers[entry.node or ""]
+        self.nodes[number].slept = True
+        self._pauses.pop(number, None)  # those of the agent
 
     def _calibrated(self, entry: Entry) -> None:
         if entry.data["units_per_core_second"] is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import NamedTuple
 
 from tracebed.ground import system
@@ -33,8 +34,9 @@ def lost(node: int, reason: str) -> Event:
 class Outages:
     """The lost nodes, and the treatment of their jobs."""
 
-    def __init__(self, testbed: Testbed, heartbeat_s: float, on_node_failure: str) -> None:
-        self.testbed, self.on_node_failure = testbed, on_node_failure
+    def __init__(self, testbed: Testbed, heartbeat_s: float, on_node_failure: str, not_on: Container[int]) -> None:
+        """Begin without lost nodes. `not_on`: the nodes that sleep, which are silent."""
+        self.testbed, self.on_node_failure, self.not_on = testbed, on_node_failure, not_on
         self.drop = testbed.drop  # closes the connection of the testbed to a node
         self.lost: dict[int, str] = {}  # node -> reason
         self.timeout_s = max(SILENCE, SILENCE * heartbeat_s)
@@ -79,7 +81,9 @@ class Outages:
         """Give up the node whose agent has been silent for too long. Raises TestbedError if this aborts the replay."""
         if wall < self._silent_at:  # the nodes are not searched in each round
             return
-        available = [node for node in range(len(self._last_message)) if node not in self.lost]
+        available = [
+            node for node in range(len(self._last_message)) if node not in self.lost and node not in self.not_on
+        ]
         quietest = min(available, key=self._last_message.__getitem__, default=None)
         if quietest is None:
             return

@@ -13,6 +13,7 @@ from typing import Any
 from tracebed.ground.cpus import parse_cpus
 from tracebed.ground.errors import InputError
 from tracebed.ground.states import JobState
+from tracebed.machine.power import PowerState
 from tracebed.orchestrator.replay import journal
 from tracebed.orchestrator.replay.ending import ended_run
 from tracebed.orchestrator.replay.event_handler import mask_changed
@@ -144,6 +145,8 @@ class Reconstruction:
         self.cluster = Cluster([node.cores for node in info.nodes], [node.sockets for node in info.nodes])
         self.running: dict[int, int] = {}
         """Running job -> its number of nodes, after the pending resize if there is one."""
+        self.power: dict[int, PowerState] = {}
+        """Node whose power has changed -> its state."""
         self._numbers = {name: number for number, name in enumerate(jobs.ids)}
         self._nodes = {node.name: number for number, node in enumerate(info.nodes)}
 
@@ -151,6 +154,10 @@ class Reconstruction:
         """Apply one entry. Entries that change neither the record nor the allocation are skipped."""
         if entry.kind in ("down", "up"):
             (self._down if entry.kind == "down" else self._up)(self._nodes[entry.node or ""], entry.time, entry.data)
+        if entry.kind == "power":
+            node, state = self._nodes[entry.node or ""], PowerState(entry.data["state"])
+            self.power[node] = state
+            self.record.power.add(node, entry.time, state)
         if entry.kind == "pause":
             self.record.paused(entry.data)
         if entry.kind == "mask":
@@ -239,8 +246,16 @@ class Reconstruction:
         self.record.refuse(job, JobState.REJECTED, data["reason"])
 
     def _take(self, job: int, nodes: Sequence[int], now: float) -> None:
-        """Allocate `nodes` to `job`. Raises ValueError unless they are idle nodes in ascending order."""
-        if sorted(set(nodes).intersection(self.cluster.idle)) != list(nodes):
+        """Allocate `nodes` to `job`: nodes that sleep come after those that are on, else they are in ascending order.
+
+        Raises ValueError if the nodes are not idle, or in another order.
+        """
+        parts: list[list[int]] = [[]]
+        for node in nodes:
+            parts += [[]] if parts[-1] and node < parts[-1][-1] else []
+            parts[-1].append(node)
+        most = len({*self.power.values(), PowerState.ON})
+        if len({*nodes}.intersection(self.cluster.idle)) < len(nodes) or len(parts) > most:
             raise ValueError(f"the nodes of job {self.jobs.ids[job]} are not idle, or not in ascending order")
-        if nodes:
-            self.cluster.take(job, len(nodes), now, nodes)
+        for part in filter(None, parts):
+            self.cluster.take(job, len(part), now, part)

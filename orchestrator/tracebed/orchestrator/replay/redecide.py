@@ -13,15 +13,18 @@ from itertools import groupby
 from tracebed.ground.cpus import parse_cpus
 from tracebed.machine.nodes import NodeFacts
 from tracebed.machine.pools import Pools
+from tracebed.machine.power import PowerState
 from tracebed.orchestrator.replay.journal import Entry
 from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.decision_log import KINDS, DecisionLog, LoggedDecision
 from tracebed.orchestrator.scheduling.jobs import Jobs
-from tracebed.orchestrator.scheduling.pools import scheduler_on
+from tracebed.orchestrator.scheduling.pools import PooledScheduler, scheduler_on
+from tracebed.orchestrator.scheduling.scheduler import Scheduler
+from tracebed.orchestrator.scheduling.sleeping import Sleeping, WatchedCluster, switch_off, watched_cluster
 from tracebed.orchestrator.scheduling.state import Policy
 from tracebed.orchestrator.setup import Scheduling
 
-ORDER = (("down", "up"), ("end", "requeue"), ("effect",), ("request",), ("submit",), ("eligible",))
+ORDER = (("down", "up"), ("power",), ("end", "requeue"), ("effect",), ("request",), ("submit",), ("eligible",))
 """Kinds of events in the order in which the replayer passes the events of a round to the scheduler."""
 
 
@@ -44,15 +47,18 @@ def redecide(
     policy: Policy,
     scheduling: Scheduling,
     pools: Pools | None = None,
+    sleeping: Sleeping | None = None,
 ) -> Iterator[LoggedDecision]:
     """Pass the events of a journal to the scheduler again; yield the calls of the policy and the decisions.
 
     The times of the calls follow from the times of the entries, from the scheduling interval and from the `Wake`
-    decisions of the policy. `pools`: those of the replay; None: all nodes serve all jobs. The iterator is lazy: it
-    reads an event only after all earlier decisions. After the first decision that differs from the journal, the events
-    no longer apply, and the iterator may raise LookupError or ValueError.
+    decisions of the policy. `pools`: those of the replay; None: all nodes serve all jobs. `sleeping`: when nodes are
+    switched off; None: never. The iterator is lazy: it reads an event only after all earlier decisions. After the first
+    decision that differs from the journal, the events no longer apply, and the iterator may raise LookupError or
+    ValueError.
     """
-    cluster = Cluster([node.cores for node in nodes], [node.sockets for node in nodes], scheduling.placed)
+    cores, sockets = [node.cores for node in nodes], [node.sockets for node in nodes]
+    cluster = watched_cluster(cores, sockets, scheduling.placed, jobs, sleeping)
     interval_s, priority = scheduling.interval_s, scheduling.priority
     executor = _DecisionRecorder(DecisionLog(jobs, cluster, [node.name for node in nodes]))
     scheduler = scheduler_on(pools, jobs, cluster, policy, executor, interval_s=interval_s, priority=priority)
@@ -74,20 +80,40 @@ def redecide(
         executor.now = now = together[0].time
         held = {entry.job for entry in together if entry.kind == "hold"}
         events = [entry for kinds in ORDER for entry in together if entry.kind in kinds]
+        changed = False
         for entry in events:
+            if entry.kind == "power":
+                changed |= _follow_power(scheduler, cluster, place[entry.node or ""], entry)
+                continue
+            changed = True
             kind = "hold" if entry.kind == "submit" and entry.job in held else entry.kind
             if kind == "request":
                 scheduler.request(number[entry.job or ""], entry.data["nodes"], now)
             else:
                 handlers[kind](place[entry.node] if entry.node else number[entry.job or ""], now)
-        if events:
+        if changed:
             scheduler.serve()
             call = min(call, scheduler.due(now))
         while call <= now:
             executor.log.call(now)
             call = scheduler.decide(now)
+        if isinstance(cluster, WatchedCluster) and isinstance(scheduler, Scheduler):
+            switch_off(cluster, scheduler, now)
         yield from executor.log.decisions
         executor.log.decisions.clear()
+
+
+def _follow_power(scheduler: Scheduler | PooledScheduler, cluster: Cluster, node: int, entry: Entry) -> bool:
+    """Pass the end of a shutdown or of a boot to the scheduler. Return whether `node` is off. Other changes follow."""
+    assert isinstance(cluster, WatchedCluster)
+    assert isinstance(scheduler, Scheduler)
+    if entry.data["state"] == PowerState.OFF:
+        scheduler.stopped(cluster.off(node), entry.time)
+        return True
+    if entry.data["state"] == PowerState.ON:
+        for job in cluster.on(node, entry.time):
+            scheduler.began(job, entry.time)
+    return False
 
 
 class _DecisionRecorder:

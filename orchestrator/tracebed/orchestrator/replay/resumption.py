@@ -76,7 +76,7 @@ class Resumption:
             self._missing_before = entry.data.get("missing", 0)
             self._left_out = dict(entry.data["left_out"])
             self._seen = {name: number for name, number in self._seen.items() if name in self._left_out}
-        elif entry.node is not None and entry.kind in ("lost", "back"):
+        elif entry.node is not None and entry.kind in ("lost", "back", "asleep"):
             self._left_out.pop(entry.node, None)
             self._seen[entry.node] = 0
         elif entry.node is not None and "n" in entry.data:
@@ -152,6 +152,8 @@ class Resumption:
         replayer.arrivals.take(submitted)
         replayer.decide(submitted)
         replayer.ranks.take_messages()
+        if replayer.sleepers is not None:
+            replayer.sleepers.take_orders()
         decided = [_comparable(entry) for entry in rounds.entries if entry.kind not in OWN]
         known = [_comparable(entry) for entry in entries if _is_decision(entry)]
         if decided == known:
@@ -209,12 +211,15 @@ class Resumption:
                     never.append(_never_launched(replayer, job, node))
         ranks.resend(before=running)
         ranks.send()
+        if replayer.sleepers is not None:
+            replayer.sleepers.order_again()
         if never:
             replayer.play(never, system.monotonic())
 
     def _node_changes(self, replayer: Replayer, adopted: Mapping[int, object]) -> Iterator[Event]:
         """Yield the losses and returns of the nodes whose agents were not taken over."""
         out = {replayer.number_of[name]: reason for name, reason in replayer.testbed.out.items()}
+        sleepers = replayer.sleepers
         holders = {node for active in replayer.ranks.running.values() for node in active.alive}
         for node in range(len(replayer.testbed.nodes)):
             was_lost = node in replayer.outages.lost
@@ -224,7 +229,7 @@ class Resumption:
                 reason = "lost its ranks with the last rows of the journal" if self.lost_rows else ENDED
                 yield lost(node, reason)
                 yield Event(node, {"type": "back"}, system.monotonic())
-            elif was_lost and node not in out:
+            elif node not in out and (was_lost or (sleepers is not None and sleepers.awaits_agent(node))):
                 yield Event(node, {"type": "back"}, system.monotonic())
 
     def _pause(self, replayer: Replayer) -> dict[str, Any]:
@@ -326,7 +331,7 @@ def _never_launched(replayer: Replayer, job: int, node: int) -> Event:
 
 def _event(entry: Entry, number_of: Mapping[str, int]) -> Event | None:
     """Return the event of an entry; None: the entry is not an event of an agent."""
-    if entry.node is None or entry.kind in ("down", "up", "sample", "mask"):
+    if entry.node is None or entry.kind in ("down", "up", "power", "sample", "mask"):
         return None
     message = {"type": entry.kind, **entry.data} | ({} if entry.job is None else {"job": entry.job})
     return Event(number_of[entry.node], message, entry.data.get("time", 0.0))
@@ -334,7 +339,7 @@ def _event(entry: Entry, number_of: Mapping[str, int]) -> Event | None:
 
 def _is_decision(entry: Entry) -> bool:
     """Return whether a replayer computes the entry from the events before it."""
-    return (entry.node is None or entry.kind in ("down", "up")) and entry.kind not in (*OWN, "submit", "pause")
+    return (entry.node is None or entry.kind in ("down", "up", "power")) and entry.kind not in (*OWN, "submit", "pause")
 
 
 def _comparable(entry: Entry) -> tuple[str, str | None, str | None, str]:

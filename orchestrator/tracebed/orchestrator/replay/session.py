@@ -33,6 +33,7 @@ from tracebed.orchestrator.replay.thresholds import HealthThresholds
 from tracebed.orchestrator.run import JOURNAL, VIRTUAL, Run, RunInfo, check_target, workload_facts
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.pools import on_pools
+from tracebed.orchestrator.scheduling.sleeping import Sleeping
 from tracebed.orchestrator.scheduling.state import handles_requests
 from tracebed.orchestrator.setup import AnyPolicy, Setup
 from tracebed.orchestrator.testbeds.base import TESTBEDS, made_testbed
@@ -148,6 +149,11 @@ def replay(
             hint = "replay under another policy, or on an inventory without partitions, gres and features"
             raise InputError(f"{what}, and this machine has partitions or resources", where=inventory.where, hint=hint)
         jobs, pools = on_pools(workload, machine, jobs, policy)
+    if sleeping := Sleeping.of(machine):
+        sleeping.check(machine, policy, outages=False)
+        if sleeping.rule.rule != "idle":
+            what = f"nodes do not sleep by the rule {sleeping.rule.rule} in a replay"
+            raise InputError(what, where=inventory.where, hint="use the rule idle, or simulate")
     check_programs(jobs, inventory, pools)
     check_commands(jobs, options.commands)
     least_s = shortest_replay_of(jobs, inventory, speed, over_limit=over_limit, pools=pools)
@@ -157,7 +163,7 @@ def replay(
         source=VIRTUAL if virtual else "replay",
         execution=inventory.execution,
         nodes=inventory.facts,
-        machine=None if pools is None else machine,
+        machine=None if machine.told_by_nodes else machine,
         workload=workload_facts(workload, name),
         setup=chosen,
         parameters={
@@ -197,7 +203,12 @@ def replay(
             if on_step is not None and inventory.testbed == AGENTS:
                 extras["on_step"] = on_step
             testbed = made_testbed(inventory.testbed, inventory, folder.path / "spool", **extras)
-            replayer = Replayer(jobs, testbed, inventory, policy, chosen, options, journal, clock, folder.secret, pools)
+            if sleeping and not hasattr(testbed, "sleep"):
+                what, hint = f"nodes of the testbed {inventory.testbed} do not sleep", "leave out `sleep`"
+                raise InputError(what, where=inventory.where, hint=hint)
+            replayer = Replayer(
+                jobs, testbed, inventory, policy, chosen, options, journal, clock, folder.secret, pools, sleeping
+            )
             signals.notify(replayer.interrupt)
             if work_rate is not None and work_rate.units_per_core_second:
                 replayer.executor.rates = {"pils": work_rate.units_per_core_second.median}
@@ -287,7 +298,9 @@ def _carry_out(
     testbed, started = replayer.testbed, False
     try:
         with signals.interruptible():
-            testbed.start(adopt=past.agents(replayer) if past else None)
+            # Testbeds whose nodes never sleep lack the argument.
+            asleep = replayer.sleepers.asleep if replayer.sleepers is not None else []
+            testbed.start(adopt=past.agents(replayer) if past else None, **({"asleep": asleep} if asleep else {}))
             left_s = getattr(testbed, "left_s", None)  # testbeds of other packages may lack it
             if left_s is not None and left_s < least_s:
                 what = f"the allocation ends in {left_s:.0f} s, but the replay takes at least {least_s:.0f} s"

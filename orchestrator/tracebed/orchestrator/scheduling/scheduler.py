@@ -747,6 +747,17 @@ class Scheduler:
         state.releases.remove(number, state.stopping.pop(number))
         self._nodes_freed()
 
+    def began(self, job: int, now: float) -> None:
+        """Handle that the nodes of the running `job` have booted now, not earlier: its limit counts from now on."""
+        state = self.state
+        state.now = now
+        rate = self.jobs.rate(job, state.size[job])
+        if job in self._progress:
+            rate = self._progress[job][2]
+            self._progress[job] = (0.0, now, rate)
+        self._expect(job, now + self._limit[job] / rate)
+        self._ends_later = True
+
     def withdraw(self, job: int, now: float) -> None:
         """Handle that the waiting or promised `job` has left the queue without a decision of the policy."""
         state = self.state

@@ -27,6 +27,7 @@ from tracebed.orchestrator.executors import Options, execute
 from tracebed.orchestrator.run import Run, RunInfo, workload_facts
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.names import NODE_FAILURES, SHRINK
+from tracebed.orchestrator.scheduling.sleeping import Sleeping
 from tracebed.orchestrator.scheduling.state import Policy, handles_requests
 from tracebed.orchestrator.setup import AnyPolicy, Setup, Timing
 from tracebed.orchestrator.simulation.checkpoints import Checkpoints
@@ -35,7 +36,6 @@ from tracebed.orchestrator.simulation.engine import CompiledSimulator, missing, 
 from tracebed.orchestrator.simulation.engine.pools import PooledSimulator
 from tracebed.orchestrator.simulation.interference import Interference
 from tracebed.orchestrator.simulation.outages import OutageModel, Outages, horizon_s
-from tracebed.orchestrator.simulation.sleeping import Sleeping
 from tracebed.orchestrator.tables import make_run
 
 if TYPE_CHECKING:

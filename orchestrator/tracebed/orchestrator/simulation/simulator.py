@@ -18,13 +18,13 @@ from tracebed.orchestrator.scheduling.names import SHRINK
 from tracebed.orchestrator.scheduling.pools import scheduler_on
 from tracebed.orchestrator.scheduling.record import ScheduleRecord
 from tracebed.orchestrator.scheduling.scheduler import Scheduler
+from tracebed.orchestrator.scheduling.sleeping import Sleeping, SleepingCluster, switch_off
 from tracebed.orchestrator.scheduling.state import Policy, next_multiple, shares
 from tracebed.orchestrator.setup import DEFAULT, Setup
 from tracebed.orchestrator.simulation.cores_in_use import CoresInUse
 from tracebed.orchestrator.simulation.delays import Delays, Drawn, Pauses
 from tracebed.orchestrator.simulation.interference import Interference
 from tracebed.orchestrator.simulation.outages import Outages
-from tracebed.orchestrator.simulation.sleeping import Sleeping, SleepingCluster
 
 END, POINT, RELEASED, CORES, REQUEST = 0, 1, 2, 3, 4
 """Events, in their order at one instant: ends, malleability points, ends of releases, changes of cores, requests."""
@@ -157,8 +157,9 @@ class Simulator:
                 call = min(call, self._call_time(scheduler.due(now)))
             if call <= now:
                 call = self._call_time(self._decide(now))
-            if sleeper is not None and sleeper.is_due(now):
-                self._switch_off(sleeper, now)
+            if sleeper is not None:
+                assert isinstance(scheduler, Scheduler)  # no pools: `Sleeping.check`
+                switch_off(sleeper, scheduler, now)
             instants += 1
             if on_progress and instants % REPORT_EVERY == 0:
                 on_progress(submitted)
@@ -172,17 +173,6 @@ class Simulator:
         for number in numbers:
             scheduler.stopped(number, now)
         return bool(numbers)
-
-    def _switch_off(self, sleeper: SleepingCluster, now: float) -> None:
-        """Switch off idle nodes, except for those that are set aside for jobs, or that the first waiting job needs."""
-        scheduler = self.scheduler
-        assert isinstance(scheduler, Scheduler)
-        state = scheduler.state
-        state.queue.arrange(now)
-        head = state.queue.head
-        needed = len(sleeper.idle) - state.idle + (0 if head is None else state.jobs.low[head])
-        for number, nodes, until in [*sleeper.switch_off(now, needed)]:
-            scheduler.stopping(number, nodes, until, now)
 
     def _arrive(self, now: float) -> int:
         """Submit the jobs that are due, hand over those that wait no more, and return the number of submissions."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -19,6 +19,7 @@ class Event(NamedTuple):
 
     `{"type": "lost", "reason": ...}`: the agent has ended, or was dropped, and its jobs end. The
     testbed tries to start another agent. `{"type": "back"}`: another agent has started on the node, without jobs.
+    `{"type": "asleep"}`: the agent has ended, as `sleep` ordered.
     """
 
     node: int
@@ -74,12 +75,13 @@ class Testbed(Protocol):
         The ranks continue at the message `continue`. A testbed that takes over no agents needs no such property.
         """
 
-    def start(self, adopt: Mapping[str, Mapping[str, Any]] | None = None) -> None:
+    def start(self, adopt: Mapping[str, Mapping[str, Any]] | None = None, asleep: Collection[str] = ()) -> None:
         """Start the agents. If that fails, end all processes and raise TestbedError with the node and the reason.
 
         Args:
             adopt: agents of another testbed that may still be running: node name -> facts, as `agents` had them, and
                 `seen`, the number of the last recorded event of the agent. A testbed need not take over agents.
+            asleep: the nodes that get no agent until `wake`, by name. A testbed without `sleep` needs no such argument.
         """
 
     def send(self, node: int, message: Mapping[str, Any]) -> None:
@@ -96,6 +98,16 @@ class Testbed(Protocol):
 
     def drop(self, node: int, reason: str) -> None:
         """Give up the agent of a node, for example because it is silent. The event `lost` follows."""
+
+    def sleep(self, node: int) -> None:
+        """End the agent of a node on which no rank runs, and start no other one until `wake`. `asleep` follows.
+
+        If there is no agent, because it was lost or is being started again, `asleep` follows too. A testbed whose nodes
+        never sleep needs neither this method nor `wake`.
+        """
+
+    def wake(self, node: int) -> None:
+        """Start an agent on a node that sleeps. `back` follows, or `lost` if the agent does not start."""
 
     def stop(self) -> None:
         """End all processes of agents and jobs. It may be called repeatedly, and before the start."""

@@ -50,6 +50,10 @@ class Link:
         self.hello: dict[str, Any] = {}  # the answer to `hello`; empty until then. It stays when the agent is lost
         self.up = False  # whether the agent can be used: it has answered, and its clock is known
         self.reported = False  # whether the loss or the omission of the node was reported to the caller
+        self.asleep = False  # whether the node is to have no agent
+        self.waking = False  # whether the agent of a node that slept is being started for the first time
+        self.opening = False  # whether a channel is being opened
+        self.ending = 0  # number of channels to this node that are being ended
         self.attached = False  # whether another testbed has started the agent
         self.ended = False  # whether the agent has ended at the request of this testbed
         self.adopt: Mapping[str, Any] | None = None  # the facts of an agent that may be running already
@@ -168,15 +172,27 @@ class Link:
         self.pings += 1
         return self.clock.echo(echo["sent"], echo["received"], message["time"], arrived)
 
-    def disconnect(self) -> Callable[[], None]:
-        """Stop using the channel, and return a function that ends the agent. The function may block."""
+    def disconnect(self, *, bye: bool = False) -> Callable[[], None]:
+        """Stop using the channel, and return a function that ends the agent. The function may block.
+
+        With `bye`, the agent is asked to end, and is killed only if it does not.
+        """
+        leaves = False
         if self.lines is not None:
+            if bye:
+                self.lines.send({"type": "bye"})
+                leaves = not self.lines.unsent  # otherwise the agent does not read
             self.lines.forget()
         channel, hello, attached, ended = self.channel, self.hello, self.attached, self.ended
         self.channel = self.lines = None
         self.up = False
         self.deadline = None
-        return lambda: self._end(channel, hello, attached, ended)
+
+        def end() -> None:
+            left = leaves and channel is not None and bool(await_ends([channel.reader], system.monotonic() + BYE_S))
+            self._end(channel, hello, attached, ended or left)
+
+        return end
 
     def _end(self, channel: Channel | None, hello: Mapping[str, Any], attached: bool, ended: bool) -> None:
         """End an agent that is no longer used, and remove its files."""

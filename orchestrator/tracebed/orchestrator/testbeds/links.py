@@ -12,7 +12,7 @@ import math
 import re
 import selectors
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -152,18 +152,29 @@ class Links:
     def __getitem__(self, node: int) -> Link:
         return self._links[node]
 
-    def connect(self, launchers: Mapping[str, Launcher], adopt: Mapping[str, Mapping[str, Any]]) -> None:
-        """Connect to an agent on each node, by name. The agents with facts in `adopt` may be running already."""
+    def connect(
+        self,
+        launchers: Mapping[str, Launcher],
+        adopt: Mapping[str, Mapping[str, Any]],
+        asleep: Collection[str] = (),
+    ) -> None:
+        """Connect to an agent on each node, by name. The agents with facts in `adopt` may be running already.
+
+        The nodes `asleep` get no agent until `wake`.
+        """
         here = next((node for node in self.inventory.nodes if launchers[node.name].provider.shared), None)
         for index, node in enumerate(self.inventory.nodes):
             launcher = launchers[node.name]
             first = not launcher.provider.shared or node is here  # all shared nodes are on this machine
             self._links.append(Link(index, node, launcher, first=first))
         self._numbers = {link.node.name: link.index for link in self._links}
-        self._idle = set(self._links)
         for link in self._links:
-            link.adopt = adopt.get(link.node.name)
-            self._open(link)
+            link.asleep = link.reported = link.node.name in asleep
+        self._idle = {link for link in self._links if not link.asleep}
+        for link in self._links:
+            if not link.asleep:
+                link.adopt = adopt.get(link.node.name)
+                self._open(link)
 
     def await_all(self, *, drain: bool) -> None:
         """Wait until each agent is up or has failed. Raise the first failure, or with `drain` only if all fail."""
@@ -211,6 +222,37 @@ class Links:
 
         self._give_up(link, report)
         self._reports.append((system.monotonic() + DROP_S, partial(report, "")))
+
+    def sleep(self, node: int) -> None:
+        """End the agent of a node, and start no other one until `wake`. When it has ended, `asleep` is reported.
+
+        The loss of such an agent is not reported. If there is no agent, the node is asleep at once.
+        """
+        link = self._links[node]
+        link.asleep = link.reported = True
+        link.waking, link.retry_at = False, None
+
+        def report(words: str) -> None:
+            self.events.append(Event(node, {"type": "asleep"}, system.monotonic()))
+
+        if link.channel is None:
+            report("")
+        else:
+            self._give_up(link, report, bye=True)
+
+    def wake(self, node: int) -> None:
+        """Start the agent of a node that sleeps. `back` is reported, or `lost` if the agent does not start.
+
+        After the loss, the agent is started again as that of any other node.
+        """
+        link = self._links[node]
+        link.asleep, link.waking = False, True
+        self._open_awaited(link)
+
+    def _open_awaited(self, link: Link) -> None:
+        """Start the agent of a node that wakes up, unless that is under way, or the agent before has not ended."""
+        if link.waking and not (link.opening or link.ending or link.channel is not None or link.retry_at is not None):
+            self._open(link)
 
     def turn(self, until: float | None) -> None:
         """Wait for messages or `until`, then process the messages and the links that are due."""
@@ -279,16 +321,22 @@ class Links:
         adopt = link.adopt or {}
         link.attached = bool(adopt.get("socket"))
         link.seen = adopt.get("seen") if link.attached else None
+        link.opening = True
         arguments = ["--attach", str(adopt["socket"])] if link.attached else []
         link.launcher.open(link.node, arguments, partial(self._opened, link))
 
     def _opened(self, link: Link, result: Channel | TestbedError) -> None:
         """Send `hello` to the agent over its channel."""
+        link.opening = False
         if isinstance(result, TestbedError):
             self._fail(link, result)
             return
         if self._stopping:
             result.kill()
+            return
+        if link.asleep:
+            link.channel = result
+            self._give_up(link, lambda words: None)
             return
         lines = Lines(self._selector, result.reader, result.writer, partial(self._from_agent, link), LINE_LIMIT)
         link.deadline = system.monotonic() + self._start_timeout_s()
@@ -370,6 +418,7 @@ class Links:
         """Mark an agent as up, and process the events that arrived before."""
         name = link.node.name
         link.begin()
+        link.waking = False
         self._idle.discard(link)
         self.adopted.pop(name, None)
         self.held.pop(name, None)
@@ -385,9 +434,10 @@ class Links:
 
     # -- lost agents -----------------------------------------------------------------------------------------------
 
-    def _give_up(self, link: Link, then: Callable[[str], None]) -> None:
-        """End an agent in the background, and pass the reason of its exit to `then`."""
-        channel, end = link.channel, link.disconnect()
+    def _give_up(self, link: Link, then: Callable[[str], None], *, bye: bool = False) -> None:
+        """End an agent in the background, and pass the reason of its exit to `then`: none if it ends at a `bye`."""
+        channel, end = None if bye else link.channel, link.disconnect(bye=bye)
+        link.ending += 1
         self._idle.add(link)
         if self._host_samplers.get(link.machine) == link.index:
             del self._host_samplers[link.machine]
@@ -401,7 +451,12 @@ class Links:
                     end()
             except Exception as error:  # noqa: BLE001  an error of a provider must not leave the node out forever
                 words = words or f"cannot be ended: {error}"
-            self.post(lambda: then(words))
+            self.post(lambda: finish(words))
+
+        def finish(words: str) -> None:
+            link.ending -= 1
+            then(words)
+            self._open_awaited(link)
 
         ending = system.current().start(work, f"end of {link.node.name}")
         self._ending = {ending, *(other for other in self._ending if other.is_alive())}
@@ -411,7 +466,8 @@ class Links:
         if not link.reported:
             link.reported = True
             self.events.append(Event(link.index, {"type": "lost", "reason": reason}, system.monotonic()))
-        self._postpone(link)
+        if not link.asleep:
+            self._postpone(link)
 
     def _fail_ended(self, link: Link, words: str) -> None:
         if link.attached:
@@ -436,7 +492,11 @@ class Links:
             return
         link.failure = error
         self._failed.add(link)
-        if self.restarting:
+        if link.waking:
+            link.waking = False
+            lost = {"type": "lost", "reason": f"did not start: {error}"}
+            self.events.append(Event(link.index, lost, system.monotonic()))
+        if self.restarting and not link.asleep:
             self._postpone(link)
 
     # -- stop ------------------------------------------------------------------------------------------------------

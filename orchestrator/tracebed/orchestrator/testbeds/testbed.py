@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import statistics
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -53,8 +53,11 @@ class AgentTestbed:
         self._bind: dict[int, str] = {}
         self._returned: list[Event] = []
 
-    def start(self, adopt: Mapping[str, Mapping[str, Any]] | None = None) -> None:
-        """Bring the nodes up, start or adopt all agents concurrently, and calibrate the computing nodes."""
+    def start(self, adopt: Mapping[str, Mapping[str, Any]] | None = None, asleep: Collection[str] = ()) -> None:
+        """Bring the nodes up, start or adopt all agents concurrently, and calibrate the computing nodes.
+
+        The nodes `asleep`, by name, get no agent until `wake`.
+        """
         self.inventory.check_here()
         self._links, self._returned, self._bind = Links(self.inventory), [], {}
         try:
@@ -71,7 +74,7 @@ class AgentTestbed:
             self._check_network()
             self._bring_up()
             self.family = self._choose_family(by_node)
-            self._links.connect(by_node, adopt or {})
+            self._links.connect(by_node, adopt or {}, asleep)
             self._links.await_all(drain=self.drain)
             self._check_reach(adopt or {})
         except OSError as error:
@@ -240,6 +243,14 @@ class AgentTestbed:
         """Give up the agent of a node, which is yielded as `lost`, and start another one in the background."""
         self._links.drop(node, reason)
 
+    def sleep(self, node: int) -> None:
+        """End the agent of a node, which is yielded as `asleep`, and start no other one until `wake`."""
+        self._links.sleep(node)
+
+    def wake(self, node: int) -> None:
+        """Start an agent on a node that sleeps. The node is yielded as `back`, or as `lost` if that fails."""
+        self._links.wake(node)
+
     # -- stop ------------------------------------------------------------------------------------------------------
 
     def stop(self) -> None:
@@ -249,7 +260,7 @@ class AgentTestbed:
             return
         for launcher in launchers:
             launcher.close()
-        reachable = {link for link in links if link.up}
+        reachable = {link for link in links if link.up or link.asleep}
         links.send_bye(system.monotonic() + END_S + len(links) / 20)
         for launcher in launchers:
             own = [link for link in links if link.launcher is launcher]

@@ -67,6 +67,8 @@ def line(view: View) -> str:
         parts.append(f"submissions late by {late['p99']:.3g} ms (p99)")
     if view.nodes_out:
         parts.append(f"{len(view.nodes_out):,} nodes out")
+    if view.nodes_asleep:
+        parts.append(f"{view.nodes_asleep:,} nodes asleep")
     parts.append(_state(view.health()))
     parts.append(_left(view))
     return ", ".join(parts)
@@ -107,6 +109,7 @@ def _figures(view: View) -> Table:
     used = view.utilization()
     busy = f"{view.nodes_busy:,} of {len(view.info.nodes):,}" + (f", utilization {used:.1%}" if used == used else "")
     out = ", out unknown" if view.nodes_out is None else f", {len(view.nodes_out):,} out" if view.nodes_out else ""
+    out += f", {view.nodes_asleep:,} asleep" if view.nodes_asleep else ""
     shown = f"p50 {late['p50']:.3g}, p99 {late['p99']:.3g}, max {late['max']:.3g} ms" if "p99" in late else "-"
     grid.add_row("queue", queue, "lateness", shown)
     grid.add_row("jobs", ended, "resizes", f"{view.resizes:,}")

@@ -10,6 +10,7 @@ import numpy as np
 
 from tracebed.converters.workload import FloatArray
 from tracebed.ground.states import JobState
+from tracebed.machine.power import PowerState
 from tracebed.orchestrator.replay.health import health
 from tracebed.orchestrator.replay.journal import Entry
 from tracebed.orchestrator.replay.monitor import Monitor
@@ -87,6 +88,14 @@ class ReplayView(View):
         """The number of nodes that jobs hold."""
         cluster = self._reconstruction.cluster
         return len({node for job in self.running for node in cluster.owned(job)})
+
+    @property
+    def nodes_asleep(self) -> int | None:
+        """The number of nodes that are off, being switched off or booting, without a job; None: nodes stay on."""
+        if self.info.machine is None or self.info.machine.sleep is None:
+            return None
+        cluster, power = self._reconstruction.cluster, self._reconstruction.power
+        return sum(power.get(node, PowerState.ON) is not PowerState.ON for node in cluster.idle)
 
     def holdings(self, since: float) -> Iterator[HeldNodes]:
         """Yield the periods after `since` in which jobs hold nodes. A period that has not ended ends now."""

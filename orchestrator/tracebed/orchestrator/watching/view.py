@@ -175,6 +175,11 @@ class View(abc.ABC):
     def nodes_busy(self) -> int:
         """The number of nodes that jobs hold."""
 
+    @property
+    def nodes_asleep(self) -> int | None:
+        """The number of nodes that are off, being switched off or booting, without a job; None: nodes stay on."""
+        return None
+
     @abc.abstractmethod
     def start_of(self, job: int) -> float:
         """Return the start of a running job, trace s."""
@@ -213,11 +218,12 @@ class View(abc.ABC):
     # -- nodes -------------------------------------------------------------------------------------------------------
 
     def node_counts(self) -> dict[str, int]:
-        """Return the number of nodes by state: `busy`, `out`, `idle`; without states that are unknown."""
-        busy, out = self.nodes_busy, self.nodes_out
+        """Return the number of nodes by state: `busy`, `out`, `asleep`, `idle`; without states that are unknown."""
+        busy, out, asleep = self.nodes_busy, self.nodes_out, self.nodes_asleep
         if out is None:
             return {"busy": busy}
-        return {"busy": busy, "out": len(out), "idle": len(self.info.nodes) - busy - len(out)}
+        idle = len(self.info.nodes) - busy - len(out) - (asleep or 0)
+        return {"busy": busy, "out": len(out), **({} if asleep is None else {"asleep": asleep}), "idle": idle}
 
     def occupation(self, since: float, columns: int) -> IntArray:
         """Return which jobs held the nodes in a window from `since` to now, in `columns` equal periods.

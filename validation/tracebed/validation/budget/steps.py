@@ -195,6 +195,9 @@ class Simulations:
             name = info.workload.get("name") or "another workload"
             hint = f"give the workload that was replayed ({name})"
             raise InputError("the real run has a different workload (the hashes differ)", hint=hint)
+        if info.machine is not None and info.machine.sleep is not None:
+            what = "an error budget has no step for the times of nodes that sleep"
+            raise InputError(what, hint="compare the run with a prediction: `tracebed compare`")
         self.real, self.make_policy, self.runtime_model = real, make_policy, runtime_model
         self.interference = interference if shares(make_policy()) else None
         self.scheduling = info.setup.scheduling

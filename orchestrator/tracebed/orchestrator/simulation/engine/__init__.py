@@ -26,6 +26,7 @@ from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.names import FCFS, FIRST, MAX_AGE_S
 from tracebed.orchestrator.scheduling.record import POWER_STATES, Resizes, ScheduleRecord
+from tracebed.orchestrator.scheduling.sleeping import Sleeping
 from tracebed.orchestrator.scheduling.state import Policy, shares, visible_jobs
 from tracebed.orchestrator.setup import DEFAULT, Setup
 from tracebed.orchestrator.simulation.delays import ROWS, STEPS, Drawn, Pauses
@@ -35,7 +36,6 @@ from tracebed.orchestrator.simulation.interference import Interference
 from tracebed.orchestrator.simulation.outages import Outages
 from tracebed.orchestrator.simulation.overheads import Overheads
 from tracebed.orchestrator.simulation.runtime_models import RuntimeModel
-from tracebed.orchestrator.simulation.sleeping import Sleeping
 
 LIBRARY = Path(__file__).with_name("libtracebed_engine.so")
 PRIORITIES = {

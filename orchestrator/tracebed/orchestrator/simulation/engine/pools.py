@@ -20,13 +20,13 @@ from tracebed.machine.pools import Pools
 from tracebed.orchestrator.scheduling.cluster import Cluster, Ledger
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.record import CoreChanges, PowerChanges, Resizes, ScheduleRecord
+from tracebed.orchestrator.scheduling.sleeping import Sleeping
 from tracebed.orchestrator.scheduling.state import Policy
 from tracebed.orchestrator.setup import DEFAULT, Setup
 from tracebed.orchestrator.simulation.delays import OF_RESIZES, Drawn, Pauses
 from tracebed.orchestrator.simulation.engine import CompiledSimulator, obstacle
 from tracebed.orchestrator.simulation.interference import Interference
 from tracebed.orchestrator.simulation.outages import Outages
-from tracebed.orchestrator.simulation.sleeping import Sleeping
 from tracebed.orchestrator.tables import split
 
 

@@ -1,11 +1,13 @@
-"""Nodes that sleep, in a simulation: when nodes are switched off, and what a job that gets such nodes waits for."""
+"""Nodes that sleep: when nodes are switched off, and what a job that gets such nodes waits for."""
 
 from __future__ import annotations
 
 import math
+from bisect import insort
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
+from typing import Any
 
 import numpy as np
 
@@ -14,8 +16,10 @@ from tracebed.ground.errors import InputError
 from tracebed.machine.machine import Machine
 from tracebed.machine.power import PowerState, Sleep
 from tracebed.orchestrator.scheduling.cluster import Cluster
+from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.names import FIRST
 from tracebed.orchestrator.scheduling.record import PowerChanges
+from tracebed.orchestrator.scheduling.scheduler import Scheduler
 from tracebed.orchestrator.scheduling.state import Policy, shares
 
 
@@ -51,7 +55,7 @@ class Sleeping:
         return cls(machine.sleep, boot_s.astype(np.float64), shutdown_s.astype(np.float64))
 
     def check(self, machine: Machine, policy: Policy, *, outages: bool) -> None:
-        """Raise InputError if nodes of a simulation cannot sleep."""
+        """Raise InputError if the nodes of a simulation or of a replay cannot sleep."""
         if shares(policy):
             what = f"nodes do not sleep under {type(policy).__name__}, which lets jobs share nodes"
             raise InputError(what, hint="leave out `sleep`, or use a policy of whole nodes")
@@ -103,7 +107,7 @@ class SleepingCluster(Cluster):
 
     def take(self, job: int, count: int, now: float, on: Sequence[int] = ()) -> list[int]:
         """Allocate idle nodes as a cluster does, first those that are on, and boot those that are off."""
-        self._waking = {node for node in self._waking if self._on_from[node] > now}
+        self._waking = {node for node in self._waking if self._boots(node, now)}
         if on or self._choose or count > len(self.idle) or not (self._off or self._waking):
             nodes = super().take(job, count, now, on)
         else:
@@ -118,17 +122,29 @@ class SleepingCluster(Cluster):
             if node in self._off:
                 self._off.remove(node)
                 self._on_from[node] = now + self._boot_s[node]
-                self._power.add(node, now, PowerState.BOOT)
-                self._power.add(node, self._on_from[node], PowerState.ON)
+                self._boot(node, now)
         return nodes
+
+    def _boots(self, node: int, now: float) -> bool:
+        """Return whether a node that was booting is not on yet."""
+        return self._on_from[node] > now
+
+    def _boot(self, node: int, now: float) -> None:
+        """Begin the boot of a node, which is on from `_on_from` on."""
+        self._power.add(node, now, PowerState.BOOT)
+        self._power.add(node, self._on_from[node], PowerState.ON)
 
     def _return_nodes(self, job: int, since: float, nodes: list[int], now: float) -> None:
         super()._return_nodes(job, since, nodes, now)
         for node in nodes:
-            self._idle_since[node] = idle_since = max(now, self._on_from[node])
-            heappush(self._resting, (idle_since, -node))
-            if idle_since > now:
-                self._waking.add(node)
+            self._rest(node, now)
+
+    def _rest(self, node: int, now: float) -> None:
+        """Let a node that is idle now be switched off later."""
+        self._idle_since[node] = idle_since = max(now, self._on_from[node])
+        heappush(self._resting, (idle_since, -node))
+        if idle_since > now:
+            self._waking.add(node)
 
     def is_due(self, now: float) -> bool:
         """Return whether a node has been idle for long enough; if not, set when the next one may have been."""
@@ -146,29 +162,39 @@ class SleepingCluster(Cluster):
         are off, s.
         """
         chosen: dict[float, list[int]] = {}  # until when -> nodes
-        count, most = 0, len(self.idle) - len(self._off) - self._rule.keep - needed
-        while count < most and self.is_due(now):
-            node = -heappop(self._resting)[1]
-            count += 1
+        for node in self._rested(now, needed):
             until = now + self._shutdown_s[node]
             chosen.setdefault(until, []).append(node)
             self._power.add(node, now, PowerState.SHUTDOWN)
             self._power.add(node, until, PowerState.OFF)
-            self._on_from[node], self._idle_since[node] = math.inf, math.nan
-            self._waking.discard(node)
-        if self.is_due(now):
-            self._due = math.inf  # until a job releases nodes
         for until, nodes in chosen.items():
             if until == now:
                 self._off.update(nodes)
                 continue
             number = self._jobs + min(nodes)
-            self._held[number] = [(now, sorted(nodes))]
+            self._set_aside(number, nodes, now)
             heappush(self._stops, (until, number))
-            stopping = set(nodes)
-            self.idle = [node for node in self.idle if node not in stopping]
             yield number, len(nodes), until
         self._set_next()
+
+    def _set_aside(self, number: int, nodes: list[int], now: float) -> None:
+        """Let `number` hold idle nodes until they are off."""
+        self._held[number] = [(now, sorted(nodes))]
+        stopping = set(nodes)
+        self.idle = [node for node in self.idle if node not in stopping]
+
+    def _rested(self, now: float, needed: int) -> list[int]:
+        """Return the nodes that have been idle for long enough, and are no longer idle (`switch_off`)."""
+        nodes: list[int] = []
+        most = len(self.idle) - len(self._off) - self._rule.keep - needed
+        while len(nodes) < most and self.is_due(now):
+            node = -heappop(self._resting)[1]
+            nodes.append(node)
+            self._on_from[node], self._idle_since[node] = math.inf, math.nan
+            self._waking.discard(node)
+        if self.is_due(now):
+            self._due = math.inf  # until a job releases nodes
+        return nodes
 
     def stopped(self, now: float) -> Iterator[int]:
         """Yield the numbers that have held nodes which are off now. These nodes are idle."""
@@ -182,3 +208,128 @@ class SleepingCluster(Cluster):
 
     def _set_next(self) -> None:
         self.next = min(self._due, self._stops[0][0] if self._stops else math.inf)
+
+
+class WatchedCluster(SleepingCluster):
+    """A sleeping cluster whose executor reports when nodes are off, and on, as that of a replay does.
+
+    The times of shutdowns and boots are the shortest possible ones. Nodes may be lost, but not while they are off or
+    being switched off: that is noticed at the boot.
+
+    Attributes:
+        orders: the nodes whose shutdown or boot begins, with the state that begins, for the executor to take.
+    """
+
+    def __init__(self, *arguments: Any, since: float, **settings: Any) -> None:
+        """Start with nodes that are on, and idle `since` an instant, s. The rest is as for `SleepingCluster`."""
+        super().__init__(*arguments, **settings)
+        self.orders: list[tuple[int, PowerState]] = []
+        self._booting: set[int] = set()
+        self._returned: list[int] = []  # nodes that returned, and are idle from now on
+        self._awaited: dict[int, set[int]] = {}  # job -> the booting nodes for which its start waits
+        self._idle_since = [since] * len(self)
+        self._resting = [(since, -node) for node in reversed(range(len(self)))]
+        self.next = self._due = since + self._rule.idle_s
+
+    def take(self, job: int, count: int, now: float, on: Sequence[int] = ()) -> list[int]:
+        """Allocate idle nodes. A job that starts waits for those that boot."""
+        starts = job not in self._held
+        nodes = super().take(job, count, now, on)
+        if starts and (awaited := self._booting.intersection(nodes)):
+            self._awaited[job] = awaited
+        return nodes
+
+    def release(self, job: int, now: float) -> list[int]:
+        """Release all nodes of `job`, which may have waited for some of them."""
+        self._awaited.pop(job, None)
+        return super().release(job, now)
+
+    def _boots(self, node: int, now: float) -> bool:
+        return node in self._booting
+
+    def _boot(self, node: int, now: float) -> None:
+        self._booting.add(node)
+        self.orders.append((node, PowerState.BOOT))
+
+    def _rest(self, node: int, now: float) -> None:
+        if node in self.lost:
+            return
+        if node in self._booting:
+            self._waking.add(node)
+        else:
+            super()._rest(node, now)
+
+    def switch_off(self, now: float, needed: int) -> Iterator[tuple[int, int, float]]:
+        """Switch nodes off as a sleeping cluster does, each with a number of its own."""
+        for node in self._rested(now, needed):
+            self.orders.append((node, PowerState.SHUTDOWN))
+            self._set_aside(self._jobs + node, [node], now)
+            yield self._jobs + node, 1, now + self._shutdown_s[node]
+        self._set_next()
+
+    def is_due(self, now: float) -> bool:
+        """Return whether a node has been idle for long enough. Nodes that have returned are idle from now on."""
+        for node in self._returned:
+            if node in self.idle and self._idle_since[node] != self._idle_since[node]:
+                self._rest(node, now)
+        self._returned.clear()
+        return super().is_due(now)
+
+    def off(self, node: int) -> int:
+        """Handle that `node` is off, and thus idle. Return the number that has held it."""
+        number = self._jobs + node
+        del self._held[number]
+        self._off.add(node)
+        insort(self.idle, node)
+        return number
+
+    def on(self, node: int, now: float) -> list[int]:
+        """Handle that `node` has booted. Return the jobs that waited for it, and wait for no other node."""
+        self._booting.remove(node)
+        self._on_from[node] = now
+        if node in self._waking:
+            self._waking.remove(node)
+            self._rest(node, now)
+        begin = []
+        for job, awaited in list(self._awaited.items()):
+            awaited.discard(node)
+            if not awaited:
+                del self._awaited[job]
+                begin.append(job)
+        return begin
+
+    def lose(self, node: int) -> None:
+        """Mark `node` as lost as a cluster does."""
+        super().lose(node)
+        self._idle_since[node] = math.nan
+        self._waking.discard(node)
+
+    def restore(self, node: int) -> None:
+        """Bring `node` back as a cluster does."""
+        super().restore(node)
+        self._returned.append(node)
+
+
+def switch_off(cluster: SleepingCluster, scheduler: Scheduler, now: float) -> None:
+    """Switch off the nodes that have been idle for long enough, but those that jobs need.
+
+    These are the ones that are set aside for jobs, and as many as the first waiting job needs.
+    """
+    if not cluster.is_due(now):
+        return
+    state = scheduler.state
+    state.queue.arrange(now)
+    head = state.queue.head
+    needed = len(cluster.idle) - state.idle + (0 if head is None else state.jobs.low[head])
+    for number, nodes, until in [*cluster.switch_off(now, needed)]:
+        scheduler.stopping(number, nodes, until, now)
+
+
+def watched_cluster(
+    cores: Sequence[int], sockets: Sequence[int], placement: str, jobs: Jobs, sleeping: Sleeping | None
+) -> Cluster:
+    """Return the cluster of a replay, whose nodes are on at the first submission. Without `sleeping`, they stay on."""
+    if sleeping is None:
+        return Cluster(cores, sockets, placement)
+    changes, since = PowerChanges(), jobs.submit[0]  # the replay records the changes
+    return WatchedCluster(cores, sockets, placement, sleeping=sleeping, power=changes, jobs=len(jobs), since=since)

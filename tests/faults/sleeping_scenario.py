@@ -1,0 +1,66 @@
+"""Scenarios on nodes that sleep, drawn from a seed."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from tests.faults.scenario import FAULTS, JOBS, NODES, Scenario
+from tracebed.machine.power import NodePower, Sleep
+from tracebed.orchestrator.testbeds.nodes import Inventory
+
+MOMENTS = ("power", "power", "power", "asleep", "back", "start")
+"""Kinds of entries of the journal upon which drawn faults strike: a state of a node, an agent that has ended or is up,
+a job that may wait for nodes."""
+
+
+@dataclass(frozen=True)
+class SleepingScenario(Scenario):
+    """A scenario in which a node that is idle sleeps, and boots for a job.
+
+    Attributes:
+        idle_s: time for which a node is idle before it sleeps, trace s.
+        keep: number of idle nodes that stay on.
+        boot_s: duration of a boot, trace s.
+        shutdown_s: duration of a shutdown, trace s.
+    """
+
+    idle_s: float = 50.0
+    keep: int = 0
+    boot_s: float = 30.0
+    shutdown_s: float = 10.0
+
+    @classmethod
+    def drawn(cls, seed: int, *, jobs: int = JOBS, nodes: int = NODES, faults: int = FAULTS) -> SleepingScenario:
+        """Return the scenario of a seed. Half of its faults strike when the state of a node changes."""
+        base = Scenario.drawn(seed, jobs=jobs, nodes=nodes, faults=faults)
+        draw = random.Random(f"sleep of {seed}")
+        policy = base.policy if base.policy != "sd" else "dmr"  # whose jobs share nodes
+        found = []
+        for fault in base.faults:
+            if draw.random() < 0.5:
+                name = f"v{draw.randint(1, nodes)}"
+                kind = draw.choice(MOMENTS)
+                name = f"j{draw.randint(1, jobs)}" if kind == "start" else name
+                found.append(fault._replace(after=f"{kind} {name}"))
+            else:
+                found.append(fault)
+        scenario = cls(seed, policy, base.on_node_failure, base.over_limit, nodes, base.jobs, tuple(found))
+        return replace(
+            scenario,
+            idle_s=draw.choice((0.0, 0.0, 20.0, 100.0)),
+            keep=draw.choice((0, 0, 1, 3)),
+            boot_s=draw.choice((0.0, 5.0, 60.0, 300.0)),
+            shutdown_s=draw.choice((0.0, 5.0, 60.0)),
+        )
+
+    @cached_property
+    def inventory(self) -> Inventory:
+        """The nodes."""
+        power = NodePower(busy_w=300.0, idle_w=100.0, boot_s=self.boot_s, shutdown_s=self.shutdown_s)
+        base = super().inventory
+        nodes = tuple(replace(node, power=power) for node in base.nodes)
+        groups = tuple(replace(group, nodes=nodes) for group in base.groups)
+        sleep = Sleep(rule="idle", idle_s=self.idle_s, keep=self.keep)
+        return replace(base, nodes=nodes, groups=groups, sleep=sleep)
