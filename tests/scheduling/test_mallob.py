@@ -19,22 +19,21 @@ from tracebed.orchestrator.scheduling.policies.mallob import volumes
 
 
 def one_by_one(priority: Sequence[float], low: Sequence[int], high: Sequence[int], available: int) -> list[int]:
-    """Give each node to the job that reaches its next node at the smallest multiplier, in exact numbers."""
+    """Give each node to the job whose next node is worth the smallest multiplier, nodes / priority."""
     size = [*low]
     while sum(size) < available:
         growing = [job for job in range(len(size)) if size[job] < high[job]]
         if not growing:
             break
-        size[
-            min(growing, key=lambda j: (Fraction(size[j] + 1) / Fraction(priority[j]), -priority[j], -high[j], j))
-        ] += 1
+        order = {j: ((size[j] + 1) / priority[j], -priority[j], -high[j], j) for j in growing}
+        size[min(growing, key=order.__getitem__)] += 1
     return size
 
 
 def of_multiplier(alpha: Fraction, priority: Sequence[float], low: Sequence[int], high: Sequence[int]) -> list[int]:
-    """Return the rule as it is printed, for a given multiplier."""
+    """Return the rule as it is printed, for a given multiplier, in exact numbers."""
     rows = zip(priority, low, high, strict=True)
-    return [max(least, min(most, math.floor(alpha * Fraction(p)))) for p, least, most in rows]
+    return [max(least, min(most, math.floor(alpha * Fraction(str(p))))) for p, least, most in rows]
 
 
 @st.composite
@@ -61,7 +60,7 @@ def test_volumes_follow_the_printed_rule_up_to_ties(case: tuple[list[float], lis
         assert size == high
         return
     thresholds = sorted(
-        {Fraction(n) / Fraction(p) for p, most in zip(priority, high, strict=True) for n in range(most + 2)}
+        {Fraction(n) / Fraction(str(p)) for p, most in zip(priority, high, strict=True) for n in range(most + 2)}
     )
     fitting = [alpha for alpha in thresholds if sum(of_multiplier(alpha, priority, low, high)) <= available]
     rule = of_multiplier(fitting[-1], priority, low, high)

@@ -90,12 +90,13 @@ def volumes(priority: Sequence[float], low: Sequence[int], high: Sequence[int], 
     below, above = 0.0, float(available / weight.min()) + 1.0
     for _ in range(STEPS):
         alpha = (below + above) / 2
-        if np.clip(np.floor(alpha * weight), least, most).sum() <= available:
+        if np.maximum(least, np.minimum(most, np.floor(alpha * weight))).sum() <= available:
             below = alpha
         else:
             above = alpha
-    # One node less, because the product may be rounded up: the thresholds `nodes / priority` decide.
-    size: list[int] = np.clip(np.floor(below * weight).astype(np.int64) - 1, least, most).tolist()
+    whole = np.maximum(least, np.minimum(most, np.floor(below * weight))).astype(np.int64)
+    # The quotient `nodes / priority` decides, not the product, which may be rounded up to the next node.
+    size: list[int] = (whole - ((whole > least) & (whole / weight > below))).tolist()
     heap = [
         ((size[job] + 1) / priority[job], -priority[job], -high[job], job)
         for job in range(len(size))
