@@ -103,7 +103,7 @@ def completed(work: FloatArray, solved: BoolArray, formula: list[str], treatment
 
 
 def plan(base: pd.DataFrame, own: pd.DataFrame, treatment: str = CENSORED[0], model: str = "table") -> pd.DataFrame:
-    """Return the workload of a run for `mallob`, whose jobs have the work that they had, or would need, in the base run.
+    """Return the workload of a run for `mallob`, whose jobs have the work that they had, or needed, in the base run.
 
     The size 1 is the requested one, so that `run_time` is the work. The deadline is the limit after the introduction,
     at most the end of the run. Jobs of `own` that are not in `base` are left out.
@@ -141,14 +141,13 @@ def plan(base: pd.DataFrame, own: pd.DataFrame, treatment: str = CENSORED[0], mo
 
 
 def observed(own: pd.DataFrame) -> pd.DataFrame:
-    """Return the times of the jobs of a run. The end of the run ends the jobs that run, as their deadline in the plan."""
+    """Return the times of the jobs of a run. Its end is that of the jobs that run, as their deadline in the plan."""
     table = own[["submit", "start", "end"]].assign(end=own["end"].fillna(END_S).where(own["start"].notna()))
     table["state"] = own["state"].map({"solved": "completed", "timeout": "timeout", "running": "timeout"})
     return table.rename_axis("job_id").reset_index()
 
 
 def jobs_in(contents: Mapping[str, bytes], run: str) -> pd.DataFrame:
-    """Return `logged_jobs` of one of several runs, whose logs have the name of the run before theirs: `default.log.1532`.
-    """
+    """Return `logged_jobs` of one of several runs, whose logs begin with the name of the run: `default.log.1532`."""
     logs = {name.removeprefix(f"{run}."): data for name, data in contents.items() if name.startswith(f"{run}.")}
     return logged_jobs(logs, run)

@@ -17,8 +17,9 @@ from tracebed.ground.errors import InputError
 from tracebed.ground.files import replacing
 from tracebed.ground.version import version
 from tracebed.orchestrator.run import Run
-from tracebed.studies.board.board import WAIT, Board, Facts, Kind, Score, Track, Worst, program_of, stored
-from tracebed.studies.board.datasets import SUITE, dataset, datasets, fetch_from
+from tracebed.studies.board.board import Board, Facts, Kind, Score, Track, Worst, program_of, stored
+from tracebed.studies.board.datasets import SUITE, datasets, fetch_from
+from tracebed.studies.board.datasets import dataset as dataset_named
 from tracebed.studies.board.entries import EntryFile
 from tracebed.studies.board.scores import inaccurate, of_clusters, pooled_sd
 from tracebed.validation.experiments.experiment_schema import TRACEBED
@@ -26,6 +27,7 @@ from tracebed.validation.experiments.file import load_experiment
 from tracebed.validation.experiments.runner import predict_suite
 from tracebed.validation.experiments.simulators import SuiteSimulator
 from tracebed.validation.experiments.suite import Suite, cases_of, load_suite
+from tracebed.validation.metrics import all_metrics
 from tracebed.validation.verdict import validate
 from tracebed.validation.verdict.cases import Case
 from tracebed.validation.verdict.rule import REASONS, Reason, Verdict
@@ -104,9 +106,11 @@ def _score(dataset: str, entry: str, kind: Kind, track: Track, made: Validation,
     """Return the score of a validation whose cases all count."""
     gated = {item.name: item for item in made.metrics if item.gate}
     errors = {name: _by_cluster(item, made, lambda case: abs(case.z)) for name, item in gated.items()}
-    if not errors.get(WAIT):
-        raise InputError("the mean wait is undefined", hint="the output needs a start and an end of each job")
-    wait_s = _by_cluster(gated[WAIT], made, lambda case: abs(case.predicted - case.real_mean))
+    measure = dataset_named(dataset).measure
+    if not errors.get(measure):
+        label = all_metrics()[measure].label
+        raise InputError(f"{label} is undefined", hint="the output needs a start and an end of each job")
+    wait_s = _by_cluster(gated[measure], made, lambda case: abs(case.predicted - case.real_mean))
     per_job = {each.case.name: each.per_job for each in made.cases if each.per_job is not None}
     verdict, why = _verdict(made, noise)
     return Score(
@@ -116,6 +120,7 @@ def _score(dataset: str, entry: str, kind: Kind, track: Track, made: Validation,
         kind=kind,
         program=made.simulator.name,
         version=made.simulator.version,
+        measure=measure,
         cases=len(made.cases),
         real_runs=made.real_runs,
         errors={name: {key: stored(value) for key, value in each.items()} for name, each in errors.items()},
@@ -272,8 +277,8 @@ def build(
         InputError: a name in `only` is unknown, there is no copy of any data set, or an entry is invalid.
     """
     facts, scores, missing = {}, [], {}
-    for name in [dataset(each).name for each in only] or datasets():
-        if not dataset(name).suite:
+    for name in [dataset_named(each).name for each in only] or datasets():
+        if not dataset_named(name).suite:
             continue
         try:
             file = _copy(name, folder / name, sources)
@@ -293,7 +298,7 @@ def build(
 def _copy(name: str, folder: Path, sources: Sequence[Path]) -> Path:
     """Return the experiment file of a data set: that of an earlier copy, or of a new one from the sources."""
     file = folder / SUITE
-    if file.is_file() and file.read_text(encoding="utf-8") == dataset(name).suite:
+    if file.is_file() and file.read_text(encoding="utf-8") == dataset_named(name).suite:
         return file
     return fetch_from(name, folder, sources)
 
@@ -363,7 +368,7 @@ def _entries(name: str, suite: Suite, files: Sequence[EntryFile]) -> dict[str, E
 
 
 def _facts(name: str, made: Validation, failed: dict[str, str], noise: dict[str, float]) -> Facts:
-    chosen = dataset(name)
+    chosen = dataset_named(name)
     runs = {repetition.sha256: repetition.excluded for each in made.cases for repetition in each.repetitions}
     return Facts(
         **chosen.model_dump(include={"title", "institution", "source", "commit", "licence", "citation", "note"}),

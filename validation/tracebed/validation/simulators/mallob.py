@@ -2,8 +2,8 @@
 
 Format: the folder of a run has a folder for each MPI rank, as the README of github.com/domschrei/mallob-experimental-
 data describes it, and the output of Slurm with the options. Of a rank R that introduces jobs, `log.R.streamer` has
-`SUBMIT NAME arr= prio= wclim= maxdem=`, `log.R.i` the number of each name, `log.R.reader` the formula of each number, and
-`log.R` what happened: `Introducing job #J`, `Scheduling r.#J:0`, `SOLUTION #J`, `TIMEOUT #J`. `#J:I : update v=V` in
+`SUBMIT NAME arr= prio= wclim= maxdem=`, `log.R.i` the number of each name, `log.R.reader` the formula of each number,
+and `log.R` what happened: `Introducing job #J`, `Scheduling r.#J:0`, `SOLUTION #J`, `TIMEOUT #J`. `#J:I : update v=V` in
 `log.R` of any rank is the number of workers of job J, which the rank learns as long as it has a worker of this job.
 
 Each rank is a node. The volumes of most jobs were logged by ranks whose logs are not public: see `logged_volumes`.
@@ -198,8 +198,8 @@ def read(path: Path, workload: Workload | None, options: ReadOptions) -> Run:
         match="id",
         facts={"jobs_with_logged_volumes": len(known)},
         warnings=[
-            f"the workers of {len(known):,} of {len(jobs):,} jobs are in the logs of some ranks, as long as these had one "
-            "of them; the others are unknown, and so are allocations and resizes"
+            f"the workers of {len(known):,} of {len(jobs):,} jobs are in the logs of some ranks, as long as these had "
+            "one of them; the others are unknown, and so are allocations and resizes"
         ],
     )
     own = workload_of(jobs, ranks, (source,)) if workload is None else workload

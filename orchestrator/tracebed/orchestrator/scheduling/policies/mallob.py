@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -23,9 +23,15 @@ STEPS = 30
 
 @dataclass(frozen=True)
 class Mallob(ParameterTable):
-    """All jobs run at once, on fair shares of the nodes by priority, which change with each arrival and each end."""
+    """All jobs run at once, on fair shares of the nodes by priority, which change with each arrival and each end.
+
+    Args:
+        shares: nodes in proportion to the `priority` of the jobs, or `equal` ones (equipartition).
+    """
 
     malleable: ClassVar[bool] = True
+
+    shares: Literal["priority", "equal"] = "priority"
 
     def decide(self, state: State) -> Iterator[Decision]:
         """Yield the cancellations of late jobs, then shrinks, starts and expansions, and the next deadline."""
@@ -39,7 +45,7 @@ class Mallob(ParameterTable):
             zip(
                 chosen,
                 volumes(
-                    [jobs.priority_of(job) for job in chosen],
+                    [jobs.priority_of(job) if self.shares == "priority" else 1.0 for job in chosen],
                     [jobs.low[job] for job in chosen],
                     [jobs.high[job] for job in chosen],
                     available,
