@@ -3,8 +3,8 @@
 Format: the folder of a run has a folder for each MPI rank, as the README of github.com/domschrei/mallob-experimental-
 data describes it, and the output of Slurm with the options. Of a rank R that introduces jobs, `log.R.streamer` has
 `SUBMIT NAME arr= prio= wclim= maxdem=`, `log.R.i` the number of each name, `log.R.reader` the formula of each number,
-and `log.R` what happened: `Introducing job #J`, `Scheduling r.#J:0`, `SOLUTION #J`, `TIMEOUT #J`. `#J:I : update v=V` in
-`log.R` of any rank is the number of workers of job J, which the rank learns as long as it has a worker of this job.
+and `log.R` what happened: `Introducing job #J`, `Scheduling r.#J:0`, `SOLUTION #J`, `TIMEOUT #J`. A line `#J:I :
+update v=V` in `log.R` of any rank is the number of workers of job J, which the rank learns while it has one of them.
 
 Each rank is a node. The volumes of most jobs were logged by ranks whose logs are not public: see `logged_volumes`.
 """
