@@ -172,6 +172,7 @@ PLACES = {
     "slurm-model": "slurm-model",
     "slurm-model-nodes": "slurm-model",
     "amte-rigid": "../peers/amte",
+    "mallob-2022": "mallob-experimental-data",
 }
 """Data set -> its place in the reference data; without one, the files are part of the tests."""
 
@@ -197,7 +198,7 @@ def test_the_plot_has_a_dot_for_each_workload_of_each_entry(board: Board) -> Non
     shown = [each for each in board.scores if each.kind != "control"]
     legend = 5  # one dot for each kind of entry that occurs
     dots = drawn.findall("{http://www.w3.org/2000/svg}circle")
-    assert len(dots) == sum(len(each.errors[WAIT]) for each in shown) + legend
+    assert len(dots) == sum(len(each.errors[each.measure]) for each in shown) + legend
 
 
 def test_the_board_has_what_it_promises(board: Board) -> None:

@@ -13,6 +13,8 @@ from tracebed.studies.board.scores import Spread, paired, spread
 FILE = "board.json"
 WAIT = "mean_wait_s"
 """The metric by which entries are ordered, unless the data set names another one: `Score.measure`."""
+QUANTITIES = {WAIT: "wait", "mean_response_s": "response"}
+"""Measure -> the time of a job that is compared job by job, and shuffled by a control."""
 DIGITS = 6  # significant digits of the stored figures
 Track = Literal["planned", "observed"]
 Kind = Literal["real", "published", "simulated", "entered", "control"]

@@ -15,7 +15,19 @@ from string import Template
 
 from tracebed.ground.display import markdown_table
 from tracebed.ground.files import replacing
-from tracebed.studies.board.board import FILE, WAIT, Board, Facts, Score, Track, interval, number, program_of, share
+from tracebed.studies.board.board import (
+    FILE,
+    QUANTITIES,
+    WAIT,
+    Board,
+    Facts,
+    Score,
+    Track,
+    interval,
+    number,
+    program_of,
+    share,
+)
 from tracebed.studies.board.building import CONTROLS
 from tracebed.studies.board.entries import SHIPPED
 from tracebed.validation.metrics import all_metrics
@@ -254,7 +266,7 @@ def _other(score: Score) -> str:
 def _control(board: Board, score: Score) -> tuple[str, ...]:
     return (
         score.dataset,
-        CONTROLS[score.entry],
+        CONTROLS[score.entry].replace("wait", QUANTITIES[score.measure]),
         score.track,
         interval(score.wait),
         share(score.placed),
