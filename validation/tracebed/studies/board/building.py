@@ -247,6 +247,7 @@ def _changed(case: Case, times: FloatArray | None, quantity: str = "wait", *, ob
         if quantity == "wait":
             jobs["start"] = at
         else:
+            jobs["start"] = np.minimum(jobs["start"], at)  # a shuffled response may be shorter than the wait
             ran = at - jobs["start"].to_numpy(dtype=np.float64)
     jobs["end"] = jobs["start"].to_numpy(dtype=np.float64) + ran
     ends = jobs.set_index("job_id")[["start", "end"]].reindex(allocations["job_id"])
