@@ -238,7 +238,7 @@ VALUES: dict[str, Any] = {
     **{"after": "y", "think_time": 3.0, "deadline": 90.0, "earliest_start": 4.0, "behaviour": "bsp"},
     **{"features": "ib", "gres": "gpu:2", "fewest_nodes": 2, "spread": 1, "ranks_per_node": 2},
     **{"dependency": "afterok:y", "array": "7%2", "reservation": "maintenance", "licenses": "matlab:1"},
-    **{"logged_start": 1.0, "logged_end": 8.0},
+    **{"priority": 0.5, "logged_start": 1.0, "logged_end": 8.0},
 }
 
 

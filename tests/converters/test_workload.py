@@ -93,6 +93,7 @@ CHANGED = {
     "ranks_per_node": 2,
     "after": ["", "a"],
     "think_time": [np.nan, 0.0],
+    "priority": 2.0,
     "deadline": [1.0, np.nan],
     "earliest_start": 0.0,
     "behaviour": "bsp",

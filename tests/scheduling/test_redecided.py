@@ -39,6 +39,7 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("deadline", {}, replaying(SPEED)),
     ("fcfs-malleable", {"pause_s": 1.0}, replaying(SPEED)),
     ("leak", {}, replaying(SPEED)),
+    ("mallob", {}, replaying(SPEED)),
     ("slurm", {"bf_interval": 1, "bf_resolution": 1, "batch_sched_delay": 0}, replaying(SPEED)),
     ("oar", {"min_time_between_2_calls": 0, "job_security_time": 0}, replaying(SPEED)),
     ("avg", {}, replaying(SPEED)),
@@ -62,7 +63,7 @@ REPRESENTATIVES = [(policy, {}, replaying(SPEED)) for policy in ("conservative",
 """Cases of the default run: a rigid policy, a malleable one, and one that shares nodes."""
 PARAMETERS = [pytest.param(*case, marks=() if case in REPRESENTATIVES else pytest.mark.slow) for case in CASES]
 KASSEL = ("avg", "min", "pref", "keep-pref")
-MALLEABLE = (*KASSEL, "dmr", "leak", "fcfs-malleable")
+MALLEABLE = (*KASSEL, "dmr", "leak", "mallob", "fcfs-malleable")
 SHARING = ("sd", "drom-share")
 
 

@@ -14,6 +14,7 @@ import tracebed.api as tb
 from tests.commands import call
 from tests.simulators.test_amte import LOG as AMTE
 from tests.simulators.test_import_simulators import PLAN, gantt
+from tests.simulators.test_mallob import LOGS as MALLOB
 from tests.simulators.test_simulate_elastisim import FILES as ELASTISIM
 from tracebed.converters.workload import Provenance, System, Workload
 from tracebed.ground.errors import ExitCode, InputError
@@ -22,6 +23,7 @@ from tracebed.validation.export.exporter import EXPORTERS
 from tracebed.validation.simulators.reading import form_of
 from tracebed.validation.simulators.simulator import SIMULATORS
 
+ENDED = "9.000 7 TIMEOUT #100001 7.0 <= [0]\n"  # exports have no place for the start of a job that does not end
 FILES: dict[str, dict[str, str]] = {
     "csv": {"jobs.csv": "id,submit,start,end,nodes,held_nodes\na,0,0,60,2,0-1\nb,5,60,90,1,0\n"},
     "batsim": {
@@ -34,6 +36,11 @@ FILES: dict[str, dict[str, str]] = {
     "elastisim": {name: text for name, text in ELASTISIM.items() if name != "mapping.csv"},
     "accasim": {"sched-w.swf": PLAN},
     "amte": {"malleableSchedule.csv": AMTE},
+    "mallob": {
+        f"{rank}/{name}": text + ENDED * (name == "log.7")
+        for rank, files in MALLOB.items()
+        for name, text in files.items()
+    },
     "swf": {"log.swf": "; MaxNodes: 4\n1 0 0 10 1 -1 -1 1 20 -1 1 1 1 1 1 1 -1 -1\n"},
 }
 """Importer -> the files of a small output."""
@@ -44,6 +51,7 @@ def sample(form: str, folder: Path) -> Path:
     if form == "oar-gantt":
         return gantt(folder / "oar.json")
     for name, text in FILES[form].items():
+        (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(text)
     return folder if len(FILES[form]) > 1 else folder / next(iter(FILES[form]))
 

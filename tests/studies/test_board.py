@@ -10,21 +10,28 @@ import json
 import math
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import yaml
 
+import tracebed.api as tb
 from tests.commands import call
 from tracebed.ground.errors import InputError
+from tracebed.orchestrator.run import Run
 from tracebed.studies.board.board import WAIT, Board, Score, interval, number, share
 from tracebed.studies.board.building import build as build_board
-from tracebed.studies.board.datasets import CONVERSIONS, Dataset, datasets, fetch
+from tracebed.studies.board.building import controls
+from tracebed.studies.board.datasets import CONVERSIONS, Dataset, _candidates, datasets, fetch
 from tracebed.studies.board.entries import load_entries
 from tracebed.studies.board.page import failure, page, plot
 from tracebed.validation.experiments.file import load_experiment
 from tracebed.validation.experiments.suite import load_suite
+from tracebed.validation.verdict import validate
+from tracebed.validation.verdict.cases import Case
 
 SUITE = """\
 workloads: [one]
@@ -70,6 +77,20 @@ def test_a_local_copy_becomes_a_suite(small: Dataset, tmp_path: Path, packed: bo
     assert task.workload is not None and len(task.workload) == 2
     with pytest.raises(InputError, match="exists and is not empty"):
         fetch("small", tmp_path / "copy", tmp_path / "clone")
+
+
+def test_logs_are_found_by_their_names_and_others_are_not_read(
+    monkeypatch: pytest.MonkeyPatch, small: Dataset, tmp_path: Path
+) -> None:
+    texts = {"first.log.7": "one", "second.log.7": "two", "log.csv": TABLE}
+    hashes = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in texts.items()}
+    monkeypatch.setitem(datasets(), "small", small.model_copy(update={"files": hashes}))
+    for place, text in {"1/7/log.7": "one", "2/7/log.7": "two", "2/7/log.8": "other", "log.csv": TABLE}.items():
+        (tmp_path / "clone" / place).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "clone" / place).write_text(text)
+    assert [path.name for path in _candidates(tmp_path / "clone", {"log.7"})] == ["log.7", "log.7", "log.csv"]
+    folder = fetch("small", tmp_path / "copy", tmp_path / "clone").parent
+    assert {name: (folder / name).read_text() for name in texts} == texts
 
 
 def test_a_copy_that_is_not_the_data_is_refused(small: Dataset, tmp_path: Path) -> None:
@@ -172,6 +193,7 @@ PLACES = {
     "slurm-model": "slurm-model",
     "slurm-model-nodes": "slurm-model",
     "amte-rigid": "../peers/amte",
+    "mallob-2022": "mallob-experimental-data",
 }
 """Data set -> its place in the reference data; without one, the files are part of the tests."""
 
@@ -197,7 +219,7 @@ def test_the_plot_has_a_dot_for_each_workload_of_each_entry(board: Board) -> Non
     shown = [each for each in board.scores if each.kind != "control"]
     legend = 5  # one dot for each kind of entry that occurs
     dots = drawn.findall("{http://www.w3.org/2000/svg}circle")
-    assert len(dots) == sum(len(each.errors[WAIT]) for each in shown) + legend
+    assert len(dots) == sum(len(each.errors[each.measure]) for each in shown) + legend
 
 
 def test_the_board_has_what_it_promises(board: Board) -> None:
@@ -223,6 +245,31 @@ def test_what_the_text_of_the_page_says_is_so(board: Board) -> None:
     assert first.noise_ratio == pytest.approx(others[0].noise_ratio, rel=0.05)
     (shuffled,) = board.controls("cirrus-2024q1")
     assert all((shuffled.placed or 0) >= (each.placed or 0) for each in board.of("cirrus-2024q1", "observed"))
+
+
+def test_a_data_set_may_be_ordered_by_the_response(board: Board) -> None:
+    """Its controls shuffle responses: their distribution stays, and the jobs end elsewhere."""
+    (fair, equal) = board.of("mallob-2022", "planned")
+    assert (fair.entry, fair.measure) == ("fair-shares", "mean_response_s")
+    assert fair.wait.mean == fair.errors["mean_response_s"]["every-10-s"] < equal.wait.mean
+    assert fair.largest_other[0] != "mean_response_s"
+    difference = fair.against(equal)
+    assert difference is not None and difference.mean == pytest.approx(fair.wait.mean - equal.wait.mean)
+
+    rows = {"job_id": map(str, range(30)), "submit_time": range(30), "run_time": [9, 25, 4] * 10, "nodes": [1, 3] * 15}
+    workload = tb.Workload(pd.DataFrame(rows))
+    ran, other = (tb.simulate(workload, policy, nodes=4) for policy in ("easy", "fcfs"))
+    real = Run(replace(ran.info, source="log", execution="logged"), ran.jobs, ran.allocations, ran.reconfigurations)
+    case = Case(name="c", workload="w", policy="easy", real=(real,), predicted=(other,))
+    made = validate([case]).cases
+    (shuffled,) = controls([case], made, "response")["shuffled"][0].predicted
+    assert (shuffled.jobs["start"] <= other.jobs["start"]).all()
+    assert (shuffled.jobs["start"] <= shuffled.jobs["end"]).all()
+    response, was = (run.jobs["end"] - run.jobs["submit"] for run in (shuffled, real))
+    assert sorted(response) == pytest.approx(sorted(was))
+    assert list(response) != pytest.approx(list(was))
+    (waits,) = controls([case], made)["shuffled"][0].predicted
+    assert waits.jobs["start"].tolist() != pytest.approx(other.jobs["start"].tolist())
 
 
 def test_named_nodes_are_within_their_aim_on_february_2016(board: Board) -> None:

@@ -81,6 +81,7 @@ SCHEMA: dict[str, Column] = {
     "status": Column("str", "final state in the log: completed, failed, cancelled, ...", ""),
     "after": Column("str", "job_id of the job that must end before this job starts, or is submitted (think_time)", ""),
     "think_time": Column("float64", "time from the end of `after` to the submission, s; NaN: none", NOT_KNOWN),
+    "priority": Column("float64", "priority, in proportion to which the policy mallob shares the nodes; above 0", 1.0),
     "deadline": Column("float64", "deadline, s since time 0; NaN: none", NOT_KNOWN),
     "earliest_start": Column("float64", "earliest start time, s since time 0; NaN: none", NOT_KNOWN),
     "behaviour": Column("str", "communication of the processes (independent, bsp, forks, ...)", ""),
@@ -150,6 +151,8 @@ def checked_table(table: pd.DataFrame | pa.Table | Table, where: str | None) -> 
             _refuse(result, np.abs(values) > MAX_EXACT, f"{name} is infinite, or beyond 2^53", where)
         elif SCHEMA[name].dtype == "int64":
             _refuse(result, values > MAX_SIZE, f"{name} is beyond {MAX_SIZE:,}", where)
+    if "priority" in of:
+        _refuse(result, of["priority"] <= 0.0, "priority is not above 0", where)
     for name in ("cores_per_node", "ranks_per_node"):
         if name in of:
             _refuse(result, of[name] < 1, f"{name} is below 1", where)

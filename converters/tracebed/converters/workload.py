@@ -66,7 +66,7 @@ REQUESTED = tuple(name for name in SCHEMA if name not in NOT_REQUESTED)
 """Columns that a scheduler or a testbed receives: what the jobs request and how they behave."""
 LATER = (
     *("requests", "features", "gres", "fewest_nodes", "spread"),
-    *("dependency", "array", "reservation", "licenses", "ranks_per_node"),
+    *("dependency", "array", "reservation", "licenses", "ranks_per_node", "priority"),
 )
 """Columns that are newer than stored hashes, such as those of the recorded suites."""
 POINTS = 200

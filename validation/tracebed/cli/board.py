@@ -101,11 +101,11 @@ def score(
 
 
 def _show(found: tb.Board) -> None:
-    """Print the scores, the errors of the mean wait in margins."""
+    """Print the scores, the errors of the measure (mostly the mean wait) in margins."""
     rows = []
     for dataset, track, ceiling, entries in tb.board_lanes(found):
         for each in ([ceiling] if ceiling else []) + entries:
-            figures = [tb.board_interval_text(each.wait), tb.board_number_text(each.worst[tb.BOARD_METRIC].error)]
+            figures = [tb.board_interval_text(each.wait), tb.board_number_text(each.worst[each.measure].error)]
             figures += [tb.board_share_text(each.placed), tb.board_number_text(each.noise_ratio)]
             rows.append([dataset, track, each.entry, *figures, each.verdict if each.kind != "real" else ""])
     print_table(["data set", "run times", "entry", "|error|", "worst", "placed", "noise", "verdict"], rows, keys=3)

@@ -82,6 +82,8 @@ class Jobs:
     """Application of each job."""
     parameters: list[str] = field(default_factory=list, repr=False)
     """Parameters of the applications: `name=value`, separated by spaces."""
+    priority: list[float] = field(default_factory=list, repr=False)
+    """Priority of each job, above 0. Empty if all jobs have the default, 1, and in journals of earlier versions."""
     requests: list[tuple[Request, ...]] = field(default_factory=list, repr=False)
     """Requests of each job for nodes. Empty if no job has one, or the policy handles no requests."""
     group: list[str] = field(default_factory=list, repr=False)
@@ -208,6 +210,10 @@ class Jobs:
         deadline = self.deadline[job] if self.deadline else math.inf
         return math.inf if math.isnan(deadline) else deadline
 
+    def priority_of(self, job: int) -> float:
+        """Return the priority of `job`, above 0."""
+        return self.priority[job] if self.priority else 1.0
+
     def requests_of(self, job: int) -> tuple[Request, ...]:
         """Return the requests for nodes of `job`; empty if the policy handles no requests."""
         return self.requests[job] if self.requests else ()
@@ -314,6 +320,7 @@ class Jobs:
         waits, counts_of_waits = waits_in(runnable, dependencies)
         counts |= counts_of_waits
         known = {name: runnable.floats(name) for name in ("deadline", "earliest_start", "memory_mib")}
+        priority = runnable.floats("priority")
         functions, function = speedups
         jobs = cls.__new__(cls)
         vars(jobs).update(
@@ -348,6 +355,7 @@ class Jobs:
                 "behaviour": runnable.arrow("behaviour"),
                 "parameters": runnable.arrow("application_parameters"),
                 "state_mib": runnable.floats("state_mib"),
+                "priority": priority[: 0 if (priority == 1.0).all() else None],
                 **{name: values[: 0 if np.isnan(values).all() else None] for name, values in known.items()},
             },
         )

@@ -12,7 +12,9 @@ from tracebed.studies.board.scores import Spread, paired, spread
 
 FILE = "board.json"
 WAIT = "mean_wait_s"
-"""The metric by which entries are ordered."""
+"""The metric by which entries are ordered, unless the data set names another one: `Score.measure`."""
+QUANTITIES = {WAIT: "wait", "mean_response_s": "response"}
+"""Measure -> the time of a job that is compared job by job, and shuffled by a control."""
 DIGITS = 6  # significant digits of the stored figures
 Track = Literal["planned", "observed"]
 Kind = Literal["real", "published", "simulated", "entered", "control"]
@@ -39,6 +41,8 @@ class Score(Part):
     """`real`: each real run as a prediction of the others; `published`: an output of others; `entered`: by a file."""
     program: str
     version: str
+    measure: str = WAIT
+    """Gated metric by which the entries of the data set are ordered."""
     cases: int
     real_runs: int
     errors: dict[str, dict[str, float]]
@@ -46,7 +50,7 @@ class Score(Part):
     worst: dict[str, Worst]
     """Gated metric -> the case with the largest error."""
     wait_error_s: float
-    """|error| of the mean wait, mean over the clusters, s."""
+    """|error| of the measure, mean over the clusters, s."""
     placed: float | None
     """Share of the jobs that start within 15 s of the real start after their submission."""
     noise_ratio: float | None
@@ -57,19 +61,19 @@ class Score(Part):
 
     @property
     def wait(self) -> Spread:
-        """|error| of the mean wait over the clusters, in margins."""
-        return spread(list(self.errors[WAIT].values()))
+        """|error| of the measure, mostly the mean wait, over the clusters, in margins."""
+        return spread(list(self.errors[self.measure].values()))
 
     @property
     def largest_other(self) -> tuple[str, float]:
-        """The gated metric other than the wait with the largest mean |error|, and this error; NaN without one."""
-        others = {name: spread(list(each.values())).mean for name, each in self.errors.items() if name != WAIT}
+        """The gated metric other than the measure with the largest mean |error|, and this error; NaN without one."""
+        others = {name: spread(list(each.values())).mean for name, each in self.errors.items() if name != self.measure}
         name = max(others, key=lambda each: others[each], default="")
         return name, others.get(name, math.nan)
 
     def against(self, other: Score) -> Spread | None:
-        """Return the paired difference of |error| of the wait to that of another entry."""
-        return paired(self.errors[WAIT], other.errors[WAIT])
+        """Return the paired difference of |error| of the measure to that of another entry."""
+        return paired(self.errors[self.measure], other.errors[self.measure])
 
 
 class Facts(Part):

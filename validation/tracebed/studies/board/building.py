@@ -17,8 +17,9 @@ from tracebed.ground.errors import InputError
 from tracebed.ground.files import replacing
 from tracebed.ground.version import version
 from tracebed.orchestrator.run import Run
-from tracebed.studies.board.board import WAIT, Board, Facts, Kind, Score, Track, Worst, program_of, stored
-from tracebed.studies.board.datasets import SUITE, dataset, datasets, fetch_from
+from tracebed.studies.board.board import QUANTITIES, Board, Facts, Kind, Score, Track, Worst, program_of, stored
+from tracebed.studies.board.datasets import SUITE, datasets, fetch_from
+from tracebed.studies.board.datasets import dataset as dataset_named
 from tracebed.studies.board.entries import EntryFile
 from tracebed.studies.board.scores import inaccurate, of_clusters, pooled_sd
 from tracebed.validation.experiments.experiment_schema import TRACEBED
@@ -26,8 +27,10 @@ from tracebed.validation.experiments.file import load_experiment
 from tracebed.validation.experiments.runner import predict_suite
 from tracebed.validation.experiments.simulators import SuiteSimulator
 from tracebed.validation.experiments.suite import Suite, cases_of, load_suite
+from tracebed.validation.metrics import all_metrics
 from tracebed.validation.verdict import validate
 from tracebed.validation.verdict.cases import Case
+from tracebed.validation.verdict.per_job import PerJob, per_job
 from tracebed.validation.verdict.rule import REASONS, Reason, Verdict
 from tracebed.validation.verdict.tolerances import Tolerances
 from tracebed.validation.verdict.validation import CaseMetric, CaseResult, MetricVerdict, Validation
@@ -104,10 +107,12 @@ def _score(dataset: str, entry: str, kind: Kind, track: Track, made: Validation,
     """Return the score of a validation whose cases all count."""
     gated = {item.name: item for item in made.metrics if item.gate}
     errors = {name: _by_cluster(item, made, lambda case: abs(case.z)) for name, item in gated.items()}
-    if not errors.get(WAIT):
-        raise InputError("the mean wait is undefined", hint="the output needs a start and an end of each job")
-    wait_s = _by_cluster(gated[WAIT], made, lambda case: abs(case.predicted - case.real_mean))
-    per_job = {each.case.name: each.per_job for each in made.cases if each.per_job is not None}
+    measure = dataset_named(dataset).measure
+    if not errors.get(measure):
+        label = all_metrics()[measure].label
+        raise InputError(f"{label} is undefined", hint="the output needs a start and an end of each job")
+    wait_s = _by_cluster(gated[measure], made, lambda case: abs(case.predicted - case.real_mean))
+    of_jobs = {each.case.name: found for each in made.cases if (found := _per_job(each, QUANTITIES[measure]))}
     verdict, why = _verdict(made, noise)
     return Score(
         dataset=dataset,
@@ -116,6 +121,7 @@ def _score(dataset: str, entry: str, kind: Kind, track: Track, made: Validation,
         kind=kind,
         program=made.simulator.name,
         version=made.simulator.version,
+        measure=measure,
         cases=len(made.cases),
         real_runs=made.real_runs,
         errors={name: {key: stored(value) for key, value in each.items()} for name, each in errors.items()},
@@ -123,11 +129,20 @@ def _score(dataset: str, entry: str, kind: Kind, track: Track, made: Validation,
             name: Worst(case=item.worst.case, error=stored(item.worst.z)) for name, item in gated.items() if item.worst
         },
         wait_error_s=stored(float(np.mean(list(wait_s.values())))),
-        placed=_mean({name: each.placed for name, each in per_job.items()}, made),
-        noise_ratio=_mean({name: each.noise_ratio for name, each in per_job.items()}, made),
+        placed=_mean({name: each.placed for name, each in of_jobs.items()}, made),
+        noise_ratio=_mean({name: each.noise_ratio for name, each in of_jobs.items()}, made),
         verdict=verdict.value,
         why=why,
     )
+
+
+def _per_job(result: CaseResult, quantity: str) -> PerJob | None:
+    """Return the differences of a case job by job, of the real runs that are not excluded, unless all are."""
+    if result.per_job is None or result.per_job.quantity == quantity:
+        return result.per_job
+    pairs = zip(result.case.real, result.repetitions, strict=True)
+    healthy = [run for run, repetition in pairs if not repetition.excluded]
+    return per_job(healthy or result.case.real, result.case.predicted, quantity)
 
 
 def _by_cluster(item: MetricVerdict, made: Validation, figure: Callable[[CaseMetric], float]) -> dict[str, float]:
@@ -176,22 +191,25 @@ CONTROLS = {
 or run times that no simulator could have known."""
 
 
-def controls(cases: Sequence[Case], results: Sequence[CaseResult]) -> dict[str, list[Case]]:
-    """Return control -> its cases, without the controls that need what the data set lacks."""
-    waits = [_waits(case.real[0]) for case in cases]
+def controls(cases: Sequence[Case], results: Sequence[CaseResult], quantity: str = "wait") -> dict[str, list[Case]]:
+    """Return control -> its cases, without the controls that need what the data set lacks.
+
+    `quantity` is the time of each job, `wait` or `response`, that is shuffled or replaced.
+    """
+    times = [_times(case.real[0], quantity) for case in cases]
     cases_by_control = {
         "shuffled": [
-            _with(case, _changed(case, _shuffled(wait, index)))
-            for index, (case, wait) in enumerate(zip(cases, waits, strict=True))
+            _with(case, _changed(case, _shuffled(time, index), quantity))
+            for index, (case, time) in enumerate(zip(cases, times, strict=True))
         ]
     }
     clusters = [result.member.workload for result in results]
     if len(set(clusters)) > 1:
-        means = np.array([np.nanmean(wait) for wait in waits])
+        means = np.array([np.nanmean(time) for time in times])
         others = [float(means[[name != own for name in clusters]].mean()) for own in clusters]
         cases_by_control["other-runs"] = [
-            _with(case, _changed(case, np.full(len(wait), mean)))
-            for case, wait, mean in zip(cases, waits, others, strict=True)
+            _with(case, _changed(case, np.full(len(time), mean), quantity))
+            for case, time, mean in zip(cases, times, others, strict=True)
         ]
     if not all(result.copied for result in results):
         cases_by_control["observed"] = [_with(case, _changed(case, None, observed=True)) for case in cases]
@@ -202,20 +220,20 @@ def _with(case: Case, run: Run) -> Case:
     return replace(case, predicted=(run,))
 
 
-def _waits(run: Run) -> FloatArray:
+def _times(run: Run, quantity: str) -> FloatArray:
     jobs = run.table("jobs")
-    return np.asarray(jobs["start"] - jobs["submit"], dtype=np.float64)
+    return np.asarray(jobs["start" if quantity == "wait" else "end"] - jobs["submit"], dtype=np.float64)
 
 
-def _shuffled(waits: FloatArray, seed: int) -> FloatArray:
-    """Return the waits in another order. The place of unknown waits, those of jobs that never started, is kept."""
-    shuffled, known = waits.copy(), np.isfinite(waits)
-    shuffled[known] = np.random.default_rng(seed).permutation(waits[known])
+def _shuffled(times: FloatArray, seed: int) -> FloatArray:
+    """Return the times in another order. The place of unknown ones, those of jobs that never started, is kept."""
+    shuffled, known = times.copy(), np.isfinite(times)
+    shuffled[known] = np.random.default_rng(seed).permutation(times[known])
     return shuffled
 
 
-def _changed(case: Case, waits: FloatArray | None, *, observed: bool = False) -> Run:
-    """Return the first prediction of a case with other waits (s, in the order of the real run) or run times."""
+def _changed(case: Case, times: FloatArray | None, quantity: str = "wait", *, observed: bool = False) -> Run:
+    """Return the first prediction of a case with other waits or responses (s, as in the real run) or run times."""
     base = case.predicted[0]
     # Runs with frames would convert them for each of the many uses of their tables.
     jobs, allocations = (base.table(name).frame() for name in ("jobs", "allocations"))
@@ -224,11 +242,16 @@ def _changed(case: Case, waits: FloatArray | None, *, observed: bool = False) ->
     ran = (jobs["end"] - jobs["start"]).to_numpy(dtype=np.float64)
     if observed:
         ran = (real["end"] - real["start"]).to_numpy(dtype=np.float64)[order]
-    if waits is not None:
-        jobs["start"] = jobs["submit"].to_numpy(dtype=np.float64) + waits[order]
+    if times is not None:
+        at = jobs["submit"].to_numpy(dtype=np.float64) + times[order]
+        if quantity == "wait":
+            jobs["start"] = at
+        else:
+            jobs["start"] = np.minimum(jobs["start"], at)  # a shuffled response may be shorter than the wait
+            ran = at - jobs["start"].to_numpy(dtype=np.float64)
     jobs["end"] = jobs["start"].to_numpy(dtype=np.float64) + ran
-    times = jobs.set_index("job_id")[["start", "end"]].reindex(allocations["job_id"])
-    moved = allocations.assign(start=times["start"].to_numpy(), end=times["end"].to_numpy())
+    ends = jobs.set_index("job_id")[["start", "end"]].reindex(allocations["job_id"])
+    moved = allocations.assign(start=ends["start"].to_numpy(), end=ends["end"].to_numpy())
     return Run(base.info, jobs, moved, base.table("reconfigurations"))
 
 
@@ -272,8 +295,8 @@ def build(
         InputError: a name in `only` is unknown, there is no copy of any data set, or an entry is invalid.
     """
     facts, scores, missing = {}, [], {}
-    for name in [dataset(each).name for each in only] or datasets():
-        if not dataset(name).suite:
+    for name in [dataset_named(each).name for each in only] or datasets():
+        if not dataset_named(name).suite:
             continue
         try:
             file = _copy(name, folder / name, sources)
@@ -293,7 +316,7 @@ def build(
 def _copy(name: str, folder: Path, sources: Sequence[Path]) -> Path:
     """Return the experiment file of a data set: that of an earlier copy, or of a new one from the sources."""
     file = folder / SUITE
-    if file.is_file() and file.read_text(encoding="utf-8") == dataset(name).suite:
+    if file.is_file() and file.read_text(encoding="utf-8") == dataset_named(name).suite:
         return file
     return fetch_from(name, folder, sources)
 
@@ -320,7 +343,7 @@ def _score_dataset(name: str, file: Path, entries: Sequence[EntryFile]) -> tuple
             scores += [own[entry].named(score) for score in unnamed]
         except InputError as error:
             failed[entry] = error.what
-    for control, each in controls(base, made.cases).items():
+    for control, each in controls(base, made.cases, QUANTITIES[dataset_named(name).measure]).items():
         scores += scores_of(name, control, "control", each, suite.tolerances, noise)
     return _facts(name, made, failed, noise), scores
 
@@ -363,7 +386,7 @@ def _entries(name: str, suite: Suite, files: Sequence[EntryFile]) -> dict[str, E
 
 
 def _facts(name: str, made: Validation, failed: dict[str, str], noise: dict[str, float]) -> Facts:
-    chosen = dataset(name)
+    chosen = dataset_named(name)
     runs = {repetition.sha256: repetition.excluded for each in made.cases for repetition in each.repetitions}
     return Facts(
         **chosen.model_dump(include={"title", "institution", "source", "commit", "licence", "citation", "note"}),

@@ -14,7 +14,7 @@ import time
 import urllib.error
 import urllib.request
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cache, partial
 from importlib.resources import files
@@ -55,6 +55,8 @@ class Dataset(BaseModel):
     files: dict[str, Hash]  # name of a file -> SHA-256 of its content, uncompressed
     # Name of a table that is made of the files -> name of the conversion (`CONVERSIONS`).
     converted: dict[str, str] = {}
+    # Gated metric by which entries are ordered; another one where jobs do not wait.
+    measure: str = "mean_wait_s"
     # Experiment file for `tracebed validate` in the folder of the files; empty: the data are no cases yet.
     suite: str = ""
 
@@ -162,6 +164,28 @@ def slurm_model_run(files: Mapping[str, bytes], run: str) -> bytes:
     return _table(["job_id,submit,start,end", *rows])
 
 
+MALLOB_RUNS = (
+    *("default", "default_run2", "basic-reuse", "no-reuse", "huca10", "huca100", "huca1000", "hucainfty"),
+    "interarrival10",
+)
+"""The runs of Mallob whose logs are complete, by the names of their folders."""
+
+
+def mallob_plan(files: Mapping[str, bytes], run: str) -> bytes:
+    """Return the workload of a run of Mallob, with the work that its jobs had in the default run."""
+    from tracebed.studies import mallob  # with a policy, which few data sets need
+
+    table = mallob.plan(mallob.jobs_in(files, "default"), mallob.jobs_in(files, run))
+    return table.to_csv(index=False).encode()
+
+
+def mallob_run(files: Mapping[str, bytes], run: str) -> bytes:
+    """Return the times of a run of Mallob."""
+    from tracebed.studies import mallob
+
+    return mallob.observed(mallob.jobs_in(files, run)).to_csv(index=False).encode()
+
+
 def _rows(content: bytes, delimiter: str) -> csv.DictReader[str]:
     return csv.DictReader(io.StringIO(content.decode()), delimiter=delimiter)
 
@@ -175,6 +199,9 @@ CONVERSIONS: dict[str, Callable[[Mapping[str, bytes]], bytes]] = {
     "slurm-model-nodes": slurm_model_nodes,
     "slurm-model-run-1": partial(slurm_model_run, run="1"),
     "slurm-model-run-2": partial(slurm_model_run, run="2"),
+    "mallob-plan-default": partial(mallob_plan, run="default"),
+    "mallob-plan-interarrival10": partial(mallob_plan, run="interarrival10"),
+    **{f"mallob-run-{run}": partial(mallob_run, run=run) for run in MALLOB_RUNS},
 }
 """Name -> function from the contents of the files of a data set to the table."""
 SUITE = "suite.yaml"
@@ -254,7 +281,7 @@ def _verified(wanted: Dataset, source: Path) -> Mapping[str, bytes]:
     wanted_hashes = set(wanted.files.values())
     contents: dict[str, bytes] = {}
     changed: list[Path] = []
-    for path in _candidates(source):
+    for path in _candidates(source, {file.partition(".")[2] for file in wanted.files}):
         content = _content(path)
         found = hashlib.sha256(content).hexdigest()
         if found in wanted_hashes:
@@ -280,10 +307,16 @@ def _checkout(wanted: Dataset, source: Path) -> str:
     return f"git -C {clone or 'CLONE'} checkout {wanted.commit}"
 
 
-def _candidates(folder: Path) -> Iterator[Path]:
-    """Yield the tables and settings in a folder and in the folders inside of it that may be files of a data set."""
+def _candidates(folder: Path, names: Collection[str]) -> Iterator[Path]:
+    """Yield the files in a folder and in the folders inside of it that may be files of a data set.
+
+    These are tables and settings, and files that are called as those of the data set after their first dot: logs are
+    `log.1532` in the folder of each run.
+    """
     for path in sorted(folder.rglob("*.*")):
-        if path.name.endswith(SUFFIXES) and path.is_file() and 0 < path.stat().st_size <= LARGEST:
+        if not (path.name.endswith(SUFFIXES) or path.name in names):
+            continue
+        if path.is_file() and 0 < path.stat().st_size <= LARGEST:
             yield path
 
 

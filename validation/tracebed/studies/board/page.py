@@ -15,7 +15,19 @@ from string import Template
 
 from tracebed.ground.display import markdown_table
 from tracebed.ground.files import replacing
-from tracebed.studies.board.board import FILE, WAIT, Board, Facts, Score, Track, interval, number, program_of, share
+from tracebed.studies.board.board import (
+    FILE,
+    QUANTITIES,
+    WAIT,
+    Board,
+    Facts,
+    Score,
+    Track,
+    interval,
+    number,
+    program_of,
+    share,
+)
 from tracebed.studies.board.building import CONTROLS
 from tracebed.studies.board.entries import SHIPPED
 from tracebed.validation.metrics import all_metrics
@@ -92,7 +104,7 @@ def _line(score: Score, y: float) -> list[str]:
     name = score.entry if program in ("", score.entry) else f"{score.entry} ({program})"
     dots = [
         f'<circle cx="{_x(value):.1f}" cy="{y:g}" r="3.5" fill="{colour}" fill-opacity="0.55"/>'
-        for value in score.errors[WAIT].values()
+        for value in score.errors[score.measure].values()
     ]
     x = _x(score.wait.mean)
     tick = f'<line class="mean" x1="{x:.1f}" x2="{x:.1f}" y1="{y - 7:g}" y2="{y + 7:g}" style="stroke:{colour}"/>'
@@ -241,8 +253,8 @@ def _real(score: Score) -> tuple[str, ...]:
 
 
 def _errors(score: Score) -> tuple[str, str, str]:
-    """Return the error of the wait with its interval, the worst case, and the error in s."""
-    worst = score.worst[WAIT].error
+    """Return the error of the measure with its interval, the worst case, and the error in s."""
+    worst = score.worst[score.measure].error
     return interval(score.wait), f"{'+' if worst > 0 else ''}{number(worst)}", number(score.wait_error_s)
 
 
@@ -254,7 +266,7 @@ def _other(score: Score) -> str:
 def _control(board: Board, score: Score) -> tuple[str, ...]:
     return (
         score.dataset,
-        CONTROLS[score.entry],
+        CONTROLS[score.entry].replace("wait", QUANTITIES[score.measure]),
         score.track,
         interval(score.wait),
         share(score.placed),
