@@ -38,12 +38,20 @@ class InventoryMachine(Machine):
                 memory_mib=None if equal else memory_mib,
                 gres=gres,
                 features=features,
+                power=power,
             )
-            for (cores, sockets, memory_mib, gres, features), alike in groupby(
-                nodes, lambda node: (node.cores, node.sockets, node.memory_mib, node.gres, node.features)
+            for (cores, sockets, memory_mib, gres, features, power), alike in groupby(
+                nodes, lambda node: (node.cores, node.sockets, node.memory_mib, node.gres, node.features, node.power)
             )
         )
-        machine = cls(classes=classes, partitions=inventory.partitions, grid=inventory.grid, inventory=inventory)
+        machine = cls(
+            classes=classes,
+            partitions=inventory.partitions,
+            grid=inventory.grid,
+            sleep=inventory.sleep,
+            tariff=inventory.tariff,
+            inventory=inventory,
+        )
         vars(machine)["nodes"] = tuple(inventory.facts)  # the property need not make them again
         return machine
 
