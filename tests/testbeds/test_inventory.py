@@ -553,6 +553,32 @@ def test_an_inventory_of_nodes_with_equal_memory_is_plain(tmp_path: Path) -> Non
     assert [kind.memory_mib for kind in unlike.classes] == [512, 1024] and not unlike.plain
 
 
+def test_nodes_have_power_and_a_rule_by_which_they_sleep(tmp_path: Path) -> None:
+    text = """\
+sleep: {rule: idle, idle_s: 300, keep: 1}
+tariff: {grid_price: 0.2, currency: EUR}
+defaults: {cores: 4, emulated: true, power: {busy_w: 300, idle_w: 100, boot_s: 60}}
+nodes: ["n[1-2]", {name: n3, power: {busy_w: 90, idle_w: 30}}]
+"""
+    read = load(tmp_path, text)
+    assert violations(text) == [] and violations(as_yaml(read)) == []
+    assert load(tmp_path, as_yaml(read)).as_dict() == read.as_dict()
+    machine = InventoryMachine.of(read)
+    assert machine.plain
+    assert machine.to_json() == {
+        "classes": [
+            {"names": ["n1", "n2"], "cores": 4, "power": {"busy_w": 300.0, "idle_w": 100.0, "boot_s": 60.0}},
+            {"names": ["n3"], "cores": 4, "power": {"busy_w": 90.0, "idle_w": 30.0}},
+        ],
+        "sleep": {"rule": "idle", "idle_s": 300.0, "keep": 1},
+        "tariff": {"grid_price": 0.2, "currency": "EUR"},
+    }
+    assert Machine.from_json(machine.to_json()).to_json() == machine.to_json()
+    with pytest.raises(InputError, match="sleep.rule") as error:
+        load(tmp_path, text.replace("rule: idle", "rule: never"))
+    assert (error.value.where or "").endswith(":1")
+
+
 # The JSON schema.
 
 SCHEMA: dict[str, Any] = json.loads(

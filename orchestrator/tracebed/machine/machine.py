@@ -108,7 +108,7 @@ class Partition:
 
     def to_json(self) -> dict[str, Any]:
         """Return the partition as JSON values, without fields that have their default."""
-        return _given(self)
+        return given(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,6 +169,11 @@ class Machine:
         told = any(kind.gres or kind.features or kind.memory_mib or kind.weight != kinds[0].weight for kind in kinds)
         return not self.partitions and not told
 
+    @property
+    def told_by_nodes(self) -> bool:
+        """Whether a list of its nodes says all of it, so that runs do not record the machine."""
+        return self.plain and not (self.sleep or self.tariff or any(kind.power for kind in self.classes))
+
     def check_size(self, nodes: int) -> None:
         """Raise InputError if a number of nodes that is given, too, differs from that of the machine."""
         if nodes != len(self.nodes):
@@ -198,11 +203,11 @@ class Machine:
     def to_json(self) -> dict[str, Any]:
         """Return the machine as JSON values, without fields that have their default."""
         return {
-            "classes": [_given(kind) for kind in self.classes],
+            "classes": [given(kind) for kind in self.classes],
             **({"partitions": [partition.to_json() for partition in self.partitions]} if self.partitions else {}),
             **({"grid": self.grid} if self.grid else {}),
-            **({"sleep": _given(self.sleep)} if self.sleep else {}),
-            **({"tariff": _given(self.tariff)} if self.tariff else {}),
+            **({"sleep": given(self.sleep)} if self.sleep else {}),
+            **({"tariff": given(self.tariff)} if self.tariff else {}),
         }
 
     @classmethod
@@ -232,7 +237,7 @@ class Machine:
     @cached_property
     def pooled_digest(self) -> str:
         """Hash of the nodes and the partitions, on which the pools depend, however a source groups and lists them."""
-        kinds = [_given(replace(kind, names=(), count=1)) for kind in self.classes for _ in range(kind.size)]
+        kinds = [given(replace(kind, names=(), count=1)) for kind in self.classes for _ in range(kind.size)]
         names = {node.name: kind for node, kind in zip(self.nodes, kinds, strict=True)}
         partitions = [
             partition.to_json() | {"nodes": sorted(partition.names if {*partition.names} != {*names} else ())}
@@ -255,13 +260,13 @@ def expanded(names: Iterable[str]) -> list[str]:
     return expanded_names
 
 
-def _given(part: NodeClass | Partition | NodePower | Sleep | Tariff) -> dict[str, Any]:
+def given(part: NodeClass | Partition | NodePower | Sleep | Tariff) -> dict[str, Any]:
     """Return the fields of a part of a machine that differ from their defaults, as JSON values."""
-    given = {}
+    changed = {}
     for each in fields(part):
         value = getattr(part, each.name)
         usual = each.default if each.default_factory is MISSING else each.default_factory()
         if value != usual:
-            value = _given(value) if isinstance(value, NodePower) else value
-            given[each.name] = list(value) if isinstance(value, tuple) else value
-    return given
+            value = given(value) if isinstance(value, NodePower) else value
+            changed[each.name] = list(value) if isinstance(value, tuple) else value
+    return changed

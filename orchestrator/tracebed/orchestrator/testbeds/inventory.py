@@ -36,6 +36,7 @@ from tracebed.ground.ranges import parse_names
 from tracebed.ground.registry import one_of, unknown
 from tracebed.ground.topology import Grid
 from tracebed.ground.yaml_file import YamlFile, abbreviated
+from tracebed.machine.machine import given
 from tracebed.orchestrator.testbeds.base import TESTBEDS
 from tracebed.orchestrator.testbeds.inventory_keys import (
     DistinctNodes,
@@ -118,8 +119,8 @@ def inventory_of(yaml: YamlFile, name: str, *, facts_follow: bool = False) -> In
     name = file.name or name
     parameters = file.model_dump(include={"testbed", "grain_s", "heartbeat_s", "linger_s", "network", "grid"})
     groups = _Groups(Place(yaml), file, _mark(name, yaml.where))
-    partitions = tuple(file.partitions)
-    inventory = _inventory(name, groups, yaml.where, facts_follow, partitions=partitions, **parameters)
+    parameters |= {"partitions": tuple(file.partitions), "sleep": file.sleep, "tariff": file.tariff}
+    inventory = _inventory(name, groups, yaml.where, facts_follow, **parameters)
     _check_partitions(Place(yaml, ("partitions",)), inventory)
     if file.grid:
         with Place(yaml, ("grid",)).of():
@@ -275,6 +276,7 @@ def as_yaml(inventory: Inventory) -> str:
             content[key] = getattr(inventory, key)
     if inventory.partitions:
         content["partitions"] = [part.to_json() for part in inventory.partitions]
+    content |= {key: given(of) for key, of in (("sleep", inventory.sleep), ("tariff", inventory.tariff)) if of}
     content["groups"] = {
         group.name: {
             "provider": group.provider,
@@ -303,4 +305,6 @@ def _item(node: Node) -> dict[str, Any]:
         item["gres"] = dict(node.gres)
     if node.features:
         item["features"] = list(node.features)
+    if node.power:
+        item["power"] = given(node.power)
     return item

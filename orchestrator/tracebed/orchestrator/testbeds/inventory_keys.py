@@ -18,6 +18,7 @@ from tracebed.ground.extension_errors import line_of
 from tracebed.ground.ranges import NameRange, parse_names
 from tracebed.ground.yaml_file import abbreviated
 from tracebed.machine.machine import Partition
+from tracebed.machine.power import NodePower, Sleep, Tariff
 from tracebed.orchestrator.testbeds.nodes import AGENTS, Node
 from tracebed.orchestrator.testbeds.provider import PROVIDERS
 from tracebed.orchestrator.testbeds.variables import Place
@@ -57,6 +58,8 @@ class NodeKeys(_Keys):
     """Generic resources of the node with their counts (`{gpu: 4}`), for jobs that demand them. They are names only."""
     features: list[Annotated[str, Field(min_length=1)]] = []
     """Features of the node that a job may demand."""
+    power: NodePower | None = None
+    """Power of the node by state, W, and the times of its changes (`{busy_w: 350, idle_w: 100, boot_s: 120}`)."""
     address: Annotated[str, Field(min_length=1, max_length=LONGEST_ADDRESS)] | None = None
     """Host name, alias of the SSH config, or address of the node. `{node}` stands for the name of the node."""
 
@@ -146,8 +149,8 @@ class NodeItem(NodeKeys):
 
     @property
     def _own(self) -> dict[str, Any]:
-        """What jobs may demand of the nodes."""
-        return {"gres": self.gres, "features": tuple(self.features)}
+        """What jobs may demand of the nodes, and their power."""
+        return {"gres": self.gres, "features": tuple(self.features), "power": self.power}
 
 
 class GroupKeys(NodeKeys):
@@ -181,6 +184,10 @@ class FileKeys(_Keys):
     with the last coordinate running fastest."""
     partitions: list[Partition] = []
     """The partitions of the machine, with the keys `name`, `nodes`, `default`, `tier`, `limit_s`, `most_nodes`."""
+    sleep: Sleep | None = None
+    """When nodes are switched off. By default, they stay on."""
+    tariff: Tariff | None = None
+    """The price and the CO2 of energy."""
     vars: Variables = {}
     """Variables of all groups."""
     defaults: dict[str, Any] = {}

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from tracebed.machine.machine import Partition
     from tracebed.machine.nodes import NodeFacts
+    from tracebed.machine.power import NodePower, Sleep, Tariff
 
 SHIPPED = next(
     folder
@@ -57,6 +58,8 @@ class Node:
     """Generic resource -> count, for the demands of jobs: names only, no provider makes them."""
     features: tuple[str, ...] = ()
     """Features that a job may demand."""
+    power: NodePower | None = None
+    """The power of the node by state; None: unknown."""
 
     def duty_or(self, proposed: float | None) -> float:
         """Return the duty: 0 if emulated, else `duty` if set, else `proposed` if given, else the default."""
@@ -104,6 +107,10 @@ class Inventory:
     """The grid of the network between the nodes, as `Grid.parse` reads it; empty if it is unknown."""
     partitions: tuple[Partition, ...] = ()
     """The partitions; empty: each job may have any node."""
+    sleep: Sleep | None = None
+    """When nodes are switched off; None: never."""
+    tariff: Tariff | None = None
+    """The price of energy; None: unknown."""
 
     def __post_init__(self) -> None:
         if not self.groups and self.nodes:
@@ -155,7 +162,7 @@ class Inventory:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the content on which runs depend, as JSON values. Keys of later versions are present only if set."""
-        later = {"memory_mib", "address", "provider", "gres", "features"}
+        later = {"memory_mib", "address", "provider", "gres", "features", "power"}
         unset: tuple[Any, ...] = (None, "local", {}, ())
         nodes = [
             {key: value for key, value in asdict(node).items() if key not in later or value not in unset}
@@ -171,6 +178,7 @@ class Inventory:
             **({"network": self.network} if self.network != "auto" else {}),
             **({"grid": self.grid} if self.grid else {}),
             **({"partitions": [part.to_json() for part in self.partitions]} if self.partitions else {}),
+            **{key: asdict(of) for key, of in (("sleep", self.sleep), ("tariff", self.tariff)) if of},
             **({"settings": settings} if any(settings.values()) else {}),
         }
 
