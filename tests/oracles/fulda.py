@@ -4,12 +4,12 @@ Schäfer et al. (EESP at SC26, "Saving Energy Costs and Time on Supercomputers")
 github.com/FuldaHPC/ElastisimFulda, commit c2d6b930. The rules are read from its source and written anew. Two
 schedulers, `easy` (their `rigid_easy_backfill`) and `msa` (their `min_steal_agreement`), are called each second:
 
-* A message takes `LATENCY_S` on the network of the simulator, that of the timer too. A call at second n therefore finds
-  what was submitted or ended before n. A job that is submitted at n starts at n + 1 or later.
+* A message takes no time, but a step of the simulator. A call at second n therefore finds what was submitted or ended
+  before n. A job that is submitted at n starts at n + 1 or later.
 * Jobs are taken in the order of submission, if they fit the free nodes. The head has no protection: what should protect
   it compares an instant with a duration, and holds only in the first hours (`_delays_head`).
 * In `msa`, a job that follows one that starts is not looked at in this call.
-* A malleable job of run time r has r iterations, and changes its nodes after one.
+* A malleable job has an iteration for each second of its time in the log, and changes its nodes after one.
 * The first `int(nodes * (1 - active))` nodes are to be off from 22:00 to 06:00, on a clock that begins with the first
   submission. A node of these that is free in the window is switched off, and switched on after the window.
 * A job takes such a node only if it is expected to end by 22:00. A malleable job leaves such nodes at 22:00, except
@@ -27,8 +27,6 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Literal, NamedTuple
 
-LATENCY_S = 0.0
-"""Of a message on a host of SimGrid 4.1: its latency of the loopback, and its factor of latencies."""
 DAY_S = 86_400
 NIGHT = (22 * 3600, 6 * 3600)
 BOOT_S, SHUTDOWN_S = 159, 10
@@ -41,7 +39,9 @@ class Job:
     number: int
     submit: float
     run_time: float
-    """On `pref` nodes without loss: the time of the log, whole seconds."""
+    """On `pref` nodes."""
+    iterations: float
+    """Of a malleable job; a rigid one has one."""
     pref: int
     low: int
     high: int
@@ -70,10 +70,8 @@ class Job:
         return 1 / ((1 - self.part) + self.part / nodes)
 
     def iteration_s(self) -> float:
-        """Return the duration of an iteration on the nodes that the job holds. A rigid job has one."""
-        if not self.malleable:
-            return self.run_time * self.pref / self.speedup(self.pref)
-        return self.pref / self.speedup(len(self.holding))
+        """Return the duration of an iteration on the nodes that the job holds. A rigid job has no other speed."""
+        return self.run_time / self.iterations / (self.rate(len(self.holding)) if self.malleable else 1.0)
 
     def rate(self, nodes: int) -> float:
         """Return the speed on `nodes` nodes, in that on `pref`."""
@@ -111,8 +109,20 @@ def take(ordered: list[int], nodes: list[int]) -> None:
 class Fulda:
     """A simulation. `off`: share of the nodes that is off at night; 0: no node is switched off."""
 
-    def __init__(self, jobs: list[Job], nodes: int, scheduler: str, off: float) -> None:
+    def __init__(
+        self,
+        jobs: list[Job],
+        nodes: int,
+        scheduler: str,
+        off: float,
+        *,
+        window: tuple[int, int] = NIGHT,
+        boot_s: float = BOOT_S,
+        shutdown_s: float = SHUTDOWN_S,
+        shrinks: bool = True,
+    ) -> None:
         self.jobs, self.nodes, self.scheduler = jobs, nodes, scheduler
+        self.window, self.boot_s, self.shutdown_s, self.shrinks = window, boot_s, shutdown_s, shrinks
         self.sleeps = off > 0
         # The difference of two rounded numbers, as there: 0.3 of 10 nodes are 3, and 1 - 0.7 is less than 0.3.
         self.targets = int(nodes * (1.0 - (1.0 - off))) if self.sleeps else 0
@@ -136,13 +146,14 @@ class Fulda:
 
     def night(self) -> bool:
         """Return whether the window is open."""
-        second = int(self.now) % DAY_S
-        return self.sleeps and (second >= NIGHT[0] or second < NIGHT[1])
+        second, (begin, end) = int(self.now) % DAY_S, self.window
+        open_now = begin <= second < end if begin < end else second >= begin or second < end
+        return self.sleeps and open_now
 
     def next_night(self) -> float:
         """Return the next 22:00."""
         day, second = divmod(int(self.now), DAY_S)
-        return (day + (second >= NIGHT[0])) * DAY_S + NIGHT[0]
+        return (day + (second >= self.window[0])) * DAY_S + self.window[0]
 
     def accepts(self, length_s: float, *, expands: bool = False) -> bool:
         """Return whether a job of this predicted length may take a node that is to be off."""
@@ -160,16 +171,16 @@ class Fulda:
             return
         if self.night():
             while self.free and self.free[0] < self.targets:
-                self.going[self.free.pop(0)] = ("shutdown", self.now + SHUTDOWN_S)
+                self.going[self.free.pop(0)] = ("shutdown", self.now + self.shutdown_s)
                 self.states.append((self.now, "shutdown", 1))
                 self.changes += 1
         else:
             for node, (state, _) in self.going.items():
                 if state == "off":
-                    self.going[node] = ("boot", self.now + BOOT_S)
+                    self.going[node] = ("boot", self.now + self.boot_s)
                     self.states += [(self.now, "off", -1), (self.now, "boot", 1)]
                     self.changes += 1
-        for job in list(self.running) if self.night() else []:
+        for job in list(self.running) if self.night() and self.shrinks else []:
             if job.state == "running" and job.malleable and len(job.assigned) > job.low:
                 leaves = [node for node in job.assigned[job.low :] if node < self.targets]
                 self.shrink(job, leaves)
@@ -216,7 +227,7 @@ class Fulda:
         take(self.free, nodes)
         job.state, job.start = "running", self.now
         job.assigned, job.holding = list(nodes), list(nodes)
-        job.anchor, job.left = self.now, job.run_time if job.malleable else 1
+        job.anchor, job.left = self.now, job.iterations
         job.work, job.told = job.predicted, self.now
         insort(self.running, job, key=lambda row: row.number)
         self.busy.append((self.now, len(nodes)))
@@ -391,14 +402,16 @@ class Fulda:
     def run(self, *, each_second: bool = False) -> Outcome:
         """Return the outcome. `each_second`: call also in the seconds in which nothing can have changed."""
         coming = self.jobs[::-1]
-        second, changed = 0, True
+        second, last, changed = 0, 0, True
         while coming or self.pending or self.running:
             second = second + 1 if changed or each_second else self._next(second, coming)
+            if not coming and not self.running and second - last > 30 * DAY_S:
+                break  # the waiting jobs need more nodes than they ever get
             before = self.changes
             while coming and coming[-1].submit < second:
                 self.pending.append(coming.pop())
                 self.changes += 1
-            self.now = second + LATENCY_S
+            self.now = float(second)
             while self.events and self.events[0][0] < self.now - 1e-6:
                 at, number = heappop(self.events)
                 job = self.jobs[number]
@@ -412,20 +425,21 @@ class Fulda:
             else:
                 self.msa()
             changed = self.changes > before
+            last = second if changed else last
         return Outcome(self.jobs, self.busy, self.states)
 
     def _next(self, second: int, coming: list[Job]) -> int:
         """Return the next second whose call can decide something, after one that found and changed nothing."""
         times = [coming[-1].submit + 1] if coming else []
         if self.events:
-            times.append(math.floor(self.events[0][0] - LATENCY_S + 2e-6) + 1)
+            times.append(math.inf if math.isinf(self.events[0][0]) else math.floor(self.events[0][0] + 2e-6) + 1)
         if self.pending:  # when the rule for the head ends
             head = self.pending[0]
             size = head.pref if self.scheduler == "easy" else head.low
             times.append(math.ceil(head.predicted_on(size)) if head.predicted_on(size) > second else math.inf)
         if self.sleeps:
             day = second // DAY_S * DAY_S
-            times += [at for at in (day + NIGHT[1], day + NIGHT[0], day + DAY_S + NIGHT[1]) if at > second]
+            times += [at + day + own for own in (0, DAY_S) for at in self.window if at + day + own > second]
             times += [until for _, until in self.going.values()]
         return max(second + 1, math.ceil(min(times) - 1e-3))
 
@@ -469,7 +483,11 @@ def jobs_of(rows: list[tuple[int, float, int, float]], nodes: int, share: int, s
         part, low, high = known.setdefault(pref, scaling(pref, nodes))
         if kind == "R":
             low = high = pref
-        jobs.append(Job(number, submit - rows[0][1], run_time, pref, low, high, kind == "m", part, predicted))
+        iterations = run_time if kind == "m" else 1
+        run_s = run_time / efficiency(part, pref)  # their application model takes the log's time to be without loss
+        jobs.append(
+            Job(number, submit - rows[0][1], run_s, iterations, pref, low, high, kind == "m", part, predicted)
+        )
     return jobs
 
 
