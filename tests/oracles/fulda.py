@@ -468,7 +468,7 @@ def scaling(pref: int, nodes: int) -> tuple[float, int, int]:
 
 
 def jobs_of(rows: list[tuple[int, float, int, float]], nodes: int, share: int, seed: str) -> list[Job]:
-    """Return jobs of a log (id, submit, nodes, run time), with the draws of their generator (Python's, by seed + id)."""
+    """Return jobs of a log (id, submit, nodes, run time), with the draws of their generator (by seed + id)."""
     rows = sorted(sorted(rows, key=lambda row: str(row[0])), key=lambda row: row[1])
     jobs = []
     known: dict[int, tuple[float, int, int]] = {}
@@ -485,9 +485,7 @@ def jobs_of(rows: list[tuple[int, float, int, float]], nodes: int, share: int, s
             low = high = pref
         iterations = run_time if kind == "m" else 1
         run_s = run_time / efficiency(part, pref)  # their application model takes the log's time to be without loss
-        jobs.append(
-            Job(number, submit - rows[0][1], run_s, iterations, pref, low, high, kind == "m", part, predicted)
-        )
+        jobs.append(Job(number, submit - rows[0][1], run_s, iterations, pref, low, high, kind == "m", part, predicted))
     return jobs
 
 

@@ -46,7 +46,9 @@ def workload_of(jobs: list[Job], nodes: int) -> Workload:
     return Workload(table, Provenance(system=System(nodes, 1)))
 
 
-def machine_of(nodes: int, share: float, *, window: tuple[str, str] = ("22:00", "06:00"), shrink: bool = True) -> Machine:
+def machine_of(
+    nodes: int, share: float, *, window: tuple[str, str] = ("22:00", "06:00"), shrink: bool = True
+) -> Machine:
     """Return a machine whose nodes boot in 159 s."""
     power = NodePower(busy_w=3.0, idle_w=2.0, boot_s=159.0, shutdown_s=10.0)
     sleep = Sleep(rule="windows", start=window[0], end=window[1], share=share, shrink=shrink) if share else None

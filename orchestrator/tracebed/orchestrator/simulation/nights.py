@@ -16,7 +16,7 @@ import ctypes
 import math
 from array import array
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -50,7 +50,7 @@ CODES = {"asked": "d", "applied": "d", "begin": "d", "end": "d", "time": "d", "s
 
 
 class _Results(ctypes.Structure):
-    _fields_ = [  # noqa: RUF012
+    _fields_ = [
         *((name, ctypes.c_int64) for name in COLUMNS),
         *((name, ctypes.c_void_p) for names in COLUMNS.values() for name in names),
     ]
@@ -87,7 +87,13 @@ class Nights:
             what = "the executor nights does not support dependencies and think times"
             raise InputError(what, hint="ignore them: --dependencies ignore")
         record, cluster = ScheduleRecord(jobs), Cluster([node.cores for node in nodes])
-        simulate(record, cluster, machine, setup.scheduling.policy, parallel_parts(workload, jobs))
+        rules, inputs = rules_of(machine, setup.scheduling.policy), inputs_of(jobs, parallel_parts(workload, jobs))
+        needed = inputs.low if rules.malleable else inputs.pref
+        for job in np.flatnonzero(needed > rules.nodes).tolist():
+            record.refuse(job, JobState.REJECTED, f"needs {needed[job]} nodes, the machine has {rules.nodes}")
+        fits = np.flatnonzero(needed <= rules.nodes)
+        outcome = simulate(Inputs(*(values[fits] for values in inputs)), rules)
+        _write(record, cluster, fits, outcome)
         info = RunInfo(
             source="simulator",
             engine="compiled",
@@ -101,58 +107,107 @@ class Nights:
         return make_run(record, cluster, info)
 
 
-def simulate(record: ScheduleRecord, cluster: Cluster, machine: Machine, policy: str, part: FloatArray) -> None:
-    """Simulate the jobs of a record, and write the results to the record and the ledger of the cluster.
+class Rules(NamedTuple):
+    """What the simulation is given besides the jobs."""
 
-    `part`: parallel part of each job, shape (jobs,).
+    nodes: int
+    malleable: bool
+    """Whether the scheduler is that of malleable jobs (`min`), else jobs start on the nodes that they request."""
+    share: float
+    """Share of the nodes that is off in the window; 0: no node is switched off."""
+    window: tuple[int, int]
+    """Begin and end, s of the day."""
+    shrinks: bool
+    """Whether malleable jobs leave nodes that are to be off."""
+    boot_s: FloatArray
+    shutdown_s: FloatArray
+    """Of each node, s, shape (nodes,)."""
+
+
+class Inputs(NamedTuple):
+    """The jobs, in the order of submission; arrays of shape (jobs,)."""
+
+    submit: FloatArray
+    run_time: FloatArray
+    """On the requested nodes, s."""
+    iterations: FloatArray
+    """Of a malleable job, which changes its nodes after one; 1: of a rigid job."""
+    part: FloatArray
+    """Parallel part of the work."""
+    predicted: FloatArray
+    """Predicted run time on the requested nodes, s."""
+    pref: IntArray
+    low: IntArray
+    high: IntArray
+    malleable: IntArray
+
+
+class Outcome(NamedTuple):
+    """What happened. `start` and `end` in s, NaN: it never did; `columns`: those of `COLUMNS`, by name."""
+
+    start: FloatArray
+    end: FloatArray
+    columns: dict[str, array[Any]]
+
+
+def simulate(inputs: Inputs, rules: Rules) -> Outcome:
+    """Simulate jobs, of which none needs more nodes than there are.
+
+    Raises:
+        MemoryError: there is no memory.
     """
-    jobs, total = record.jobs, len(cluster)
-    low, high = np.asarray(jobs.column("low")), np.asarray(jobs.column("high"))
-    fits = np.flatnonzero((low if policy == "min" else np.asarray(jobs.column("nodes"))) <= total)
-    for job in sorted({*range(len(jobs))} - {*fits.tolist()}):
-        record.refuse(job, JobState.REJECTED, f"needs {low[job]} nodes, the machine has {total}")
-    malleable = np.array([kind == Kind.MALLEABLE for kind in jobs.kind])
-    nodes, run_time = np.asarray(jobs.column("nodes")), np.asarray(jobs.column("run_time"), dtype=np.float64)
-    # Whole seconds of the run time without the loss of the requested nodes, as the published jobs have.
-    loss = nodes * ((1 - part) + part / nodes)
-    iterations = np.where(malleable, np.maximum(1.0, np.rint(run_time / loss)), 1.0)
-    sleeping, share, window = Sleeping.of(machine), 0.0, (0, 0)
-    if sleeping:
-        rule = sleeping.rule
-        share, window = rule.share, (seconds_of_day("start", rule.start), seconds_of_day("end", rule.end))
+    count = len(inputs.submit)
     # The difference of rounded numbers, as in the published program: 30 % of 10 nodes are 3, and 1 - 0.7 is below 0.3.
-    targets = int(total * (1.0 - (1.0 - share)))
-    shrinks = bool(sleeping and sleeping.rule.shrink)
-    numbers = np.array(
-        [len(fits), total, targets, policy == "min", share > 0, shrinks, *(at % 86_400 for at in window)], dtype=np.int64
-    )
-    quiet = np.zeros(total)
-    given = [
-        *(np.asarray(values, dtype=np.float64)[fits] for values in (jobs.column("submit"), run_time, iterations, part)),
-        np.asarray(jobs.column("limit"), dtype=np.float64)[fits],
-        *(np.where(malleable, values, nodes)[fits].astype(np.int32) for values in (nodes, low, high)),
-        malleable[fits].astype(np.uint8),
-        *((sleeping.boot_s, sleeping.shutdown_s) if sleeping else (quiet, quiet)),
-    ]
-    given = [np.ascontiguousarray(values) for values in given]
-    start, end, results = np.empty(len(fits)), np.empty(len(fits)), _Results()
+    targets = int(rules.nodes * (1.0 - (1.0 - rules.share)))
+    window = [at % 86_400 for at in rules.window]
+    numbers = [count, rules.nodes, targets, rules.malleable, rules.share > 0, rules.shrinks, *window]
+    codes = ("f8",) * 5 + ("i4",) * 3 + ("u1",)
+    given = [np.ascontiguousarray(values, dtype=code) for values, code in zip(inputs, codes, strict=True)]
+    given += [np.ascontiguousarray(values, dtype="f8") for values in (rules.boot_s, rules.shutdown_s)]
+    start, end, results = np.empty(count), np.empty(count), _Results()
     run, free = _functions()
-    state = run(*(values.ctypes.data for values in (numbers, *given, start, end)), ctypes.byref(results))
+    arrays = [np.array(numbers, dtype=np.int64), *given, start, end]
+    state = run(*(values.ctypes.data for values in arrays), ctypes.byref(results))
     if not state:
         raise MemoryError("the compiled engine cannot allocate memory")
     try:
         columns = {name: _copied(results, name, count) for count, names in COLUMNS.items() for name in names}
     finally:
         free(state)
-    _write(record, cluster, fits, start, end, columns)
+    return Outcome(start, end, columns)
 
 
-def _write(
-    record: ScheduleRecord, cluster: Cluster, fits: IntArray, start: FloatArray, end: FloatArray, columns: dict[str, Any]
-) -> None:
-    """Write the results of the jobs `fits` to the record and the ledger."""
+def rules_of(machine: Machine, policy: str) -> Rules:
+    """Return the rules on a machine.
+
+    Raises:
+        InputError: the power of nodes that sleep is unknown.
+    """
+    sleeping, total = Sleeping.of(machine), len(machine.nodes)
+    if sleeping is None:
+        return Rules(total, policy == "min", 0.0, (0, 0), False, np.zeros(total), np.zeros(total))
+    rule = sleeping.rule
+    window = seconds_of_day("start", rule.start), seconds_of_day("end", rule.end)
+    return Rules(total, policy == "min", rule.share, window, rule.shrink, sleeping.boot_s, sleeping.shutdown_s)
+
+
+def inputs_of(jobs: Jobs, part: FloatArray) -> Inputs:
+    """Return the inputs for jobs. `part`: parallel part of each job, shape (jobs,)."""
+    malleable = np.array([kind == Kind.MALLEABLE for kind in jobs.kind])
+    nodes, run_time = np.asarray(jobs.column("nodes")), np.asarray(jobs.column("run_time"), dtype=np.float64)
+    # Whole seconds of the run time without the loss of the requested nodes, as the published jobs have.
+    loss = nodes * ((1 - part) + part / nodes)
+    iterations = np.where(malleable, np.maximum(1.0, np.rint(run_time / loss)), 1.0)
+    low, high = (np.where(malleable, np.asarray(jobs.column(name)), nodes) for name in ("low", "high"))
+    submit, limit = (np.asarray(jobs.column(name), dtype=np.float64) for name in ("submit", "limit"))
+    return Inputs(submit, run_time, iterations, part, limit, nodes, low, high, malleable)
+
+
+def _write(record: ScheduleRecord, cluster: Cluster, fits: IntArray, outcome: Outcome) -> None:
+    """Write the outcome of the jobs `fits` to the record and the ledger."""
+    columns = outcome.columns
     times = np.full((2, len(record.jobs)), math.nan)
-    times[:, fits] = start, end
+    times[:, fits] = outcome.start, outcome.end
     record.submit = array("d", np.asarray(record.jobs.column("submit"), dtype=np.float64).tobytes())
     record.start, record.launched, record.end = (array("d", times[row].tobytes()) for row in (0, 0, 1))
     for job in np.flatnonzero(~np.isnan(times[1])).tolist():
@@ -166,7 +221,9 @@ def _write(
     )
     record.power = PowerChanges(columns["power_node"], columns["power_time"], columns["power_state"])
     ledger = cluster.ledger
-    ledger.jobs = array("i", job_of[np.asarray(columns["held_job"])].tobytes()) if len(columns["held_job"]) else array("i")
+    ledger.jobs = (
+        array("i", job_of[np.asarray(columns["held_job"])].tobytes()) if len(columns["held_job"]) else array("i")
+    )
     ledger.firsts, ledger.counts = columns["held_first"], columns["held_count"]
     ledger.starts, ledger.ends = columns["held_begin"], columns["held_end"]
 
