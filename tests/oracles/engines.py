@@ -3,6 +3,7 @@
 python -m tests.oracles.engines 20000            # 20,000 cases, from a seed that changes every hour
 python -m tests.oracles.engines 500 --seed 7 --large
 python -m tests.oracles.engines 500 --pools      # on a machine with partitions, or with features
+python -m tests.oracles.engines 500 --sleep      # on nodes that sleep after some idle time
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from tracebed.converters.workload import Workload
 from tracebed.ground.table import Table
 from tracebed.machine.machine import Machine, NodeClass, Partition
 from tracebed.machine.nodes import NodeFacts
+from tracebed.machine.power import NodePower, Sleep
 from tracebed.orchestrator.run import TABLES, Run
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.simulation.delays import STEPS
@@ -41,15 +43,19 @@ KINDS = ("rigid", "evolving", "moldable", "malleable")
 KNOWN = (*RIGID, "dmr", *MALLEABLE, *SHARING)
 POOLED = tuple(name for name in KNOWN if name != "slurm")
 """The policies that decide on pools. `slurm` has a simulation of its own for them."""
+SLEEPING = tuple(name for name in KNOWN if name not in SHARING)
+"""The policies under which nodes sleep."""
 
 
-def case(seed: int, policy: str | None = None, *, large: bool = False, pools: bool = False) -> dict[str, Any]:
+def case(
+    seed: int, policy: str | None = None, *, large: bool = False, pools: bool = False, sleep: bool = False
+) -> dict[str, Any]:
     """Return the arguments of `predict` for `seed`: the case of `drawn.draw` and more, within the engine's features.
 
-    `pools`: on the same nodes in several pools.
+    `pools`: on the same nodes in several pools. `sleep`: on the same nodes, which sleep after some idle time.
     """
     rng = random.Random(f"engine {seed}")
-    policy = policy or rng.choice(POOLED if pools else KNOWN)
+    policy = policy or rng.choice(POOLED if pools else SLEEPING if sleep else KNOWN)
     drawn = draw(seed, policy)
     jobs, machine = (many_jobs(rng, policy not in RIGID)) if large else (drawn.jobs, drawn.machine)
     options = drawn.options | ({"priority": "fcfs"} if policy in SHARING else {})
@@ -86,7 +92,33 @@ def case(seed: int, policy: str | None = None, *, large: bool = False, pools: bo
         weighed = policy in RIGID and parameters.get("reserve") != "nodes"
         found["nodes"] = in_pools(random.Random(f"pools {seed}"), workload.table, found["nodes"], weighed=weighed)
         found["workload"] = Workload(workload.table)
+    if sleep:
+        found["nodes"] = asleep(random.Random(f"sleep {seed}"), found["nodes"])
     return found
+
+
+def asleep(rng: random.Random, nodes: list[NodeFacts]) -> Machine:
+    """Return a machine of some nodes that sleep after an idle time: one or two classes with times of their own."""
+    kinds = [
+        NodePower(
+            busy_w=200,
+            idle_w=100,
+            boot_s=rng.choice([0.0, 1.0, 5.0, 7.3, 30.0]),
+            shutdown_s=rng.choice([0.0, 1.0, 3.7, 5.0, 20.0]),
+        )
+        for _ in range(rng.choice([1, 1, 2]))
+    ]
+    sleep = Sleep(
+        rule="idle",
+        idle_s=rng.choice([0.0, 1.0, 3.0, 10.0, 50.0, rng.uniform(0.0, 9.0)]),
+        keep=rng.choice([0, 0, 1, 2, len(nodes) // 2]),
+    )
+    rows = [(node, rng.choice(kinds)) for node in nodes]
+    classes = []
+    for (cores, sockets, power), alike in groupby(rows, lambda row: (*row[0][1:], row[1])):
+        names = tuple(node.name for node, _ in alike)
+        classes.append(NodeClass(names=names, cores=cores, sockets=sockets, power=power))
+    return Machine(classes=tuple(classes), sleep=sleep)
 
 
 def in_pools(rng: random.Random, table: pd.DataFrame, nodes: list[NodeFacts], *, weighed: bool) -> Machine:
@@ -239,9 +271,11 @@ def differences(one: Run, other: Run) -> str:
     return "\n".join(found)
 
 
-def compared(seed: int, policy: str | None = None, *, large: bool = False, pools: bool = False) -> str:
+def compared(
+    seed: int, policy: str | None = None, *, large: bool = False, pools: bool = False, sleep: bool = False
+) -> str:
     """Return the differences of the two simulators on the case of `seed`; empty if they agree."""
-    arguments = case(seed, policy, large=large, pools=pools)
+    arguments = case(seed, policy, large=large, pools=pools, sleep=sleep)
     one, other = (predict(**arguments, engine=engine) for engine in ("python", "compiled"))
     assert (one.info.engine, other.info.engine) == ("python", "compiled")
     return differences(one, other)
@@ -255,9 +289,11 @@ def main() -> int:
     parser.add_argument("--policy", choices=KNOWN)
     parser.add_argument("--large", action="store_true")
     parser.add_argument("--pools", action="store_true")
+    parser.add_argument("--sleep", action="store_true")
     options = parser.parse_args()
+    chosen = {name: getattr(options, name) for name in ("large", "pools", "sleep")}
     for seed in range(options.seed, options.seed + options.cases):
-        if found := compared(seed, options.policy, large=options.large, pools=options.pools):
+        if found := compared(seed, options.policy, **chosen):
             print(f"seed {seed}: {found}")  # noqa: T201
             return 1
     print(f"{options.cases:,} cases from seed {options.seed}: the same")  # noqa: T201

@@ -76,8 +76,10 @@ def run_cases(folder: Path, cases: int, large: int, seed: int) -> None:
     for module in (engine, kernels, evolving, slurm):
         module.LIBRARY = folder / module.LIBRARY.name
     for number in range(cases + large):
-        if found := engines.compared(seed + number, large=number >= cases):
-            sys.exit(f"seed {seed + number}{' (large)' if number >= cases else ''}: {found}")
+        for sleep in (False, True):
+            if found := engines.compared(seed + number, large=number >= cases, sleep=sleep):
+                what = f"{' (large)' if number >= cases else ''}{' (sleep)' if sleep else ''}"
+                sys.exit(f"seed {seed + number}{what}: {found}")
     for number in range(cases + large):
         if found := evolving_cases.compared(seed + number, large=number >= cases):
             sys.exit(f"seed {seed + number} of evolving jobs{' (large)' if number >= cases else ''}: {found}")

@@ -74,8 +74,8 @@ class Sleep:
 
     `windows`: each day from `start` to `end`, a share of the nodes, the first ones, is off. A node of these that has a
     job is switched off when it is idle. Before the window, a job takes such a node only if its limit ends by then.
-    `idle`: a node that has been idle for `idle_s` is switched off. It is switched on when a job needs it, which then
-    waits for the boot.
+    `idle`: a node that has been idle for `idle_s` is switched off; as many idle nodes as the first waiting job needs
+    stay on. A node that is off is switched on for the job that gets it, which then waits for the boot.
 
     Attributes:
         rule: `windows` or `idle`.

@@ -500,6 +500,7 @@ class Scheduler:
         self._sharing = Sharing(jobs, cluster, self.state, self._progress, self._limit)
         self._shares = shares(policy)
         self._resized_in_call = False
+        self._ends_later = False  # whether a job waits for the boot of its nodes since the last call
         self._resizes: set[int] = set()  # jobs with a pending resize
         self._held: set[int] = set()  # submitted jobs that wait for other jobs
         self._wake = math.inf
@@ -719,10 +720,10 @@ class Scheduler:
         """Continue the running `job` at the rate of its new number of nodes; the nodes that it gave up are released."""
         now = self.state.now
         done, since, rate = self._progress[job]
-        done += (now - since) * rate
-        rate = self.jobs.rate(job, self.state.size[job])
-        self._progress[job] = (done, now, rate)
-        self._expect(job, now + (self._limit[job] - done) / rate)
+        done += max(0.0, now - since) * rate  # 0 while its nodes boot
+        begin, rate = max(now, since), self.jobs.rate(job, self.state.size[job])
+        self._progress[job] = (done, begin, rate)
+        self._expect(job, begin + (self._limit[job] - done) / rate)
         self._nodes_freed()
 
     def refused(self, job: int, nodes: int, now: float) -> None:
@@ -730,6 +731,21 @@ class Scheduler:
         self._promises.shrinking(job, self.state.size[job] - nodes)
         self.state.size[job] = nodes
         self.resized(job, now)
+
+    def stopping(self, number: int, nodes: int, until: float, now: float) -> None:
+        """Handle that idle nodes are being switched off until `until`, s; `number` holds them in the cluster."""
+        state = self.state
+        state.now = now
+        state.stopping[number] = until
+        state.releases.add(number, until, nodes)
+        self._plans_changed()
+
+    def stopped(self, number: int, now: float) -> None:
+        """Handle that the nodes which `number` has held are off. They are idle."""
+        state = self.state
+        state.now = now
+        state.releases.remove(number, state.stopping.pop(number))
+        self._nodes_freed()
 
     def withdraw(self, job: int, now: float) -> None:
         """Handle that the waiting or promised `job` has left the queue without a decision of the policy."""
@@ -790,6 +806,9 @@ class Scheduler:
         state.queue.arrange(now)
         if self._extends_limits:
             self._extend_limits()
+        if self._ends_later:
+            self._ends_later = False
+            self._plans_changed()
         open_requests = [job for job in state.requested if job not in state.resizing] if state.requested else ()
         decided = 0
         with Call(self.policy, state, len(self.jobs)) as call:
@@ -898,6 +917,12 @@ class Scheduler:
         if self.jobs.malleable[job] or self._shares:
             self._progress[job] = (0.0, now, self.jobs.rate(job, nodes))
         taken = self.cluster.take(job, nodes, now, on)
+        if (begin := self.cluster.on_from(taken, now)) > now:
+            # The limit counts from when the nodes have booted.
+            if job in self._progress:
+                self._progress[job] = (0.0, begin, self._progress[job][2])
+            self._expect(job, begin + self.jobs.limit[job] / self.jobs.rate(job, nodes))
+            self._ends_later = True
         if self._shares:
             self._sharing.started(job)
         self.executor.start(job, taken)
@@ -956,8 +981,7 @@ class Scheduler:
             else:
                 self._expect(job, state.now + limit / rate)
         if passed:
-            state.reserved.clear()
-            self._nodes_freed()  # with later expected ends, other jobs may be backfilled
+            self._plans_changed()
 
     def serve(self) -> None:
         """Start every promised job for which enough nodes are idle, in the order of the promises.
@@ -976,9 +1000,13 @@ class Scheduler:
 
     def nodes_changed(self) -> None:
         """Re-plan after nodes were lost or returned. All reservations are deleted, because they assumed other nodes."""
+        self._plans_changed()
+        self._withdraw_promises()
+
+    def _plans_changed(self) -> None:
+        """Delete all reservations, and let all jobs be tried again: with later expected ends, others may start."""
         self.state.reserved.clear()
         self._nodes_freed()
-        self._withdraw_promises()
 
     def _withdraw_promises(self) -> None:
         """Withdraw the promises that cannot be kept because nodes were lost, the last one first."""

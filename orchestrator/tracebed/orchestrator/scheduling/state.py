@@ -230,6 +230,8 @@ class State:
             with `Resize`. Without an answer, the job continues with its nodes. A request of a job with a pending resize
             waits until the resize has taken effect.
         cancelling: running jobs that the policy has cancelled and that have not ended yet.
+        stopping: nodes that are being switched off: the number that holds them in the cluster, beyond those of the jobs
+            -> the instant at which they are off and idle, s.
         reserved: waiting job -> reserved start time, s, in the order of the reservations.
         reservations: waiting or running job -> its reserved nodes and time. The reservation of a job ends with it.
         starts: the earliest starts of the waiting jobs.
@@ -268,6 +270,7 @@ class State:
         self.draining: dict[int, int] = {}
         self.requested: dict[int, int] = {}
         self.cancelling: set[int] = set()
+        self.stopping: dict[int, float] = {}
         self.reserved: dict[int, float] = {}
         self.reservations = Reservations(len(cluster.cores), cluster.mask)
         self.starts = Dates(len(jobs), jobs.earliest_of, self.queue.__contains__)

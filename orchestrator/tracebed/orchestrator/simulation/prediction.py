@@ -109,7 +109,8 @@ class Simulation:
         interference, pauses = Interference.of(measured), Pauses.of(measured, jobs, timing.speed)
         drawn = None if member is None else self.delays(timing, len(jobs), member)
         calendar, outages = self.outages(workload, nodes, options)
-        sleeping = Sleeping.of(machine)
+        if sleeping := Sleeping.of(machine):
+            sleeping.check(machine, policy, outages=outages is not None)
         reason = obstacle(
             jobs,
             policy,

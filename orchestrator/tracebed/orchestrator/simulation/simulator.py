@@ -23,7 +23,7 @@ from tracebed.orchestrator.simulation.cores_in_use import CoresInUse
 from tracebed.orchestrator.simulation.delays import Delays, Drawn, Pauses
 from tracebed.orchestrator.simulation.interference import Interference
 from tracebed.orchestrator.simulation.outages import Outages
-from tracebed.orchestrator.simulation.sleeping import Sleeping
+from tracebed.orchestrator.simulation.sleeping import Sleeping, SleepingCluster
 
 END, POINT, RELEASED, CORES, REQUEST = 0, 1, 2, 3, 4
 """Events, in their order at one instant: ends, malleability points, ends of releases, changes of cores, requests."""
@@ -70,11 +70,16 @@ class Simulator:
     ) -> None:
         """Start at time 0 with an idle cluster."""
         scheduling, timing = setup.scheduling, setup.timing
-        if sleeping is not None:
-            raise InputError(f"the rule {sleeping.rule.rule} of sleep is not simulated", hint="leave out `sleep`")
+        if sleeping is not None and sleeping.rule.rule != "idle":
+            raise InputError(f"the rule {sleeping.rule.rule} of sleep is not simulated", hint="use the rule idle")
         self.jobs = jobs
-        self.cluster = Cluster(cores, sockets, scheduling.placed)
         self.record = ScheduleRecord(jobs)
+        self.cluster = Cluster(cores, sockets, scheduling.placed)
+        self._sleeper: SleepingCluster | None = None
+        if sleeping is not None:
+            self.cluster = self._sleeper = SleepingCluster(
+                cores, sockets, scheduling.placed, sleeping=sleeping, power=self.record.power, jobs=len(jobs)
+            )
         self.record.unserved = pools.reasons if pools is not None else {}
         self.scheduler = scheduler_on(
             pools, jobs, self.cluster, policy, self, interval_s=scheduling.interval_s, priority=scheduling.priority
@@ -124,10 +129,13 @@ class Simulator:
         submitted, call, instants = 0, math.inf, 0
         changes = iter(self.outages.changes if self.outages else ())
         change = next(changes, None)
+        sleeper = self._sleeper
         while True:
             now = min(arrivals.next, heap[0][0] if heap else math.inf, call)
             if change is not None and change.at < now and (now < math.inf or scheduler.waiting):
                 now = change.at  # waiting jobs may need a node that returns
+            if sleeper is not None and sleeper.next < now and (now < math.inf or scheduler.waiting):
+                now = sleeper.next
             if now == math.inf or now > self.until:
                 break
             self._now = now
@@ -138,6 +146,10 @@ class Simulator:
                 self._change_node(change)
                 change = next(changes, None)
                 event_occurred = True
+            if sleeper is not None:
+                for number in sleeper.stopped(now):
+                    scheduler.stopped(number, now)
+                    event_occurred = True
             while arrivals.next <= now:
                 submitted += self._arrive(now)
                 event_occurred = True
@@ -146,6 +158,12 @@ class Simulator:
                 call = min(call, self._call_time(scheduler.due(now)))
             if call <= now:
                 call = self._call_time(self._decide(now))
+            if sleeper is not None:
+                head = scheduler.state.queue.head
+                waiting = 0 if head is None else scheduler.state.jobs.low[head]
+                needed = len(sleeper.idle) - scheduler.state.idle + waiting
+                for number, nodes, until in sleeper.switch_off(now, needed):
+                    scheduler.stopping(number, nodes, until, now)
             instants += 1
             if on_progress and instants % REPORT_EVERY == 0:
                 on_progress(submitted)
@@ -306,7 +324,7 @@ class Simulator:
     def start(self, job: int, nodes: list[int]) -> None:
         """Start `job` and compute its end, which a resize changes."""
         now = self._now
-        begin = now + self.delays.launch(job, len(nodes))
+        begin = self.cluster.on_from(nodes, now) + self.delays.launch(job, len(nodes))
         self.record.start[job] = now
         self.arrivals.started(job, now)
         waits = self._shares and self._start_sharing(job, nodes)
@@ -327,7 +345,8 @@ class Simulator:
         """Apply the resize at once, or at the first malleability point of the job when all new ranks have joined."""
         now = self._now
         self._request_resize(job, before, len(nodes))
-        point = self._malleability_point(job, now + self.delays.expand(self._draw[job], len(nodes) - before))
+        ready = self.cluster.on_from(nodes[before:], now)
+        point = self._malleability_point(job, ready + self.delays.expand(self._draw[job], len(nodes) - before))
         if point <= now and not self.malleability_interval_s:
             return self._take_effect(job, nodes)
         self._pending[job] = nodes

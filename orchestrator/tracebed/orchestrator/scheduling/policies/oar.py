@@ -234,6 +234,10 @@ class Oar(ParameterTable):
             Occupied(whole_second(self._wall(hold.start)), self._limit(state, job), mask_of(hold.nodes))
             for job, hold in launched.items()
         ]
+        running += [
+            Occupied(at, max(0, whole_second(self._wall(until)) - at), mask_of(cluster.owned(number)))
+            for number, until in state.stopping.items()
+        ]
         planned = plan(at, idle, running, asked, security=self.job_security_time, hole=self.gantt_hole_minimum_time)
         for job, start, nodes in planned:
             if start <= at:

@@ -306,6 +306,10 @@ class Slurm(ParameterTable):
             return False, False
         cluster, second = state.cluster, self._second(at)
         running = [Running(self._end(state, job), job, mask_of(cluster.owned(job))) for job in state.size]
+        running += [
+            Running(self._second(until / self._speed), number, mask_of(cluster.owned(number)))
+            for number, until in state.stopping.items()
+        ]
         plan = backfill(
             second,
             mask_of(cluster.idle),

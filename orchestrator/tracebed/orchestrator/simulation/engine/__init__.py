@@ -102,8 +102,8 @@ def obstacle(
     """Return the reason why the engine cannot simulate `jobs` under `policy` on `total` nodes; empty if it can."""
     if outages is not None:
         return "the compiled engine does not support outages of nodes"
-    if sleeping is not None:
-        return "the compiled engine does not support nodes that sleep"
+    if sleeping is not None and sleeping.rule.rule != "idle":
+        return f"the compiled engine does not support nodes that sleep by the rule {sleeping.rule.rule}"
     if jobs.waits is not None:
         return "the compiled engine does not support dependencies and think times"
     if pools is not None and (reason := _obstacle_of_pools(pools, policy)):

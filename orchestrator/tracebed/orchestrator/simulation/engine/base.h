@@ -156,7 +156,7 @@ struct engine {
     /* cluster */
     uint64_t *idle_bits; int64_t words, lowest, cluster_idle;
     struct range *ranges; int32_t range_count, range_free; int64_t range_room;
-    int32_t *held;                   /* job -> its last range; -1: none */
+    int32_t *held;                   /* job, or number of nodes that are being switched off -> its last range; -1: none */
     /* scheduler and state */
     int64_t idle, returning;
     int freed, resized_in_call, decided, settled;  /* as in state.py; `decided`: any decision in this call */
@@ -203,6 +203,7 @@ struct engine {
     uint64_t *reserved_for_head, *free_nodes;      /* scratch sets of nodes, as bits */
     const uint64_t *among;           /* the nodes on which the next job starts, lowest first; null: all idle nodes */
     int lapsed;                      /* whether all reservations and the profile are invalid */
+    int ends_later;                  /* whether a job waits for the boot of its nodes since the last call */
     /* record */
     double *start, *launched, *end; uint8_t *state;
     int64_t row_count, row_room;                    /* reconfigurations */
@@ -213,6 +214,7 @@ struct engine {
     int32_t *held_part;
     int64_t power_count, power_room;                /* changes of the power of nodes */
     int32_t *power_node; double *power_time; uint8_t *power_state;
+    struct sleep *sleep;             /* null: no node is switched off */
     struct sharing *sharing;         /* null: no node is shared */
     struct trial *trial; struct plan *plan;  /* null: not sd */
     struct slurm *slurm;             /* null: not slurm */
@@ -231,7 +233,7 @@ struct engine {
     LEDGER(_) RESIZES(_) POWER_CHANGES(_) \
     _(e, heap, room) _(e, ranges, room) _(e, promised, room) _(e, promised_nodes, room) _(e, chunks, room) \
     _(e, times, room) _(e, idle_then, room) _(e, idle_bits, e->words) \
-    _(e, ends, jobs) _(e, progress, jobs) _(e, limits, jobs) _(e, pending, jobs) _(e, held, jobs) _(e, size, jobs) \
+    _(e, ends, jobs) _(e, progress, jobs) _(e, limits, jobs) _(e, pending, jobs) _(e, held, holders) _(e, size, holders) \
     _(e, expected_end, jobs) _(e, giving_back, jobs) _(e, resizable, jobs) _(e, place, jobs) _(e, waiting, jobs) \
     _(e, start, jobs) _(e, launched, jobs) _(e, end, jobs) _(e, state, jobs) _(e, open, jobs) _(e, shortest_limit, jobs) \
     _(e, limit, jobs) _(e, reserved, jobs) _(e, started_in, jobs) _(e, promises_to, jobs) _(e, promise_sizes, jobs) \

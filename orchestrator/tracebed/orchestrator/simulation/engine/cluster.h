@@ -15,48 +15,42 @@ static int64_t enter(struct engine *e, int32_t job, int64_t first, int64_t count
     return row;
 }
 
-/* Record that `node` is in the state of power `state` from `time` on. */
-static void note_power(struct engine *e, int64_t node, double time, uint8_t state) {
-    if (e->power_count == e->power_room) {
-        int64_t room = e->power_room * 2;
-        if (!(1 POWER_CHANGES(GROWN))) return;
-        e->power_room = room;
+/* Return the index of an unused item of e->ranges, or -1 without memory. */
+static int32_t new_range(struct engine *e) {
+    int32_t at = e->range_free;
+    if (at >= 0) {
+        e->range_free = e->ranges[at].below;
+        return at;
     }
-    int64_t row = e->power_count++;
-    e->power_node[row] = (int32_t)node;
-    e->power_time[row] = time;
-    e->power_state[row] = state;
+    return make_room(e, &e->ranges, e->range_count, &e->range_room, sizeof *e->ranges) ? e->range_count++ : -1;
 }
 
 static void hold(struct engine *e, int32_t job, int64_t first, int64_t count) {
     int64_t row = enter(e, job, first, count, e->now);  /* in order of allocation, mostly the order of the table */
-    if (row < 0) return;
-    int32_t at = e->range_free;
-    if (at >= 0) {
-        e->range_free = e->ranges[at].below;
-    } else {
-        if (!make_room(e, &e->ranges, e->range_count, &e->range_room, sizeof *e->ranges)) return;
-        at = e->range_count++;
-    }
+    int32_t at = row < 0 ? -1 : new_range(e);
+    if (at < 0) return;
     e->ranges[at] = (struct range){row, (int32_t)first, (int32_t)count, e->held[job]};
     e->held[job] = at;
 }
 
-/* Allocate the `count` lowest nodes to `job`: of e->among, which are idle, or of all idle nodes. */
-static void take(struct engine *e, int32_t job, int64_t count) {
-    CHECK(count >= 0 && count <= e->cluster_idle);
-    e->cluster_idle -= count;
-    int64_t first = -1, length = 0, word = e->lowest;
-    while (count > 0) {
-        CHECK(word < e->words);
-        uint64_t bits = e->among ? e->among[word] & e->idle_bits[word] : e->idle_bits[word];
+/* Allocate the lowest nodes to `job`, up to `count`: of `among` (null: of all nodes), without those of `without`, which
+ * are idle. Return their number. */
+static int64_t take_lowest(
+    struct engine *e, int32_t job, int64_t count, const uint64_t *among, const uint64_t *without
+) {
+    int64_t first = -1, length = 0, word = e->lowest, left = count;
+    while (left > 0 && word < e->words) {
+        uint64_t bits = among ? among[word] & e->idle_bits[word] : e->idle_bits[word];
+        if (without) bits &= ~without[word];
         if (!bits) { word++; continue; }
         int64_t bit = __builtin_ctzll(bits), at = word * 64 + bit;
         uint64_t ones = ~(bits >> bit);
         int64_t run = ones ? __builtin_ctzll(ones) : 64;
         if (run > 64 - bit) run = 64 - bit;
-        if (run > count) run = count;
-        e->idle_bits[word] &= ~((run == 64 ? ~UINT64_C(0) : (UINT64_C(1) << run) - 1) << bit);
+        if (run > left) run = left;
+        uint64_t taken = (run == 64 ? ~UINT64_C(0) : (UINT64_C(1) << run) - 1) << bit;
+        e->idle_bits[word] &= ~taken;
+        if (e->sleep) wake(e, word, taken);
         if (length && first + length == at) {
             length += run;
         } else {
@@ -64,10 +58,32 @@ static void take(struct engine *e, int32_t job, int64_t count) {
             first = at;
             length = run;
         }
-        count -= run;
+        left -= run;
     }
-    if (!e->among) e->lowest = word;
+    if (!among && !without) e->lowest = word;
     if (length) hold(e, job, first, length);
+    e->cluster_idle -= count - left;
+    return count - left;
+}
+
+/* Allocate `count` idle nodes to `job`, lowest first: of e->among, or of all of them. Of nodes that are off at times,
+ * those that are on come first, then those that boot. A policy that names nodes does not look at that. */
+static void take(struct engine *e, int32_t job, int64_t count) {
+    CHECK(count >= 0 && count <= e->cluster_idle);
+    struct sleep *s = e->sleep;
+    if (s) {
+        s->ready = e->now;
+        wake_idle(e);
+    }
+    if (!s || e->among || e->in.named_nodes || !(s->off_count + s->waking_count)) {
+        count -= take_lowest(e, job, count, e->among, NULL);
+    } else {
+        for (int64_t word = 0; word < e->words; word++) s->unready[word] = s->off[word] | s->waking[word];
+        count -= take_lowest(e, job, count, NULL, s->unready);
+        if (s->waking_count) count -= take_lowest(e, job, count, s->waking, NULL);
+        count -= take_lowest(e, job, count, s->off, NULL);
+    }
+    CHECK(!count);
 }
 
 static void give_back(struct engine *e, int64_t first, int64_t count) {
@@ -99,6 +115,7 @@ static void take_back(struct engine *e, int32_t job, int64_t count) {
         }
         e->held_until[row] = e->now;
         give_back(e, first, given);
+        if (e->sleep) rest(e, first, given);
         if (!range->count) {
             e->held[job] = range->below;
             range->below = e->range_free;

@@ -11,9 +11,11 @@
 #include "base.h"
 #include "runtime_model.h"
 #include "events.h"
+#include "power.h"
 #include "cluster.h"
 #include "releases.h"
 #include "queue.h"
+#include "sleep.h"
 #include "loans.h"
 #include "sharing.h"
 #include "scheduler.h"
@@ -34,6 +36,10 @@ static void decide(struct engine *e) {
     e->wake = INFINITY;
     if (e->in.over_limit == AGAIN) {
         if (e->sharing) expect_shared_again(e); else expect_again(e);
+    }
+    if (e->ends_later) {
+        e->ends_later = 0;
+        came_free(e);
     }
     switch (e->in.policy) {
     case FCFS: heads(e); break;
@@ -108,14 +114,17 @@ static void submit(struct engine *e, int32_t job) {
 /* Simulate at most `instants` further instants. */
 int tracebed_engine_advance(struct engine *e, int64_t instants) {
     const struct setup *in = &e->in;
-    while (e->next_job < in->jobs || e->heap_count || e->call < INFINITY) {
+    while (e->next_job < in->jobs || e->heap_count || e->call < INFINITY
+           || (e->sleep && e->waiting_count && sleep_next(e) < INFINITY)) {
         if (instants-- == 0) return MORE;
         double now = e->next_job < in->jobs ? in->submit[e->next_job] : INFINITY;
         if (e->heap_count && e->heap[0].time < now) now = e->heap[0].time;
         if (e->call < now) now = e->call;
+        if (e->sleep && sleep_next(e) < now) now = sleep_next(e);
         e->now = now;
         int happened = 0;
         while (e->heap_count && e->heap[0].time == now) happened |= happen(e, pop(e));
+        if (e->sleep) happened |= finish_stops(e);
         for (; e->next_job < in->jobs && in->submit[e->next_job] == now; e->next_job++) {
             submit(e, (int32_t)e->next_job);
             happened = 1;
@@ -129,6 +138,7 @@ int tracebed_engine_advance(struct engine *e, int64_t instants) {
             decide(e);
             e->call = e->wake;
         }
+        if (e->sleep) switch_off(e);
         if (e->failed) return e->failed;
     }
     return DONE;
@@ -158,6 +168,7 @@ void tracebed_engine_free(struct engine *e) {
     plan_free(e);
     slurm_free(e);
     sharing_free(e);
+    sleep_free(e);
     free(e->class_of), free(e->smallest), free(e->held_part);
     ARRAYS(FREED) ARRAYS_OF_PROMISES(FREED) ARRAYS_OF_PRIORITY(FREED) ARRAYS_OF_NODES(FREED) ARRAYS_OF_CLASSES(FREED)
     free(e);
@@ -198,7 +209,7 @@ struct engine *tracebed_engine_new(const struct setup *in) {
     e->words = (in->nodes + 63) / 64;
     e->blocks = (jobs + BLOCK - 1) / BLOCK;
     e->groups = (e->blocks + GROUP - 1) / GROUP;
-    int64_t nodes = in->nodes, room = 256;
+    int64_t nodes = in->nodes, room = 256, holders = jobs + (in->sleep == ALWAYS_ON ? 0 : nodes);
     e->heap_room = e->range_room = e->promise_room = e->chunk_room = e->row_room = e->held_room = e->step_room = e->power_room = room;
     e->coming_free = -1;
     ARRAYS(MADE)
@@ -210,6 +221,7 @@ struct engine *tracebed_engine_new(const struct setup *in) {
     if (in->named_nodes) { ARRAYS_OF_NODES(MADE) }
     classify(e);
     if (in->shares) sharing_new(e);
+    if (in->sleep == OFF_WHEN_IDLE) sleep_new(e);
     if (in->policy == SD) trial_new(e);
     if (in->policy == SD) plan_new(e);
     if (in->policy == SLURM) slurm_new(e);
@@ -224,9 +236,10 @@ struct engine *tracebed_engine_new(const struct setup *in) {
         e->shortest_limit[job] = shortest_limit(in, job);
         e->limit[job] = in->limit[job];
         e->reserved[job] = e->ends[job] = e->start[job] = e->launched[job] = e->end[job] = NAN;
-        e->held[job] = e->place[job] = e->open[job] = -1;
+        e->place[job] = e->open[job] = -1;
         if (e->coming_of) e->coming_of[job] = -1;
     }
+    for (int64_t holder = 0; holder < holders; holder++) e->held[holder] = -1;
     for (int64_t word = 0; word < e->words; word++) e->idle_bits[word] = ~UINT64_C(0);
     if (in->nodes % 64) e->idle_bits[e->words - 1] = (UINT64_C(1) << in->nodes % 64) - 1;
     e->cluster_idle = e->idle = in->nodes;

@@ -88,7 +88,12 @@ static void launch(struct engine *e, int32_t job, int32_t nodes) {
     if (in->low[job] < in->high[job]) elastic_add(e, job);
     if (in->malleable[job]) e->limits[job] = (struct progress){0.0, e->now, planned_rate(e, job, nodes)};
     take(e, job, nodes);
-    double begin = e->now + launch_delay(in, job, nodes);
+    double ready = e->sleep ? e->sleep->ready : e->now, begin = ready + launch_delay(in, job, nodes);
+    if (ready > e->now) { /* the limit counts from when the nodes have booted */
+        if (in->malleable[job]) e->limits[job].since = ready;
+        expect(e, job, ready + in->limit[job] / planned_rate(e, job, nodes));
+        e->lapsed = e->ends_later = 1;
+    }
     e->start[job] = e->now;
     e->launched[job] = begin;
     double r = rate_on_nodes(e, job, nodes);
@@ -184,10 +189,10 @@ static void resized(struct engine *e, int32_t job) {
     e->resizable[e->place[job]].resizing = 0;
     take_back(e, job, gave_back(e, job));
     struct progress *limit = &e->limits[job];
-    double done = limit->done + (e->now - limit->since) * limit->rate;
-    double r = planned_rate(e, job, e->size[job]);
-    *limit = (struct progress){done, e->now, r};
-    expect(e, job, e->now + (e->limit[job] - done) / r);
+    double worked = e->now - limit->since, done = limit->done + (worked > 0.0 ? worked : 0.0) * limit->rate;
+    double begin = worked > 0.0 ? e->now : limit->since, r = planned_rate(e, job, e->size[job]);
+    *limit = (struct progress){done, begin, r};
+    expect(e, job, begin + (e->limit[job] - done) / r);
     came_free(e);
 }
 
@@ -244,6 +249,7 @@ static void note_resize(struct engine *e, int32_t job, int32_t from, int32_t to)
 
 static void resize(struct engine *e, int32_t job, int32_t nodes) {
     int32_t from = e->size[job], added = nodes - from;
+    double ready = e->now;
     struct elastic *row = &e->resizable[e->place[job]];
     CHECK(from > 0 && added && !row->resizing && nodes >= e->in.low[job] && nodes <= e->in.high[job]);
     CHECK(added <= e->idle);
@@ -251,6 +257,7 @@ static void resize(struct engine *e, int32_t job, int32_t nodes) {
     if (added > 0) {
         e->idle -= added;
         take(e, job, added);
+        if (e->sleep) ready = e->sleep->ready;
     } else {
         e->giving_back[job] = -added;
         e->sum_giving_back -= added;
@@ -262,7 +269,7 @@ static void resize(struct engine *e, int32_t job, int32_t nodes) {
     expect(e, job, e->expected_end[job]);
     note_resize(e, job, from, nodes);
     if (e->failed) return;
-    double at = point(e, job, e->now + expand_delay(&e->in, e->open[job], added));
+    double at = point(e, job, ready + expand_delay(&e->in, e->open[job], added));
     if (at <= e->now && e->in.malleability_interval_s == 0.0) {
         if (take_effect(e, job)) resized(e, job);
     } else {

@@ -160,6 +160,10 @@ static int64_t slurm_backfill_pass(struct engine *e, double at, int *left) {
     for (int64_t k = 0; k < last && in->bf_min_age_reserve && !some_young; k++) some_young = young(e, s->pending[k]);
     s->running_count = 0;
     RELEASES(e, r) {
+        if (r->job >= in->jobs) { /* nodes that are being switched off */
+            slurm_runs(s, loops_second(&s->loops, at_wall(e, r->end)), r->job);
+            continue;
+        }
         double begun = at_wall(e, e->expected_end[r->job] - in->limit[r->job]);
         slurm_runs(s, loops_second(&s->loops, begun) + slurm_limit(e, r->job), r->job);
     }
