@@ -54,6 +54,7 @@ NOT_RUN = {
     "docs/explanation/calibration.md": 1,
     "docs/explanation/ensembles.md": 1,
     "docs/explanation/health.md": 2,
+    "docs/explanation/nights.md": 2,
     "docs/explanation/noise.md": 1,
     "docs/explanation/pace.md": 1,
     "docs/explanation/peers.md": 3,
