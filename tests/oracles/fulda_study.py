@@ -8,7 +8,7 @@ Schäfer et al. (EESP at SC26, "Saving Energy Costs and Time on Supercomputers")
 of the logs with the draws of the published generator, the rules are those of the executor `nights`, and the machines
 are the shipped ones. A cleaned log has the name of its machine (`cluster` of the published table; `theta` likewise). Of
 each run, `MEMBERS` are predicted: the first has the inputs as they are, the run times of further ones are up to
-`FUZZ_S` longer or shorter. The times of that program are about as exact: its published waits are 5.99997 s and the like.
+`FUZZ_S` longer or shorter. The times of that program are about as exact: a published wait is 5.99997 s.
 """
 
 from __future__ import annotations
@@ -171,7 +171,6 @@ def lines(table: pd.DataFrame) -> Iterator[str]:
     """Yield the lines of the tables of docs/explanation/nights.md."""
     pair = ("turnaround_mean_s", "energy_total_kwh")
     close = {name: table[f"{name}_difference"].abs() <= CLOSE for name in pair}
-    inside = {name: table[f"published_{name}"].between(table[f"{name}_least"], table[f"{name}_most"]) for name in pair}
     table = table.assign(
         both=close[pair[0]] & close[pair[1]],
         turnaround=close[pair[0]],
