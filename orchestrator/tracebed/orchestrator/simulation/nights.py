@@ -92,7 +92,8 @@ class Nights:
         for job in np.flatnonzero(needed > rules.nodes).tolist():
             record.refuse(job, JobState.REJECTED, f"needs {needed[job]} nodes, the machine has {rules.nodes}")
         fits = np.flatnonzero(needed <= rules.nodes)
-        outcome = simulate(Inputs(*(values[fits] for values in inputs)), rules)
+        fitting: list[Any] = [values[fits] for values in inputs]
+        outcome = simulate(Inputs(*fitting), rules)
         _write(record, cluster, fits, outcome)
         info = RunInfo(
             source="simulator",
