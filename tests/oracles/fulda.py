@@ -425,7 +425,7 @@ class Fulda:
             else:
                 self.msa()
             changed = self.changes > before
-            last = second if changed else last
+            last = second if coming or self.running else last
         return Outcome(self.jobs, self.busy, self.states)
 
     def _next(self, second: int, coming: list[Job]) -> int:

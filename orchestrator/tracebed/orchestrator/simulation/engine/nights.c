@@ -658,7 +658,7 @@ static void simulate(struct nights *n, int32_t *ran) {
         change_power(n);
         if (n->msa) msa(n, ran); else easy(n);
         changed = n->changes > before;
-        if (changed) last = second;
+        if (n->running_count || coming < n->jobs) last = second;
     }
 }
 
