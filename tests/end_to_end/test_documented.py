@@ -55,6 +55,7 @@ NOT_RUN = {
     "docs/explanation/ensembles.md": 1,
     "docs/explanation/health.md": 2,
     "docs/explanation/mallob.md": 1,
+    "docs/explanation/nights.md": 2,
     "docs/explanation/noise.md": 1,
     "docs/explanation/pace.md": 1,
     "docs/explanation/peers.md": 3,

@@ -32,6 +32,7 @@ from tracebed.orchestrator.executors import EXECUTORS, Options, execute
 from tracebed.orchestrator.run import Run, RunInfo, run_of_jobs, workload_facts
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.simulation.prediction import predict
+from tracebed.orchestrator.testbeds.machine import shipped_machines
 from tracebed.slurm.machine import SlurmMachine
 from tracebed.testing.workloads import contended_workload
 
@@ -157,6 +158,21 @@ def test_the_shipped_inventories_are_machines(name: str) -> None:
     stem = name.removesuffix(".yaml")
     if stem != "mixed":  # its hosts are examples
         assert list(read_machine(stem).nodes) == tb.inventory(stem).facts
+
+
+@pytest.mark.parametrize("name", ["cori-haswell-fulda", "cori-knl-fulda", "theta-fulda"])
+def test_the_shipped_machines_are_found_by_name(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert name in shipped_machines()
+    machine = read_machine(name)
+    assert machine == read_machine(ROOT / "inventory" / "machines" / f"{name}.yaml")
+    assert Machine.from_json(machine.to_json()) == machine
+    assert machine.sleep is not None
+    assert (machine.sleep.rule, machine.sleep.share) == ("windows", 0.3)
+    (tmp_path / name).write_text("classes: [{count: 2}]\n")
+    assert len(read_machine(name).nodes) == 2  # a file of the user takes precedence
+    with pytest.raises(InputError, match="unknown inventory"):
+        tb.inventory(f"{name}-2")
 
 
 def test_what_is_no_machine_is_refused(tmp_path: Path, files: Path) -> None:

@@ -4,12 +4,12 @@
     python -m tests.oracles.kassel_published knl.parquet
 
 The log is that of the study kassel-knl. Schäfer et al. (EESP at SC26, "Saving Energy Costs and Time on
-Supercomputers") ran the strategy Min in their branch of ElastiSim, and published the means of each run, in
-`analysis/data/run_metrics.csv` of github.com/FuldaHPC/ElastisimFulda, commit c2d6b930. The runs without shutdown of
-nodes (F0) are predicted. The inputs are theirs: the same 41,524 jobs, the kind of each job drawn by their generator
-from the seed and the number of the job, limits rounded up to the next full hour, and run times divided by the
-efficiency at the requested size, as their application model has them. The rules are those of the public strategies
-(`THEIRS` of test_kassel.py), chosen with other jobs before these runs were known, and calls each second.
+Supercomputers") ran the strategy Min in their branch of ElastiSim, and published the means of each run
+(`tests/fulda_runs`). The runs without shutdown of nodes (F0) are predicted. The inputs are theirs: the same 41,524
+jobs, the kind of each job drawn by their generator from the seed and the number of the job, limits rounded up to the
+next full hour, and run times divided by the efficiency at the requested size, as their application model has them. The
+rules are those of the public strategies (`THEIRS` of test_kassel.py), chosen with other jobs before these runs were
+known, and calls each second.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tests.oracles.fulda_published import KEY, published
 from tracebed.converters.formats.reading import read_workload
 from tracebed.converters.malleability import to_malleable
 from tracebed.converters.speedup import amdahl_speedup
@@ -43,18 +44,20 @@ class Published(NamedTuple):
     run_s: float
 
 
-RIGID = Published(0, "S0", 121, 1530.4019, 5106.1237)
+RUNS = published().set_index(KEY).loc["cori_knl"].xs("F0", level="policy")
+
+
+def _published(scheduler: str, share: int, seed: str) -> Published:
+    row = RUNS.loc[share, seed, scheduler]
+    return Published(share, seed, row["window_start_s"], row["wait_mean_s"], row["runtime_mean_s"])
+
+
+RIGID = _published("rigid_easy_backfill", 0, "S0")
 """Their `rigid_easy_backfill`, in which the head of the queue has no protection."""
-MIN = (
-    Published(25, "S0", 37788, 1509.9171, 6342.8369),
-    Published(25, "S3", 37814, 1739.8610, 6479.7814),
-    Published(25, "S7", 37783, 1187.7479, 6463.3548),
-    Published(50, "S0", 38747, 896.8995, 7153.5131),
-    Published(50, "S3", 37795, 1050.0554, 7327.7085),
-    Published(50, "S7", 37783, 242.9414, 6523.7472),
-    Published(75, "S0", 39241, 391.9930, 5873.0101),
-    Published(75, "S3", 38933, 36.5813, 5261.0704),
-    Published(100, "S0", 37096, 2.5505, 2472.3370),
+MIN = tuple(
+    _published("min_steal_agreement", share, seed)
+    for share, seeds in ((25, "S0 S3 S7"), (50, "S0 S3 S7"), (75, "S0 S3"), (100, "S0"))
+    for seed in seeds.split()
 )
 """Their `min_steal_agreement`. Of the two other seeds at 100 %, the means are the same."""
 

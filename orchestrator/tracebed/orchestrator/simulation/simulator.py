@@ -72,7 +72,8 @@ class Simulator:
         """Start at time 0 with an idle cluster."""
         scheduling, timing = setup.scheduling, setup.timing
         if sleeping is not None and sleeping.rule.rule != "idle":
-            raise InputError(f"the rule {sleeping.rule.rule} of sleep is not simulated", hint="use the rule idle")
+            what = f"this simulator does not know when a job should leave out nodes that sleep in {sleeping.rule.rule}"
+            raise InputError(what, hint="simulate --with nights, under firstfit or min; or use the rule idle")
         self.jobs = jobs
         self.record = ScheduleRecord(jobs)
         self.cluster = Cluster(cores, sockets, scheduling.placed)

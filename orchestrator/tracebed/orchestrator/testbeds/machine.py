@@ -7,8 +7,11 @@ from itertools import groupby
 from pathlib import Path
 
 from tracebed.machine.machine import Machine, NodeClass
-from tracebed.machine.sources import MachineSource
-from tracebed.orchestrator.testbeds.nodes import Inventory, shipped
+from tracebed.machine.sources import YAML, MachineSource
+from tracebed.orchestrator.testbeds.nodes import SHIPPED, Inventory, shipped
+
+MACHINES = SHIPPED / "machines"
+"""The folder of the machines that tracebed provides for simulations: YAML with classes of nodes, for no testbed."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -56,19 +59,26 @@ class InventoryMachine(Machine):
         return machine
 
 
+def shipped_machines() -> list[str]:
+    """Return the names of the machines that tracebed provides for simulations."""
+    return sorted(path.stem for path in MACHINES.glob("*.yaml"))
+
+
 def _is_inventory(path: Path) -> bool:
-    """Return whether a path is the name of an inventory that tracebed ships, or a text file, the last possible kind."""
+    """Return whether a path is a name of what tracebed ships, or a text file, the last possible kind."""
     if not path.is_file():
-        return path.name == str(path) and path.name in shipped()
+        return path.name == str(path) and path.name in (*shipped(), *shipped_machines())
     with path.open("rb") as file:
         return b"\0" not in file.read(2**16)
 
 
-def _read(path: Path) -> InventoryMachine:
+def _read(path: Path) -> Machine:
     from tracebed.orchestrator.testbeds.inventory import load_inventory  # imports pydantic, which is slow
 
+    if not path.is_file() and path.name in shipped_machines():
+        return YAML.read(MACHINES / f"{path.name}.yaml")
     return InventoryMachine.of(load_inventory(path))
 
 
 SOURCE = MachineSource("an inventory (YAML, Ansible, SSH configuration)", _is_inventory, _read, last=True)
-"""Inventories: the name of one that tracebed ships, or a file."""
+"""Inventories: the name of one that tracebed ships, or a file; and the names of the shipped machines."""
