@@ -32,7 +32,6 @@ from tracebed.orchestrator.executors import EXECUTORS, Options, execute
 from tracebed.orchestrator.run import Run, RunInfo, run_of_jobs, workload_facts
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.simulation.prediction import predict
-from tracebed.orchestrator.testbeds.machine import shipped_machines
 from tracebed.slurm.machine import SlurmMachine
 from tracebed.testing.workloads import contended_workload
 
@@ -163,7 +162,7 @@ def test_the_shipped_inventories_are_machines(name: str) -> None:
 @pytest.mark.parametrize("name", ["cori-haswell-fulda", "cori-knl-fulda", "theta-fulda"])
 def test_the_shipped_machines_are_found_by_name(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert name in shipped_machines()
+    assert name in tb.shipped_machines()
     machine = read_machine(name)
     assert machine == read_machine(ROOT / "inventory" / "machines" / f"{name}.yaml")
     assert Machine.from_json(machine.to_json()) == machine

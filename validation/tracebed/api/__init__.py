@@ -114,6 +114,7 @@ if TYPE_CHECKING:  # the homes of the names: `_homes` reads these lines
     from tracebed.orchestrator.testbeds.checking.survey import survey as nodes_facts
     from tracebed.orchestrator.testbeds.inventory import inventory
     from tracebed.orchestrator.testbeds.inventory_keys import inventory_schema
+    from tracebed.orchestrator.testbeds.machine import shipped_machines
     from tracebed.orchestrator.testbeds.nodes import Inventory
     from tracebed.orchestrator.testbeds.nodes import shipped as inventories
     from tracebed.orchestrator.watching.follower import JournalFollower
@@ -205,7 +206,7 @@ __all__ += ["pictures", "pils", "plan_grid", "plot_description", "plot_means", "
 __all__ += ["predict_suite", "progress_lines", "read", "read_cell", "read_machine", "read_outages", "recipe"]
 __all__ += ["recipes", "reconfigure", "recorded_suite", "recorded_suites", "recover", "repeats_for", "replay"]
 __all__ += ["replay_campaign", "replay_on", "resizes", "run_grid", "runs_page", "save_pictures", "scale"]
-__all__ += ["shipped_experiments", "shortest_replay", "simulate", "stages_table", "statistics_of"]
+__all__ += ["shipped_experiments", "shipped_machines", "shortest_replay", "simulate", "stages_table", "statistics_of"]
 __all__ += ["stream", "unpack", "validate", "validate_suite", "view_line", "view_picture"]
 __all__ += ["view_snapshot", "with_facts", "with_interval", "without_nodes", "workload_summary", "write"]
 __all__ += ["write_artifact", "write_inventory"]

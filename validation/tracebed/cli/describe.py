@@ -234,7 +234,7 @@ class Description:
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """The files of the machine: those of `--machine` that exist, and the inventories of tracebed that it names."""
+        """The files of the machine: those of `--machine` that exist, and those of tracebed that it names."""
         system = self.system or ""
         of_system = [system[1:]] if system.startswith("@") else []
         return tuple(map(Path, [*of_system, *filter(_is_machine, self.machine)]))
@@ -250,7 +250,7 @@ class Description:
 
 
 def _is_machine(name: str) -> bool:
-    return Path(name).exists() or name in tb.inventories()
+    return Path(name).exists() or name in (*tb.inventories(), *tb.shipped_machines())
 
 
 @click.command()
