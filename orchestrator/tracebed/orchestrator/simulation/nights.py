@@ -32,9 +32,9 @@ from tracebed.orchestrator.scheduling.cluster import Cluster
 from tracebed.orchestrator.scheduling.jobs import Jobs
 from tracebed.orchestrator.scheduling.limits import OverLimit
 from tracebed.orchestrator.scheduling.record import PowerChanges, Resizes, ScheduleRecord
+from tracebed.orchestrator.scheduling.sleeping import Sleeping
 from tracebed.orchestrator.setup import Setup
 from tracebed.orchestrator.simulation.engine import LIBRARY, missing
-from tracebed.orchestrator.simulation.sleeping import Sleeping
 from tracebed.orchestrator.tables import make_run
 
 POLICIES = ("firstfit", "min")
