@@ -56,13 +56,11 @@ class Power:
     # -- what the simulation tells ------------------------------------------------------------------------------------
 
     def started(self, job: int, nodes: list[int]) -> bool:
-        """Note the start of a job. Return whether it must wait for a node of its own."""
-        waits = any(self._state[node] == OFF for node in nodes) or self._state[min(nodes)] == RISING
+        """Note the start of a job. Return whether it must wait until its nodes have booted."""
+        waits = any(self._state[node] != ON for node in nodes)
         if waits:
             self._jobs.append(job)
         self.touch()
-        if waits:
-            self.check()
         return waits
 
     def ended(self, job: int, nodes: list[int]) -> None:
@@ -88,7 +86,7 @@ class Power:
         self._state[node] = ON
         self._since[node] = self._second
         self.touch()
-        self.check()
+        self._check()
 
     # -- the thread ---------------------------------------------------------------------------------------------------
 
@@ -167,7 +165,6 @@ class Power:
                 self._off(node)
                 simulation._up |= 1 << node
                 again = True
-        self.check()
         self.plan()
         return again
 
@@ -182,15 +179,11 @@ class Power:
             self._recent = [each * part for each in self._recent]
             elapsed -= step
 
-    def check(self) -> None:
-        """Find out when the jobs begin whose nodes have been switched on, and whose first node has booted.
-
-        slurmctld looks for them every `CHECK_S`. The other nodes of the job may still boot.
-        """
+    def _check(self) -> None:
+        """Find out when the jobs begin all of whose nodes have booted: slurmctld looks for them every `CHECK_S`."""
         simulation = self._simulation
         for job in self._jobs:
-            states = [self._state[node] for node in sorted(simulation._parts[job])]
-            if job in self._ready_at or OFF in states or states[0] == RISING:
+            if job in self._ready_at or any(self._state[node] != ON for node in simulation._parts[job]):
                 continue
             at = next_multiple(CHECK_S, simulation.now, origin=simulation._in.check_s)
             self._ready_at[job] = at

@@ -70,6 +70,7 @@ from tracebed.slurm.simulation.resources import (
     Resources,
     Switches,
 )
+from tracebed.slurm.simulation.sleeping import enter_states, with_saving
 from tracebed.slurm.simulation.start_conditions import (
     HET_JOB,
     arrays_in,
@@ -251,8 +252,12 @@ def simulate(
         inputs = with_outages(inputs, outages, slurm_cluster)
     if policy.resizes != "none":
         inputs = _with_layer(inputs, numbers, jobs, policy, setup, seed, counted=slurm_cluster.weights != Weights())
+    if slurm_cluster.saving is not None:
+        inputs = with_saving(inputs, slurm_cluster, seed)
     outcome = engine.simulate(inputs, policy)
     _enter(record, cluster, numbers, inputs, outcome, setup)
+    if slurm_cluster.saving is not None:
+        enter_states(record, slurm_cluster, inputs, outcome)
     if outages is not None:
         _enter_outages(record, numbers, outcome, outages)
     return record, cluster

@@ -63,35 +63,34 @@ static void touch_power(struct engine *e) {
     plan_power(e);
 }
 
-/* Find out when the jobs begin whose nodes have been switched on, and whose first node has booted. */
+/* Find out when the jobs begin all of whose nodes have booted: slurmctld looks for them every `CHECK_S`. */
 static void check_power(struct engine *e) {
     struct power *p = &e->power;
     for (int64_t k = 0; k < p->job_count; k++) {
         int32_t job = p->jobs[k];
         const struct range *ranges = e->ranges + e->s->range_first[job];
-        int waits = !isnan(p->ready_at[job]) || p->state[ranges[0].first] == RISING;
+        int waits = !isnan(p->ready_at[job]);
         for (int32_t r = 0; r < e->s->range_size[job] && !waits; r++)
-            for (int32_t node = ranges[r].first, left = ranges[r].count; left; node++, left--) waits |= p->state[node] == OFF;
+            for (int32_t node = ranges[r].first, left = ranges[r].count; left; node++, left--) waits |= p->state[node] != ON;
         if (waits) continue;
         p->ready_at[job] = multiple_after(CHECK_S, e->now, e->s->check_s, 0);
         at(e, p->ready_at[job], BEGIN, job);
     }
 }
 
-/* Note the start of `job`. Return whether it must wait for a node of its own. */
+/* Note the start of `job`. Return whether it must wait until its nodes have booted. */
 static int power_started(struct engine *e, int32_t job) {
     struct power *p = &e->power;
     if (!has_power(e)) return 0;
     const struct range *ranges = e->ranges + e->s->range_first[job];
-    int waits = p->state[ranges[0].first] == RISING;
+    int waits = 0;
     for (int32_t r = 0; r < e->s->range_size[job]; r++)
         for (int32_t node = ranges[r].first, left = ranges[r].count; left; node++, left--) {
-            waits |= p->state[node] == OFF;
+            waits |= p->state[node] != ON;
             if (has(p->sleepy, node)) count_sleepy(e, node, -1);
         }
     if (waits) p->jobs[p->job_count++] = job;
     touch_power(e);
-    if (waits) check_power(e);
     return waits;
 }
 
@@ -213,7 +212,6 @@ static int look(struct engine *e) {
                 again = 1;
             }
         }
-    check_power(e);
     plan_power(e);
     return again;
 }
